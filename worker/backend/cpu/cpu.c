@@ -229,16 +229,6 @@ static bool is_factor(const gp_plan *plan, const gp_op *op)
     return gp_factor_of(&plan->memory, plan->graph, op) != NULL;
 }
 
-/* Return the number of ops from ops[0] on that are all factor ops, or all not. */
-static size_t alike(const gp_plan *plan, const gp_op *ops, size_t count)
-{
-    size_t n = 1;
-
-    while (n < count && is_factor(plan, &ops[n]) == is_factor(plan, &ops[0]))
-        n++;
-    return n;
-}
-
 /* Divide the op list of the phase into segments. */
 static gp_status make_cuts(gp_plan *plan, gp_error *err)
 {
@@ -250,13 +240,14 @@ static gp_status make_cuts(gp_plan *plan, gp_error *err)
         return gp_fail(err, GP_ENOMEM, "no memory for the segments of %u ops", ops->count);
     for (uint32_t first = 0; first < ops->count;) {
         cut *next = &plan->cuts[plan->cut_count];
-        size_t run = alike(plan, ops->op + first, ops->count - first);
+        const bool factor = is_factor(plan, ops->op + first);
+        uint32_t run = 1; /* ops that are all factor ops, or all not */
 
+        while (first + run < ops->count && is_factor(plan, ops->op + first + run) == factor)
+            run++;
         next->first = first;
         next->ops = &gp_segment_factors;
-        next->count = (uint32_t)(is_factor(plan, ops->op + first)
-                                     ? run
-                                     : next_segment(plan, ops->op + first, run, &next->ops, &why));
+        next->count = factor ? run : (uint32_t)next_segment(plan, ops->op + first, run, &next->ops, &why);
         if (next->count == 0) {
             if (err != NULL)
                 *err = why;
@@ -468,16 +459,6 @@ static void normalize_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-/* Configure the OpenMP team, once per thread that runs plans. */
-static void prepare_threads(gp_backend *backend)
-{
-    if (backend->prepared && pthread_equal(backend->driver, pthread_self()))
-        return;
-    gp_threads_prepare(backend->threads, backend->cores);
-    backend->driver = pthread_self();
-    backend->prepared = true;
-}
-
 /* Take part in the batch-norm reductions of the other ranks with zeros, on a rank without
  * samples. */
 static gp_status couple_nothing(const gp_plan *plan, const cut *at, const gp_batch *batch, gp_error *err)
@@ -499,13 +480,18 @@ static gp_status couple_nothing(const gp_plan *plan, const cut *at, const gp_bat
 static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context,
                          gp_error *err)
 {
+    gp_backend *backend = plan->backend;
     input_call call = { plan, batch };
     size_t told = 0;
 
     assert(batch->count <= plan->options.micro_batch);
     assert(batch->targets != NULL || batch->count == 0 || plan->options.phase == GP_PHASE_INFER ||
            plan->graph->target_bytes == 0);
-    prepare_threads(plan->backend);
+    if (!backend->prepared || !pthread_equal(backend->driver, pthread_self())) {
+        gp_threads_prepare(backend->threads, backend->cores);
+        backend->driver = pthread_self();
+        backend->prepared = true;
+    }
     if (batch->first && !batch->backward_only &&
         (batch->targets != NULL || plan->options.phase == GP_PHASE_TRAIN))
         memset(plan->memory.sums, 0, GP_SUMS * sizeof(double));

@@ -81,10 +81,15 @@ static uint32_t part_of(const gp_segment_request *whole, uint32_t op)
     return part;
 }
 
-/* Mark the values that one part writes and another reads with a non-NULL address. */
-static void values_cross(void **values, const gp_segment_request *whole)
+/* Compute the largest scratch memory of the segments between custom ops. */
+static gp_status scratch_around(size_t *out, const gp_segment_request *whole, gp_error *err)
 {
-    for (uint32_t i = 0; i < whole->count; i++)
+    void **values = gp_calloc(whole->graph->value_count, sizeof(*values));
+    gp_segment_request part = *whole;
+    gp_status status = values == NULL ? gp_fail(err, GP_ENOMEM, "no memory to plan segments") : GP_OK;
+
+    /* Mark the values that one part writes and another reads with a non-NULL address. */
+    for (uint32_t i = 0; i < whole->count && status == GP_OK; i++)
         for (uint32_t k = 0; k < GP_OP_VALUES_MAX; k++) {
             uint32_t value = whole->ops[i].out[k];
 
@@ -93,17 +98,6 @@ static void values_cross(void **values, const gp_segment_request *whole)
                     if (whole->ops[r].in[j] == value && part_of(whole, r) != part_of(whole, i))
                         values[value] = values;
         }
-}
-
-/* Compute the largest scratch memory of the segments between custom ops. */
-static gp_status scratch_around(size_t *out, const gp_segment_request *whole, gp_error *err)
-{
-    void **values = gp_calloc(whole->graph->value_count, sizeof(*values));
-    gp_segment_request part = *whole;
-    gp_status status = values == NULL ? gp_fail(err, GP_ENOMEM, "no memory to plan segments") : GP_OK;
-
-    if (status == GP_OK)
-        values_cross(values, whole);
     part.values = values;
     for (uint32_t i = 0; i < whole->count && status == GP_OK; i += part.count + 1) {
         lanes_segment segment = { .isa = &gp_lanes_isa_avx2, .block_count = 1 };
@@ -328,12 +322,6 @@ static void share_pack(void *context, uint32_t thread, uint32_t threads)
         segment->isa->pack(&segment->packs[i], thread, threads);
 }
 
-static void run_steps(const lanes_segment *segment, const lanes_block *block, uint32_t from, uint32_t to)
-{
-    for (uint32_t i = from; i < to; i++)
-        segment->isa->step[segment->steps[i].kind](&segment->steps[i], block);
-}
-
 /* Process blocks thread, thread + threads, ... of the call. The assignment depends on nothing else,
  * so results are reproducible. */
 static void share_blocks(void *context, uint32_t thread, uint32_t threads)
@@ -354,10 +342,11 @@ static void share_blocks(void *context, uint32_t thread, uint32_t threads)
 
         block.first = b * lanes;
         block.count = count - block.first < lanes ? count - block.first : lanes;
-        run_steps(segment, &block, 0, segment->forward_steps);
-        if (thread == 0)
-            call->forward_ns += gp_now_ns() - began;
-        run_steps(segment, &block, segment->forward_steps, segment->step_count);
+        for (uint32_t i = 0; i < segment->step_count; i++) {
+            if (thread == 0 && i == segment->forward_steps)
+                call->forward_ns += gp_now_ns() - began;
+            segment->isa->step[segment->steps[i].kind](&segment->steps[i], &block);
+        }
     }
 }
 
@@ -377,17 +366,6 @@ static void share_finish(void *context, uint32_t thread, uint32_t threads)
         segment->isa->finish(&segment->finishes[i], &share);
 }
 
-static void add_metrics(lanes_segment *segment)
-{
-    for (int i = 0; i < GP_SUMS; i++) {
-        double sum = segment->memory.sums[i];
-
-        for (uint32_t t = 0; t < segment->threads; t++)
-            sum += segment->metrics[t][i];
-        segment->memory.sums[i] = sum;
-    }
-}
-
 static gp_status lanes_run(gp_segment *base, const gp_batch *batch, gp_plan_times *times, gp_error *err)
 {
     lanes_call call = { .segment = (lanes_segment *)base, .batch = batch };
@@ -402,8 +380,9 @@ static gp_status lanes_run(gp_segment *base, const gp_batch *batch, gp_plan_time
     gp_threads_run(segment->threads, share_blocks, &call);
     if (segment->finish_count != 0)
         gp_threads_run(segment->threads, share_finish, &call);
-    if (segment->has_loss && batch->targets != NULL)
-        add_metrics(segment);
+    for (int i = 0; segment->has_loss && batch->targets != NULL && i < GP_SUMS; i++)
+        for (uint32_t t = 0; t < segment->threads; t++)
+            segment->memory.sums[i] += segment->metrics[t][i];
     ended = gp_now_ns();
     call.forward_ns += packed - began;
     if (segment->forward_steps == segment->step_count)

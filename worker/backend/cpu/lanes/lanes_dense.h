@@ -53,15 +53,6 @@ static void load_pixels(const unsigned char *const *src, gp_dtype dtype, ptrdiff
     }
 }
 
-/* Set the address of each lane's sample. Lanes beyond the batch repeat the first sample of the
- * block; no step uses their results. */
-static void sample_pointers(const unsigned char **src, const lanes_block *block, const void *base,
-                            size_t bytes)
-{
-    for (uint32_t l = 0; l < LANES; l++)
-        src[l] = (const unsigned char *)base + (block->first + (l < block->count ? l : 0)) * bytes;
-}
-
 static void step_load_samples(const lanes_step *step, const lanes_block *block)
 {
     const lanes_view *y = &step->y;
@@ -70,8 +61,11 @@ static void step_load_samples(const lanes_step *step, const lanes_block *block)
     bool dense = y->row == y->width * LANES && y->width == step->full_width;
     const unsigned char *src[LANES];
 
-    sample_pointers(src, block, block->batch->samples,
-                    (size_t)y->channels * (size_t)pixels * gp_dtype_bytes(segment->sample_dtype));
+    /* Lanes beyond the batch repeat the first sample of the block; no step uses their results. */
+    for (uint32_t l = 0; l < LANES; l++)
+        src[l] = (const unsigned char *)block->batch->samples + (block->first + (l < block->count ? l : 0)) *
+                                                                    (size_t)y->channels * (size_t)pixels *
+                                                                    gp_dtype_bytes(segment->sample_dtype);
     for (int c = 0; c < y->channels; c++) {
         V scale = splat(segment->scale[c]), offset = splat(segment->offset[c]);
 
@@ -343,19 +337,14 @@ INLINE float share_sum(const lanes_share *share, size_t index)
     return sum;
 }
 
-static int weights_tile(int kernel)
-{
-    return kernel == 1   ? WEIGHTS_OUTPUTS_1
-           : kernel == 3 ? WEIGHTS_OUTPUTS_3
-           : kernel == 5 ? WEIGHTS_OUTPUTS_5
-                         : WEIGHTS_OUTPUTS_7;
-}
-
 /* Sum the gradient of one output channel over all threads, from the tile layout of
  * conv_weights_outputs(). */
 static void finish_conv_output(const lanes_finish *finish, const lanes_share *share, int o)
 {
-    int kernel = finish->kernel, wide = weights_tile(kernel), group = weights_group(kernel, wide);
+    static const int outputs[] = {
+        [1] = WEIGHTS_OUTPUTS_1, [3] = WEIGHTS_OUTPUTS_3, [5] = WEIGHTS_OUTPUTS_5, [7] = WEIGHTS_OUTPUTS_7
+    };
+    int kernel = finish->kernel, wide = outputs[kernel], group = weights_group(kernel, wide);
     int tiles = finish->outputs / wide, whole = tiles * wide;
     int tile = o < whole ? o / wide : tiles + o - whole, t = o < whole ? o % wide : 0;
     float *to = finish->weight + (ptrdiff_t)o * finish->inputs * kernel * kernel;
@@ -364,26 +353,6 @@ static void finish_conv_output(const lanes_finish *finish, const lanes_share *sh
     for (int row = 0; row < finish->inputs * kernel; row++, from += (size_t)group)
         for (int kx = 0; kx < kernel; kx++)
             finish_put(to++, share_sum(share, from + (size_t)(t * kernel + kx)), share->first);
-}
-
-static void finish_conv(const lanes_finish *finish, const lanes_share *share)
-{
-    size_t each = finish->weight_count / (size_t)finish->outputs;
-
-    for (int o = (int)share->thread; o < finish->outputs; o += (int)share->threads) {
-        if (finish->bias != NULL)
-            finish_put(finish->bias + o, share_sum(share, finish->bias_sum + (size_t)o), share->first);
-        if (finish->kind == LANES_FINISH_WINOGRAD) {
-            finish_winograd_output(finish, share, o);
-            continue;
-        }
-        if (finish->kind == LANES_FINISH_CONV_FAST) {
-            finish_conv_output(finish, share, o);
-            continue;
-        }
-        for (size_t i = (size_t)o * each; i < (size_t)(o + 1) * each; i++)
-            finish_put(finish->weight + i, share_sum(share, finish->weight_sum + i), share->first);
-    }
 }
 
 INLINE void finish_put_vector(float *to, V v, int count, bool first)
@@ -449,10 +418,26 @@ static void finish_fc(const lanes_finish *finish, const lanes_share *share)
 
 static void finish_gradients(const lanes_finish *finish, const lanes_share *share)
 {
-    if (finish->kind == LANES_FINISH_FC)
+    size_t each = finish->weight_count / (size_t)finish->outputs;
+
+    if (finish->kind == LANES_FINISH_FC) {
         finish_fc(finish, share);
-    else
-        finish_conv(finish, share);
+        return;
+    }
+    for (int o = (int)share->thread; o < finish->outputs; o += (int)share->threads) {
+        if (finish->bias != NULL)
+            finish_put(finish->bias + o, share_sum(share, finish->bias_sum + (size_t)o), share->first);
+        if (finish->kind == LANES_FINISH_WINOGRAD) {
+            finish_winograd_output(finish, share, o);
+            continue;
+        }
+        if (finish->kind == LANES_FINISH_CONV_FAST) {
+            finish_conv_output(finish, share, o);
+            continue;
+        }
+        for (size_t i = (size_t)o * each; i < (size_t)(o + 1) * each; i++)
+            finish_put(finish->weight + i, share_sum(share, finish->weight_sum + i), share->first);
+    }
 }
 
 #endif

@@ -60,25 +60,19 @@ static void place_init(lanes_place *at, const gp_value *value, uint32_t index)
         at->partner = LANES_NONE;
 }
 
-/* Return the forward op of a backward op's layer. */
-static const gp_op *forward_of(const lanes_planner *p, const gp_op *backward, gp_opcode code)
-{
-    for (uint32_t i = 0; i < p->count; i++)
-        if (p->ops[i].code == code && p->ops[i].layer == backward->layer)
-            return &p->ops[i];
-    return NULL;
-}
-
 /* Record that dx and dy of a backward op belong to the input and output of its forward op. */
 static void pair(lanes_planner *p, const gp_op *op, gp_opcode code, uint32_t dy, uint32_t dx)
 {
-    const gp_op *forward = forward_of(p, op, code);
+    for (uint32_t i = 0; i < p->count; i++) {
+        const gp_op *forward = &p->ops[i];
 
-    if (forward == NULL)
+        if (forward->code != code || forward->layer != op->layer)
+            continue;
+        p->places[dy].partner = forward->out[0];
+        if (dx != GP_NO_VALUE)
+            p->places[dx].partner = forward->in[0];
         return;
-    p->places[dy].partner = forward->out[0];
-    if (dx != GP_NO_VALUE)
-        p->places[dx].partner = forward->in[0];
+    }
 }
 
 /* Record for each gradient the value that it belongs to. */
@@ -133,11 +127,6 @@ static void need(lanes_place *at, int32_t height, int32_t width, bool *changed)
     }
 }
 
-static void need_all(lanes_place *at, bool *changed)
-{
-    need(at, at->height, at->width, changed);
-}
-
 /* Mark the part of a window op's input that its live outputs read. */
 static void need_window(lanes_planner *p, const gp_op *op, bool *changed)
 {
@@ -155,16 +144,6 @@ static void need_same(lanes_planner *p, uint32_t a, uint32_t b, bool *changed)
 {
     need(&p->places[a], p->places[b].live_height, p->places[b].live_width, changed);
     need(&p->places[b], p->places[a].live_height, p->places[a].live_width, changed);
-}
-
-static void need_whole(lanes_planner *p, const gp_op *op, bool *changed)
-{
-    for (uint32_t i = 0; i < GP_OP_VALUES_MAX; i++) {
-        if (is_tensor(p, op->in[i]))
-            need_all(&p->places[op->in[i]], changed);
-        if (is_tensor(p, op->out[i]))
-            need_all(&p->places[op->out[i]], changed);
-    }
 }
 
 static void need_by_op(lanes_planner *p, const gp_op *op, bool *changed)
@@ -211,14 +190,12 @@ static void find_live(lanes_planner *p)
             continue;
         if (at->partner == LANES_NONE || gp_lanes_crosses(p, v) || !p->fuse || at->dense ||
             p->graph->values[v].role == GP_VALUE_INPUT) {
-            need_all(at, &changed);
-            if (at->partner != LANES_NONE)
-                need_all(&p->places[at->partner], &changed);
+            lanes_place *partner = at->partner == LANES_NONE ? at : &p->places[at->partner];
+
+            need(at, at->height, at->width, &changed);
+            need(partner, partner->height, partner->width, &changed);
         }
     }
-    for (uint32_t i = 0; i < p->count; i++)
-        if (reads_vector(p->ops[i].code))
-            need_whole(p, &p->ops[i], &changed);
     for (uint32_t round = 0; changed; round++) {
         changed = false;
         assert(round < 100000);

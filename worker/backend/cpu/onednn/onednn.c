@@ -14,30 +14,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
-/* Set the OpenMP thread count, which oneDNN reads when it creates and executes a primitive. Return
- * the old count. */
-static int threads_enter(uint32_t threads)
-{
-    int before = omp_get_max_threads();
-
-    omp_set_num_threads((int)threads);
-    return before;
-}
-
-static void threads_leave(int before)
-{
-    omp_set_num_threads(before);
-}
-
 /* ---- claim ---- */
-
-/* Return true if the segment can execute the op, as a loop or as a oneDNN primitive. */
-static bool op_known(const gp_op *op)
-{
-    const gp_loop *loop = gp_loop_find(op->code);
-
-    return loop == NULL || !loop->alone;
-}
 
 /* Return true if all pool indices that ops[i] writes or reads stay within ops[0 .. count). oneDNN
  * stores indices in a private layout. */
@@ -65,8 +42,12 @@ static size_t onednn_claim(const gp_graph *graph, gp_phase phase, const gp_op *o
 
     if (!shim_library_fits())
         return 0;
-    while (known < count && op_known(&ops[known]))
-        known++;
+    for (; known < count; known++) {
+        const gp_loop *loop = gp_loop_find(ops[known].code);
+
+        if (loop != NULL && loop->alone)
+            break;
+    }
     do {
         settled = true;
         for (size_t i = 0; i < known && settled; i++)
@@ -76,15 +57,6 @@ static size_t onednn_claim(const gp_graph *graph, gp_phase phase, const gp_op *o
             }
     } while (!settled);
     return known;
-}
-
-/* Return true if this CPU has bfloat16 multiplication. Otherwise oneDNN's bfloat16 kernels do not
- * exist or are slower than float32. */
-static bool bf16_kernels(void)
-{
-    unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
-
-    return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 }
 
 /* ---- compile ---- */
@@ -138,6 +110,7 @@ static gp_status segment_build(gp_segment *segment, const gp_segment_request *re
 static gp_status onednn_compile(gp_segment **out, const gp_segment_request *request, gp_error *err)
 {
     const dnnl_version_t *loaded = dnnl_version();
+    const unsigned bf16_isa = dnnl_cpu_isa_avx512_core_bf16;
     gp_segment *segment;
     gp_status status;
     int before;
@@ -157,10 +130,14 @@ static gp_status onednn_compile(gp_segment **out, const gp_segment_request *requ
     segment->micro_batch = request->micro_batch;
     segment->threads = request->threads;
     segment->sample_dtype = request->sample_dtype;
-    segment->narrow = request->precision == GP_PRECISION_BF16 && bf16_kernels();
-    before = threads_enter(segment->threads);
+    /* Without bfloat16 multiplication, oneDNN's bfloat16 kernels do not exist or are slower. */
+    segment->narrow = request->precision == GP_PRECISION_BF16 &&
+                      ((unsigned)dnnl_get_effective_cpu_isa() & bf16_isa) == bf16_isa;
+    /* oneDNN reads the thread count when it creates and executes a primitive. */
+    before = omp_get_max_threads();
+    omp_set_num_threads((int)segment->threads);
     status = segment_build(segment, request, err);
-    threads_leave(before);
+    omp_set_num_threads(before);
     if (status != GP_OK) {
         onednn_free(segment);
         return status;
@@ -206,14 +183,6 @@ static gp_status steps_run(const gp_onednn_run *run, uint32_t first, uint32_t en
     return status;
 }
 
-/* Zero the gradients on a rank without samples, which takes part in the reduction. */
-static void zeros_write(const gp_segment *segment)
-{
-    for (uint32_t i = 0; i < segment->gradient_count; i++)
-        memset(segment->memory.gradients + segment->gradients[i].offset, 0,
-               segment->gradients[i].count * sizeof(float));
-}
-
 static gp_status onednn_run(gp_segment *segment, const gp_batch *batch, gp_plan_times *times, gp_error *err)
 {
     gp_onednn_run run = { .segment = segment, .batch = batch };
@@ -223,8 +192,10 @@ static gp_status onednn_run(gp_segment *segment, const gp_batch *batch, gp_plan_
 
     assert(batch->count <= segment->micro_batch);
     if (batch->count == 0) {
-        if (batch->first)
-            zeros_write(segment);
+        /* Zero the gradients on a rank without samples, which takes part in the reduction. */
+        for (uint32_t i = 0; i < segment->gradient_count && batch->first; i++)
+            memset(segment->memory.gradients + segment->gradients[i].offset, 0,
+                   segment->gradients[i].count * sizeof(float));
         return GP_OK;
     }
     for (uint32_t i = 0; i < segment->entry_count; i++) {
@@ -233,14 +204,15 @@ static gp_status onednn_run(gp_segment *segment, const gp_batch *batch, gp_plan_
         memset(entry->data + batch->count * entry->count, 0,
                (segment->micro_batch - batch->count) * entry->count * sizeof(float));
     }
-    before = threads_enter(segment->threads);
+    before = omp_get_max_threads();
+    omp_set_num_threads((int)segment->threads);
     status = steps_run(&run, 0, segment->forward_steps, err);
     middle = gp_now_ns();
     if (status == GP_OK && !batch->forward_only)
         status = steps_run(&run, segment->forward_steps, segment->step_count, err);
     if (status == GP_OK)
         status = gp_onednn_check(dnnl_stream_wait(segment->stream), "the end of a run", err);
-    threads_leave(before);
+    omp_set_num_threads(before);
     times->forward_ns += middle - start;
     times->backward_ns += gp_now_ns() - middle;
     return status;

@@ -33,16 +33,6 @@ static void shares_run(const gp_onednn_step *step, const gp_onednn_run *run, siz
     gp_threads_run(elements < LOOP_SHARED_MIN ? 1 : run->segment->threads, share, &call);
 }
 
-/* Run a loop over all elements of the micro-batch. Rows beyond the batch are finite and affect no
- * result. */
-static gp_status elements_run(const gp_onednn_step *step, const gp_onednn_run *run, gp_share_fn share)
-{
-    size_t count = step->count * run->segment->micro_batch;
-
-    shares_run(step, run, count, count, share);
-    return GP_OK;
-}
-
 /* Store element i of x, as bfloat16 if `narrow`. */
 LOOP_INLINE void sample_put(void *x, size_t i, float value, const bool narrow)
 {
@@ -111,8 +101,11 @@ static void copy_share(void *context, uint32_t thread, uint32_t threads)
 
 gp_status gp_onednn_loop_copy(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
 {
+    size_t count = step->count * run->segment->micro_batch;
+
     (void)err;
-    return elements_run(step, run, copy_share);
+    shares_run(step, run, count, count, copy_share);
+    return GP_OK;
 }
 
 static void accumulate_share(void *context, uint32_t thread, uint32_t threads)

@@ -108,16 +108,31 @@ static void room_argue(gp_onednn_translator *t, gp_onednn_step *step, size_t cou
                   gp_onednn_tensor_new(t, gp_onednn_md_new(t, 1, dims, dnnl_a), t->segment->scratch));
 }
 
+/* Emit a convolution of x to y with the weights. `tail` may be NULL. */
+static void winograd_emit(gp_onednn_translator *t, gp_onednn_step *step, uint32_t x, uint32_t weight,
+                          uint32_t bias, const gp_onednn_tail *tail, uint32_t y)
+{
+    step->loop = loop_winograd;
+    step_argument(step, SLOT_X, gp_onednn_value_read(t, x, PACKED));
+    step_argument(step, SLOT_SCALE, weight);
+    if (bias != ONEDNN_NONE)
+        step_argument(step, SLOT_OFFSET, bias);
+    if (tail != NULL && tail->other != GP_NO_VALUE)
+        step_argument(step, SLOT_A, gp_onednn_value_read(t, tail->other, PACKED));
+    room_argue(t, step, gp_winograd_forward_room(&step->winograd, t->segment->threads));
+    step_argument(step, SLOT_OUT, gp_onednn_value_write(t, y, PACKED));
+    gp_onednn_step_emit(t, step);
+    gp_onednn_value_written(t, y);
+}
+
 bool gp_onednn_winograd_forward(gp_onednn_translator *t, const gp_op *op, const gp_onednn_tail *tail)
 {
     gp_onednn_step step = { .what = "winograd",
-                            .loop = loop_winograd,
                             .mix = { .bounded = tail->bounded, .low = tail->low, .high = tail->high } };
     uint32_t weight, bias = ONEDNN_NONE;
 
     if (!going(t) || op->code != GP_OP_CONV2D || !winograd_of(t, op, op->in[0], tail->y, &step.winograd))
         return false;
-    step_argument(&step, SLOT_X, gp_onednn_value_read(t, op->in[0], PACKED));
     if (tail->norm != NULL) {
         dnnl_dims_t dims = { (dnnl_dim_t)count_of(t, op->in[1]) };
         shim_md plain = gp_onednn_md_new(t, 1, dims, dnnl_a);
@@ -129,33 +144,21 @@ bool gp_onednn_winograd_forward(gp_onednn_translator *t, const gp_op *op, const 
         if (op->in[2] != GP_NO_VALUE)
             bias = gp_onednn_flat_parameter(t, op->in[2], false);
     }
-    step_argument(&step, SLOT_SCALE, weight);
-    if (bias != ONEDNN_NONE)
-        step_argument(&step, SLOT_OFFSET, bias);
-    if (tail->other != GP_NO_VALUE)
-        step_argument(&step, SLOT_A, gp_onednn_value_read(t, tail->other, PACKED));
-    room_argue(t, &step, gp_winograd_forward_room(&step.winograd, t->segment->threads));
-    step_argument(&step, SLOT_OUT, gp_onednn_value_write(t, tail->y, PACKED));
-    gp_onednn_step_emit(t, &step);
-    gp_onednn_value_written(t, tail->y);
+    winograd_emit(t, &step, op->in[0], weight, bias, tail, tail->y);
     return true;
 }
 
 bool gp_onednn_winograd_backward_data(gp_onednn_translator *t, const gp_op *op)
 {
-    gp_onednn_step step = { .what = "winograd data", .loop = loop_winograd };
+    gp_onednn_step step = { .what = "winograd data" };
     gp_winograd forward;
 
     if (!going(t) || op->code != GP_OP_CONV2D_BACKWARD_DATA ||
         !winograd_of(t, op, op->out[0], op->in[0], &forward))
         return false;
     step.winograd = gp_winograd_turned(&forward);
-    step_argument(&step, SLOT_X, gp_onednn_value_read(t, op->in[0], PACKED));
-    step_argument(&step, SLOT_SCALE, gp_onednn_flat_parameter(t, op->in[1], false));
-    room_argue(t, &step, gp_winograd_forward_room(&step.winograd, t->segment->threads));
-    step_argument(&step, SLOT_OUT, gp_onednn_value_write(t, op->out[0], PACKED));
-    gp_onednn_step_emit(t, &step);
-    gp_onednn_value_written(t, op->out[0]);
+    winograd_emit(t, &step, op->in[0], gp_onednn_flat_parameter(t, op->in[1], false), ONEDNN_NONE, NULL,
+                  op->out[0]);
     return true;
 }
 

@@ -316,11 +316,6 @@ static gp_status way_time(race *r, const marks *m, const plan_way *way, double b
     return status;
 }
 
-static bool is_over(const gp_tuning *tuning)
-{
-    return tuning->left_ns <= 0 || (tuning->stop != NULL && atomic_load(tuning->stop) != 0);
-}
-
 /* Measure all ways. *winner NULL: no way was measured. */
 static gp_status race_run(race *r, const marks *m, const plan_site *listed, const plan_way **winner,
                           double *best_ns, gp_error *err)
@@ -336,7 +331,8 @@ static gp_status race_run(race *r, const marks *m, const plan_site *listed, cons
             int64_t begin_ns = gp_now_ns(), spent_ns;
             double ns;
 
-            if (way->compiled != (compiled == 1) || is_over(tuning) ||
+            if (way->compiled != (compiled == 1) || tuning->left_ns <= 0 ||
+                (tuning->stop != NULL && atomic_load(tuning->stop) != 0) ||
                 (way->compiled && r->compiled_left_ns <= 0))
                 continue;
             status = way_time(r, m, way, *best_ns, &ns, err);
@@ -379,30 +375,22 @@ static void choice_note(gp_plan *plan, const marks *m, const plan_site *site, do
     choice->used = true;
 }
 
-/* List the ways of an op without a recorded choice. */
-static void ways_of(gp_plan *plan, const marks *m, plan_site *out)
-{
-    gp_error ignored;
-
-    *out = (plan_site){ .listing = true };
-    gp_lower_op(plan, m->index, out, &ignored);
-    plan_take_back(plan, m);
-}
-
 static gp_status lower_chosen(race *r, uint32_t index, gp_error *err)
 {
     gp_plan *plan = r->plan;
     gp_tuning *tuning = plan->options.tuning;
     const marks m = plan_mark(plan, index);
     const plan_way *winner = NULL;
-    plan_site listed = { .way_count = 0 }, site;
+    plan_site listed = { .listing = true }, site;
     double ns = 0.0;
     gp_status status = GP_OK;
 
     if (tuning == NULL || !gp_plan_asks(plan->ops[index].code))
         return lower_as(plan, index, NULL, &site, err);
-    if (r->timing)
-        ways_of(plan, &m, &listed);
+    if (r->timing) { /* list the ways of an op without a recorded choice */
+        gp_lower_op(plan, index, &listed, NULL);
+        plan_take_back(plan, &m);
+    }
     if (listed.way_count > 1 && tuning->count < GP_CHOICES_MAX)
         status = race_run(r, &m, &listed, &winner, &ns, err);
     if (status == GP_OK)

@@ -79,24 +79,13 @@ static gp_status data_take(gp_plan *plan, const gp_resident *resident, gp_error 
     return status == GP_OK ? data_read(plan, resident, err) : status;
 }
 
-static gp_status slots_take(gp_plan *plan, bool resident, bool drawn, gp_error *err)
-{
-    gp_feed *feed = &plan->kept->feed;
-    const size_t rows = plan->options.micro_batch;
-
-    feed->targets_at = gp_slot_aligned(sizeof(gp_kernel_call));
-    feed->draws_at = feed->targets_at + (resident ? 0 : gp_slot_aligned(rows * plan->graph->target_bytes));
-    feed->samples_at = feed->draws_at + (drawn ? gp_slot_aligned(rows * sizeof(gp_kernel_draw)) : 0);
-    return gp_slots_take(
-        &feed->slots, &plan->heap,
-        feed->samples_at + (resident ? 0 : gp_slot_aligned(rows * gp_slot_sample_bytes(plan))), err);
-}
-
 gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
     gp_feed *feed = &plan->kept->feed;
     gp_kernel_args *input = gp_plan_input(plan);
     const uint32_t blocks = plan->heap.count;
+    const size_t rows = plan->options.micro_batch;
+    size_t targets = 0, draws = 0, samples = 0; /* bytes in a slot */
     gp_error ignored;
     gp_status status;
 
@@ -107,7 +96,16 @@ gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err
         gp_heap_cut(&plan->heap, blocks);
     }
     resident = feed->resident;
-    status = slots_take(plan, resident != NULL, resident != NULL && resident->drawn, err);
+    if (resident == NULL) {
+        targets = gp_slot_aligned(rows * plan->graph->target_bytes);
+        samples = gp_slot_aligned(rows * gp_slot_sample_bytes(plan));
+    } else if (resident->drawn) {
+        draws = gp_slot_aligned(rows * sizeof(gp_kernel_draw));
+    }
+    feed->targets_at = gp_slot_aligned(sizeof(gp_kernel_call));
+    feed->draws_at = feed->targets_at + targets;
+    feed->samples_at = feed->draws_at + draws;
+    status = gp_slots_take(&feed->slots, &plan->heap, feed->samples_at + samples, err);
     if (status != GP_OK)
         return status;
     input->index = NULL;
@@ -141,15 +139,6 @@ static gp_status slot_wait(gp_device *device, uint32_t slot, gp_error *err)
     return status;
 }
 
-static gp_kernel_draw draw_for_device(const gp_augment_draw *draw)
-{
-    gp_kernel_draw out = { .contrast = draw->contrast, .recolor = draw->recolor };
-
-    memcpy(out.a, draw->a, sizeof(out.a));
-    memcpy(out.color, draw->color, sizeof(out.color));
-    return out;
-}
-
 static size_t slot_write(const gp_plan *plan, char *slot, const gp_step_call *call)
 {
     const gp_feed *feed = &plan->kept->feed;
@@ -172,8 +161,11 @@ static size_t slot_write(const gp_plan *plan, char *slot, const gp_step_call *ca
     if (!feed->resident->drawn)
         return feed->targets_at;
     for (uint32_t i = 0; i < batch->count; i++) {
-        gp_kernel_draw draw = draw_for_device(&call->draws[i]);
+        const gp_augment_draw *from = &call->draws[i];
+        gp_kernel_draw draw = { .contrast = from->contrast, .recolor = from->recolor };
 
+        memcpy(draw.a, from->a, sizeof(draw.a));
+        memcpy(draw.color, from->color, sizeof(draw.color));
         memcpy(slot + feed->draws_at + i * sizeof(draw), &draw, sizeof(draw));
     }
     return feed->samples_at;

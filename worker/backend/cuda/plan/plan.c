@@ -250,11 +250,6 @@ gp_status gp_plan_recorded(gp_plan *plan, gp_device_graph **out, gp_status statu
     return status == GP_OK ? ended : status;
 }
 
-static gp_status stretch_launch(gp_plan *plan, const stretch *part, gp_error *err)
-{
-    return gp_plan_launch(plan, part->list, part->first, part->count, err);
-}
-
 static gp_status stretch_run(gp_plan *plan, stretch *part, gp_error *err)
 {
     gp_device *device = plan->backend->device;
@@ -263,15 +258,16 @@ static gp_status stretch_run(gp_plan *plan, stretch *part, gp_error *err)
     if (part->count == 0)
         return GP_OK;
     if (plan->backend->eager || plan->batch.coupling != NULL || gp_stretch_is_loss(part))
-        return stretch_launch(plan, part, err);
+        return gp_plan_launch(plan, part->list, part->first, part->count, err);
     if (part->graph == NULL && !part->warm) {
         part->warm = true;
-        return stretch_launch(plan, part, err);
+        return gp_plan_launch(plan, part->list, part->first, part->count, err);
     }
     if (part->graph == NULL) {
         status = gp_device_record(device, err);
         if (status == GP_OK)
-            status = gp_plan_recorded(plan, &part->graph, stretch_launch(plan, part, err), err);
+            status = gp_plan_recorded(plan, &part->graph,
+                                      gp_plan_launch(plan, part->list, part->first, part->count, err), err);
     }
     return status == GP_OK ? gp_device_replay(device, part->graph, err) : status;
 }
@@ -338,15 +334,6 @@ static gp_status plan_end(gp_plan *plan, gp_error *err)
     return status == GP_OK ? gp_device_sync(device, err) : status;
 }
 
-/* Add the times between the marks of this call. */
-static void plan_measure(gp_plan *plan)
-{
-    gp_device *device = plan->backend->device;
-
-    plan->times.forward_ns += gp_device_between_ns(device, 0, 1);
-    plan->times.backward_ns += gp_device_between_ns(device, 1, 2);
-}
-
 /* Run a call synchronously: gradients, sums and scores are in host memory on return.
  * Device-resident trainings use steps.c and predictions use predict.c instead. */
 static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context,
@@ -388,7 +375,8 @@ static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn read
         status = plan_end(plan, err);
     if (status != GP_OK)
         return status;
-    plan_measure(plan);
+    plan->times.forward_ns += gp_device_between_ns(device, 0, 1);
+    plan->times.backward_ns += gp_device_between_ns(device, 1, 2);
     return batch->last && ready != NULL ? ready(context, plan->graph->blob_count, err) : GP_OK;
 }
 
@@ -407,8 +395,8 @@ static gp_plan_times plan_take_times(gp_plan *plan)
 
 static size_t plan_memory_bytes(const gp_plan *plan)
 {
-    return sizeof(*plan) + gp_heap_bytes(&plan->heap) + gp_step_list_bytes(&plan->steps) +
-           gp_step_list_bytes(&plan->prepare) + 2 * plan->own_loss.bytes;
+    return sizeof(*plan) + gp_heap_bytes(&plan->heap) +
+           (plan->steps.count + plan->prepare.count) * sizeof(step) + 2 * plan->own_loss.bytes;
 }
 
 static void plan_describe(const gp_plan *plan, char *text, size_t bytes)

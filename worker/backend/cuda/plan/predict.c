@@ -66,81 +66,55 @@ gp_status gp_predict_open(gp_plan *plan, gp_error *err)
 
 /* ---- the pass ---- */
 
-static gp_status turn_launch(gp_plan *plan, gp_error *err)
+static gp_status pass_launch(gp_plan *plan, gp_error *err)
 {
     const gp_predict *predict = plan->predict;
     gp_device *device = plan->backend->device;
-    gp_kernel_args args = { .call = plan->buffers.call, .kept = predict->kept };
     const size_t words = plan->options.micro_batch * (plan->graph->target_bytes / sizeof(uint32_t));
-    gp_status status;
-
-    status = gp_slot_turn(plan, predict->kept, &predict->calls, err);
-    args.count = predict->calls.bytes;
-    args.bytes = predict->calls.mirrors + predict->targets_at;
-    args.y[0].data = plan->buffers.targets;
-    return status == GP_OK && words != 0
-               ? gp_device_launch(device, GP_KERNEL_feed_targets, &args, (uint32_t)words, err)
-               : status;
-}
-
-static gp_status answer_launch(gp_plan *plan, gp_error *err)
-{
-    const gp_predict *predict = plan->predict;
     const size_t scores = plan->options.micro_batch * (size_t)plan->graph->score_count;
-    gp_kernel_args args = { .call = plan->buffers.call,
-                            .bytes = predict->answers.mirrors,
-                            .count = predict->answers.bytes,
-                            .n = { PLAN_SUMS, (uint32_t)plan->graph->score_count } };
+    gp_kernel_args targets = { .call = plan->buffers.call,
+                               .kept = predict->kept,
+                               .bytes = predict->calls.mirrors + predict->targets_at,
+                               .count = predict->calls.bytes };
+    gp_kernel_args answer = { .call = plan->buffers.call,
+                              .bytes = predict->answers.mirrors,
+                              .count = predict->answers.bytes,
+                              .n = { PLAN_SUMS, (uint32_t)plan->graph->score_count } };
+    gp_status status = gp_slot_turn(plan, predict->kept, &predict->calls, err);
 
-    args.y[0].data = predict->answers.mirrors + predict->scores_at;
-    args.f[2] = plan->buffers.scores;
-    args.d[1] = plan->buffers.sums;
-    return gp_device_launch(plan->backend->device, GP_KERNEL_predict_answer, &args,
-                            (uint32_t)(scores < PLAN_SUMS ? PLAN_SUMS : scores), err);
-}
-
-static gp_status pass_launch(gp_plan *plan, gp_error *err)
-{
-    gp_status status = turn_launch(plan, err);
-
+    targets.y[0].data = plan->buffers.targets;
+    if (status == GP_OK && words != 0)
+        status = gp_device_launch(device, GP_KERNEL_feed_targets, &targets, (uint32_t)words, err);
     if (status == GP_OK)
         status = gp_plan_launch(plan, &plan->steps, 0, plan->steps.count, err);
-    return status == GP_OK ? answer_launch(plan, err) : status;
-}
-
-static gp_status pass_record(gp_plan *plan, gp_error *err)
-{
-    gp_status status = gp_device_record(plan->backend->device, err);
-
-    if (status != GP_OK)
-        return status;
-    return gp_plan_recorded(plan, &plan->predict->graph, pass_launch(plan, err), err);
+    answer.y[0].data = predict->answers.mirrors + predict->scores_at;
+    answer.f[2] = plan->buffers.scores;
+    answer.d[1] = plan->buffers.sums;
+    return status == GP_OK ? gp_device_launch(device, GP_KERNEL_predict_answer, &answer,
+                                              (uint32_t)(scores < PLAN_SUMS ? PLAN_SUMS : scores), err)
+                           : status;
 }
 
 /* Run the pass. If it cannot be recorded, launch each step: slower but otherwise equivalent. */
 static gp_status pass_run(gp_plan *plan, gp_error *err)
 {
     gp_predict *predict = plan->predict;
+    gp_device *device = plan->backend->device;
     gp_error why;
 
-    if (predict->graph == NULL && predict->warm && predict->pieces[0] == '\0' &&
-        pass_record(plan, &why) != GP_OK)
-        snprintf(predict->pieces, sizeof(predict->pieces), "%.190s", why.message);
+    if (predict->graph == NULL && predict->warm && predict->pieces[0] == '\0') {
+        gp_status status = gp_device_record(device, &why);
+
+        if (status == GP_OK)
+            status = gp_plan_recorded(plan, &predict->graph, pass_launch(plan, &why), &why);
+        if (status != GP_OK)
+            snprintf(predict->pieces, sizeof(predict->pieces), "%.190s", why.message);
+    }
     predict->warm = true;
-    return predict->graph != NULL ? gp_device_replay(plan->backend->device, predict->graph, err)
-                                  : pass_launch(plan, err);
+    return predict->graph != NULL ? gp_device_replay(device, predict->graph, err) : pass_launch(plan, err);
 }
 
 /* ---- launch and take ---- */
-
-/* Upload the parameters if they may have changed, and update the weight copies. */
-static gp_status parameters_put(gp_plan *plan, gp_error *err)
-{
-    gp_status status = gp_buffers_put_parameters(&plan->buffers, plan->backend->device, plan->graph,
-                                                 plan->memory.parameters, err);
-
-    return status == GP_OK ? gp_plan_launch(plan, &plan->prepare, 0, plan->prepare.count, err) : status;
-}
 
 static gp_status samples_put(gp_plan *plan, const gp_batch *batch, uint32_t slot, gp_error *err)
 {
@@ -180,8 +154,12 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
         return gp_fail(err, GP_ESTATE, "%s",
                        predict->over ? "an earlier prediction on the GPU has failed"
                                      : "two predictions are under way on the GPU");
-    if (batch->first && !batch->unchanged)
-        status = parameters_put(plan, err);
+    if (batch->first && !batch->unchanged) { /* parameters may have changed */
+        status = gp_buffers_put_parameters(&plan->buffers, plan->backend->device, plan->graph,
+                                           plan->memory.parameters, err);
+        if (status == GP_OK)
+            status = gp_plan_launch(plan, &plan->prepare, 0, plan->prepare.count, err);
+    }
     if (status == GP_OK)
         /* the slot is free: its previous result was taken */
         status = samples_put(plan, batch, slot, err);

@@ -26,11 +26,6 @@ void gp_step_list_free(step_list *list)
     gp_free(list->step);
 }
 
-size_t gp_step_list_bytes(const step_list *list)
-{
-    return list->count * sizeof(step);
-}
-
 static void step_move(step *s, const plan_region regions[REGIONS])
 {
     gp_device_operands *const at = &s->at;

@@ -121,22 +121,11 @@ static gp_status buckets_sum(gp_plan *plan, uint32_t *next, uint32_t at, gp_erro
     return status;
 }
 
-/* Sum the header after the last bucket, and make the main lane wait for both. */
-static gp_status header_sum(gp_plan *plan, gp_error *err)
-{
-    gp_device *device = plan->backend->device;
-    gp_status status = gp_device_order(device, GP_LANE_PEERS, GP_EVENT_FORK, GP_LANE_MAIN, err);
-
-    if (status == GP_OK)
-        status = gp_device_sum(device, plan->buffers.sums, PLAN_SUMS, true, err);
-    return status == GP_OK ? gp_device_order(device, GP_LANE_MAIN, GP_EVENT_JOIN, GP_LANE_PEERS, err)
-                           : status;
-}
-
 static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
 {
     const uint32_t forward_count = plan->graph->ops[plan->options.phase].forward_count;
-    bool sums = last && gp_device_joined(plan->backend->device), turned = false;
+    gp_device *device = plan->backend->device;
+    bool sums = last && gp_device_joined(device), turned = false;
     const step_list *steps = &plan->steps;
     uint32_t next = 0;
     gp_status status = gp_feed_launch(plan, err);
@@ -156,8 +145,13 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
         if (status == GP_OK && sums)
             status = buckets_sum(plan, &next, i, err);
     }
+    /* Sum the header after the last bucket, and make the main lane wait for both. */
     if (status == GP_OK && sums)
-        status = header_sum(plan, err);
+        status = gp_device_order(device, GP_LANE_PEERS, GP_EVENT_FORK, GP_LANE_MAIN, err);
+    if (status == GP_OK && sums)
+        status = gp_device_sum(device, plan->buffers.sums, PLAN_SUMS, true, err);
+    if (status == GP_OK && sums)
+        status = gp_device_order(device, GP_LANE_MAIN, GP_EVENT_JOIN, GP_LANE_PEERS, err);
     return status == GP_OK && last ? gp_kept_commit(plan, err) : status;
 }
 
@@ -177,20 +171,10 @@ static gp_status peers_rest(gp_plan *plan, gp_error *err)
     return status;
 }
 
-static gp_status call_record(gp_plan *plan, bool first, bool last, gp_error *err)
-{
-    gp_status status = peers_rest(plan, err);
-
-    if (status == GP_OK)
-        status = gp_device_record(plan->backend->device, err);
-    if (status != GP_OK)
-        return status;
-    return gp_plan_recorded(plan, &plan->kept->graphs[first][last], call_pass(plan, first, last, err), err);
-}
-
 gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err)
 {
     gp_kept *kept = plan->kept;
+    gp_device *device = plan->backend->device;
     bool first = call->batch.first, last = call->batch.last;
     gp_status status = kept->over ? gp_fail(err, GP_ESTATE, "the training on the GPU was ended") : GP_OK;
 
@@ -199,10 +183,16 @@ gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err
     if (status == GP_OK && (plan->backend->eager || kept->launched == 0)) {
         status = call_pass(plan, first, last, err);
     } else if (status == GP_OK) {
-        if (kept->graphs[first][last] == NULL)
-            status = call_record(plan, first, last, err);
+        gp_device_graph **graph = &kept->graphs[first][last];
+
+        if (*graph == NULL)
+            status = peers_rest(plan, err);
+        if (status == GP_OK && *graph == NULL)
+            status = gp_device_record(device, err);
+        if (status == GP_OK && *graph == NULL)
+            status = gp_plan_recorded(plan, graph, call_pass(plan, first, last, err), err);
         if (status == GP_OK)
-            status = gp_device_replay(plan->backend->device, kept->graphs[first][last], err);
+            status = gp_device_replay(device, *graph, err);
     }
     if (status == GP_OK)
         status = gp_feed_used(plan, err);
