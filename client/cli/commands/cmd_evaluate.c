@@ -226,7 +226,7 @@ static gp_status evaluate_run(cli_call *call, gp_error *err)
         status = options->common.json ? evaluate_json(&e, options->per_class, err)
                                       : evaluate_print(&e, options->per_class, err);
     gp_confusion_free(e.confusion);
-    prediction_deinit(&e.run);
+    gp_buffer_deinit(&e.run.skipped_names);
     return status;
 }
 

@@ -222,7 +222,7 @@ static gp_status predict_run(cli_call *call, gp_error *err)
         prediction_put_skipped(&run, show_json_object(&json, false));
         status = show_json_print(&json, err);
     }
-    prediction_deinit(&run);
+    gp_buffer_deinit(&run.skipped_names);
     if (status != GP_OK || options->common.quiet)
         return status;
     const double rate = (double)result.count / result.seconds;

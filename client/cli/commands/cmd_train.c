@@ -256,7 +256,7 @@ static void train_step_event(void *context, const gp_train_step *step)
     gp_session *session = context;
 
     if (step->rank == 0) {
-        run_folder_step(&session->folder, step);
+        run_folder_metrics(&session->folder, metrics_of_step, step);
         term_grace_update(session);
     }
     advice_watch_step(&session->advice, step);
@@ -280,8 +280,8 @@ static void train_check_event(void *context, const gp_train_validation_result *c
 {
     gp_session *session = context;
 
-    run_folder_check(&session->folder, check);
-    advice_watch_check(&session->advice);
+    run_folder_metrics(&session->folder, metrics_of_validation, check);
+    session->advice.skip = true;
     if (session->view != NULL)
         view_check(session->view, check);
     if (!session->excluded_noted)
@@ -353,7 +353,7 @@ static gp_status train_save(const gp_session *session, const gp_training *traini
         if (status == GP_OK)
             return GP_OK;
     }
-    run_folder_model(&session->folder, model, bytes);
+    snprintf(model, bytes, "%s/result/model.onnx", session->folder.path);
     if (status == GP_OK)
         return gp_training_save(training, model, err);
     if (gp_training_save(training, model, NULL) == GP_OK)
@@ -489,7 +489,7 @@ static gp_status train_on_pool(gp_session *session, gp_training *training, gp_tr
         status = err->code;
     }
     view_free(session->view);
-    slow_steps_free(session->slow);
+    gp_free(session->slow);
     gp_pool_close(pool);
     if (status == GP_OK)
         status = train_save(session, training, model, sizeof(model), err);
@@ -535,7 +535,7 @@ static gp_status train_run(cli_call *call, gp_error *err)
         status = train_on_pool(&session, training, &summary, err);
     }
     gp_training_free(training);
-    changes_deinit(&session.changes);
+    gp_free(session.changes.rows);
     gp_buffer_deinit(&session.warnings);
     if (status != GP_OK)
         call->code = cli_fail(call, err);

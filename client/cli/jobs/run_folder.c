@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "client/cli/jobs/job_self.h"
-#include "client/cli/jobs/metrics_line.h"
 #include "client/cli/show.h"
 #include "common/base/text/text.h"
 
@@ -216,7 +215,7 @@ static void folder_line(run_folder *folder, const char *line)
     }
 }
 
-static void folder_metrics(run_folder *folder, const metric *table, const void *record)
+void run_folder_metrics(run_folder *folder, const metric *table, const void *record)
 {
     gp_buffer text;
     gp_json_writer writer;
@@ -227,16 +226,6 @@ static void folder_metrics(run_folder *folder, const metric *table, const void *
     if (gp_json_writer_finish(&writer, NULL) == GP_OK && gp_buffer_printf(&text, NULL, "\n") == GP_OK)
         folder_line(folder, gp_buffer_text(&text));
     gp_buffer_deinit(&text);
-}
-
-void run_folder_step(run_folder *folder, const gp_train_step *step)
-{
-    folder_metrics(folder, metrics_of_step, step);
-}
-
-void run_folder_check(run_folder *folder, const gp_train_validation_result *check)
-{
-    folder_metrics(folder, metrics_of_validation, check);
 }
 
 void run_folder_regroup(run_folder *folder, const gp_train_rescale *regroup)
@@ -312,9 +301,4 @@ void run_folder_close(run_folder *folder, const gp_training_summary *summary, co
     if (folder->copy != NULL)
         fclose(folder->copy);
     folder->metrics = folder->log = folder->copy = NULL;
-}
-
-void run_folder_model(const run_folder *folder, char *path, size_t bytes)
-{
-    snprintf(path, bytes, "%s/result/model.onnx", folder->path);
 }

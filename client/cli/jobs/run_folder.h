@@ -17,6 +17,7 @@
 
 #include <gradpool/gradpool.h>
 
+#include "client/cli/jobs/metrics_line.h"
 #include "common/model/train_options.h"
 
 enum { RUN_FOLDER_LEASES_MAX = 16 };
@@ -49,9 +50,9 @@ gp_status run_folder_open(run_folder *folder, const char *network, int argc, cha
 /* Write facts.json. Call before the first step: viewers need the planned step count. */
 void run_folder_facts(run_folder *folder, const gp_train_info *facts);
 
-/* Append one line to metrics.jsonl and flush it for viewers. */
-void run_folder_step(run_folder *folder, const gp_train_step *step);
-void run_folder_check(run_folder *folder, const gp_train_validation_result *check);
+/* Append one line to metrics.jsonl and flush it for viewers.
+ *   table, record  see metrics_put() */
+void run_folder_metrics(run_folder *folder, const metric *table, const void *record);
 void run_folder_regroup(run_folder *folder, const gp_train_rescale *regroup);
 
 /* Write the members that end.json and `train --json` have in common. */
@@ -59,8 +60,5 @@ void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *s
 
 /* Close the files. If `summary` or `failure` is given, write end.json first. */
 void run_folder_close(run_folder *folder, const gp_training_summary *summary, const gp_error *failure);
-
-/* Set `path` to the trained model path in the folder. */
-void run_folder_model(const run_folder *folder, char *path, size_t bytes);
 
 #endif

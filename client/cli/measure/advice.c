@@ -299,11 +299,6 @@ void advice_watch_step(advice_watch *watch, const gp_train_step *step)
     watch->skip = false;
 }
 
-void advice_watch_check(advice_watch *watch)
-{
-    watch->skip = true;
-}
-
 /* Format a number with thousands separators, e.g. "53,320". */
 static const char *grouped(double value, char text[32])
 {

@@ -103,7 +103,7 @@ typedef struct advice_watch {
     double data_s, compute_s, exchange_s; /* sums over the steps of all ranks */
     /* number of step records, over all ranks */
     uint64_t records;
-    bool skip; /* skip the next step: its time includes a validation */
+    bool skip; /* set by the caller after a validation: skip the next step, whose time includes it */
 } advice_watch;
 
 /* Expected and measured rate of a training. */
@@ -121,9 +121,6 @@ bool advice_watch_begin(advice_watch *watch, const char *network, const char *da
 
 /* Add a step of one rank. */
 void advice_watch_step(advice_watch *watch, const gp_train_step *step);
-
-/* Skip the time of a validation. */
-void advice_watch_check(advice_watch *watch);
 
 /* Compare the training with the advice. false: there is no advice, or the training was too short.
  * Later trainings are compared too, but result->fresh is set only once. */

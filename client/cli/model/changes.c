@@ -26,12 +26,6 @@ void changes_add(cli_changes *changes, const gp_layer_change *change)
     snprintf(row->settings, sizeof(row->settings), "%s", change->settings);
 }
 
-void changes_deinit(cli_changes *changes)
-{
-    gp_free(changes->rows);
-    *changes = (cli_changes){ 0 };
-}
-
 bool changes_have(const cli_changes *changes, const char *action)
 {
     for (uint32_t i = 0; i < changes->count; i++)

@@ -21,7 +21,6 @@ typedef struct cli_changes {
 
 /* Append a change; drop it if memory is short. */
 void changes_add(cli_changes *changes, const gp_layer_change *change);
-void changes_deinit(cli_changes *changes);
 
 /* Return whether the list has a change with this action. */
 bool changes_have(const cli_changes *changes, const char *action);

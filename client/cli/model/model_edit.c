@@ -270,7 +270,7 @@ static gp_status edit_report(const model_edit *knife, gp_error *err)
                    ? "; a .json file has the layers, not their weights"
                    : "");
     }
-    changes_deinit(&changes);
+    gp_free(changes.rows);
     return status;
 }
 

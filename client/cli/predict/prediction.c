@@ -25,11 +25,6 @@ void prediction_init(prediction *run, const cli_call *call, const prediction_opt
     gp_buffer_init(&run->skipped_names, PREDICTION_NAMES_BYTES_MAX);
 }
 
-void prediction_deinit(prediction *run)
-{
-    gp_buffer_deinit(&run->skipped_names);
-}
-
 /* ---- events ---- */
 
 static bool on_each(void *context, const gp_prediction *one)

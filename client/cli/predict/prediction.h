@@ -74,7 +74,6 @@ int prediction_check(cli_call *call, const prediction_options *input);
 
 /* Initialize a run; the caller then sets on_result and the flags. */
 void prediction_init(prediction *run, const cli_call *call, const prediction_options *input);
-void prediction_deinit(prediction *run);
 
 /* Lease the requested workers and run the model on all samples.
  *   result     set to the totals

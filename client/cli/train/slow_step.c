@@ -43,11 +43,6 @@ slow_steps *slow_steps_new(uint32_t workers)
     return slow;
 }
 
-void slow_steps_free(slow_steps *slow)
-{
-    gp_free(slow);
-}
-
 void slow_steps_reset(slow_steps *slow, uint32_t workers)
 {
     int64_t reported_ms = slow->reported_ms;

@@ -13,8 +13,7 @@
 
 typedef struct slow_steps slow_steps;
 
-slow_steps *slow_steps_new(uint32_t workers); /* NULL: out of memory */
-void slow_steps_free(slow_steps *slow);       /* accepts NULL */
+slow_steps *slow_steps_new(uint32_t workers); /* freed with gp_free(); NULL: out of memory */
 
 /* Clear all ranks' history when the worker group changes. */
 void slow_steps_reset(slow_steps *slow, uint32_t workers);

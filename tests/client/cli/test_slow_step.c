@@ -1,5 +1,6 @@
 /* test_slow_step.c: attribute a slow step to a worker and a phase. */
 #include "client/cli/train/slow_step.h"
+#include "common/base/memory/alloc.h"
 #include "tests/gp_test.h"
 
 static char text[200];
@@ -49,5 +50,5 @@ TEST(a_slow_step_names_the_worker_that_waited_least_and_its_phase)
         text);
     slow_steps_reset(slow, 3);
     CHECK(!add(slow, 45, 900, 40000));
-    slow_steps_free(slow);
+    gp_free(slow);
 }
