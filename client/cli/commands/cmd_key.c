@@ -36,12 +36,15 @@ static const gp_param key_params[] = {
 /* Name of the pool's own key in `rotate`; not available for other keys. */
 static const char server_name[] = "server";
 
+static const char missing[] = "there is no key of the name '%.60s'; `gradpool key list` shows them";
+
 /* Arguments of a subcommand, and the state that all subcommands share. */
 typedef struct key_work {
     const key_options *options;
     const char *const *words; /* words after the subcommand; missing words are NULL */
     gp_places places;
     gp_allow_list *list;
+    char said[200]; /* message after success; "": none */
 } key_work;
 
 /* ---- helpers ---- */
@@ -68,27 +71,6 @@ static gp_status directory_ready(const key_work *work, gp_error *err)
     gp_status status = gp_places_create(&work->places, err);
 
     return status == GP_OK ? gp_directory_secure(work->places.key_dir, err) : status;
-}
-
-/* Read the list of allowed keys, change it, and write it back under a lock. */
-static gp_status list_change(key_work *work, gp_status (*change)(key_work *work, gp_error *err),
-                             gp_error *err)
-{
-    int lock;
-    gp_status status = directory_ready(work, err);
-
-    if (status != GP_OK)
-        return status;
-    status = gp_key_lock(&lock, work->places.key_dir, err);
-    if (status != GP_OK)
-        return status;
-    status = gp_allow_read(work->list, work->places.allowed, err);
-    if (status == GP_OK)
-        status = change(work, err);
-    if (status == GP_OK)
-        status = gp_allow_write(work->places.allowed, work->list, err);
-    close(lock);
-    return status;
 }
 
 /* ---- subcommands ---- */
@@ -182,83 +164,55 @@ static gp_status verb_list(key_work *work, gp_error *err)
     return GP_OK;
 }
 
-static gp_status change_add(key_work *work, gp_error *err)
+static gp_status verb_add(key_work *work, gp_error *err)
 {
     char key[GP_KEY_TEXT];
     gp_status status = key_given(key, work->words[1], err);
 
     if (status == GP_OK && strcmp(work->words[0], server_name) == 0)
         status = gp_fail(err, GP_EINVAL, "'%s' is the name of the pool's own key", server_name);
+    snprintf(work->said, sizeof(work->said), "%s may come in as %s", work->words[0],
+             key_roles[work->options->role]);
     return status == GP_OK ? gp_allow_add(work->list, gp_key_role_find(key_roles[work->options->role]),
                                           work->words[0], key, err)
                            : status;
 }
 
-static gp_status verb_add(key_work *work, gp_error *err)
-{
-    gp_status status = list_change(work, change_add, err);
-
-    if (status == GP_OK && !work->options->common.quiet)
-        printf("%s may come in as %s\n", work->words[0], key_roles[work->options->role]);
-    return status;
-}
-
-static gp_status key_missing(const key_work *work, gp_error *err)
-{
-    return gp_fail(err, GP_ENOENT, "there is no key of the name '%.60s'; `gradpool key list` shows them",
-                   work->words[0]);
-}
-
-static gp_status change_remove(key_work *work, gp_error *err)
-{
-    return gp_allow_remove(work->list, work->words[0]) ? GP_OK : key_missing(work, err);
-}
-
 static gp_status verb_remove(key_work *work, gp_error *err)
 {
-    gp_status status = list_change(work, change_remove, err);
-
-    if (status == GP_OK && !work->options->common.quiet)
-        printf("%s was removed; who is connected with this key is cut off within a second\n", work->words[0]);
-    return status;
+    snprintf(work->said, sizeof(work->said),
+             "%s was removed; who is connected with this key is cut off within a second", work->words[0]);
+    return gp_allow_remove(work->list, work->words[0]) ? GP_OK
+                                                       : gp_fail(err, GP_ENOENT, missing, work->words[0]);
 }
 
 /* Replace a key atomically: the old key becomes invalid when the new key becomes valid. */
-static gp_status change_key(key_work *work, gp_error *err)
+static gp_status verb_rotate(key_work *work, gp_error *err)
 {
-    gp_allowed *entry = gp_allow_find(work->list, work->words[0]), old;
+    const char *name = work->words[0], *out = work->options->out;
+    gp_allowed *entry = name == NULL ? NULL : gp_allow_find(work->list, name), old;
     char key[GP_KEY_TEXT] = "";
     gp_status status;
 
+    if (name == NULL || strcmp(name, server_name) == 0) {
+        snprintf(work->said, sizeof(work->said),
+                 "pool %s has a new key; its clients need it: gradpool key show > pool.key",
+                 work->places.pool);
+        status = directory_ready(work, err);
+        return status == GP_OK ? key_make(work->places.server_key, true, key, err) : status;
+    }
     if (entry == NULL)
-        return key_missing(work, err);
-    if ((work->words[1] != NULL) == (work->options->out[0] != '\0'))
+        return gp_fail(err, GP_ENOENT, missing, name);
+    if ((work->words[1] != NULL) == (out[0] != '\0'))
         return gp_fail(err, GP_EINVAL, "name the new public key, or a file for a new pair by --out FILE");
-    status = work->words[1] != NULL ? key_given(key, work->words[1], err)
-                                    : key_make(work->options->out, true, key, err);
+    status = work->words[1] != NULL ? key_given(key, work->words[1], err) : key_make(out, true, key, err);
     if (status != GP_OK)
         return status;
     old = *entry;
     gp_allow_remove(work->list, old.name);
+    snprintf(work->said, sizeof(work->said), "%s has a new key; the old one is cut off within a second",
+             name);
     return gp_allow_add(work->list, old.role, old.name, key, err);
-}
-
-static gp_status verb_rotate(key_work *work, gp_error *err)
-{
-    char key[GP_KEY_TEXT];
-    bool own = work->words[0] == NULL || strcmp(work->words[0], server_name) == 0;
-    gp_status status = own ? directory_ready(work, err) : list_change(work, change_key, err);
-
-    if (status == GP_OK && own)
-        status = key_make(work->places.server_key, true, key, err);
-    if (status != GP_OK || work->options->common.quiet)
-        return status;
-    if (own)
-        printf("pool %s has a new key; its clients need it: gradpool key show > pool.key\n",
-               work->places.pool);
-    else
-        printf("%s has a new key; the old one is cut off within a second\n", work->words[0]);
-    return GP_OK;
 }
 
 /* A subcommand: name, usage, and limits on the number of words. */
@@ -266,15 +220,16 @@ typedef struct key_verb {
     const char *name, *usage;
     int words_min, words_max;
     gp_status (*run)(key_work *work, gp_error *err);
+    bool changes; /* the list of allowed keys, unless it is about the pool's own key */
 } key_verb;
 
 static const key_verb key_verbs[] = {
-    { "new", "FILE", 1, 1, verb_new },
-    { "show", "[FILE]", 0, 1, verb_show },
-    { "list", "", 0, 0, verb_list },
-    { "add", "NAME KEY|FILE [--role client|observer|worker]", 2, 2, verb_add },
-    { "remove", "NAME", 1, 1, verb_remove },
-    { "rotate", "[server] | NAME KEY|FILE | NAME --out FILE", 0, 2, verb_rotate },
+    { "new", "FILE", 1, 1, verb_new, false },
+    { "show", "[FILE]", 0, 1, verb_show, false },
+    { "list", "", 0, 0, verb_list, false },
+    { "add", "NAME KEY|FILE [--role client|observer|worker]", 2, 2, verb_add, true },
+    { "remove", "NAME", 1, 1, verb_remove, true },
+    { "rotate", "[server] | NAME KEY|FILE | NAME --out FILE", 0, 2, verb_rotate, true },
 };
 
 static const key_verb *verb_find(const cli_call *call)
@@ -298,16 +253,33 @@ static int key_check(cli_call *call)
     return CLI_OK;
 }
 
+/* Run the subcommand. If it changes the list of allowed keys, read the list before and write it after
+ * that, under a lock. */
 static gp_status key_run(cli_call *call, gp_error *err)
 {
     key_work work = { .options = call->options, .words = call->words + 1 };
+    const key_verb *verb = verb_find(call);
+    const bool changes = verb->changes && work.words[0] != NULL && strcmp(work.words[0], server_name) != 0;
+    int lock = -1;
     gp_status status = gp_places_find(&work.places, cli_pool_name(call), err);
 
     work.list = gp_calloc(1, sizeof(*work.list));
     if (work.list == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for a list of keys");
+    if (status == GP_OK && changes)
+        status = directory_ready(&work, err);
+    if (status == GP_OK && changes)
+        status = gp_key_lock(&lock, work.places.key_dir, err);
+    if (status == GP_OK && changes)
+        status = gp_allow_read(work.list, work.places.allowed, err);
     if (status == GP_OK)
-        status = verb_find(call)->run(&work, err);
+        status = verb->run(&work, err);
+    if (status == GP_OK && changes)
+        status = gp_allow_write(work.places.allowed, work.list, err);
+    if (lock >= 0)
+        close(lock);
+    if (status == GP_OK && work.said[0] != '\0' && !work.options->common.quiet)
+        printf("%s\n", work.said);
     gp_free(work.list);
     return status;
 }
