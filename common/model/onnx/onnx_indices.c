@@ -12,46 +12,33 @@
 
 #define INT64_TYPE ONNX__TENSOR_PROTO__DATA_TYPE__INT64
 
-static gp_status whole_number(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, int64_t *out,
-                              gp_error *err)
+static int64_t whole_number(gp_onnx_mapping *m, size_t k)
 {
-    const gp_onnx_tensor *tensor;
-    gp_status status = gp_onnx_node_constant(m, node, k, &tensor, err);
+    const gp_onnx_tensor *tensor = gp_onnx_node_constant(m, k);
 
-    if (status == GP_OK && (tensor == NULL || !gp_onnx_is_whole(tensor) || tensor->count != 1))
-        status = gp_fail(err, GP_EUNSUPPORTED, "its input %zu is not one whole number", k + 1);
-    if (status == GP_OK)
-        *out = gp_onnx_int_at(tensor, 0);
-    return status;
+    if (tensor == NULL || !gp_onnx_is_whole(tensor) || tensor->count != 1)
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its input %zu is not one whole number", k + 1);
+    return m->status == GP_OK ? gp_onnx_int_at(tensor, 0) : 0;
 }
 
-gp_status gp_onnx_fold_range(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_tensor *out,
-                             gp_error *err)
+void gp_onnx_fold_range(gp_onnx_mapping *m, gp_onnx_tensor *out)
 {
-    int64_t first, limit, step, count = 1;
-    void *data;
-    gp_status status = whole_number(m, node, 0, &first, err);
+    const int64_t first = whole_number(m, 0), limit = whole_number(m, 1), by = whole_number(m, 2);
+    const bool samples = limit == GP_ONNX_SAMPLES;
+    const int64_t count = samples ? 1 : limit;
 
-    if (status == GP_OK)
-        status = whole_number(m, node, 1, &limit, err);
-    if (status == GP_OK)
-        status = whole_number(m, node, 2, &step, err);
-    if (status != GP_OK)
-        return status;
-    if (first != 0 || step != 1 || (limit < 0 && limit != GP_ONNX_SAMPLES))
-        return gp_fail(err, GP_EUNSUPPORTED, "a range other than 0, 1, 2 ... is not supported");
-    if (limit != GP_ONNX_SAMPLES)
-        count = limit;
-    status = gp_onnx_tensor_new(out, m->store, INT64_TYPE, 1, &count, &data, err);
-    for (int64_t i = 0; status == GP_OK && i < count; i++)
-        memcpy((char *)data + i * (int64_t)sizeof(i), &i, sizeof(i));
-    out->per_sample = status == GP_OK && limit == GP_ONNX_SAMPLES ? 1 : 0;
-    return status;
+    if (first != 0 || by != 1 || count < 0)
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "a range other than 0, 1, 2 ... is not supported");
+    char *data = gp_onnx_tensor_new(m, out, INT64_TYPE, 1, &count);
+
+    for (int64_t i = 0; data != NULL && i < count; i++)
+        memcpy(data + i * (int64_t)sizeof(i), &i, sizeof(i));
+    out->per_sample = samples;
 }
 
 /* Multiply indices by a number, or add numbers that are equal for all samples. */
-static gp_status combine(gp_onnx_mapping *m, const gp_onnx_tensor *indices, const gp_onnx_tensor *by,
-                         gp_onnx_tensor *out, gp_error *err)
+static void combine(gp_onnx_mapping *m, const gp_onnx_tensor *indices, const gp_onnx_tensor *by,
+                    gp_onnx_tensor *out)
 {
     const bool product = m->arithmetic == GP_ONNX_MUL;
     int64_t per_sample = indices->per_sample;
@@ -61,41 +48,19 @@ static gp_status combine(gp_onnx_mapping *m, const gp_onnx_tensor *indices, cons
     if (fits && product)
         fits = !__builtin_mul_overflow(per_sample, gp_onnx_int_at(by, 0), &per_sample) && per_sample != 0;
     if (!fits)
-        return gp_fail(err, GP_EUNSUPPORTED, "its inputs are not indices and what fits each sample alike");
-    gp_status status = gp_onnx_tensor_combine(out, m->store, m->arithmetic, indices, by, err);
-
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its inputs are not indices and what fits each sample alike");
+    gp_onnx_tensor_combine(m, out, m->arithmetic, indices, by);
     out->per_sample = per_sample;
-    return status;
 }
 
-/* Insert axes of size 1 after the sample axis. */
-static gp_status unsqueeze(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_tensor *indices,
-                           gp_onnx_tensor *out, gp_error *err)
+/* Compute the output of a node with one input that has indices. */
+static void fold_indices(gp_onnx_mapping *m, gp_onnx_tensor *out)
 {
-    gp_status status = gp_onnx_fold_unsqueeze_of(m, node, indices, out, err);
-
-    if (status == GP_OK && out->dims[0] != indices->dims[0])
-        status = gp_fail(err, GP_EUNSUPPORTED, "it puts an axis before that of the samples");
-    return status;
-}
-
-gp_status gp_onnx_map_indices(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
-{
-    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]), *a, *b = NULL;
+    const gp_onnx_value *a = gp_onnx_node_input(m, 0), *b = gp_onnx_node_input(m, 1);
     const bool arithmetic = m->arithmetic == GP_ONNX_MUL || m->arithmetic == GP_ONNX_ADD;
-    gp_onnx_tensor *out;
-    void *block;
-    gp_status status = gp_onnx_node_input(m, node, 0, &a, err);
 
-    if (status == GP_OK)
-        status = gp_onnx_node_input(m, node, 1, &b, err);
-    if (status == GP_OK)
-        status = gp_onnx_store_take(m->store, sizeof(*out), &block, err);
-    if (status != GP_OK)
-        return status;
-    out = block;
     if (arithmetic && a != NULL && b != NULL && a->role == GP_ONNX_VALUE_CONSTANT) {
-        gp_onnx_value *swap = a;
+        const gp_onnx_value *swap = a;
 
         a = b;
         b = swap;
@@ -103,18 +68,20 @@ gp_status gp_onnx_map_indices(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
     const bool known = a != NULL && a->role == GP_ONNX_VALUE_INDICES && b != NULL &&
                        b->role == GP_ONNX_VALUE_CONSTANT && b->tensor->data != NULL;
 
-    if (known && arithmetic)
-        status = combine(m, a->tensor, b->tensor, out, err);
-    else if (known && strcmp(node->op_type, "Unsqueeze") == 0)
-        status = unsqueeze(m, node, a->tensor, out, err);
-    else
-        status = gp_fail(err, GP_EUNSUPPORTED, "it reads indices that depend on the number of samples");
-    if (status != GP_OK)
-        return status;
-    out->name = made->name;
-    made->role = GP_ONNX_VALUE_INDICES;
-    made->tensor = out;
-    return GP_OK;
+    if (known && arithmetic) {
+        combine(m, a->tensor, b->tensor, out);
+    } else if (known && strcmp(m->node->op_type, "Unsqueeze") == 0) {
+        gp_onnx_fold_unsqueeze_of(m, a->tensor, out); /* axes of size 1 after the sample axis */
+        if (out->dims[0] != a->tensor->dims[0])
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "it puts an axis before that of the samples");
+    } else {
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "it reads indices that depend on the number of samples");
+    }
+}
+
+void gp_onnx_map_indices(gp_onnx_mapping *m)
+{
+    gp_onnx_node_fold(m, fold_indices);
 }
 
 /* Return whether the indices enumerate all numbers of a batch in order. samples: 1 for the
@@ -129,20 +96,16 @@ static bool in_order(const gp_onnx_tensor *indices, int64_t samples, int64_t num
     return same;
 }
 
-gp_status gp_onnx_map_gather(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
+void gp_onnx_map_gather(gp_onnx_mapping *m)
 {
-    int64_t axis, numbers = 1;
-    gp_onnx_value *flat, *by = NULL;
-    gp_status status = gp_onnx_node_input(m, node, 0, &flat, err);
+    const gp_onnx_value *flat = gp_onnx_node_input(m, 0), *by = gp_onnx_node_input(m, 1);
+    const int64_t axis = gp_onnx_node_int(m, "axis", 0);
+    int64_t numbers = 1;
 
-    if (status == GP_OK)
-        status = gp_onnx_node_input(m, node, 1, &by, err);
-    if (status == GP_OK)
-        status = gp_onnx_node_int(node, "axis", 0, &axis, err);
-    if (status != GP_OK)
-        return status;
-    if (flat == NULL || by == NULL || flat->role != GP_ONNX_VALUE_FLAT)
-        return gp_fail(err, GP_EUNSUPPORTED, "it is supported where all its inputs are constants");
+    if (flat == NULL || by == NULL || flat->role != GP_ONNX_VALUE_FLAT) {
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported where all its inputs are constants");
+        return;
+    }
     for (uint32_t i = 0; i < flat->rank; i++)
         numbers *= flat->dims[i];
     const bool all = by->role == GP_ONNX_VALUE_INDICES
@@ -150,11 +113,13 @@ gp_status gp_onnx_map_gather(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
                          : by->role == GP_ONNX_VALUE_CONSTANT && by->tensor->data != NULL && m->batch != 0 &&
                                in_order(by->tensor, m->batch, numbers);
 
-    if (axis != 0 || !all)
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "of the numbers of all samples it is supported where each keeps its place");
+    if (axis != 0 || !all) {
+        gp_onnx_fail(m, GP_EUNSUPPORTED,
+                     "of the numbers of all samples it is supported where each keeps its place");
+        return;
+    }
     gp_onnx_value x = *flat;
 
     x.role = x.layer == GP_INPUT_LAYER ? GP_ONNX_VALUE_INPUT : GP_ONNX_VALUE_LAYER;
-    return gp_onnx_node_view(m, node, &x, by->tensor->rank - 1, by->tensor->dims + 1, err);
+    gp_onnx_node_view(m, &x, by->tensor->rank - 1, by->tensor->dims + 1);
 }

@@ -29,23 +29,21 @@ struct map_operator {
 };
 
 /* Reject unknown attributes, because they might change the result. */
-static gp_status check_attributes(const Onnx__NodeProto *node, const map_operator *about, gp_error *err)
+static void check_attributes(gp_onnx_mapping *m, const map_operator *about)
 {
     char text[GP_ONNX_SHOWN_BYTES];
 
-    for (size_t i = 0; i < node->n_attribute; i++) {
-        const char *name = node->attribute[i]->name == NULL ? "" : node->attribute[i]->name;
+    for (size_t i = 0; i < m->node->n_attribute; i++) {
+        const char *name = m->node->attribute[i]->name == NULL ? "" : m->node->attribute[i]->name;
         size_t bytes = strlen(name);
         bool known = false;
 
         for (const char *at = about->attributes; *at != '\0' && !known; at += strcspn(at, " ") + 1)
             known = bytes == strcspn(at, " ") && memcmp(at, name, bytes) == 0;
         if (!known)
-            return gp_fail(err, GP_EUNSUPPORTED, "its attribute '%s' is not supported; read are: %s",
-                           gp_onnx_shown(text, name),
-                           *about->attributes == '\0' ? "none" : about->attributes);
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "its attribute '%s' is not supported; read are: %s",
+                         gp_onnx_shown(text, name), *about->attributes == '\0' ? "none" : about->attributes);
     }
-    return GP_OK;
 }
 
 /* ---- layers ---- */
@@ -73,86 +71,83 @@ static void layer_name(const gp_onnx_mapping *m, const char *wanted, const char 
 }
 
 /* Add a layer with these inputs. *output is set to its output. */
-static gp_status add_layer(gp_onnx_mapping *m, const char *wanted, const char *kind, const char *settings,
-                           gp_onnx_value *const *inputs, size_t input_count, gp_onnx_value *output,
-                           gp_error *err)
+static void add_layer(gp_onnx_mapping *m, const char *wanted, const char *kind, const char *settings,
+                      gp_onnx_value *const *inputs, size_t input_count, gp_onnx_value *output)
 {
     const uint32_t layer = m->spec->layer_count;
     gp_infer infer = { .input_count = (uint32_t)input_count };
     char name[GP_NAME_MAX];
     const char *names[GP_LAYER_INPUTS_MAX];
 
+    if (m->status != GP_OK)
+        return;
     layer_name(m, wanted, kind, name);
-    gp_status status = gp_netspec_add(m->spec, name, kind, settings, err);
-
-    if (status != GP_OK)
-        return status;
+    m->status = gp_netspec_add(m->spec, name, kind, settings, m->err);
+    if (m->status != GP_OK)
+        return;
     for (size_t k = 0; k < input_count; k++) {
         names[k] = inputs[k]->layer == GP_INPUT_LAYER ? "input" : m->spec->layers[inputs[k]->layer].name;
         infer.inputs[k] = gp_onnx_shape_of(m, inputs[k]);
     }
     infer.settings = m->spec->layers[layer].settings;
-    status = gp_netspec_connect(m->spec, names, input_count, err);
-    if (status == GP_OK)
-        status = m->spec->layers[layer].kind->infer(&infer, err);
-    if (status == GP_OK)
-        status = gp_shape_check(&infer.output, GP_ONNX_SAMPLE_MAX, err);
-    if (status != GP_OK)
-        return status;
+    m->status = gp_netspec_connect(m->spec, names, input_count, m->err);
+    if (m->status == GP_OK)
+        m->status = m->spec->layers[layer].kind->infer(&infer, m->err);
+    if (m->status == GP_OK)
+        m->status = gp_shape_check(&infer.output, GP_ONNX_SAMPLE_MAX, m->err);
+    if (m->status != GP_OK)
+        return;
+    const bool signal = infer.output.rank == 3 && inputs[0]->rank == 2 && infer.output.dim[2] == 1;
+
     m->shapes[layer] = infer.output;
     output->role = GP_ONNX_VALUE_LAYER;
     output->layer = layer;
     output->channels_last = false;
-    output->rank =
-        infer.output.rank == 3 && inputs[0]->rank == 2 && infer.output.dim[2] == 1 ? 2 : infer.output.rank;
+    output->rank = signal ? 2 : infer.output.rank;
     for (uint32_t i = 0; i < output->rank; i++)
         output->dims[i] = infer.output.dim[i];
-    return GP_OK;
 }
 
-gp_status gp_onnx_node_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
-                             const char *settings, gp_onnx_value *const *inputs, size_t input_count,
-                             gp_error *err)
+void gp_onnx_node_layer_of(gp_onnx_mapping *m, const char *kind, const char *settings,
+                           gp_onnx_value *const *inputs, size_t count)
 {
-    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
-    gp_status status = add_layer(m, node->name, kind, settings, inputs, input_count, made, err);
-
-    if (status == GP_OK)
-        m->made[made->layer] = made;
-    return status;
+    add_layer(m, m->node->name, kind, settings, inputs, count, m->output);
+    if (m->status == GP_OK)
+        m->made[m->output->layer] = m->output;
 }
 
-gp_status gp_onnx_append(gp_onnx_mapping *m, const char *name, const char *kind, const char *settings,
-                         gp_onnx_value *x, gp_error *err)
+void gp_onnx_node_layer(gp_onnx_mapping *m, const char *kind, const char *settings, const gp_onnx_value *x)
 {
-    gp_onnx_value input = *x, *const inputs[] = { &input };
+    gp_onnx_value input = *x;
 
-    return add_layer(m, name, kind, settings, inputs, 1, x, err);
+    gp_onnx_node_layer_of(m, kind, settings, (gp_onnx_value *const[]){ &input }, 1);
 }
 
-gp_status gp_onnx_append_of(gp_onnx_mapping *m, const char *kind, const char *settings,
-                            gp_onnx_value *const *inputs, size_t count, gp_onnx_value *out, gp_error *err)
+void gp_onnx_append(gp_onnx_mapping *m, const char *name, const char *kind, const char *settings,
+                    gp_onnx_value *x)
 {
-    return add_layer(m, NULL, kind, settings, inputs, count, out, err);
+    gp_onnx_value input = *x;
+
+    add_layer(m, name, kind, settings, (gp_onnx_value *const[]){ &input }, 1, x);
 }
 
-gp_status gp_onnx_node_like(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
-                            const char *settings, gp_onnx_value *x, gp_error *err)
+void gp_onnx_append_of(gp_onnx_mapping *m, const char *kind, const char *settings,
+                       gp_onnx_value *const *inputs, size_t count, gp_onnx_value *out)
 {
-    gp_status status = gp_onnx_node_layer(m, node, kind, settings, &x, 1, err);
-
-    if (status == GP_OK)
-        gp_onnx_node_shaped(m, node, x);
-    return status;
+    add_layer(m, NULL, kind, settings, inputs, count, out);
 }
 
-void gp_onnx_node_shaped(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_value *x)
+void gp_onnx_node_like(gp_onnx_mapping *m, const char *kind, const char *settings, const gp_onnx_value *x)
 {
-    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
+    gp_onnx_node_layer(m, kind, settings, x);
+    gp_onnx_node_shaped(m, x);
+}
 
-    made->rank = x->rank;
-    memcpy(made->dims, x->dims, sizeof(made->dims));
-    made->channels_last = x->channels_last;
+void gp_onnx_node_shaped(gp_onnx_mapping *m, const gp_onnx_value *x)
+{
+    m->output->rank = x->rank;
+    memcpy(m->output->dims, x->dims, sizeof(x->dims));
+    m->output->channels_last = x->channels_last;
 }
 
 gp_shape gp_onnx_shape_of(const gp_onnx_mapping *m, const gp_onnx_value *value)
@@ -160,13 +155,13 @@ gp_shape gp_onnx_shape_of(const gp_onnx_mapping *m, const gp_onnx_value *value)
     return value->layer == GP_INPUT_LAYER ? m->spec->input : m->shapes[value->layer];
 }
 
-void gp_onnx_node_alias(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_value *of)
+void gp_onnx_node_alias(gp_onnx_mapping *m, const gp_onnx_value *of)
 {
-    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]), kept = *made;
+    const gp_onnx_value kept = *m->output;
 
-    *made = *of;
-    made->name = kept.name;
-    made->uses = kept.uses;
+    *m->output = *of;
+    m->output->name = kept.name;
+    m->output->uses = kept.uses;
 }
 
 /* ---- axis order ----
@@ -182,54 +177,54 @@ int64_t gp_onnx_channels(const gp_onnx_value *x)
     return x->rank == 0 ? 1 : x->dims[x->channels_last ? x->rank - 1 : 0];
 }
 
-/* Append a transpose layer with this axis order. The dimensions in ONNX do not change. */
-static gp_status value_transpose(gp_onnx_mapping *m, gp_onnx_value *value, const int64_t order[3],
-                                 gp_error *err)
+void gp_onnx_append_transpose(gp_onnx_mapping *m, gp_onnx_value *x, const int64_t order[3])
 {
-    const gp_onnx_value before = *value;
     char settings[48] = "";
 
     gp_onnx_put_list(settings, sizeof(settings), "order", order, 3);
-    gp_status status = gp_onnx_append(m, NULL, "transpose", settings, value, err);
+    gp_onnx_append(m, NULL, "transpose", settings, x);
+}
 
+/* Append a transpose layer that swaps the deferred axis order of a value: forth, or back. The
+ * dimensions in ONNX do not change. */
+static void value_transpose(gp_onnx_mapping *m, gp_onnx_value *value, bool to_last)
+{
+    static const int64_t orders[2][3] = { { 1, 2, 0 }, { 2, 0, 1 } }, swapped[3] = { 1, 0, 2 };
+    const gp_onnx_value before = *value;
+
+    gp_onnx_append_transpose(m, value, before.rank == 2 ? swapped : orders[to_last]);
     value->rank = before.rank;
     memcpy(value->dims, before.dims, sizeof(value->dims));
-    return status;
+    value->channels_last = to_last;
 }
 
 /* Apply the deferred Transpose, if any. */
-static gp_status value_plain(gp_onnx_mapping *m, gp_onnx_value *value, gp_error *err)
+static void value_plain(gp_onnx_mapping *m, gp_onnx_value *value)
 {
-    static const int64_t last[3] = { 1, 2, 0 }, last_of_two[3] = { 1, 0, 2 };
-
-    if (!value->channels_last)
-        return GP_OK;
-    gp_status status = value_transpose(m, value, value->rank == 2 ? last_of_two : last, err);
-
-    if (status == GP_OK)
+    if (!value->channels_last || m->status != GP_OK)
+        return;
+    value_transpose(m, value, false);
+    if (m->status == GP_OK)
         m->made[value->layer] = value;
-    return status;
 }
 
-gp_status gp_onnx_value_last(gp_onnx_mapping *m, gp_onnx_value *x, gp_onnx_value *out, gp_error *err)
+gp_onnx_value gp_onnx_value_last(gp_onnx_mapping *m, gp_onnx_value *x)
 {
-    static const int64_t first[3] = { 2, 0, 1 }, first_of_two[3] = { 1, 0, 2 };
-    gp_status status = x->channels_last ? GP_OK : gp_onnx_value_settle(m, x, err);
+    if (!x->channels_last)
+        gp_onnx_value_settle(m, x);
+    gp_onnx_value last = *x;
 
-    *out = *x;
-    if (status != GP_OK || x->channels_last)
-        return status;
-    status = value_transpose(m, out, x->rank == 2 ? first_of_two : first, err);
-    out->channels_last = true;
-    return status;
+    if (!x->channels_last)
+        value_transpose(m, &last, true);
+    return last;
 }
 
-gp_status gp_onnx_node_data(gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, gp_onnx_value **out,
-                            gp_error *err)
+gp_onnx_value *gp_onnx_node_data(gp_onnx_mapping *m, size_t k)
 {
-    gp_status status = gp_onnx_node_any(m, node, k, out, err);
+    gp_onnx_value *x = gp_onnx_node_any(m, k);
 
-    return status == GP_OK ? value_plain(m, *out, err) : status;
+    value_plain(m, x);
+    return x;
 }
 
 /* ---- views ---- */
@@ -240,66 +235,68 @@ static gp_shape plain_shape(uint32_t rank, const int64_t *dims)
     return rank == 1 ? gp_shape1(dims[0]) : gp_shape3(dims[0], dims[1], rank == 2 ? 1 : dims[2]);
 }
 
-static void shape_settings(char *settings, size_t bytes, const gp_shape *shape)
+/* Return the kind of layer that gives a sample this shape, and write its settings. */
+static const char *shape_layer(char *settings, size_t bytes, const gp_shape *shape)
 {
     *settings = '\0';
-    if (shape->rank == 3)
-        gp_onnx_put_list(settings, bytes, "shape", shape->dim, 3);
+    if (shape->rank == 1)
+        return "flatten";
+    gp_onnx_put_list(settings, bytes, "shape", shape->dim, 3);
+    return "reshape";
 }
 
-gp_status gp_onnx_value_settle(gp_onnx_mapping *m, gp_onnx_value *value, gp_error *err)
+void gp_onnx_append_shape(gp_onnx_mapping *m, gp_onnx_value *x, uint32_t rank, const int64_t *dims)
 {
+    const gp_shape have = gp_onnx_shape_of(m, x), wanted = plain_shape(rank, dims);
     char settings[96];
-    gp_status status = value_plain(m, value, err);
 
-    if (status != GP_OK)
-        return status;
+    if (!gp_shape_equal(&have, &wanted))
+        gp_onnx_append(m, NULL, shape_layer(settings, sizeof(settings), &wanted), settings, x);
+}
+
+void gp_onnx_value_settle(gp_onnx_mapping *m, gp_onnx_value *value)
+{
+    value_plain(m, value);
     if (value->rank < 1 || value->rank > 3)
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "its input has %" PRIu32 " dimensions; 2 to 4 are supported here", value->rank + 1);
-    const gp_shape shape = gp_onnx_shape_of(m, value), wanted = plain_shape(value->rank, value->dims);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its input has %" PRIu32 " dimensions; 2 to 4 are supported here",
+                     value->rank + 1);
+    if (m->status != GP_OK)
+        return;
     const gp_onnx_value view = *value;
 
-    if (gp_shape_equal(&shape, &wanted))
-        return GP_OK;
-    shape_settings(settings, sizeof(settings), &wanted);
-    status = gp_onnx_append(m, NULL, wanted.rank == 1 ? "flatten" : "reshape", settings, value, err);
-
-    if (status == GP_OK)
+    gp_onnx_append_shape(m, value, view.rank, view.dims);
+    if (m->status == GP_OK && value->layer != view.layer)
         m->made[value->layer] = value;
     value->rank = view.rank; /* [C, L] keeps two dimensions */
     memcpy(value->dims, view.dims, sizeof(value->dims));
-    return status;
 }
 
-gp_status gp_onnx_node_image(gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, gp_onnx_value **out,
-                             gp_error *err)
+gp_onnx_value *gp_onnx_node_image(gp_onnx_mapping *m, size_t k)
 {
-    gp_status status = gp_onnx_node_data(m, node, k, out, err);
+    gp_onnx_value *x = gp_onnx_node_any(m, k);
 
-    return status == GP_OK ? gp_onnx_value_settle(m, *out, err) : status;
+    gp_onnx_value_settle(m, x);
+    return x;
 }
 
-gp_status gp_onnx_node_view(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_value *x, uint32_t rank,
-                            const int64_t *dims, gp_error *err)
+void gp_onnx_node_view(gp_onnx_mapping *m, const gp_onnx_value *x, uint32_t rank, const int64_t *dims)
 {
-    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
-    gp_status status = GP_OK;
     char settings[96];
 
     if (rank >= GP_ONNX_RANK_MAX)
-        return gp_fail(err, GP_EUNSUPPORTED, "over %d dimensions are not supported", GP_ONNX_RANK_MAX);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "over %d dimensions are not supported", GP_ONNX_RANK_MAX);
+    if (m->status != GP_OK)
+        return;
     if (rank == 1 || rank == 3) {
         const gp_shape shape = plain_shape(rank, dims);
+        const char *kind = shape_layer(settings, sizeof(settings), &shape);
 
-        shape_settings(settings, sizeof(settings), &shape);
-        status = gp_onnx_node_layer(m, node, rank == 1 ? "flatten" : "reshape", settings, &x, 1, err);
+        gp_onnx_node_layer(m, kind, settings, x);
     } else {
-        gp_onnx_node_alias(m, node, x);
+        gp_onnx_node_alias(m, x);
     }
-    made->rank = rank;
-    memcpy(made->dims, dims, rank * sizeof(*dims));
-    return status;
+    m->output->rank = rank;
+    memcpy(m->output->dims, dims, rank * sizeof(*dims));
 }
 
 /* ---- settings ---- */
@@ -322,6 +319,34 @@ void gp_onnx_put_number(char *settings, size_t bytes, const char *key, double nu
 
 /* ---- the graph ---- */
 
+static void map_identity(gp_onnx_mapping *m)
+{
+    gp_onnx_node_alias(m, gp_onnx_node_any(m, 0));
+}
+
+/* Return the dimensions of a layer as a constant. */
+static void map_shape(gp_onnx_mapping *m)
+{
+    gp_onnx_node_fold(m, gp_onnx_fold_shape);
+}
+
+/* Reject operators that are supported only as part of a pattern (onnx_pattern.c). */
+static void map_erf(gp_onnx_mapping *m)
+{
+    gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported as a part of x * (1 + erf(x / sqrt(2))) / 2 only");
+}
+
+static void map_pow(gp_onnx_mapping *m)
+{
+    gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported as the square of a layer normalization only");
+}
+
+static void map_sqrt(gp_onnx_mapping *m)
+{
+    gp_onnx_fail(m, GP_EUNSUPPORTED,
+                 "it is supported for constants, and as the deviation of a layer normalization");
+}
+
 #define WINDOW_ATTRIBUTES "auto_pad dilations kernel_shape pads strides "
 #define OLD_BROADCAST     "axis broadcast " /* before opset 7 */
 
@@ -332,8 +357,8 @@ static const map_operator operators[] = {
     { "Relu", "", 1, 1, gp_onnx_map_function, NULL, 0 },
     { "MaxPool", WINDOW_ATTRIBUTES "ceil_mode storage_order ", 1, 1, gp_onnx_map_pool, NULL, 0 },
     { "AveragePool", WINDOW_ATTRIBUTES "ceil_mode count_include_pad ", 1, 1, gp_onnx_map_pool, NULL, 0 },
-    { "GlobalAveragePool", "", 1, 1, gp_onnx_map_global_pool, NULL, 0 },
-    { "GlobalMaxPool", "", 1, 1, gp_onnx_map_global_pool, NULL, 0 },
+    { "GlobalAveragePool", "", 1, 1, gp_onnx_map_pool, NULL, 0 },
+    { "GlobalMaxPool", "", 1, 1, gp_onnx_map_pool, NULL, 0 },
     { "ReduceMean", "axes keepdims noop_with_empty_axes ", 1, 2, gp_onnx_map_reduce_mean, NULL, 0 },
     { "BatchNormalization", "epsilon is_test momentum spatial training_mode ", 5, 5, gp_onnx_map_batchnorm,
       NULL, 0 },
@@ -355,7 +380,7 @@ static const map_operator operators[] = {
     { "HardSigmoid", "alpha beta ", 1, 1, gp_onnx_map_hard_sigmoid, NULL, 0 },
     { "HardSwish", "", 1, 1, gp_onnx_map_function, NULL, 0 },
     { "Gelu", "approximate ", 1, 1, gp_onnx_map_gelu, NULL, 0 },
-    { "Erf", "", 1, 1, gp_onnx_map_erf, NULL, 0 },
+    { "Erf", "", 1, 1, map_erf, NULL, 0 },
     { "Flatten", "axis ", 1, 1, gp_onnx_map_flatten, gp_onnx_fold_flatten, 0 },
     { "Reshape", "allowzero ", 2, 2, gp_onnx_map_reshape, gp_onnx_fold_reshape, 0 },
     { "Squeeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_squeeze, 0 },
@@ -370,14 +395,14 @@ static const map_operator operators[] = {
     { "Sub", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_SUB },
     { "Div", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_DIV },
     { "Neg", "", 1, 1, gp_onnx_map_arithmetic, gp_onnx_fold_unary, GP_ONNX_NEG },
-    { "Pow", "", 2, 2, gp_onnx_map_pow, NULL, 0 },
-    { "Sqrt", "", 1, 1, gp_onnx_map_sqrt, gp_onnx_fold_unary, GP_ONNX_SQRT },
+    { "Pow", "", 2, 2, map_pow, NULL, 0 },
+    { "Sqrt", "", 1, 1, map_sqrt, gp_onnx_fold_unary, GP_ONNX_SQRT },
     { "Floor", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_FLOOR },
     { "Ceil", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_CEIL },
     { "Dropout", "is_test ratio seed ", 1, 3, gp_onnx_map_dropout, NULL, 0 },
     { "Softmax", "axis ", 1, 1, gp_onnx_map_softmax, NULL, 0 },
-    { "Identity", "", 1, 1, gp_onnx_map_identity, gp_onnx_fold_identity, 0 },
-    { "Shape", "end start ", 1, 1, gp_onnx_map_shape, gp_onnx_fold_shape, 0 },
+    { "Identity", "", 1, 1, map_identity, gp_onnx_fold_identity, 0 },
+    { "Shape", "end start ", 1, 1, map_shape, gp_onnx_fold_shape, 0 },
     { "Constant", "value value_float value_floats value_int value_ints ", 0, 0, NULL, gp_onnx_fold_constant,
       0 },
     { "ConstantOfShape", "value ", 1, 1, NULL, gp_onnx_fold_constant_of_shape, 0 },
@@ -399,85 +424,90 @@ static const map_operator *operator_find(const Onnx__NodeProto *node)
     return NULL;
 }
 
-static gp_status check_node(const Onnx__NodeProto *node, const map_operator *about, gp_error *err)
+static void check_node(gp_onnx_mapping *m, const map_operator *about)
 {
-    if (about == NULL)
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "this operator is not supported; docs/onnx.md lists the %d that are", OPERATOR_COUNT);
-    if (node->n_input < about->inputs_min || node->n_input > about->inputs_max)
-        return gp_fail(err, GP_EUNSUPPORTED, "it has %zu inputs; %" PRIu32 " to %" PRIu32 " are supported",
-                       node->n_input, about->inputs_min, about->inputs_max);
-    if (node->n_output == 0 || *node->output[0] == '\0')
-        return gp_fail(err, GP_ECORRUPT, "it has no output");
-    return check_attributes(node, about, err);
-}
+    const Onnx__NodeProto *node = m->node;
 
-/* Return the roles of a node's inputs as a bit mask. */
-static gp_status input_roles(const gp_onnx_mapping *m, const Onnx__NodeProto *node, unsigned *roles,
-                             gp_error *err)
-{
-    gp_status status = GP_OK;
-    gp_onnx_value *input;
-
-    *roles = 0;
-    for (size_t k = 0; k < node->n_input && status == GP_OK; k++) {
-        status = gp_onnx_node_input(m, node, k, &input, err);
-        if (status == GP_OK && input != NULL)
-            *roles |= 1u << input->role;
+    if (about == NULL) {
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "this operator is not supported; docs/onnx.md lists the %d that are",
+                     OPERATOR_COUNT);
+        return;
     }
-    return status;
+    if (node->n_input < about->inputs_min || node->n_input > about->inputs_max)
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "it has %zu inputs; %" PRIu32 " to %" PRIu32 " are supported",
+                     node->n_input, about->inputs_min, about->inputs_max);
+    if (node->n_output == 0 || *node->output[0] == '\0')
+        gp_onnx_fail(m, GP_ECORRUPT, "it has no output");
+    check_attributes(m, about);
 }
 
-static gp_status fold_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, const map_operator *about,
-                           gp_error *err)
+/* Return the roles of the node's inputs as a bit mask. */
+static unsigned input_roles(gp_onnx_mapping *m)
 {
-    gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
-    gp_onnx_tensor *tensor;
-    void *block;
-    gp_status status;
-
-    if (about->fold == NULL)
-        return gp_fail(err, GP_EUNSUPPORTED, "all its inputs are constants; it is supported as a layer only");
-    status = gp_onnx_store_take(m->store, sizeof(*tensor), &block, err);
-    if (status != GP_OK)
-        return status;
-    tensor = block;
-    status = about->fold(m, node, tensor, err);
-    if (status != GP_OK)
-        return status;
-    tensor->name = made->name;
-    made->role = tensor->per_sample != 0 ? GP_ONNX_VALUE_INDICES : GP_ONNX_VALUE_CONSTANT;
-    made->tensor = tensor;
-    return GP_OK;
-}
-
-static gp_status map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
-{
-    const map_operator *about = operator_find(node);
-    gp_status status = check_node(node, about, err);
-    const bool gathers = about != NULL && about->map == gp_onnx_map_gather;
     unsigned roles = 0;
 
-    if (status == GP_OK) {
-        m->arithmetic = about->arithmetic;
-        status = input_roles(m, node, &roles, err);
+    for (size_t k = 0; k < m->node->n_input; k++) {
+        const gp_onnx_value *input = gp_onnx_node_input(m, k);
+
+        if (input != NULL)
+            roles |= 1u << input->role;
     }
-    if (status == GP_OK && (roles & ~(1u << GP_ONNX_VALUE_CONSTANT)) == 0)
-        status = fold_node(m, node, about, err);
-    else if (status == GP_OK && about->map == NULL)
-        status = gp_fail(err, GP_EUNSUPPORTED, "it is supported where all its inputs are constants");
-    else if (status == GP_OK && !gathers && (roles & 1u << GP_ONNX_VALUE_FLAT))
-        status = gp_fail(err, GP_EUNSUPPORTED, "it reads the numbers of all samples as one vector");
-    else if (status == GP_OK && !gathers && (roles & 1u << GP_ONNX_VALUE_INDICES))
-        status = gp_onnx_map_indices(m, node, err);
-    else if (status == GP_OK)
-        status = about->map(m, node, err);
-    return status == GP_OK || status == GP_ENOMEM ? status : gp_onnx_node_failed(m, node, status, err);
+    return roles;
+}
+
+void gp_onnx_node_fold(gp_onnx_mapping *m, gp_onnx_fold_fn *fold)
+{
+    gp_onnx_tensor tensor = { .name = "" };
+    void *block = NULL;
+
+    fold(m, &tensor);
+    if (m->status == GP_OK)
+        m->status = gp_onnx_store_take(m->store, sizeof(tensor), &block, m->err);
+    if (m->status != GP_OK)
+        return;
+    tensor.name = m->output->name;
+    memcpy(block, &tensor, sizeof(tensor));
+    m->output->role = tensor.per_sample != 0 ? GP_ONNX_VALUE_INDICES : GP_ONNX_VALUE_CONSTANT;
+    m->output->tensor = block;
+}
+
+static void map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node)
+{
+    const map_operator *about = operator_find(node);
+    const bool gathers = about != NULL && about->map == gp_onnx_map_gather;
+    char name[GP_ONNX_SHOWN_BYTES], type[GP_ONNX_SHOWN_BYTES];
+    const char *called = node->name;
+
+    m->node = node;
+    check_node(m, about);
+    const unsigned roles = input_roles(m);
+
+    if (m->status == GP_OK) {
+        m->arithmetic = about->arithmetic;
+        m->output = gp_onnx_value_find(m, node->output[0]);
+        if ((roles & ~(1u << GP_ONNX_VALUE_CONSTANT)) == 0 && about->fold == NULL)
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "all its inputs are constants; it is supported as a layer only");
+        else if ((roles & ~(1u << GP_ONNX_VALUE_CONSTANT)) == 0)
+            gp_onnx_node_fold(m, about->fold);
+        else if (about->map == NULL)
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported where all its inputs are constants");
+        else if (!gathers && (roles & 1u << GP_ONNX_VALUE_FLAT))
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "it reads the numbers of all samples as one vector");
+        else if (!gathers && (roles & 1u << GP_ONNX_VALUE_INDICES))
+            gp_onnx_map_indices(m);
+        else
+            about->map(m);
+    }
+    if (m->status == GP_OK || m->status == GP_ENOMEM)
+        return;
+    if ((called == NULL || *called == '\0') && node->n_output > 0)
+        called = node->output[0];
+    gp_error_prefix(m->err, "node '%s' (%s, opset %" PRId64 ")", gp_onnx_shown(name, called),
+                    gp_onnx_shown(type, node->op_type), m->opset);
 }
 
 /* Map the last node of a pattern as the operator that the pattern implements. */
-static gp_status map_fusion(gp_onnx_mapping *m, const Onnx__NodeProto *last, const gp_onnx_fusion *fusion,
-                            gp_error *err)
+static void map_fusion(gp_onnx_mapping *m, const Onnx__NodeProto *last, const gp_onnx_fusion *fusion)
 {
     Onnx__AttributeProto epsilon = ONNX__ATTRIBUTE_PROTO__INIT, *attributes[] = { &epsilon };
     Onnx__NodeProto node = *last;
@@ -492,27 +522,24 @@ static gp_status map_fusion(gp_onnx_mapping *m, const Onnx__NodeProto *last, con
         inputs[node.n_input] = gp_onnx_text(fusion->inputs[node.n_input]);
     node.attribute = attributes;
     node.n_attribute = *fusion->op_type == 'L' ? 1 : 0;
-    return map_node(m, &node, err);
+    map_node(m, &node);
 }
 
 /* Map all nodes, constants first: a pattern may depend on a constant that follows its first
  * node. */
-static gp_status map_nodes(gp_onnx_mapping *m, gp_error *err)
+static void map_nodes(gp_onnx_mapping *m)
 {
     const Onnx__GraphProto *graph = m->graph;
-    gp_status status = GP_OK;
 
-    for (size_t n = 0; n < graph->n_node && status == GP_OK; n++)
+    for (size_t n = 0; n < graph->n_node && m->status == GP_OK; n++)
         if (graph->node[n]->n_input == 0)
-            status = map_node(m, graph->node[n], err);
-    if (status == GP_OK)
-        status = gp_onnx_patterns_find(m, err);
-    for (size_t n = 0; n < graph->n_node && status == GP_OK; n++)
+            map_node(m, graph->node[n]);
+    gp_onnx_patterns_find(m);
+    for (size_t n = 0; n < graph->n_node && m->status == GP_OK; n++)
         if (m->fusions[n].op_type != NULL)
-            status = map_fusion(m, graph->node[n], &m->fusions[n], err);
+            map_fusion(m, graph->node[n], &m->fusions[n]);
         else if (graph->node[n]->n_input != 0 && !m->fusions[n].skipped)
-            status = map_node(m, graph->node[n], err);
-    return status;
+            map_node(m, graph->node[n]);
 }
 
 /* Remove a final softmax that is read only by the network output, directly or flattened: the
@@ -554,16 +581,17 @@ static const char *loss_of(const gp_onnx_mapping *m, const gp_onnx_value *scores
     return scores->rank == 1 ? "crossentropy" : "pixelclassification";
 }
 
-static gp_status map_output(gp_onnx_mapping *m, const char *name, gp_error *err)
+static void map_output(gp_onnx_mapping *m, const char *name)
 {
     char text[GP_ONNX_SHOWN_BYTES];
     gp_onnx_value *made = gp_onnx_value_find(m, name);
-    gp_status status = GP_OK;
 
-    if (made == NULL || (made->role != GP_ONNX_VALUE_LAYER && made->role != GP_ONNX_VALUE_INPUT))
-        return gp_fail(err, GP_EINVAL, "the output '%s' is made by no node", gp_onnx_shown(text, name));
+    if (made == NULL || (made->role != GP_ONNX_VALUE_LAYER && made->role != GP_ONNX_VALUE_INPUT)) {
+        gp_onnx_fail(m, GP_EINVAL, "the output '%s' is made by no node", gp_onnx_shown(text, name));
+        return;
+    }
     if (made->role == GP_ONNX_VALUE_LAYER && (m->spec->layers[made->layer].kind->flags & GP_KIND_LOSS))
-        return GP_OK;
+        return;
     gp_onnx_value scores = *made;
 
     while (scores.rank > 1 &&
@@ -572,29 +600,28 @@ static gp_status map_output(gp_onnx_mapping *m, const char *name, gp_error *err)
     const char *loss = loss_of(m, &scores);
     const gp_kind *kind = gp_kind_find(loss);
 
-    if (kind == NULL || (kind->flags & GP_KIND_LOSS) == 0)
-        return gp_fail(err, GP_EINVAL, "'%s' is no loss that a network could end in",
-                       gp_onnx_shown(text, loss));
+    if (kind == NULL || (kind->flags & GP_KIND_LOSS) == 0) {
+        gp_onnx_fail(m, GP_EINVAL, "'%s' is no loss that a network could end in", gp_onnx_shown(text, loss));
+        return;
+    }
     if (strcmp(kind->onnx, "Softmax") == 0) {
         drop_last_softmax(m, made);
         scores.layer = made->layer;
         if (made->layer != GP_INPUT_LAYER &&
             strcmp(m->spec->layers[made->layer].kind->name, "softmax") == 0 &&
             !gp_netspec_gives_probabilities(m->spec, m->spec->layers[made->layer].inputs[0]))
-            return gp_fail(err, GP_EUNSUPPORTED,
-                           "the output '%s' is a Softmax that other layers read too; a loss takes its own",
-                           gp_onnx_shown(text, name));
+            gp_onnx_fail(m, GP_EUNSUPPORTED,
+                         "the output '%s' is a Softmax that other layers read too; a loss takes its own",
+                         gp_onnx_shown(text, name));
     }
     if (scores.rank >= 1 && scores.rank <= 3)
-        status = gp_onnx_value_settle(m, &scores, err);
+        gp_onnx_value_settle(m, &scores);
     else
-        status = gp_onnx_append(m, NULL, "flatten", NULL, &scores, err);
-    return status == GP_OK
-               ? gp_onnx_append(m, m->graph->n_output == 1 ? "loss" : name, loss, NULL, &scores, err)
-               : status;
+        gp_onnx_append(m, NULL, "flatten", NULL, &scores);
+    gp_onnx_append(m, m->graph->n_output == 1 ? "loss" : name, loss, NULL, &scores);
 }
 
-static gp_status mapping_allocate(gp_onnx_mapping *m, gp_error *err)
+static void mapping_allocate(gp_onnx_mapping *m)
 {
     /* One entry more than the limit: the operator of the first excess layer fills in its source. */
     const size_t layers = GP_LAYERS_MAX + 1;
@@ -603,8 +630,7 @@ static gp_status mapping_allocate(gp_onnx_mapping *m, gp_error *err)
     m->made = gp_calloc(layers, sizeof(gp_onnx_value *));
     m->shapes = gp_calloc(layers, sizeof(*m->shapes));
     if (m->sources == NULL || m->made == NULL || m->shapes == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a model of %zu nodes", m->graph->n_node);
-    return GP_OK;
+        gp_onnx_fail(m, GP_ENOMEM, "no memory for a model of %zu nodes", m->graph->n_node);
 }
 
 static gp_shape input_image(const gp_onnx_value *input)
@@ -616,12 +642,11 @@ static gp_shape input_image(const gp_onnx_value *input)
 
 /* Extract several network inputs from one sample, in which they are packed. Each is extracted by
  * its own layers. */
-static gp_status unpack_inputs(gp_onnx_mapping *m, gp_onnx_value *inputs, size_t count, gp_error *err)
+static void unpack_inputs(gp_onnx_mapping *m, gp_onnx_value *inputs, size_t count)
 {
-    gp_status status = GP_OK;
     int64_t first = 0;
 
-    for (size_t i = 0; i < count && status == GP_OK; i++) {
+    for (size_t i = 0; i < count; i++) {
         const gp_shape image = input_image(&inputs[i]);
         const int64_t numbers = gp_shape_count(&image); /* checked by input_shape() */
         gp_onnx_value part = { .role = GP_ONNX_VALUE_INPUT,
@@ -633,89 +658,85 @@ static gp_status unpack_inputs(gp_onnx_mapping *m, gp_onnx_value *inputs, size_t
 
         gp_onnx_put_list(settings, sizeof(settings), "start", (const int64_t[]){ first, 0, 0 }, 3);
         gp_onnx_put_list(settings, sizeof(settings), "size", (const int64_t[]){ numbers, 1, 1 }, 3);
-        status = gp_onnx_append(m, NULL, "crop", settings, &part, err);
-        shape_settings(settings, sizeof(settings), &shape);
-        if (status == GP_OK)
-            status = gp_onnx_append(m, inputs[i].name, shape.rank == 1 ? "flatten" : "reshape", settings,
-                                    &part, err);
+        gp_onnx_append(m, NULL, "crop", settings, &part);
+        const char *kind = shape_layer(settings, sizeof(settings), &shape);
+
+        gp_onnx_append(m, inputs[i].name, kind, settings, &part);
         inputs[i].role = GP_ONNX_VALUE_LAYER;
         inputs[i].layer = part.layer;
         first += numbers;
     }
-    return status;
 }
 
-/* Set the sample shape: that of the only input, or a vector of the numbers in all inputs. */
-static gp_status input_shape(gp_shape *out, const gp_onnx_value *inputs, size_t count, gp_error *err)
+/* Return the sample shape: that of the only input, or a vector of the numbers in all inputs. */
+static gp_shape input_shape(gp_onnx_mapping *m, const gp_onnx_value *inputs, size_t count)
 {
-    gp_status status = GP_OK;
+    gp_shape shape = { 0 };
     int64_t all = 0;
 
-    for (size_t i = 0; i < count && status == GP_OK; i++) {
-        *out = input_image(&inputs[i]);
-        status = gp_shape_check(out, GP_ONNX_SAMPLE_MAX, err);
-        if (status == GP_OK)
-            all += gp_shape_count(out);
+    for (size_t i = 0; i < count && m->status == GP_OK; i++) {
+        shape = input_image(&inputs[i]);
+        m->status = gp_shape_check(&shape, GP_ONNX_SAMPLE_MAX, m->err);
+        if (m->status == GP_OK)
+            all += gp_shape_count(&shape);
     }
-    if (status == GP_OK && count > 1)
-        *out = gp_shape3(all, 1, 1);
-    return status;
+    return count > 1 ? gp_shape3(all, 1, 1) : shape;
 }
 
-static gp_status mapping_run(gp_onnx_mapping *m, gp_error *err)
+static void mapping_run(gp_onnx_mapping *m)
 {
     const Onnx__GraphProto *graph = m->graph;
     gp_onnx_value inputs[GP_INPUTS_MAX];
-    size_t count;
+    const size_t count = gp_onnx_inputs(m, inputs);
     char name[GP_NAME_MAX];
-    gp_shape shape;
-    gp_status status = gp_onnx_inputs(inputs, &count, &m->batch, graph, err);
 
-    if (status != GP_OK)
-        return status;
     if (graph->n_output < 1 || graph->n_output > GP_ENDS_MAX)
-        return gp_fail(err, GP_EUNSUPPORTED, "the model has %zu outputs; 1 to %d are supported",
-                       graph->n_output, GP_ENDS_MAX);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "the model has %zu outputs; 1 to %d are supported", graph->n_output,
+                     GP_ENDS_MAX);
     for (size_t k = 0; k < graph->n_output; k++)
         if (graph->output[k]->name == NULL)
-            return gp_fail(err, GP_ECORRUPT, "output %zu of the model has no name", k + 1);
-    status = input_shape(&shape, inputs, count, err);
-    if (status == GP_OK)
-        status = gp_netspec_new(&m->spec, "network", &shape, err);
-    if (status != GP_OK)
-        return status;
+            gp_onnx_fail(m, GP_ECORRUPT, "output %zu of the model has no name", k + 1);
+    const gp_shape shape = input_shape(m, inputs, count);
+
+    if (m->status == GP_OK)
+        m->status = gp_netspec_new(&m->spec, "network", &shape, m->err);
+    if (m->status != GP_OK)
+        return;
     m->spec->scale_unknown = true; /* until arithmetic before the first layer defines the scale */
     layer_name(m, graph->name, "network", name);
     strcpy(m->spec->name, name);
-    status = mapping_allocate(m, err);
-    if (status == GP_OK)
-        status = count == 1 ? GP_OK : unpack_inputs(m, inputs, count, err);
-    if (status == GP_OK)
-        status = gp_onnx_values_prepare(m, inputs, count, err);
-    if (status == GP_OK)
-        status = map_nodes(m, err);
-    for (size_t k = 0; k < graph->n_output && status == GP_OK; k++)
-        status = map_output(m, graph->output[k]->name, err);
-    return status;
+    mapping_allocate(m);
+    if (count > 1)
+        unpack_inputs(m, inputs, count);
+    if (m->status == GP_OK)
+        gp_onnx_values_prepare(m, inputs, count);
+    if (m->status == GP_OK)
+        map_nodes(m);
+    for (size_t k = 0; k < graph->n_output && m->status == GP_OK; k++)
+        map_output(m, graph->output[k]->name);
 }
 
 gp_status gp_onnx_map(gp_netspec **spec, gp_onnx_source **sources, gp_onnx_store *store,
                       const Onnx__GraphProto *graph, int64_t opset, const char *loss, gp_error *err)
 {
-    gp_onnx_mapping m = {
-        .graph = graph, .opset = opset, .loss = loss, .store = store, .scale = { 1.0 }, .normalize_count = 1
-    };
-    gp_status status = mapping_run(&m, err);
+    gp_onnx_mapping m = { .err = err,
+                          .graph = graph,
+                          .opset = opset,
+                          .loss = loss,
+                          .store = store,
+                          .scale = { 1.0 },
+                          .normalize_count = 1 };
 
+    mapping_run(&m);
     gp_free(m.values);
     gp_free(m.constants);
     gp_free(m.fusions);
     gp_free(m.made);
     gp_free(m.shapes);
-    if (status != GP_OK) {
+    if (m.status != GP_OK) {
         gp_netspec_free(m.spec);
         gp_free(m.sources);
-        return status;
+        return m.status;
     }
     *spec = m.spec;
     *sources = m.sources;

@@ -62,8 +62,17 @@ typedef enum gp_onnx_arithmetic {
     GP_ONNX_CEIL
 } gp_onnx_arithmetic;
 
-/* State of the conversion of a graph to a netspec. */
+/* State of the conversion of a graph to a netspec.
+ *
+ * Errors are sticky: the first failure is recorded in `status` and `err`. After a failure, the
+ * functions below and those in onnx_map.h do nothing and return 0, NULL or the fallback. So an
+ * operator reads all its inputs and attributes, and then checks `status` once. */
 typedef struct gp_onnx_mapping {
+    const Onnx__NodeProto *node; /* current node */
+    gp_onnx_value *output;       /* value of the current node's first output */
+    gp_status status;
+    gp_error *err;
+    gp_onnx_value none;            /* returned for an input that could not be read */
     gp_onnx_arithmetic arithmetic; /* arithmetic of the current node */
     const Onnx__GraphProto *graph;
     int64_t opset, batch; /* batch: 0: symbolic */
@@ -81,6 +90,10 @@ typedef struct gp_onnx_mapping {
     uint32_t normalize_count;
 } gp_onnx_mapping;
 
+/* Record a failure, unless one is recorded. */
+#define gp_onnx_fail(m, code, ...)                                                                           \
+    (void)((m)->status == GP_OK && ((m)->status = gp_fail((m)->err, (code), __VA_ARGS__)))
+
 /* ---- values ---- */
 
 /* Sort the initializers by name, or find one. Sort before any search. */
@@ -88,58 +101,45 @@ void gp_onnx_initializers_sort(Onnx__GraphProto *graph);
 const Onnx__TensorProto *gp_onnx_initializer_find(const Onnx__GraphProto *graph, const char *name);
 
 /* Get the inputs that are not initializers, at least one: float32 of shape [N, F], [N, C, L] or
- * [N, C, H, W].
- *   batch  first dimension; 0: symbolic, or not equal for all inputs */
-gp_status gp_onnx_inputs(gp_onnx_value inputs[GP_INPUTS_MAX], size_t *count, int64_t *batch,
-                         const Onnx__GraphProto *graph, gp_error *err);
+ * [N, C, H, W]. Set m->batch to the first dimension, or to 0 if it is symbolic or not equal for
+ * all inputs. Return the number of inputs. */
+size_t gp_onnx_inputs(gp_onnx_mapping *m, gp_onnx_value inputs[GP_INPUTS_MAX]);
 
 /* Fill in the values: initializers, node outputs and network inputs. GP_ECORRUPT: a name is
  * defined twice. */
-gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const gp_onnx_value *inputs, size_t count,
-                                 gp_error *err);
+void gp_onnx_values_prepare(gp_onnx_mapping *m, const gp_onnx_value *inputs, size_t count);
 
 /* Find a value by name. NULL: not found. */
 gp_onnx_value *gp_onnx_value_find(const gp_onnx_mapping *m, const char *name);
 
-/* Prefix the error message with "node 'x' (Conv, opset 13): ". Return status. */
-gp_status gp_onnx_node_failed(const gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_status status,
-                              gp_error *err);
-
 /* Make a name printable with gp_onnx_show(); name may be NULL. */
 const char *gp_onnx_shown(char text[GP_ONNX_SHOWN_BYTES], const char *name);
 
-/* ---- the k-th input of a node ---- */
+/* ---- the k-th input of the current node ---- */
 
 /* Get an input of any role. NULL: absent, because there are fewer inputs or the name is "". */
-gp_status gp_onnx_node_input(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
-                             gp_onnx_value **out, gp_error *err);
+gp_onnx_value *gp_onnx_node_input(gp_onnx_mapping *m, size_t k);
 
 /* Get an input as data: the network input or a layer output; never NULL. The rank is arbitrary
  * and the channels may be last; see gp_onnx_node_data() and gp_onnx_node_image() in onnx_map.h. */
-gp_status gp_onnx_node_any(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
-                           gp_onnx_value **out, gp_error *err);
+gp_onnx_value *gp_onnx_node_any(gp_onnx_mapping *m, size_t k);
 
 /* Get an input as a constant, stored or computed. NULL: absent. */
-gp_status gp_onnx_node_constant(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
-                                const gp_onnx_tensor **out, gp_error *err);
+const gp_onnx_tensor *gp_onnx_node_constant(gp_onnx_mapping *m, size_t k);
 
-/* Get an input as one float32 number. *out is unchanged if the input is absent. */
-gp_status gp_onnx_node_scalar(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
-                              const char *name, float *out, gp_error *err);
+/* Get an input as one float32 number. */
+double gp_onnx_node_scalar(gp_onnx_mapping *m, size_t k, const char *name, double fallback);
 
-/* Get an input as float32 parameters of this rank. out->data NULL: absent. */
-gp_status gp_onnx_node_parameter(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, size_t rank,
-                                 gp_onnx_tensor *out, gp_error *err);
+/* Get an input as float32 parameters of this rank. data NULL: absent. */
+gp_onnx_tensor gp_onnx_node_parameter(gp_onnx_mapping *m, size_t k, size_t rank);
 
 /* Get a short list of integers: the k-th input, int64 or int32, or in older opsets the attribute
- * with this name. *count 0: absent. */
+ * with this name. Return the length; 0: absent. */
 enum { GP_ONNX_LIST_MAX = 8 };
-gp_status gp_onnx_node_list(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, const char *name,
-                            int64_t list[GP_ONNX_LIST_MAX], size_t *count, gp_error *err);
+size_t gp_onnx_node_list(gp_onnx_mapping *m, size_t k, const char *name, int64_t list[GP_ONNX_LIST_MAX]);
 
 /* Get the dimensions of a batch as a list. The first may be GP_ONNX_SAMPLES. */
-gp_status gp_onnx_node_dims(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, const char *name,
-                            int64_t list[GP_ONNX_LIST_MAX], size_t *count, gp_error *err);
+size_t gp_onnx_node_dims(gp_onnx_mapping *m, size_t k, const char *name, int64_t list[GP_ONNX_LIST_MAX]);
 
 /* Range of a Slice: from starts[i] to ends[i] with step steps[i] along axes[i]. Missing axes are
  * 0, 1, 2 ..., missing steps are 1. GP_ECORRUPT: the lengths differ. */
@@ -148,26 +148,24 @@ typedef struct gp_onnx_slices {
     size_t count;
 } gp_onnx_slices;
 
-gp_status gp_onnx_node_slices(const gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_slices *out,
-                              gp_error *err);
+void gp_onnx_node_slices(gp_onnx_mapping *m, gp_onnx_slices *out);
 
-/* ---- attributes; an absent attribute has the fallback value ---- */
+/* ---- attributes of the current node; an absent attribute has the fallback value ---- */
 
 /* Find an attribute. NULL: absent. */
-const Onnx__AttributeProto *gp_onnx_node_attribute(const Onnx__NodeProto *node, const char *name);
-gp_status gp_onnx_node_int(const Onnx__NodeProto *node, const char *name, int64_t fallback, int64_t *out,
-                           gp_error *err);
+const Onnx__AttributeProto *gp_onnx_node_attribute(const gp_onnx_mapping *m, const char *name);
+int64_t gp_onnx_node_int(gp_onnx_mapping *m, const char *name, int64_t fallback);
 
 /* Check that an attribute has its only supported value, which is also the default. */
-gp_status gp_onnx_node_fixed_int(const Onnx__NodeProto *node, const char *name, int64_t only, gp_error *err);
-gp_status gp_onnx_node_float(const Onnx__NodeProto *node, const char *name, float fallback, float *out,
-                             gp_error *err);
+void gp_onnx_node_fixed_int(gp_onnx_mapping *m, const char *name, int64_t only);
+
+/* Return a float32 attribute. */
+double gp_onnx_node_float(gp_onnx_mapping *m, const char *name, float fallback);
 
 /* Get exactly `count` integers. */
-gp_status gp_onnx_node_ints(const Onnx__NodeProto *node, const char *name, size_t count, int64_t fallback,
-                            int64_t *out, gp_error *err);
+void gp_onnx_node_ints(gp_onnx_mapping *m, const char *name, size_t count, int64_t fallback, int64_t *out);
 
 /* Return whether a text attribute has the value `word`, where `fallback` is the default. */
-bool gp_onnx_node_says(const Onnx__NodeProto *node, const char *name, const char *fallback, const char *word);
+bool gp_onnx_node_says(const gp_onnx_mapping *m, const char *name, const char *fallback, const char *word);
 
 #endif

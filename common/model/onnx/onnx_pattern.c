@@ -120,12 +120,14 @@ static void match_gelu(gp_onnx_mapping *m, const Onnx__NodeProto *erf)
 /* Return whether a node is the mean of this value over the last axis, with keepdims. */
 static bool is_last_mean(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *of)
 {
-    int64_t axes[GP_ONNX_LIST_MAX], keep;
-    size_t count;
+    gp_onnx_mapping probe = *m; /* its failures are no failures of the conversion */
+    int64_t axes[GP_ONNX_LIST_MAX];
 
+    probe.node = node;
+    probe.err = NULL;
     return is_op(node, "ReduceMean") && node->n_input >= 1 && strcmp(node->input[0], of) == 0 &&
-           gp_onnx_node_list(m, node, 1, "axes", axes, &count, NULL) == GP_OK && count == 1 &&
-           axes[0] == -1 && gp_onnx_node_int(node, "keepdims", 1, &keep, NULL) == GP_OK && keep == 1;
+           gp_onnx_node_list(&probe, 1, "axes", axes) == 1 && axes[0] == -1 &&
+           gp_onnx_node_int(&probe, "keepdims", 1) == 1 && probe.status == GP_OK;
 }
 
 /* Return the value that a node squares. NULL: the node is not a square. */
@@ -192,14 +194,16 @@ static void match_norm(gp_onnx_mapping *m, const Onnx__NodeProto *root)
                             .epsilon = (float)epsilon });
 }
 
-gp_status gp_onnx_patterns_find(gp_onnx_mapping *m, gp_error *err)
+void gp_onnx_patterns_find(gp_onnx_mapping *m)
 {
     const Onnx__GraphProto *graph = m->graph;
     gp_onnx_value *value;
 
     m->fusions = gp_calloc(graph->n_node, sizeof(*m->fusions));
-    if (m->fusions == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a model of %zu nodes", graph->n_node);
+    if (m->fusions == NULL) {
+        gp_onnx_fail(m, GP_ENOMEM, "no memory for a model of %zu nodes", graph->n_node);
+        return;
+    }
     for (size_t n = 0; n < graph->n_node; n++) {
         for (size_t k = 0; k < graph->node[n]->n_output; k++)
             if ((value = gp_onnx_value_find(m, graph->node[n]->output[k])) != NULL)
@@ -213,5 +217,4 @@ gp_status gp_onnx_patterns_find(gp_onnx_mapping *m, gp_error *err)
             match_gelu(m, graph->node[n]);
         else if (is_op(graph->node[n], "Sqrt"))
             match_norm(m, graph->node[n]);
-    return GP_OK;
 }

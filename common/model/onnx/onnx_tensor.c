@@ -193,25 +193,3 @@ bool gp_onnx_dims_count(int64_t *count, uint32_t rank, const int64_t *dims)
     *count = product * zero;
     return true;
 }
-
-gp_status gp_onnx_tensor_new(gp_onnx_tensor *out, gp_onnx_store *store, int32_t type, uint32_t rank,
-                             const int64_t *dims, void **data, gp_error *err)
-{
-    gp_onnx_tensor tensor = { .name = "", .type = type, .rank = rank };
-
-    if (rank > GP_ONNX_RANK_MAX)
-        return gp_fail(err, GP_ELIMIT, "a constant of %" PRIu32 " dimensions; at most %d", rank,
-                       GP_ONNX_RANK_MAX);
-    if (!gp_onnx_dims_count(&tensor.count, rank, dims))
-        return gp_fail(err, GP_ELIMIT, "a constant of over %" PRId64 " elements", GP_ONNX_ELEMENTS_MAX);
-    if (rank > 0)
-        memcpy(tensor.dims, dims, rank * sizeof(*dims));
-    gp_status status =
-        gp_onnx_store_take(store, (size_t)tensor.count * gp_onnx_type_bytes(type) + 1, data, err);
-
-    if (status != GP_OK)
-        return status;
-    tensor.data = *data;
-    *out = tensor;
-    return GP_OK;
-}

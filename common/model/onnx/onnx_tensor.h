@@ -60,8 +60,4 @@ bool gp_onnx_is_whole(const gp_onnx_tensor *tensor); /* the type is int64, int32
  * overflow, even if one of them is 0. */
 bool gp_onnx_dims_count(int64_t *count, uint32_t rank, const int64_t *dims);
 
-/* Create a tensor with this type and shape and data from the store. The caller fills in *data. */
-gp_status gp_onnx_tensor_new(gp_onnx_tensor *out, gp_onnx_store *store, int32_t type, uint32_t rank,
-                             const int64_t *dims, void **data, gp_error *err);
-
 #endif
