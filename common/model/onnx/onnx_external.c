@@ -186,7 +186,7 @@ static gp_status tensor_load(source *from, Onnx__TensorProto *tensor, size_t *to
     if (status != GP_OK)
         return status;
     for (size_t i = 0; i < tensor->n_dims; i++)
-        /* at most 2^31 elements, checked by gp_onnx_wire_check() */
+        /* at most 2^31 elements, checked by gp_onnx_tensor_check() */
         bytes *= (size_t)tensor->dims[i];
     if (at.has_length && at.length != bytes)
         return gp_fail(err, GP_ECORRUPT, "its data has %" PRIu64 " bytes; its shape needs %zu", at.length,
@@ -222,8 +222,10 @@ static gp_status tensor_visit(source *from, Onnx__TensorProto *tensor, size_t *t
     char shown[GP_ONNX_SHOWN_BYTES];
     const char *name = tensor->name == NULL ? "" : tensor->name;
 
-    if (tensor->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
-        return GP_OK;
+    gp_status status = gp_onnx_tensor_check(tensor, err);
+
+    if (status != GP_OK || tensor->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
+        return status;
     gp_onnx_show(shown, name, strlen(name));
     if (from->folder == NULL)
         return gp_fail(err, GP_EUNSUPPORTED,
@@ -231,8 +233,7 @@ static gp_status tensor_visit(source *from, Onnx__TensorProto *tensor, size_t *t
                        "models that are "
                        "files; save the model as one file (in Python: onnx.save(onnx.load(path), new_path))",
                        shown);
-    gp_status status = tensor_load(from, tensor, total, err);
-
+    status = tensor_load(from, tensor, total, err);
     if (status != GP_OK && status != GP_ENOMEM)
         gp_error_prefix(err, "tensor '%s' (external data)", shown);
     return status;

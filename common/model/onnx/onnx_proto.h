@@ -36,11 +36,11 @@ char *gp_onnx_show(char text[GP_ONNX_SHOWN_BYTES], const char *name, size_t byte
 
 /* ---- onnx_external.c ---- */
 
-/* Load the tensors whose data are in other files of the directory.
+/* Check all tensors, and load those whose data are in other files of the directory.
  *   folder  NULL: refuse such tensors
  *   bytes   set to the number of bytes read
- * GP_ENOENT, GP_EIO: a file cannot be read. GP_EUNSUPPORTED: the file is not below the
- * directory. */
+ * GP_ECORRUPT, GP_ELIMIT: see gp_onnx_tensor_check(). GP_ENOENT, GP_EIO: a file cannot be read.
+ * GP_EUNSUPPORTED: the file is not below the directory. */
 gp_status gp_onnx_external_load(Onnx__GraphProto *graph, const char *folder, size_t *bytes, gp_error *err);
 
 /* ---- onnx_write.c ---- */

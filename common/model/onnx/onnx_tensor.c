@@ -85,6 +85,41 @@ bool gp_onnx_is_whole(const gp_onnx_tensor *tensor)
 
 /* ---- conversion from a file ---- */
 
+gp_status gp_onnx_tensor_check(const Onnx__TensorProto *proto, gp_error *err)
+{
+    const size_t size = gp_onnx_type_bytes(proto->data_type);
+    const size_t typed = proto->n_float_data + proto->n_int32_data + proto->n_string_data +
+                         proto->n_int64_data + proto->n_double_data + proto->n_uint64_data;
+    const bool counted = proto->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
+                         proto->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    char name[GP_ONNX_SHOWN_BYTES];
+    int64_t count;
+
+    gp_onnx_show(name, proto->name == NULL ? "" : proto->name, SIZE_MAX);
+    if (proto->n_dims > GP_ONNX_RANK_MAX)
+        return gp_fail(err, GP_ELIMIT, "tensor '%s' has over %d dimensions", name, GP_ONNX_RANK_MAX);
+    if (!gp_onnx_dims_count(&count, (uint32_t)proto->n_dims, proto->dims))
+        return gp_fail(err, GP_ELIMIT, "tensor '%s' has over %" PRId64 " elements", name,
+                       GP_ONNX_ELEMENTS_MAX);
+    if (proto->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT)
+        return !proto->has_raw_data && typed == 0
+                   ? GP_OK
+                   : gp_fail(err, GP_ECORRUPT,
+                             "tensor '%s' has data here and in another file; a tensor has one of them", name);
+    if (proto->has_raw_data && typed != 0)
+        return gp_fail(err, GP_ECORRUPT, "tensor '%s' has both raw and typed data; a tensor has one of them",
+                       name);
+    if (proto->has_raw_data && size != 0 && proto->raw_data.len != (size_t)count * size)
+        return gp_fail(err, GP_ECORRUPT,
+                       "tensor '%s' has %zu bytes of data; its shape of %" PRId64
+                       " elements of %zu bytes needs %zu",
+                       name, proto->raw_data.len, count, size, (size_t)count * size);
+    if (!proto->has_raw_data && counted && typed != (size_t)count)
+        return gp_fail(err, GP_ECORRUPT, "tensor '%s' has %zu numbers; its shape needs %" PRId64, name, typed,
+                       count);
+    return GP_OK;
+}
+
 gp_status gp_onnx_tensor_of(gp_onnx_tensor *out, const Onnx__TensorProto *proto, gp_error *err)
 {
     const char *name = proto->name == NULL ? "" : proto->name;
@@ -95,7 +130,7 @@ gp_status gp_onnx_tensor_of(gp_onnx_tensor *out, const Onnx__TensorProto *proto,
     char shown[GP_ONNX_SHOWN_BYTES];
     size_t typed = 0;
 
-    /* gp_onnx_wire_check() has limited rank, sizes and product */
+    /* gp_onnx_tensor_check() has limited rank, sizes and product */
     for (uint32_t i = 0; i < tensor.rank; i++)
         tensor.count *= tensor.dims[i] = proto->dims[i];
     gp_onnx_show(shown, name, strlen(name));

@@ -34,7 +34,11 @@ typedef struct gp_onnx_store {
 gp_status gp_onnx_store_take(gp_onnx_store *store, size_t bytes, void **out, gp_error *err);
 void gp_onnx_store_deinit(gp_onnx_store *store);
 
-/* Get the data of a TensorProto that gp_onnx_wire_check() accepted. GP_EUNSUPPORTED: unsupported
+/* Check the shape of a TensorProto, and that its data fit the shape. GP_ELIMIT: too large.
+ * GP_ECORRUPT: the data do not fit. Data in another file are not checked. */
+gp_status gp_onnx_tensor_check(const Onnx__TensorProto *proto, gp_error *err);
+
+/* Get the data of a TensorProto that gp_onnx_tensor_check() accepted. GP_EUNSUPPORTED: unsupported
  * type. */
 gp_status gp_onnx_tensor_of(gp_onnx_tensor *out, const Onnx__TensorProto *proto, gp_error *err);
 

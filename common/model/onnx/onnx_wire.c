@@ -5,11 +5,12 @@
  * merges a singular message that occurs twice, truncates strings at a NUL, and allocates two
  * hundred bytes for an empty node of two bytes. So the bytes are first checked with the message
  * descriptors that protoc-c generated: a stack of fixed depth instead of recursion, each length
- * within its enclosing message, no duplicate singular field, and a limit on every count. */
+ * within its enclosing message, no duplicate singular field, and a limit on every count.
+ * gp_onnx_tensor_check() then checks the tensors. */
 #include <inttypes.h>
 #include <string.h>
 
-#include "common/model/onnx/onnx_tensor.h"
+#include "common/model/onnx/onnx_proto.h"
 
 enum {
     DEPTH_MAX = 16,
@@ -17,27 +18,14 @@ enum {
     NODES_MAX = 16384,
     TENSORS_MAX = 32768,
     ATTRIBUTES_MAX = 131072,
-    RANK_MAX = 8,
 };
 
 enum { WIRE_VARINT = 0, WIRE_64BIT = 1, WIRE_BYTES = 2, WIRE_32BIT = 5 };
-
-/* Properties of a TensorProto, checked at its end. */
-typedef struct tensor_tally {
-    const uint8_t *name;
-    size_t name_bytes, raw_bytes, values; /* values: elements in any of the typed lists */
-    int64_t elements;                     /* product of the nonzero dims */
-    bool empty;                           /* a dim is 0 */
-    uint32_t rank;
-    uint64_t type;
-    bool raw, external;
-} tensor_tally;
 
 typedef struct frame {
     const ProtobufCMessageDescriptor *type;
     size_t end;
     uint64_t seen; /* bit mask of singular fields, by index in the descriptor */
-    tensor_tally tensor;
 } frame;
 
 typedef struct walk {
@@ -182,138 +170,20 @@ static gp_status count_fields(walk *w, size_t more, gp_error *err)
 
 /* Count packed integers. Each must end within ten bytes, and the last one at the end of the
  * field. */
-static gp_status count_packed(walk *w, const field *f, size_t *count, gp_error *err)
+static gp_status count_packed(walk *w, const field *f, gp_error *err)
 {
     uint32_t length = 0;
+    size_t count = 0;
 
-    *count = 0;
     for (size_t i = 0; i < f->bytes; i++) {
         if (++length > 10)
             return corrupt(w, "a packed number is too long", err);
         if (w->data[f->start + i] < 0x80) {
-            ++*count;
+            count++;
             length = 0;
         }
     }
-    return length == 0 ? count_fields(w, *count, err) : corrupt(w, "the field ends within a number", err);
-}
-
-static gp_status tally_dim(walk *w, uint64_t value, gp_error *err)
-{
-    tensor_tally *tensor = &w->stack[w->depth].tensor;
-
-    if (++tensor->rank > RANK_MAX)
-        return gp_fail(err, GP_ELIMIT, "byte %zu: a tensor of over %d dimensions", w->at, RANK_MAX);
-    if (value > (uint64_t)GP_ONNX_ELEMENTS_MAX ||
-        (value != 0 && tensor->elements > GP_ONNX_ELEMENTS_MAX / (int64_t)value))
-        return gp_fail(err, GP_ELIMIT, "byte %zu: a tensor of over %" PRId64 " elements", w->at,
-                       GP_ONNX_ELEMENTS_MAX);
-    if (value == 0)
-        tensor->empty = true;
-    else
-        tensor->elements *= (int64_t)value;
-    return GP_OK;
-}
-
-static gp_status tally_packed_dims(walk *w, const field *f, gp_error *err)
-{
-    uint64_t value = 0;
-    uint32_t shift = 0;
-
-    for (size_t i = 0; i < f->bytes; i++) {
-        uint8_t byte = w->data[f->start + i];
-
-        value |= (uint64_t)(byte & 0x7f) << shift;
-        shift += 7;
-        if (byte >= 0x80)
-            continue;
-        gp_status status = tally_dim(w, value, err);
-
-        if (status != GP_OK)
-            return status;
-        value = shift = 0;
-    }
-    return GP_OK;
-}
-
-static gp_status tally_field(walk *w, const field *f, size_t values, gp_error *err)
-{
-    tensor_tally *tensor = &w->stack[w->depth].tensor;
-
-    switch (f->number) {
-    case 1:
-        return f->wire == WIRE_VARINT ? tally_dim(w, f->value, err) : tally_packed_dims(w, f, err);
-    case 2:
-        tensor->type = f->value;
-        break;
-    case 4: /* float, int32, string, int64, double, uint64 data */
-    case 5:
-    case 6:
-    case 7:
-    case 10:
-    case 11:
-        tensor->values += values;
-        break;
-    case 8:
-        tensor->name = w->data + f->start;
-        tensor->name_bytes = f->bytes;
-        break;
-    case 9:
-        tensor->raw = true;
-        tensor->raw_bytes = f->bytes;
-        break;
-    case 14:
-        tensor->external = f->value != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT;
-        break;
-    default:
-        break;
-    }
-    return GP_OK;
-}
-
-/* Return the bytes per element in raw_data. 0: a type that this onnx.proto does not know, or a
- * type without raw data. */
-static size_t element_bytes(uint64_t type)
-{
-    static const uint8_t bytes[] = {
-        [ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT] = 4,     [ONNX__TENSOR_PROTO__DATA_TYPE__UINT8] = 1,
-        [ONNX__TENSOR_PROTO__DATA_TYPE__INT8] = 1,      [ONNX__TENSOR_PROTO__DATA_TYPE__UINT16] = 2,
-        [ONNX__TENSOR_PROTO__DATA_TYPE__INT16] = 2,     [ONNX__TENSOR_PROTO__DATA_TYPE__INT32] = 4,
-        [ONNX__TENSOR_PROTO__DATA_TYPE__INT64] = 8,     [ONNX__TENSOR_PROTO__DATA_TYPE__BOOL] = 1,
-        [ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT16] = 2,   [ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE] = 8,
-        [ONNX__TENSOR_PROTO__DATA_TYPE__UINT32] = 4,    [ONNX__TENSOR_PROTO__DATA_TYPE__UINT64] = 8,
-        [ONNX__TENSOR_PROTO__DATA_TYPE__COMPLEX64] = 8, [ONNX__TENSOR_PROTO__DATA_TYPE__COMPLEX128] = 16,
-        [ONNX__TENSOR_PROTO__DATA_TYPE__BFLOAT16] = 2,
-    };
-
-    return type < sizeof(bytes) ? bytes[type] : 0;
-}
-
-static gp_status check_tensor(const tensor_tally *tensor, gp_error *err)
-{
-    char name[GP_ONNX_SHOWN_BYTES];
-    size_t size = element_bytes(tensor->type), elements = tensor->empty ? 0 : (size_t)tensor->elements;
-
-    gp_onnx_show(name, (const char *)tensor->name, tensor->name_bytes);
-    if (tensor->external && (tensor->raw || tensor->values != 0))
-        return gp_fail(err, GP_ECORRUPT,
-                       "tensor '%s' has data here and in another file; a tensor has one of them", name);
-    if (tensor->external) /* onnx_external.c checks the file */
-        return GP_OK;
-    if (tensor->raw && tensor->values != 0)
-        return gp_fail(err, GP_ECORRUPT, "tensor '%s' has both raw and typed data; a tensor has one of them",
-                       name);
-    if (tensor->raw && size != 0 && tensor->raw_bytes != elements * size)
-        return gp_fail(err, GP_ECORRUPT,
-                       "tensor '%s' has %zu bytes of data; its shape of %zu elements of %zu bytes needs %zu",
-                       name, tensor->raw_bytes, elements, size, elements * size);
-    bool real = tensor->type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
-                tensor->type == ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
-
-    if (!tensor->raw && real && tensor->values != elements)
-        return gp_fail(err, GP_ECORRUPT, "tensor '%s' has %zu numbers; its shape needs %zu", name,
-                       tensor->values, elements);
-    return GP_OK;
+    return length == 0 ? count_fields(w, count, err) : corrupt(w, "the field ends within a number", err);
 }
 
 static gp_status count_message(walk *w, const ProtobufCMessageDescriptor *type, gp_error *err)
@@ -343,7 +213,7 @@ static gp_status push(walk *w, const ProtobufCMessageDescriptor *type, size_t by
         return status;
     if (w->depth + 1 == DEPTH_MAX)
         return gp_fail(err, GP_ELIMIT, "byte %zu: messages nested deeper than %d", w->at, DEPTH_MAX);
-    w->stack[++w->depth] = (frame){ .type = type, .end = w->at + bytes, .tensor.elements = 1 };
+    w->stack[++w->depth] = (frame){ .type = type, .end = w->at + bytes };
     return GP_OK;
 }
 
@@ -351,7 +221,6 @@ static gp_status walk_known(walk *w, const field *f, gp_error *err)
 {
     const ProtobufCFieldDescriptor *about = f->about;
     const uint32_t wire = wire_of(about);
-    size_t values = 1;
     gp_status status = check_once(w, about, err);
 
     if (status != GP_OK)
@@ -359,17 +228,12 @@ static gp_status walk_known(walk *w, const field *f, gp_error *err)
     if (f->wire != wire) {
         if (f->wire != WIRE_BYTES || about->label != PROTOBUF_C_LABEL_REPEATED)
             return corrupt(w, "a field is not of its type", err);
-        size_t each = wire == WIRE_32BIT ? 4 : 8;
-
-        if (wire != WIRE_VARINT && f->bytes % each != 0)
+        if (wire != WIRE_VARINT && f->bytes % (wire == WIRE_32BIT ? 4 : 8) != 0)
             return corrupt(w, "a list of numbers ends within a number", err);
-        values = f->bytes / each;
-        status = wire == WIRE_VARINT ? count_packed(w, f, &values, err) : GP_OK;
+        status = wire == WIRE_VARINT ? count_packed(w, f, err) : GP_OK;
     } else if (about->type == PROTOBUF_C_TYPE_STRING && memchr(w->data + f->start, 0, f->bytes) != NULL) {
         return corrupt(w, "a text holds a zero byte", err);
     }
-    if (status == GP_OK && w->stack[w->depth].type == &onnx__tensor_proto__descriptor)
-        status = tally_field(w, f, values, err);
     if (status == GP_OK && about->type == PROTOBUF_C_TYPE_MESSAGE)
         return push(w, about->descriptor, f->bytes, err);
     w->at += f->bytes;
@@ -387,18 +251,16 @@ gp_status gp_onnx_wire_check(const uint8_t *data, size_t bytes, gp_error *err)
     w.stack[0] = (frame){ .type = &onnx__model_proto__descriptor, .end = bytes };
     for (;;) {
         const frame *top = &w.stack[w.depth];
-        gp_status status = GP_OK;
         field f;
 
         if (w.at == top->end) {
-            if (top->type == &onnx__tensor_proto__descriptor)
-                status = check_tensor(&top->tensor, err);
-            if (status != GP_OK || w.depth == 0)
-                return status;
+            if (w.depth == 0)
+                return GP_OK;
             w.depth--;
             continue;
         }
-        status = read_field(&w, &f, err);
+        gp_status status = read_field(&w, &f, err);
+
         if (status == GP_OK)
             status = count_fields(&w, 1, err);
         if (status == GP_OK && f.about != NULL)
