@@ -195,13 +195,13 @@ static gp_status graph_infer_layer(gp_graph *graph, uint32_t index, gp_error *er
     gp_infer infer = { .kind = kind, .input_count = layer->input_count, .settings = layer->settings };
     gp_status status;
 
-    if (layer->input_count < kind->inputs_min || layer->input_count > kind->inputs_max)
+    if (layer->input_count < (kind->extra_inputs > 0 ? 2 : 1) || layer->input_count > 1 + kind->extra_inputs)
         return gp_fail(err, GP_EINVAL, "it has %u inputs; this kind takes %u to %u", layer->input_count,
-                       kind->inputs_min, kind->inputs_max);
+                       kind->extra_inputs > 0 ? 2 : 1, 1 + kind->extra_inputs);
     for (uint32_t k = 0; k < layer->input_count; k++)
         infer.inputs[k] =
             layer->inputs[k] == GP_INPUT_LAYER ? graph->spec->input : graph->outputs[layer->inputs[k]];
-    status = kind->infer(&infer, err);
+    status = gp_kind_infer(&infer, err);
     if (status == GP_OK)
         status = gp_shape_check(&infer.output, ELEMENTS_MAX, err);
     if (status == GP_OK && infer.parameter_count == 0)

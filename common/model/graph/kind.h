@@ -72,6 +72,7 @@ typedef struct gp_infer {
  * absent. */
 typedef struct gp_lowering {
     struct gp_graph *graph; /* graph.h */
+    const struct gp_kind *kind;
     gp_phase phase;
     uint32_t layer;
     const void *settings;
@@ -109,20 +110,45 @@ typedef struct gp_kind_check {
     bool no_differences;  /* kink (pooling ties) or random mask: only compare with the oracle */
 } gp_kind_check;
 
+/* Value of the forward pass that op_backward reads before dy. For activations, see
+ * gp_activation_reads_input(). */
+typedef enum gp_backward_reads { GP_READS_NOTHING, GP_READS_INPUT, GP_READS_OUTPUT } gp_backward_reads;
+
 /* A layer kind. */
 typedef struct gp_kind {
-    const char *name; /* "conv2d", in JSON and on command lines */
-    const char *onnx; /* ONNX operator */
-    const char *help; /* one line */
-    unsigned flags;   /* gp_kind_flag */
-    uint32_t inputs_min, inputs_max;
-    const gp_param *settings_table; /* terminated by { 0 }; may be empty */
+    const char *name;               /* "conv2d", in JSON and on command lines */
+    const char *onnx;               /* ONNX operator */
+    const char *help;               /* one line */
+    unsigned flags;                 /* gp_kind_flag */
+    uint32_t extra_inputs;          /* limit for inputs beyond the first; not 0: at least one */
+    const gp_param *settings_table; /* terminated by { 0 }; may be gp_no_params */
     size_t settings_bytes;          /* <= GP_LAYER_SETTINGS_BYTES */
     const gp_kind_check *checks;    /* terminated by .samples == 0 */
+    /* Determine output shape and parameters. The output is preset to the first input; NULL: it
+     * remains so, and there are no parameters. */
     gp_status (*infer)(gp_infer *infer, gp_error *err);
+
+    /* Operations of most kinds. op: inputs, parameters -> y. op_backward: dy, weight (if any) -> dx,
+     * and parameter gradients if op_weights is 0. op_weights: x, dy -> parameter gradients. */
+    gp_opcode op, op_backward, op_weights;
+    gp_backward_reads backward_reads;
+    gp_activation function; /* of the operations */
+    gp_pool_kind pool;
+    uint32_t factors; /* op.factor: so many doubles, which stand first in the settings */
+    /* Set the operation's other numbers from the settings, and its further values; NULL: none.
+     * lowering->dy is GP_NO_VALUE in the forward pass. */
+    gp_status (*prepare)(gp_lowering *lowering, gp_op *op, gp_error *err);
+
+    /* Emit other operations; NULL: op, or op_backward and op_weights. Losses have no backward(). */
     gp_status (*forward)(gp_lowering *lowering, gp_error *err);
     gp_status (*backward)(gp_lowering *lowering, gp_error *err);
 } gp_kind;
+
+/* Table of a kind without settings. */
+extern const gp_param gp_no_params[];
+
+/* Call infer->kind->infer() as described there. */
+gp_status gp_kind_infer(gp_infer *infer, gp_error *err);
 
 /* Return the kind with a name, including user-defined kinds (own.h). NULL: not found. */
 const gp_kind *gp_kind_find(const char *name);

@@ -22,13 +22,6 @@ gp_op gp_loss_op(const gp_lowering *lowering, gp_opcode code)
     return op;
 }
 
-gp_status gp_loss_backward(gp_lowering *lowering, gp_error *err)
-{
-    (void)lowering;
-    (void)err;
-    return GP_OK;
-}
-
 /* ---- classes ---- */
 
 const gp_param gp_xent_params[] = {
@@ -76,7 +69,6 @@ gp_status gp_xent_infer(gp_infer *infer, gp_error *err)
 
     if (x->dim[0] < 2)
         return gp_fail(err, GP_EINVAL, "its input has 1 score; a classification needs at least 2 classes");
-    infer->output = *x;
     infer->target = (gp_target){ .dtype = GP_I32 };
     infer->target_of = settings->loss.target_of;
     if (x->rank == 3)
@@ -127,7 +119,6 @@ gp_status gp_xent_forward(gp_lowering *lowering, gp_error *err)
 gp_status gp_values_infer(gp_infer *infer, gp_error *err)
 {
     (void)err;
-    infer->output = infer->inputs[0];
     infer->target = (gp_target){ .dtype = GP_F32, .shape = infer->inputs[0] };
     infer->target_of = ((const gp_loss_settings *)infer->settings)->target_of;
     infer->weight = (double)gp_shape_count(&infer->inputs[0]);

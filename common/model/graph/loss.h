@@ -29,9 +29,6 @@ typedef struct gp_loss_settings {
  * emits it. */
 gp_op gp_loss_op(const gp_lowering *lowering, gp_opcode code);
 
-/* Do nothing: a loss's forward operation also computes the gradient. */
-gp_status gp_loss_backward(gp_lowering *lowering, gp_error *err);
-
 /* text limit for class weights */
 enum { GP_XENT_WEIGHTS_BYTES = GP_LAYER_SETTINGS_BYTES - 64 - GP_NAME_MAX };
 

@@ -105,6 +105,66 @@ gp_status gp_lowering_save_call(gp_lowering *lowering, uint32_t slot, const gp_s
                               &lowering->saved[slot], err);
 }
 
+/* Set what the kind defines in an operation, and emit it. */
+static gp_status kind_emit(gp_lowering *lowering, gp_op *op, gp_error *err)
+{
+    gp_status status = lowering->kind->prepare == NULL ? GP_OK : lowering->kind->prepare(lowering, op, err);
+
+    return status == GP_OK ? gp_lowering_emit(lowering, op, err) : status;
+}
+
+/* Return an operation with the constants of the kind. */
+static gp_op kind_op(const gp_lowering *lowering, gp_opcode code)
+{
+    gp_op op = gp_op_init(code);
+
+    op.function = lowering->kind->function;
+    op.pool = lowering->kind->pool;
+    memcpy(op.factor, lowering->settings, lowering->kind->factors * sizeof(*op.factor));
+    return op;
+}
+
+/* Emit the operation of the forward pass; see gp_kind. */
+static gp_status kind_forward(gp_lowering *lowering, gp_error *err)
+{
+    gp_op op = kind_op(lowering, lowering->kind->op);
+    uint32_t count = lowering->input_count;
+
+    memcpy(op.in, lowering->x, count * sizeof(*op.in));
+    for (int k = 0; k < GP_LAYER_PARAMETERS_MAX && lowering->parameters[k] != GP_NO_VALUE; k++)
+        op.in[count++] = lowering->parameters[k];
+    op.out[0] = lowering->y;
+    return kind_emit(lowering, &op, err);
+}
+
+/* Emit the operations of the backward pass; see gp_kind. */
+static gp_status kind_backward(gp_lowering *lowering, gp_error *err)
+{
+    const gp_kind *kind = lowering->kind;
+    const bool learns = kind->op_weights == 0 && lowering->parameters[0] != GP_NO_VALUE;
+    gp_op op = kind_op(lowering, kind->op_weights);
+    uint32_t count = 0;
+    gp_status status = GP_OK;
+
+    if (kind->op_weights != 0) {
+        op.in[0] = lowering->x[0];
+        op.in[1] = lowering->dy;
+        memcpy(op.out, lowering->gradients, 2 * sizeof(*op.out));
+        status = kind_emit(lowering, &op, err);
+    }
+    if (status != GP_OK || (lowering->dx[0] == GP_NO_VALUE && !learns))
+        return status;
+    op = kind_op(lowering, kind->op_backward);
+    op.out[0] = lowering->dx[0];
+    if (learns)
+        memcpy(op.out + 1, lowering->gradients, 2 * sizeof(*op.out));
+    if (kind->backward_reads != GP_READS_NOTHING)
+        op.in[count++] = kind->backward_reads == GP_READS_INPUT ? lowering->x[0] : lowering->y;
+    op.in[count++] = lowering->dy;
+    op.in[count] = lowering->parameters[0];
+    return kind_emit(lowering, &op, err);
+}
+
 /* Return a layer's output value, or the network's input. */
 static uint32_t layer_output(const gp_graph *graph, const lower_layer *layers, uint32_t input)
 {
@@ -120,6 +180,7 @@ static void lowering_init(gp_lowering *lowering, gp_graph *graph, const lower_la
     /* Set every value to GP_NO_VALUE. */
     memset(lowering, 0xff, sizeof(*lowering));
     lowering->graph = graph;
+    lowering->kind = layer->kind;
     lowering->phase = phase;
     lowering->layer = i;
     lowering->settings = layer->settings;
@@ -221,7 +282,8 @@ static gp_status lower_forward(gp_graph *graph, lower_layer *layers, gp_phase ph
         if (loss)
             lowering_init_loss(&lowering, phase);
         if (status == GP_OK)
-            status = layer->kind->forward(&lowering, err);
+            status = layer->kind->forward == NULL ? kind_forward(&lowering, err)
+                                                  : layer->kind->forward(&lowering, err);
         if (status != GP_OK)
             return status;
         if (phase == GP_PHASE_TRAIN)
@@ -251,7 +313,8 @@ static gp_status lower_backward(gp_graph *graph, lower_layer *layers, gp_error *
         for (uint32_t k = 0; k < layer->input_count && status == GP_OK; k++)
             status = gradient_value(graph, layers, layer, k, &lowering.dx[k], err);
         if (status == GP_OK)
-            status = layer->kind->backward(&lowering, err);
+            status = layer->kind->backward == NULL ? kind_backward(&lowering, err)
+                                                   : layer->kind->backward(&lowering, err);
         for (uint32_t k = 0; k < layer->input_count && status == GP_OK; k++)
             if (lowering.dx[k] != GP_NO_VALUE)
                 status = gradient_meet(&lowering, &layers[layer->inputs[k]], lowering.dx[k], err);

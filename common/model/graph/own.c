@@ -213,8 +213,7 @@ static gp_status own_new(own_kind **out, const gp_layer_kind *kind, gp_error *er
     own->kind = (gp_kind){ .name = own->given.name,
                            .help = kind->help == NULL ? "" : kind->help,
                            .flags = kind->couples_samples ? GP_KIND_COUPLES_SAMPLES : 0,
-                           .inputs_min = inputs,
-                           .inputs_max = inputs,
+                           .extra_inputs = inputs - 1,
                            .settings_table = own->table,
                            .settings_bytes = GP_LAYER_KIND_SETTINGS * sizeof(double),
                            .checks = no_checks,
@@ -272,16 +271,12 @@ gp_status gp_layer_kind_add(const gp_layer_kind *kind, gp_error *err)
 /* ---- user-defined losses ---- */
 
 typedef struct ownloss_settings {
-    bool parallel;
+    bool parallel; /* cannot be set by name */
 } ownloss_settings;
-
-/* The only setting cannot be set by name. */
-static const gp_param ownloss_params[] = { { 0 } };
 
 static gp_status ownloss_infer(gp_infer *infer, gp_error *err)
 {
     (void)err;
-    infer->output = infer->inputs[0];
     infer->weight = 1.0; /* and no target: the network does not know it */
     return GP_OK;
 }
@@ -300,25 +295,15 @@ static gp_status ownloss_forward(gp_lowering *lowering, gp_error *err)
     return gp_lowering_emit(lowering, &op, err);
 }
 
-static gp_status ownloss_backward(gp_lowering *lowering, gp_error *err)
-{
-    (void)lowering;
-    (void)err;
-    return GP_OK;
-}
-
 static const gp_kind ownloss = {
     .name = "ownloss",
     .help = "a loss that the driver of the network computes",
     .flags = GP_KIND_LOSS,
-    .inputs_min = 1,
-    .inputs_max = 1,
-    .settings_table = ownloss_params,
+    .settings_table = gp_no_params,
     .settings_bytes = sizeof(ownloss_settings),
     .checks = no_checks,
     .infer = ownloss_infer,
     .forward = ownloss_forward,
-    .backward = ownloss_backward,
 };
 
 gp_status gp_own_loss_end(gp_netspec *spec, bool parallel, gp_error *err)

@@ -5,8 +5,6 @@
 #include "common/model/graph/graph.h"
 #include "common/model/graph/lower.h"
 
-static const gp_param add_params[] = { { 0 } };
-
 static gp_status add_infer(gp_infer *infer, gp_error *err)
 {
     char first[64], other[64];
@@ -16,7 +14,6 @@ static gp_status add_infer(gp_infer *infer, gp_error *err)
             return gp_fail(err, GP_EINVAL, "its inputs have shapes %s and %s; only equal shapes can be added",
                            gp_shape_format(&infer->inputs[0], first, sizeof(first)),
                            gp_shape_format(&infer->inputs[i], other, sizeof(other)));
-    infer->output = infer->inputs[0];
     return GP_OK;
 }
 
@@ -76,9 +73,8 @@ const gp_kind gp_kind_add = {
     .name = "add",
     .onnx = "Add",
     .help = "elementwise sum of its inputs",
-    .inputs_min = 2,
-    .inputs_max = GP_LAYER_INPUTS_MAX,
-    .settings_table = add_params,
+    .extra_inputs = GP_LAYER_INPUTS_MAX - 1,
+    .settings_table = gp_no_params,
     .checks = add_checks,
     .infer = add_infer,
     .forward = add_forward,

@@ -4,52 +4,13 @@
 
 #include "common/model/kinds/pooling.h"
 
-typedef struct avgpool_settings {
-    gp_window_settings window;
-    bool count_padding;
-} avgpool_settings;
-
 static const gp_param avgpool_params[] = {
-    GP_POOLING_PARAMS(avgpool_settings),
-    { "count-padding", NULL, GP_PARAM_BOOL, offsetof(avgpool_settings, count_padding),
+    GP_POOLING_PARAMS,
+    { "count-padding", NULL, GP_PARAM_BOOL, offsetof(gp_pooling_settings, count_padding),
       .seed_name = "PaddingValue", .torch_name = "count_include_pad",
       .help = "divide by the whole window, padding included" },
     { 0 },
 };
-
-static gp_status avgpool_infer(gp_infer *infer, gp_error *err)
-{
-    const avgpool_settings *settings = infer->settings;
-    gp_window window;
-    gp_status status = gp_pooling_infer(infer, &settings->window, &window, err);
-
-    if (status == GP_OK && settings->window.ceil && settings->count_padding &&
-        (window.padding[2] != settings->window.padding[2] ||
-         window.padding[3] != settings->window.padding[3]))
-        return gp_fail(
-            err, GP_EUNSUPPORTED,
-            "ceil and count-padding together leave open what a window over the end counts; drop one");
-    return status;
-}
-
-static gp_pool_kind avgpool_kind(const avgpool_settings *settings)
-{
-    return settings->count_padding ? GP_POOL_AVERAGE_COUNT_PADDING : GP_POOL_AVERAGE;
-}
-
-static gp_status avgpool_forward(gp_lowering *lowering, gp_error *err)
-{
-    const avgpool_settings *settings = lowering->settings;
-
-    return gp_pooling_forward(lowering, avgpool_kind(settings), &settings->window, err);
-}
-
-static gp_status avgpool_backward(gp_lowering *lowering, gp_error *err)
-{
-    const avgpool_settings *settings = lowering->settings;
-
-    return gp_pooling_backward(lowering, avgpool_kind(settings), &settings->window, err);
-}
 
 static const gp_kind_check avgpool_checks[] = {
     { { 3, { 2, 4, 6 } }, "kernel=2", 2, false },
@@ -66,12 +27,12 @@ const gp_kind gp_kind_avgpool = {
     .name = "avgpool",
     .onnx = "AveragePool",
     .help = "mean over windows",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = avgpool_params,
-    .settings_bytes = sizeof(avgpool_settings),
+    .settings_bytes = sizeof(gp_pooling_settings),
     .checks = avgpool_checks,
-    .infer = avgpool_infer,
-    .forward = avgpool_forward,
-    .backward = avgpool_backward,
+    .infer = gp_pooling_infer,
+    .op = GP_OP_POOL,
+    .op_backward = GP_OP_POOL_BACKWARD,
+    .pool = GP_POOL_AVERAGE,
+    .prepare = gp_pooling_prepare,
 };

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "common/model/graph/graph.h"
+#include "common/model/kinds/groupnorm.h"
 
 typedef struct batchnorm_settings {
     double epsilon, momentum;
@@ -25,12 +26,8 @@ static gp_status batchnorm_infer(gp_infer *infer, gp_error *err)
     const int64_t per_sample = gp_shape_count(&infer->inputs[0]) / channels.dim[0];
 
     (void)err;
-    infer->output = infer->inputs[0];
+    gp_groupnorm_infer(infer); /* scale and offset */
     infer->parameter_count = 4;
-    infer->parameters[0] =
-        (gp_parameter_need){ .role = "scale", .shape = channels, .initializer = GP_INIT_ONES };
-    infer->parameters[1] =
-        (gp_parameter_need){ .role = "offset", .shape = channels, .initializer = GP_INIT_ZEROS };
     infer->parameters[2] = (gp_parameter_need){ .role = "mean",
                                                 .shape = channels,
                                                 .initializer = GP_INIT_ZEROS,
@@ -46,57 +43,23 @@ static gp_status batchnorm_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static gp_op batchnorm_op(const gp_lowering *lowering, gp_opcode code)
+static gp_status batchnorm_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
-    gp_op op = gp_op_init(code);
-
-    op.factor[0] = ((const batchnorm_settings *)lowering->settings)->epsilon;
-    return op;
-}
-
-static gp_status batchnorm_train(gp_lowering *lowering, gp_error *err)
-{
-    gp_op op = batchnorm_op(lowering, GP_OP_BATCHNORM);
     const gp_shape moments = gp_shape2(2, lowering->graph->values[lowering->parameters[0]].shape.dim[0]);
-    gp_status status = gp_lowering_save_call(lowering, 0, &moments, err);
+    gp_status status = GP_OK;
 
-    if (status != GP_OK)
-        return status;
-    op.in[0] = lowering->x[0];
-    for (int i = 0; i < 3; i++)
-        op.in[1 + i] = lowering->parameters[i];
-    op.out[0] = lowering->y;
-    op.out[1] = lowering->saved[0];
-    op.out[2] = lowering->gradients[2];
-    op.out[3] = lowering->gradients[3];
-    return gp_lowering_emit(lowering, &op, err);
-}
-
-static gp_status batchnorm_forward(gp_lowering *lowering, gp_error *err)
-{
-    gp_op op = batchnorm_op(lowering, GP_OP_BATCHNORM_INFER);
-
-    if (lowering->phase == GP_PHASE_TRAIN)
-        return batchnorm_train(lowering, err);
-    op.in[0] = lowering->x[0];
-    for (int i = 0; i < 4; i++)
-        op.in[1 + i] = lowering->parameters[i];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
-}
-
-static gp_status batchnorm_backward(gp_lowering *lowering, gp_error *err)
-{
-    gp_op op = batchnorm_op(lowering, GP_OP_BATCHNORM_BACKWARD);
-
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->dy;
-    op.in[2] = lowering->parameters[0];
-    op.in[3] = lowering->saved[0];
-    op.out[0] = lowering->dx[0];
-    op.out[1] = lowering->gradients[0];
-    op.out[2] = lowering->gradients[1];
-    return gp_lowering_emit(lowering, &op, err);
+    if (lowering->dy != GP_NO_VALUE) {
+        op->in[3] = lowering->saved[0];
+    } else if (lowering->phase == GP_PHASE_INFER) {
+        op->code = GP_OP_BATCHNORM_INFER;
+    } else {
+        status = gp_lowering_save_call(lowering, 0, &moments, err);
+        op->in[4] = GP_NO_VALUE; /* training does not read the running variance */
+        op->out[1] = lowering->saved[0];
+        op->out[2] = lowering->gradients[2];
+        op->out[3] = lowering->gradients[3];
+    }
+    return status;
 }
 
 static const gp_kind_check batchnorm_checks[] = {
@@ -111,12 +74,13 @@ const gp_kind gp_kind_batchnorm = {
     .onnx = "BatchNormalization",
     .help = "each channel to mean 0 and deviation 1 over the batch, then scale and offset",
     .flags = GP_KIND_COUPLES_SAMPLES,
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = batchnorm_params,
     .settings_bytes = sizeof(batchnorm_settings),
     .checks = batchnorm_checks,
     .infer = batchnorm_infer,
-    .forward = batchnorm_forward,
-    .backward = batchnorm_backward,
+    .op = GP_OP_BATCHNORM,
+    .op_backward = GP_OP_BATCHNORM_BACKWARD,
+    .backward_reads = GP_READS_INPUT,
+    .factors = 1,
+    .prepare = batchnorm_prepare,
 };

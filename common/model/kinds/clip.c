@@ -2,7 +2,7 @@
  * ceiling as max. */
 #include <stddef.h>
 
-#include "common/model/kinds/activation.h"
+#include "common/model/kinds/wiring.h"
 
 typedef struct clip_settings {
     double min, max;
@@ -22,22 +22,7 @@ static gp_status clip_infer(gp_infer *infer, gp_error *err)
 
     if (settings->min >= settings->max)
         return gp_fail(err, GP_EINVAL, "min=%g is not below max=%g", settings->min, settings->max);
-    infer->output = infer->inputs[0];
     return GP_OK;
-}
-
-static gp_status clip_forward(gp_lowering *lowering, gp_error *err)
-{
-    const clip_settings *settings = lowering->settings;
-
-    return gp_activation_forward(lowering, GP_ACTIVATION_CLIP, settings->min, settings->max, err);
-}
-
-static gp_status clip_backward(gp_lowering *lowering, gp_error *err)
-{
-    const clip_settings *settings = lowering->settings;
-
-    return gp_activation_backward(lowering, GP_ACTIVATION_CLIP, settings->min, settings->max, err);
 }
 
 static const gp_kind_check clip_checks[] = {
@@ -50,12 +35,13 @@ const gp_kind gp_kind_clip = {
     .name = "clip",
     .onnx = "Clip",
     .help = "min(max(x, min), max): a clipped ReLU",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = clip_params,
     .settings_bytes = sizeof(clip_settings),
     .checks = clip_checks,
     .infer = clip_infer,
-    .forward = clip_forward,
-    .backward = clip_backward,
+    .op = GP_OP_ACTIVATION,
+    .op_backward = GP_OP_ACTIVATION_BACKWARD,
+    .backward_reads = GP_READS_OUTPUT,
+    .function = GP_ACTIVATION_CLIP,
+    .factors = 2,
 };

@@ -38,15 +38,11 @@ static gp_status concat_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static gp_status concat_forward(gp_lowering *lowering, gp_error *err)
+static gp_status concat_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
-    gp_op op = gp_op_init(GP_OP_CONCAT);
-
-    op.number[0] = (int32_t)((const concat_settings *)lowering->settings)->axis;
-    for (uint32_t i = 0; i < lowering->input_count; i++)
-        op.in[i] = lowering->x[i];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
+    (void)err;
+    op->number[0] = (int32_t)((const concat_settings *)lowering->settings)->axis;
+    return GP_OK;
 }
 
 static gp_status concat_backward(gp_lowering *lowering, gp_error *err)
@@ -81,12 +77,12 @@ const gp_kind gp_kind_concat = {
     .name = "concat",
     .onnx = "Concat",
     .help = "its inputs, one behind the other",
-    .inputs_min = 2,
-    .inputs_max = GP_LAYER_INPUTS_MAX,
+    .extra_inputs = GP_LAYER_INPUTS_MAX - 1,
     .settings_table = concat_params,
     .settings_bytes = sizeof(concat_settings),
     .checks = concat_checks,
     .infer = concat_infer,
-    .forward = concat_forward,
+    .op = GP_OP_CONCAT,
+    .prepare = concat_prepare,
     .backward = concat_backward,
 };

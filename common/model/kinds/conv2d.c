@@ -74,27 +74,13 @@ static gp_status conv2d_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static gp_op conv2d_op(const gp_lowering *lowering, gp_opcode code)
+static gp_status conv2d_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
     const conv2d_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(code);
     int64_t out[2];
 
-    /* Cannot fail: infer succeeded with these settings. */
-    gp_window_resolve(&op.window, out, &settings->window, settings->groups,
-                      &lowering->graph->values[lowering->x[0]].shape, NULL);
-    return op;
-}
-
-static gp_status conv2d_forward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_wire_weighted_forward(lowering, conv2d_op(lowering, GP_OP_CONV2D), err);
-}
-
-static gp_status conv2d_backward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_wire_weighted_backward(lowering, conv2d_op(lowering, GP_OP_CONV2D_BACKWARD_WEIGHTS),
-                                     conv2d_op(lowering, GP_OP_CONV2D_BACKWARD_DATA), err);
+    return gp_window_resolve(&op->window, out, &settings->window, settings->groups,
+                             &lowering->graph->values[lowering->x[0]].shape, err);
 }
 
 static const gp_kind_check conv2d_checks[] = {
@@ -114,12 +100,12 @@ const gp_kind gp_kind_conv2d = {
     .name = "conv2d",
     .onnx = "Conv",
     .help = "convolution over height and width",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = conv2d_params,
     .settings_bytes = sizeof(conv2d_settings),
     .checks = conv2d_checks,
     .infer = conv2d_infer,
-    .forward = conv2d_forward,
-    .backward = conv2d_backward,
+    .op = GP_OP_CONV2D,
+    .op_backward = GP_OP_CONV2D_BACKWARD_DATA,
+    .op_weights = GP_OP_CONV2D_BACKWARD_WEIGHTS,
+    .prepare = conv2d_prepare,
 };

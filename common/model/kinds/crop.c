@@ -17,21 +17,11 @@ static const gp_param crop_params[] = {
     { 0 },
 };
 
-static gp_op crop_op(const gp_lowering *lowering, gp_opcode code)
-{
-    gp_op op = gp_op_init(code);
-
-    for (int i = 0; i < 3; i++)
-        op.number[i] = (int32_t)((const crop_settings *)lowering->settings)->start[i];
-    return op;
-}
-
 static gp_status crop_infer(gp_infer *infer, gp_error *err)
 {
     const crop_settings *settings = infer->settings;
     char shape[64];
 
-    infer->output = infer->inputs[0];
     for (uint32_t i = 0; i < 3; i++) {
         int64_t have = i < infer->output.rank ? infer->output.dim[i] : 1;
         int64_t size = settings->size[i] == 0 ? have - settings->start[i] : settings->size[i];
@@ -47,14 +37,12 @@ static gp_status crop_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static gp_status crop_forward(gp_lowering *lowering, gp_error *err)
+static gp_status crop_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
-    return gp_wire_forward(lowering, crop_op(lowering, GP_OP_SLICE), err);
-}
-
-static gp_status crop_backward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_wire_backward(lowering, crop_op(lowering, GP_OP_PAD), err);
+    (void)err;
+    for (int i = 0; i < 3; i++)
+        op->number[i] = (int32_t)((const crop_settings *)lowering->settings)->start[i];
+    return GP_OK;
 }
 
 static const gp_kind_check crop_checks[] = {
@@ -68,12 +56,11 @@ const gp_kind gp_kind_crop = {
     .name = "crop",
     .onnx = "Slice",
     .help = "a box out of its input",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = crop_params,
     .settings_bytes = sizeof(crop_settings),
     .checks = crop_checks,
     .infer = crop_infer,
-    .forward = crop_forward,
-    .backward = crop_backward,
+    .op = GP_OP_SLICE,
+    .op_backward = GP_OP_PAD,
+    .prepare = crop_prepare,
 };

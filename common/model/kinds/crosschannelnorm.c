@@ -5,8 +5,8 @@
 #include "common/model/kinds/wiring.h"
 
 typedef struct crosschannelnorm_settings {
-    int64_t size;
     double alpha, beta, bias;
+    int64_t size;
 } crosschannelnorm_settings;
 
 static const gp_param crosschannelnorm_params[] = {
@@ -21,48 +21,19 @@ static const gp_param crosschannelnorm_params[] = {
     { 0 },
 };
 
-static gp_op crosschannelnorm_op(const gp_lowering *lowering, gp_opcode code)
+static gp_status crosschannelnorm_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
     const crosschannelnorm_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(code);
-
-    op.number[0] = (int32_t)settings->size;
-    op.factor[0] = settings->alpha;
-    op.factor[1] = settings->beta;
-    op.factor[2] = settings->bias;
-    return op;
-}
-
-static gp_status crosschannelnorm_forward(gp_lowering *lowering, gp_error *err)
-{
-    gp_op op = crosschannelnorm_op(lowering, GP_OP_LRN);
     const gp_shape shape = lowering->graph->values[lowering->y].shape;
-    gp_status status = gp_lowering_save(lowering, 0, GP_F32, &shape, err);
+    const uint32_t slot = lowering->dy == GP_NO_VALUE ? 0 : 1;
 
-    if (status != GP_OK)
-        return status;
-    op.in[0] = lowering->x[0];
-    op.out[0] = lowering->y;
-    op.out[1] = lowering->saved[0];
-    return gp_lowering_emit(lowering, &op, err);
-}
+    op->number[0] = (int32_t)settings->size;
+    gp_status status = gp_lowering_save(lowering, slot, GP_F32, &shape, err);
 
-static gp_status crosschannelnorm_backward(gp_lowering *lowering, gp_error *err)
-{
-    gp_op op = crosschannelnorm_op(lowering, GP_OP_LRN_BACKWARD);
-    const gp_shape shape = lowering->graph->values[lowering->y].shape;
-    gp_status status = GP_OK;
-
-    if (lowering->dx[0] != GP_NO_VALUE)
-        status = gp_lowering_save(lowering, 1, GP_F32, &shape, err);
-    if (status != GP_OK || lowering->dx[0] == GP_NO_VALUE)
-        return status;
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->dy;
-    op.in[2] = lowering->saved[0];
-    op.out[0] = lowering->dx[0];
-    op.out[1] = lowering->saved[1];
-    return gp_lowering_emit(lowering, &op, err);
+    op->out[1] = lowering->saved[slot];
+    if (slot == 1)
+        op->in[2] = lowering->saved[0];
+    return status;
 }
 
 static const gp_kind_check crosschannelnorm_checks[] = {
@@ -76,12 +47,12 @@ const gp_kind gp_kind_crosschannelnorm = {
     .name = "crosschannelnorm",
     .onnx = "LRN",
     .help = "each number over a power of its neighbouring channels' squares",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = crosschannelnorm_params,
     .settings_bytes = sizeof(crosschannelnorm_settings),
     .checks = crosschannelnorm_checks,
-    .infer = gp_wire_infer_same,
-    .forward = crosschannelnorm_forward,
-    .backward = crosschannelnorm_backward,
+    .op = GP_OP_LRN,
+    .op_backward = GP_OP_LRN_BACKWARD,
+    .backward_reads = GP_READS_INPUT,
+    .factors = 3,
+    .prepare = crosschannelnorm_prepare,
 };

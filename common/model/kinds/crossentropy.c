@@ -28,12 +28,9 @@ const gp_kind gp_kind_crossentropy = {
     .onnx = "Softmax",
     .help = "softmax and cross-entropy: the loss of classification",
     .flags = GP_KIND_LOSS,
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = gp_xent_params,
     .settings_bytes = sizeof(gp_xent_settings),
     .checks = crossentropy_checks,
     .infer = crossentropy_infer,
     .forward = gp_xent_forward,
-    .backward = gp_loss_backward,
 };

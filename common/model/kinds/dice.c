@@ -37,7 +37,6 @@ static gp_status dice_infer(gp_infer *infer, gp_error *err)
         return gp_fail(err, GP_EINVAL,
                        "its input has shape %s; it reads classes x height x width, of 2 to %d classes",
                        gp_shape_format(x, shape, sizeof(shape)), GP_DICE_CLASSES_MAX);
-    infer->output = *x;
     infer->target = (gp_target){ .dtype = GP_I32,
                                  .shape = gp_shape2(x->dim[1], x->dim[2]),
                                  .classes = (uint32_t)x->dim[0] };
@@ -88,12 +87,9 @@ const gp_kind gp_kind_dice = {
     .onnx = "Softmax",
     .help = "softmax and generalised Dice: the loss of segmentation where classes differ in size",
     .flags = GP_KIND_LOSS,
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = dice_params,
     .settings_bytes = sizeof(dice_settings),
     .checks = dice_checks,
     .infer = dice_infer,
     .forward = dice_forward,
-    .backward = gp_loss_backward,
 };

@@ -14,23 +14,14 @@ static const gp_param dropout_params[] = {
     { 0 },
 };
 
-static gp_status dropout_forward(gp_lowering *lowering, gp_error *err)
+static gp_status dropout_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
-    const dropout_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(lowering->phase == GP_PHASE_TRAIN ? GP_OP_DROPOUT : GP_OP_RESHAPE);
-
-    if (op.code == GP_OP_DROPOUT)
-        op.rate = settings->rate;
-    return gp_wire_forward(lowering, op, err);
-}
-
-static gp_status dropout_backward(gp_lowering *lowering, gp_error *err)
-{
-    const dropout_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(GP_OP_DROPOUT_BACKWARD);
-
-    op.rate = settings->rate;
-    return gp_wire_backward(lowering, op, err);
+    (void)err;
+    if (lowering->phase == GP_PHASE_TRAIN)
+        op->rate = ((const dropout_settings *)lowering->settings)->rate;
+    else
+        op->code = GP_OP_RESHAPE;
+    return GP_OK;
 }
 
 /* The mask depends only on (seed, step, position), so both sides of a finite difference use the
@@ -47,12 +38,10 @@ const gp_kind gp_kind_dropout = {
     .onnx = "Dropout",
     .help = "zeroes a random share of the values while training",
     .flags = GP_KIND_RESHAPES,
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = dropout_params,
     .settings_bytes = sizeof(dropout_settings),
     .checks = dropout_checks,
-    .infer = gp_wire_infer_same,
-    .forward = dropout_forward,
-    .backward = dropout_backward,
+    .op = GP_OP_DROPOUT,
+    .op_backward = GP_OP_DROPOUT_BACKWARD,
+    .prepare = dropout_prepare,
 };

@@ -36,17 +36,6 @@ static gp_status fc_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static gp_status fc_forward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_wire_weighted_forward(lowering, gp_op_init(GP_OP_FC), err);
-}
-
-static gp_status fc_backward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_wire_weighted_backward(lowering, gp_op_init(GP_OP_FC_BACKWARD_WEIGHTS),
-                                     gp_op_init(GP_OP_FC_BACKWARD_DATA), err);
-}
-
 static const gp_kind_check fc_checks[] = {
     { { 3, { 2, 3, 5 } }, "outputs=7", 3, false },
     { { 1, { 6 } }, "outputs=4;bias=false", 2, false },
@@ -58,12 +47,11 @@ const gp_kind gp_kind_fc = {
     .name = "fc",
     .onnx = "Gemm",
     .help = "fully connected: every output sees every input",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = fc_params,
     .settings_bytes = sizeof(fc_settings),
     .checks = fc_checks,
     .infer = fc_infer,
-    .forward = fc_forward,
-    .backward = fc_backward,
+    .op = GP_OP_FC,
+    .op_backward = GP_OP_FC_BACKWARD_DATA,
+    .op_weights = GP_OP_FC_BACKWARD_WEIGHTS,
 };

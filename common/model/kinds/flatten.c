@@ -3,23 +3,11 @@
 
 #include "common/model/kinds/wiring.h"
 
-static const gp_param flatten_params[] = { { 0 } };
-
 static gp_status flatten_infer(gp_infer *infer, gp_error *err)
 {
     (void)err;
     infer->output = gp_shape1(gp_shape_count(&infer->inputs[0]));
     return GP_OK;
-}
-
-static gp_status flatten_forward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_wire_forward(lowering, gp_op_init(GP_OP_RESHAPE), err);
-}
-
-static gp_status flatten_backward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_wire_backward(lowering, gp_op_init(GP_OP_RESHAPE), err);
 }
 
 static const gp_kind_check flatten_checks[] = {
@@ -33,11 +21,9 @@ const gp_kind gp_kind_flatten = {
     .onnx = "Flatten",
     .help = "channels, height and width as one vector",
     .flags = GP_KIND_RESHAPES,
-    .inputs_min = 1,
-    .inputs_max = 1,
-    .settings_table = flatten_params,
+    .settings_table = gp_no_params,
     .checks = flatten_checks,
     .infer = flatten_infer,
-    .forward = flatten_forward,
-    .backward = flatten_backward,
+    .op = GP_OP_RESHAPE,
+    .op_backward = GP_OP_RESHAPE,
 };

@@ -2,7 +2,7 @@
  * distribution function at x. */
 #include <stddef.h>
 
-#include "common/model/kinds/activation.h"
+#include "common/model/kinds/wiring.h"
 
 enum { GELU_NONE, GELU_TANH }; /* indices in gelu_approximations */
 
@@ -19,21 +19,12 @@ static const gp_param gelu_params[] = {
     { 0 },
 };
 
-static gp_activation gelu_function(const gp_lowering *lowering)
+static gp_status gelu_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
-    const gelu_settings *settings = lowering->settings;
-
-    return settings->approximate == GELU_TANH ? GP_ACTIVATION_GELU_TANH : GP_ACTIVATION_GELU;
-}
-
-static gp_status gelu_forward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_activation_forward(lowering, gelu_function(lowering), 0, 0, err);
-}
-
-static gp_status gelu_backward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_activation_backward(lowering, gelu_function(lowering), 0, 0, err);
+    (void)err;
+    if (((const gelu_settings *)lowering->settings)->approximate == GELU_TANH)
+        op->function = GP_ACTIVATION_GELU_TANH;
+    return GP_OK;
 }
 
 static const gp_kind_check gelu_checks[] = {
@@ -47,12 +38,12 @@ const gp_kind gp_kind_gelu = {
     .name = "gelu",
     .onnx = "Gelu",
     .help = "x times the probability that a standard normal number is below x",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = gelu_params,
     .settings_bytes = sizeof(gelu_settings),
     .checks = gelu_checks,
-    .infer = gp_wire_infer_same,
-    .forward = gelu_forward,
-    .backward = gelu_backward,
+    .op = GP_OP_ACTIVATION,
+    .op_backward = GP_OP_ACTIVATION_BACKWARD,
+    .backward_reads = GP_READS_INPUT,
+    .function = GP_ACTIVATION_GELU,
+    .prepare = gelu_prepare,
 };

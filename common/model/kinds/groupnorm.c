@@ -7,8 +7,8 @@
 #include <stddef.h>
 
 typedef struct groupnorm_settings {
-    int64_t groups;
     double epsilon;
+    int64_t groups;
 } groupnorm_settings;
 
 static const gp_param groupnorm_params[] = {
@@ -24,7 +24,6 @@ void gp_groupnorm_infer(gp_infer *infer)
 {
     const gp_shape channels = gp_shape1(infer->inputs[0].dim[0]);
 
-    infer->output = infer->inputs[0];
     infer->parameter_count = 2;
     infer->parameters[0] =
         (gp_parameter_need){ .role = "scale", .shape = channels, .initializer = GP_INIT_ONES };
@@ -32,51 +31,19 @@ void gp_groupnorm_infer(gp_infer *infer)
         (gp_parameter_need){ .role = "offset", .shape = channels, .initializer = GP_INIT_ZEROS };
 }
 
-static gp_op groupnorm_op(gp_opcode code, int64_t groups, double epsilon)
+gp_status gp_groupnorm_prepare(gp_lowering *lowering, gp_op *op, int64_t groups, gp_error *err)
 {
-    gp_op op = gp_op_init(code);
-
-    op.factor[0] = epsilon;
-    op.number[0] = groups == GP_GROUPNORM_PIXELS ? 1 : (int32_t)groups;
-    op.number[1] = groups == GP_GROUPNORM_PIXELS;
-    return op;
-}
-
-gp_status gp_groupnorm_forward(gp_lowering *lowering, int64_t groups, double epsilon, gp_error *err)
-{
-    gp_op op = groupnorm_op(GP_OP_GROUPNORM, groups, epsilon);
     const gp_shape *x = &lowering->graph->values[lowering->x[0]].shape;
-    const int64_t pixels = gp_shape_count(x) / x->dim[0];
-    const gp_shape moments = gp_shape2(2, groups == GP_GROUPNORM_PIXELS ? pixels : groups);
-    gp_status status = gp_lowering_save(lowering, 0, GP_F32, &moments, err);
+    const bool pixels = groups == GP_GROUPNORM_PIXELS, forward = lowering->dy == GP_NO_VALUE;
+    const int64_t groups_in_sample = pixels ? gp_shape_count(x) / x->dim[0] : groups;
+    const gp_shape sums = gp_shape2(2, forward ? groups_in_sample : x->dim[0]);
+    gp_status status = gp_lowering_save(lowering, forward ? 0 : 1, GP_F32, &sums, err);
 
-    if (status != GP_OK)
-        return status;
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->parameters[0];
-    op.in[2] = lowering->parameters[1];
-    op.out[0] = lowering->y;
-    op.out[1] = lowering->saved[0];
-    return gp_lowering_emit(lowering, &op, err);
-}
-
-gp_status gp_groupnorm_backward(gp_lowering *lowering, int64_t groups, double epsilon, gp_error *err)
-{
-    gp_op op = groupnorm_op(GP_OP_GROUPNORM_BACKWARD, groups, epsilon);
-    const gp_shape sums = gp_shape2(2, lowering->graph->values[lowering->parameters[0]].shape.dim[0]);
-    gp_status status = gp_lowering_save(lowering, 1, GP_F32, &sums, err);
-
-    if (status != GP_OK)
-        return status;
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->dy;
-    op.in[2] = lowering->parameters[0];
-    op.in[3] = lowering->saved[0];
-    op.out[0] = lowering->dx[0];
-    op.out[1] = lowering->gradients[0];
-    op.out[2] = lowering->gradients[1];
-    op.out[3] = lowering->saved[1];
-    return gp_lowering_emit(lowering, &op, err);
+    op->number[0] = pixels ? 1 : (int32_t)groups;
+    op->number[1] = pixels;
+    *(forward ? &op->out[1] : &op->in[3]) = lowering->saved[0];
+    op->out[3] = lowering->saved[1];
+    return status;
 }
 
 static gp_status groupnorm_infer(gp_infer *infer, gp_error *err)
@@ -92,18 +59,9 @@ static gp_status groupnorm_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static gp_status groupnorm_forward(gp_lowering *lowering, gp_error *err)
+static gp_status groupnorm_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
-    const groupnorm_settings *settings = lowering->settings;
-
-    return gp_groupnorm_forward(lowering, settings->groups, settings->epsilon, err);
-}
-
-static gp_status groupnorm_backward(gp_lowering *lowering, gp_error *err)
-{
-    const groupnorm_settings *settings = lowering->settings;
-
-    return gp_groupnorm_backward(lowering, settings->groups, settings->epsilon, err);
+    return gp_groupnorm_prepare(lowering, op, ((const groupnorm_settings *)lowering->settings)->groups, err);
 }
 
 static const gp_kind_check groupnorm_checks[] = {
@@ -118,12 +76,13 @@ const gp_kind gp_kind_groupnorm = {
     .name = "groupnorm",
     .onnx = "GroupNormalization",
     .help = "each group of channels of a sample to mean 0 and deviation 1, then scale and offset",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = groupnorm_params,
     .settings_bytes = sizeof(groupnorm_settings),
     .checks = groupnorm_checks,
     .infer = groupnorm_infer,
-    .forward = groupnorm_forward,
-    .backward = groupnorm_backward,
+    .op = GP_OP_GROUPNORM,
+    .op_backward = GP_OP_GROUPNORM_BACKWARD,
+    .backward_reads = GP_READS_INPUT,
+    .factors = 1,
+    .prepare = groupnorm_prepare,
 };

@@ -5,15 +5,14 @@
 
 #include "common/model/graph/graph.h"
 
-/* Set the output shape to the input shape, and request a scale and an offset per channel. */
+/* Request a scale and an offset per channel. */
 void gp_groupnorm_infer(gp_infer *infer);
 
 /* special number of groups: all channels of one pixel form a group */
 enum { GP_GROUPNORM_PIXELS = 0 };
 
-/* Emit the op. The forward pass saves 2 x groups moments; the backward pass needs 2 x channels
- * sums as scratch memory. */
-gp_status gp_groupnorm_forward(gp_lowering *lowering, int64_t groups, double epsilon, gp_error *err);
-gp_status gp_groupnorm_backward(gp_lowering *lowering, int64_t groups, double epsilon, gp_error *err);
+/* Set the numbers of an op. The forward pass saves 2 x groups moments; the backward pass needs 2 x
+ * channels sums as scratch memory. */
+gp_status gp_groupnorm_prepare(gp_lowering *lowering, gp_op *op, int64_t groups, gp_error *err);
 
 #endif

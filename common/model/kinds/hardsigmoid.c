@@ -2,7 +2,7 @@
  * gate in MobileNetV3. */
 #include <stddef.h>
 
-#include "common/model/kinds/activation.h"
+#include "common/model/kinds/wiring.h"
 
 typedef struct hardsigmoid_settings {
     double slope, offset;
@@ -16,22 +16,6 @@ static const gp_param hardsigmoid_params[] = {
     { 0 },
 };
 
-static gp_status hardsigmoid_forward(gp_lowering *lowering, gp_error *err)
-{
-    const hardsigmoid_settings *settings = lowering->settings;
-
-    return gp_activation_forward(lowering, GP_ACTIVATION_HARD_SIGMOID, settings->slope, settings->offset,
-                                 err);
-}
-
-static gp_status hardsigmoid_backward(gp_lowering *lowering, gp_error *err)
-{
-    const hardsigmoid_settings *settings = lowering->settings;
-
-    return gp_activation_backward(lowering, GP_ACTIVATION_HARD_SIGMOID, settings->slope, settings->offset,
-                                  err);
-}
-
 static const gp_kind_check hardsigmoid_checks[] = {
     { { 3, { 2, 3, 5 } }, "slope=1.5;offset=0.4", 3, false },
     { { 1, { 7 } }, NULL, 1, false },
@@ -43,12 +27,12 @@ const gp_kind gp_kind_hardsigmoid = {
     .onnx = "HardSigmoid",
     .help = "min(max(slope * x + offset, 0), 1)",
     .flags = GP_KIND_PROBABILITIES,
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = hardsigmoid_params,
     .settings_bytes = sizeof(hardsigmoid_settings),
     .checks = hardsigmoid_checks,
-    .infer = gp_wire_infer_same,
-    .forward = hardsigmoid_forward,
-    .backward = hardsigmoid_backward,
+    .op = GP_OP_ACTIVATION,
+    .op_backward = GP_OP_ACTIVATION_BACKWARD,
+    .backward_reads = GP_READS_OUTPUT,
+    .function = GP_ACTIVATION_HARD_SIGMOID,
+    .factors = 2,
 };

@@ -37,12 +37,9 @@ const gp_kind gp_kind_huber = {
     .onnx = "Identity",
     .help = "squared up to delta, straight beyond: regression with values far off",
     .flags = GP_KIND_LOSS,
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = huber_params,
     .settings_bytes = sizeof(huber_settings),
     .checks = huber_checks,
     .infer = gp_values_infer,
     .forward = huber_forward,
-    .backward = gp_loss_backward,
 };

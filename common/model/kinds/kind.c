@@ -16,6 +16,14 @@ const gp_kind *const gp_kinds[] = {
     NULL,
 };
 
+const gp_param gp_no_params[] = { { 0 } };
+
+gp_status gp_kind_infer(gp_infer *infer, gp_error *err)
+{
+    infer->output = infer->inputs[0];
+    return infer->kind->infer == NULL ? GP_OK : infer->kind->infer(infer, err);
+}
+
 const gp_kind *gp_kind_find(const char *name)
 {
     for (const gp_kind *const *kind = gp_kinds; *kind != NULL; kind++)

@@ -29,23 +29,12 @@ static gp_status layernorm_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static int64_t layernorm_groups(const layernorm_settings *settings)
-{
-    return settings->over == LAYERNORM_CHANNELS ? GP_GROUPNORM_PIXELS : 1;
-}
-
-static gp_status layernorm_forward(gp_lowering *lowering, gp_error *err)
+static gp_status layernorm_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
     const layernorm_settings *settings = lowering->settings;
 
-    return gp_groupnorm_forward(lowering, layernorm_groups(settings), settings->epsilon, err);
-}
-
-static gp_status layernorm_backward(gp_lowering *lowering, gp_error *err)
-{
-    const layernorm_settings *settings = lowering->settings;
-
-    return gp_groupnorm_backward(lowering, layernorm_groups(settings), settings->epsilon, err);
+    return gp_groupnorm_prepare(lowering, op, settings->over == LAYERNORM_CHANNELS ? GP_GROUPNORM_PIXELS : 1,
+                                err);
 }
 
 static const gp_kind_check layernorm_checks[] = {
@@ -61,12 +50,13 @@ const gp_kind gp_kind_layernorm = {
     .name = "layernorm",
     .onnx = "LayerNormalization",
     .help = "each sample or pixel to mean 0 and deviation 1, then scale and offset per channel",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = layernorm_params,
     .settings_bytes = sizeof(layernorm_settings),
     .checks = layernorm_checks,
     .infer = layernorm_infer,
-    .forward = layernorm_forward,
-    .backward = layernorm_backward,
+    .op = GP_OP_GROUPNORM,
+    .op_backward = GP_OP_GROUPNORM_BACKWARD,
+    .backward_reads = GP_READS_INPUT,
+    .factors = 1,
+    .prepare = layernorm_prepare,
 };

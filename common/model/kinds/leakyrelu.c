@@ -2,7 +2,7 @@
  * zero, so that no unit stops learning. */
 #include <stddef.h>
 
-#include "common/model/kinds/activation.h"
+#include "common/model/kinds/wiring.h"
 
 typedef struct leakyrelu_settings {
     double slope;
@@ -15,20 +15,6 @@ static const gp_param leakyrelu_params[] = {
     { 0 },
 };
 
-static gp_status leakyrelu_forward(gp_lowering *lowering, gp_error *err)
-{
-    const leakyrelu_settings *settings = lowering->settings;
-
-    return gp_activation_forward(lowering, GP_ACTIVATION_LEAKY_RELU, settings->slope, 0, err);
-}
-
-static gp_status leakyrelu_backward(gp_lowering *lowering, gp_error *err)
-{
-    const leakyrelu_settings *settings = lowering->settings;
-
-    return gp_activation_backward(lowering, GP_ACTIVATION_LEAKY_RELU, settings->slope, 0, err);
-}
-
 static const gp_kind_check leakyrelu_checks[] = {
     { { 3, { 2, 3, 5 } }, NULL, 3, false },
     { { 1, { 7 } }, "slope=0.3", 1, false },
@@ -39,12 +25,12 @@ const gp_kind gp_kind_leakyrelu = {
     .name = "leakyrelu",
     .onnx = "LeakyRelu",
     .help = "x where x is positive, slope times x elsewhere",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = leakyrelu_params,
     .settings_bytes = sizeof(leakyrelu_settings),
     .checks = leakyrelu_checks,
-    .infer = gp_wire_infer_same,
-    .forward = leakyrelu_forward,
-    .backward = leakyrelu_backward,
+    .op = GP_OP_ACTIVATION,
+    .op_backward = GP_OP_ACTIVATION_BACKWARD,
+    .backward_reads = GP_READS_OUTPUT,
+    .function = GP_ACTIVATION_LEAKY_RELU,
+    .factors = 1,
 };

@@ -1,40 +1,12 @@
 /* maxpool.c -- maximum pooling. Training saves the position of each maximum for the backward
  * pass; inference does not. */
 #include <stdbool.h>
-#include <stddef.h>
-
 #include "common/model/kinds/pooling.h"
 
-typedef struct maxpool_settings {
-    gp_window_settings window;
-} maxpool_settings;
-
 static const gp_param maxpool_params[] = {
-    GP_POOLING_PARAMS(maxpool_settings),
+    GP_POOLING_PARAMS,
     { 0 },
 };
-
-static gp_status maxpool_infer(gp_infer *infer, gp_error *err)
-{
-    const maxpool_settings *settings = infer->settings;
-    gp_window window;
-
-    return gp_pooling_infer(infer, &settings->window, &window, err);
-}
-
-static gp_status maxpool_forward(gp_lowering *lowering, gp_error *err)
-{
-    const maxpool_settings *settings = lowering->settings;
-
-    return gp_pooling_forward(lowering, GP_POOL_MAX, &settings->window, err);
-}
-
-static gp_status maxpool_backward(gp_lowering *lowering, gp_error *err)
-{
-    const maxpool_settings *settings = lowering->settings;
-
-    return gp_pooling_backward(lowering, GP_POOL_MAX, &settings->window, err);
-}
 
 static const gp_kind_check maxpool_checks[] = {
     { { 3, { 2, 4, 6 } }, "kernel=2", 2, false },
@@ -51,12 +23,12 @@ const gp_kind gp_kind_maxpool = {
     .name = "maxpool",
     .onnx = "MaxPool",
     .help = "maximum over windows",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = maxpool_params,
-    .settings_bytes = sizeof(maxpool_settings),
+    .settings_bytes = sizeof(gp_pooling_settings),
     .checks = maxpool_checks,
-    .infer = maxpool_infer,
-    .forward = maxpool_forward,
-    .backward = maxpool_backward,
+    .infer = gp_pooling_infer,
+    .op = GP_OP_POOL,
+    .op_backward = GP_OP_POOL_BACKWARD,
+    .pool = GP_POOL_MAX,
+    .prepare = gp_pooling_prepare,
 };

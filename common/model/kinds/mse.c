@@ -21,12 +21,9 @@ const gp_kind gp_kind_mse = {
     .onnx = "Identity",
     .help = "mean squared error: the loss of regression",
     .flags = GP_KIND_LOSS,
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = mse_params,
     .settings_bytes = sizeof(gp_loss_settings),
     .checks = mse_checks,
     .infer = gp_values_infer,
     .forward = mse_forward,
-    .backward = gp_loss_backward,
 };

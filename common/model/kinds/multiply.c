@@ -5,8 +5,6 @@
 
 #include "common/model/graph/graph.h"
 
-static const gp_param multiply_params[] = { { 0 } };
-
 static gp_status multiply_infer(gp_infer *infer, gp_error *err)
 {
     const gp_shape *a = &infer->inputs[0], *b = &infer->inputs[1];
@@ -19,18 +17,7 @@ static gp_status multiply_infer(gp_infer *infer, gp_error *err)
             err, GP_EINVAL,
             "its inputs have shapes %s and %s; the second must have the first's, or be channels x 1 x 1",
             gp_shape_format(a, first, sizeof(first)), gp_shape_format(b, second, sizeof(second)));
-    infer->output = *a;
     return GP_OK;
-}
-
-static gp_status multiply_forward(gp_lowering *lowering, gp_error *err)
-{
-    gp_op op = gp_op_init(GP_OP_MULTIPLY);
-
-    op.in[0] = lowering->x[0];
-    op.in[1] = lowering->x[1];
-    op.out[0] = lowering->y;
-    return gp_lowering_emit(lowering, &op, err);
 }
 
 static gp_status multiply_backward(gp_lowering *lowering, gp_error *err)
@@ -65,11 +52,10 @@ const gp_kind gp_kind_multiply = {
     .name = "multiply",
     .onnx = "Mul",
     .help = "elementwise product of its inputs; the second may be [channels, 1, 1]",
-    .inputs_min = 2,
-    .inputs_max = 2,
-    .settings_table = multiply_params,
+    .extra_inputs = 1,
+    .settings_table = gp_no_params,
     .checks = multiply_checks,
     .infer = multiply_infer,
-    .forward = multiply_forward,
+    .op = GP_OP_MULTIPLY,
     .backward = multiply_backward,
 };

@@ -26,12 +26,9 @@ const gp_kind gp_kind_pixelclassification = {
     .onnx = "Softmax",
     .help = "softmax and cross-entropy of each pixel: the loss of segmentation",
     .flags = GP_KIND_LOSS,
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = gp_xent_params,
     .settings_bytes = sizeof(gp_xent_settings),
     .checks = pixelclassification_checks,
     .infer = pixelclassification_infer,
     .forward = gp_xent_forward,
-    .backward = gp_loss_backward,
 };

@@ -1,81 +1,59 @@
 #include "common/model/kinds/pooling.h"
 
-#include "common/model/kinds/wiring.h"
-
-gp_status gp_pooling_infer(gp_infer *infer, const gp_window_settings *settings, gp_window *window,
-                           gp_error *err)
+/* Resolve the window of a pooling. Without settings, it is the whole input. */
+static gp_status pooling_window(gp_window *window, int64_t out[2], const gp_kind *kind, const void *settings,
+                                const gp_shape *input, gp_error *err)
 {
-    int64_t out[2];
-    gp_status status = gp_window_resolve(window, out, settings, 1, &infer->inputs[0], err);
+    gp_window_settings whole = { .kernel = { 1, 1 } };
 
-    if (status != GP_OK)
-        return status;
-    infer->output = gp_shape3(infer->inputs[0].dim[0], out[0], out[1]);
-    return gp_window_check_padding(window, &infer->inputs[0], out, err);
-}
-
-static gp_status window_of_input(gp_window *window, const gp_shape *input, gp_error *err)
-{
-    gp_window_settings settings = { .kernel = { 1, 1 } };
-    int64_t out[2];
-
-    for (uint32_t i = 1; i < input->rank && i < 3; i++) {
+    for (uint32_t i = 1; i < input->rank && i < 3 && kind->settings_bytes == 0; i++) {
         if (input->dim[i] > GP_WINDOW_MAX)
             return gp_fail(err, GP_EINVAL, "its input has %lld pixels along an axis; at most %d are possible",
                            (long long)input->dim[i], GP_WINDOW_MAX);
-        settings.kernel[i - 1] = input->dim[i];
+        whole.kernel[i - 1] = input->dim[i];
     }
-    return gp_window_resolve(window, out, &settings, 1, input, err);
+    return gp_window_resolve(window, out, kind->settings_bytes == 0 ? &whole : settings, 1, input, err);
 }
 
-gp_status gp_pooling_global_infer(gp_infer *infer, gp_error *err)
+gp_status gp_pooling_infer(gp_infer *infer, gp_error *err)
 {
+    const gp_pooling_settings *settings = infer->settings;
+    const gp_shape *input = &infer->inputs[0];
     gp_window window;
-    gp_status status = window_of_input(&window, &infer->inputs[0], err);
-
-    infer->output = gp_shape3(infer->inputs[0].dim[0], 1, 1);
-    return status;
-}
-
-static gp_op pooling_op(const gp_lowering *lowering, gp_opcode code, gp_pool_kind pool,
-                        const gp_window_settings *settings)
-{
-    const gp_shape *input = &lowering->graph->values[lowering->x[0]].shape;
-    gp_op op = gp_op_init(code);
     int64_t out[2];
+    gp_status status = pooling_window(&window, out, infer->kind, settings, input, err);
 
-    if (settings != NULL) /* cannot fail: infer succeeded with these settings */
-        gp_window_resolve(&op.window, out, settings, 1, input, NULL);
-    else
-        window_of_input(&op.window, input, NULL);
-    op.pool = pool;
-    return op;
+    if (status == GP_OK)
+        status = gp_window_check_padding(&window, input, out, err);
+    if (status != GP_OK)
+        return status;
+    infer->output = gp_shape3(input->dim[0], out[0], out[1]);
+    if (infer->kind->settings_bytes != 0 && settings->window.ceil && settings->count_padding &&
+        (window.padding[2] != settings->window.padding[2] ||
+         window.padding[3] != settings->window.padding[3]))
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "ceil and count-padding together leave open what a window over the end counts; drop one");
+    return GP_OK;
 }
 
-/* Emit a pooling op. Training saves the position of each maximum for the backward pass;
- * inference does not. */
-gp_status gp_pooling_forward(gp_lowering *lowering, gp_pool_kind pool, const gp_window_settings *settings,
-                             gp_error *err)
+gp_status gp_pooling_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
-    gp_op op = pooling_op(lowering, GP_OP_POOL, pool, settings);
+    const gp_pooling_settings *settings = lowering->settings;
+    const gp_kind *kind = lowering->kind;
+    const gp_shape *input = &lowering->graph->values[lowering->x[0]].shape;
+    const gp_shape output = lowering->graph->values[lowering->y].shape;
+    int64_t out[2];
+    gp_status status = pooling_window(&op->window, out, kind, settings, input, err);
 
-    if (pool == GP_POOL_MAX && lowering->phase == GP_PHASE_TRAIN) {
-        const gp_shape shape = lowering->graph->values[lowering->y].shape;
-        gp_status status = gp_lowering_save(lowering, 0, GP_I32, &shape, err);
-
-        if (status != GP_OK)
-            return status;
-        op.out[1] = lowering->saved[0];
+    if (kind->settings_bytes != 0 && settings->count_padding)
+        op->pool = GP_POOL_AVERAGE_COUNT_PADDING;
+    if (lowering->dy != GP_NO_VALUE) {
+        op->in[1] = lowering->saved[0];
+        return status;
     }
-    return gp_wire_forward(lowering, op, err);
-}
-
-gp_status gp_pooling_backward(gp_lowering *lowering, gp_pool_kind pool, const gp_window_settings *settings,
-                              gp_error *err)
-{
-    gp_op op = pooling_op(lowering, GP_OP_POOL_BACKWARD, pool, settings);
-
-    if (pool == GP_POOL_MAX)
-        op.in[1] = lowering->saved[0];
-    return gp_wire_backward(lowering, op, err);
+    if (status == GP_OK && op->pool == GP_POOL_MAX && lowering->phase == GP_PHASE_TRAIN)
+        status = gp_lowering_save(lowering, 0, GP_I32, &output, err);
+    op->out[1] = lowering->saved[0];
+    return status;
 }

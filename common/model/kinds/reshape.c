@@ -49,16 +49,6 @@ static gp_status reshape_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static gp_status reshape_forward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_wire_forward(lowering, gp_op_init(GP_OP_RESHAPE), err);
-}
-
-static gp_status reshape_backward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_wire_backward(lowering, gp_op_init(GP_OP_RESHAPE), err);
-}
-
 static const gp_kind_check reshape_checks[] = {
     { { 3, { 2, 3, 4 } }, "shape=4,-1,2", 2, false },
     { { 3, { 4, 3, 2 } }, "shape=0,2,3", 3, false },
@@ -71,12 +61,10 @@ const gp_kind gp_kind_reshape = {
     .onnx = "Reshape",
     .help = "another shape of the same numbers",
     .flags = GP_KIND_RESHAPES,
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = reshape_params,
     .settings_bytes = sizeof(reshape_settings),
     .checks = reshape_checks,
     .infer = reshape_infer,
-    .forward = reshape_forward,
-    .backward = reshape_backward,
+    .op = GP_OP_RESHAPE,
+    .op_backward = GP_OP_RESHAPE,
 };

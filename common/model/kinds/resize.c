@@ -27,12 +27,9 @@ static const gp_param resize_params[] = {
 static gp_status resize_infer(gp_infer *infer, gp_error *err)
 {
     const resize_settings *settings = infer->settings;
-    char shape[64];
 
-    if (infer->inputs[0].rank != 3)
-        return gp_fail(err, GP_EINVAL, "its input has shape %s; it reads channels x height x width",
-                       gp_shape_format(&infer->inputs[0], shape, sizeof(shape)));
-    infer->output = infer->inputs[0];
+    if (gp_wire_check_image(&infer->inputs[0], err) != GP_OK)
+        return GP_EINVAL;
     for (int i = 0; i < 2; i++) {
         if ((settings->scale[i] == 0) == (settings->size[i] == 0))
             return gp_fail(err, GP_EINVAL, "say scale=N or size=height,width, and not both");
@@ -42,20 +39,11 @@ static gp_status resize_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static gp_status resize_forward(gp_lowering *lowering, gp_error *err)
+static gp_status resize_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
-    gp_op op = gp_op_init(GP_OP_RESIZE);
-
-    op.number[0] = ((const resize_settings *)lowering->settings)->mode;
-    return gp_wire_forward(lowering, op, err);
-}
-
-static gp_status resize_backward(gp_lowering *lowering, gp_error *err)
-{
-    gp_op op = gp_op_init(GP_OP_RESIZE_BACKWARD);
-
-    op.number[0] = ((const resize_settings *)lowering->settings)->mode;
-    return gp_wire_backward(lowering, op, err);
+    (void)err;
+    op->number[0] = ((const resize_settings *)lowering->settings)->mode;
+    return GP_OK;
 }
 
 static const gp_kind_check resize_checks[] = {
@@ -70,12 +58,11 @@ const gp_kind gp_kind_resize = {
     .name = "resize",
     .onnx = "Resize",
     .help = "its input in another size",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = resize_params,
     .settings_bytes = sizeof(resize_settings),
     .checks = resize_checks,
     .infer = resize_infer,
-    .forward = resize_forward,
-    .backward = resize_backward,
+    .op = GP_OP_RESIZE,
+    .op_backward = GP_OP_RESIZE_BACKWARD,
+    .prepare = resize_prepare,
 };

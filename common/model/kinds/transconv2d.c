@@ -40,32 +40,16 @@ static const gp_param transconv2d_params[] = {
     { 0 },
 };
 
-/* Build the op. Its window is that of a convolution from output to input; rounding down removes
- * the pixels that `extra` adds. */
-static gp_op transconv2d_op(const gp_lowering *lowering, gp_opcode code)
-{
-    const transconv2d_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(code);
-    int64_t out[2];
-
-    /* Cannot fail: infer succeeded with these settings. */
-    gp_window_resolve(&op.window, out, &settings->window, settings->groups,
-                      &lowering->graph->values[lowering->y].shape, NULL);
-    return op;
-}
-
 static gp_status transconv2d_infer(gp_infer *infer, gp_error *err)
 {
     const transconv2d_settings *settings = infer->settings;
     const gp_shape *in = &infer->inputs[0];
     int64_t out[2], taps = settings->window.kernel[0] * settings->window.kernel[1];
-    char shape[64];
 
     if (settings->channels == 0 || taps == 0)
         return gp_fail(err, GP_EINVAL, "say channels=N and kernel=K (or kernel=height,width)");
-    if (in->rank != 3)
-        return gp_fail(err, GP_EINVAL, "its input has shape %s; it reads channels x height x width",
-                       gp_shape_format(in, shape, sizeof(shape)));
+    if (gp_wire_check_image(in, err) != GP_OK)
+        return GP_EINVAL;
     if (in->dim[0] % settings->groups != 0 || settings->channels % settings->groups != 0)
         return gp_fail(err, GP_EINVAL,
                        "%" PRId64 " groups do not divide its %" PRId64 " input and %" PRId64
@@ -93,15 +77,15 @@ static gp_status transconv2d_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static gp_status transconv2d_forward(gp_lowering *lowering, gp_error *err)
+/* Set the window: that of a convolution from output to input; rounding down removes the pixels
+ * that `extra` adds. */
+static gp_status transconv2d_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
-    return gp_wire_weighted_forward(lowering, transconv2d_op(lowering, GP_OP_TRANSCONV2D), err);
-}
+    const transconv2d_settings *settings = lowering->settings;
+    int64_t out[2];
 
-static gp_status transconv2d_backward(gp_lowering *lowering, gp_error *err)
-{
-    return gp_wire_weighted_backward(lowering, transconv2d_op(lowering, GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS),
-                                     transconv2d_op(lowering, GP_OP_TRANSCONV2D_BACKWARD_DATA), err);
+    return gp_window_resolve(&op->window, out, &settings->window, settings->groups,
+                             &lowering->graph->values[lowering->y].shape, err);
 }
 
 static const gp_kind_check transconv2d_checks[] = {
@@ -119,12 +103,12 @@ const gp_kind gp_kind_transconv2d = {
     .name = "transconv2d",
     .onnx = "ConvTranspose",
     .help = "transposed convolution: upsampling that is learned",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = transconv2d_params,
     .settings_bytes = sizeof(transconv2d_settings),
     .checks = transconv2d_checks,
     .infer = transconv2d_infer,
-    .forward = transconv2d_forward,
-    .backward = transconv2d_backward,
+    .op = GP_OP_TRANSCONV2D,
+    .op_backward = GP_OP_TRANSCONV2D_BACKWARD_DATA,
+    .op_weights = GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS,
+    .prepare = transconv2d_prepare,
 };

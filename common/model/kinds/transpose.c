@@ -19,12 +19,9 @@ static gp_status transpose_infer(gp_infer *infer, gp_error *err)
 {
     const transpose_settings *settings = infer->settings;
     unsigned seen = 0;
-    char shape[64];
 
-    if (infer->inputs[0].rank != 3)
-        return gp_fail(err, GP_EINVAL, "its input has shape %s; it reads channels x height x width",
-                       gp_shape_format(&infer->inputs[0], shape, sizeof(shape)));
-    infer->output = infer->inputs[0];
+    if (gp_wire_check_image(&infer->inputs[0], err) != GP_OK)
+        return GP_EINVAL;
     for (int i = 0; i < 3; i++) {
         infer->output.dim[i] = infer->inputs[0].dim[settings->order[i]];
         seen |= 1u << settings->order[i];
@@ -36,24 +33,17 @@ static gp_status transpose_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-static gp_status transpose_forward(gp_lowering *lowering, gp_error *err)
+static gp_status transpose_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
     const transpose_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(GP_OP_TRANSPOSE);
 
-    for (int i = 0; i < 3; i++)
-        op.number[i] = (int32_t)settings->order[i];
-    return gp_wire_forward(lowering, op, err);
-}
-
-static gp_status transpose_backward(gp_lowering *lowering, gp_error *err)
-{
-    const transpose_settings *settings = lowering->settings;
-    gp_op op = gp_op_init(GP_OP_TRANSPOSE);
-
+    (void)err;
     for (int32_t i = 0; i < 3; i++)
-        op.number[settings->order[i]] = i;
-    return gp_wire_backward(lowering, op, err);
+        if (lowering->dy == GP_NO_VALUE)
+            op->number[i] = (int32_t)settings->order[i];
+        else
+            op->number[settings->order[i]] = i;
+    return GP_OK;
 }
 
 static const gp_kind_check transpose_checks[] = {
@@ -67,12 +57,11 @@ const gp_kind gp_kind_transpose = {
     .name = "transpose",
     .onnx = "Transpose",
     .help = "its axes in another order",
-    .inputs_min = 1,
-    .inputs_max = 1,
     .settings_table = transpose_params,
     .settings_bytes = sizeof(transpose_settings),
     .checks = transpose_checks,
     .infer = transpose_infer,
-    .forward = transpose_forward,
-    .backward = transpose_backward,
+    .op = GP_OP_TRANSPOSE,
+    .op_backward = GP_OP_TRANSPOSE,
+    .prepare = transpose_prepare,
 };

@@ -2,6 +2,8 @@
 
 #include <inttypes.h>
 
+#include "common/model/kinds/wiring.h"
+
 const char *const gp_window_same_words[] = { "none", "upper", "lower", NULL };
 
 static gp_window window_make(const gp_window_settings *settings, int64_t groups)
@@ -90,13 +92,10 @@ static gp_status window_output(const gp_window *window, const gp_shape *input, i
 gp_status gp_window_resolve(gp_window *window, int64_t out[2], const gp_window_settings *settings,
                             int64_t groups, const gp_shape *input, gp_error *err)
 {
-    char shape[64];
-
     if (settings->kernel[0] == 0 || settings->kernel[1] == 0)
         return gp_fail(err, GP_EINVAL, "no kernel is given; say kernel=3 or kernel=3,5 (height, width)");
-    if (input->rank != 3)
-        return gp_fail(err, GP_EINVAL, "its input has shape %s; it reads channels x height x width",
-                       gp_shape_format(input, shape, sizeof(shape)));
+    if (gp_wire_check_image(input, err) != GP_OK)
+        return GP_EINVAL;
     *window = window_make(settings, groups);
     gp_status status = window_pad(window, settings, input, err);
 

@@ -89,10 +89,11 @@ static void add_layer(gp_onnx_mapping *m, const char *wanted, const char *kind, 
         names[k] = inputs[k]->layer == GP_INPUT_LAYER ? "input" : m->spec->layers[inputs[k]->layer].name;
         infer.inputs[k] = gp_onnx_shape_of(m, inputs[k]);
     }
+    infer.kind = m->spec->layers[layer].kind;
     infer.settings = m->spec->layers[layer].settings;
     m->status = gp_netspec_connect(m->spec, names, input_count, m->err);
     if (m->status == GP_OK)
-        m->status = m->spec->layers[layer].kind->infer(&infer, m->err);
+        m->status = gp_kind_infer(&infer, m->err);
     if (m->status == GP_OK)
         m->status = gp_shape_check(&infer.output, GP_ONNX_SAMPLE_MAX, m->err);
     if (m->status != GP_OK)

@@ -376,7 +376,7 @@ TEST(every_kind_is_found_by_name_and_has_help_and_checks)
         CHECK(gp_kind_find((*kind)->name) == *kind);
         CHECK((*kind)->help != NULL && (*kind)->onnx != NULL && (*kind)->settings_table != NULL);
         CHECK((*kind)->settings_bytes <= GP_LAYER_SETTINGS_BYTES);
-        CHECK((*kind)->inputs_min >= 1 && (*kind)->inputs_max <= GP_LAYER_INPUTS_MAX);
+        CHECK((*kind)->extra_inputs < GP_LAYER_INPUTS_MAX);
         CHECK((*kind)->checks != NULL && (*kind)->checks[0].samples != 0);
         for (const gp_param *param = (*kind)->settings_table; param->type != GP_PARAM_NONE; param++) {
             CHECK(param->help != NULL);
@@ -390,10 +390,9 @@ TEST(gradients_equal_finite_differences_and_errors_of_one_percent_are_detected)
 {
     for (const gp_kind *const *kind = gp_kinds; *kind != NULL; kind++)
         for (uint32_t i = 0; (*kind)->checks[i].samples != 0; i++) {
-            uint32_t inputs = (*kind)->inputs_min + i;
+            uint32_t extra = (*kind)->extra_inputs > i + 1 ? i + 1 : (*kind)->extra_inputs;
 
-            inputs = inputs > (*kind)->inputs_max ? (*kind)->inputs_max : inputs;
-            check_kind(*kind, &(*kind)->checks[i], inputs > PRE_MAX ? PRE_MAX : inputs);
+            check_kind(*kind, &(*kind)->checks[i], 1 + extra > PRE_MAX ? PRE_MAX : 1 + extra);
         }
 }
 
@@ -412,7 +411,7 @@ TEST(inference_gives_the_loss_of_training_without_dropout)
 
         if ((*kind)->flags & GP_KIND_COUPLES_SAMPLES)
             continue; /* inference uses running statistics, not the batch */
-        REQUIRE_OK(net_build(&n, *kind, &(*kind)->checks[0], (*kind)->inputs_min, &err), err);
+        REQUIRE_OK(net_build(&n, *kind, &(*kind)->checks[0], (*kind)->extra_inputs > 0 ? 2 : 1, &err), err);
         net_fill(&n, (*kind)->checks[0].samples);
         gp_ref_run *train = gp_ref_run_new(n.graph, GP_PHASE_TRAIN, &n.batch);
         gp_ref_run *infer = gp_ref_run_new(n.graph, GP_PHASE_INFER, &n.batch);

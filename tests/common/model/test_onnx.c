@@ -81,7 +81,7 @@ TEST(every_kind_has_an_onnx_form)
             if (((*kind)->flags & GP_KIND_LOSS) && shape->rank == 1)
                 REQUIRE_OK(gp_netspec_add(n.spec, "vector", "flatten", NULL, &err), err);
             REQUIRE_OK(gp_netspec_add(n.spec, "layer", (*kind)->name, check->settings, &err), err);
-            if ((*kind)->inputs_min == 2)
+            if ((*kind)->extra_inputs > 0)
                 REQUIRE_OK(gp_netspec_connect(n.spec, twice, 2, &err), err);
             if (((*kind)->flags & GP_KIND_LOSS) == 0) {
                 REQUIRE_OK(gp_netspec_add(n.spec, "head", "fc", "outputs=2", &err), err);

@@ -67,7 +67,7 @@ static inline gp_status kind_net(net *n, const gp_kind *kind, const gp_kind_chec
         status = gp_netspec_add(n->spec, "first", image ? "conv2d" : "fc", settings, err);
     if (status == GP_OK)
         status = gp_netspec_add(n->spec, "tested", kind->name, check->settings, err);
-    if (status == GP_OK && kind->inputs_min == 2)
+    if (status == GP_OK && kind->extra_inputs > 0)
         status = gp_netspec_connect(n->spec, both, 2, err);
     if (status == GP_OK && (kind->flags & GP_KIND_LOSS) == 0)
         status = gp_netspec_add(n->spec, "head", "fc", "outputs=5", err);

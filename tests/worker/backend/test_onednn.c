@@ -516,12 +516,12 @@ static gp_graph *kind_graph(const gp_kind *kind, const gp_kind_check *check)
         snprintf(channels, sizeof(channels), "outputs=%d", (int)gp_shape_count(&check->input));
         input = gp_shape3(2, 3, 3);
     }
-    for (uint32_t i = 0; i < (kind->inputs_min > 1 ? 2 : 1); i++)
+    for (uint32_t i = 0; i < (kind->extra_inputs > 0 ? 2 : 1); i++)
         layers[n++] = (layer_line){
             i == 0 ? "before" : "beside", check->input.rank == 3 ? "conv2d" : "fc", channels, { "input" }
         };
     layers[n++] = (layer_line){
-        "tried", kind->name, check->settings, { "before", kind->inputs_min > 1 ? "beside" : NULL }
+        "tried", kind->name, check->settings, { "before", kind->extra_inputs > 0 ? "beside" : NULL }
     };
     if ((kind->flags & GP_KIND_LOSS) == 0) {
         layers[n++] = (layer_line){ "after", "fc", "outputs=5", { NULL } };
