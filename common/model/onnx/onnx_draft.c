@@ -113,38 +113,24 @@ const char *gp_draft_add_tensor(gp_onnx_draft *draft, const char *name, const gp
     return name;
 }
 
-/* Add a number as an input: "clip1.min". */
-void gp_draft_add_constant(gp_onnx_draft *draft, gp_draft_node *node, const char *role, double value)
+void gp_draft_add_numbers(gp_onnx_draft *draft, gp_draft_node *node, const char *role, bool whole,
+                          uint32_t rank, uint32_t count, const void *numbers)
 {
-    const gp_shape scalar = { 0 };
-    uint32_t k = node->constant_count++;
-
-    assert(k < NODE_CONSTANTS_MAX);
-    node->constants[k] = (float)value;
-    snprintf(node->constant_names[k], sizeof(node->constant_names[k]), "%.*s.%s", GP_NAME_MAX, node->name,
-             role);
-    gp_draft_node_input(node,
-                        gp_draft_add_tensor(draft, node->constant_names[k], &scalar, &node->constants[k]));
-}
-
-/* Add integers as an input: "crop1.starts". */
-void gp_draft_add_list(gp_onnx_draft *draft, gp_draft_node *node, const char *role, const int64_t *list,
-                       uint32_t count)
-{
-    const gp_shape shape = gp_shape1(count);
-    uint32_t k = node->constant_count++;
+    const gp_shape shape = { .rank = rank, .dim = { count } };
+    const uint32_t k = node->constant_count++;
 
     assert(k < NODE_CONSTANTS_MAX && count <= NODE_LIST_MAX);
-    memcpy(node->lists[k], list, count * sizeof(*list));
     snprintf(node->constant_names[k], sizeof(node->constant_names[k]), "%.*s.%s", GP_NAME_MAX, node->name,
              role);
     gp_draft_node_input(node, gp_draft_add_tensor(draft, node->constant_names[k], &shape, NULL));
-    gp_draft_tensor *tensor = &draft->tensors[draft->proto.n_initializer - 1];
+    Onnx__TensorProto *tensor = &draft->tensors[draft->proto.n_initializer - 1].proto;
 
-    tensor->proto.data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
-    tensor->proto.has_raw_data = true;
-    tensor->proto.raw_data.data = (uint8_t *)node->lists[k];
-    tensor->proto.raw_data.len = count * sizeof(*list);
+    if (whole)
+        tensor->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    tensor->has_raw_data = true;
+    tensor->raw_data.data = (uint8_t *)node->constants[k];
+    tensor->raw_data.len = count * (whole ? sizeof(int64_t) : sizeof(float));
+    memcpy(node->constants[k], numbers, tensor->raw_data.len);
 }
 
 /* Add the layer's tensors as inputs of its node. */
@@ -189,7 +175,6 @@ gp_draft_node *gp_draft_add_layer(gp_onnx_draft *draft, uint32_t layer, const ch
     return node;
 }
 
-/* Return the name of a network output: "scores", or the layer name if there are several outputs. */
 const char *gp_draft_output_name(const gp_onnx_draft *draft, uint32_t layer)
 {
     return draft->graph->end_count == 1 ? "scores" : draft->spec->layers[layer].name;

@@ -22,8 +22,7 @@ typedef struct gp_draft_node {
     char *inputs[GP_LAYER_INPUTS_MAX], *output;
     char name[VALUE_NAME_MAX], output_name[VALUE_NAME_MAX];
     char constant_names[NODE_CONSTANTS_MAX][VALUE_NAME_MAX];
-    float constants[NODE_CONSTANTS_MAX];
-    int64_t lists[NODE_CONSTANTS_MAX][NODE_LIST_MAX];
+    int64_t constants[NODE_CONSTANTS_MAX][NODE_LIST_MAX]; /* or float32 numbers */
     uint32_t constant_count;
 } gp_draft_node;
 
@@ -91,11 +90,11 @@ void gp_draft_set_float(gp_draft_node *node, const char *name, double value);
 const char *gp_draft_add_tensor(gp_onnx_draft *draft, const char *name, const gp_shape *shape,
                                 const float *data);
 
-/* Add an input to a node: a number ("clip1.min"), a list of integers ("crop1.starts"), or the
- * parameters of the layer. */
-void gp_draft_add_constant(gp_onnx_draft *draft, gp_draft_node *node, const char *role, double value);
-void gp_draft_add_list(gp_onnx_draft *draft, gp_draft_node *node, const char *role, const int64_t *list,
-                       uint32_t count);
+/* Add an input to a node: numbers of rank 0 ("clip1.min") or 1 ("crop1.starts"), or the parameters
+ * of the layer.
+ *   whole  numbers are int64; false: float32 */
+void gp_draft_add_numbers(gp_onnx_draft *draft, gp_draft_node *node, const char *role, bool whole,
+                          uint32_t rank, uint32_t count, const void *numbers);
 void gp_draft_add_parameters(gp_onnx_draft *draft, gp_draft_node *node, uint32_t layer);
 
 /* ---- onnx_draft_layers.c ---- */

@@ -11,17 +11,23 @@
 
 #include "common/model/onnx/onnx_draft.h"
 
-static void draft_conv2d(gp_onnx_draft *draft, uint32_t layer)
+/* Add a convolution of either direction with its window, except for the groups. */
+static gp_draft_node *draft_filter(gp_onnx_draft *draft, uint32_t layer, const char *op_type)
 {
     const gp_window *window = &draft->ops[layer]->window;
-    gp_draft_node *node = gp_draft_add_layer(draft, layer, "Conv");
+    gp_draft_node *node = gp_draft_add_layer(draft, layer, op_type);
 
     gp_draft_add_parameters(draft, node, layer);
     gp_draft_set_ints(node, "kernel_shape", window->kernel, 2);
     gp_draft_set_ints(node, "strides", window->stride, 2);
     gp_draft_set_ints(node, "dilations", window->dilation, 2);
     gp_draft_set_ints(node, "pads", window->padding, 4);
-    gp_draft_set_int(node, "group", window->groups);
+    return node;
+}
+
+static void draft_conv2d(gp_onnx_draft *draft, uint32_t layer)
+{
+    gp_draft_set_int(draft_filter(draft, layer, "Conv"), "group", draft->ops[layer]->window.groups);
 }
 
 static void draft_pool(gp_onnx_draft *draft, uint32_t layer)
@@ -43,21 +49,31 @@ static void draft_pool(gp_onnx_draft *draft, uint32_t layer)
         gp_draft_set_int(node, "count_include_pad", op->pool == GP_POOL_AVERAGE_COUNT_PADDING);
 }
 
+/* Add a further node for a layer, named "norm1.ROLE", with one input and the output
+ * "norm1.ENDING". */
+static gp_draft_node *draft_beside(gp_onnx_draft *draft, uint32_t layer, const char *op_type,
+                                   const char *role, const char *ending, const char *input)
+{
+    char name[VALUE_NAME_MAX], output[VALUE_NAME_MAX];
+
+    snprintf(name, sizeof(name), "%s.%s", draft->spec->layers[layer].name, role);
+    snprintf(output, sizeof(output), "%s.%s", draft->spec->layers[layer].name, ending);
+    gp_draft_node *node = gp_draft_add_node(draft, op_type, name, output);
+
+    gp_draft_node_input(node, input);
+    return node;
+}
+
 /* Convert an fc layer to Gemm. Gemm multiplies matrices, while an fc layer reads any shape as a
  * vector, so a Flatten may precede it. */
 static void draft_fc(gp_onnx_draft *draft, uint32_t layer)
 {
-    const gp_layer *about = &draft->spec->layers[layer];
-    uint32_t input = about->inputs[0];
+    const uint32_t input = draft->spec->layers[layer].inputs[0];
     gp_draft_node *flatten = NULL;
 
     if (input == GP_INPUT_LAYER || draft->graph->outputs[input].rank != 1) {
-        char name[VALUE_NAME_MAX], output[VALUE_NAME_MAX];
-
-        snprintf(name, sizeof(name), "%s.flatten", about->name);
-        snprintf(output, sizeof(output), "%s.vector", about->name);
-        flatten = gp_draft_add_node(draft, "Flatten", name, output);
-        gp_draft_node_input(flatten, gp_draft_layer_input(draft, layer, 0));
+        flatten =
+            draft_beside(draft, layer, "Flatten", "flatten", "vector", gp_draft_layer_input(draft, layer, 0));
         gp_draft_set_int(flatten, "axis", 1);
     }
     gp_draft_node *node = gp_draft_add_layer(draft, layer, "Gemm");
@@ -84,21 +100,6 @@ static void draft_batchnorm(gp_onnx_draft *draft, uint32_t layer)
         if (draft->graph->parameters[p].layer == layer &&
             draft->graph->parameters[p].statistic == GP_STATISTIC_MEAN)
             gp_draft_set_float(node, "momentum", 1.0 - draft->graph->parameters[p].statistic_rate);
-}
-
-/* Add a further node for a layer, named "norm1.ROLE", with one input and the output
- * "norm1.ENDING". */
-static gp_draft_node *draft_beside(gp_onnx_draft *draft, uint32_t layer, const char *op_type,
-                                   const char *role, const char *ending, const char *input)
-{
-    char name[VALUE_NAME_MAX], output[VALUE_NAME_MAX];
-
-    snprintf(name, sizeof(name), "%s.%s", draft->spec->layers[layer].name, role);
-    snprintf(output, sizeof(output), "%s.%s", draft->spec->layers[layer].name, ending);
-    gp_draft_node *node = gp_draft_add_node(draft, op_type, name, output);
-
-    gp_draft_node_input(node, input);
-    return node;
 }
 
 /* Convert a layer norm over the channels of each pixel. ONNX normalizes over the last axes only,
@@ -168,18 +169,13 @@ static void draft_transconv2d(gp_onnx_draft *draft, uint32_t layer)
 {
     const gp_op *op = draft->ops[layer];
     const gp_shape *x = &draft->graph->values[op->in[0]].shape, *y = &draft->graph->values[op->out[0]].shape;
-    gp_draft_node *node = gp_draft_add_layer(draft, layer, "ConvTranspose");
+    gp_draft_node *node = draft_filter(draft, layer, "ConvTranspose");
     int32_t extra[2];
 
     for (int i = 0; i < 2; i++)
         extra[i] = (int32_t)y->dim[1 + i] + op->window.padding[i] + op->window.padding[2 + i] -
                    op->window.dilation[i] * (op->window.kernel[i] - 1) - 1 -
                    op->window.stride[i] * ((int32_t)x->dim[1 + i] - 1);
-    gp_draft_add_parameters(draft, node, layer);
-    gp_draft_set_ints(node, "kernel_shape", op->window.kernel, 2);
-    gp_draft_set_ints(node, "strides", op->window.stride, 2);
-    gp_draft_set_ints(node, "dilations", op->window.dilation, 2);
-    gp_draft_set_ints(node, "pads", op->window.padding, 4);
     gp_draft_set_ints(node, "output_padding", extra, 2);
     gp_draft_set_int(node, "group", op->window.groups);
 }
@@ -200,20 +196,18 @@ static void draft_resize(gp_onnx_draft *draft, uint32_t layer)
     static const char *const places[] = { "asymmetric", "half_pixel", "align_corners", "asymmetric" };
     const gp_op *op = draft->ops[layer];
     const gp_shape *x = &draft->graph->values[op->in[0]].shape, *y = &draft->graph->values[op->out[0]].shape;
-    const gp_shape four = gp_shape1(4);
     gp_draft_node *node = gp_draft_add_layer(draft, layer, "Resize");
 
+    float scales[4] = { 1.0f, 1.0f };
+
     gp_draft_node_input(node, ""); /* no region of interest */
-    node->constants[0] = node->constants[1] = 1.0f;
     for (int i = 0; i < 2; i++) {
-        node->constants[2 + i] = resize_scale(x->dim[1 + i], y->dim[1 + i]);
+        scales[2 + i] = resize_scale(x->dim[1 + i], y->dim[1 + i]);
         if (op->number[0] == GP_RESIZE_NEAREST && y->dim[1 + i] % x->dim[1 + i] != 0)
             draft->refused =
                 "the nearest pixel at a scale that is no whole number has no ONNX form that is exact";
     }
-    snprintf(node->constant_names[0], sizeof(node->constant_names[0]), "%.*s.scales", GP_NAME_MAX,
-             node->name);
-    gp_draft_node_input(node, gp_draft_add_tensor(draft, node->constant_names[0], &four, node->constants));
+    gp_draft_add_numbers(draft, node, "scales", false, 1, 4, scales);
     gp_draft_set_text(node, "mode", op->number[0] == GP_RESIZE_NEAREST ? "nearest" : "linear");
     gp_draft_set_text(node, "coordinate_transformation_mode", places[op->number[0]]);
     if (op->number[0] == GP_RESIZE_NEAREST)
@@ -236,9 +230,9 @@ static void draft_crop(gp_onnx_draft *draft, uint32_t layer)
         ends[i] = starts[i] + shape->dim[i];
         axes[i] = 1 + i;
     }
-    gp_draft_add_list(draft, node, "starts", starts, shape->rank);
-    gp_draft_add_list(draft, node, "ends", ends, shape->rank);
-    gp_draft_add_list(draft, node, "axes", axes, shape->rank);
+    gp_draft_add_numbers(draft, node, "starts", true, 1, shape->rank, starts);
+    gp_draft_add_numbers(draft, node, "ends", true, 1, shape->rank, ends);
+    gp_draft_add_numbers(draft, node, "axes", true, 1, shape->rank, axes);
 }
 
 static void draft_pad(gp_onnx_draft *draft, uint32_t layer)
@@ -251,7 +245,7 @@ static void draft_pad(gp_onnx_draft *draft, uint32_t layer)
         pads[1 + i] = op->number[i];
         pads[5 + i] = y->shape.dim[i] - x->shape.dim[i] - op->number[i];
     }
-    gp_draft_add_list(draft, gp_draft_add_layer(draft, layer, "Pad"), "pads", pads, 8);
+    gp_draft_add_numbers(draft, gp_draft_add_layer(draft, layer, "Pad"), "pads", true, 1, 8, pads);
 }
 
 static void draft_reshape(gp_onnx_draft *draft, uint32_t layer)
@@ -259,7 +253,7 @@ static void draft_reshape(gp_onnx_draft *draft, uint32_t layer)
     const gp_shape *shape = &draft->graph->outputs[layer];
     const int64_t to[4] = { 0, shape->dim[0], shape->dim[1], shape->dim[2] };
 
-    gp_draft_add_list(draft, gp_draft_add_layer(draft, layer, "Reshape"), "shape", to, 4);
+    gp_draft_add_numbers(draft, gp_draft_add_layer(draft, layer, "Reshape"), "shape", true, 1, 4, to);
 }
 
 static void draft_transpose(gp_onnx_draft *draft, uint32_t layer)
@@ -270,21 +264,18 @@ static void draft_transpose(gp_onnx_draft *draft, uint32_t layer)
     gp_draft_set_ints(gp_draft_add_layer(draft, layer, "Transpose"), "perm", perm, 4);
 }
 
-static void draft_softmax(gp_onnx_draft *draft, uint32_t layer)
+/* Add a node that works along the channels. */
+static void draft_along_channels(gp_onnx_draft *draft, uint32_t layer)
 {
-    gp_draft_set_int(gp_draft_add_layer(draft, layer, "Softmax"), "axis", 1);
+    gp_draft_set_int(gp_draft_add_layer(draft, layer, draft->spec->layers[layer].kind->onnx), "axis", 1);
 }
 
 /* Convert a scale layer to a product with one number. */
 static void draft_scale(gp_onnx_draft *draft, uint32_t layer)
 {
-    const gp_shape one = gp_shape1(1);
-    gp_draft_node *node = gp_draft_add_layer(draft, layer, "Mul");
+    const float factor = (float)draft->ops[layer]->factor[0];
 
-    node->constants[0] = (float)draft->ops[layer]->factor[0];
-    snprintf(node->constant_names[0], sizeof(node->constant_names[0]), "%.*s.factor", GP_NAME_MAX,
-             node->name);
-    gp_draft_node_input(node, gp_draft_add_tensor(draft, node->constant_names[0], &one, node->constants));
+    gp_draft_add_numbers(draft, gp_draft_add_layer(draft, layer, "Mul"), "factor", false, 1, 1, &factor);
 }
 
 static void draft_leaky_relu(gp_onnx_draft *draft, uint32_t layer)
@@ -317,15 +308,11 @@ static void draft_gelu(gp_onnx_draft *draft, uint32_t layer)
 
 static void draft_clip(gp_onnx_draft *draft, uint32_t layer)
 {
+    const float min = (float)draft->ops[layer]->factor[0], max = (float)draft->ops[layer]->factor[1];
     gp_draft_node *node = gp_draft_add_layer(draft, layer, "Clip");
 
-    gp_draft_add_constant(draft, node, "min", draft->ops[layer]->factor[0]);
-    gp_draft_add_constant(draft, node, "max", draft->ops[layer]->factor[1]);
-}
-
-static void draft_flatten(gp_onnx_draft *draft, uint32_t layer)
-{
-    gp_draft_set_int(gp_draft_add_layer(draft, layer, "Flatten"), "axis", 1);
+    gp_draft_add_numbers(draft, node, "min", false, 0, 1, &min);
+    gp_draft_add_numbers(draft, node, "max", false, 0, 1, &max);
 }
 
 static void draft_add(gp_onnx_draft *draft, uint32_t layer)
@@ -384,8 +371,8 @@ static const struct {
     { "groupnorm", draft_groupnorm },
     { "layernorm", draft_groupnorm },
     { "crosschannelnorm", draft_lrn },
-    { "flatten", draft_flatten },
-    { "softmax", draft_softmax },
+    { "flatten", draft_along_channels },
+    { "softmax", draft_along_channels },
     { "add", draft_add },
     { "multiply", draft_plain },
     { "scale", draft_scale },

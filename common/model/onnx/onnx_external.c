@@ -160,17 +160,6 @@ static gp_status source_open(source *from, const char *path, gp_error *err)
     return GP_OK;
 }
 
-static gp_status read_all(const source *from, uint64_t offset, void *data, size_t bytes, gp_error *err)
-{
-    ssize_t got = gp_read_at(from->fd, data, bytes, offset);
-
-    if (got < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot read its data");
-    if ((size_t)got < bytes)
-        return gp_fail(err, GP_EIO, "its data ended after %zd of %zu bytes", got, bytes);
-    return GP_OK;
-}
-
 static gp_status tensor_load(source *from, Onnx__TensorProto *tensor, size_t *total, gp_error *err)
 {
     const size_t each = gp_onnx_type_bytes(tensor->data_type);
@@ -203,7 +192,12 @@ static gp_status tensor_load(source *from, Onnx__TensorProto *tensor, size_t *to
 
     if (data == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes of weights", bytes);
-    status = read_all(from, at.offset, data, bytes, err);
+    const ssize_t got = gp_read_at(from->fd, data, bytes, at.offset);
+
+    if (got < 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot read its data");
+    else if ((size_t)got < bytes)
+        status = gp_fail(err, GP_EIO, "its data ended after %zd of %zu bytes", got, bytes);
     if (status != GP_OK) {
         gp_free(data);
         return status;

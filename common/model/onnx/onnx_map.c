@@ -26,6 +26,7 @@ struct map_operator {
     gp_onnx_map_fn *map;           /* NULL: constants only */
     gp_onnx_fold_fn *fold;         /* NULL: data only */
     gp_onnx_arithmetic arithmetic; /* 0: none */
+    const char *pattern;           /* what it is supported for besides (onnx_pattern.c); NULL: nothing */
 };
 
 /* Reject unknown attributes, because they might change the result. */
@@ -331,86 +332,71 @@ static void map_shape(gp_onnx_mapping *m)
     gp_onnx_node_fold(m, gp_onnx_fold_shape);
 }
 
-/* Reject operators that are supported only as part of a pattern (onnx_pattern.c). */
-static void map_erf(gp_onnx_mapping *m)
-{
-    gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported as a part of x * (1 + erf(x / sqrt(2))) / 2 only");
-}
-
-static void map_pow(gp_onnx_mapping *m)
-{
-    gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported as the square of a layer normalization only");
-}
-
-static void map_sqrt(gp_onnx_mapping *m)
-{
-    gp_onnx_fail(m, GP_EUNSUPPORTED,
-                 "it is supported for constants, and as the deviation of a layer normalization");
-}
-
 #define WINDOW_ATTRIBUTES "auto_pad dilations kernel_shape pads strides "
 #define OLD_BROADCAST     "axis broadcast " /* before opset 7 */
 
 static const map_operator operators[] = {
-    { "Conv", WINDOW_ATTRIBUTES "group ", 2, 3, gp_onnx_map_conv, NULL, 0 },
-    { "Gemm", "alpha beta broadcast transA transB ", 2, 3, gp_onnx_map_gemm, NULL, 0 },
-    { "MatMul", "", 2, 2, gp_onnx_map_matmul, NULL, 0 },
-    { "Relu", "", 1, 1, gp_onnx_map_function, NULL, 0 },
-    { "MaxPool", WINDOW_ATTRIBUTES "ceil_mode storage_order ", 1, 1, gp_onnx_map_pool, NULL, 0 },
-    { "AveragePool", WINDOW_ATTRIBUTES "ceil_mode count_include_pad ", 1, 1, gp_onnx_map_pool, NULL, 0 },
-    { "GlobalAveragePool", "", 1, 1, gp_onnx_map_pool, NULL, 0 },
-    { "GlobalMaxPool", "", 1, 1, gp_onnx_map_pool, NULL, 0 },
-    { "ReduceMean", "axes keepdims noop_with_empty_axes ", 1, 2, gp_onnx_map_reduce_mean, NULL, 0 },
+    { "Conv", WINDOW_ATTRIBUTES "group ", 2, 3, gp_onnx_map_conv, NULL, 0, NULL },
+    { "Gemm", "alpha beta broadcast transA transB ", 2, 3, gp_onnx_map_gemm, NULL, 0, NULL },
+    { "MatMul", "", 2, 2, gp_onnx_map_matmul, NULL, 0, NULL },
+    { "Relu", "", 1, 1, gp_onnx_map_function, NULL, 0, NULL },
+    { "MaxPool", WINDOW_ATTRIBUTES "ceil_mode storage_order ", 1, 1, gp_onnx_map_pool, NULL, 0, NULL },
+    { "AveragePool", WINDOW_ATTRIBUTES "ceil_mode count_include_pad ", 1, 1, gp_onnx_map_pool, NULL, 0,
+      NULL },
+    { "GlobalAveragePool", "", 1, 1, gp_onnx_map_pool, NULL, 0, NULL },
+    { "GlobalMaxPool", "", 1, 1, gp_onnx_map_pool, NULL, 0, NULL },
+    { "ReduceMean", "axes keepdims noop_with_empty_axes ", 1, 2, gp_onnx_map_reduce_mean, NULL, 0, NULL },
     { "BatchNormalization", "epsilon is_test momentum spatial training_mode ", 5, 5, gp_onnx_map_batchnorm,
-      NULL, 0 },
-    { "GroupNormalization", "epsilon num_groups stash_type ", 3, 3, gp_onnx_map_groupnorm, NULL, 0 },
-    { "InstanceNormalization", "epsilon ", 3, 3, gp_onnx_map_groupnorm, NULL, 0 },
-    { "LayerNormalization", "axis epsilon stash_type ", 2, 3, gp_onnx_map_layernorm, NULL, 0 },
-    { "LRN", "alpha beta bias size ", 1, 1, gp_onnx_map_lrn, NULL, 0 },
+      NULL, 0, NULL },
+    { "GroupNormalization", "epsilon num_groups stash_type ", 3, 3, gp_onnx_map_groupnorm, NULL, 0, NULL },
+    { "InstanceNormalization", "epsilon ", 3, 3, gp_onnx_map_groupnorm, NULL, 0, NULL },
+    { "LayerNormalization", "axis epsilon stash_type ", 2, 3, gp_onnx_map_layernorm, NULL, 0, NULL },
+    { "LRN", "alpha beta bias size ", 1, 1, gp_onnx_map_lrn, NULL, 0, NULL },
     { "ConvTranspose", WINDOW_ATTRIBUTES "group output_padding output_shape ", 2, 3,
-      gp_onnx_map_conv_transpose, NULL, 0 },
+      gp_onnx_map_conv_transpose, NULL, 0, NULL },
     { "Resize",
       "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
       "keep_aspect_ratio_policy mode nearest_mode ",
-      2, 4, gp_onnx_map_resize, NULL, 0 },
-    { "Upsample", "mode scales ", 1, 2, gp_onnx_map_resize, NULL, 0 },
-    { "LeakyRelu", "alpha ", 1, 1, gp_onnx_map_leaky_relu, NULL, 0 },
-    { "Clip", "max min ", 1, 3, gp_onnx_map_clip, NULL, 0 },
-    { "Sigmoid", "", 1, 1, gp_onnx_map_function, NULL, 0 },
-    { "Tanh", "", 1, 1, gp_onnx_map_function, NULL, 0 },
-    { "HardSigmoid", "alpha beta ", 1, 1, gp_onnx_map_hard_sigmoid, NULL, 0 },
-    { "HardSwish", "", 1, 1, gp_onnx_map_function, NULL, 0 },
-    { "Gelu", "approximate ", 1, 1, gp_onnx_map_gelu, NULL, 0 },
-    { "Erf", "", 1, 1, map_erf, NULL, 0 },
-    { "Flatten", "axis ", 1, 1, gp_onnx_map_flatten, gp_onnx_fold_flatten, 0 },
-    { "Reshape", "allowzero ", 2, 2, gp_onnx_map_reshape, gp_onnx_fold_reshape, 0 },
-    { "Squeeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_squeeze, 0 },
-    { "Unsqueeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_unsqueeze, 0 },
-    { "Transpose", "perm ", 1, 1, gp_onnx_map_transpose, gp_onnx_fold_transpose, 0 },
-    { "Concat", "axis ", 1, GP_ONNX_CONCAT_MAX, gp_onnx_map_concat, gp_onnx_fold_concat, 0 },
-    { "Slice", "axes ends starts ", 1, 5, gp_onnx_map_slice, gp_onnx_fold_slice, 0 },
-    { "Pad", "mode pads value ", 1, 4, gp_onnx_map_pad, NULL, 0 },
-    { "Add", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_ADD },
-    { "Sum", "", 1, GP_LAYER_INPUTS_MAX, gp_onnx_map_sum, gp_onnx_fold_arithmetic, GP_ONNX_SUM },
-    { "Mul", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_MUL },
-    { "Sub", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_SUB },
-    { "Div", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_DIV },
-    { "Neg", "", 1, 1, gp_onnx_map_arithmetic, gp_onnx_fold_unary, GP_ONNX_NEG },
-    { "Pow", "", 2, 2, map_pow, NULL, 0 },
-    { "Sqrt", "", 1, 1, map_sqrt, gp_onnx_fold_unary, GP_ONNX_SQRT },
-    { "Floor", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_FLOOR },
-    { "Ceil", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_CEIL },
-    { "Dropout", "is_test ratio seed ", 1, 3, gp_onnx_map_dropout, NULL, 0 },
-    { "Softmax", "axis ", 1, 1, gp_onnx_map_softmax, NULL, 0 },
-    { "Identity", "", 1, 1, map_identity, gp_onnx_fold_identity, 0 },
-    { "Shape", "end start ", 1, 1, map_shape, gp_onnx_fold_shape, 0 },
+      2, 4, gp_onnx_map_resize, NULL, 0, NULL },
+    { "Upsample", "mode scales ", 1, 2, gp_onnx_map_resize, NULL, 0, NULL },
+    { "LeakyRelu", "alpha ", 1, 1, gp_onnx_map_leaky_relu, NULL, 0, NULL },
+    { "Clip", "max min ", 1, 3, gp_onnx_map_clip, NULL, 0, NULL },
+    { "Sigmoid", "", 1, 1, gp_onnx_map_function, NULL, 0, NULL },
+    { "Tanh", "", 1, 1, gp_onnx_map_function, NULL, 0, NULL },
+    { "HardSigmoid", "alpha beta ", 1, 1, gp_onnx_map_hard_sigmoid, NULL, 0, NULL },
+    { "HardSwish", "", 1, 1, gp_onnx_map_function, NULL, 0, NULL },
+    { "Gelu", "approximate ", 1, 1, gp_onnx_map_gelu, NULL, 0, NULL },
+    { "Erf", "", 1, 1, NULL, NULL, 0, "as a part of x * (1 + erf(x / sqrt(2))) / 2 only" },
+    { "Flatten", "axis ", 1, 1, gp_onnx_map_flatten, gp_onnx_fold_flatten, 0, NULL },
+    { "Reshape", "allowzero ", 2, 2, gp_onnx_map_reshape, gp_onnx_fold_reshape, 0, NULL },
+    { "Squeeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_squeeze, 0, NULL },
+    { "Unsqueeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_unsqueeze, 0, NULL },
+    { "Transpose", "perm ", 1, 1, gp_onnx_map_transpose, gp_onnx_fold_transpose, 0, NULL },
+    { "Concat", "axis ", 1, GP_ONNX_CONCAT_MAX, gp_onnx_map_concat, gp_onnx_fold_concat, 0, NULL },
+    { "Slice", "axes ends starts ", 1, 5, gp_onnx_map_slice, gp_onnx_fold_slice, 0, NULL },
+    { "Pad", "mode pads value ", 1, 4, gp_onnx_map_pad, NULL, 0, NULL },
+    { "Add", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_ADD, NULL },
+    { "Sum", "", 1, GP_LAYER_INPUTS_MAX, gp_onnx_map_sum, gp_onnx_fold_arithmetic, GP_ONNX_SUM, NULL },
+    { "Mul", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_MUL, NULL },
+    { "Sub", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_SUB, NULL },
+    { "Div", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_DIV, NULL },
+    { "Neg", "", 1, 1, gp_onnx_map_arithmetic, gp_onnx_fold_unary, GP_ONNX_NEG, NULL },
+    { "Pow", "", 2, 2, NULL, NULL, 0, "as the square of a layer normalization only" },
+    { "Sqrt", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_SQRT,
+      "for constants, and as the deviation of a layer normalization" },
+    { "Floor", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_FLOOR, NULL },
+    { "Ceil", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_CEIL, NULL },
+    { "Dropout", "is_test ratio seed ", 1, 3, gp_onnx_map_dropout, NULL, 0, NULL },
+    { "Softmax", "axis ", 1, 1, gp_onnx_map_softmax, NULL, 0, NULL },
+    { "Identity", "", 1, 1, map_identity, gp_onnx_fold_identity, 0, NULL },
+    { "Shape", "end start ", 1, 1, map_shape, gp_onnx_fold_shape, 0, NULL },
     { "Constant", "value value_float value_floats value_int value_ints ", 0, 0, NULL, gp_onnx_fold_constant,
-      0 },
-    { "ConstantOfShape", "value ", 1, 1, NULL, gp_onnx_fold_constant_of_shape, 0 },
-    { "Gather", "axis ", 2, 2, gp_onnx_map_gather, gp_onnx_fold_gather, 0 },
-    { "Range", "", 3, 3, NULL, gp_onnx_fold_range, 0 },
-    { "Cast", "round_mode saturate to ", 1, 1, NULL, gp_onnx_fold_cast, 0 },
-    { "Expand", "", 2, 2, NULL, gp_onnx_fold_expand, 0 },
+      0, NULL },
+    { "ConstantOfShape", "value ", 1, 1, NULL, gp_onnx_fold_constant_of_shape, 0, NULL },
+    { "Gather", "axis ", 2, 2, gp_onnx_map_gather, gp_onnx_fold_gather, 0, NULL },
+    { "Range", "", 3, 3, NULL, gp_onnx_fold_range, 0, NULL },
+    { "Cast", "round_mode saturate to ", 1, 1, NULL, gp_onnx_fold_cast, 0, NULL },
+    { "Expand", "", 2, 2, NULL, gp_onnx_fold_expand, 0, NULL },
 };
 
 enum { OPERATOR_COUNT = sizeof(operators) / sizeof(operators[0]) };
@@ -491,7 +477,8 @@ static void map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node)
         else if ((roles & ~(1u << GP_ONNX_VALUE_CONSTANT)) == 0)
             gp_onnx_node_fold(m, about->fold);
         else if (about->map == NULL)
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported where all its inputs are constants");
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported %s",
+                         about->pattern != NULL ? about->pattern : "where all its inputs are constants");
         else if (!gathers && (roles & 1u << GP_ONNX_VALUE_FLAT))
             gp_onnx_fail(m, GP_EUNSUPPORTED, "it reads the numbers of all samples as one vector");
         else if (!gathers && (roles & 1u << GP_ONNX_VALUE_INDICES))
@@ -622,18 +609,6 @@ static void map_output(gp_onnx_mapping *m, const char *name)
     gp_onnx_append(m, m->graph->n_output == 1 ? "loss" : name, loss, NULL, &scores);
 }
 
-static void mapping_allocate(gp_onnx_mapping *m)
-{
-    /* One entry more than the limit: the operator of the first excess layer fills in its source. */
-    const size_t layers = GP_LAYERS_MAX + 1;
-
-    m->sources = gp_calloc(layers, sizeof(*m->sources));
-    m->made = gp_calloc(layers, sizeof(gp_onnx_value *));
-    m->shapes = gp_calloc(layers, sizeof(*m->shapes));
-    if (m->sources == NULL || m->made == NULL || m->shapes == NULL)
-        gp_onnx_fail(m, GP_ENOMEM, "no memory for a model of %zu nodes", m->graph->n_node);
-}
-
 static gp_shape input_image(const gp_onnx_value *input)
 {
     const int64_t *dims = input->dims;
@@ -691,6 +666,9 @@ static void mapping_run(gp_onnx_mapping *m)
     const size_t count = gp_onnx_inputs(m, inputs);
     char name[GP_NAME_MAX];
 
+    /* One entry more than the limit: the operator of the first excess layer fills in its source. */
+    const size_t layers = GP_LAYERS_MAX + 1;
+
     if (graph->n_output < 1 || graph->n_output > GP_ENDS_MAX)
         gp_onnx_fail(m, GP_EUNSUPPORTED, "the model has %zu outputs; 1 to %d are supported", graph->n_output,
                      GP_ENDS_MAX);
@@ -706,7 +684,11 @@ static void mapping_run(gp_onnx_mapping *m)
     m->spec->scale_unknown = true; /* until arithmetic before the first layer defines the scale */
     layer_name(m, graph->name, "network", name);
     strcpy(m->spec->name, name);
-    mapping_allocate(m);
+    m->sources = gp_calloc(layers, sizeof(*m->sources));
+    m->made = gp_calloc(layers, sizeof(gp_onnx_value *));
+    m->shapes = gp_calloc(layers, sizeof(*m->shapes));
+    if (m->sources == NULL || m->made == NULL || m->shapes == NULL)
+        gp_onnx_fail(m, GP_ENOMEM, "no memory for a model of %zu nodes", graph->n_node);
     if (count > 1)
         unpack_inputs(m, inputs, count);
     if (m->status == GP_OK)
