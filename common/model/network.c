@@ -97,15 +97,6 @@ gp_status gp_network_read(gp_network *out, const void *data, size_t bytes, gp_er
     return status;
 }
 
-static void network_free_classes(gp_network *network)
-{
-    for (uint32_t i = 0; i < network->class_count && network->class_names != NULL; i++)
-        gp_free(network->class_names[i]);
-    gp_free(network->class_names);
-    network->class_names = NULL;
-    network->class_count = 0;
-}
-
 void gp_network_set_weights(gp_network *network, float *weights, size_t mapped_bytes)
 {
     if (network->mapped_bytes != 0)
@@ -118,7 +109,7 @@ void gp_network_set_weights(gp_network *network, float *weights, size_t mapped_b
 
 void gp_network_deinit(gp_network *network)
 {
-    network_free_classes(network);
+    gp_class_names_free(network->class_names, network->class_count);
     gp_netspec_free(network->spec);
     gp_network_set_weights(network, NULL, 0);
     *network = (gp_network){ 0 };
@@ -126,26 +117,14 @@ void gp_network_deinit(gp_network *network)
 
 gp_status gp_network_set_classes(gp_network *network, const char *json, size_t bytes, gp_error *err)
 {
-    gp_json *names;
-    gp_status status = gp_json_parse(&names, json, bytes, err);
+    char **names;
+    uint32_t count;
+    gp_status status = gp_class_names_parse(&names, &count, json, bytes, err);
 
     if (status != GP_OK)
         return status;
-    size_t count = gp_json_count(names);
-
-    network_free_classes(network);
-    network->class_names = gp_calloc(count, sizeof(*network->class_names));
-    for (size_t i = 0; i < count && network->class_names != NULL; i++) {
-        network->class_names[i] = gp_strdup(gp_json_text(gp_json_element(names, i), ""));
-        network->class_count++;
-        if (network->class_names[i] == NULL)
-            break;
-    }
-    gp_json_free(names);
-    if (network->class_names == NULL || network->class_count != count ||
-        (count > 0 && network->class_names[count - 1] == NULL)) {
-        network_free_classes(network);
-        return gp_fail(err, GP_ENOMEM, "no memory for the names of %zu classes", count);
-    }
+    gp_class_names_free(network->class_names, network->class_count);
+    network->class_names = names;
+    network->class_count = count;
     return GP_OK;
 }

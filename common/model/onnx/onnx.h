@@ -44,10 +44,15 @@ typedef struct gp_onnx_options {
     const char *loss;
 } gp_onnx_options;
 
+/* Parse class names, a JSON list of texts. Free them with gp_class_names_free(). GP_EINVAL: another
+ * value. */
+gp_status gp_class_names_parse(char ***names, uint32_t *count, const char *json, size_t bytes, gp_error *err);
+void gp_class_names_free(char **names, uint32_t count);
+
 /* Read a network and its weights. The data are not trusted.
  *   spec         freed with gp_netspec_free(); gp_graph_new() accepts it
  *   blob         weights in the layout of gp_graph_new(spec), freed with gp_free()
- *   class_names  each name and the array are freed with gp_free(); NULL, 0: the file has none
+ *   class_names  freed with gp_class_names_free(); NULL, 0: the file has none
  *   options      NULL: defaults
  * GP_ECORRUPT: damaged, truncated or not ONNX. GP_EUNSUPPORTED: an operator, attribute, opset or
  * data location is not supported; the message names the node and the supported forms. GP_EINVAL:

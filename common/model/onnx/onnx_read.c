@@ -66,9 +66,7 @@ static void reading_deinit(reading *r)
 
     if (r->model != NULL)
         onnx__model_proto__free_unpacked(r->model, &allocator);
-    for (uint32_t i = 0; i < r->class_count && r->class_names != NULL; i++)
-        gp_free(r->class_names[i]);
-    gp_free(r->class_names);
+    gp_class_names_free(r->class_names, r->class_count);
     gp_netspec_free(r->spec);
     gp_graph_free(r->graph);
     gp_free(r->sources);
@@ -383,39 +381,59 @@ static gp_status read_blob(reading *r, size_t bytes, size_t repeated_max, gp_err
     return GP_OK;
 }
 
+void gp_class_names_free(char **names, uint32_t count)
+{
+    for (uint32_t i = 0; i < count && names != NULL; i++)
+        gp_free(names[i]);
+    gp_free(names);
+}
+
+gp_status gp_class_names_parse(char ***names, uint32_t *count, const char *json, size_t bytes, gp_error *err)
+{
+    gp_json *list;
+    gp_status status = gp_json_parse(&list, json, bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    const uint32_t length = (uint32_t)gp_json_count(list);
+    char **parsed = gp_calloc(length, sizeof(*parsed));
+
+    if (parsed == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " class names", length);
+    for (uint32_t i = 0; i < length && status == GP_OK; i++) {
+        const char *name = gp_json_text(gp_json_element(list, i), NULL);
+
+        if (name == NULL)
+            status = gp_fail(err, GP_EINVAL, "class %" PRIu32 " is not a text", i + 1);
+        else if ((parsed[i] = gp_strdup(name)) == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory for class names");
+    }
+    gp_json_free(list);
+    if (status != GP_OK) {
+        gp_class_names_free(parsed, length);
+        return status;
+    }
+    *names = parsed;
+    *count = length;
+    return GP_OK;
+}
+
 static gp_status read_classes(reading *r, gp_error *err)
 {
     const char *text = metadata(r->model, GP_ONNX_KEY_CLASSES);
-    gp_json *json;
 
     if (text == NULL)
         return GP_OK;
-    gp_status status = gp_json_parse(&json, text, strlen(text), err);
+    gp_status status = gp_class_names_parse(&r->class_names, &r->class_count, text, strlen(text), err);
 
-    if (status != GP_OK) {
+    if (status != GP_OK)
         gp_error_prefix(err, GP_ONNX_KEY_CLASSES);
-        return status;
-    }
-    const uint32_t count = r->graph->class_count;
-
-    if (!gp_json_is_array(json) || gp_json_count(json) != count)
+    else if (r->class_count != r->graph->class_count)
         status =
             gp_fail(err, GP_EINVAL,
                     GP_ONNX_KEY_CLASSES " is not a list of %" PRIu32 " names, one per class; remove it from "
                                         "the model's metadata",
-                    count);
-    if (status == GP_OK && (r->class_names = gp_calloc(count, sizeof(char *))) == NULL)
-        status = gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " class names", count);
-    for (; status == GP_OK && r->class_count < count; r->class_count++) {
-        const char *name = gp_json_text(gp_json_element(json, r->class_count), NULL);
-
-        if (name == NULL)
-            status = gp_fail(err, GP_EINVAL, GP_ONNX_KEY_CLASSES ": class %" PRIu32 " is not a text",
-                             r->class_count + 1);
-        else if ((r->class_names[r->class_count] = gp_strdup(name)) == NULL)
-            status = gp_fail(err, GP_ENOMEM, "no memory for class names");
-    }
-    gp_json_free(json);
+                    r->graph->class_count);
     return status;
 }
 
