@@ -394,18 +394,6 @@ static gp_status head_missing(const gp_edit *edit, gp_error *err)
         spec->name, last);
 }
 
-/* Remove class weights, which belong to the old classes, from all layers after the head. */
-static void head_let_go(gp_edit *edit, uint32_t head)
-{
-    for (uint32_t i = head + 1; i < edit->spec->layer_count; i++) {
-        gp_layer *layer = &edit->spec->layers[i];
-        const gp_param *weights = gp_params_find(layer->kind->settings_table, "class-weights");
-
-        if (weights != NULL)
-            gp_params_set(weights, layer->settings, "", NULL);
-    }
-}
-
 gp_status gp_edit_set_head(gp_edit *edit, const gp_edit_head *head, gp_error *err)
 {
     uint32_t at;
@@ -426,7 +414,12 @@ gp_status gp_edit_set_head(gp_edit *edit, const gp_edit_head *head, gp_error *er
     layer->factors.weight_learn_rate = head->weight_learn_rate;
     layer->factors.bias_learn_rate = head->bias_learn_rate;
     edit->origin[at] = EDIT_NEW;
-    head_let_go(edit, at);
+    for (uint32_t i = at + 1; i < edit->spec->layer_count; i++) { /* class weights are of the old classes */
+        const gp_param *weights = gp_params_find(edit->spec->layers[i].kind->settings_table, "class-weights");
+
+        if (weights != NULL)
+            gp_params_set(weights, edit->spec->layers[i].settings, "", NULL);
+    }
     return GP_OK;
 }
 

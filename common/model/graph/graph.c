@@ -14,14 +14,6 @@
 #define ELEMENTS_MAX   ((int64_t)1 << 28)   /* activation elements per sample */
 #define PARAMETERS_MAX ((int64_t)INT32_MAX) /* parameters per network: 8 GiB */
 
-/* Prefix the error message with the layer's name and kind, if the layer caused the error. */
-static gp_status layer_fail(const gp_layer *layer, gp_status status, gp_error *err)
-{
-    if (status == GP_EINVAL || status == GP_ELIMIT)
-        gp_error_prefix(err, "%s (%s)", layer->name, layer->kind->name);
-    return status;
-}
-
 /* Check that the network ends in a loss, that no layer reads a loss, and that every other layer is
  * read. */
 static gp_status graph_check_ends(const gp_netspec *spec, gp_error *err)
@@ -50,15 +42,6 @@ static gp_status graph_check_ends(const gp_netspec *spec, gp_error *err)
                            "%s (%s) is read by no layer; remove it or name it in an \"inputs\"", layer->name,
                            layer->kind->name);
     }
-    return GP_OK;
-}
-
-/* Reject learn-rate and L2 factors for a layer without parameters. */
-static gp_status graph_check_factors(const gp_layer *layer, gp_error *err)
-{
-    for (const gp_param *param = gp_layer_factors_table; param->type != GP_PARAM_NONE; param++)
-        if (gp_params_changed(param, &layer->factors))
-            return gp_fail(err, GP_EINVAL, "it learns nothing, so %s has no effect; remove it", param->name);
     return GP_OK;
 }
 
@@ -204,10 +187,12 @@ static gp_status graph_infer_layer(gp_graph *graph, uint32_t index, gp_error *er
     status = gp_kind_infer(&infer, err);
     if (status == GP_OK)
         status = gp_shape_check(&infer.output, ELEMENTS_MAX, err);
-    if (status == GP_OK && infer.parameter_count == 0)
-        status = graph_check_factors(layer, err);
     if (status != GP_OK)
         return status;
+    for (const gp_param *p = gp_layer_factors_table; infer.parameter_count == 0 && p->type != GP_PARAM_NONE;
+         p++)
+        if (gp_params_changed(p, &layer->factors))
+            return gp_fail(err, GP_EINVAL, "it learns nothing, so %s has no effect; remove it", p->name);
     graph->outputs[index] = infer.output;
     if (kind->flags & GP_KIND_LOSS)
         status = graph_add_end(graph, index, &infer, err);
@@ -283,8 +268,10 @@ static gp_status graph_build(gp_graph *graph, const gp_netspec *spec, gp_error *
         return gp_fail(err, GP_ENOMEM, "no memory for a graph of %u layers", spec->layer_count);
     for (uint32_t i = 0; i < spec->layer_count; i++) {
         status = graph_infer_layer(graph, i, err);
+        if (status == GP_EINVAL || status == GP_ELIMIT) /* the layer caused the error */
+            gp_error_prefix(err, "%s (%s)", spec->layers[i].name, spec->layers[i].kind->name);
         if (status != GP_OK)
-            return layer_fail(&spec->layers[i], status, err);
+            return status;
     }
     graph_place_parameters(graph);
     status = graph_add_ends(graph, err);

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "common/model/graph/lower.h"
+#include "common/base/memory/alloc.h"
 
 gp_op gp_loss_op(const gp_lowering *lowering, gp_opcode code)
 {
@@ -78,38 +78,35 @@ gp_status gp_xent_infer(gp_infer *infer, gp_error *err)
     return settings->weights[0] == '\0' ? GP_OK : weights_parse(settings->weights, NULL, x->dim[0], err);
 }
 
-/* Return whether GP_OP_SOFTMAX_XENT, which has fast kernels, can compute this loss. Conditions: it
- * is the only loss, with one class per sample; no class weights, ignored label or smoothing; scores
- * are its input's softmax. */
-static bool is_plain(const gp_lowering *lowering)
-{
-    const gp_xent_settings *settings = lowering->settings;
-
-    return settings->weights[0] == '\0' && settings->ignored == -1 && settings->smoothing == 0.0 &&
-           settings->loss.factor == 1.0 && lowering->graph->end_count == 1 && !lowering->loss.scores_as_is &&
-           lowering->graph->values[lowering->x[0]].shape.rank == 1;
-}
-
 gp_status gp_xent_forward(gp_lowering *lowering, gp_error *err)
 {
     const gp_xent_settings *settings = lowering->settings;
-    gp_op op = gp_loss_op(lowering, is_plain(lowering) ? GP_OP_SOFTMAX_XENT : GP_OP_WEIGHTED_XENT);
+    const gp_shape *input = &lowering->graph->values[lowering->x[0]].shape;
 
-    if (op.code == GP_OP_WEIGHTED_XENT) {
+    /* GP_OP_SOFTMAX_XENT has fast kernels. It can compute this loss if it is the only loss, with one
+     * class per sample; no class weights, ignored label or smoothing; and scores are its input's
+     * softmax. */
+    const bool plain = settings->weights[0] == '\0' && settings->ignored == -1 &&
+                       settings->smoothing == 0.0 && settings->loss.factor == 1.0 &&
+                       lowering->graph->end_count == 1 && !lowering->loss.scores_as_is && input->rank == 1;
+    gp_op op = gp_loss_op(lowering, plain ? GP_OP_SOFTMAX_XENT : GP_OP_WEIGHTED_XENT);
+
+    if (!plain) {
         op.factor[0] = settings->smoothing;
         op.number[0] = (int32_t)settings->ignored;
     }
     if (settings->weights[0] != '\0') {
-        const int64_t classes = lowering->graph->values[lowering->x[0]].shape.dim[0];
-        double *weights;
-        gp_status status =
-            gp_graph_add_weights(lowering->graph, lowering->layer, (size_t)classes, &weights, err);
+        double **weights = &lowering->graph->weights[lowering->layer];
 
-        if (status == GP_OK)
-            status = weights_parse(settings->weights, weights, classes, err);
+        if (*weights == NULL)
+            *weights = gp_calloc((size_t)input->dim[0], sizeof(**weights));
+        if (*weights == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for the weights of %" PRId64 " classes", input->dim[0]);
+        gp_status status = weights_parse(settings->weights, *weights, input->dim[0], err);
+
         if (status != GP_OK)
             return status;
-        op.weights = weights;
+        op.weights = *weights;
     }
     return gp_lowering_emit(lowering, &op, err);
 }

@@ -42,16 +42,6 @@ gp_status gp_graph_add_value(gp_graph *graph, gp_value_role role, gp_dtype dtype
     return GP_OK;
 }
 
-gp_status gp_graph_add_weights(gp_graph *graph, uint32_t layer, size_t count, double **weights, gp_error *err)
-{
-    if (graph->weights[layer] == NULL)
-        graph->weights[layer] = gp_calloc(count, sizeof(**graph->weights));
-    if (graph->weights[layer] == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the weights of %zu classes", count);
-    *weights = graph->weights[layer];
-    return GP_OK;
-}
-
 /* Return whether a backward operation computes only frozen parameters' gradients. */
 static bool op_is_idle(const gp_lowering *lowering, const gp_op *op)
 {
@@ -165,12 +155,6 @@ static gp_status kind_backward(gp_lowering *lowering, gp_error *err)
     return kind_emit(lowering, &op, err);
 }
 
-/* Return a layer's output value, or the network's input. */
-static uint32_t layer_output(const gp_graph *graph, const lower_layer *layers, uint32_t input)
-{
-    return input == GP_INPUT_LAYER ? graph->input : layers[input].y;
-}
-
 /* Fill in everything common to forward and backward for layer i. */
 static void lowering_init(gp_lowering *lowering, gp_graph *graph, const lower_layer *layers, gp_phase phase,
                           uint32_t i)
@@ -187,7 +171,7 @@ static void lowering_init(gp_lowering *lowering, gp_graph *graph, const lower_la
     lowering->input_count = layer->input_count;
     lowering->y = layers[i].y;
     for (uint32_t k = 0; k < layer->input_count; k++)
-        lowering->x[k] = layer_output(graph, layers, layer->inputs[k]);
+        lowering->x[k] = layer->inputs[k] == GP_INPUT_LAYER ? graph->input : layers[layer->inputs[k]].y;
     for (uint32_t k = 0; k < layers[i].parameter_count; k++) {
         const gp_parameter *parameter = &graph->parameters[layers[i].parameter_first + k];
 
@@ -197,24 +181,17 @@ static void lowering_init(gp_lowering *lowering, gp_graph *graph, const lower_la
     memcpy(lowering->saved, layers[i].saved, sizeof(lowering->saved));
 }
 
-/* Return the end that belongs to a loss layer. */
-static gp_end *layer_end(const gp_graph *graph, uint32_t layer)
-{
-    gp_end *end = graph->ends;
-
-    while (end->layer != layer)
-        end++;
-    return end;
-}
-
 /* Fill in everything specific to losses. With several losses, each counts as its own mean: the
  * total weight is the mean over all losses, and a sample without ignored parts has the weight that
  * the first loss gives it. With one loss, factor and weight are exactly 1. */
 static void lowering_init_loss(gp_lowering *lowering, gp_phase phase)
 {
     const gp_graph *graph = lowering->graph;
-    gp_end *end = layer_end(graph, lowering->layer);
-    double relative = graph->ends[0].weight / end->weight;
+    gp_end *end = graph->ends;
+
+    while (end->layer != lowering->layer)
+        end++;
+    const double relative = graph->ends[0].weight / end->weight;
 
     end->logits = lowering->x[0];
     lowering->target = end->truth;

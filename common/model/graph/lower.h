@@ -13,10 +13,6 @@
 gp_status gp_graph_add_value(gp_graph *graph, gp_value_role role, gp_dtype dtype, const gp_shape *shape,
                              uint32_t layer, uint32_t *index, gp_error *err);
 
-/* Return a layer's class weights, allocated by the first call with `count` elements. */
-gp_status gp_graph_add_weights(gp_graph *graph, uint32_t layer, size_t count, double **weights,
-                               gp_error *err);
-
 /* Fill graph->ops from the layers and parameters. Called once per graph. */
 gp_status gp_graph_lower(gp_graph *graph, gp_error *err);
 

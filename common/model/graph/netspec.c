@@ -216,21 +216,6 @@ static gp_status setting_find(gp_layer *layer, const char *name, const gp_param 
     return *param == NULL ? setting_unknown(layer->kind, name, err) : GP_OK;
 }
 
-/* Make room for one more layer. */
-static gp_status netspec_grow(gp_netspec *spec, gp_error *err)
-{
-    uint32_t count = spec->layer_count;
-
-    if (count >= GP_LAYERS_MAX)
-        return gp_fail(err, GP_ELIMIT, "a network has at most %d layers", GP_LAYERS_MAX);
-    gp_layer *layers = gp_array_grow(spec->layers, count, sizeof(*layers));
-
-    if (layers == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a network of %" PRIu32 " layers", count + 1);
-    spec->layers = layers;
-    return GP_OK;
-}
-
 /* Append a layer with default settings that reads the previous layer. */
 static gp_status netspec_append(gp_netspec *spec, const char *name, const char *kind_name, gp_error *err)
 {
@@ -246,9 +231,14 @@ static gp_status netspec_append(gp_netspec *spec, const char *name, const char *
         gp_error_prefix(err, "%s", name);
         return status;
     }
-    status = netspec_grow(spec, err);
-    if (status != GP_OK)
-        return status;
+    if (spec->layer_count >= GP_LAYERS_MAX)
+        return gp_fail(err, GP_ELIMIT, "a network has at most %d layers", GP_LAYERS_MAX);
+    gp_layer *layers = gp_array_grow(spec->layers, spec->layer_count, sizeof(*layers));
+
+    if (layers == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a network of %" PRIu32 " layers",
+                       spec->layer_count + 1);
+    spec->layers = layers;
     gp_layer *layer = &spec->layers[spec->layer_count];
 
     *layer = (gp_layer){ .kind = kind, .input_count = 1, .inputs = { spec->layer_count - 1 } };

@@ -35,17 +35,6 @@ static gp_status key_check(void *context, const char *key, const gp_json *value,
                    key);
 }
 
-static gp_status read_shape(gp_shape *out, const gp_json *value, gp_error *err)
-{
-    if (!gp_json_is_array(value) || gp_json_count(value) != 3)
-        return gp_fail(err, GP_EINVAL,
-                       "\"input\" must be a list of 3 whole numbers: channels, height, width");
-    out->rank = 3;
-    for (size_t i = 0; i < 3; i++)
-        out->dim[i] = gp_json_integer(gp_json_element(value, i), -1);
-    return GP_OK;
-}
-
 /* Read a number or a number list. *count is 0 if the member is missing. */
 static gp_status read_numbers(double *out, size_t *count, const gp_json *document, const char *key,
                               gp_error *err)
@@ -294,18 +283,22 @@ static gp_status read_network(gp_netspec **out, const gp_json *document, gp_erro
 {
     const gp_json *layers = gp_json_member(document, "layers");
     gp_netspec *spec;
-    gp_shape input = { 0 };
+    gp_shape input = { .rank = 3 };
 
     if (!gp_json_is_object(document))
         return gp_fail(err, GP_EINVAL, "a network is a JSON object with \"input\" and \"layers\"");
     gp_status status = gp_json_each(document, key_check, NULL, err);
 
-    bool several = gp_json_member(document, "inputs") != NULL;
+    const gp_json *shape = gp_json_member(document, "input");
+    const bool several = gp_json_member(document, "inputs") != NULL;
 
-    if (status == GP_OK && !several)
-        status = read_shape(&input, gp_json_member(document, "input"), err);
     if (status != GP_OK)
         return status;
+    if (!several && (!gp_json_is_array(shape) || gp_json_count(shape) != 3))
+        return gp_fail(err, GP_EINVAL,
+                       "\"input\" must be a list of 3 whole numbers: channels, height, width");
+    for (size_t i = 0; i < 3 && !several; i++)
+        input.dim[i] = gp_json_integer(gp_json_element(shape, i), -1);
     if (!gp_json_is_array(layers))
         return gp_fail(err, GP_EINVAL, "\"layers\" must be a list of layers");
     if (gp_json_member(document, "name") != NULL && !gp_json_is_text(gp_json_member(document, "name")))

@@ -111,7 +111,7 @@ static gp_op own_op(const gp_lowering *lowering, gp_opcode code)
 {
     gp_op op = gp_op_init(code);
 
-    op.own = &own_of(lowering->graph->spec->layers[lowering->layer].kind)->given;
+    op.own = &own_of(lowering->kind)->given;
     op.settings = lowering->settings;
     op.number[0] = lowering->phase == GP_PHASE_TRAIN;
     for (uint32_t k = 0; k < lowering->input_count; k++)
@@ -121,28 +121,22 @@ static gp_op own_op(const gp_lowering *lowering, gp_opcode code)
     return op;
 }
 
-/* Create the saved value, if infer() requests one. infer() is called again, because lowering does
- * not keep its result. */
-static gp_status own_save(gp_lowering *lowering, gp_error *err)
-{
-    const gp_graph *graph = lowering->graph;
-    const own_kind *own = own_of(graph->spec->layers[lowering->layer].kind);
-    gp_infer infer = { .input_count = lowering->input_count, .settings = lowering->settings };
-    gp_layer_plan plan;
-
-    for (uint32_t k = 0; k < lowering->input_count; k++)
-        infer.inputs[k] = graph->values[lowering->x[k]].shape;
-    gp_status status = own_plan(own, &infer, &plan, err);
-    gp_shape shape = gp_shape1((int64_t)plan.saved);
-
-    return status == GP_OK && plan.saved > 0 ? gp_lowering_save(lowering, 0, GP_F32, &shape, err) : status;
-}
-
 static gp_status own_forward(gp_lowering *lowering, gp_error *err)
 {
     gp_op op = own_op(lowering, GP_OP_OWN);
-    gp_status status = lowering->phase == GP_PHASE_TRAIN ? own_save(lowering, err) : GP_OK;
+    gp_infer infer = { .input_count = lowering->input_count, .settings = lowering->settings };
+    gp_layer_plan plan = { .saved = 0 };
+    gp_status status = GP_OK;
 
+    for (uint32_t k = 0; k < lowering->input_count; k++)
+        infer.inputs[k] = lowering->graph->values[lowering->x[k]].shape;
+    /* infer() is called again, because lowering does not keep its result. */
+    if (lowering->phase == GP_PHASE_TRAIN)
+        status = own_plan(own_of(lowering->kind), &infer, &plan, err);
+    const gp_shape saved = gp_shape1((int64_t)plan.saved);
+
+    if (status == GP_OK && plan.saved > 0)
+        status = gp_lowering_save(lowering, 0, GP_F32, &saved, err);
     op.out[GP_OWN_OUT_Y] = lowering->y;
     op.out[GP_OWN_OUT_SAVED] = lowering->saved[0];
     return status == GP_OK ? gp_lowering_emit(lowering, &op, err) : status;

@@ -6,20 +6,6 @@
 
 const char *const gp_window_same_words[] = { "none", "upper", "lower", NULL };
 
-static gp_window window_make(const gp_window_settings *settings, int64_t groups)
-{
-    gp_window window = { .groups = (int32_t)groups };
-
-    for (int i = 0; i < 2; i++) {
-        window.kernel[i] = (int32_t)settings->kernel[i];
-        window.stride[i] = (int32_t)(settings->stride[i] == 0 ? settings->kernel[i] : settings->stride[i]);
-        window.dilation[i] = (int32_t)(settings->dilation[i] == 0 ? 1 : settings->dilation[i]);
-    }
-    for (int i = 0; i < 4; i++)
-        window.padding[i] = (int32_t)settings->padding[i];
-    return window;
-}
-
 /* Return the number of pixels from the first to the last tap of a window along one axis. */
 static int64_t window_reach(const gp_window *window, int axis)
 {
@@ -46,23 +32,6 @@ static void window_pad_ceil(gp_window *window, int axis, int64_t size)
     if (rest <= 0 || rest % stride == 0 || (rest / stride + 1) * stride >= size + window->padding[axis])
         return;
     window->padding[axis + 2] += (int32_t)(stride - rest % stride);
-}
-
-static gp_status window_pad(gp_window *window, const gp_window_settings *settings, const gp_shape *input,
-                            gp_error *err)
-{
-    for (int i = 0; i < 4 && settings->same != GP_WINDOW_SAME_NONE; i++)
-        if (settings->padding[i] != 0)
-            return gp_fail(err, GP_EINVAL,
-                           "same=%s and a padding of %" PRId64 " are given; same finds the padding itself",
-                           gp_window_same_words[settings->same], settings->padding[i]);
-    for (int i = 0; i < 2; i++) {
-        if (settings->same != GP_WINDOW_SAME_NONE)
-            window_pad_same(window, i, input->dim[1 + i], settings->same == GP_WINDOW_SAME_LOWER);
-        if (settings->ceil)
-            window_pad_ceil(window, i, input->dim[1 + i]);
-    }
-    return GP_OK;
 }
 
 static gp_status window_output(const gp_window *window, const gp_shape *input, int64_t out[2], gp_error *err)
@@ -96,10 +65,24 @@ gp_status gp_window_resolve(gp_window *window, int64_t out[2], const gp_window_s
         return gp_fail(err, GP_EINVAL, "no kernel is given; say kernel=3 or kernel=3,5 (height, width)");
     if (gp_wire_check_image(input, err) != GP_OK)
         return GP_EINVAL;
-    *window = window_make(settings, groups);
-    gp_status status = window_pad(window, settings, input, err);
-
-    return status == GP_OK ? window_output(window, input, out, err) : status;
+    *window = (gp_window){ .groups = (int32_t)groups };
+    for (int i = 0; i < 4; i++) {
+        window->padding[i] = (int32_t)settings->padding[i];
+        if (settings->padding[i] != 0 && settings->same != GP_WINDOW_SAME_NONE)
+            return gp_fail(err, GP_EINVAL,
+                           "same=%s and a padding of %" PRId64 " are given; same finds the padding itself",
+                           gp_window_same_words[settings->same], settings->padding[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        window->kernel[i] = (int32_t)settings->kernel[i];
+        window->stride[i] = (int32_t)(settings->stride[i] == 0 ? settings->kernel[i] : settings->stride[i]);
+        window->dilation[i] = (int32_t)(settings->dilation[i] == 0 ? 1 : settings->dilation[i]);
+        if (settings->same != GP_WINDOW_SAME_NONE)
+            window_pad_same(window, i, input->dim[1 + i], settings->same == GP_WINDOW_SAME_LOWER);
+        if (settings->ceil)
+            window_pad_ceil(window, i, input->dim[1 + i]);
+    }
+    return window_output(window, input, out, err);
 }
 
 /* Return whether the window of output o has a tap in the input, along one axis. */
