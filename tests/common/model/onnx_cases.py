@@ -41,7 +41,7 @@ START, END = "<!-- cases: written by tests/common/model/onnx_cases.py --update -
 
 
 def our_operators(text):
-    table = text[text.index("| Operator |"):]
+    table = text[text.index("| operator |"):]
     return set(re.findall(r"`([A-Z]\w+)`", "\n".join(line.split("|")[1] for line in table.split("\n\n")[0].splitlines() if line.startswith("|"))))
 
 
