@@ -37,22 +37,6 @@ gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
 
 /* ---- connecting ---- */
 
-/* Connect to the scheduler. Each attempt has a time limit, after which a scheduler failure is
- * checked. A busy scheduler needs time for the new link of each attempt, so the limits grow. */
-static gp_status pool_link(gp_pool *pool, const char *endpoint, gp_timeout timeout, gp_error *err)
-{
-    for (int attempt_ms = GP_TIMEOUT_SLICE_MS;; attempt_ms *= attempt_ms < POOL_LINK_MS ? 2 : 1) {
-        int64_t left = gp_timeout_left(timeout);
-        int wait_ms = left < 1 ? 1 : left < attempt_ms ? (int)left : attempt_ms;
-        gp_status status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link, wait_ms, err);
-
-        if (status == GP_EPEER && gp_door_gone(pool->door))
-            return pool_scheduler_gone(pool, err);
-        if (status != GP_EPEER || gp_timeout_left(timeout) == 0)
-            return status;
-    }
-}
-
 /* Replace the secrets of a running pool. They travel as a descriptor, not as a message. */
 static gp_status tell_secrets(gp_pool *pool, const char *names, int timeout_ms, gp_error *err)
 {
@@ -94,7 +78,20 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
                        reply.epoch, pool->epoch);
     pool->epoch = reply.epoch;
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->places.scheduler_socket);
-    status = pool_link(pool, endpoint, *timeout, err);
+
+    /* Each attempt to connect has a time limit, after which a scheduler failure is checked. A busy
+     * scheduler needs time for the new link of each attempt, so the limits grow. */
+    int attempt_ms = GP_TIMEOUT_SLICE_MS;
+
+    do {
+        int64_t left = gp_timeout_left(*timeout);
+        int wait_ms = left < 1 ? 1 : left < attempt_ms ? (int)left : attempt_ms;
+
+        status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link, wait_ms, err);
+        if (status == GP_EPEER && gp_door_gone(pool->door))
+            return pool_scheduler_gone(pool, err);
+        attempt_ms *= attempt_ms < POOL_LINK_MS ? 2 : 1;
+    } while (status == GP_EPEER && gp_timeout_left(*timeout) > 0);
     if (status == GP_OK)
         status = pool_ask(pool, &gp_msg_hello, &hello, &gp_msg_welcome, &welcome, POOL_ANSWER_MS, err);
 

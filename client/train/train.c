@@ -87,19 +87,6 @@ void gp_run_report_pending(gp_run *run, gp_pending_list *list)
     run_stepped(run, gp_report_pending(&run->report, list));
 }
 
-/* Record that a rank is ready. When all are ready, report the group and the delayed events. */
-static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *ready)
-{
-    gp_report_add_ready(&run->report, rank, ready);
-    gp_run_reform(run, &(reform_event){ .kind = REFORM_READY, .rank = rank, .step = ready->step });
-    if (!reform_is_stepping(&run->reform) && run->reform.phase != REFORM_PAUSE)
-        return;
-    if (run->pause == GP_RUN_RESTARTED)
-        gp_run_report_regroup(run, run->reform.before, ready->step);
-    gp_report_begin(&run->report);
-    gp_run_report_pending(run, &run->report.early);
-}
-
 /* Take the trained weights and the class names from the train_done message that rank 0 sent. */
 static gp_status run_take_result(gp_run *run, const gp_incoming *in, gp_error *err)
 {
@@ -184,8 +171,18 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
         run_end_rank(run, rank, REFORM_FAILED);
         return;
     case GP_ID(train_ready):
-        if (gp_incoming_decode(in, &message, &err) == GP_OK)
-            run_take_ready(run, rank, &message.ready);
+        if (gp_incoming_decode(in, &message, &err) != GP_OK)
+            break;
+        gp_report_add_ready(&run->report, rank, &message.ready);
+        gp_run_reform(run, &(reform_event){ .kind = REFORM_READY, .rank = rank, .step = message.ready.step });
+
+        /* When all ranks are ready, report the group and the delayed events. */
+        if (!reform_is_stepping(&run->reform) && run->reform.phase != REFORM_PAUSE)
+            break;
+        if (run->pause == GP_RUN_RESTARTED)
+            gp_run_report_regroup(run, run->reform.before, message.ready.step);
+        gp_report_begin(&run->report);
+        gp_run_report_pending(run, &run->report.early);
         break;
     case GP_ID(train_steps):
         if (gp_incoming_decode(in, &message, &err) == GP_OK)

@@ -127,31 +127,6 @@ static gp_status pretrained_missing(const char *name, const char *path, bool kno
         name, path);
 }
 
-/* Set the normalization of a published network. Its file does not state it, but the zoo network of
- * the same name does. */
-static void pretrained_normalize(gp_network *network, const char *name)
-{
-    gp_netspec *spec = network->spec, *ours;
-
-    if (!spec->scale_unknown || gp_zoo_build(&ours, name, &spec->input, 0, NULL) != GP_OK)
-        return;
-    gp_netspec_normalize(spec, ours->scale, ours->offset, ours->normalize_count, NULL);
-    gp_netspec_free(ours);
-}
-
-/* Return the name of the published network at this cache path; NULL: any other file. */
-static const char *published_name(const char *path)
-{
-    char known[PATH_MAX];
-    bool can_fetch;
-
-    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
-        if (pretrained_path(known, sizeof(known), set->name, &can_fetch, NULL) == GP_OK &&
-            strcmp(known, path) == 0)
-            return set->name;
-    return NULL;
-}
-
 gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err)
 {
     gp_network network = { 0 };
@@ -174,10 +149,23 @@ gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err
             "%.100s has no weights: nothing in it is trained; --network %.100s trains it from the beginning",
             name, name);
     }
+
+    /* A file may be a published network at its cache path. */
     if (file)
-        name = published_name(name);
-    if (known || (file && name != NULL))
-        pretrained_normalize(&network, name);
+        for (const gp_get_set *set = gp_get_models; set->name != NULL && !known; set++) {
+            known = pretrained_path(path, sizeof(path), set->name, &known, NULL) == GP_OK &&
+                    strcmp(path, name) == 0;
+            name = known ? set->name : name;
+        }
+
+    /* The file of a published network does not state its normalization, but the zoo network of the
+     * same name does. */
+    gp_netspec *spec = network.spec, *ours;
+
+    if (known && spec->scale_unknown && gp_zoo_build(&ours, name, &spec->input, 0, NULL) == GP_OK) {
+        gp_netspec_normalize(spec, ours->scale, ours->offset, ours->normalize_count, NULL);
+        gp_netspec_free(ours);
+    }
     *out = network;
     return GP_OK;
 }

@@ -310,37 +310,30 @@ gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_cha
 
 /* ---- connecting ---- */
 
-/* Check the endpoint. GP_EPERM: TCP without CURVE. GP_EUNSUPPORTED: neither ipc:// nor tcp://. */
-static gp_status endpoint_allowed(const char *endpoint, const gp_channel_options *options, gp_error *err)
-{
-    if (strncmp(endpoint, "ipc://", 6) == 0)
-        return gp_unix_path_check(endpoint + 6, err);
-    if (!gp_endpoint_is_remote(endpoint))
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "cannot connect to '%.120s': endpoints are of the form ipc://PATH or tcp://HOST:PORT",
-                       endpoint);
-    if (options->security != GP_SECURITY_CURVE)
-        return gp_fail(
-            err, GP_EPERM,
-            "cannot connect to %.120s without CURVE: whoever is on the way could read and change all",
-            endpoint);
-    return gp_endpoint_check(endpoint, false, err);
-}
-
 gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_channel_options *options,
                              int timeout_ms, gp_error *err)
 {
     gp_channel *channel;
     gp_dial dial = { .connected = false };
     bool unproved = false;
-    gp_status status = endpoint_allowed(endpoint, options, err);
+    bool local = strncmp(endpoint, "ipc://", 6) == 0, remote = gp_endpoint_is_remote(endpoint);
+    gp_status status;
 
+    if (!local && !remote)
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "cannot connect to '%.120s': endpoints are of the form ipc://PATH or tcp://HOST:PORT",
+                       endpoint);
+    if (remote && options->security != GP_SECURITY_CURVE)
+        return gp_fail(
+            err, GP_EPERM,
+            "cannot connect to %.120s without CURVE: whoever is on the way could read and change all",
+            endpoint);
+    status = local ? gp_unix_path_check(endpoint + 6, err) : gp_endpoint_check(endpoint, false, err);
+    if (status == GP_OK)
+        status = channel_new(&channel, false, options, err);
     if (status != GP_OK)
         return status;
-    status = channel_new(&channel, false, options, err);
-    if (status != GP_OK)
-        return status;
-    if (gp_endpoint_is_remote(endpoint)) {
+    if (remote) {
         option_set(channel->socket, ZMQ_IPV6, 1);
         option_set(channel->socket, ZMQ_CONNECT_TIMEOUT, CONNECT_MS);
         status = timeout_ms > 0 ? gp_dial_begin(&dial, channel->socket, ZMQ_EVENT_ALL, err) : GP_OK;

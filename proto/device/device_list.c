@@ -91,30 +91,11 @@ static gp_status read_u32(const gp_json *object, const char *key, uint32_t max, 
     return status;
 }
 
-static void read_pids(gp_device *device, const gp_json *pids)
-{
-    size_t count = gp_json_is_array(pids) ? gp_json_count(pids) : 0;
-
-    for (size_t i = 0; i < count && i < GP_DEVICE_PIDS_MAX; i++) {
-        int64_t pid = gp_json_integer(gp_json_element(pids, i), 0);
-
-        device->pids[i] = pid > 0 && pid <= INT32_MAX ? (uint32_t)pid : 0;
-    }
-}
-
-/* Return the compute mode with this name; GP_COMPUTE_UNKNOWN: no such mode. */
-static gp_compute_mode read_mode(const char *name)
-{
-    int mode = GP_COMPUTE_DEFAULT;
-
-    while (mode < GP_COMPUTE_UNKNOWN && strcmp(name, mode_names[mode]) != 0)
-        mode++;
-    return (gp_compute_mode)mode;
-}
-
 /* Read one device. GP_EPROTO: no uuid, no index, or a number out of range. */
 static gp_status device_read(gp_device *device, const gp_json *object, gp_error *err)
 {
+    const gp_json *pids = gp_json_member(object, "pids");
+    const char *mode = gp_json_text(gp_json_member(object, "compute_mode"), "");
     gp_status status;
 
     memset(device, 0, sizeof(*device));
@@ -126,7 +107,8 @@ static gp_status device_read(gp_device *device, const gp_json *object, gp_error 
     read_text(object, "card", device->card, sizeof(device->card));
     device->mig = gp_json_bool(gp_json_member(object, "mig"), false);
     device->display = gp_json_bool(gp_json_member(object, "display"), false);
-    device->compute_mode = read_mode(gp_json_text(gp_json_member(object, "compute_mode"), ""));
+    while (device->compute_mode < GP_COMPUTE_UNKNOWN && strcmp(mode, mode_names[device->compute_mode]) != 0)
+        device->compute_mode++;
     read_text(object, "reason", device->reason, sizeof(device->reason));
     read_text(object, "pool", device->pool, sizeof(device->pool));
     if ((status = read_u32(object, "index", GP_DEVICES_MAX, &device->index, err)) != GP_OK ||
@@ -141,7 +123,11 @@ static gp_status device_read(gp_device *device, const gp_json *object, gp_error 
     if (sscanf(gp_json_text(gp_json_member(object, "compute_capability"), ""), "%3u.%3u", &device->major,
                &device->minor) != 2)
         device->major = device->minor = 0;
-    read_pids(device, gp_json_member(object, "pids"));
+    for (size_t i = 0; gp_json_is_array(pids) && i < gp_json_count(pids) && i < GP_DEVICE_PIDS_MAX; i++) {
+        int64_t pid = gp_json_integer(gp_json_element(pids, i), 0);
+
+        device->pids[i] = pid > 0 && pid <= INT32_MAX ? (uint32_t)pid : 0;
+    }
     return GP_OK;
 }
 

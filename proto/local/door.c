@@ -79,23 +79,6 @@ static bool door_watch(gp_door *door, int fd, uint64_t tag)
     return epoll_ctl(door->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-/* Create epoll, timer, reserve descriptor and listener. On failure the caller closes them. */
-static gp_status door_make_fds(gp_door *door, const char *path, gp_error *err)
-{
-    door->epoll = epoll_create1(EPOLL_CLOEXEC);
-    door->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    door->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (door->epoll < 0 || door->timer < 0 || door->spare < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot make the descriptors of the door %s", path);
-    gp_status status = gp_listener_open(&door->listener, path, SOCK_SEQPACKET, BACKLOG, err);
-
-    if (status != GP_OK)
-        return status;
-    if (!door_watch(door, door->timer, TAG_TIMER) || !door_watch(door, door->listener.fd, TAG_LISTENER))
-        return gp_fail_errno(err, GP_EIO, "cannot watch the door %s", path);
-    return GP_OK;
-}
-
 gp_status gp_door_open(gp_door **out, const char *path, uint32_t peers_max, gp_error *err)
 {
     if (peers_max == 0 || peers_max > PEERS_CEILING)
@@ -105,13 +88,23 @@ gp_status gp_door_open(gp_door **out, const char *path, uint32_t peers_max, gp_e
 
     if (door == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the door %s", path);
-    door->epoll = door->timer = door->spare = door->listener.fd = -1;
+    door->listener.fd = -1;
     door->peers_max = peers_max;
     door->connections = gp_calloc(peers_max, sizeof(*door->connections));
-    gp_status status = door->connections == NULL
-                           ? gp_fail(err, GP_ENOMEM, "no memory for a door for %u peers", peers_max)
-                           : door_make_fds(door, path, err);
+    door->epoll = epoll_create1(EPOLL_CLOEXEC);
+    door->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    door->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    gp_status status;
 
+    if (door->connections == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for a door for %u peers", peers_max);
+    else if (door->epoll < 0 || door->timer < 0 || door->spare < 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot make the descriptors of the door %s", path);
+    else
+        status = gp_listener_open(&door->listener, path, SOCK_SEQPACKET, BACKLOG, err);
+    if (status == GP_OK &&
+        (!door_watch(door, door->timer, TAG_TIMER) || !door_watch(door, door->listener.fd, TAG_LISTENER)))
+        status = gp_fail_errno(err, GP_EIO, "cannot watch the door %s", path);
     if (status != GP_OK) {
         gp_door_close(door);
         return status;

@@ -45,21 +45,6 @@ static gp_status connect_until(int fd, const char *path, gp_timeout timeout, gp_
     return GP_OK;
 }
 
-/* Check that the listener runs under the uid of this process. GP_EPERM: another uid. */
-static gp_status listener_check(int fd, const char *path, gp_error *err)
-{
-    struct ucred who;
-    socklen_t bytes = sizeof(who);
-
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot see who listens at %s", path);
-    if (who.uid != geteuid())
-        return gp_fail(err, GP_EPERM,
-                       "user %u listens at %s, not you; set GRADPOOL_RUNTIME_DIR to a directory of yours",
-                       (unsigned)who.uid, path);
-    return GP_OK;
-}
-
 /* Wait for the reply to the hello. A refusal becomes the error of this call. */
 static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, gp_timeout timeout, gp_error *err)
 {
@@ -105,6 +90,8 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
     gp_timeout timeout = gp_timeout_in(timeout_ms);
     gp_door_hello sent = *hello;
     gp_door_reply got;
+    struct ucred who;
+    socklen_t bytes = sizeof(who);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
@@ -112,8 +99,13 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
     sent.magic = GP_DOOR_MAGIC;
     gp_status status = connect_until(fd, path, timeout, err);
 
-    if (status == GP_OK)
-        status = listener_check(fd, path, err);
+    /* The listener must run under the uid of this process. */
+    if (status == GP_OK && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot see who listens at %s", path);
+    else if (status == GP_OK && who.uid != geteuid())
+        status = gp_fail(err, GP_EPERM,
+                         "user %u listens at %s, not you; set GRADPOOL_RUNTIME_DIR to a directory of yours",
+                         (unsigned)who.uid, path);
 
     /* EPIPE: the daemon refused before the hello was sent; the reply is already in the queue.
      * ECONNRESET: the daemon exited while this connection was in the backlog; reply_wait() reports

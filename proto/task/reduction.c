@@ -165,25 +165,6 @@ void gp_tree_free(gp_tree *tree)
     gp_free(tree);
 }
 
-/* Double the capacity for entries and spare accumulators. */
-static gp_status tree_grow(gp_tree *tree, gp_error *err)
-{
-    size_t capacity = tree->capacity == 0 ? 16 : tree->capacity * 2;
-    tree_entry *entries = gp_realloc_array(tree->entries, capacity, sizeof(*entries));
-    void **spare;
-
-    if (entries != NULL)
-        tree->entries = entries;
-
-    /* Entries and spare accumulators together never exceed the capacity. */
-    spare = entries == NULL ? NULL : gp_realloc_array(tree->spare, capacity, sizeof(*spare));
-    if (spare == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for %zu parts of a reduction", capacity);
-    tree->spare = spare;
-    tree->capacity = capacity;
-    return GP_OK;
-}
-
 /* Return the first entry that starts at or after group `begin`. */
 static size_t tree_find(const gp_tree *tree, uint64_t begin)
 {
@@ -255,7 +236,6 @@ static void tree_settle(gp_tree *tree, size_t k)
 
 gp_status gp_tree_add(gp_tree *tree, gp_tree_node node, const void *data, gp_error *err)
 {
-    gp_status status = GP_OK;
     size_t k;
     void *copy;
 
@@ -265,10 +245,19 @@ gp_status gp_tree_add(gp_tree *tree, gp_tree_node node, const void *data, gp_err
     if ((k < tree->count && gp_tree_begin(tree->entries[k].node) < gp_tree_end(node)) ||
         (k > 0 && gp_tree_end(tree->entries[k - 1].node) > gp_tree_begin(node)))
         return gp_fail(err, GP_EPROTO, "a part of a reduction came twice");
-    if (tree->count == tree->capacity)
-        status = tree_grow(tree, err);
-    if (status != GP_OK)
-        return status;
+
+    /* Double the capacity. Entries and spare accumulators together never exceed it. */
+    if (tree->count == tree->capacity) {
+        size_t capacity = tree->capacity == 0 ? 16 : tree->capacity * 2;
+        tree_entry *entries = gp_realloc_array(tree->entries, capacity, sizeof(*entries));
+        void **spare = entries == NULL ? NULL : gp_realloc_array(tree->spare, capacity, sizeof(*spare));
+
+        tree->entries = entries != NULL ? entries : tree->entries;
+        if (spare == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for %zu parts of a reduction", capacity);
+        tree->spare = spare;
+        tree->capacity = capacity;
+    }
     copy = tree->spare_count > 0 ? tree->spare[--tree->spare_count] : gp_malloc(tree->bytes);
     if (copy == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for an accumulator of %zu bytes", tree->bytes);
