@@ -71,15 +71,6 @@ void gp_secret_guard_files(void)
         (void)prctl(PR_SET_DUMPABLE, 0);
 }
 
-/* Return whether a page's magic, size, final NUL and checksum are valid. */
-static bool page_is_sound(const secrets_page *page)
-{
-    return memcmp(page->head.magic, secrets_magic, sizeof(secrets_magic)) == 0 &&
-           page->head.bytes <= sizeof(page->text) &&
-           (page->head.bytes == 0 || page->text[page->head.bytes - 1] == '\0') &&
-           gp_crc32c(0, page->text, page->head.bytes) == page->head.sum;
-}
-
 /* Read a consistent page. Repeat for up to LOOKS_MAX ms while a writer is active. false: the
  * descriptor cannot be read, or has no valid content. */
 static bool page_read(int fd, secrets_page *page)
@@ -90,7 +81,11 @@ static bool page_read(int fd, secrets_page *page)
         if (pread(fd, page, sizeof(*page), 0) != (ssize_t)sizeof(*page) ||
             pread(fd, &after, sizeof(after), offsetof(secrets_head, version)) != (ssize_t)sizeof(after))
             return false;
-        if (after == page->head.version && after % 2 == 0 && page_is_sound(page))
+        if (after == page->head.version && after % 2 == 0 &&
+            memcmp(page->head.magic, secrets_magic, sizeof(secrets_magic)) == 0 &&
+            page->head.bytes <= sizeof(page->text) &&
+            (page->head.bytes == 0 || page->text[page->head.bytes - 1] == '\0') &&
+            gp_crc32c(0, page->text, page->head.bytes) == page->head.sum)
             return true;
         gp_sleep_ms(1);
     }

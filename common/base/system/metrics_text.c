@@ -142,13 +142,6 @@ static gp_status confusions_put(gp_buffer *text, const gp_confusion *matrix, gp_
     return status;
 }
 
-/* Append a ratio; "-" for NaN. */
-static gp_status share_put(gp_buffer *text, double share, gp_error *err)
-{
-    return isnan(share) ? gp_buffer_printf(text, err, "  %9s", "-")
-                        : gp_buffer_printf(text, err, "  %9.4f", share);
-}
-
 /* Append one class table line. counts: NULL for empty columns. */
 static gp_status classes_line(gp_buffer *text, const char *name, int width, const uint64_t *counts,
                               const double *shares, gp_error *err)
@@ -159,7 +152,8 @@ static gp_status classes_line(gp_buffer *text, const char *name, int width, cons
         status = counts != NULL ? gp_buffer_printf(text, err, "  %11" PRIu64, counts[i])
                                 : gp_buffer_printf(text, err, "  %11s", "");
     for (int i = 0; i < 4 && status == GP_OK; i++)
-        status = share_put(text, shares[i], err);
+        status = isnan(shares[i]) ? gp_buffer_printf(text, err, "  %9s", "-")
+                                  : gp_buffer_printf(text, err, "  %9.4f", shares[i]);
     return status == GP_OK ? gp_buffer_append(text, "\n", 1, err) : status;
 }
 

@@ -18,16 +18,6 @@ static bool bare_byte(char c)
     return c > ' ' && c <= '~' && c != '"' && c != '\\' && c != '=';
 }
 
-/* Return whether a value fits in bytes_max without quotes. */
-static bool bare_value(const char *value, size_t bytes_max)
-{
-    size_t bytes = 0;
-
-    while (bare_byte(value[bytes]))
-        bytes++;
-    return bytes > 0 && value[bytes] == '\0' && bytes <= bytes_max;
-}
-
 /* Write the first character in `value` to `out`, escaped for use in quotes. Return how many bytes
  * were consumed. */
 static size_t quote_next(char out[20], const char *value)
@@ -54,7 +44,7 @@ static size_t quote_next(char out[20], const char *value)
 void gp_log_line_put(gp_log_line *line, const char *key, const char *value, size_t bytes_max)
 {
     /* Reserve room for the closing quote, the cut mark and the newline. */
-    size_t room = sizeof(line->text) - line->bytes, least = strlen(key) + sizeof(" =\"\"...\n");
+    size_t room = sizeof(line->text) - line->bytes, least = strlen(key) + sizeof(" =\"\"...\n"), bare = 0;
 
     if (room <= least)
         return;
@@ -62,7 +52,9 @@ void gp_log_line_put(gp_log_line *line, const char *key, const char *value, size
     if (bytes_max > room)
         bytes_max = room;
     line->bytes += (size_t)sprintf(line->text + line->bytes, "%s%s=", line->bytes > 0 ? " " : "", key);
-    if (bare_value(value, bytes_max)) {
+    while (bare_byte(value[bare]))
+        bare++;
+    if (bare > 0 && value[bare] == '\0' && bare <= bytes_max) {
         line->bytes += (size_t)sprintf(line->text + line->bytes, "%s", value);
         return;
     }

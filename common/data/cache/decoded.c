@@ -42,24 +42,6 @@ static bool entry_map(gp_decoded *decoded, int fd, size_t bytes)
     return true;
 }
 
-static gp_status decode_to_memory(gp_decoded *decoded, size_t bytes, gp_decoder decode, void *context,
-                                  gp_error *err)
-{
-    int64_t begin_ns = gp_now_ns();
-    uint8_t *data = gp_malloc(bytes);
-    gp_status status;
-
-    if (data == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes of decoded samples", bytes);
-    status = decode(context, data, bytes, err);
-    if (status != GP_OK) {
-        gp_free(data);
-        return status;
-    }
-    *decoded = (gp_decoded){ .data = data, .bytes = bytes, .decode_ns = gp_now_ns() - begin_ns };
-    return GP_OK;
-}
-
 /* Write decoded data to an empty entry. On success, replace the heap block with a mapping of the
  * entry; otherwise keep the heap block. */
 static void entry_fill(gp_decoded *decoded, gp_object_cache *cache, const gp_object_id *id, int fd)
@@ -106,10 +88,19 @@ gp_status gp_decoded_get(gp_decoded *out, const char *key, size_t bytes, gp_deco
             break;
         mapped = !mine && entry_map(out, fd, bytes);
     }
-    if (!mapped)
-        status = decode_to_memory(out, bytes, decode, context, err);
-    if (key == NULL && status == GP_OK)
-        out->decode_ns = 0;
+    if (!mapped) {
+        const int64_t begin_ns = gp_now_ns();
+        uint8_t *data = gp_malloc(bytes);
+
+        status = data == NULL ? gp_fail(err, GP_ENOMEM, "no memory for %zu bytes of decoded samples", bytes)
+                              : decode(context, data, bytes, err);
+        if (status == GP_OK)
+            *out = (gp_decoded){ .data = data,
+                                 .bytes = bytes,
+                                 .decode_ns = key == NULL ? 0 : gp_now_ns() - begin_ns };
+        else
+            gp_free(data);
+    }
     if (mine && status == GP_OK)
         entry_fill(out, cache, &id, fd);
     else if (mine)

@@ -72,16 +72,6 @@ static bool number_parse(const char *field, size_t length, uint64_t *out)
     return i == length || field[i] == ' ' || field[i] == '\0';
 }
 
-static bool sum_is_right(const tar_header *header)
-{
-    const unsigned char *byte = (const unsigned char *)header;
-    uint64_t sum = 0, wanted;
-
-    for (size_t i = 0; i < sizeof(*header); i++)
-        sum += i >= offsetof(tar_header, sum) && i < offsetof(tar_header, type) ? ' ' : byte[i];
-    return number_parse(header->sum, sizeof(header->sum), &wanted) && sum == wanted;
-}
-
 static gp_status name_copy(const tar_walk *walk, char to[GP_TAR_NAME_BYTES_MAX + 1], const char *name,
                            gp_error *err)
 {
@@ -180,10 +170,14 @@ static gp_status tar_step(tar_walk *walk, const tar_header *header, gp_tar_membe
      * Some archivers store the target's size there for a hard link, or reserved space for a
      * directory. */
     const bool empty = type >= '1' && type <= '6';
-    uint64_t bytes;
+    uint64_t bytes, sum = 0, wanted;
     gp_status status = GP_OK;
 
-    if (!sum_is_right(header))
+    for (size_t i = 0; i < sizeof(*header); i++)
+        sum += i >= offsetof(tar_header, sum) && i < offsetof(tar_header, type)
+                   ? ' '
+                   : ((const unsigned char *)header)[i];
+    if (!number_parse(header->sum, sizeof(header->sum), &wanted) || sum != wanted)
         return tar_damaged(walk, "a header with a wrong checksum", err);
     if (!number_parse(header->size, sizeof(header->size), &bytes))
         return tar_damaged(walk, "a size field that is not a number", err);

@@ -335,29 +335,24 @@ static gp_status fail_refused(const s3_request *request, const gp_s3_problem *pr
                    from, code_is(problem, wrong) ? "; they are wrong there" : "");
 }
 
-static gp_status fail_moved(const s3_request *request, const gp_s3_problem *problem, gp_error *err)
+/* Fail with a message for a response whose status is not 2xx. */
+static gp_status fail_answer(const s3_request *request, const gp_s3_problem *problem, gp_error *err)
 {
-    const char *region = problem->region[0] != '\0' ? problem->region : request->region;
     const gp_s3_source *source = &request->s3->source;
+    const char *region = problem->region[0] != '\0' ? problem->region : request->region;
+    const bool moved = request->http / 100 == 3 || strcmp(problem->code, "AuthorizationHeaderMalformed") == 0;
 
-    if (region[0] == '\0' || strcmp(region, source->region) == 0)
+    if (moved && (region[0] == '\0' || strcmp(region, source->region) == 0))
         return gp_fail(err, GP_EINVAL,
                        "%s: the server sends the request elsewhere (%ld %s); check the endpoint %s",
                        request->name, request->http, problem->code,
                        source->endpoint[0] != '\0' ? source->endpoint : "(AWS's own)");
-    return gp_fail(err, GP_EINVAL, "%s: the bucket is in region %s, not in %s; add --s3-region %s",
-                   request->name, region, source->region, region);
-}
-
-/* Fail with a message for a response whose status is not 2xx. */
-static gp_status fail_answer(const s3_request *request, const gp_s3_problem *problem, gp_error *err)
-{
-    if (request->http / 100 == 3 || strcmp(problem->code, "AuthorizationHeaderMalformed") == 0)
-        return fail_moved(request, problem, err);
+    if (moved)
+        return gp_fail(err, GP_EINVAL, "%s: the bucket is in region %s, not in %s; add --s3-region %s",
+                       request->name, region, source->region, region);
     if (strcmp(problem->code, "NoSuchBucket") == 0)
-        return gp_fail(err, GP_ENOENT, "%s: there is no bucket %s%s%s", request->name,
-                       request->s3->source.bucket, request->s3->source.endpoint[0] != '\0' ? " at " : "",
-                       request->s3->source.endpoint);
+        return gp_fail(err, GP_ENOENT, "%s: there is no bucket %s%s%s", request->name, source->bucket,
+                       source->endpoint[0] != '\0' ? " at " : "", source->endpoint);
     if (request->http == 404)
         return gp_fail(err, GP_ENOENT, "%s: there is no such object%s", request->name,
                        request->wanted != NULL && request->wanted->tag != 0 ? " any more: it was listed"

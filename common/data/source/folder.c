@@ -365,29 +365,22 @@ static const char *part_find(const gp_image_list *folders, const char *const *na
     return *names;
 }
 
-/* Return whether a source is divided into parts: all folders have part names and contain folders.
- * Otherwise the folders are classes. */
-static bool is_divided(const gp_tree *tree, const gp_image_list *folders)
-{
-    uint32_t parts = gp_image_list_find_class(folders, train_names[0]) >= 0;
-
-    for (int i = 0; test_names[i] != NULL; i++)
-        parts += gp_image_list_find_class(folders, test_names[i]) >= 0;
-    for (uint32_t i = 0; i < folders->class_count && parts == folders->class_count; i++)
-        if (!tree->has(tree->context, gp_image_list_class(folders, i), true))
-            return false;
-    return parts > 0 && parts == folders->class_count;
-}
-
-/* Choose the folder for a role, part[0], and the one that defines the classes, part[1]. The training
- * part defines them if it exists, so that a network trained on one part fits the other. */
+/* Choose the folder for a role, part[0], and the one that defines the classes, part[1]. A source is
+ * divided into parts if all folders have part names and contain folders; otherwise the folders are
+ * classes. The training part defines the classes if it exists, so that a network trained on one part fits the other. */
 static gp_status parts_decide(const char *part[2], const gp_tree *tree, gp_data_role role,
                               const gp_image_list *folders, gp_error *err)
 {
     const char *train, *test;
 
+    uint32_t parts = gp_image_list_find_class(folders, train_names[0]) >= 0;
+
     part[0] = part[1] = "";
-    if (!is_divided(tree, folders))
+    for (int i = 0; test_names[i] != NULL; i++)
+        parts += gp_image_list_find_class(folders, test_names[i]) >= 0;
+    for (uint32_t i = 0; i < folders->class_count; i++)
+        parts -= parts > 0 && !tree->has(tree->context, gp_image_list_class(folders, i), true);
+    if (parts == 0 || parts != folders->class_count)
         return role != GP_DATA_TEST
                    ? GP_OK
                    : gp_fail(err, GP_ENOENT,
@@ -406,21 +399,6 @@ static gp_status parts_decide(const char *part[2], const gp_tree *tree, gp_data_
 
 /* ---- classes ---- */
 
-/* Reject a class without images, or log and skip it under GP_BAD_SKIP. */
-static gp_status class_empty(gp_image_list *list, const char *class, const char *place,
-                             const gp_store_options *options, gp_error *err)
-{
-    gp_error said;
-
-    if (options->on_error != GP_BAD_SKIP)
-        return gp_fail(err, GP_ECORRUPT,
-                       "class %s has no images: there is no .jpg or .png below %s/%s; fill it or remove it",
-                       class, place, class);
-    gp_fail(&said, GP_ECORRUPT, "class %s has no images in %s", class, place);
-    gp_image_list_leave_out(list, said.message);
-    return GP_OK;
-}
-
 /* List the class folders of a part in order. A folder that is not a known class is an error. A class
  * without images is an error only if the classes come from these folders.
  *   place  name of the part, for messages */
@@ -430,6 +408,7 @@ static gp_status classes_list(gp_image_list *list, const gp_tree *tree, const ch
 {
     gp_store_options quiet = *options;
     char folder[PATH_MAX];
+    gp_error said;
     gp_status status = GP_OK;
 
     if (folders->class_count > 1) /* the number of folders is known, that of files is not */
@@ -444,8 +423,15 @@ static gp_status classes_list(gp_image_list *list, const gp_tree *tree, const ch
                            place, name);
         snprintf(folder, sizeof(folder), "%s%s%s", part[0], part[0][0] == '\0' ? "" : "/", name);
         status = tree->list(tree->context, list, folder, label, &quiet, err);
-        if (status == GP_OK && list->count == before && strcmp(part[0], part[1]) == 0)
-            status = class_empty(list, name, place, options, err);
+        if (status == GP_OK && list->count == before && strcmp(part[0], part[1]) == 0) {
+            if (options->on_error != GP_BAD_SKIP)
+                return gp_fail(err, GP_ECORRUPT,
+                               "class %s has no images: there is no .jpg or .png below %s/%s; fill it or "
+                               "remove it",
+                               name, place, name);
+            gp_fail(&said, GP_ECORRUPT, "class %s has no images in %s", name, place);
+            gp_image_list_leave_out(list, said.message);
+        }
         if (folders->class_count > 1)
             gp_progress_report(options->progress, "listing", "class folders", i + 1, folders->class_count);
     }

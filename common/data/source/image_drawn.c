@@ -26,18 +26,6 @@ static void side_round(double low, double high, uint32_t size, uint32_t *begin, 
     *end = last < *begin + 1.0 ? *begin + 1 : last > size ? size : (uint32_t)last;
 }
 
-static gp_image_part part_of(const gp_augment_draw *draw, const gp_store_info *shape,
-                             const gp_image_info *image)
-{
-    gp_image_part part;
-
-    side_round(draw->a[0][2], draw->a[0][0] * shape->width + draw->a[0][2], image->width, &part.left,
-               &part.right);
-    side_round(draw->a[1][2], draw->a[1][1] * shape->height + draw->a[1][2], image->height, &part.top,
-               &part.bottom);
-    return part;
-}
-
 /* Decode the part of r->file that the window needs. If the cache has room and no scaling is needed,
  * decode the whole image and cache it. */
 static gp_status part_decode(gp_image_store *images, gp_image_reader *r, uint32_t index,
@@ -120,7 +108,10 @@ static gp_status drawn_read(gp_image_store *images, gp_image_reader *r, const gp
     if (status != GP_OK)
         return status;
     gp_augment_draw_window(&draw, drawing, image.width, image.height, epoch, sample);
-    want.part = part_of(&draw, drawing->shape, &image);
+    side_round(draw.a[0][2], draw.a[0][0] * drawing->shape->width + draw.a[0][2], image.width,
+               &want.part.left, &want.part.right);
+    side_round(draw.a[1][2], draw.a[1][1] * drawing->shape->height + draw.a[1][2], image.height,
+               &want.part.top, &want.part.bottom);
     if (kept != NULL && gp_image_scale(&want, &image) > 1) {
         status = gp_image_reader_load(r, &images->list, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
         kept = NULL;

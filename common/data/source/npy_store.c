@@ -126,14 +126,6 @@ static bool name_replace(char *out, size_t bytes, const char *path, const char *
            (size_t)snprintf(out, bytes, "%.*s%s%s", (int)(found - path), path, by, found + length) < bytes;
 }
 
-/* Return whether a path names an array file, not a directory. */
-static bool name_ends(const char *path)
-{
-    size_t length = strlen(path);
-
-    return length > 4 && strcasecmp(path + length - 4, ".npy") == 0;
-}
-
 /* Find the file with the targets for a file with samples. Return false if there is none. */
 static bool targets_find(char path[PATH_MAX], const gp_npy_files *files, const char *samples)
 {
@@ -342,8 +334,9 @@ gp_status gp_store_open_npy_files(gp_store **out, const char *path, gp_data_role
                                   const gp_npy_files *files, gp_error *err)
 {
     gp_store_info info = { .source = path, .kind = "npy" };
-    bool directory =
-        (files == &local_files || !name_ends(path)) && gp_npy_is_listed(path, files->exists, files->context);
+    const size_t length = strlen(path);
+    bool directory = (files == &local_files || length <= 4 || strcasecmp(path + length - 4, ".npy") != 0) &&
+                     gp_npy_is_listed(path, files->exists, files->context);
     char samples[PATH_MAX];
     npy_store *npy;
     gp_status status;

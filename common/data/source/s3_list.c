@@ -312,25 +312,19 @@ static gp_status tree_read(void *context, gp_csv *csv, const char *file, const c
     return status;
 }
 
-/* Return the listing entry for an image in a list made from that listing. */
-static const s3_entry *entry_of(const s3_listing *listing, const gp_image_list *list, uint32_t index)
-{
-    const size_t root = strlen(listing->bare);
-    const char *place = gp_image_list_place(list, list->entries[index].place) + root;
-    char name[GP_IMAGE_NAME_BYTES_MAX];
-
-    snprintf(name, sizeof(name), "%s%s%s", place[0] == '/' ? place + 1 : place, place[0] == '/' ? "/" : "",
-             gp_image_list_name(list, index));
-    return s3_listing_find(listing, name);
-}
-
 static gp_status tree_finish(void *context, gp_image_list *list, gp_error *err)
 {
     const s3_listing *listing = context;
     gp_status status = gp_objects_open(&list->objects, &listing->source, err);
+    char name[GP_IMAGE_NAME_BYTES_MAX];
 
     for (uint32_t i = 0; i < list->count && status == GP_OK; i++) {
-        const s3_entry *entry = entry_of(listing, list, i);
+        const char *place = gp_image_list_place(list, list->entries[i].place) + strlen(listing->bare);
+
+        place += place[0] == '/';
+        snprintf(name, sizeof(name), "%s%s%s", place, place[0] == '\0' ? "" : "/",
+                 gp_image_list_name(list, i));
+        const s3_entry *entry = s3_listing_find(listing, name);
 
         status = gp_objects_add(list->objects, entry == NULL ? 0 : entry->bytes,
                                 entry == NULL ? 0 : entry->tag, err);

@@ -62,41 +62,12 @@ char *gp_class_names_format(char *text, size_t bytes, const char *const *names, 
     return text;
 }
 
-/* Fail: the data has a class that no output has. */
-static gp_status match_unknown(const gp_store_info *info, const char *const *names, uint32_t count,
-                               gp_error *err)
-{
-    char unknown[LIST_BYTES], known[LIST_BYTES];
-
-    return gp_fail(
-        err, GP_EINVAL,
-        "%.80s has classes that the model does not know: %s; it knows %s; give data with these classes "
-        "only (folders, or a list FILE.csv), train a new head (train --pretrained MODEL --classes auto), "
-        "or leave the labels out (predict --ignore-labels)",
-        info->source,
-        gp_class_names_format(unknown, sizeof(unknown), info->class_names, info->class_count, names, count),
-        gp_class_names_format(known, sizeof(known), names, count, NULL, 0));
-}
-
-/* Fail: the outputs have no names, and their count differs from the named classes. */
-static gp_status match_ambiguous(const gp_store_info *info, uint32_t count, gp_error *err)
-{
-    char list[LIST_BYTES];
-
-    return gp_fail(
-        err, GP_EINVAL,
-        "%.100s has %u classes (%s) and the model %u outputs without names, so nothing says which "
-        "output is which class; name the outputs (model edit MODEL --class-names A,B,... -o OUT.onnx), or "
-        "leave the labels out (predict --ignore-labels)",
-        info->source, info->class_count,
-        gp_class_names_format(list, sizeof(list), info->class_names, info->class_count, NULL, 0), count);
-}
-
 gp_status gp_class_match(int32_t *numbers, bool *by_number, const gp_store_info *info, const bool *empty,
                          const char *const *names, uint32_t count, gp_error *err)
 {
     const bool unnamed = names == NULL || names_are_numbers(names, count);
     const bool unlabelled = info->class_count == 1 && strcmp(info->class_names[0], GP_CLASS_NONE) == 0;
+    char unknown[LIST_BYTES], known[LIST_BYTES];
     bool found = names != NULL;
 
     if (by_number != NULL)
@@ -119,9 +90,24 @@ gp_status gp_class_match(int32_t *numbers, bool *by_number, const gp_store_info 
     if (found)
         return GP_OK;
     if (!unnamed)
-        return match_unknown(info, names, count, err);
-    if (info->class_count != count)
-        return match_ambiguous(info, count, err);
+        return gp_fail(
+            err, GP_EINVAL,
+            "%.80s has classes that the model does not know: %s; it knows %s; give data with these classes "
+            "only (folders, or a list FILE.csv), train a new head (train --pretrained MODEL --classes "
+            "auto), or leave the labels out (predict --ignore-labels)",
+            info->source,
+            gp_class_names_format(unknown, sizeof(unknown), info->class_names, info->class_count, names,
+                                  count),
+            gp_class_names_format(known, sizeof(known), names, count, NULL, 0));
+    if (info->class_count != count) /* the outputs have no names, and their count differs */
+        return gp_fail(
+            err, GP_EINVAL,
+            "%.100s has %u classes (%s) and the model %u outputs without names, so nothing says which "
+            "output is which class; name the outputs (model edit MODEL --class-names A,B,... -o OUT.onnx), "
+            "or leave the labels out (predict --ignore-labels)",
+            info->source, info->class_count,
+            gp_class_names_format(known, sizeof(known), info->class_names, info->class_count, NULL, 0),
+            count);
     for (uint32_t i = 0; i < count; i++)
         numbers[i] = (int32_t)i;
     if (by_number != NULL)
