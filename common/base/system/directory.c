@@ -7,17 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool is_directory(const char *path)
-{
-    struct stat facts;
-
-    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
-}
-
 /* Create all directories in the path's first `length` bytes. */
 static gp_status make(const char *path, size_t length, mode_t mode, gp_error *err)
 {
     char part[PATH_MAX];
+    struct stat facts;
 
     if (length >= sizeof(part))
         return gp_fail(err, GP_ELIMIT, "the path %.200s... has %zu bytes; at most %zu can be made", path,
@@ -32,7 +26,7 @@ static gp_status make(const char *path, size_t length, mode_t mode, gp_error *er
             /* Ignore the error if the directory exists. File systems do not always report EEXIST
              * then: a read-only one may report EROFS, and a parent without write permission
              * EACCES. */
-            if (saved != 0 && !is_directory(part)) {
+            if (saved != 0 && (stat(part, &facts) != 0 || !S_ISDIR(facts.st_mode))) {
                 errno = saved == EEXIST ? ENOTDIR : saved;
                 if (at == length)
                     return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", part);

@@ -198,23 +198,9 @@ gp_status gp_file_draft_open(gp_file_draft *out, const char *path, gp_error *err
     return out->fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot create %s", path);
 }
 
-/* Give a file created with O_TMPFILE the temporary name, as linkat() cannot replace existing
- * files. */
-static gp_status draft_name(gp_file_draft *draft, const char *name, gp_error *err)
-{
-    char self[40];
-
-    snprintf(self, sizeof(self), "/proc/self/fd/%d", draft->fd);
-    unlink(name);
-    if (linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot give %s its name", draft->path);
-    draft->named = true;
-    return GP_OK;
-}
-
 gp_status gp_file_draft_commit(gp_file_draft *draft, gp_error *err)
 {
-    char name[PATH_MAX];
+    char name[PATH_MAX], self[40];
     gp_status status = GP_OK;
 
     temporary_name(name, draft);
@@ -222,8 +208,15 @@ gp_status gp_file_draft_commit(gp_file_draft *draft, gp_error *err)
     if (fsync(draft->fd) != 0 && !draft->in_place)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", draft->path);
     gp_fault_point("file-written");
-    if (status == GP_OK && !draft->in_place && !draft->named)
-        status = draft_name(draft, name, err);
+    if (status == GP_OK && !draft->in_place && !draft->named) {
+        /* Give a file created with O_TMPFILE the temporary name, as linkat() cannot replace existing
+         * files. */
+        snprintf(self, sizeof(self), "/proc/self/fd/%d", draft->fd);
+        unlink(name);
+        draft->named = linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+        if (!draft->named)
+            status = gp_fail_errno(err, GP_EIO, "cannot give %s its name", draft->path);
+    }
     if (close(draft->fd) != 0 && status == GP_OK)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", draft->path);
     draft->fd = -1;

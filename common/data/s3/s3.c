@@ -57,25 +57,11 @@ typedef struct s3_request {
 
 /* ---- opening ---- */
 
-/* Warn once if the connection is not encrypted. Signatures protect the secret, but an eavesdropper
- * sees the data and the session token. */
-static void open_told(const gp_s3_source *source)
-{
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    const char *host = source->endpoint + strlen("http://");
-
-    if (strncmp(source->endpoint, "http://", 7) != 0 || strncmp(host, "127.", 4) == 0 ||
-        strncmp(host, "localhost", 9) == 0 || strncmp(host, "[::1]", 5) == 0 ||
-        atomic_flag_test_and_set(&told))
-        return;
-    gp_log(GP_LOG_WARN, "s3-unencrypted",
-           "%s is not encrypted: who listens sees the data and a session token; https:// would be",
-           source->endpoint);
-}
-
 gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patience *patience, gp_error *err)
 {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     gp_s3 *s3 = gp_calloc(1, sizeof(*s3));
+    const char *host = s3 == NULL ? NULL : s3->source.endpoint + strlen("http://");
     gp_status status;
 
     if (s3 == NULL)
@@ -102,7 +88,14 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patien
         gp_s3_close(s3);
         return status;
     }
-    open_told(&s3->source);
+    /* Warn once if the connection is not encrypted. Signatures protect the secret, but an eavesdropper
+     * sees the data and the session token. */
+    if (strncmp(s3->source.endpoint, "http://", 7) == 0 && strncmp(host, "127.", 4) != 0 &&
+        strncmp(host, "localhost", 9) != 0 && strncmp(host, "[::1]", 5) != 0 &&
+        !atomic_flag_test_and_set(&told))
+        gp_log(GP_LOG_WARN, "s3-unencrypted",
+               "%s is not encrypted: who listens sees the data and a session token; https:// would be",
+               s3->source.endpoint);
     *out = s3;
     return GP_OK;
 }

@@ -146,20 +146,6 @@ static gp_status pair_write(const char *directory, const char *prefix, uint32_t 
     return status;
 }
 
-static const char *const file_names[] = { "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
-                                          "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz" };
-
-static void draft_remove(const char *draft)
-{
-    char path[PATH_MAX];
-
-    for (size_t i = 0; i < sizeof(file_names) / sizeof(file_names[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s", draft, file_names[i]);
-        unlink(path);
-    }
-    rmdir(draft);
-}
-
 /* Return whether a directory is empty or does not exist, so that a rename can replace it. */
 static bool directory_is_free(const char *directory)
 {
@@ -180,7 +166,7 @@ gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t 
 {
     const uint64_t total = (uint64_t)train_count + test_count;
     /* next to the directory, for the rename; leaves room for file names */
-    char draft[PATH_MAX - 64];
+    char draft[PATH_MAX - 64], path[PATH_MAX];
     size_t length = strlen(directory);
     gp_status status;
 
@@ -205,7 +191,12 @@ gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t 
                             &(digits_part){ progress, train_count, total }, err);
     if (status == GP_OK && rename(draft, directory) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", draft, directory);
+    for (int i = 0; status != GP_OK && i < 4; i++) {
+        snprintf(path, sizeof(path), "%s/%s-%s-ubyte.gz", draft, i < 2 ? "train" : "t10k",
+                 i % 2 == 0 ? "images-idx3" : "labels-idx1");
+        unlink(path);
+    }
     if (status != GP_OK)
-        draft_remove(draft);
+        rmdir(draft);
     return status;
 }

@@ -125,22 +125,6 @@ static gp_status sizes_check(const double *sizes, uint32_t part_count, gp_error 
     return GP_OK;
 }
 
-/* Sort sample indices by class. Class k starts at members[first[k]]. */
-static void members_fill(const int32_t *labels, uint32_t count, uint32_t class_count, const uint64_t *counts,
-                         uint32_t *first, uint32_t *members)
-{
-    uint32_t at = 0;
-
-    for (uint32_t k = 0; k <= class_count; k++) {
-        first[k] = at;
-        at += (uint32_t)counts[k];
-    }
-    for (uint32_t i = 0; i < count; i++)
-        members[first[labels[i] < 0 ? class_count : (uint32_t)labels[i]]++] = i;
-    for (uint32_t k = 0; k <= class_count; k++)
-        first[k] -= (uint32_t)counts[k];
-}
-
 gp_status gp_store_split(const gp_store *store, const double *sizes, uint32_t part_count, uint64_t seed,
                          uint8_t *parts, gp_error *err)
 {
@@ -164,8 +148,14 @@ gp_status gp_store_split(const gp_store *store, const double *sizes, uint32_t pa
         status = gp_store_count_within(store, counts, NULL, NULL, err);
     for (uint32_t i = 0; i < info->count && status == GP_OK; i++)
         status = gp_store_read(store, &i, 1, NULL, labels + i, err);
-    if (status == GP_OK)
-        members_fill(labels, info->count, info->class_count, counts, first, members);
+    if (status == GP_OK) { /* sort sample indices by class; class k starts at members[first[k]] */
+        for (uint32_t k = 1; k < classes; k++)
+            first[k] = first[k - 1] + (uint32_t)counts[k - 1];
+        for (uint32_t i = 0; i < info->count; i++)
+            members[first[labels[i] < 0 ? info->class_count : (uint32_t)labels[i]]++] = i;
+        for (uint32_t k = 0; k < classes; k++)
+            first[k] -= (uint32_t)counts[k];
+    }
     for (uint32_t k = 0; k < classes && status == GP_OK; k++) {
         if (counts[k] == 0)
             continue;
