@@ -283,69 +283,53 @@ static void plan_dropout(lanes_planner *p, uint32_t i)
     gp_lanes_value_store(p, op->out[0], i);
 }
 
-static void plan_simple(lanes_planner *p, lanes_step_kind kind, uint32_t i, uint32_t z)
+static void plan_reshape(lanes_planner *p, uint32_t i)
 {
+    gp_lanes_value_read(p, p->ops[i].in[0], i);
+    gp_lanes_value_store(p, p->ops[i].out[0], i);
+}
+
+/* Plan an op without settings. */
+static void plan_simple(lanes_planner *p, uint32_t i)
+{
+    static const lanes_step_kind kinds[GP_OP_COUNT] = { [GP_OP_RELU] = LANES_RELU,
+                                                        [GP_OP_SOFTMAX_XENT] = LANES_SOFTMAX_XENT,
+                                                        [GP_OP_OWN_LOSS] = LANES_OWN_LOSS,
+                                                        [GP_OP_ADD] = LANES_ADD };
     const gp_op *op = &p->ops[i];
 
-    gp_lanes_step_make(p, kind, i, op->in[0], z, op->out[0]);
+    gp_lanes_step_make(p, kinds[op->code], i, op->in[0], op->code == GP_OP_ADD ? op->in[1] : GP_NO_VALUE,
+                       op->out[0]);
     gp_lanes_value_store(p, op->out[0], i);
 }
 
 static void plan_op(lanes_planner *p, uint32_t i)
 {
-    const gp_op *op = &p->ops[i];
+    static void (*const plans[GP_OP_COUNT])(lanes_planner * p, uint32_t i) = {
+        [GP_OP_CONV2D] = plan_conv,
+        [GP_OP_CONV2D_BACKWARD_DATA] = plan_conv_data,
+        [GP_OP_CONV2D_BACKWARD_WEIGHTS] = plan_conv_weights,
+        [GP_OP_FC] = plan_fc,
+        [GP_OP_FC_BACKWARD_DATA] = plan_fc,
+        [GP_OP_FC_BACKWARD_WEIGHTS] = plan_fc_weights,
+        [GP_OP_RELU] = plan_simple,
+        [GP_OP_RELU_BACKWARD] = plan_relu_backward,
+        [GP_OP_POOL] = plan_pool,
+        [GP_OP_POOL_BACKWARD] = plan_pool,
+        [GP_OP_RESHAPE] = plan_reshape,
+        [GP_OP_DROPOUT] = plan_dropout,
+        [GP_OP_DROPOUT_BACKWARD] = plan_dropout,
+        [GP_OP_SOFTMAX_XENT] = plan_simple,
+        [GP_OP_OWN_LOSS] = plan_simple,
+        [GP_OP_ADD] = plan_simple,
+    };
+    const gp_opcode code = p->ops[i].code;
 
-    if (p->notes[i] == LANES_NOTE_MERGED)
-        return;
-    switch (op->code) {
-    case GP_OP_CONV2D:
-        plan_conv(p, i);
-        break;
-    case GP_OP_CONV2D_BACKWARD_DATA:
-        plan_conv_data(p, i);
-        break;
-    case GP_OP_CONV2D_BACKWARD_WEIGHTS:
-        plan_conv_weights(p, i);
-        break;
-    case GP_OP_FC:
-    case GP_OP_FC_BACKWARD_DATA:
-        plan_fc(p, i);
-        break;
-    case GP_OP_FC_BACKWARD_WEIGHTS:
-        plan_fc_weights(p, i);
-        break;
-    case GP_OP_RELU:
-        plan_simple(p, LANES_RELU, i, GP_NO_VALUE);
-        break;
-    case GP_OP_RELU_BACKWARD:
-        plan_relu_backward(p, i);
-        break;
-    case GP_OP_POOL:
-    case GP_OP_POOL_BACKWARD:
-        plan_pool(p, i);
-        break;
-    case GP_OP_RESHAPE:
-        gp_lanes_value_read(p, op->in[0], i);
-        gp_lanes_value_store(p, op->out[0], i);
-        break;
-    case GP_OP_DROPOUT:
-    case GP_OP_DROPOUT_BACKWARD:
-        plan_dropout(p, i);
-        break;
-    case GP_OP_SOFTMAX_XENT:
-        plan_simple(p, LANES_SOFTMAX_XENT, i, GP_NO_VALUE);
-        break;
-    case GP_OP_OWN_LOSS:
-        plan_simple(p, LANES_OWN_LOSS, i, GP_NO_VALUE);
-        break;
-    case GP_OP_ADD:
-        plan_simple(p, LANES_ADD, i, op->in[1]);
-        break;
-    default:
+    if (plans[code] == NULL)
         p->status = gp_fail(p->err, GP_EUNSUPPORTED, "the lanes kernels have no op %d; use another backend",
-                            (int)op->code);
-        break;
-    }
+                            (int)code);
+    else if (p->notes[i] != LANES_NOTE_MERGED)
+        plans[code](p, i);
 }
 
 /* Custom losses also have a loop, so the lanes kernels execute them only if the op allows calls per

@@ -189,10 +189,8 @@ static void translate_op(gp_onednn_translator *t, const gp_op *original)
         gp_onednn_translate_backward_weights(t, op);
         break;
     case GP_OP_POOL:
-        gp_onednn_translate_pool(t, op);
-        break;
     case GP_OP_POOL_BACKWARD:
-        gp_onednn_translate_pool_backward(t, op);
+        gp_onednn_translate_pool(t, op);
         break;
     case GP_OP_RELU:
         gp_onednn_translate_cut(t, op, 0.0, INFINITY);

@@ -1,18 +1,11 @@
 /* Translates pooling into steps. */
 #include "worker/backend/cpu/onednn/onednn_translate.h"
 
-static dnnl_alg_kind_t pool_kind(const gp_op *op)
-{
-    switch (op->pool) {
-    case GP_POOL_MAX:
-        return dnnl_pooling_max;
-    case GP_POOL_AVERAGE:
-        return dnnl_pooling_avg_exclude_padding;
-    case GP_POOL_AVERAGE_COUNT_PADDING:
-        break;
-    }
-    return dnnl_pooling_avg_include_padding;
-}
+static const dnnl_alg_kind_t pool_kinds[] = {
+    [GP_POOL_MAX] = dnnl_pooling_max,
+    [GP_POOL_AVERAGE] = dnnl_pooling_avg_exclude_padding,
+    [GP_POOL_AVERAGE_COUNT_PADDING] = dnnl_pooling_avg_include_padding,
+};
 
 /* Descriptors of the pooling passes. */
 typedef struct pool_mds {
@@ -44,7 +37,7 @@ static bool pool_try(gp_onednn_translator *t, const gp_op *op, uint32_t x, uint3
 
     *mds = (pool_mds){ .wide = wide };
     mds->p = (shim_pool){ .window = gp_onednn_window_of(&op->window),
-                          .kind = pool_kind(op),
+                          .kind = pool_kinds[op->pool],
                           .train = train,
                           .x = gp_onednn_md_image(t, x, wide, dnnl_nhwc),
                           .y = gp_onednn_md_image(t, y, wide, dnnl_nhwc) };
@@ -72,51 +65,33 @@ static bool pool_describe(gp_onednn_translator *t, const gp_op *op, uint32_t x, 
     return pool_try(t, op, x, y, true, mds);
 }
 
-static gp_onednn_form pool_form(const pool_mds *mds)
-{
-    return mds->wide ? WIDE_PACKED : PACKED;
-}
-
 void gp_onednn_translate_pool(gp_onednn_translator *t, const gp_op *op)
 {
-    uint32_t x = op->in[0], y = op->out[0], index = op->out[1];
+    const bool forward = op->code == GP_OP_POOL;
+    const uint32_t in = op->in[0], out = op->out[0], index = forward ? op->out[1] : op->in[1];
+    const char *what = forward ? "pooling" : "backward pooling";
     gp_onednn_step step = { .when = WHEN_ALWAYS };
     pool_mds mds;
-    shim_cmd workspace;
 
-    if (index != GP_NO_VALUE && t->request->values[index] != NULL)
+    if (forward && index != GP_NO_VALUE && t->request->values[index] != NULL)
         gp_onednn_fail_invalid(t, "the index of a max pooling cannot leave the segment", index);
-    if (pool_describe(t, op, x, y, &mds)) {
-        step_argument(&step, DNNL_ARG_SRC, gp_onednn_value_read(t, x, pool_form(&mds)));
-        step_argument(&step, DNNL_ARG_DST, gp_onednn_value_write(t, y, pool_form(&mds)));
-        workspace = dnnl_primitive_desc_query_md(mds.forward, dnnl_query_workspace_md, 0);
-        if (index != GP_NO_VALUE && going(t)) {
-            t->forms[index][PACKED] = gp_onednn_tensor_make(t, gp_onednn_md_copy(t, workspace), LIFE_RUN);
-            step_argument(&step, DNNL_ARG_WORKSPACE, t->forms[index][PACKED]);
-        }
-        gp_onednn_step_primitive(t, &step, mds.forward, "pooling");
-        gp_onednn_step_emit(t, &step);
-        gp_onednn_value_written(t, y);
-    }
-    pool_mds_deinit(&mds);
-}
-
-void gp_onednn_translate_pool_backward(gp_onednn_translator *t, const gp_op *op)
-{
-    uint32_t dy = op->in[0], index = op->in[1], dx = op->out[0];
-    gp_onednn_step step = { .when = WHEN_ALWAYS };
-    pool_mds mds;
-
-    if (going(t) && index != GP_NO_VALUE && t->forms[index][PACKED] == ONEDNN_NONE)
+    if (!forward && going(t) && index != GP_NO_VALUE && t->forms[index][PACKED] == ONEDNN_NONE)
         gp_onednn_fail_invalid(t, "the index of a max pooling cannot come from another segment", index);
-    if (pool_describe(t, op, dx, dy, &mds)) {
-        step_argument(&step, DNNL_ARG_DIFF_DST, gp_onednn_value_read(t, dy, pool_form(&mds)));
-        step_argument(&step, DNNL_ARG_DIFF_SRC, gp_onednn_value_write(t, dx, pool_form(&mds)));
+    if (pool_describe(t, op, forward ? in : out, forward ? out : in, &mds)) {
+        const gp_onednn_form form = mds.wide ? WIDE_PACKED : PACKED;
+
+        step_argument(&step, forward ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, gp_onednn_value_read(t, in, form));
+        step_argument(&step, forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, gp_onednn_value_write(t, out, form));
+        if (forward && index != GP_NO_VALUE && going(t))
+            t->forms[index][PACKED] = gp_onednn_tensor_make(
+                t,
+                gp_onednn_md_copy(t, dnnl_primitive_desc_query_md(mds.forward, dnnl_query_workspace_md, 0)),
+                LIFE_RUN);
         if (index != GP_NO_VALUE)
             step_argument(&step, DNNL_ARG_WORKSPACE, t->forms[index][PACKED]);
-        gp_onednn_step_primitive(t, &step, mds.backward, "backward pooling");
+        gp_onednn_step_primitive(t, &step, forward ? mds.forward : mds.backward, what);
         gp_onednn_step_emit(t, &step);
-        gp_onednn_value_written(t, dx);
+        gp_onednn_value_written(t, out);
     }
     pool_mds_deinit(&mds);
 }

@@ -254,7 +254,6 @@ void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_backward_data(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_pool(gp_onednn_translator *t, const gp_op *op);
-void gp_onednn_translate_pool_backward(gp_onednn_translator *t, const gp_op *op);
 
 /* ---- onednn_winograd.c ---- */
 

@@ -141,6 +141,7 @@ void gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_t wor
 void gp_lower_conv(lowering *l);
 void gp_lower_fc(lowering *l);
 void gp_lower_simple(lowering *l);
+void gp_lower_elementwise(lowering *l);
 void gp_lower_pool(lowering *l);
 void gp_lower_reshape(lowering *l);
 void gp_lower_concat(lowering *l);

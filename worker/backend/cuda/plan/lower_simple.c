@@ -27,64 +27,54 @@ static void resize_ratios(gp_kernel_args *args, const gp_kernel_image *from, con
 
 void gp_lower_simple(lowering *l)
 {
+    static const gp_kernel kernels[GP_OP_COUNT] = {
+        [GP_OP_ACTIVATION] = GP_KERNEL_activation,
+        [GP_OP_ACTIVATION_BACKWARD] = GP_KERNEL_activation_backward,
+        [GP_OP_MULTIPLY] = GP_KERNEL_multiply,
+        [GP_OP_MULTIPLY_SUM] = GP_KERNEL_multiply_sum,
+        [GP_OP_RESIZE] = GP_KERNEL_resize,
+        [GP_OP_RESIZE_BACKWARD] = GP_KERNEL_resize_backward,
+        [GP_OP_PAD] = GP_KERNEL_pad,
+        [GP_OP_TRANSPOSE] = GP_KERNEL_transpose,
+        [GP_OP_SLICE] = GP_KERNEL_copy_box,
+        [GP_OP_SOFTMAX] = GP_KERNEL_softmax,
+        [GP_OP_SOFTMAX_BACKWARD] = GP_KERNEL_softmax_backward,
+    };
+    const gp_opcode code = l->op->code;
     gp_kernel_args args = l->args;
-    gp_kernel kernel = GP_KERNEL_COUNT;
+    uint64_t count = gp_lower_elements(l, &args.y[0]);
 
-    args.kind = l->op->number[0];
+    args.kind = code == GP_OP_ACTIVATION || code == GP_OP_ACTIVATION_BACKWARD ? (int32_t)l->op->function
+                : code == GP_OP_SLICE                                         ? 0
+                                                                              : l->op->number[0];
+    if (code == GP_OP_RESIZE)
+        resize_ratios(&args, &args.x[0], &args.y[0]);
+    if (code == GP_OP_RESIZE_BACKWARD)
+        resize_ratios(&args, &args.y[0], &args.x[0]);
+    if (code == GP_OP_SOFTMAX || code == GP_OP_SOFTMAX_BACKWARD)
+        count = (uint64_t)args.x[0].pixels * l->plan->options.micro_batch;
+    gp_lower_kernel(l, kernels[code], &args, count);
+}
+
+/* Lower an op that has a wide kernel. */
+void gp_lower_elementwise(lowering *l)
+{
+    gp_kernel_args args = l->args;
+
     switch (l->op->code) {
     case GP_OP_RELU:
         gp_lower_wide(l, 1, GP_KERNEL_wide_relu, GP_KERNEL_relu, &args);
-        return;
+        break;
     case GP_OP_RELU_BACKWARD:
         args.bytes = gp_lower_is_wide(l, 2) ? l->plan->values[l->op->in[0]].mask : NULL;
         gp_lower_wide(l, 2, GP_KERNEL_wide_relu_backward, GP_KERNEL_relu_backward, &args);
-        return;
-    case GP_OP_ADD:
+        break;
+    default:
         args.bytes =
             l->follow->masked && gp_lower_is_wide(l, 2) ? l->plan->values[l->op->in[PLAN_WITH]].mask : NULL;
         gp_lower_wide(l, 2, GP_KERNEL_wide_add, GP_KERNEL_add, &args);
-        return;
-    case GP_OP_ACTIVATION:
-        args.kind = (int32_t)l->op->function;
-        kernel = GP_KERNEL_activation;
-        break;
-    case GP_OP_ACTIVATION_BACKWARD:
-        args.kind = (int32_t)l->op->function;
-        kernel = GP_KERNEL_activation_backward;
-        break;
-    case GP_OP_MULTIPLY:
-        kernel = GP_KERNEL_multiply;
-        break;
-    case GP_OP_MULTIPLY_SUM:
-        kernel = GP_KERNEL_multiply_sum;
-        break;
-    case GP_OP_RESIZE:
-        resize_ratios(&args, &args.x[0], &args.y[0]);
-        kernel = GP_KERNEL_resize;
-        break;
-    case GP_OP_RESIZE_BACKWARD:
-        resize_ratios(&args, &args.y[0], &args.x[0]);
-        kernel = GP_KERNEL_resize_backward;
-        break;
-    case GP_OP_PAD:
-        kernel = GP_KERNEL_pad;
-        break;
-    case GP_OP_TRANSPOSE:
-        kernel = GP_KERNEL_transpose;
-        break;
-    case GP_OP_SLICE:
-        args.kind = 0;
-        kernel = GP_KERNEL_copy_box;
-        break;
-    case GP_OP_SOFTMAX:
-    case GP_OP_SOFTMAX_BACKWARD:
-        gp_lower_kernel(l, l->op->code == GP_OP_SOFTMAX ? GP_KERNEL_softmax : GP_KERNEL_softmax_backward,
-                        &args, (uint64_t)args.x[0].pixels * l->plan->options.micro_batch);
-        return;
-    default:
         break;
     }
-    gp_lower_kernel(l, kernel, &args, gp_lower_elements(l, &args.y[0]));
 }
 
 void gp_lower_reshape(lowering *l)
