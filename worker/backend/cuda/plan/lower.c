@@ -5,7 +5,7 @@
  * parameters change (plan->prepare). Weight gradients have the same format and are added to the
  * blob's. All other ops, and requests without a library plan, use the kernels in bodies*.h.
  *
- * Pointers into regions (region.h) are placeholders until plan.c replaces them. */
+ * Pointers into regions (step.h) are placeholders until plan.c replaces them. */
 #include <string.h>
 
 #include "worker/backend/cuda/plan/lower_inside.h"

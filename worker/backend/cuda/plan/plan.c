@@ -395,8 +395,8 @@ static gp_plan_times plan_take_times(gp_plan *plan)
 
 static size_t plan_memory_bytes(const gp_plan *plan)
 {
-    return sizeof(*plan) + gp_heap_bytes(&plan->heap) +
-           (plan->steps.count + plan->prepare.count) * sizeof(step) + 2 * plan->own_loss.bytes;
+    return sizeof(*plan) + gp_heap_bytes(&plan->heap) + gp_step_list_bytes(&plan->steps) +
+           gp_step_list_bytes(&plan->prepare) + 2 * plan->own_loss.bytes;
 }
 
 static void plan_describe(const gp_plan *plan, char *text, size_t bytes)

@@ -7,8 +7,8 @@
  *   plan.c    compile and run
  *   predict.c, keep.c  predictions and device-resident trainings
  *
- * A plan consists of steps (step.h), step sequences recorded as graphs (stretch.h), device memory
- * allocated before lowering (buffers.h) and after it (region.h), both from one heap (heap.h), and
+ * A plan consists of steps, step sequences recorded as graphs, and device memory allocated after
+ * lowering (step.h), device memory allocated before it (buffers.h), both from one heap (heap.h), and
  * custom losses computed on the host (own_loss.h).
  *
  * Values that change from call to call are stored in device memory, because stretches are
@@ -18,7 +18,7 @@
 
 #include "worker/backend/cuda/plan/buffers.h"
 #include "worker/backend/cuda/plan/own_loss.h"
-#include "worker/backend/cuda/plan/stretch.h"
+#include "worker/backend/cuda/plan/step.h"
 
 /* Operand positions of a fused op: scale, offset, mean and variance of a batch norm; the second
  * operand of an addition or the relu output; the pool's index among the outputs.
