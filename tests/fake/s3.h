@@ -46,7 +46,7 @@ __attribute__((format(printf, 2, 3), unused)) static const char *s3_tell(s3_serv
     fputc('\n', server->commands);
     fflush(server->commands);
     if (fgets(answer, sizeof(answer), server->answers) == NULL || strncmp(answer, "ok", 2) != 0) {
-        printf("    the S3 server: %s\n", answer);
+        printf("    S3 server: %s\n", answer);
         return NULL;
     }
     answer[strcspn(answer, "\n")] = '\0';

@@ -182,11 +182,11 @@ static inline void stage_check_left(void)
     while (stage_signal_all(0, false) > 0 && gp_now_ms() < deadline)
         gp_sleep_ms(10);
     if (stage_signal_all(0, true) > 0)
-        GP_TEST_FAIL("processes are left");
+        GP_TEST_FAIL("processes are still running");
     stage_left = 0;
     nftw(pools_root, stage_look, 16, FTW_DEPTH | FTW_PHYS);
     if (stage_left > 0)
-        GP_TEST_FAIL("%d files are left", stage_left);
+        GP_TEST_FAIL("%d files remain", stage_left);
 }
 
 /* Print the daemon logs after a failure, then kill and remove everything. */

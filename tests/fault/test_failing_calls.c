@@ -333,7 +333,7 @@ static bool walk_journal(const strike *s)
 
     /* Acknowledged rows are present; one unacknowledged row may be. */
     if (rows_seen < acknowledged || rows_seen > acknowledged + 1)
-        GP_TEST_FAIL("%s: %d were acknowledged, %d are there", s->text, (int)acknowledged, (int)rows_seen);
+        GP_TEST_FAIL("%s: %d acknowledged, %d found", s->text, (int)acknowledged, (int)rows_seen);
     return struck;
 }
 

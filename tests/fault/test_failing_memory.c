@@ -537,7 +537,7 @@ static void walk(const op *o)
 
     for (int i = 0; i < 2; i++) /* libraries allocate permanent memory now */
         if (o->run(&err) != GP_OK) {
-            GP_TEST_FAIL("%s, with all the memory there is: %s", o->name, err.message);
+            GP_TEST_FAIL("%s fails without an injected fault: %s", o->name, err.message);
             return;
         }
     for (n = 1; n < NTH_MAX && gp_test_failures == 0; n += n < EACH ? 1 : n / 40) {

@@ -233,7 +233,7 @@ static void check_work(const fault_case *c, const gp_fault_entry *entry, int cod
                     (entry->process == GP_FAULT_scheduler || strcmp(what, "attached") == 0);
 
     if (code == STAGE_LATE)
-        GP_TEST_FAIL("%s: no end: %s", what, stage_err);
+        GP_TEST_FAIL("%s: does not end: %s", what, stage_err);
     else if (kill && client && c->row->work != JOB)
         CHECK_INT(STAGE_KILLED, code);
     else if (code != 0 && !given_up && (!kill || c->row->killed == ENDS_WELL))
@@ -241,7 +241,7 @@ static void check_work(const fault_case *c, const gp_fault_entry *entry, int cod
     else if (code > 0 && c->row->work != JOB)
         stage_check_error(what);
     if (code == 0 && c->row->work == TRAIN && !same_file(in_root("w/m.onnx"), reference_model))
-        GP_TEST_FAIL("%s: another model", what);
+        GP_TEST_FAIL("%s: the models differ", what);
 }
 
 static int run_work(const fault_case *c, const gp_fault_entry *entry, const char *faults)
@@ -300,7 +300,7 @@ static void case_run(void *context, size_t i)
         stage_end();
     }
     if (!reached)
-        GP_TEST_FAIL("%s was not reached; passed were: %s", c->row->point, told);
+        GP_TEST_FAIL("%s was not reached; reached points: %s", c->row->point, told);
 
     /* In any case, the pool or a newly started one serves all workers to the next client. */
     if (c->row->work != DOWN) {
@@ -354,7 +354,7 @@ TEST(every_point_of_the_table_has_a_row)
         for (size_t r = 0; r < ROWS; r++)
             found = found || strcmp(rows[r].point, entry->point) == 0;
         if (!found)
-            GP_TEST_FAIL("%s is not tried", entry->point);
+            GP_TEST_FAIL("%s has no test", entry->point);
     }
     for (size_t r = 0; r < ROWS; r++)
         if (entry_of(rows[r].point)->point == NULL)

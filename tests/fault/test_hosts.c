@@ -252,10 +252,10 @@ static void await_progress(int first, int count, const char *after)
         while (acknowledged(i) < before[i] + 2 && gp_now_ms() - began < BACK_MS)
             gp_sleep_ms(2);
         if (acknowledged(i) < before[i] + 2)
-            GP_TEST_FAIL("after %s %s gets no answer for %d ms (last error: %s)", after, client_name(i),
+            GP_TEST_FAIL("after %s, %s gets no reply for %d ms (last error: %s)", after, client_name(i),
                          (int)(gp_now_ms() - began), board->last_error[i]);
     }
-    printf("     %-22s on again after %4d ms\n", after, (int)(gp_now_ms() - began));
+    printf("     %-22s connected again after %4d ms\n", after, (int)(gp_now_ms() - began));
 }
 
 /* ---- the concurrent training ---- */
@@ -312,7 +312,7 @@ static void training_end(pid_t training)
     CHECK(steps_told() > steps);
     kill(training, SIGINT);
     CHECK_INT(130, finish(training));
-    printf("     the training on the pool's host took %d steps meanwhile\n", steps_told());
+    printf("     %d steps of the training on the pool's host meanwhile\n", steps_told());
 }
 
 /* ---- final checks ---- */
@@ -400,14 +400,14 @@ typedef struct step {
 static void cable(bool up)
 {
     if (!netns_ip("link set cable %s", up ? "up" : "down"))
-        GP_TEST_FAIL("the cable cannot be pulled");
+        GP_TEST_FAIL("cannot disable the cable");
 }
 
 static void address(bool there, int host)
 {
     netns_enter(host);
     if (!netns_ip("addr %s %s/24 dev cable", there ? "add" : "del", host == 0 ? HOST_A : HOST_B))
-        GP_TEST_FAIL("the address cannot be changed");
+        GP_TEST_FAIL("cannot change the address");
     netns_enter(1);
 }
 
@@ -473,7 +473,7 @@ static void strike_scheduler(int which, int64_t ms)
 
     elsewhere();
     if (scheduler <= 1) {
-        GP_TEST_FAIL("there is no scheduler to be killed");
+        GP_TEST_FAIL("no scheduler to kill");
         return;
     }
     if (which == 0)
@@ -643,8 +643,8 @@ TEST(network_faults_lose_no_acknowledged_job_and_do_not_disturb_the_host)
         int state;
 
         CHECK(waitpid(clients[i], &state, 0) == clients[i] && WIFEXITED(state) && WEXITSTATUS(state) == 0);
-        printf("     %-6s %5d calls, %3d errors, the slowest took %5d ms\n", client_name(i),
-               (int)board->calls[i], (int)board->errors[i], (int)board->slowest_ms[i]);
+        printf("     %-6s %5d calls, %3d errors, slowest %5d ms\n", client_name(i), (int)board->calls[i],
+               (int)board->errors[i], (int)board->slowest_ms[i]);
     }
     CHECK_INT(0, board->wrong);
     proxy_counts counts = proxy_get_counts(&between);

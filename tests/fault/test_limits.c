@@ -65,7 +65,7 @@ TEST(command_works_or_fails_clearly_with_few_descriptors)
         check_logs_have_no("Too many open files (");
         end_well();
     }
-    printf("     %d limits were enough, %d were refused\n", worked, said);
+    printf("     %d descriptor limits sufficed, %d were refused\n", worked, said);
     CHECK(worked >= 1 && said >= 3);
 }
 
@@ -362,7 +362,7 @@ TEST(a_thousand_simultaneous_clients_are_served)
             char byte = 'n';
 
             if (read(swarms[i].ready, &byte, 1) != 1 || byte != 'y') {
-                GP_TEST_FAIL("client %d of swarm %d was not let in", c, i);
+                GP_TEST_FAIL("client %d in swarm %d was not admitted", c, i);
                 break;
             }
         }
@@ -470,7 +470,7 @@ TEST(work_continues_when_the_clock_jumps_by_days)
     int64_t zero = 0;
 
     if (GP_SANITIZED)
-        SKIP("a sanitizer comes first, and this library must");
+        SKIP("a sanitizer must be loaded before this library");
     stage_begin();
     snprintf(preload, sizeof(preload), "%s/tests/fault_clock.so", build);
     int fd = open(in_root("clock"), O_RDWR | O_CREAT, 0600);
@@ -671,7 +671,7 @@ TEST(full_disk_gives_one_error_or_a_training_without_checkpoints)
 
             if (code == 77) {
                 stage_end();
-                SKIP("no user namespaces here: file systems of a few KiB cannot be mounted");
+                SKIP("user namespaces are not permitted here: cannot mount small file systems");
             }
             CHECK_INT(0, code);
         }
@@ -706,7 +706,7 @@ static void check_file(const file_case *c)
     if (strstr(stage_err, c->says) == NULL && strstr(stage_out, c->says) == NULL)
         GP_TEST_FAIL("%s: no \"%s\" in: %s", c->fail, c->says, stage_err);
     if (access(in_root("struck"), F_OK) != 0)
-        GP_TEST_FAIL("%s did not strike", c->fail);
+        GP_TEST_FAIL("%s did not fail", c->fail);
     CHECK_INT(0, STAGE_RUN("down"));
     unsetenv("LD_PRELOAD");
     unsetenv("GP_FAIL");
@@ -729,7 +729,7 @@ TEST(unwritable_file_affects_only_itself)
     };
 
     if (GP_SANITIZED)
-        SKIP("a sanitizer comes first, and this library must");
+        SKIP("a sanitizer must be loaded before this library");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_file(&cases[i]);
 }

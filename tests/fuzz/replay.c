@@ -45,7 +45,7 @@ static void input_run(const char *path, int form, const uint8_t *bytes, size_t c
     done.most = most > done.most ? most : done.most;
     if (most <= heap_max)
         return;
-    printf("%s, form %d: took %lld MiB, and a decoder may take %lld\n", path, form, (long long)(most >> 20),
+    printf("%s, form %d: %lld MiB used, limit %lld MiB\n", path, form, (long long)(most >> 20),
            (long long)(heap_max >> 20));
     done.failed++;
 }
@@ -135,8 +135,8 @@ int main(int count, char **folders)
     }
     printf("%u inputs of %u files, %u failed; ", done.inputs, done.files, done.failed);
     if (GP_HEAP_COUNTED)
-        printf("one took %.1f MiB at most\n", (double)done.most / (1 << 20));
+        printf("peak memory of one input: %.1f MiB\n", (double)done.most / (1 << 20));
     else
-        printf("memory is not counted with a sanitizer\n");
+        printf("memory is not counted under a sanitizer\n");
     return done.failed != 0 || done.files == 0 ? 1 : 0;
 }

@@ -160,14 +160,14 @@ static inline void check_same(const char *what, const outcome *wanted, const out
         return;
     }
     if (!trained_equal(&got->model, &wanted->model))
-        GP_TEST_FAIL("%s: another model", what);
+        GP_TEST_FAIL("%s: the models differ", what);
     if (got->out_of_turn || got->next != wanted->next || got->summary.steps != wanted->summary.steps)
         GP_TEST_FAIL("%s: its steps were not reported once each, in order, up to %llu", what,
                      (unsigned long long)wanted->next - 1);
     if (got->summary.restarts == 0)
-        GP_TEST_FAIL("%s: nobody died", what);
+        GP_TEST_FAIL("%s: no worker failed", what);
     if (got->regrouped_early)
-        GP_TEST_FAIL("%s: a regroup event came before the begin event, or named no workers before", what);
+        GP_TEST_FAIL("%s: a regroup event preceded the begin event, or named no previous workers", what);
     if (got->longest > 600)
         GP_TEST_FAIL("%s: a pause of %g s", what, got->longest);
     if (got->checked_twice != 0)

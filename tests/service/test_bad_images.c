@@ -293,7 +293,7 @@ TEST(unreadable_folder_is_named)
     const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
 
     if (geteuid() == 0 && system("setpriv --reuid=65534 --clear-groups true 2> /dev/null") != 0)
-        SKIP("no other user can be taken here");
+        SKIP("cannot run as another user here");
     photos_make();
     if (chmod(in_root("photos/dog"), 0) != 0 || chmod(in_root("photos/cat"), 0755) != 0 ||
         chmod(in_root("photos"), 0755) != 0 || chmod(pools_root, 0755) != 0)

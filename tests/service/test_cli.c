@@ -40,7 +40,7 @@ static void check_keys(const gp_json *object, const char *const *keys)
 {
     for (; *keys != NULL; keys++)
         if (gp_json_member(object, *keys) == NULL)
-            GP_TEST_FAIL("there is no \"%s\"", *keys);
+            GP_TEST_FAIL("missing member \"%s\"", *keys);
 }
 
 #define CHECK_KEYS(object, ...) check_keys(object, (const char *const[]){ __VA_ARGS__, NULL })
@@ -560,7 +560,7 @@ TEST(training_reports_a_worker_killed_for_memory)
     char group[100], procs[120];
 
     if (!memory_group_make(group, "100000000"))
-        SKIP("no memory control group can be made here; it takes root");
+        SKIP("cannot create a memory control group; needs root");
     cli_begin();
     snprintf(procs, sizeof(procs), "%s/cgroup.procs", group);
     fflush(stdout);

@@ -46,7 +46,7 @@ static void train_expect(const char *first, const char *second)
 TEST(path_missing_on_one_worker_is_an_error_before_the_first_step)
 {
     if (!second_sees("mount -t tmpfs none"))
-        SKIP("no mount namespace can be made here");
+        SKIP("mount namespaces are not permitted here");
     RUN_CODE(0, "data", "make", "digits", "../data", "--count", "300", "--test-count", "100");
     RUN_CODE(0, "up", "--workers", "2", "--devices", "cpu", "--quiet");
     train_expect("data", "train");
@@ -58,7 +58,7 @@ TEST(different_samples_on_a_worker_are_an_error_before_the_first_step)
 
     snprintf(other, sizeof(other), "mount --bind /tmp/gradpool-test-other-%d", (int)getpid());
     if (!second_sees(other))
-        SKIP("no mount namespace can be made here");
+        SKIP("mount namespaces are not permitted here");
     RUN_CODE(0, "data", "make", "digits", "../data", "--count", "300", "--test-count", "100");
     RUN_CODE(0, "data", "make", "digits", other + strlen("mount --bind "), "--count", "310", "--test-count",
              "100");

@@ -238,7 +238,7 @@ static bool trace_says(const char *what, int times)
         gp_sleep_ms(5);
     } while (found < times && gp_now_ms() < deadline);
     if (found < times)
-        GP_TEST_FAIL("the trace says '%s' %d times, not %d: %s", what, found, times, text);
+        GP_TEST_FAIL("the trace contains '%s' %d times, expected %d: %s", what, found, times, text);
     return found >= times;
 }
 

@@ -92,7 +92,7 @@ TEST(training_is_bitwise_identical_after_failure_of_either_gpu_worker)
         if (got.status != GP_OK)
             GP_TEST_FAIL("%s: %s", faults[i], got.err.message);
         else if (!trained_equal(&got.model, &undisturbed.model))
-            GP_TEST_FAIL("%s: another model", faults[i]);
+            GP_TEST_FAIL("%s: the models differ", faults[i]);
         if (got.out_of_turn || got.next != undisturbed.next)
             GP_TEST_FAIL("%s: its steps were not reported once each, in order", faults[i]);
         CHECK_INT(1, got.summary.restarts);

@@ -131,7 +131,7 @@ static void check_ends(void)
         lost += info.state == GP_JOB_LOST;
         again += info.attempts > 1;
     }
-    printf("     %d jobs acknowledged: %u done, %u of them not at the first attempt, %u lost\n",
+    printf("     %d jobs acknowledged: %u done (%u of them after a retry), %u lost\n",
            (int)shared->acknowledged, done, again, lost);
     CHECK_INT(shared->acknowledged, done + lost);
 }

@@ -264,9 +264,8 @@ TEST(sixty_four_starters_at_once_make_one_pool)
         pools_end();
     }
     qsort(took_ms, (size_t)rounds, sizeof(took_ms[0]), by_size);
-    printf("     %d rounds of %d starters: one scheduler each; all in within %d ms, 99 %% within %d ms, half "
-           "within %d "
-           "ms\n",
+    printf("     %d rounds of %d starters: one scheduler each; all connected within %d ms, "
+           "99 %% within %d ms, half within %d ms\n",
            rounds, STARTERS, took_ms[rounds - 1], took_ms[rounds * 99 / 100], took_ms[rounds / 2]);
     munmap(pids, STARTERS * sizeof(uint32_t));
 }

@@ -62,7 +62,7 @@ static void pair_await(pair *p)
     }
     p->stopped = seen == 2 && await_stopped(p->pids[0]) && await_stopped(p->pids[1]);
     if (!p->stopped)
-        GP_TEST_FAIL("of two workers %d stopped", seen);
+        GP_TEST_FAIL("%d of two workers are suspended", seen);
 }
 
 /* Once both are suspended, kill one, which holds samples, and resume the other. */

@@ -89,7 +89,7 @@ static bool listen_begin(void)
     RUN_CODE(0, "up", "--workers", "2", "--listen", "tcp://127.0.0.1:0");
     snprintf(endpoint, sizeof(endpoint), "%s", gp_json_text(gp_json_member(remote_status(), "listen"), ""));
     if (endpoint[0] == '\0')
-        GP_TEST_FAIL("nothing listens: %s", err);
+        GP_TEST_FAIL("cannot listen: %s", err);
     fetch_server_key();
     write_profile("box", "alice.key");
     write_profile("look", "wall.key");
@@ -553,7 +553,7 @@ static bool caller_open(caller *c, const char *key)
                        &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &keys }, PATIENCE_MS,
                        &why);
     if (c->channel == NULL)
-        GP_TEST_FAIL("no link: %s", why.message);
+        GP_TEST_FAIL("cannot open a link: %s", why.message);
     return c->channel != NULL;
 }
 
@@ -628,7 +628,7 @@ TEST(every_message_not_on_the_list_is_refused_over_tcp)
         gp_status status = call(&alice, 7, &empty, &(gp_status_get){ 0 }, &reply);
 
         if (status != GP_EUNSUPPORTED)
-            GP_TEST_FAIL("%s gave %s", types[i]->name, gp_status_name(status));
+            GP_TEST_FAIL("%s returned %s", types[i]->name, gp_status_name(status));
     }
     gp_channel_close(alice.channel, 0);
     hosts_end();
@@ -773,7 +773,7 @@ static int search_file(const char *path, const struct stat *facts, int kind, str
     (void)at;
     if (kind == FTW_F && S_ISREG(facts->st_mode) && strstr(path, ".key") == NULL &&
         times_in(path, searched_text) > 0) {
-        GP_TEST_FAIL("a secret is in %s", path);
+        GP_TEST_FAIL("found a secret in %s", path);
         found_in_files++;
     }
     return 0;
@@ -793,7 +793,7 @@ static void search_everywhere(const char *text)
         for (int i = 0; i < 2; i++) {
             snprintf(path, sizeof(path), "/proc/%s/%s", entry->d_name, i == 0 ? "cmdline" : "environ");
             if (times_in(path, text) > 0)
-                GP_TEST_FAIL("a secret is in %s", path);
+                GP_TEST_FAIL("found a secret in %s", path);
         }
     }
     if (processes != NULL)

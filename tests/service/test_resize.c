@@ -65,7 +65,7 @@ static void on_step(void *context, const gp_train_step *step)
     if (s->act != NULL)
         s->act(s);
     if (s->awaited != NULL && s->stop_at == 0 && gp_timeout_left(s->limit) == 0) {
-        GP_TEST_FAIL("step %d, and nothing of this: %s; told was: %s", (int)s->step, s->awaited, s->noted);
+        GP_TEST_FAIL("step %d without the event %s; notes: %s", (int)s->step, s->awaited, s->noted);
         s->stop_at = s->step;
     }
     if (s->stop_at != 0 && s->step >= s->stop_at)
@@ -109,7 +109,7 @@ static void workers_link(const char *program)
 
     unlink(link);
     if (symlink(program, link) != 0)
-        GP_TEST_FAIL("%s is not made", link);
+        GP_TEST_FAIL("cannot create %s", link);
 }
 
 static void workers_spoil(void)
@@ -191,7 +191,7 @@ static void check_same(const story *wanted, const story *got, uint64_t seed)
     if (got->status != GP_OK)
         GP_TEST_FAIL("seed %d: %s", (int)seed, got->err.message);
     else if (!trained_equal(&got->model, &wanted->model))
-        GP_TEST_FAIL("seed %d: another model", (int)seed);
+        GP_TEST_FAIL("seed %d: the models differ", (int)seed);
     else if (got->told_wrong != 0 || got->step != wanted->step)
         GP_TEST_FAIL("seed %d: step %d was reported out of order after step %d", (int)seed,
                      (int)got->told_wrong, (int)got->step);
@@ -218,7 +218,7 @@ TEST(model_is_bitwise_identical_after_kills_and_resizes_at_random_steps)
         free(s.model.data);
     }
     if (kills == 0 || grown == 0 || shrunk == 0)
-        GP_TEST_FAIL("%u were killed, %u groups grew and %u shrank", kills, grown, shrunk);
+        GP_TEST_FAIL("%u kills, %u groups grew, %u shrank", kills, grown, shrunk);
     free(undisturbed.model.data);
 }
 
@@ -263,7 +263,7 @@ TEST(each_sample_counts_once_per_epoch_for_any_number_of_workers)
         free(s.model.data);
     }
     if (regroups < 3 || grown == 0 || shrunk == 0)
-        GP_TEST_FAIL("in 20 trainings %u regroups, %u that grew and %u that shrank", regroups, grown, shrunk);
+        GP_TEST_FAIL("20 trainings with %u regroups: %u grew, %u shrank", regroups, grown, shrunk);
     free(alone.model.data);
 }
 
@@ -436,7 +436,7 @@ static void array_write(const char *path, const char *shape, uint32_t count)
 static void hide_data(story *s)
 {
     if (s->step == 4 && rename(s->data, strcat(strcpy(s->noted, s->data), "-hidden")) != 0)
-        GP_TEST_FAIL("%s was not hidden", s->data);
+        GP_TEST_FAIL("cannot hide %s", s->data);
     ask_for_three(s);
     if (strstr(s->noted, "cannot join") != NULL && s->stop_at == 0)
         s->stop_at = s->step + 50;

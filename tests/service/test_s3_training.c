@@ -207,7 +207,7 @@ static void abort_search(pid_t pid, const char *what)
     for (int i = 0; i < 2; i++)
         if (stat(names[i], &stat_) == 0) {
             if (bytes_contain(names[i]))
-                GP_TEST_FAIL("the core file of %s has the secrets", what);
+                GP_TEST_FAIL("the core file of %s contains the secrets", what);
             unlink(names[i]);
         }
 }

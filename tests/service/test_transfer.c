@@ -78,7 +78,7 @@ TEST(new_head_learns_other_classes_and_frozen_layers_are_bitwise_unchanged)
     if (tensors_load(&before, "pre.onnx") && tensors_load(&after, "after.onnx")) {
         for (size_t i = 0; i < sizeof(frozen) / sizeof(frozen[0]); i++)
             if (!same_bits(&before, &after, frozen[i]))
-                GP_TEST_FAIL("%s has moved", frozen[i]);
+                GP_TEST_FAIL("%s has changed", frozen[i]);
         CHECK(!same_bits(&before, &after, "fc2.weight"));
         REQUIRE(after.network.class_count == 10);
         CHECK_TEXT("seven", after.network.class_names[7]);

@@ -144,7 +144,7 @@ static bool await(gp_channel *channel, uint32_t id, gp_incoming *in)
             door_serve();
         poll(fds, 2, gp_channel_pending(channel) ? 0 : 50);
     }
-    GP_TEST_FAIL("message %u did not come", id);
+    GP_TEST_FAIL("message %u did not arrive", id);
     return false;
 }
 
@@ -215,7 +215,7 @@ static int wait_exit(worker *w)
             w->pid = 0;
             return status;
         }
-    GP_TEST_FAIL("worker %u does not end", w->slot.index);
+    GP_TEST_FAIL("worker %u does not exit", w->slot.index);
     return -1;
 }
 

@@ -156,7 +156,7 @@ static void world_run(world *w, uint64_t count)
     CHECK(parfor_plan_ended(&w->plan));
     for (uint64_t k = 0; k < count; k++)
         if (w->seen[k] != 1) {
-            GP_TEST_FAIL("iteration %llu was given out %d times", (unsigned long long)k, w->seen[k]);
+            GP_TEST_FAIL("iteration %llu was assigned %d times", (unsigned long long)k, w->seen[k]);
             return;
         }
 }

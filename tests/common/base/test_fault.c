@@ -168,6 +168,6 @@ TEST(an_unarmed_fault_point_costs_almost_nothing)
         gp_fault_point("forward");
         __asm__ volatile("" ::: "memory");
     }
-    printf("     %.2f ns a passing\n", (double)(gp_now_ns() - began) / PASSINGS);
+    printf("     %.2f ns per pass\n", (double)(gp_now_ns() - began) / PASSINGS);
     CHECK(!gp_fault_armed);
 }

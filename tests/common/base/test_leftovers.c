@@ -84,7 +84,7 @@ TEST(files_and_processes_of_a_test_are_removed_however_it_ends)
         CHECK(first[0] == '/' && access(first, F_OK) != 0);
         CHECK(second[0] == '/' && access(second, F_OK) != 0);
         if (child <= 0 || lives(child))
-            GP_TEST_FAIL("end %d: process %d, which knows of %s, lives", how, child, first);
+            GP_TEST_FAIL("end %d: process %d with the environment of %s is still running", how, child, first);
     }
     /* The directory of the running test is not removed. */
     CHECK(access(told, F_OK) == 0);

@@ -283,7 +283,7 @@ TEST(core_files_contain_no_credentials)
     bool found;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    SKIP("a sanitizer's shadow would be in the core");
+    SKIP("a core file would include the sanitizer's shadow memory");
 #endif
     if (file == NULL || fgets(pattern, sizeof(pattern), file) == NULL)
         pattern[0] = '|';
@@ -291,12 +291,12 @@ TEST(core_files_contain_no_credentials)
         fclose(file);
     if (pattern[0] == '|' || pattern[0] == '/' || getrlimit(RLIMIT_CORE, &limit) != 0 ||
         limit.rlim_max != RLIM_INFINITY)
-        SKIP("core files are not left where a process is (%.40s)", pattern);
+        SKIP("core files are not written to the working directory (%.40s)", pattern);
     folder_make();
     abort_with_credentials(UNGUARDED); /* verify that the search finds the canary */
     if (core_search(&found) == 0) {
         folder_remove();
-        SKIP("no core file is left here");
+        SKIP("core files are disabled here");
     }
     CHECK(found);
     abort_with_credentials(GUARDED);

@@ -32,7 +32,7 @@ TEST(every_epoch_is_a_permutation)
         uint32_t *index = epoch_order(count, GP_SHUFFLE_EVERY_EPOCH, 7, count % 3);
 
         if (!is_permutation(index, count))
-            GP_TEST_FAIL("the order of %u samples is no permutation", count);
+            GP_TEST_FAIL("the order of %u samples is not a permutation", count);
         free(index);
     }
     for (size_t i = 0; i < sizeof(large) / sizeof(large[0]); i++) {

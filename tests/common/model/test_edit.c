@@ -86,7 +86,7 @@ static void check_kept(const bench *b, const char *but)
                          (size_t)now->count * sizeof(float)) == 0);
         }
         if (!found && strncmp(now->name, but, strlen(but)) != 0)
-            GP_TEST_FAIL("%s is not from before", now->name);
+            GP_TEST_FAIL("%s is new", now->name);
     }
 }
 

@@ -276,8 +276,8 @@ static uint32_t net_check_sabotage(const net *n, const char *name, const double 
         double *gradients = net_gradients(n, &batch), error = net_error(n, differences, gradients);
 
         if (!(error > 1e-3))
-            GP_TEST_FAIL("%s: 1.01 times %s goes unnoticed: error %g", name, gp_op_name(ops->op[i].code),
-                         error);
+            GP_TEST_FAIL("%s: scaling %s by 1.01 is not detected: error %g", name,
+                         gp_op_name(ops->op[i].code), error);
         free(gradients);
         tried++;
     }
@@ -307,7 +307,7 @@ static void net_check_split(const net *n, const char *name)
     }
     if (gp_ref_error(whole->gradients, total, n->graph->blob_count) > 1e-12 ||
         gp_ref_error(whole->sums, sums, GP_SUMS) > 1e-12)
-        GP_TEST_FAIL("%s: samples one by one do not add up to the batch", name);
+        GP_TEST_FAIL("%s: single samples do not add up to the batch", name);
     gp_ref_run_free(whole);
     free(total);
 }
@@ -338,7 +338,7 @@ static void check_kind(const gp_kind *kind, const gp_kind_check *check, uint32_t
         if (kinks > 4)
             GP_TEST_FAIL("%s: %zu derivatives at kinks were not compared", name, kinks);
         if (net_check_sabotage(&n, name, differences) == 0)
-            GP_TEST_FAIL("%s: no op computes a gradient of it", name);
+            GP_TEST_FAIL("%s: no op computes its gradient", name);
         free(gradients);
         free(differences);
     }

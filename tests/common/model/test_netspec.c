@@ -592,7 +592,7 @@ TEST(hostile_networks_are_refused_in_one_line_each)
         char *text = file_read(path, &bytes);
 
         if (text == NULL)
-            GP_TEST_FAIL("%s cannot be read", path);
+            GP_TEST_FAIL("cannot read %s", path);
         else
             replay(entry->d_name, text, bytes);
         free(text);

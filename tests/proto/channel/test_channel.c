@@ -41,7 +41,7 @@ static pair pair_open(const gp_channel_options *options)
 
     if (gp_channel_bind(&ends.router, path, options, &err) != GP_OK ||
         gp_channel_connect(&ends.dealer, endpoint_of(path), options, PATIENCE_MS, &err) != GP_OK)
-        GP_TEST_FAIL("no pair of channels: %s", err.message);
+        GP_TEST_FAIL("cannot create a channel pair: %s", err.message);
     return ends;
 }
 
@@ -558,7 +558,7 @@ TEST(other_users_are_refused_by_mode_and_by_uid_filter)
     gp_error err;
 
     if (geteuid() != 0)
-        SKIP("only root can try as another user");
+        SKIP("needs root to run as another user");
     REQUIRE_OK(gp_channel_bind(&router, path, &plain, &err), err);
     CHECK_INT(0, chmod(scratch_dir, 0755));
     CHECK_INT(1, greeting_as(0, path));

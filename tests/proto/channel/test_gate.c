@@ -607,7 +607,7 @@ TEST(endless_message_is_cut_off_and_its_key_muted)
     CHECK_INT(1, gp_channel_get_gate_stats(s.server).cut[GP_CUT_ENDLESS]);
     CHECK_INT(1, s.heard);
     if (most > 64 << 10)
-        GP_TEST_FAIL("%ld KiB were kept of a message that does not end", most);
+        GP_TEST_FAIL("an endless message occupies %ld KiB", most);
 
     /* the attacker reconnects and is refused */
     PUMP_UNTIL(&s, PATIENCE_MS, gp_zap_get_stats(s.zap).muted > 0);

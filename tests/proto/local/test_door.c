@@ -539,7 +539,7 @@ TEST(other_users_are_refused_as_clients_and_as_daemons)
     gp_error err;
 
     if (geteuid() != 0)
-        SKIP("only root can try as another user");
+        SKIP("needs root to run as another user");
     REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
     struct stat seen;
 

@@ -135,7 +135,7 @@ static void squatted(void (*check)(const char *tmp))
     char tmp[64];
 
     if (geteuid() != 0)
-        SKIP("only root can make a directory for another user");
+        SKIP("needs root to create a directory for another user");
     snprintf(tmp, sizeof(tmp), "/tmp/gradpool-%d", VICTIM);
     REQUIRE(mkdir(tmp, 0700) == 0);
     fflush(stdout);

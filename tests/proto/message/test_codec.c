@@ -21,17 +21,17 @@ static unsigned table_check(const char *name, const gp_field *fields, size_t siz
         if (ends > size || strlen(field->name) > 31)
             GP_TEST_FAIL("%s.%s ends at %zu of %zu", name, field->name, ends, size);
         if (field->kind == GP_KIND_U32 && (field->size != 4 || field->umax > UINT32_MAX))
-            GP_TEST_FAIL("%s.%s is no u32", name, field->name);
+            GP_TEST_FAIL("%s.%s is not u32", name, field->name);
         if ((field->kind == GP_KIND_U64 || field->kind == GP_KIND_I64 || field->kind == GP_KIND_F64) &&
             field->size != 8)
             GP_TEST_FAIL("%s.%s has not 8 bytes", name, field->name);
         if (field->kind == GP_KIND_I32 &&
             (field->size != 4 || field->imin < INT32_MIN || field->imax > INT32_MAX))
-            GP_TEST_FAIL("%s.%s is no i32", name, field->name);
+            GP_TEST_FAIL("%s.%s is not i32", name, field->name);
         if (field->kind == GP_KIND_BIN16 && field->size != 16)
             GP_TEST_FAIL("%s.%s has not 16 bytes", name, field->name);
         if (field->kind == GP_KIND_TEXT && field->size > 1024)
-            GP_TEST_FAIL("%s.%s is longer than the encoder cleans", name, field->name);
+            GP_TEST_FAIL("%s.%s is longer than the encoder clears", name, field->name);
         if (field->umin > field->umax || field->imin > field->imax || field->fmin > field->fmax)
             GP_TEST_FAIL("%s.%s has an empty range", name, field->name);
         for (const gp_field *other = fields; other != field; other++)
@@ -137,7 +137,7 @@ static gp_status encode_only(const gp_message_type *type, const void *message, g
     gp_status status = gp_message_encode(&body, type, message, err);
 
     if (status != GP_OK && body.bytes != 0)
-        GP_TEST_FAIL("a failed encoding left %zu bytes", body.bytes);
+        GP_TEST_FAIL("a failed encoding wrote %zu bytes", body.bytes);
     gp_buffer_deinit(&body);
     return status;
 }

@@ -50,7 +50,7 @@ static int file_compare(const char *path, const gp_buffer *expected)
         fclose(file);
     if (bytes == expected->bytes && memcmp(seen, expected->data, bytes) == 0)
         return 0;
-    printf("FAIL the bytes of %s are not what this build sends\n", path);
+    printf("FAIL %s differs from the encoding of this build\n", path);
     return 1;
 }
 

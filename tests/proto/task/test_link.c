@@ -28,7 +28,7 @@ static bool pair_open(pair *p)
     p->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (gp_link_new(&p->client, &p->segment, &err) != GP_OK ||
         gp_link_map(&p->worker, p->segment, p->bell, false, &err) != GP_OK) {
-        GP_TEST_FAIL("no link: %s", err.message);
+        GP_TEST_FAIL("cannot open a link: %s", err.message);
         return false;
     }
     return true;

@@ -386,7 +386,7 @@ static bool group_meets(world *w, bool *pauses)
         /* Except the successor of a worker that exited after it was named. */
         if (w->processes[slot].state < 0 && !w->processes[slot].prepared && furthest > 0 &&
             (w->named[slot] == 0 || w->named[slot] == w->processes[slot].incarnation))
-            GP_TEST_FAIL("worker %u joined at step %d and had not prepared", slot + 1, (int)furthest);
+            GP_TEST_FAIL("worker %u joined at step %d without preparation", slot + 1, (int)furthest);
         w->processes[slot].ready = true;
         w->processes[slot].state = furthest;
         worker_tells(w, slot, w->group.generation,
@@ -407,7 +407,7 @@ static void take_step(world *w)
         uint32_t slot = w->group.members[rank].slot;
 
         if (w->core->slots[slot].lease != 1)
-            GP_TEST_FAIL("worker %u trains, and its slot is lease %d's", slot + 1,
+            GP_TEST_FAIL("worker %u trains, but its slot belongs to lease %d", slot + 1,
                          (int)w->core->slots[slot].lease);
         w->told = ++w->processes[slot].state;
         if (rank == 0)

@@ -591,7 +591,7 @@ TEST(thousand_jobs_use_less_than_one_mebibyte)
     gp_jobs_config config = gp_jobs_config_default();
 
     if (GP_SANITIZED)
-        SKIP("a sanitizer's memory is another");
+        SKIP("memory usage differs under a sanitizer");
     begin_with(config);
     long before = resident_kib();
 

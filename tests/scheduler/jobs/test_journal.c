@@ -469,7 +469,7 @@ TEST(disk_failures_lose_no_acknowledged_job)
 
     while (n < 100 && fail_at(n) && gp_test_failures == 0)
         n++;
-    printf("     %d calls of one commit were failed\n", n - 1);
+    printf("     %d calls in one commit failed by injection\n", n - 1);
     CHECK(n > 2 && n < 100);
 }
 

@@ -431,7 +431,7 @@ static const char *replay(bool (*run)(void))
     if (mkdir(in_folder("disk"), 0700) == 0 && mkdir(seen_path, 0700) == 0 && run_recorded(run))
         try_all();
     else
-        GP_TEST_FAIL("the run could not be recorded");
+        GP_TEST_FAIL("cannot record the run");
     disk_log_free();
     folder_remove();
     return tried.why;

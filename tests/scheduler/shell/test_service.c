@@ -268,7 +268,7 @@ TEST(pool_starts_and_shuts_down_cleanly)
         CHECK(wait_gone((pid_t)status.workers[1].slot.pid));
         CHECK(access(places.scheduler_door, F_OK) != 0);
     } else {
-        GP_TEST_FAIL("the pool has no two idle workers");
+        GP_TEST_FAIL("the pool does not have two idle workers");
     }
     client_close(&c);
     stage_close();
@@ -403,7 +403,7 @@ TEST(pool_recovers_after_a_scheduler_is_killed)
     if (client_open(&c) && await_idle(&c, 2))
         CHECK_INT(2, status.epoch);
     else
-        GP_TEST_FAIL("the next scheduler has no two idle workers");
+        GP_TEST_FAIL("the next scheduler does not have two idle workers");
     client_close(&c);
     stage_close();
 }

@@ -128,7 +128,7 @@ static inline gp_future *call_with(gp_parfeval_request request, const char *name
     request.argument = argument;
     request.bytes = bytes;
     if (gp_parfeval(&future, team, &request, &err) != GP_OK)
-        GP_TEST_FAIL("no call of %s: %s", name, err.message);
+        GP_TEST_FAIL("cannot call %s: %s", name, err.message);
     return future;
 }
 
@@ -169,7 +169,7 @@ static inline int64_t number_of(gp_future *future)
     if (future == NULL) /* already reported */
         return number;
     if (gp_future_result(future, &data, &bytes, &err) != GP_OK)
-        GP_TEST_FAIL("no result: %s: %s", gp_status_name(err.code), err.message);
+        GP_TEST_FAIL("call without a result: %s: %s", gp_status_name(err.code), err.message);
     else if (bytes != sizeof(number))
         GP_TEST_FAIL("the result has %zu bytes, expected one number", bytes);
     else
@@ -186,7 +186,7 @@ static inline behave_place place_of(gp_future *future)
     if (future == NULL)
         return place;
     if (gp_future_result(future, &data, &bytes, &err) != GP_OK)
-        GP_TEST_FAIL("no result: %s: %s", gp_status_name(err.code), err.message);
+        GP_TEST_FAIL("call without a result: %s: %s", gp_status_name(err.code), err.message);
     else if (bytes == sizeof(place))
         memcpy(&place, data, bytes);
     return place;

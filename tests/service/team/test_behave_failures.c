@@ -342,7 +342,7 @@ TEST(a_cancel_that_races_with_the_end_has_one_outcome)
         gp_future_cancel(future);
         status = end_of(future);
         if (kept && !workers_kept(since_ms))
-            GP_TEST_FAIL("call %d cost its worker", i);
+            GP_TEST_FAIL("call %d lost its worker", i);
         kept = team_info().worker_deaths == 0;
         done += status == GP_OK;
         canceled += status == GP_ECANCELED;

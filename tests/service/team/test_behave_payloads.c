@@ -59,7 +59,7 @@ TEST(broadcasts_beyond_the_worker_cache_are_resent_on_demand)
     static gp_broadcast *shared[SHARED];
 
     if (!may_open(SHARED + 200))
-        SKIP("too few files may be open");
+        SKIP("the descriptor limit is too low");
     BEGIN(2);
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < SHARED; i++) {
@@ -85,7 +85,7 @@ TEST(large_values_beyond_the_payload_limit_are_kept)
     size_t bytes;
 
     if (!may_open(VALUES + 200))
-        SKIP("too few files may be open");
+        SKIP("the descriptor limit is too low");
     BEGIN(2);
     for (int i = 0; i < VALUES; i++) {
         char name[16];
@@ -115,7 +115,7 @@ TEST(many_large_arguments_can_be_queued)
     size_t bytes;
 
     if (!may_open(CALLS + 200))
-        SKIP("too few files may be open");
+        SKIP("the descriptor limit is too low");
     BEGIN(2);
     find("echo");
     for (int i = 0; i < CALLS; i++) {

@@ -60,7 +60,7 @@ static gp_future *call(fixture *f, gp_parfeval_request request)
     gp_future *future = NULL;
 
     if (gp_parfeval(&future, f->team, &request, &f->err) != GP_OK)
-        GP_TEST_FAIL("no call: %s", f->err.message);
+        GP_TEST_FAIL("cannot submit a call: %s", f->err.message);
     return future;
 }
 

@@ -381,7 +381,7 @@ TEST(a_hundred_runs_allocate_nothing)
     gp_batch batch;
 
     if (SANITIZED)
-        SKIP("the sanitizer's allocator cannot be counted");
+        SKIP("allocations cannot be counted under a sanitizer");
     for (size_t k = 0; k < 2; k++) {
         for (uint32_t threads = 1; threads <= 2; threads++) {
             g = (rig){ 0 };

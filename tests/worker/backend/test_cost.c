@@ -105,7 +105,7 @@ static double plan_bytes(const gp_graph *graph, gp_phase phase, uint32_t samples
     if (status == GP_OK)
         bytes = (double)gp_backend_cpu.memory_bytes(plan);
     else
-        GP_TEST_FAIL("a plan of %u samples: %s", samples, err.message);
+        GP_TEST_FAIL("cannot plan %u samples: %s", samples, err.message);
     gp_backend_cpu.free(plan);
     gp_backend_cpu.close(backend);
     free(blob);
@@ -143,7 +143,7 @@ TEST(memory_estimate_is_within_a_factor_of_two)
                    taken = blobs + plan_bytes(graph, (gp_phase)phase, SAMPLES);
 
             if (taken > estimate.total * WITHIN || taken < estimate.total / WITHIN)
-                GP_TEST_FAIL("%s, phase %d: %.0f bytes are estimated and %.0f taken", nets[i].name, phase,
+                GP_TEST_FAIL("%s, phase %d: %.0f bytes estimated, %.0f used", nets[i].name, phase,
                              estimate.total, taken);
         }
         gp_graph_free(graph);

@@ -382,7 +382,7 @@ TEST(fused_batch_norm_relu_and_max_pool_is_bitwise_identical_to_three_steps)
         REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 6, &apart, &err), err);
         if (memcmp(together.gradients, apart.gradients, n.graph->blob_count * sizeof(float)) != 0 ||
             memcmp(together.sums, apart.sums, sizeof(apart.sums)) != 0)
-            GP_TEST_FAIL("%s, %s: other bits", convs[i / 3], gp_precision_names[precisions[i % 3]]);
+            GP_TEST_FAIL("%s, %s: results differ", convs[i / 3], gp_precision_names[precisions[i % 3]]);
         result_free(&together);
         result_free(&apart);
         net_free(&n);
@@ -621,7 +621,7 @@ TEST(loss_scale_leaves_float32_gradients_bitwise_identical)
         REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 6, &scaled, &err), err);
         if (memcmp(plain.gradients, scaled.gradients, n.graph->blob_count * sizeof(float)) != 0 ||
             memcmp(plain.sums, scaled.sums, sizeof(plain.sums)) != 0)
-            GP_TEST_FAIL("%s: a scale of 4096 shows", kernels[i]);
+            GP_TEST_FAIL("%s: a loss scale of 4096 changes results", kernels[i]);
     }
     result_free(&plain);
     result_free(&scaled);
@@ -729,7 +729,7 @@ static void check_same(const float *expected, const float *got, size_t count, co
 {
     for (size_t i = 0; i < count; i++)
         if (!(fabsf(expected[i] - got[i]) <= 2e-4f * (1 + fabsf(expected[i])))) {
-            GP_TEST_FAIL("%s: %s %zu is %.9g, the host's %.9g", options, what, i, (double)got[i],
+            GP_TEST_FAIL("%s: %s %zu is %.9g, on the host %.9g", options, what, i, (double)got[i],
                          (double)expected[i]);
             return;
         }
@@ -775,7 +775,7 @@ static void check_kept(const net *n, const char *options)
     REQUIRE_OK(cuda()->steps->fetch(device.plan, device.parameters, state, &err), err);
     check_same(host.parameters, device.parameters, n->graph->blob_count, options, "parameter");
     if (memcmp(host.parameters, n->parameters, n->graph->blob_count * sizeof(float)) == 0)
-        GP_TEST_FAIL("%s: nothing moved", options);
+        GP_TEST_FAIL("%s: no parameter changed", options);
     check_same(gp_optim_state(host.optim, &blobs, &t), state, blobs * n->graph->blob_count, options, "state");
     kept_close(&host);
     kept_close(&device);

@@ -138,8 +138,8 @@ static void check_engine(const outcome *o, int engine)
 {
     for (int i = 0; i < ENGINES; i++)
         if ((o->engine[i] > 0) != (i == engine))
-            GP_TEST_FAIL("engine %d ran %llu times; only %d was to run", i, (unsigned long long)o->engine[i],
-                         engine);
+            GP_TEST_FAIL("engine %d ran %llu times; expected only engine %d", i,
+                         (unsigned long long)o->engine[i], engine);
 }
 
 /* ---- a cache folder for each test ---- */

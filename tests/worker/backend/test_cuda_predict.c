@@ -98,7 +98,7 @@ static void check_same(const flow *a, const flow *b, const char *what)
 {
     if (memcmp(a->scores, b->scores, SAMPLES * a->n.graph->score_count * sizeof(float)) != 0 ||
         memcmp(a->sums, b->sums, sizeof(a->sums)) != 0)
-        GP_TEST_FAIL("%s: other bits", what);
+        GP_TEST_FAIL("%s: results differ", what);
 }
 
 TEST(every_batch_after_the_first_is_one_launch)

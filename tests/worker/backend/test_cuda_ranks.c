@@ -110,7 +110,7 @@ static void watch_note(void *context, const char *text, bool warning)
 {
     (void)context;
     if (warning)
-        GP_TEST_FAIL("a warning: %s", text);
+        GP_TEST_FAIL("unexpected warning: %s", text);
 }
 
 static const char network[] =
@@ -440,7 +440,7 @@ static void check_death(const char *fault, const char *device_fault)
         most = first->done.step > most ? (uint32_t)first->done.step : most;
         weights_after((uint32_t)first->done.step, RANKS, expected);
         if (!weights_same(expected, first->weights, j->count))
-            GP_TEST_FAIL("%s%s: rank %u says it is at step %u, and its weights are not that step's", fault,
+            GP_TEST_FAIL("%s%s: rank %u reports step %u, but the weights differ from that step's", fault,
                          device_fault, r, (uint32_t)first->done.step);
         CHECK_STATUS(GP_OK, (gp_status)second->done.status);
         CHECK_INT(STEPS, second->done.step);

@@ -52,7 +52,7 @@ static void take_note(void *context, const char *text, bool warning)
 {
     (void)context;
     if (warning)
-        GP_TEST_FAIL("a warning: %s", text);
+        GP_TEST_FAIL("unexpected warning: %s", text);
 }
 
 static const char network[] =
@@ -136,7 +136,7 @@ static void check_as_cpu(const char *options)
         CHECK_NEAR(cpu.validations[i], cuda.validations[i], 1e-4);
     }
     if (!(apart(&cpu, &cuda) <= 1e-4))
-        GP_TEST_FAIL("%s: the weights are %g apart", options, apart(&cpu, &cuda));
+        GP_TEST_FAIL("%s: the weights differ by %g", options, apart(&cpu, &cuda));
 }
 
 TEST(training_on_a_device_matches_the_cpu)
@@ -162,9 +162,9 @@ static void check_bits(const outcome *a, const outcome *b, const char *what)
 {
     CHECK_INT(a->steps, b->steps);
     if (memcmp(a->losses, b->losses, sizeof(a->losses)) != 0)
-        GP_TEST_FAIL("%s: other losses", what);
+        GP_TEST_FAIL("%s: different losses", what);
     if (memcmp(a->weights, b->weights, a->count * sizeof(float)) != 0)
-        GP_TEST_FAIL("%s: other weights", what);
+        GP_TEST_FAIL("%s: different weights", what);
 }
 
 /* Order, random draws and pixels come from the loader in both cases. */
@@ -249,7 +249,7 @@ TEST(fp16_training_is_close_to_float32_on_the_cpu)
             CHECK_INT(0, cuda.skipped[k]);
         }
         if (!(apart(&cpu, &cuda) <= 0.03))
-            GP_TEST_FAIL("%s: the weights are %g apart", options, apart(&cpu, &cuda));
+            GP_TEST_FAIL("%s: the weights differ by %g", options, apart(&cpu, &cuda));
     }
 }
 

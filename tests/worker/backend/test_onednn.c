@@ -42,7 +42,7 @@ static gp_graph *graph_of(const gp_shape *input, const layer_line *layers)
     if (status == GP_OK)
         status = gp_graph_new(&graph, spec, &err);
     if (status != GP_OK)
-        GP_TEST_FAIL("a test's network: %s", err.message);
+        GP_TEST_FAIL("cannot parse the test network: %s", err.message);
     gp_netspec_free(spec);
     return graph;
 }
@@ -442,11 +442,11 @@ static void check_gradients(const bench *b, const char *what)
         /* a gradient that cancels to zero has no significant digits */
         norm = fmax(norm, 0.05 * whole);
         if (!(sqrt(sum) <= tolerance * norm + 1e-12))
-            GP_TEST_FAIL("%s: gradient of %s is off by %g of its norm %g", what, parameter->name,
+            GP_TEST_FAIL("%s: gradient of %s has the relative error %g (norm %g)", what, parameter->name,
                          sqrt(sum) / norm, norm);
     }
     if (narrow && !(sqrt(all) <= b->narrow_tolerance * whole + 1e-12))
-        GP_TEST_FAIL("%s: the gradient is off by %g of its norm", what, sqrt(all) / whole);
+        GP_TEST_FAIL("%s: relative gradient error %g", what, sqrt(all) / whole);
 }
 
 static void check_sums(const bench *b, const gp_ref_run *expected)
@@ -480,7 +480,7 @@ static void check_train(bench *b, const char *what, uint32_t micro_batch, uint32
     memcpy(b->again, b->gradients, bytes);
     CHECK_STATUS(GP_OK, chain_run(&c, b, counts, &err));
     if (memcmp(b->again, b->gradients, bytes) != 0)
-        GP_TEST_FAIL("%s: a repeated step gives other bits", what);
+        GP_TEST_FAIL("%s: a repeated step differs", what);
     CHECK(gp_segment_onednn.memory_bytes(c.segments[0]) > 0);
     chain_deinit(&c);
 }
@@ -620,7 +620,7 @@ static gp_graph *frozen_graph(gp_graph *graph, const char *first, const char *la
             factors->weight_learn_rate = factors->bias_learn_rate = 0;
     }
     if (gp_graph_new(&frozen, spec, &err) != GP_OK)
-        GP_TEST_FAIL("a frozen network: %s", err.message);
+        GP_TEST_FAIL("cannot freeze the network: %s", err.message);
     gp_graph_free(graph);
     return frozen;
 }

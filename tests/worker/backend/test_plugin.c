@@ -101,7 +101,7 @@ TEST(real_plugin_loads_and_reports_devices)
     gp_status status = gp_plugin_load(&plugin, path, &err);
 
     if (status == GP_ENOENT)
-        SKIP("the CUDA plugin was built but its libraries are not here at run time: %s", err.message);
+        SKIP("the CUDA plugin was built, but its libraries are missing at run time: %s", err.message);
     CHECK_STATUS(GP_OK, status);
     CHECK_CONTAINS(plugin->versions, "cuDNN");
     REQUIRE_OK(plugin->backend->steps->group_id(id, &err), err);

@@ -196,8 +196,8 @@ static void check_error(const bench *b, const char *what, const double *expected
     double off = error_of(expected, own, images, channels, pixels, narrow);
 
     if (!(off <= tolerance))
-        GP_TEST_FAIL("%s of %zu images, %zu to %zu channels, %zux%zu%s is off by %g of its norm", what,
-                     w->images, w->inputs, w->outputs, w->height, w->width, w->narrow ? " in bf16" : "", off);
+        GP_TEST_FAIL("%s of %zu images, %zu to %zu channels, %zux%zu%s: relative error %g", what, w->images,
+                     w->inputs, w->outputs, w->height, w->width, w->narrow ? " in bf16" : "", off);
 }
 
 static void forward_run(bench *b, const gp_winograd *w, const void *x, const gp_winograd_tail *tail, void *y,

@@ -136,8 +136,8 @@ static void check_sum_case(gp_comm *comm, const sum_case *c, uint8_t *arena, uin
         REQUIRE_OK(gp_comm_reduce_scatter(comm, arena, c->count, c->type, c->how, &err), err);
         REQUIRE_OK(gp_comm_all_gather(comm, arena, c->count, c->type, &err), err);
         if (memcmp(arena, expected, bytes) != 0)
-            GP_TEST_FAIL("%zu x %s over %u ranks by halves differs", c->count, gp_dtype_name(c->type),
-                         gp_comm_world(comm));
+            GP_TEST_FAIL("%zu x %s over %u ranks with reduce-scatter and all-gather differs", c->count,
+                         gp_dtype_name(c->type), gp_comm_world(comm));
     }
 }
 

@@ -168,7 +168,7 @@ static void arrive_after_the_end(rank_place *place)
         wait_for(&place->board->stage, 1);
         atomic_store(&control->verdict, 0);
         if (gp_comm_barrier(comm, &err) == GP_OK)
-            GP_TEST_FAIL("a barrier let one rank through and turned the other away");
+            GP_TEST_FAIL("a barrier succeeded on one rank and failed on the other");
         atomic_store(&place->board->stage, 2);
     }
     gp_comm_free(comm);

@@ -122,7 +122,8 @@ TEST(a_scheduler_of_an_older_epoch_is_refused)
             for (int64_t end = gp_now_ms() + 400; gp_now_ms() < end; usleep(2000)) {
                 door_serve();
                 if (gp_channel_receive(s.scheduler, &in, NULL) == GP_OK) {
-                    GP_TEST_FAIL("it says %u to a scheduler of an older epoch", in.envelope.message);
+                    GP_TEST_FAIL("the worker sent message %u to a scheduler with an older epoch",
+                                 in.envelope.message);
                     gp_incoming_close(&in);
                 }
             }

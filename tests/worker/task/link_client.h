@@ -104,7 +104,7 @@ static void answer_blob_read(link_client *client)
     int fd = -1;
 
     if (gp_door_receive_fd(client->door, &request, &fd, ANSWER_MS, &err) != GP_OK) {
-        GP_TEST_FAIL("a blob did not come: %s", err.message);
+        GP_TEST_FAIL("a blob did not arrive: %s", err.message);
         return;
     }
     CHECK_INT(GP_DOOR_BLOB, request.what);
@@ -112,7 +112,7 @@ static void answer_blob_read(link_client *client)
     CHECK((fcntl(fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW)) == (F_SEAL_SHRINK | F_SEAL_GROW));
     last.bytes = last.head.payload_bytes < CONTENT_MAX ? last.head.payload_bytes : CONTENT_MAX;
     if (pread(fd, last.content, last.bytes, 0) != (ssize_t)last.bytes)
-        GP_TEST_FAIL("blob %llu is short", (unsigned long long)request.lease);
+        GP_TEST_FAIL("blob %llu is too short", (unsigned long long)request.lease);
     if (fstat(fd, &facts) == 0)
         client->inode = facts.st_ino;
     if (client->hold)
@@ -133,7 +133,7 @@ static bool answer_any(link_client *client)
 
     while ((status = gp_link_next(client->link, &record, &err)) == GP_ETIMEDOUT) {
         if (gp_now_ms() > deadline) {
-            GP_TEST_FAIL("no answer came");
+            GP_TEST_FAIL("no reply");
             return false;
         }
         if (gp_link_asleep(client->link, false))

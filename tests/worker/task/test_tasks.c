@@ -233,7 +233,7 @@ TEST(memory_of_a_large_result_is_reused_after_the_client_closed_it)
     char byte = 0;
 
     if (!leases_work())
-        SKIP("the kernel grants no leases on memory files: nothing is used twice");
+        SKIP("the kernel grants no leases on memory files, so memory is not reused");
     link_with_calls();
     grow = function_of(&s.client, "grow");
     CHECK(grow_to(grow, 1 << 20));
