@@ -203,27 +203,14 @@ static gp_status serve(const arguments *given, gp_error *err)
 
 /* ---- detaching ---- */
 
-/* Forward the status line that the child writes to `from` to ready_fd. False: the child wrote
- * none. */
-static bool line_forward(int from, int ready_fd)
-{
-    char line[GP_ERROR_MESSAGE_MAX + 16];
-    size_t used = 0;
-    ssize_t got;
-
-    while (used < sizeof(line) && (got = read(from, line + used, sizeof(line) - used)) != 0)
-        if (got > 0)
-            used += (size_t)got;
-        else if (errno != EINTR)
-            break;
-    return used > 0 && write(ready_fd, line, used) == (ssize_t)used;
-}
-
 /* Continue in a child process, so that a program that starts a pool through the library has no
  * child to wait for. The parent reports the result of the start, then exits; it does not return. */
 static gp_status detach(arguments *given, gp_error *err)
 {
     int fds[2], state = 0;
+    char line[GP_ERROR_MESSAGE_MAX + 16];
+    size_t used = 0;
+    ssize_t got;
 
     if (pipe2(fds, O_CLOEXEC) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot make a pipe");
@@ -239,7 +226,13 @@ static gp_status detach(arguments *given, gp_error *err)
         return GP_OK;
     }
     close(fds[1]);
-    if (line_forward(fds[0], given->ready_fd))
+    /* Forward the status line of the child, if it writes one. */
+    while (used < sizeof(line) && (got = read(fds[0], line + used, sizeof(line) - used)) != 0)
+        if (got > 0)
+            used += (size_t)got;
+        else if (errno != EINTR)
+            break;
+    if (used > 0 && write(given->ready_fd, line, used) == (ssize_t)used)
         _exit(0);
     while (waitpid(child, &state, 0) < 0 && errno == EINTR)
         ;

@@ -331,25 +331,6 @@ static void settle(gp_core *core)
 
 /* ---- event dispatch ---- */
 
-/* Extend all deadlines by the time for which the scheduler itself was suspended (Ctrl-Z, a closed
- * laptop lid). Messages sent meanwhile are still unread, so no deadline has truly passed. */
-static void forgive(gp_core *core, int64_t gap_ms)
-{
-    if (core->adopting_ms != 0)
-        core->adopting_ms += gap_ms;
-    if (core->kept_ms != 0)
-        core->kept_ms += gap_ms;
-    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
-        gp_core_slot *slot = &core->slots[s];
-
-        slot->beat_ms += gap_ms;
-        if (slot->answer_ms != 0)
-            slot->answer_ms += gap_ms;
-        if (slot->process != GP_CORE_ABSENT)
-            slot->due_ms += gap_ms;
-    }
-}
-
 /* Return whether a worker's event is current: from the present incarnation, and not made
  * obsolete by the process state. */
 static bool worker_is_current(const gp_core *core, const gp_core_event *event)
@@ -428,8 +409,23 @@ size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event 
     core->action_count = 0;
     core->action_max = gp_core_actions_max(core);
     core->now_ms = now_ms;
-    if (gap_ms > STOPPED_MS)
-        forgive(core, gap_ms);
+    /* Extend all deadlines by the time for which the scheduler itself was suspended (Ctrl-Z, a closed
+     * laptop lid). Messages sent meanwhile are still unread, so no deadline has truly passed. */
+    if (gap_ms > STOPPED_MS) {
+        if (core->adopting_ms != 0)
+            core->adopting_ms += gap_ms;
+        if (core->kept_ms != 0)
+            core->kept_ms += gap_ms;
+        for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
+            gp_core_slot *slot = &core->slots[s];
+
+            slot->beat_ms += gap_ms;
+            if (slot->answer_ms != 0)
+                slot->answer_ms += gap_ms;
+            if (slot->process != GP_CORE_ABSENT)
+                slot->due_ms += gap_ms;
+        }
+    }
     if ((event->epoch != 0 && event->epoch != core->config.epoch) ||
         (event->kind >= GP_CORE_EVENT_WORKER_SPAWNED && !worker_is_current(core, event)) ||
         (event->kind >= GP_CORE_EVENT_LEASE_CLAIM && event->kind <= GP_CORE_EVENT_SHUTDOWN &&

@@ -298,21 +298,6 @@ void gp_job_process_deinit(gp_job_process *process)
     *process = (gp_job_process){ .pidfd = -1, .gate = -1 };
 }
 
-/* Complete the result with the exit status from the kernel. */
-static void describe(const siginfo_t *info, gp_job_end *end)
-{
-    end->exit = info->si_code == CLD_EXITED ? GP_JOBS_EXIT_CODE : GP_JOBS_EXIT_SIGNAL;
-    end->number = info->si_status;
-    if (info->si_code == CLD_EXITED) {
-        if (strcmp(end->text, unknown) == 0)
-            end->text[0] = '\0'; /* no message; status shows the exit code */
-        return;
-    }
-    end->pool_lost = false;
-    snprintf(end->text, sizeof(end->text), "killed by signal %d (%s)%s", info->si_status,
-             strsignal(info->si_status), info->si_code == CLD_DUMPED ? ", core dumped" : "");
-}
-
 bool gp_job_reap(gp_job_process *process, const gp_places *places, gp_job_end *end)
 {
     siginfo_t info = { .si_pid = 0 };
@@ -330,7 +315,16 @@ bool gp_job_reap(gp_job_process *process, const gp_places *places, gp_job_end *e
     kill(-process->pid, SIGKILL);
     waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED);
     gp_job_read_end(places, process->job, process->attempt, end);
-    describe(&info, end);
+    /* Complete the result with the exit status from the kernel. */
+    end->exit = info.si_code == CLD_EXITED ? GP_JOBS_EXIT_CODE : GP_JOBS_EXIT_SIGNAL;
+    end->number = info.si_status;
+    if (info.si_code != CLD_EXITED) {
+        end->pool_lost = false;
+        snprintf(end->text, sizeof(end->text), "killed by signal %d (%s)%s", info.si_status,
+                 strsignal(info.si_status), info.si_code == CLD_DUMPED ? ", core dumped" : "");
+    } else if (strcmp(end->text, unknown) == 0) {
+        end->text[0] = '\0'; /* no message; status shows the exit code */
+    }
     gp_job_process_deinit(process);
     return true;
 }

@@ -149,31 +149,24 @@ static void take_secrets(shell *s, const shell_worker *worker)
     close(fd);
 }
 
-/* Return whether a process started less than `ms` ago. start_ticks counts from boot: field 22 of
- * /proc/PID/stat. */
-static bool is_young(uint64_t start_ticks, int64_t ms)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 -
-               (int64_t)start_ticks * 1000 / sysconf(_SC_CLK_TCK) <
-           ms;
-}
-
 bool shell_adopt(shell *s)
 {
     gp_survivors *survivors = s->options->survivors;
     uint32_t count = survivors->count;
+    struct timespec now;
 
+    clock_gettime(CLOCK_BOOTTIME, &now);
     for (uint32_t i = 0; i < count; i++) {
         gp_survivor *found = &survivors->workers[i];
         shell_worker *worker = &s->workers[found->slot];
+        /* start_time counts from boot: field 22 of /proc/PID/stat */
+        int64_t age_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 -
+                         (int64_t)found->start_time * 1000 / sysconf(_SC_CLK_TCK);
         gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_FOUND,
                                 .slot = found->slot,
                                 .incarnation = found->child.incarnation,
                                 .pid = found->child.pid,
-                                .holds = is_young(found->start_time, 2 * s->core->config.keep_ms) };
+                                .holds = age_ms < 2 * s->core->config.keep_ms };
 
         gp_log_event(GP_LOG_INFO, "worker-adopted",
                      GP_LOG_WITH({ "worker", .number = found->slot + 1 }, { "process", .number = event.pid },

@@ -7,6 +7,7 @@
 #endif
 
 #include "common/base/memory/alloc.h"
+#include "common/model/cost.h"
 #include "worker/backend/cpu/base/clones.h"
 #include "worker/backend/cpu/base/threads.h"
 
@@ -17,19 +18,12 @@ enum { SHARED_MIN = 65536, LINE = 16 };
 /* BLOCK: elements that an update into other blobs computes at once, in the L1 cache. */
 enum { BLOCK = 1024, STATE_BLOBS_MAX = 2 };
 
-extern const gp_optim_rule gp_optim_sgdm, gp_optim_adam, gp_optim_adamw, gp_optim_rmsprop;
-
-/* Update rules, indexed by gp_solver. */
-static const gp_optim_rule *const rules[] = { &gp_optim_sgdm, &gp_optim_adam, &gp_optim_adamw,
-                                              &gp_optim_rmsprop };
-
 /* An optimizer and its state. */
 struct gp_optim {
-    const gp_optim_rule *rule;
     const gp_graph *graph;
     const gp_train_options *options;
     uint64_t step; /* completed steps */
-    float *state;  /* rule->state_blobs blobs */
+    float *state;  /* gp_solver_state() blobs */
     bool placed;   /* the caller owns the state memory */
 };
 
@@ -39,10 +33,10 @@ gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_opt
 
     if (optim == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for an optimiser");
-    optim->rule = rules[options->solver];
     optim->graph = graph;
     optim->options = options;
-    optim->state = gp_aligned_calloc(64, graph->blob_count * optim->rule->state_blobs * sizeof(float));
+    optim->state =
+        gp_aligned_calloc(64, graph->blob_count * gp_solver_state(options->solver) * sizeof(float));
     if (optim->state == NULL) {
         gp_optim_free(optim);
         return gp_fail(err, GP_ENOMEM, "no memory for the optimiser's state of %zu parameters",
@@ -72,7 +66,7 @@ void gp_optim_place_state(gp_optim *optim, float *state)
 float *gp_optim_state(gp_optim *optim, uint32_t *blobs, uint64_t **step)
 {
     if (blobs != NULL)
-        *blobs = optim->rule->state_blobs;
+        *blobs = gp_solver_state(optim->options->solver);
     if (step != NULL)
         *step = &optim->step;
     return optim->state;
@@ -211,9 +205,9 @@ static void update_elsewhere(const gp_optim_pass *pass, gp_update *update, size_
         update->state = pass->state + at + i;
         update->gradients = gradients + i;
         update->count = part;
-        optim->rule->update(update);
+        gp_optim_rules[optim->options->solver](update);
         stream(pass->next_parameters + at + i, parameters, part);
-        for (uint32_t k = 0; k < optim->rule->state_blobs; k++)
+        for (uint32_t k = 0; k < gp_solver_state(optim->options->solver); k++)
             stream(pass->next_state + k * blob + at + i, state + k * BLOCK, part);
     }
 }
@@ -238,7 +232,7 @@ void gp_optim_update(const gp_optim_pass *pass, uint32_t parameter, size_t first
     update.next_state = pass->next_state + at;
     update.gradients = gradients;
     update.count = count;
-    optim->rule->update(&update);
+    gp_optim_rules[optim->options->solver](&update);
 }
 
 void gp_optim_end(gp_optim *optim)

@@ -35,19 +35,15 @@ typedef struct gp_update {
     float correction, squared_correction;
 } gp_update;
 
-/* An update rule. */
-typedef struct gp_optim_rule {
-    const char *name;     /* as in gp_train_options */
-    uint32_t state_blobs; /* float32 state values per parameter */
-    void (*update)(const gp_update *update);
-} gp_optim_rule;
+/* Update rules, indexed by gp_solver. */
+extern void (*const gp_optim_rules[])(const gp_update *update);
 
 /* Create the optimizer selected by options->solver; its state starts at zero. `graph` and `options`
  * must outlive it. */
 gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_options *options, gp_error *err);
 void gp_optim_free(gp_optim *optim);
 
-/* Return the state for a checkpoint: rule->state_blobs blobs, one after the other. The optimizer
+/* Return the state for a checkpoint: gp_solver_state() blobs, one after the other. The optimizer
  * keeps ownership; the caller may write to the state.
  *   blobs  set to the number of blobs; may be NULL
  *   step   set to the address of the step counter; may be NULL */
@@ -94,12 +90,11 @@ void gp_optim_flush(void);
 /* Count the step, after all parts are done on all ranks. */
 void gp_optim_end(gp_optim *optim);
 
-/* Move the running statistics towards the moments of a step.
+/* Move the running statistics towards the moments of a step, at their own rate.
  *   gradients  summed over all ranks; holds sums of x - mean and (x - mean)^2 in place of gradients
- *   samples    samples on all ranks in the step */
-void gp_statistics_commit(const gp_graph *graph, float *parameters, const float *gradients, double samples);
-
-/* Replace the running statistics by the moments of these samples. */
-void gp_statistics_set(const gp_graph *graph, float *parameters, const float *gradients, double samples);
+ *   samples    samples on all ranks in the step
+ *   whole      replace the running statistics by the moments */
+void gp_statistics_commit(const gp_graph *graph, float *parameters, const float *gradients, double samples,
+                          bool whole);
 
 #endif

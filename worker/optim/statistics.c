@@ -10,9 +10,8 @@
 
 #include <assert.h>
 
-/* Move the statistics at their own rate. `whole`: replace them. */
-static void statistics_move(const gp_graph *graph, float *parameters, const float *gradients, double samples,
-                            bool whole)
+void gp_statistics_commit(const gp_graph *graph, float *parameters, const float *gradients, double samples,
+                          bool whole)
 {
     for (uint32_t p = 0; p < graph->parameter_count; p++) {
         const gp_parameter *parameter = &graph->parameters[p], *second = parameter + 1;
@@ -35,14 +34,4 @@ static void statistics_move(const gp_graph *graph, float *parameters, const floa
             *running = (float)((double)*running + rate * (variance - (double)*running));
         }
     }
-}
-
-void gp_statistics_commit(const gp_graph *graph, float *parameters, const float *gradients, double samples)
-{
-    statistics_move(graph, parameters, gradients, samples, false);
-}
-
-void gp_statistics_set(const gp_graph *graph, float *parameters, const float *gradients, double samples)
-{
-    statistics_move(graph, parameters, gradients, samples, true);
 }

@@ -427,23 +427,6 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
 
 /* ---- parts ---- */
 
-/* Mark unreadable samples in [first, first + count) of the data as skipped. Their targets are
- * not compared, even if a sample that was unreadable when the data were opened can be read now.
- *   targets  NULL: no targets to compare
- *   at       position of the first sample in the part */
-static void skip_unreadable(gp_predictor *predictor, uint64_t first, void *targets, uint32_t count,
-                            uint32_t at)
-{
-    uint8_t *target = targets;
-
-    for (uint32_t n = 0; n < count; n++) {
-        if (gp_store_is_skipped(predictor->data, (uint32_t)(first + n)))
-            gp_answers_skip(&predictor->answers, at + n, target);
-        if (target != NULL)
-            target += predictor->graph->target_bytes;
-    }
-}
-
 /* Wait for the oldest pending call, and store its results. */
 static gp_status call_end(gp_predictor *predictor, gp_error *err)
 {
@@ -499,9 +482,14 @@ static gp_status predictor_call(gp_predictor *predictor, const gp_predictor_ask 
     status = gp_loader_take(predictor->loader, &batch, NULL, err);
     if (status != GP_OK)
         return status;
-    void *targets = predictor->answers.compares ? batch->targets : NULL;
+    uint8_t *targets = predictor->answers.compares ? batch->targets : NULL;
 
-    skip_unreadable(predictor, ask->first + from, targets, count, from);
+    /* Mark unreadable samples as skipped. Their targets are not compared, even if a sample that was
+     * unreadable when the data were opened can be read now. */
+    for (uint32_t n = 0; n < count; n++)
+        if (gp_store_is_skipped(predictor->data, (uint32_t)(ask->first + from + n)))
+            gp_answers_skip(&predictor->answers, from + n,
+                            targets == NULL ? NULL : targets + n * predictor->graph->target_bytes);
     status = call_begin(predictor, batch->samples, targets, from, count, err);
     gp_loader_release(predictor->loader, batch);
     return status;

@@ -11,25 +11,10 @@
 
 enum { CLAIM_TRY_MS = 5 };
 
-/* Return GP_EBUSY with an error message that names the holder, if the claim file has a record.
- * The record is missing between the holder's flock and its write. */
-static gp_status claim_busy(int fd, const char *uuid, gp_error *err)
-{
-    char record[GP_DEVICE_CLAIM_RECORD + 1];
-    ssize_t got = pread(fd, record, GP_DEVICE_CLAIM_RECORD, 0);
-    gp_device_holder by;
-
-    record[got > 0 ? got : 0] = '\0';
-    if (!gp_device_claim_read(&by, record))
-        return gp_fail(err, GP_EBUSY, "device %s is held by another process", uuid);
-    return gp_fail(err, GP_EBUSY, "device %s is held by worker %u of pool %s (pid %u)", uuid, by.worker,
-                   by.pool, by.pid);
-}
-
 gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const gp_claim_holder *holder,
                         int wait_ms, gp_error *err)
 {
-    char name[GP_DEVICE_CLAIM_NAME], record[GP_DEVICE_CLAIM_RECORD];
+    char name[GP_DEVICE_CLAIM_NAME], record[GP_DEVICE_CLAIM_RECORD + 1];
     gp_device_holder self = { .pid = holder->pid, .worker = holder->index };
     int64_t deadline = gp_now_ms() + wait_ms;
     int folder, fd;
@@ -54,8 +39,19 @@ gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const
             gp_sleep_ms(CLAIM_TRY_MS);
             continue;
         }
-        status = errno == EWOULDBLOCK ? claim_busy(fd, uuid, err)
-                                      : gp_fail_errno(err, GP_EIO, "device %s cannot be locked", uuid);
+        if (errno != EWOULDBLOCK) {
+            status = gp_fail_errno(err, GP_EIO, "device %s cannot be locked", uuid);
+        } else {
+            /* Name the holder. The record is missing between the holder's flock and its write. */
+            ssize_t got = pread(fd, record, GP_DEVICE_CLAIM_RECORD, 0);
+            gp_device_holder by;
+
+            record[got > 0 ? got : 0] = '\0';
+            status = gp_device_claim_read(&by, record)
+                         ? gp_fail(err, GP_EBUSY, "device %s is held by worker %u of pool %s (pid %u)", uuid,
+                                   by.worker, by.pool, by.pid)
+                         : gp_fail(err, GP_EBUSY, "device %s is held by another process", uuid);
+        }
         close(fd);
         return status;
     }

@@ -248,7 +248,8 @@ void gp_model_set_step(gp_model *model, uint64_t step)
 void gp_model_next_step(gp_model *model)
 {
     if (!model->fresh && model->sums[MODEL_SAMPLES] > 0)
-        gp_statistics_commit(model->graph, model->parameters, model->gradients, model->sums[MODEL_SAMPLES]);
+        gp_statistics_commit(model->graph, model->parameters, model->gradients, model->sums[MODEL_SAMPLES],
+                             false);
     model->step++;
     model->fresh = true;
     model->loss.forward.count = 0;
@@ -271,7 +272,8 @@ gp_status gp_model_optimizer_step(gp_model *model, double learn_rate, gp_error *
             "%" PRIu64,
             model->step + 1, loss, weight, learn_rate, model->step);
     /* Statistics first, because the optimizer may clip the gradients. */
-    gp_statistics_commit(model->graph, model->parameters, model->gradients, model->sums[MODEL_SAMPLES]);
+    gp_statistics_commit(model->graph, model->parameters, model->gradients, model->sums[MODEL_SAMPLES],
+                         false);
     gp_optim_step(model->optim, model->parameters, model->gradients, weight, learn_rate);
     model->step++;
     model->fresh = true;

@@ -239,24 +239,6 @@ static gp_status loop_room(gp_task *task, size_t bytes, void **out, gp_error *er
 
 /* ---- a chunk ---- */
 
-/* Read the clock, adapt the stride, and check whether the chunk should end. */
-static gp_status chunk_look(chunk *c, gp_tasks *tasks, gp_error *err)
-{
-    open_loop *loop = c->loop;
-    int64_t now_ns = gp_now_ns(), took_ns = now_ns - c->looked_ns;
-
-    if (took_ns < LOOK_NS && loop->stride < LOOK_MAX)
-        loop->stride *= 2;
-    else if (took_ns > LOOK_LONG_NS && loop->stride > 1)
-        loop->stride /= 2;
-    c->looked_ns = now_ns;
-    if (c->budget_ns != 0 && now_ns - c->begun_ns >= c->budget_ns)
-        c->ending = true;
-    if (gp_tasks_canceled(tasks))
-        return gp_fail(err, GP_ECANCELED, "the loop was ended");
-    return GP_OK;
-}
-
 /* Return whether the chunk has enough results to end. A reduction group is completed
  * nevertheless. */
 static bool items_enough(const chunk *c)
@@ -309,8 +291,18 @@ static gp_status chunk_group(chunk *c, gp_tasks *tasks, gp_task *task, uint32_t 
         uint32_t stop = end - c->done > loop->stride ? c->done + loop->stride : end;
 
         status = chunk_iterate(c, task, stop, err);
-        if (status == GP_OK)
-            status = chunk_look(c, tasks, err);
+        /* Read the clock, adapt the stride, and check whether the chunk should end. */
+        int64_t now_ns = gp_now_ns(), took_ns = now_ns - c->looked_ns;
+
+        if (took_ns < LOOK_NS && loop->stride < LOOK_MAX)
+            loop->stride *= 2;
+        else if (took_ns > LOOK_LONG_NS && loop->stride > 1)
+            loop->stride /= 2;
+        c->looked_ns = now_ns;
+        if (c->budget_ns != 0 && now_ns - c->begun_ns >= c->budget_ns)
+            c->ending = true;
+        if (status == GP_OK && gp_tasks_canceled(tasks))
+            status = gp_fail(err, GP_ECANCELED, "the loop was ended");
     }
     return status;
 }

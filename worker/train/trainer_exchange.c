@@ -195,8 +195,7 @@ void gp_exchange_begin(gp_exchange *exchange, bool gradients)
         memset(exchange->words, 0, words * sizeof(int64_t));
 }
 
-/* Sum the complete buckets within the first `final_count` elements. */
-static gp_status sum_buckets(void *context, size_t final_count, gp_error *err)
+gp_status gp_exchange_sum(void *context, size_t final_count, gp_error *err)
 {
     gp_exchange *exchange = context;
     int64_t begin_ns = gp_now_ns();
@@ -220,11 +219,6 @@ static gp_status sum_buckets(void *context, size_t final_count, gp_error *err)
     if (stretch)
         gp_train_control_stretch(exchange->control);
     return status;
-}
-
-gp_ready_fn gp_exchange_ready_fn(const gp_exchange *exchange)
-{
-    return exchange->by_bucket ? sum_buckets : NULL;
 }
 
 void gp_exchange_add_call(gp_exchange *exchange, bool gradients)

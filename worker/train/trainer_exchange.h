@@ -75,9 +75,9 @@ const gp_coupling *gp_exchange_coupling(const gp_exchange *exchange);
 /* Start the sums of a step, or of a validation (gradients false). */
 void gp_exchange_begin(gp_exchange *exchange, bool gradients);
 
-/* Return the callback that sums buckets during the backward pass; its context is the exchange.
- * NULL: buckets are summed later. */
-gp_ready_fn gp_exchange_ready_fn(const gp_exchange *exchange);
+/* With by_bucket, during the backward pass: sum the complete buckets within the first `final_count`
+ * elements. A gp_ready_fn; the context is the exchange. */
+gp_status gp_exchange_sum(void *context, size_t final_count, gp_error *err);
 
 /* With `reproducible`: add the header of one call, and optionally the gradients, to the
  * fixed-point sums. */

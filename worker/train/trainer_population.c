@@ -128,7 +128,7 @@ gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err)
     if (status == GP_OK) {
         totals_move(graph, gradients, totals, true);
         if (writes) /* all ranks have reached the sum, so no rank reads the parameters */
-            gp_statistics_set(graph, trainer->parameters, gradients, trainer->data.shape.count);
+            gp_statistics_commit(graph, trainer->parameters, gradients, trainer->data.shape.count, true);
         status = common_barrier(trainer, err);
         if (kept != trainer->parameters && status == GP_OK)
             memcpy(trainer->best, trainer->parameters, blob_bytes);

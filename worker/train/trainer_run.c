@@ -56,7 +56,7 @@ static gp_status trainer_compute(gp_trainer *trainer, gp_train_cursor *now, gp_t
                 .loss_scale = gp_loss_scale_of_sum(&progress->loss_scale, last->batch),
                 .coupling = gp_exchange_coupling(&trainer->exchange),
             },
-            gp_exchange_ready_fn(&trainer->exchange), &trainer->exchange, err);
+            trainer->exchange.by_bucket ? gp_exchange_sum : NULL, &trainer->exchange, err);
         gp_loader_release(loader, loaded);
         if (status == GP_OK && reproducible) {
             status = trainer->backend_ops->sync(trainer->backend, err);
@@ -96,7 +96,7 @@ static gp_status trainer_commit(gp_trainer *trainer, const gp_step_result *resul
     }
     if (result->weight > 0) {
         /* before the optimizer, which may clip the gradients */
-        gp_statistics_commit(trainer->graph, trainer->parameters, gradients, result->samples);
+        gp_statistics_commit(trainer->graph, trainer->parameters, gradients, result->samples, false);
         gp_optim_step(trainer->optim, trainer->parameters, gradients, result->weight, learn_rate);
     }
     gp_train_control_rest(trainer->control);

@@ -200,7 +200,7 @@ static void shard_statistics(const shard_call *call)
                        first + count, GP_F32, GP_COMM_SUM);
         memcpy(next + first, call->pass.parameters + first, count * sizeof(float));
     }
-    gp_statistics_commit(graph, next, gradients, call->exchange->header[GP_HEADER_SAMPLES]);
+    gp_statistics_commit(graph, next, gradients, call->exchange->header[GP_HEADER_SAMPLES], false);
 }
 
 gp_status gp_shards_commit(gp_shards *shards, float **parameters, const gp_graph *graph, gp_optim *optim,

@@ -49,15 +49,6 @@ struct gp_trainer {
     gp_train_notes notes;
 };
 
-/* ---- trainer_group.c ---- */
-
-gp_status gp_trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *group, gp_error *err);
-gp_status gp_trainer_check_layout(gp_trainer *trainer, gp_error *err);
-/* Compile the plans; collective. */
-gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err);
-/* Compile the plans that a rank of a future group will have, without a group. */
-gp_status gp_trainer_rehearse(gp_trainer *trainer, gp_error *err);
-
 /* ---- trainer_validation.c ---- */
 
 /* Compute the metrics of the validation data, each sample once over all ranks, and report them;

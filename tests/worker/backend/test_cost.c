@@ -73,12 +73,10 @@ TEST(transposed_convolution_costs_as_much_as_its_convolution)
 
 TEST(solver_state_has_the_documented_size)
 {
-    extern const gp_optim_rule gp_optim_sgdm, gp_optim_adam, gp_optim_adamw, gp_optim_rmsprop;
-
-    CHECK_INT(gp_optim_sgdm.state_blobs, gp_solver_state(GP_SOLVER_SGDM));
-    CHECK_INT(gp_optim_adam.state_blobs, gp_solver_state(GP_SOLVER_ADAM));
-    CHECK_INT(gp_optim_adamw.state_blobs, gp_solver_state(GP_SOLVER_ADAMW));
-    CHECK_INT(gp_optim_rmsprop.state_blobs, gp_solver_state(GP_SOLVER_RMSPROP));
+    CHECK_INT(1, gp_solver_state(GP_SOLVER_SGDM));
+    CHECK_INT(2, gp_solver_state(GP_SOLVER_ADAM));
+    CHECK_INT(2, gp_solver_state(GP_SOLVER_ADAMW));
+    CHECK_INT(1, gp_solver_state(GP_SOLVER_RMSPROP));
 }
 
 /* Return the size of a CPU plan, including packed weights and scratch memory; bytes. */

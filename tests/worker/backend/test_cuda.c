@@ -720,7 +720,7 @@ static void host_step(kept *k, int index)
     gp_error err;
 
     REQUIRE_OK(cuda()->run(k->plan, &batch, NULL, NULL, &err), err);
-    gp_statistics_commit(k->n->graph, k->parameters, k->r.gradients, KEPT_BATCH);
+    gp_statistics_commit(k->n->graph, k->parameters, k->r.gradients, KEPT_BATCH, false);
     gp_optim_step(k->optim, k->parameters, k->r.gradients, k->r.sums[GP_SUM_WEIGHT], 0.05);
 }
 

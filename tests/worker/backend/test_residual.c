@@ -256,8 +256,8 @@ TEST(stem_statistics_cover_the_whole_batch_on_any_number_of_ranks)
     REQUIRE_OK(step_init(&two, false, &err), err);
     CHECK_STATUS(GP_OK, step_run(&one, 1, &err));
     CHECK_STATUS(GP_OK, step_run(&two, 2, &err));
-    gp_statistics_commit(one.graph, one.parameters, one.gradients, BATCH);
-    gp_statistics_commit(two.graph, two.parameters, two.gradients, BATCH);
+    gp_statistics_commit(one.graph, one.parameters, one.gradients, BATCH, false);
+    gp_statistics_commit(two.graph, two.parameters, two.gradients, BATCH, false);
     for (int k = 0; k < 2; k++) {
         size_t at = statistic_at(one.graph, k == 0 ? "stem_bn.mean" : "stem_bn.variance");
 
@@ -290,7 +290,7 @@ TEST(a_few_steps_overfit_eight_images)
         REQUIRE_OK(step_run(&s, 1, &err), err);
         if (i == 0)
             first = s.sums[GP_SUM_LOSS];
-        gp_statistics_commit(s.graph, s.parameters, s.gradients, BATCH);
+        gp_statistics_commit(s.graph, s.parameters, s.gradients, BATCH, false);
         gp_optim_step(optim, s.parameters, s.gradients, BATCH, 0.05);
     }
     CHECK(s.sums[GP_SUM_LOSS] < 0.5 * first);

@@ -413,7 +413,7 @@ TEST(running_statistics_move_towards_the_moments_of_all_ranks_together)
         }
         v = squares / (ALL * PIXELS - 1);
         if (c == 1)
-            gp_statistics_commit(graph, w, g, ALL);
+            gp_statistics_commit(graph, w, g, ALL, false);
         else
             continue;
         CHECK_NEAR(0.75 * running + 0.25 * m, w[mean->offset + 1], 1e-5);
