@@ -178,6 +178,10 @@ def foreign(folder):
         node("Reshape", ["k", "to"], ["q"]), node("GlobalAveragePool", ["q"], ["g"]), node("Mul", ["g", "q"], ["m"]),
         node("Flatten", ["m"], ["f"]), node("MatMul", ["f", "h"], ["y"]),
     ], [tensor("w", 4, 2, 2, 2), tensor("h", 288, 4)], (2, 8, 8), folder, opset=9)
+    check_theirs("softmax_over_height_of_one_channel", [
+        node("Conv", ["x", "w"], ["c"]), node("Softmax", ["c"], ["s"], axis=2), node("Flatten", ["s"], ["f"]),
+        node("MatMul", ["f", "m"], ["y"]),
+    ], [tensor("w", 1, 2, 2, 2), tensor("m", 16, 3)], (2, 5, 5), folder)
     check_theirs("softmax_then_flatten", [
         node("Conv", ["x", "w"], ["c"]), node("GlobalAveragePool", ["c"], ["g"]), node("Softmax", ["g"], ["s"], axis=1),
         node("Flatten", ["s"], ["y"]),
