@@ -336,24 +336,17 @@ void gp_device_graph_free(gp_device_graph *graph)
 
 /* ---- libraries ---- */
 
-/* Return the pending error of the device. Libraries contain their own CUDA runtime, so the last
- * error of this runtime may not show it. */
-static cudaError_t device_error(gp_device *device)
+gp_status gp_device_fail(gp_device *device, gp_status status, const gp_error *words, gp_error *err)
 {
+    /* Libraries contain their own CUDA runtime, so the last error of this runtime may not show the
+     * pending error of the device. */
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cudaError_t code = cudaStreamIsCapturing(device->stream, &capture);
 
     if (code == cudaSuccess && capture == cudaStreamCaptureStatusNone)
         code = cudaStreamQuery(device->stream);
     cudaGetLastError(); /* clear the error, so that the next call does not report it again */
-    return code == cudaErrorNotReady ? cudaSuccess : code;
-}
-
-gp_status gp_device_fail(gp_device *device, gp_status status, const gp_error *words, gp_error *err)
-{
-    cudaError_t code = device_error(device);
-
-    if (code == cudaSuccess)
+    if (code == cudaSuccess || code == cudaErrorNotReady)
         return gp_fail(err, status, "%s", words->message);
     return gp_fail(err, GP_EIO, "%s (CUDA error %d), found when %s", cudaGetErrorString(code), (int)code,
                    words->message);

@@ -68,30 +68,24 @@ static gp_status plugin_device(uint32_t ordinal, gp_plugin_device *out, gp_error
 
 enum { TEST_COUNT = 4099 };
 
-static gp_status test_run(float *device, const float *values, float *back, gp_error *err)
-{
-    const size_t bytes = TEST_COUNT * sizeof(float);
-    gp_kernel_args args = { .kind = 0, .factor = { 0.25f } };
-    gp_status status = GP_CUDA(cudaMemcpy(device, values, bytes, cudaMemcpyHostToDevice), err);
-
-    args.x[0] = args.y[0] = (gp_kernel_image){ .data = device, .channels = TEST_COUNT, .sample = TEST_COUNT };
-    if (status == GP_OK)
-        status = GP_CUDA(gp_kernel_launch(GP_KERNEL_activation, &args, TEST_COUNT, NULL), err);
-    return status == GP_OK ? GP_CUDA(cudaMemcpy(back, device, bytes, cudaMemcpyDeviceToHost), err) : status;
-}
-
 /* Test the device with a leaky relu in place. */
 static gp_status plugin_self_test(uint32_t ordinal, gp_error *err)
 {
     float values[TEST_COUNT], back[TEST_COUNT], *device = NULL;
+    gp_kernel_args args = { .kind = 0, .factor = { 0.25f } };
     gp_status status = GP_CUDA(cudaSetDevice((int)ordinal), err);
 
     for (int i = 0; i < TEST_COUNT; i++)
         values[i] = (float)(i % 17) - 8;
     if (status == GP_OK)
         status = GP_CUDA(cudaMalloc((void **)&device, sizeof(values)), err);
+    args.x[0] = args.y[0] = (gp_kernel_image){ .data = device, .channels = TEST_COUNT, .sample = TEST_COUNT };
     if (status == GP_OK)
-        status = test_run(device, values, back, err);
+        status = GP_CUDA(cudaMemcpy(device, values, sizeof(values), cudaMemcpyHostToDevice), err);
+    if (status == GP_OK)
+        status = GP_CUDA(gp_kernel_launch(GP_KERNEL_activation, &args, TEST_COUNT, NULL), err);
+    if (status == GP_OK)
+        status = GP_CUDA(cudaMemcpy(back, device, sizeof(back), cudaMemcpyDeviceToHost), err);
     for (int i = 0; i < TEST_COUNT && status == GP_OK; i++) {
         float expected = values[i] > 0 ? values[i] : 0.25f * values[i];
 

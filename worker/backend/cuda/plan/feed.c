@@ -29,16 +29,6 @@ void gp_feed_close(gp_plan *plan)
 
 /* ---- memory ---- */
 
-/* Return true if all samples fit in free memory, with a reserve for the libraries. */
-static bool data_fit(gp_plan *plan, const gp_resident *resident)
-{
-    size_t available = gp_device_available(plan->backend->device);
-    double bytes = (double)resident->count * (double)(resident->sample_bytes + resident->target_bytes);
-
-    return resident->sample_bytes <= INT32_MAX && available > SPARE_BYTES &&
-           bytes < 0.75 * (double)(available - SPARE_BYTES);
-}
-
 static gp_status data_read(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
     gp_device *device = plan->backend->device;
@@ -63,11 +53,19 @@ static gp_status data_read(gp_plan *plan, const gp_resident *resident, gp_error 
     return status;
 }
 
+/* Store all samples on the device. GP_ENOMEM: they do not fit in free memory, with a reserve for the
+ * libraries. */
 static gp_status data_take(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
     gp_feed *feed = &plan->kept->feed;
-    const size_t rows = plan->options.micro_batch;
-    gp_status status = gp_heap_take(&plan->heap, &feed->data, resident->count * resident->sample_bytes, err);
+    const size_t rows = plan->options.micro_batch, available = gp_device_available(plan->backend->device);
+    const double bytes = (double)resident->count * (double)(resident->sample_bytes + resident->target_bytes);
+    gp_status status;
+
+    if (resident->sample_bytes > INT32_MAX || available <= SPARE_BYTES ||
+        bytes >= 0.75 * (double)(available - SPARE_BYTES))
+        return GP_ENOMEM;
+    status = gp_heap_take(&plan->heap, &feed->data, resident->count * resident->sample_bytes, err);
 
     if (status == GP_OK)
         status =
@@ -89,7 +87,7 @@ gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err
     gp_error ignored;
     gp_status status;
 
-    if (resident != NULL && data_fit(plan, resident) && data_take(plan, resident, &ignored) == GP_OK) {
+    if (resident != NULL && data_take(plan, resident, &ignored) == GP_OK) {
         feed->resident = resident;
     } else if (resident != NULL) {
         *feed = (gp_feed){ .resident = NULL };

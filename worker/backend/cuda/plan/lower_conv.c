@@ -91,16 +91,6 @@ static gp_device_work *conv_ask(lowering *l, const conv_pass *p, size_t *workspa
     return work;
 }
 
-static void conv_gradient(lowering *l, const conv_pass *p, gp_device_work *work, size_t workspace)
-{
-    const gp_weights_shape shape = weights_shape(l, p);
-    gp_device_operands at = { .first = p->x->data, .second = p->y->data };
-
-    at.out = gp_lower_scratch(l, shape.outputs * shape.stored * shape.pixels * (p->x->narrow ? 2 : 4));
-    gp_lower_work(l, STEP_CONV, work, workspace, &at);
-    gp_lower_weights_unpack(l, p->weights, &shape, p->x, at.out, p->x->narrow);
-}
-
 /* Append library steps. Return false if the library has no plan. */
 static bool library_conv(lowering *l, const conv_pass *p)
 {
@@ -119,7 +109,11 @@ static bool library_conv(lowering *l, const conv_pass *p)
     if (work == NULL)
         return false;
     if (p->pass == GP_CONV_WEIGHTS) {
-        conv_gradient(l, p, work, workspace);
+        at.first = p->x->data;
+        at.second = p->y->data;
+        at.out = gp_lower_scratch(l, shape.outputs * shape.stored * shape.pixels * (p->x->narrow ? 2 : 4));
+        gp_lower_work(l, STEP_CONV, work, workspace, &at);
+        gp_lower_weights_unpack(l, p->weights, &shape, p->x, at.out, p->x->narrow);
         return true;
     }
     packed = gp_lower_weights_pack(l, p->weights, &shape, p->x);

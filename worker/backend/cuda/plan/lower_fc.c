@@ -103,15 +103,6 @@ static bool library_weights(lowering *l, const fc_pass *p)
     return true;
 }
 
-/* Reserve the mask of y > 0 for later ops. */
-static void *mask_take(lowering *l, const gp_product_request *r)
-{
-    void *mask = gp_lower_lasting(l, gp_product_mask_row(r->m) * r->n);
-
-    l->plan->values[l->op->out[0]].product_mask = mask;
-    return mask;
-}
-
 static bool library_values(lowering *l, const fc_pass *p)
 {
     const bool forward = p->pass == GP_CONV_FORWARD;
@@ -139,8 +130,9 @@ static bool library_values(lowering *l, const fc_pass *p)
     if (forward)
         vector = gp_lower_vector(l, p->bias, out->sample, r.bias ? r.narrow_out : GP_WIDE, r.bias);
     at.vector = r.bias ? vector : NULL;
-    if (r.mask_out)
-        at.mask = mask_take(l, &r);
+    if (r.mask_out) /* reserve the mask of y > 0 for later ops */
+        at.mask = l->plan->values[l->op->out[0]].product_mask =
+            gp_lower_lasting(l, gp_product_mask_row(r.m) * r.n);
     gp_lower_work(l, STEP_PRODUCT, work, workspace, &at);
     if (forward && !r.bias && !r.relu)
         gp_lower_finish(l, out, vector);
