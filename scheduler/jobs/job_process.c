@@ -79,10 +79,9 @@ bool gp_job_adopt(gp_job_process *out, const gp_jobs_job *job)
 /* Return whether the scheduler sets this variable. The submitter's value is dropped. */
 static bool is_ours(const char *variable)
 {
-    static const char *const names[] = { "GRADPOOL_POOL=", "GRADPOOL_RUNTIME_DIR=", "GRADPOOL_STATE_DIR=" };
+    static const char *const names[] = { "GRADPOOL_JOB",
+                                         "GRADPOOL_POOL=", "GRADPOOL_RUNTIME_DIR=", "GRADPOOL_STATE_DIR=" };
 
-    if (strncmp(variable, "GRADPOOL_JOB", 12) == 0)
-        return true;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strncmp(variable, names[i], strlen(names[i])) == 0)
             return true;

@@ -69,22 +69,6 @@ char *gp_plan_format_cores(char *text, size_t bytes, const uint16_t *cores, uint
 
 /* ---- worker slots ---- */
 
-/* Find a GPU by index, "cuda:N" or UUID. NULL: no such GPU. */
-static const gp_device *find_gpu(const gp_device_list *devices, const char *name)
-{
-    for (uint32_t i = 0; i < devices->count; i++) {
-        const gp_device *device = &devices->devices[i];
-        char index[16], cuda[24];
-
-        snprintf(index, sizeof(index), "%u", device->index);
-        snprintf(cuda, sizeof(cuda), "cuda:%u", device->ordinal);
-        if (strcmp(name, index) == 0 || (!device->mig && strcasecmp(name, cuda) == 0) ||
-            strcasecmp(name, device->uuid) == 0)
-            return device;
-    }
-    return NULL;
-}
-
 /* Find the requested GPUs, in request order. The result is empty for "cpu", and for "auto" on a
  * machine without usable GPU.
  *   GP_ENODEV: unknown or unusable device
@@ -106,10 +90,20 @@ static gp_status choose_gpus(const gp_device *chosen[GP_CORE_SLOTS_MAX], uint32_
     }
     snprintf(list, sizeof(list), "%s", asked);
     while ((name = strsep(&rest, ", ")) != NULL) {
-        const gp_device *device = *name == '\0' ? NULL : find_gpu(devices, name);
+        const gp_device *device = NULL;
 
         if (*name == '\0')
             continue;
+        for (uint32_t i = 0; i < devices->count && device == NULL; i++) { /* index, "cuda:N" or UUID */
+            const gp_device *at = &devices->devices[i];
+            char index[16], cuda[24];
+
+            snprintf(index, sizeof(index), "%u", at->index);
+            snprintf(cuda, sizeof(cuda), "cuda:%u", at->ordinal);
+            if (strcmp(name, index) == 0 || (!at->mig && strcasecmp(name, cuda) == 0) ||
+                strcasecmp(name, at->uuid) == 0)
+                device = at;
+        }
         if (device == NULL)
             return gp_fail(err, GP_ENODEV, "there is no device %.60s: this machine has %u GPU%s%s%s", name,
                            devices->count, gp_plural(devices->count), devices->note[0] != '\0' ? "; " : "",

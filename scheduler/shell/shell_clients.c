@@ -105,28 +105,11 @@ static void hear_knock(shell *s, const gp_door_event *knock)
     gp_door_admit(s->door, knock->id, s->core->config.epoch);
 }
 
-/* Replace the pool secrets with those from a client. The reply carries the status in place of a
- * lease. */
-static void hear_secrets(shell *s, const gp_door_event *event)
-{
-    gp_door_request answer = { .what = GP_DOOR_SECRETS };
-    gp_error err;
-
-    if (event->request.what == GP_DOOR_SECRETS && event->fd >= 0) {
-        answer.lease = (uint64_t)gp_secrets_copy(gp_secrets_fd(), event->fd, &err);
-        s->secrets_told = true;
-        gp_log(GP_LOG_INFO, "secrets-told", "the pool's secrets were %s",
-               answer.lease == GP_OK ? "replaced" : "not replaced");
-        if (gp_door_send_fd(gp_door_peer_fd(s->door, event->id), &answer, -1, &err) != GP_OK)
-            gp_log(GP_LOG_WARN, "message-unsent", "%s", err.message);
-    }
-    if (event->fd >= 0)
-        close(event->fd);
-}
-
 void shell_serve_door(shell *s)
 {
+    gp_door_request answer = { .what = GP_DOOR_SECRETS };
     gp_door_event event;
+    gp_error err;
 
     for (gp_door_next(s->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(s->door, &event)) {
         shell_client *client = &s->clients[gp_door_place(event.id)];
@@ -134,7 +117,18 @@ void shell_serve_door(shell *s)
         if (event.kind == GP_DOOR_KNOCK) {
             hear_knock(s, &event);
         } else if (event.kind != GP_DOOR_GONE) {
-            hear_secrets(s, &event);
+            /* Replace the pool secrets with those from a client. The reply carries the status in place
+             * of a lease. */
+            if (event.request.what == GP_DOOR_SECRETS && event.fd >= 0) {
+                answer.lease = (uint64_t)gp_secrets_copy(gp_secrets_fd(), event.fd, &err);
+                s->secrets_told = true;
+                gp_log(GP_LOG_INFO, "secrets-told", "the pool's secrets were %s",
+                       answer.lease == GP_OK ? "replaced" : "not replaced");
+                if (gp_door_send_fd(gp_door_peer_fd(s->door, event.id), &answer, -1, &err) != GP_OK)
+                    gp_log(GP_LOG_WARN, "message-unsent", "%s", err.message);
+            }
+            if (event.fd >= 0)
+                close(event.fd);
         } else if (client->door == event.id) { /* else a worker, or a client that was dropped */
             gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "client", .number = client->pid }),
                          "a client is gone");
@@ -279,7 +273,7 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
         shell_step(s, event);
         (in->envelope.message == GP_ID(status_get) ? shell_send_status : shell_send_devices)(s, &in->peer,
-                                                                                            &in->envelope);
+                                                                                             &in->envelope);
         break;
     case GP_ID(lease_ask):
         hear_ask(s, in, event);

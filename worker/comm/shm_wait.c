@@ -178,23 +178,6 @@ void gp_comm_leave(gp_comm *comm)
 
 /* ---- waiting ---- */
 
-/* Sleep for at most one slice. Return true if the slice passed without a wakeup. */
-static bool sleep_slice(shm_word *word, uint32_t target)
-{
-    struct timespec slice = { .tv_nsec = SLICE_NS };
-    uint32_t seen;
-    long result = 0;
-
-    atomic_fetch_add(&word->sleepers, 1);
-    seen = atomic_load(&word->value);
-    if (!is_at(seen, target))
-        result = syscall(SYS_futex, &word->value, FUTEX_WAIT, seen, &slice, NULL, 0);
-    if (result != 0)
-        result = errno == ETIMEDOUT;
-    atomic_fetch_sub(&word->sleepers, 1);
-    return result != 0;
-}
-
 /* Wait in sleep slices, and check for failed members after each slice without a wakeup. */
 static gp_status wait_slowly(gp_comm *comm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err)
 {
@@ -209,7 +192,18 @@ static gp_status wait_slowly(gp_comm *comm, shm_word *word, uint32_t target, uin
             close_barrier(comm->control);
             return reached(word, target) ? GP_OK : status;
         }
-        if (sleep_slice(word, target))
+        /* Sleep for at most one slice. */
+        struct timespec slice = { .tv_nsec = SLICE_NS };
+        bool idle = false;
+
+        atomic_fetch_add(&word->sleepers, 1);
+        uint32_t seen = atomic_load(&word->value);
+
+        if (!is_at(seen, target))
+            idle = syscall(SYS_futex, &word->value, FUTEX_WAIT, seen, &slice, NULL, 0) != 0 &&
+                   errno == ETIMEDOUT;
+        atomic_fetch_sub(&word->sleepers, 1);
+        if (idle)
             gp_shm_look(comm, word, target, awaited, true);
     }
 }

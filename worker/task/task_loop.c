@@ -92,22 +92,6 @@ static gp_status loop_get(gp_tasks *tasks, uint32_t number, open_loop **out, gp_
 
 /* ---- open and close ---- */
 
-static gp_status plan_check(const gp_task_loop *plan, gp_error *err)
-{
-    size_t element = gp_reduce_element_bytes((gp_reduce_kind)plan->reduce_kind);
-
-    if (plan->total > GP_LOOP_ITERATIONS_MAX || plan->output_bytes > ANSWER_BYTES_MAX)
-        return gp_fail(err, GP_EPROTO, "a loop of %llu iterations with outputs of %u bytes",
-                       (unsigned long long)plan->total, plan->output_bytes);
-    if (plan->reduce_bytes == 0)
-        return GP_OK;
-    if (plan->reduce_bytes > GP_TASK_REDUCE_MAX || plan->reduce_block == 0 ||
-        (plan->combine == 0 && (element == 0 || plan->reduce_bytes % element != 0)))
-        return gp_fail(err, GP_EPROTO, "a reduction of kind %u over %u bytes in groups of %u",
-                       plan->reduce_kind, plan->reduce_bytes, plan->reduce_block);
-    return GP_OK;
-}
-
 /* Combine two accumulators. Implements gp_tree_combine_fn; context is the loop. Custom functions
  * get aligned memory. */
 static void loop_combine(void *context, void *into, const void *from, size_t bytes)
@@ -123,14 +107,23 @@ static void loop_combine(void *context, void *into, const void *from, size_t byt
 /* Read the loop plan from the start of the record. The argument follows, or is in the blob. */
 static gp_status loop_keep(gp_tasks *tasks, const gp_taken *call, open_loop *loop, gp_error *err)
 {
+    const gp_task_loop *plan = &loop->plan;
     gp_status status;
 
     if (call->inlined_bytes < sizeof(loop->plan))
         return gp_fail(err, GP_EPROTO, "a loop described in %zu bytes", call->inlined_bytes);
     memcpy(&loop->plan, call->inlined, sizeof(loop->plan));
-    status = plan_check(&loop->plan, err);
-    if (status == GP_OK)
-        status = gp_tasks_keep(tasks, call, &loop->kept, err);
+    size_t element = gp_reduce_element_bytes((gp_reduce_kind)plan->reduce_kind);
+
+    if (plan->total > GP_LOOP_ITERATIONS_MAX || plan->output_bytes > ANSWER_BYTES_MAX)
+        return gp_fail(err, GP_EPROTO, "a loop of %llu iterations with outputs of %u bytes",
+                       (unsigned long long)plan->total, plan->output_bytes);
+    if (plan->reduce_bytes != 0 &&
+        (plan->reduce_bytes > GP_TASK_REDUCE_MAX || plan->reduce_block == 0 ||
+         (plan->combine == 0 && (element == 0 || plan->reduce_bytes % element != 0))))
+        return gp_fail(err, GP_EPROTO, "a reduction of kind %u over %u bytes in groups of %u",
+                       plan->reduce_kind, plan->reduce_bytes, plan->reduce_block);
+    status = gp_tasks_keep(tasks, call, &loop->kept, err);
     if (status != GP_OK)
         return status;
     loop->argument = loop->kept;
