@@ -206,33 +206,25 @@ static gp_status factors_compile(gp_segment **out, const gp_segment_request *req
     return GP_OK;
 }
 
-static void bias_write(const gp_segment *segment, const factor_source *source, const gp_batch *batch)
-{
-    size_t outputs = source->factor->outputs;
-    gp_loop_call call = { .batch = batch, .rows = batch->count, .threads = segment->threads, .packed = true };
-    gp_loop_operand dy = { .data = (float *)(uintptr_t)source->dy,
-                           .shape = gp_shape3((int64_t)outputs, 1, 1) };
-
-    if (batch->count != 0)
-        gp_loop_bias_gradient(&call, &dy, source->bias);
-    else if (batch->first)
-        memset(source->bias, 0, outputs * sizeof(float));
-}
-
 static gp_status factors_run(gp_segment *segment, const gp_batch *batch, gp_plan_times *times, gp_error *err)
 {
+    gp_loop_call call = { .batch = batch, .rows = batch->count, .threads = segment->threads, .packed = true };
     int64_t start = gp_now_ns();
 
     for (uint32_t i = 0; i < segment->count; i++) {
         const factor_source *source = &segment->sources[i];
         const gp_factor *factor = source->factor;
+        gp_loop_operand dy = { .data = (float *)(uintptr_t)source->dy,
+                               .shape = gp_shape3((int64_t)factor->outputs, 1, 1) };
 
         if (batch->position + batch->count > factor->samples)
             return gp_fail(err, GP_EINTERNAL, "samples up to %llu of a mini-batch of %zu",
                            (unsigned long long)(batch->position + batch->count), factor->samples);
         gp_factor_write(factor, batch, source->x, source->dy, segment->threads);
-        if (source->bias != NULL)
-            bias_write(segment, source, batch);
+        if (source->bias != NULL && batch->count != 0)
+            gp_loop_bias_gradient(&call, &dy, source->bias);
+        else if (source->bias != NULL && batch->first)
+            memset(source->bias, 0, factor->outputs * sizeof(float));
     }
     times->backward_ns += gp_now_ns() - start;
     return GP_OK;

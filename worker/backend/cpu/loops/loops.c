@@ -341,26 +341,20 @@ static void loops_free(gp_segment *segment)
     gp_free(segment);
 }
 
-/* Zero the gradients on a rank without samples, which takes part in the reduction. */
-static void gradients_clear(const gp_segment *segment)
-{
-    const gp_op *op = segment->call.op;
-
-    for (int i = 0; i < GP_OP_VALUES_MAX; i++)
-        if (op->out[i] != GP_NO_VALUE &&
-            segment->graph->values[op->out[i]].role == GP_VALUE_PARAMETER_GRADIENT)
-            memset(segment->call.out[i].data, 0,
-                   (size_t)gp_shape_count(&segment->call.out[i].shape) * sizeof(float));
-}
-
 static gp_status loops_run(gp_segment *segment, const gp_batch *batch, gp_plan_times *times, gp_error *err)
 {
     int64_t start = gp_now_ns();
     gp_status status = GP_OK;
 
     segment->call.batch = batch;
-    if (batch->count == 0 && batch->first)
-        gradients_clear(segment);
+    /* Zero the gradients on a rank without samples, which takes part in the reduction. */
+    for (int i = 0; i < GP_OP_VALUES_MAX && batch->count == 0 && batch->first; i++) {
+        uint32_t out = segment->call.op->out[i];
+
+        if (out != GP_NO_VALUE && segment->graph->values[out].role == GP_VALUE_PARAMETER_GRADIENT)
+            memset(segment->call.out[i].data, 0,
+                   (size_t)gp_shape_count(&segment->call.out[i].shape) * sizeof(float));
+    }
     /* Rows beyond the batch are never used as samples, but their contents must be finite. */
     for (int i = 0; i < GP_OP_VALUES_MAX && batch->count != 0; i++) {
         uint32_t in = segment->call.op->in[i];
