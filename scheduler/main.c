@@ -34,21 +34,18 @@ typedef struct arguments {
 
 static void print_usage(FILE *out)
 {
-    fputs(
-        "gradpool-scheduler -- keeps a pool of workers; `gradpool up` starts it\n"
-        "  --pool NAME          (default)\n"
-        "  --workers N|auto     how many (auto: one per GPU, else one per core, at most 16)\n"
-        "  --devices LIST       auto, cpu, or GPUs: 1,3 or cuda:0 or UUIDs (auto)\n"
-        "  --idle-timeout MS    end when nobody used the pool for so long; 0 = never (1800000)\n"
-        "  --suspect-after MS   a worker that is silent for so long is shown as suspect; 0 = never (5000)\n"
-        "  --kill-after MS      and killed, unless it runs code of its user or a long step; 0 = never "
-        "(15000)\n"
-        "  --listen ENDPOINT    tcp://ADDRESS:PORT for clients on other hosts whose keys are on the list "
-        "(none)\n"
-        "  --ready-fd N         write ready, adopted, busy, error: WHY or ended: HOW there\n"
-        "  --detach             serve in a child process; this one exits when the child is ready\n"
-        "Exit codes: 0 ended as told, 1 could not start, 2 wrong arguments, 75 another one holds the pool\n",
-        out);
+    fputs("gradpool-scheduler -- run the scheduler of a pool; `gradpool up` starts it\n  --pool NAME         "
+          " name of the pool [default]\n  --workers N|auto     number of workers; auto: one per GPU, else "
+          "one per core, at most 16 [auto]\n  --devices LIST       auto, cpu, or GPUs: 1,3 or cuda:0 or "
+          "UUIDs [auto]\n  --idle-timeout MS    shut down when no client used the pool for MS; 0: never "
+          "[1800000]\n  --suspect-after MS   mark a worker without heartbeat for MS as suspect; 0: never "
+          "[5000]\n  --kill-after MS      kill a worker without heartbeat for MS, unless it runs user code "
+          "or a long step;\n                       0: never [15000]\n  --listen ENDPOINT    "
+          "tcp://ADDRESS:PORT for clients on other hosts with authorized keys [none]\n  --ready-fd N         "
+          "write ready, adopted, busy, error: REASON or ended: STATUS to this descriptor\n  --detach         "
+          "    run in a child process; exit when the child is ready\nExit codes: 0 shut down, 1 cannot "
+          "start, 2 invalid arguments, 75 another scheduler holds the pool\n",
+          out);
 }
 
 static gp_status parse_arguments(arguments *out, int count, char **values, gp_error *err)
@@ -85,7 +82,7 @@ static gp_status redirect(const char *log, gp_error *err)
 
     if (null < 0 || fd < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(fd, STDOUT_FILENO) < 0 ||
         dup2(fd, STDERR_FILENO) < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot write the log %s", log);
+        return gp_fail_errno(err, GP_EIO, "cannot open the log %s", log);
     close(null);
     close(fd);
     gp_log_keep(log, GP_LOG_FILE_BYTES_MAX, true);
@@ -108,7 +105,7 @@ static void find_devices(gp_device_list *out, const char *asked, const char *pro
     }
     for (uint32_t i = 0; i < out->count && (asked == NULL || strcmp(asked, "auto") == 0); i++)
         if (gp_device_left_out(out, i, why, sizeof(why)))
-            gp_log(GP_LOG_WARN, "gpu-left-out", "GPU %u (%s) is left out: %s", out->devices[i].index,
+            gp_log(GP_LOG_WARN, "gpu-left-out", "GPU %u (%s) is excluded: %s", out->devices[i].index,
                    out->devices[i].name, why);
 }
 
@@ -127,7 +124,7 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_survivo
     gp_log_event(
         GP_LOG_WARN, "pool-adopted",
         GP_LOG_WITH({ "living", .number = survivors->count }, { "workers", .number = record->workers }),
-        "the scheduler before did not end as it was told; %u of its %u workers live", survivors->count,
+        "the previous scheduler crashed; found %u of its %u workers alive", survivors->count,
         record->workers);
     if (record->surroundings != NULL)
         gp_surroundings_restore(record->surroundings);
@@ -165,7 +162,7 @@ static gp_status serve(const arguments *given, gp_error *err)
                                  .ready_fd = given->ready_fd };
     gp_buffer_init(&own, GP_RECORD_BYTES_MAX / 2);
     gp_status status = devices == NULL || cores == NULL || survivors == NULL
-                           ? gp_fail(err, GP_ENOMEM, "no memory to start")
+                           ? gp_fail(err, GP_ENOMEM, "no memory for the scheduler")
                            : GP_OK;
 
     if (status == GP_OK)
@@ -213,11 +210,11 @@ static gp_status detach(arguments *given, gp_error *err)
     ssize_t got;
 
     if (pipe2(fds, O_CLOEXEC) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot make a pipe");
+        return gp_fail_errno(err, GP_EIO, "cannot create a pipe");
     pid_t child = fork();
 
     if (child < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot start the scheduler's process");
+        return gp_fail_errno(err, GP_EIO, "cannot fork the scheduler");
     if (child == 0) {
         close(fds[0]);
         if (given->ready_fd >= 0)

@@ -274,9 +274,9 @@ static gp_status object_read(gp_team *team, int fd, const char *path, const char
     gp_status status;
 
     if (fstat(fd, &facts) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot look at %s", path);
+        return gp_fail_errno(err, GP_EIO, "cannot stat %s", path);
     if (!S_ISREG(facts.st_mode))
-        return gp_fail(err, GP_EINVAL, "%s is no regular file", path);
+        return gp_fail(err, GP_EINVAL, "%s is not a regular file", path);
     if (facts.st_uid != geteuid() && facts.st_uid != 0)
         return gp_fail(err, GP_EPERM, "%s belongs to user %u, not to you; its code would run as you", path,
                        (unsigned)facts.st_uid);

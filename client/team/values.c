@@ -222,7 +222,7 @@ gp_status gp_team_attach(gp_team *team, const char *name, const char *path, gp_e
     if (fd < 0)
         return gp_fail_errno(err, GP_ENOENT, "cannot open %s", path);
     if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))
-        status = gp_fail(err, GP_EINVAL, "%s is no regular file", path);
+        status = gp_fail(err, GP_EINVAL, "%s is not a regular file", path);
     if (status == GP_OK)
         status = shared_from_fd(&shared, fd, (size_t)facts.st_size, path, err);
     close(fd);

@@ -207,7 +207,7 @@ __attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t b
             s->cookie = 0;
     }
     if (cut)
-        cut_log(greeted ? "a message that is too large or never ends" : "something other than ZMTP 3");
+        cut_log(greeted ? "an oversized or endless message" : "data that is not ZMTP 3");
     pthread_mutex_unlock(&streams_lock);
     if (!cut)
         return count;

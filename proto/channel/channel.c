@@ -129,8 +129,8 @@ static gp_status channel_secure(gp_channel *channel, const gp_link_keys *curve, 
     if (curve == NULL || curve->own == NULL ||
         (channel->router ? curve->zap == NULL : curve->server_key == NULL))
         return gp_fail(err, GP_EPERM,
-                       channel->router ? "CURVE without a list of keys would let any key in"
-                                       : "CURVE without the other side's key proves nothing");
+                       channel->router ? "cannot listen with CURVE: no list of authorized keys is set"
+                                       : "cannot connect with CURVE: no server key is set");
     done = text_set(socket, ZMQ_CURVE_SECRETKEY, curve->own->secret_key) &&
            text_set(socket, ZMQ_CURVE_PUBLICKEY, curve->own->public_key);
     if (channel->router)
@@ -140,7 +140,7 @@ static gp_status channel_secure(gp_channel *channel, const gp_link_keys *curve, 
     else
         done = done && text_set(socket, ZMQ_CURVE_SERVERKEY, curve->server_key);
     return done ? GP_OK
-                : gp_fail(err, GP_EUNSUPPORTED, "this libzmq does not take our keys or the list's domain: %s",
+                : gp_fail(err, GP_EUNSUPPORTED, "this libzmq rejects the CURVE keys or the ZAP domain: %s",
                           zmq_strerror(errno));
 }
 
@@ -167,7 +167,7 @@ static gp_status channel_new(gp_channel **out, bool router, const gp_channel_opt
     }
     channel->socket = zmq_socket(shared, router ? ZMQ_ROUTER : ZMQ_DEALER);
     gp_status status = channel->socket == NULL
-                           ? gp_fail(err, GP_ELIMIT, "cannot make a ZeroMQ socket: %s", zmq_strerror(errno))
+                           ? gp_fail(err, GP_ELIMIT, "cannot create a ZeroMQ socket: %s", zmq_strerror(errno))
                            : channel_configure(channel, options, err);
 
     if (status == GP_OK && options->security == GP_SECURITY_CURVE)
@@ -241,9 +241,9 @@ static gp_status self_test(const char *bound, const gp_link_keys *curve, gp_erro
         return gp_fail(err, status, "%s", why.message);
     return status == GP_OK
                ? gp_fail(err, GP_EINTERNAL,
-                         "a key that is on no list was let in at %s: nothing is served there", bound)
+                         "self-test: an unauthorized key was accepted at %s; the socket is closed", bound)
                : gp_fail(err, GP_EINTERNAL,
-                         "the test whether wrong keys are turned away at %s failed: %.160s", bound,
+                         "self-test: cannot check that unauthorized keys are rejected at %s: %.160s", bound,
                          why.message);
 }
 
@@ -264,10 +264,9 @@ static gp_status remote_bind(gp_channel *channel, const char *endpoint, char bou
                        : errno == EACCES   ? GP_EPERM
                                            : GP_EINVAL,
                        "cannot listen at %s: %s%s", endpoint, zmq_strerror(errno),
-                       errno == ENODEV || errno == EADDRNOTAVAIL ? "; it must be an address of this host"
-                                                                 : "");
+                       errno == ENODEV || errno == EADDRNOTAVAIL ? "; use an address of this host" : "");
     if (zmq_getsockopt(channel->socket, ZMQ_LAST_ENDPOINT, bound, &bytes) != 0 || strrchr(bound, ':') == NULL)
-        return gp_fail(err, GP_EIO, "cannot tell where %s is: %s", endpoint, zmq_strerror(errno));
+        return gp_fail(err, GP_EIO, "cannot read the bound address of %s: %s", endpoint, zmq_strerror(errno));
     gp_gate_set_port(channel->gate, (uint16_t)strtol(strrchr(bound, ':') + 1, NULL, 10));
     return GP_OK;
 }
@@ -282,8 +281,7 @@ gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_cha
         return status;
     if (options->security != GP_SECURITY_CURVE)
         return gp_fail(err, GP_EPERM,
-                       "cannot listen at %s without CURVE: whoever reaches the port could do anything",
-                       endpoint);
+                       "cannot listen at %s without CURVE: the link would have no authentication", endpoint);
     status = channel_new(&channel, true, options, err);
     if (status != GP_OK)
         return status;
@@ -321,13 +319,11 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
 
     if (!local && !remote)
         return gp_fail(err, GP_EUNSUPPORTED,
-                       "cannot connect to '%.120s': endpoints are of the form ipc://PATH or tcp://HOST:PORT",
+                       "cannot connect to '%.120s': an endpoint must be ipc://PATH or tcp://HOST:PORT",
                        endpoint);
     if (remote && options->security != GP_SECURITY_CURVE)
-        return gp_fail(
-            err, GP_EPERM,
-            "cannot connect to %.120s without CURVE: whoever is on the way could read and change all",
-            endpoint);
+        return gp_fail(err, GP_EPERM,
+                       "cannot connect to %.120s without CURVE: the link would have no encryption", endpoint);
     status = local ? gp_unix_path_check(endpoint + 6, err) : gp_endpoint_check(endpoint, false, err);
     if (status == GP_OK)
         status = channel_new(&channel, false, options, err);

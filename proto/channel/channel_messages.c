@@ -11,7 +11,7 @@
 #include "proto/channel/channel_parts.h"
 #include "proto/message/messages.h"
 
-static_assert(sizeof(((gp_incoming *)0)->frames[0]) == sizeof(zmq_msg_t), "room for ZeroMQ's messages");
+static_assert(sizeof(((gp_incoming *)0)->frames[0]) == sizeof(zmq_msg_t), "storage for ZeroMQ messages");
 
 enum { RECEIVE_TRIES = 64 };
 
@@ -63,7 +63,7 @@ static gp_status payloads_check(const gp_channel *channel, const gp_payload *pay
     size_t bytes = 0;
 
     if (count > GP_PAYLOADS_MAX)
-        return gp_fail(err, GP_ELIMIT, "a message of %zu payloads; at most %u are allowed", count,
+        return gp_fail(err, GP_ELIMIT, "invalid message: %zu payloads, at most %u are allowed", count,
                        GP_PAYLOADS_MAX);
     for (size_t i = 0; i < count; i++) {
         if (payloads[i].bytes > channel->payload_bytes_max)
@@ -91,10 +91,10 @@ static gp_status outgoing_send(outgoing *out, gp_channel *channel, gp_error *err
             sent++;
         else if (errno == EAGAIN)
             status = gp_fail(err, GP_EBUSY,
-                             channel->router ? "the queue to the peer is full"
-                                             : "the link is not up, or its queue is full");
+                             channel->router ? "cannot send: the queue to the peer is full"
+                                             : "cannot send: the link is down or its queue is full");
         else if (errno == EHOSTUNREACH)
-            status = gp_fail(err, GP_EPEER, "the peer is gone");
+            status = gp_fail(err, GP_EPEER, "cannot send: the peer disconnected");
         else if (errno != EINTR)
             status = gp_fail(err, GP_EIO, "cannot send: %s", zmq_strerror(errno));
     }
@@ -155,7 +155,8 @@ gp_status gp_channel_reply_error(gp_channel *channel, const gp_peer *peer, const
     };
     gp_error_reply reply = { .code = error->code, .worker = worker };
 
-    static_assert(sizeof(reply.message) == sizeof(error->message), "a reply holds any error");
+    static_assert(sizeof(reply.message) == sizeof(error->message),
+                  "an error reply must be able to hold any error");
     memcpy(reply.message, error->message, sizeof(reply.message));
     return gp_channel_send(channel, channel->router ? peer : NULL, &envelope, &gp_msg_error_reply, &reply,
                            NULL, 0, err);
@@ -205,7 +206,7 @@ static gp_status peer_receive(gp_channel *channel, gp_incoming *in, const char *
         status = errno == EAGAIN || errno == EINTR ? GP_ETIMEDOUT : GP_EIO;
     } else if (zmq_msg_size(&frame) > sizeof(in->peer.id)) {
         rest_drop(channel, true);
-        *why = "the peer chose a routing id over 32 bytes";
+        *why = "its routing id has more than 32 bytes";
         status = GP_EPROTO;
     } else {
         in->peer.bytes = (uint8_t)zmq_msg_size(&frame);
@@ -260,14 +261,14 @@ static void views_set(gp_incoming *in)
 static gp_status incoming_check(gp_incoming *in, const char **why, gp_error *err)
 {
     if (in->frame_count < 2) {
-        *why = "it has no envelope and body";
+        *why = "it has no envelope or no body";
         return GP_EPROTO;
     }
     views_set(in);
     gp_frame envelope = frame_view(in, 0);
 
     if (in->body.bytes > GP_BODY_BYTES_MAX) {
-        *why = "its body is over 1 MiB";
+        *why = "its body has more than 1 MiB";
         return GP_EPROTO;
     }
     gp_status status = gp_envelope_decode(&in->envelope, envelope.data, envelope.bytes, err);
@@ -337,11 +338,11 @@ gp_status gp_channel_receive(gp_channel *channel, gp_incoming *in, gp_error *err
         if (status == GP_EIO)
             gp_fail(err, GP_EIO, "cannot receive: %s", zmq_strerror(errno));
         if (status == GP_ETIMEDOUT)
-            gp_fail(err, GP_ETIMEDOUT, "no message waits");
+            gp_fail(err, GP_ETIMEDOUT, "no message is pending");
         if (status != GP_EPROTO && status != GP_ESTALE)
             return status;
     }
-    return gp_fail(err, GP_ETIMEDOUT, "no message of ours among %d that waited", RECEIVE_TRIES);
+    return gp_fail(err, GP_ETIMEDOUT, "no valid message among the first %d pending messages", RECEIVE_TRIES);
 }
 
 gp_status gp_incoming_decode(const gp_incoming *in, void *message, gp_error *err)
@@ -350,10 +351,13 @@ gp_status gp_incoming_decode(const gp_incoming *in, void *message, gp_error *err
     bool timeless = id == GP_ID(hello) || id == GP_ID(welcome) || id == GP_ID(error_reply);
 
     if (in->envelope.protocol != GP_PROTOCOL && !timeless)
-        return gp_fail(err, GP_EVERSION, "the message is of protocol %" PRIu32 "; this side speaks %u to %u",
+        return gp_fail(err, GP_EVERSION,
+                       "unsupported protocol version %" PRIu32
+                       ": this side speaks %u to %u; install the same version of gradpool on both sides",
                        in->envelope.protocol, GP_PROTOCOL_MIN, GP_PROTOCOL);
     if (in->type == NULL)
-        return gp_fail(err, GP_EUNSUPPORTED, "message %" PRIu32 " is not known to this version", id);
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "unknown message type %" PRIu32 ": the peer runs a newer version of gradpool", id);
     return gp_message_decode(message, in->type, in->body.data, in->body.bytes, err);
 }
 

@@ -42,17 +42,15 @@ gp_key_role gp_key_role_find(const char *word)
 gp_status gp_curve_check_version(int major, int minor, int patch, bool has_curve, gp_error *err)
 {
     if (major * 10000 + minor * 100 + patch < 40303)
-        return gp_fail(
-            err, GP_EUNSUPPORTED,
-            "libzmq %d.%d.%d is here; links to other hosts need 4.3.3 or later, because older ones can be "
-            "crashed by anyone who reaches the port: update libzmq",
-            major, minor, patch);
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "libzmq %d.%d.%d is too old for links to other hosts: versions before 4.3.3 can be "
+                       "crashed by any peer; update libzmq",
+                       major, minor, patch);
     if (!has_curve)
-        return gp_fail(
-            err, GP_EUNSUPPORTED,
-            "this libzmq %d.%d.%d was built without CURVE, so links to other hosts would not be encrypted; "
-            "install one with libsodium",
-            major, minor, patch);
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "libzmq %d.%d.%d was built without CURVE and cannot encrypt links to other hosts; "
+                       "install a build with libsodium",
+                       major, minor, patch);
     return GP_OK;
 }
 
@@ -74,7 +72,7 @@ gp_status gp_key_new(gp_key_pair *out, gp_error *err)
     if (status != GP_OK)
         return status;
     if (zmq_curve_keypair(made.public_key, made.secret_key) != 0)
-        return gp_fail(err, GP_EUNSUPPORTED, "cannot make a pair of keys: %s", zmq_strerror(errno));
+        return gp_fail(err, GP_EUNSUPPORTED, "cannot generate a key pair: %s", zmq_strerror(errno));
     *out = made;
     gp_key_wipe(&made);
     return GP_OK;
@@ -104,9 +102,9 @@ static gp_status sync_and_rename(int fd, const char *aside, const char *path, bo
     if (fsync(fd) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot write %s", path);
     if (renameat2(AT_FDCWD, aside, AT_FDCWD, path, replace ? 0 : RENAME_NOREPLACE) != 0)
-        return errno == EEXIST ? gp_fail(err, GP_EBUSY,
-                                         "%s is there already; remove it first, or choose another name", path)
-                               : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+        return errno == EEXIST
+                   ? gp_fail(err, GP_EBUSY, "%s exists already; remove it first or choose another name", path)
+                   : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
     snprintf(directory, sizeof(directory), "%s", path);
     slash = strrchr(directory, '/');
     if (slash != NULL)
@@ -126,10 +124,10 @@ static gp_status file_write(const char *path, const gp_buffer *text, bool replac
     gp_status status;
 
     if (getrandom(&unique, sizeof(unique), 0) != (ssize_t)sizeof(unique))
-        return gp_fail_errno(err, GP_EIO, "no random bytes for a name");
+        return gp_fail_errno(err, GP_EIO, "cannot get random bytes for a file name");
     if ((size_t)snprintf(aside, sizeof(aside), "%s.%016llx", path, (unsigned long long)unique) >=
         sizeof(aside))
-        return gp_fail(err, GP_ELIMIT, "the path %.100s... is too long", path);
+        return gp_fail(err, GP_ELIMIT, "the path %.100s... is too long; use a shorter one", path);
     int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
     if (fd < 0)
@@ -152,19 +150,19 @@ static gp_status file_check(int fd, const char *path, file_kind kind, gp_error *
     struct stat seen;
 
     if (fstat(fd, &seen) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot look at %s", path);
+        return gp_fail_errno(err, GP_EIO, "cannot stat %s", path);
     if (!S_ISREG(seen.st_mode))
-        return gp_fail(err, GP_EPERM, "%s is no regular file", path);
+        return gp_fail(err, GP_EPERM, "%s is not a regular file", path);
     if (seen.st_uid != geteuid() && (kind == FILE_SECRET || seen.st_uid != 0))
-        return gp_fail(err, GP_EPERM, "%s belongs to user %u, not to %u; copy it to a file of your own", path,
-                       (unsigned)seen.st_uid, (unsigned)geteuid());
+        return gp_fail(err, GP_EPERM, "%s belongs to user %u, not to user %u; copy it to a file of your own",
+                       path, (unsigned)seen.st_uid, (unsigned)geteuid());
     if (kind == FILE_SECRET && (seen.st_mode & 077) != 0)
         return gp_fail(err, GP_EPERM,
-                       "%s can be read by others (mode %04o): its key may be known. Run: chmod 600 '%s', and "
-                       "if others use this machine, make a new key",
+                       "%s is readable by other users (mode %04o); run: chmod 600 '%s', and create a new key "
+                       "if other users have accounts on this host",
                        path, (unsigned)(seen.st_mode & 07777), path);
     if ((seen.st_mode & 022) != 0)
-        return gp_fail(err, GP_EPERM, "%s can be written by others (mode %04o); run: chmod 644 '%s'", path,
+        return gp_fail(err, GP_EPERM, "%s is writable by other users (mode %04o); run: chmod 644 '%s'", path,
                        (unsigned)(seen.st_mode & 07777), path);
     return GP_OK;
 }
@@ -184,13 +182,13 @@ static gp_status text_read(int fd, char *text, size_t bytes_max, const char *pat
             return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
         used += (size_t)got;
         if (used > bytes_max)
-            return gp_fail(err, GP_ELIMIT, "%s has more than %zu bytes: it is no file of keys", path,
+            return gp_fail(err, GP_ELIMIT, "%s has more than %zu bytes and cannot be a key file", path,
                            bytes_max);
         if (got == 0)
             break;
     }
     text[used] = '\0';
-    return strlen(text) == used ? GP_OK : gp_fail(err, GP_ECORRUPT, "%s is no text", path);
+    return strlen(text) == used ? GP_OK : gp_fail(err, GP_ECORRUPT, "%s is not a text file", path);
 }
 
 /* Read a key file after checking it; "-" reads standard input unchecked. */
@@ -233,7 +231,8 @@ gp_status gp_key_parse(gp_key_pair *out, const char *text, const char *path, gp_
                                              : NULL;
         if (found != 2 || into == NULL || into[0] != '\0' || !gp_key_sound(key)) {
             gp_secret_wipe(key, sizeof(key));
-            return gp_fail(err, GP_ECORRUPT, "%s holds no key as `gradpool key new` writes it", path);
+            return gp_fail(err, GP_ECORRUPT, "malformed key file %s; create one with `gradpool key new`",
+                           path);
         }
         memcpy(into, key, GP_KEY_TEXT);
         gp_secret_wipe(key, sizeof(key));
@@ -260,10 +259,12 @@ gp_status gp_key_read(gp_key_pair *out, const char *path, gp_error *err)
     gp_status status = key_file_read(&read, path, FILE_SECRET, err);
 
     if (status == GP_OK && (read.public_key[0] == '\0' || read.secret_key[0] == '\0'))
-        status = gp_fail(err, GP_ECORRUPT, "%s holds no pair of keys; `gradpool key new` makes one", path);
+        status =
+            gp_fail(err, GP_ECORRUPT,
+                    "%s lacks the public or the secret key; create a key pair with `gradpool key new`", path);
     else if (status == GP_OK &&
              (zmq_curve_public(derived, read.secret_key) != 0 || strcmp(derived, read.public_key) != 0))
-        status = gp_fail(err, GP_ECORRUPT, "the secret key in %s is not that of its public key", path);
+        status = gp_fail(err, GP_ECORRUPT, "the secret key in %s does not match its public key", path);
     if (status == GP_OK)
         *out = read;
     gp_key_wipe(&read);
@@ -276,7 +277,7 @@ gp_status gp_key_read_public(char out[GP_KEY_TEXT], const char *path, gp_error *
     gp_status status = key_file_read(&read, path, FILE_PUBLIC, err);
 
     if (status == GP_OK && read.public_key[0] == '\0')
-        status = gp_fail(err, GP_ECORRUPT, "%s holds no public key", path);
+        status = gp_fail(err, GP_ECORRUPT, "%s contains no public key", path);
     if (status == GP_OK)
         memcpy(out, read.public_key, GP_KEY_TEXT);
     gp_key_wipe(&read);
@@ -335,26 +336,27 @@ gp_status gp_allow_add(gp_allow_list *list, gp_key_role role, const char *name, 
     size_t bytes = strlen(name);
 
     if (role == GP_KEY_NOBODY || role > GP_KEY_OBSERVER)
-        return gp_fail(err, GP_EINVAL, "a key is a client's, a worker's or an observer's");
+        return gp_fail(err, GP_EINVAL, "invalid key role: must be client, worker or observer");
     if (bytes == 0 || bytes > GP_KEY_NAME_MAX || strspn(name, letters) != bytes)
         return gp_fail(err, GP_EINVAL,
-                       "'%.60s' is no name for a key; use 1 to %d letters, digits, '.', '_', '@' or '-'",
-                       name, GP_KEY_NAME_MAX);
+                       "invalid key name '%.60s': use 1 to %d letters, digits, '.', '_', '@' or '-'", name,
+                       GP_KEY_NAME_MAX);
     if (!gp_key_sound(key))
-        return gp_fail(err, GP_EINVAL,
-                       "the key of '%s' is no public key: 40 characters, as `gradpool key new` prints them",
-                       name);
+        return gp_fail(
+            err, GP_EINVAL,
+            "invalid public key for '%s': must be the 40 characters that `gradpool key new` prints", name);
     for (uint32_t i = 0; i < list->count; i++) {
         if (strcmp(list->entries[i].name, name) == 0)
             return gp_fail(err, GP_EBUSY,
-                           "there is a key of the name '%s'; `gradpool key remove %s` takes it away", name,
+                           "a key named '%s' exists already; remove it with `gradpool key remove %s`", name,
                            name);
         if (strcmp(list->entries[i].key, key) == 0)
-            return gp_fail(err, GP_EBUSY, "this key is on the list as '%s'; each client has one of its own",
+            return gp_fail(err, GP_EBUSY,
+                           "this key is already in the list as '%s'; create a separate key for each client",
                            list->entries[i].name);
     }
     if (list->count == GP_ALLOWED_MAX)
-        return gp_fail(err, GP_ELIMIT, "the list has %d keys, which is its limit", GP_ALLOWED_MAX);
+        return gp_fail(err, GP_ELIMIT, "the key list is full (%d keys); remove unused keys", GP_ALLOWED_MAX);
     gp_allowed *entry = &list->entries[list->count++];
 
     *entry = (gp_allowed){ .role = role };
@@ -396,7 +398,7 @@ gp_status gp_allow_parse(gp_allow_list *out, const char *text, const char *path,
         if (*line == '#' || *line == '\n')
             continue;
         int found = sscanf(line, "%11[a-z]%*[ \t]%33[^ \t\n]%*[ \t]%41[^ \t\n]", word, name, key);
-        gp_status status = found != 3 ? gp_fail(err, GP_EINVAL, "it must be: ROLE NAME KEY")
+        gp_status status = found != 3 ? gp_fail(err, GP_EINVAL, "malformed entry: must be ROLE NAME KEY")
                                       : gp_allow_add(out, gp_key_role_find(word), name, key, err);
 
         if (status != GP_OK) {
@@ -428,7 +430,8 @@ gp_status gp_allow_write(const char *path, const gp_allow_list *list, gp_error *
     gp_status status;
 
     gp_buffer_init(&text, LIST_BYTES_MAX);
-    status = gp_buffer_printf(&text, err, "# Who may come in from other hosts; written by `gradpool key`.\n");
+    status = gp_buffer_printf(&text, err,
+                              "# Authorized keys of clients on other hosts; written by `gradpool key`.\n");
     for (uint32_t i = 0; i < list->count && status == GP_OK; i++)
         status = gp_buffer_printf(&text, err, "%s %s %s\n", gp_key_role_word(list->entries[i].role),
                                   list->entries[i].name, list->entries[i].key);
@@ -448,7 +451,9 @@ gp_status gp_key_lock(int *fd, const char *directory, gp_error *err)
     while (flock(made, LOCK_EX | LOCK_NB) != 0) {
         if (gp_now_ms() >= deadline) {
             close(made);
-            return gp_fail(err, GP_ETIMEDOUT, "another process has been changing %s all the time", directory);
+            return gp_fail(err, GP_ETIMEDOUT,
+                           "timed out waiting for the lock of %s: another process is changing it; try again",
+                           directory);
         }
         gp_sleep_ms(RETRY_MS);
     }

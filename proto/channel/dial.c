@@ -60,36 +60,33 @@ static gp_status dial_judge(const gp_dial *dial, const char *endpoint, bool time
     unsigned ended = dial->closed + dial->failed;
 
     if (dial->turned_away)
-        return gp_fail(
-            err, GP_EPERM,
-            "the pool at %s turns this key away: it is not on its list (`gradpool key add` there), was "
-            "removed, or has offended",
-            endpoint);
+        return gp_fail(err, GP_EPERM,
+                       "the pool at %s rejects this key: it is not in the pool's list (run `gradpool key "
+                       "add` there), was removed, or is blocked after protocol errors",
+                       endpoint);
     if (ended > 0 && (time_is_over || ended + dial->unanswered >= HANDSHAKES_FAILED_MAX)) {
         *unproved = true;
         if (dial->failed == 0)
-            return gp_fail(
-                err, GP_EPERM,
-                "%s closed the connection before the handshake: --server-key-file is another pool's, its key "
-                "was "
-                "rotated, too many new connections are open there, or the network ends connections",
-                endpoint);
+            return gp_fail(err, GP_EPERM,
+                           "%s closed the connection before the handshake: --server-key-file is of another "
+                           "pool, the pool's key was rotated, too many new connections are open there, or "
+                           "the network closes connections",
+                           endpoint);
         return gp_fail(
             err, GP_EPERM,
-            "%s does not prove to be the pool whose key was given: --server-key-file is another pool's, its "
-            "key was rotated, something else listens there, or the network ends connections",
+            "%s cannot prove that it owns the key in --server-key-file: the file is of another pool, the "
+            "pool's key was rotated, another program listens there, or the network closes connections",
             endpoint);
     }
     if (dial->unanswered >= HANDSHAKES_FAILED_MAX || (time_is_over && dial->connected))
-        return gp_fail(
-            err, GP_EPEER,
-            "%s takes connections and says nothing: it hangs, the network swallows what is said, or "
-            "this key has offended and is not heard for ten seconds",
-            endpoint);
+        return gp_fail(err, GP_EPEER,
+                       "%s accepts connections but does not reply: it hangs, the network drops data, or this "
+                       "key is blocked for ten seconds after protocol errors",
+                       endpoint);
     if (dial->refused >= CONNECTS_REFUSED_MAX && !dial->connected)
-        return gp_fail(err, GP_EPEER, "nobody listens at %s", endpoint);
+        return gp_fail(err, GP_EPEER, "connection refused: no process listens at %s", endpoint);
     if (time_is_over)
-        return gp_fail(err, GP_EPEER, "nobody answered at %s for %d ms", endpoint, timeout_ms);
+        return gp_fail(err, GP_EPEER, "no reply from %s within %d ms", endpoint, timeout_ms);
     return GP_OK;
 }
 

@@ -27,11 +27,9 @@ gp_status gp_endpoint_check(const char *endpoint, bool to_listen, gp_error *err)
 
     if (sound && port >= (to_listen ? 0 : 1) && port <= 65535 && strlen(endpoint) < GP_TEXT_ENDPOINT)
         return GP_OK;
-    return gp_fail(
-        err, GP_EINVAL,
-        to_listen
-            ? "'%.120s' is nothing to listen at; use tcp://ADDRESS:PORT with an address of this host, or "
-              "tcp://*:PORT for all of them"
-            : "'%.120s' is nothing to connect to; use tcp://HOST:PORT",
-        endpoint);
+    return gp_fail(err, GP_EINVAL,
+                   to_listen ? "invalid endpoint '%.120s': use tcp://ADDRESS:PORT with an address of this "
+                               "host, or tcp://*:PORT for all addresses"
+                             : "invalid endpoint '%.120s': use tcp://HOST:PORT",
+                   endpoint);
 }

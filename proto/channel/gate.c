@@ -81,13 +81,13 @@ enum {
 };
 
 /* Log texts, by gp_cut. */
-static const char *const cut_words[GP_CUTS] = { "said nothing",
-                                                "sent a message that does not end",
-                                                "sent what is no message",
-                                                "sent too much",
-                                                "opened too many",
-                                                "has a key that was removed",
-                                                "read nothing" };
+static const char *const cut_words[GP_CUTS] = { "no handshake before the deadline",
+                                                "endless message",
+                                                "malformed message",
+                                                "too much data",
+                                                "too many connections",
+                                                "key removed from the list",
+                                                "the peer reads no data" };
 
 /* ---- connections ---- */
 
@@ -145,7 +145,7 @@ static uint64_t link_bytes(int copy)
 /* Log a closed connection, at most one per second. */
 static void cut_log(gp_gate *gate, const char *key, gp_cut why)
 {
-    gp_allowed owner = { .name = "nobody known" };
+    gp_allowed owner = { .name = "an unknown key" };
 
     if (gp_now_ms() - gate->logged_ms < LOG_MS) {
         gate->unlogged++;
@@ -155,7 +155,7 @@ static void cut_log(gp_gate *gate, const char *key, gp_cut why)
         snprintf(owner.name, sizeof(owner.name), "the key %.8s...", key);
     gp_log_event(GP_LOG_WARN, "connection-cut",
                  GP_LOG_WITH({ "key", .text = owner.name }, { "more", .number = gate->unlogged }),
-                 "cut off a connection: it %s", cut_words[why]);
+                 "closed a connection from another host: %s", cut_words[why]);
     gate->logged_ms = gp_now_ms();
     gate->unlogged = 0;
 }
@@ -282,8 +282,7 @@ static void hear_events(gp_gate *gate)
             if (gp_now_ms() - gate->accept_logged_ms < LOG_MS)
                 break;
             gate->accept_logged_ms = gp_now_ms();
-            gp_log(GP_LOG_WARN, "connection-refused", "a connection was not accepted: %s",
-                   strerror((int)value));
+            gp_log(GP_LOG_WARN, "connection-refused", "cannot accept a connection: %s", strerror((int)value));
             break;
         default:
             break;
@@ -512,12 +511,11 @@ gp_status gp_gate_open(gp_gate **out, void *router, gp_zap *zap, gp_error *err)
     gp_gate *gate = gp_calloc(1, sizeof(*gate));
 
     if (gate == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the connections of other hosts");
+        return gp_fail(err, GP_ENOMEM, "no memory for the connection guard");
     gate->zap = zap;
     for (int i = 0; i < LINKS_MAX; i++)
         gate->links[i].fd = -1;
-    gp_status status =
-        gp_zmq_monitor_open(&gate->monitor, router, EVENTS, "the connections of other hosts", err);
+    gp_status status = gp_zmq_monitor_open(&gate->monitor, router, EVENTS, "connections of other hosts", err);
 
     if (status != GP_OK) {
         gp_gate_close(gate);

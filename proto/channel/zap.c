@@ -62,7 +62,8 @@ static void list_refresh(gp_zap *zap)
     if (gp_allow_read(&zap->list, zap->path, &err) != GP_OK) {
         zap->list.count = 0;
         memcpy(zap->stats.broken, err.message, sizeof(zap->stats.broken));
-        gp_log(GP_LOG_ERROR, "keys-unreadable", "nobody is let in from other hosts: %s", err.message);
+        gp_log(GP_LOG_ERROR, "keys-unreadable", "all connections from other hosts are rejected: %s",
+               err.message);
     }
     zap->stats.allowed = zap->list.count;
 }
@@ -210,7 +211,7 @@ static void answer(gp_zap *zap, const question *asked)
 {
     char user[GP_KEY_TEXT];
     const char *verdict = judge(zap, asked, user);
-    const char *text = verdict[0] == '2' ? "OK" : verdict[0] == '3' ? "later" : "this key is not on the list";
+    const char *text = verdict[0] == '2' ? "OK" : verdict[0] == '3' ? "later" : "this key is not in the list";
     bool known = asked->count >= 2 && asked->count <= FRAMES;
 
     zmq_send(zap->socket, "1.0", 3, ZMQ_SNDMORE);
@@ -254,11 +255,11 @@ static gp_status zap_bind(gp_zap *zap, gp_error *err)
     zap->socket = zmq_socket(context, ZMQ_REP);
     if (zap->socket == NULL) {
         gp_zmq_release();
-        return gp_fail(err, GP_ELIMIT, "cannot make a ZeroMQ socket: %s", zmq_strerror(errno));
+        return gp_fail(err, GP_ELIMIT, "cannot create a ZeroMQ socket: %s", zmq_strerror(errno));
     }
     zmq_setsockopt(zap->socket, ZMQ_LINGER, &none, sizeof(none));
     if (zmq_bind(zap->socket, "inproc://zeromq.zap.01") != 0)
-        return gp_fail(err, GP_EBUSY, "this process has a list of keys already: %s", zmq_strerror(errno));
+        return gp_fail(err, GP_EBUSY, "this process has a key list already: %s", zmq_strerror(errno));
     return GP_OK;
 }
 
@@ -270,13 +271,13 @@ gp_status gp_zap_open(gp_zap **out, const char *list, gp_error *err)
     if (status != GP_OK)
         return status;
     if (zap == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a list of keys");
+        return gp_fail(err, GP_ENOMEM, "no memory for a key list");
     pthread_mutex_init(&zap->lock, NULL);
     zap->end = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (zap->end < 0)
-        status = gp_fail_errno(err, GP_ELIMIT, "no descriptor for a list of keys");
+        status = gp_fail_errno(err, GP_ELIMIT, "cannot create an eventfd for a key list");
     else if ((size_t)snprintf(zap->path, sizeof(zap->path), "%s", list) >= sizeof(zap->path))
-        status = gp_fail(err, GP_ELIMIT, "the path %.100s... is too long", list);
+        status = gp_fail(err, GP_ELIMIT, "the path %.100s... is too long; use a shorter one", list);
     if (status == GP_OK)
         status = zap_bind(zap, err);
     if (status == GP_OK) {
@@ -286,7 +287,7 @@ gp_status gp_zap_open(gp_zap **out, const char *list, gp_error *err)
         zap->running = problem == 0;
         errno = problem;
         if (problem != 0)
-            status = gp_fail_errno(err, GP_ELIMIT, "no thread for a list of keys");
+            status = gp_fail_errno(err, GP_ELIMIT, "cannot start the thread for a key list");
     }
     if (status != GP_OK) {
         gp_zap_close(zap);

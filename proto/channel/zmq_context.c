@@ -42,22 +42,22 @@ gp_status gp_channel_check_process(gp_error *err)
     if (context_users == 0 || context_forks == gp_forks())
         return GP_OK;
     return gp_fail(err, GP_ESTATE,
-                   "process %d was forked from one that uses a pool; open pools after fork(), or start the "
-                   "program with exec",
+                   "process %d was forked from a process with an open pool; open pools after fork(), or call "
+                   "exec in the child",
                    (int)getpid());
 }
 
 void *gp_zmq_acquire(gp_error *err)
 {
     if (!descriptors_left()) {
-        gp_fail(err, GP_ELIMIT, "too few file descriptors are left for a ZeroMQ socket; raise ulimit -n");
+        gp_fail(err, GP_ELIMIT, "too few file descriptors for a ZeroMQ socket; raise ulimit -n");
         return NULL;
     }
     pthread_mutex_lock(&context_lock);
     if (context_users == 0) {
         context = zmq_ctx_new();
         if (context == NULL) {
-            gp_fail_errno(err, GP_ELIMIT, "cannot make a ZeroMQ context");
+            gp_fail_errno(err, GP_ELIMIT, "cannot create a ZeroMQ context");
         } else {
             context_forks = gp_forks();
             zmq_ctx_set(context, ZMQ_BLOCKY, 0);

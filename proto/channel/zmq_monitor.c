@@ -26,7 +26,7 @@ gp_status gp_zmq_monitor_open(gp_zmq_monitor *out, void *socket, int events, con
         zmq_setsockopt(out->events, ZMQ_LINGER, &none, sizeof(none)) == 0 &&
         zmq_connect(out->events, address) == 0)
         return GP_OK;
-    gp_fail(err, GP_ELIMIT, "cannot watch %s: %s", what, zmq_strerror(errno));
+    gp_fail(err, GP_ELIMIT, "cannot monitor %s: %s", what, zmq_strerror(errno));
     if (out->events == NULL)
         gp_zmq_release();
     gp_zmq_monitor_close(out);

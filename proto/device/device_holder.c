@@ -117,7 +117,7 @@ bool gp_device_left_out(const gp_device_list *list, uint32_t index, char *why, s
         return true;
     }
     if (others_compute(device, text, sizeof(text))) {
-        snprintf(why, bytes, "it is %s; `gradpool up --devices %" PRIu32 "` takes it all the same", text,
+        snprintf(why, bytes, "it is %s; `gradpool up --devices %" PRIu32 "` uses it nevertheless", text,
                  device->index);
         return true;
     }
@@ -127,7 +127,7 @@ bool gp_device_left_out(const gp_device_list *list, uint32_t index, char *why, s
         if (!list->devices[i].display && list->devices[i].reason[0] == '\0' &&
             !others_compute(&list->devices[i], text, sizeof(text))) {
             snprintf(why, bytes,
-                     "it drives a display; `gradpool up --devices %" PRIu32 "` takes it all the same",
+                     "it drives a display; `gradpool up --devices %" PRIu32 "` uses it nevertheless",
                      device->index);
             return true;
         }

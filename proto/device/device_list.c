@@ -75,7 +75,7 @@ static gp_status read_count(const gp_json *object, const char *key, int64_t max,
     int64_t value = gp_json_integer(member, member == NULL ? 0 : -1);
 
     if (value < 0 || value > max)
-        return gp_fail(err, GP_EPROTO, "\"%s\" is %lld; expected 0 to %lld", key, (long long)value,
+        return gp_fail(err, GP_EPROTO, "\"%s\" is %lld; must be between 0 and %lld", key, (long long)value,
                        (long long)max);
     *out = (uint64_t)value;
     return GP_OK;
@@ -101,7 +101,7 @@ static gp_status device_read(gp_device *device, const gp_json *object, gp_error 
     memset(device, 0, sizeof(*device));
     read_text(object, "uuid", device->uuid, sizeof(device->uuid));
     if (device->uuid[0] == '\0')
-        return gp_fail(err, GP_EPROTO, "no \"uuid\"");
+        return gp_fail(err, GP_EPROTO, "\"uuid\" is missing");
     read_text(object, "name", device->name, sizeof(device->name));
     read_text(object, "bus", device->bus, sizeof(device->bus));
     read_text(object, "card", device->card, sizeof(device->card));
@@ -119,7 +119,7 @@ static gp_status device_read(gp_device *device, const gp_json *object, gp_error 
         (status = read_count(object, "memory_used", INT64_MAX, &device->memory_used, err)) != GP_OK)
         return status;
     if (device->index == 0)
-        return gp_fail(err, GP_EPROTO, "\"index\" is missing or 0; indices begin at 1");
+        return gp_fail(err, GP_EPROTO, "\"index\" is missing or 0; must be 1 or more");
     if (sscanf(gp_json_text(gp_json_member(object, "compute_capability"), ""), "%3u.%3u", &device->major,
                &device->minor) != 2)
         device->major = device->minor = 0;
@@ -138,17 +138,17 @@ static gp_status list_read(gp_device_list *list, const gp_json *document, gp_err
 
     for (int i = GP_DEVICES_FROM_NONE;; i++) {
         if (i > GP_DEVICES_FROM_CUDA)
-            return gp_fail(err, GP_EPROTO,
-                           "device list: \"source\" is \"%.40s\"; expected none, nvml or cuda", source);
+            return gp_fail(err, GP_EPROTO, "device list: \"source\" is \"%.40s\"; must be none, nvml or cuda",
+                           source);
         if (strcmp(source, source_names[i]) == 0) {
             list->source = (gp_device_source)i;
             break;
         }
     }
     if (!gp_json_is_array(devices))
-        return gp_fail(err, GP_EPROTO, "device list: \"devices\" is not a list");
+        return gp_fail(err, GP_EPROTO, "device list: \"devices\" is not an array");
     if (gp_json_count(devices) > GP_DEVICES_MAX)
-        return gp_fail(err, GP_ELIMIT, "device list: %zu devices; at most %d are handled",
+        return gp_fail(err, GP_ELIMIT, "device list: %zu devices; at most %d are supported",
                        gp_json_count(devices), GP_DEVICES_MAX);
     read_text(document, "driver", list->driver, sizeof(list->driver));
     read_text(document, "note", list->note, sizeof(list->note));
@@ -171,7 +171,7 @@ gp_status gp_device_list_read(gp_device_list *out, const char *text, size_t byte
     gp_status status;
 
     if (bytes > GP_DEVICE_LIST_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "device list: %zu bytes; at most %d are read", bytes,
+        return gp_fail(err, GP_ELIMIT, "device list: %zu bytes; at most %d are allowed", bytes,
                        GP_DEVICE_LIST_BYTES_MAX);
     status = gp_json_parse(&document, text, bytes, err);
     if (status != GP_OK) {
@@ -201,15 +201,16 @@ void gp_device_judge(gp_device *device)
     device->reason[0] = '\0';
     if (device->compute_mode == GP_COMPUTE_PROHIBITED)
         snprintf(device->reason, sizeof(device->reason),
-                 "its compute mode is Prohibited; an administrator allows it: nvidia-smi -i %.31s -c DEFAULT",
+                 "its compute mode is Prohibited; as administrator run: nvidia-smi -i %.31s -c DEFAULT",
                  device->bus);
     else if (device->major != 0 && device->major < GP_DEVICE_CAPABILITY_MIN)
         snprintf(device->reason, sizeof(device->reason),
-                 "its compute capability is %u.%u; the GPU engine needs %d.0 or newer", device->major,
+                 "its compute capability %u.%u is too old: the GPU engine needs %d.0 or newer", device->major,
                  device->minor, GP_DEVICE_CAPABILITY_MIN);
     else if (device->memory_total != 0 && mib < GP_DEVICE_MEMORY_MIN_MIB)
-        snprintf(device->reason, sizeof(device->reason), "it has %u MiB of memory; the GPU engine needs %d",
-                 (unsigned)mib, GP_DEVICE_MEMORY_MIN_MIB);
+        snprintf(device->reason, sizeof(device->reason),
+                 "it has %u MiB of memory: the GPU engine needs %d MiB", (unsigned)mib,
+                 GP_DEVICE_MEMORY_MIN_MIB);
 }
 
 bool gp_device_busy(const gp_device *device, const uint32_t *own, uint32_t count, char *text, size_t bytes)

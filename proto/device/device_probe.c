@@ -17,7 +17,7 @@
 
 extern char **environ;
 
-#define FALLBACK "CPU workers are used; `--devices cpu` skips the probe"
+#define FALLBACK "using CPU workers; `--devices cpu` skips the probe"
 
 enum { GRACE_MS = 200 }; /* time for a killed child to exit; a child stuck in the driver does not */
 
@@ -48,7 +48,7 @@ static gp_status child_start(child *out, const char *program, const char *option
     int ends[2], problem;
 
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return gp_fail_errno(err, GP_EIO, "device probe: no pipe");
+        return gp_fail_errno(err, GP_EIO, "cannot create a pipe for the device probe");
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     problem = gp_spawn(&out->pid, program, &actions, POSIX_SPAWN_SETPGROUP, arguments, environ);
@@ -56,7 +56,7 @@ static gp_status child_start(child *out, const char *program, const char *option
     if (problem != 0) {
         close(ends[0]);
         errno = problem;
-        return gp_fail_errno(err, GP_EIO, "the device probe %s could not be started (" FALLBACK ")", program);
+        return gp_fail_errno(err, GP_EIO, "cannot start the device probe %s (" FALLBACK ")", program);
     }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     out->output = ends[0];
@@ -104,7 +104,7 @@ static gp_status child_listen(child *probe, gp_buffer *text, int timeout_ms, gp_
             return status;
         if (over)
             return gp_fail(err, GP_ETIMEDOUT,
-                           "the device probe did not answer within %g s; the driver may hang; " FALLBACK,
+                           "no reply from the device probe within %g s: the driver may hang; " FALLBACK,
                            timeout_ms / 1000.0);
 
         /* then poll once more: this process may have been suspended */
@@ -124,7 +124,8 @@ static void child_end(child *probe, bool killed, int *wait_status)
     if (waitpid(probe->pid, wait_status, WNOHANG) == 0) {
         kill(-probe->pid, SIGKILL);
         gp_log(GP_LOG_WARN, "probe-hangs",
-               "device probe (pid %d) does not end after SIGKILL; it hangs in the driver", (int)probe->pid);
+               "the device probe (pid %d) does not exit after SIGKILL: it hangs in the driver",
+               (int)probe->pid);
     }
     close(probe->output);
     if (probe->pidfd >= 0)
@@ -144,12 +145,13 @@ static gp_status child_ask(gp_buffer *text, const char *program, const char *opt
     status = child_listen(&probe, text, timeout_ms, err);
     child_end(&probe, status != GP_OK, &wait_status);
     if (status == GP_OK && WIFSIGNALED(wait_status))
-        status = gp_fail(err, GP_EIO,
-                         "the device probe died of signal %d (%s); the driver may be damaged; " FALLBACK,
-                         WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+        status =
+            gp_fail(err, GP_EIO,
+                    "the device probe was killed by signal %d (%s): the driver may be damaged; " FALLBACK,
+                    WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
     else if (status == GP_OK && WEXITSTATUS(wait_status) != 0)
-        status = gp_fail(err, GP_EIO, "the device probe failed with exit code %d; " FALLBACK,
-                         WEXITSTATUS(wait_status));
+        status =
+            gp_fail(err, GP_EIO, "the device probe exited with code %d; " FALLBACK, WEXITSTATUS(wait_status));
     return status;
 }
 

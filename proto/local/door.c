@@ -82,12 +82,13 @@ static bool door_watch(gp_door *door, int fd, uint64_t tag)
 gp_status gp_door_open(gp_door **out, const char *path, uint32_t peers_max, gp_error *err)
 {
     if (peers_max == 0 || peers_max > PEERS_CEILING)
-        return gp_fail(err, GP_EINVAL, "a door for %u peers; it must be in [1, %d]", peers_max,
+        return gp_fail(err, GP_EINVAL,
+                       "invalid limit of %u peers for a control socket: must be between 1 and %d", peers_max,
                        PEERS_CEILING);
     gp_door *door = gp_calloc(1, sizeof(*door));
 
     if (door == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the door %s", path);
+        return gp_fail(err, GP_ENOMEM, "no memory for the control socket %s", path);
     door->listener.fd = -1;
     door->peers_max = peers_max;
     door->connections = gp_calloc(peers_max, sizeof(*door->connections));
@@ -97,14 +98,14 @@ gp_status gp_door_open(gp_door **out, const char *path, uint32_t peers_max, gp_e
     gp_status status;
 
     if (door->connections == NULL)
-        status = gp_fail(err, GP_ENOMEM, "no memory for a door for %u peers", peers_max);
+        status = gp_fail(err, GP_ENOMEM, "no memory for a control socket with %u peers", peers_max);
     else if (door->epoll < 0 || door->timer < 0 || door->spare < 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot make the descriptors of the door %s", path);
+        status = gp_fail_errno(err, GP_EIO, "cannot create the descriptors of the control socket %s", path);
     else
         status = gp_listener_open(&door->listener, path, SOCK_SEQPACKET, BACKLOG, err);
     if (status == GP_OK &&
         (!door_watch(door, door->timer, TAG_TIMER) || !door_watch(door, door->listener.fd, TAG_LISTENER)))
-        status = gp_fail_errno(err, GP_EIO, "cannot watch the door %s", path);
+        status = gp_fail_errno(err, GP_EIO, "cannot poll the control socket %s", path);
     if (status != GP_OK) {
         gp_door_close(door);
         return status;
@@ -259,7 +260,7 @@ static void accept_exhausted(gp_door *door)
 
     if (fd >= 0) {
         refuse_in_words(fd, GP_EBUSY,
-                        "the daemon has no file descriptor left; close other clients and try again");
+                        "the daemon has no free file descriptors; close other clients and try again");
         close(fd);
         door->stats.refused++;
     }
@@ -283,9 +284,9 @@ static void connection_accept(gp_door *door, int fd)
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0 || who.uid != geteuid()) {
         status = GP_EPERM;
-        refusal = "this pool serves the user who started it and no other";
+        refusal = "permission denied: the pool belongs to another user";
     } else if (door->free == 0 && door->used == door->peers_max) {
-        refusal = "the daemon has as many clients as it may; close others and try again";
+        refusal = "the daemon has reached its limit of clients; close others and try again";
     } else {
         peer = &door->connections[door->free != 0 ? door->free - 1 : door->used++];
         if (door->free != 0)
@@ -297,7 +298,7 @@ static void connection_accept(gp_door *door, int fd)
                               .deadline_ms = gp_now_ms() + GP_DOOR_SILENCE_MS };
         if (!door_watch(door, fd, peer->id)) {
             connection_free(door, peer);
-            refusal = "the daemon cannot watch another client; close others and try again";
+            refusal = "the daemon cannot poll another client; close others and try again";
         }
     }
     if (refusal != NULL) {
@@ -342,7 +343,7 @@ static bool hello_read(gp_door *door, connection *peer, gp_door_event *event)
     if (bytes != sizeof(*hello) || hello->magic != GP_DOOR_MAGIC || hello->role < GP_ROLE_CLIENT ||
         hello->role > GP_ROLE_SCHEDULER) {
         door->stats.refused++;
-        connection_refuse(door, peer, GP_EPROTO, "this is no hello of a gradpool client");
+        connection_refuse(door, peer, GP_EPROTO, "malformed hello: this is not a gradpool client");
         return false;
     }
     if (gp_protocol_choose(&peer->protocol, hello->protocol_min, hello->protocol_max, &err) != GP_OK) {

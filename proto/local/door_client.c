@@ -39,7 +39,8 @@ static gp_status connect_until(int fd, const char *path, gp_timeout timeout, gp_
         if (errno != EAGAIN && errno != EINTR)
             return gp_fail_errno(err, GP_EIO, "cannot connect to %s", path);
         if (gp_timeout_left(timeout) == 0)
-            return gp_fail(err, GP_ETIMEDOUT, "too many clients knock at %s; try again", path);
+            return gp_fail(err, GP_ETIMEDOUT, "timed out connecting to %s: its backlog is full; try again",
+                           path);
         nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
     }
     return GP_OK;
@@ -57,16 +58,18 @@ static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, gp_t
         count = poll(&ready, 1, gp_timeout_slice(timeout));
     } while (count <= 0 && left > 0);
     if (count <= 0)
-        return gp_fail(err, GP_ETIMEDOUT, "the daemon at %s does not answer", path);
+        return gp_fail(err, GP_ETIMEDOUT, "no reply from the daemon at %s", path);
     ssize_t bytes = recv(fd, reply, sizeof(*reply), MSG_DONTWAIT);
 
     if (bytes == 0 || (bytes < 0 && errno == ECONNRESET))
-        return gp_fail(err, GP_EPEER, "the daemon at %s hung up without an answer; see its log", path);
+        return gp_fail(err, GP_EPEER, "the daemon at %s closed the connection without a reply; see its log",
+                       path);
     if (bytes < 0)
         return gp_fail_errno(err, GP_EIO, "cannot read from %s", path);
     if (bytes != sizeof(*reply) || reply->magic != GP_DOOR_MAGIC || !gp_status_known((long)reply->status) ||
         memchr(reply->text, 0, sizeof(reply->text)) == NULL)
-        return gp_fail(err, GP_EPROTO, "what listens at %s is no daemon of gradpool", path);
+        return gp_fail(err, GP_EPROTO, "malformed reply from %s: the listener is not a gradpool daemon",
+                       path);
     if (reply->status != GP_OK)
         return gp_fail(err, (gp_status)reply->status, "%s", reply->text);
     return GP_OK;
@@ -95,13 +98,13 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot make a socket for %s", path);
+        return gp_fail_errno(err, GP_EIO, "cannot create a socket for %s", path);
     sent.magic = GP_DOOR_MAGIC;
     gp_status status = connect_until(fd, path, timeout, err);
 
     /* The listener must run under the uid of this process. */
     if (status == GP_OK && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot see who listens at %s", path);
+        status = gp_fail_errno(err, GP_EIO, "cannot read the owner of the listener at %s", path);
     else if (status == GP_OK && who.uid != geteuid())
         status = gp_fail(err, GP_EPERM,
                          "user %u listens at %s, not you; set GRADPOOL_RUNTIME_DIR to a directory of yours",
@@ -112,7 +115,7 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
      * that. */
     if (status == GP_OK && send(fd, &sent, sizeof(sent), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EPIPE &&
         errno != ECONNRESET)
-        status = gp_fail_errno(err, GP_EIO, "cannot speak to %s", path);
+        status = gp_fail_errno(err, GP_EIO, "cannot send to %s", path);
     if (status == GP_OK)
         status = reply_wait(fd, &got, path, timeout, err);
     if (status != GP_OK) {
@@ -142,10 +145,10 @@ gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, g
     if (gp_packet_send(door_fd, &sent, sizeof(sent), &fd, fd >= 0 ? 1 : 0) >= 0)
         return GP_OK;
     if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)
-        return gp_fail(err, GP_EBUSY, "the peer does not read its door; try again");
+        return gp_fail(err, GP_EBUSY, "the queue of the control socket is full; try again");
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
-        return gp_fail(err, GP_EPEER, "the peer at the door is gone");
-    return gp_fail_errno(err, GP_EIO, "cannot send through the door");
+        return gp_fail(err, GP_EPEER, "the peer closed its control socket");
+    return gp_fail_errno(err, GP_EIO, "cannot send on the control socket");
 }
 
 /* If the peer sent more than one descriptor, gp_door_request_read() closes all of them. */
@@ -157,17 +160,17 @@ gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, g
     ssize_t count = gp_packet_receive(door_fd, &got, sizeof(got), MSG_DONTWAIT, &fds, &cut);
 
     if (count < 0 && (errno == EAGAIN || errno == EINTR))
-        return gp_fail(err, GP_ETIMEDOUT, "no request waits at the door");
+        return gp_fail(err, GP_ETIMEDOUT, "no request is pending on the control socket");
     if (count == 0 || (count < 0 && (errno == ECONNRESET || errno == ENOTCONN)))
-        return gp_fail(err, GP_EPEER, "the peer at the door is gone");
+        return gp_fail(err, GP_EPEER, "the peer closed its control socket");
     if (count < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot read from the door");
+        return gp_fail_errno(err, GP_EIO, "cannot read from the control socket");
     bool sound = count == sizeof(got) && got.magic == GP_DOOR_MAGIC && !cut;
 
     if (!sound || fds.count > 1)
         gp_packet_fds_close(&fds);
     if (!sound)
-        return gp_fail(err, GP_EPROTO, "what came through the door is no request");
+        return gp_fail(err, GP_EPROTO, "malformed request on the control socket");
     *request = got;
     *fd = fds.count == 1 ? fds.fd[0] : -1;
     return GP_OK;

@@ -16,11 +16,10 @@ gp_status gp_unix_path_check(const char *path, gp_error *err)
     size_t bytes = strlen(path);
 
     if (bytes == 0 || bytes > GP_SOCKET_PATH_MAX)
-        return gp_fail(
-            err, GP_ELIMIT,
-            "the socket path '%.120s' has %zu bytes; at most %d are allowed: set GRADPOOL_RUNTIME_DIR to "
-            "a shorter directory",
-            path, bytes, GP_SOCKET_PATH_MAX);
+        return gp_fail(err, GP_ELIMIT,
+                       "the socket path '%.120s' has %zu bytes, at most %d are allowed; set "
+                       "GRADPOOL_RUNTIME_DIR to a shorter directory",
+                       path, bytes, GP_SOCKET_PATH_MAX);
     return GP_OK;
 }
 
@@ -56,12 +55,12 @@ static gp_status listener_bind(int fd, const char *temporary, const char *path, 
     if (fchmod(fd, 0600) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot set the mode of the socket %s", path);
     if (unlink(temporary) != 0 && errno != ENOENT)
-        return gp_fail_errno(err, GP_EIO, "cannot remove the old %s", temporary);
+        return gp_fail_errno(err, GP_EIO, "cannot remove the old socket %s", temporary);
     if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot make the socket %s", temporary);
+        return gp_fail_errno(err, GP_EIO, "cannot create the socket %s", temporary);
     if (chmod(temporary, 0600) != 0 || stat(temporary, &seen) != 0 || listen(fd, backlog) != 0 ||
         rename(temporary, path) != 0) {
-        gp_status status = gp_fail_errno(err, GP_EIO, "cannot make the socket %s", path);
+        gp_status status = gp_fail_errno(err, GP_EIO, "cannot create the socket %s", path);
 
         unlink(temporary);
         return status;
@@ -83,7 +82,7 @@ gp_status gp_listener_open(gp_listener *out, const char *path, int type, int bac
     name_at_first(temporary, sizeof(temporary), address.sun_path, getpid());
     made.fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (made.fd < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot make a socket for %s", path);
+        return gp_fail_errno(err, GP_EIO, "cannot create a socket for %s", path);
     status = listener_bind(made.fd, temporary, path, backlog, &made, err);
     if (status != GP_OK) {
         close(made.fd);

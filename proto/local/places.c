@@ -40,7 +40,7 @@ static gp_status variable_get(const char *name, const char **out, gp_error *err)
     if (value == NULL || value[0] == '\0')
         return GP_OK;
     if (value[0] != '/')
-        return gp_fail(err, GP_EINVAL, "%s is '%.120s'; it must be an absolute path", name, value);
+        return gp_fail(err, GP_EINVAL, "%s is '%.120s'; must be an absolute path", name, value);
     *out = value;
     return GP_OK;
 }
@@ -93,8 +93,7 @@ static gp_status state_find(gp_places *places, gp_error *err)
     else if (home != NULL)
         fits = path_set(root, size, "%s/.local/state/gradpool", home);
     else
-        return gp_fail(err, GP_EINVAL,
-                       "there is no place for the pool's state: set HOME or GRADPOOL_STATE_DIR");
+        return gp_fail(err, GP_EINVAL, "no directory for the pool's state: set HOME or GRADPOOL_STATE_DIR");
     slashes_strip(root);
     host_name(host);
     fits =
@@ -104,11 +103,10 @@ static gp_status state_find(gp_places *places, gp_error *err)
         strlen(places->log_dir) + strlen("/worker-256.log") < sizeof(places->log_dir) &&
         path_set(places->scheduler_log, sizeof(places->scheduler_log), "%s/scheduler.log", places->log_dir);
     if (!fits)
-        return gp_fail(
-            err, GP_ELIMIT,
-            "log files under '%.120s' would have paths over %d bytes; set GRADPOOL_STATE_DIR to a shorter "
-            "directory",
-            root, GP_TEXT_PATH - 1);
+        return gp_fail(err, GP_ELIMIT,
+                       "paths of log files in '%.120s' would have more than %d bytes; set GRADPOOL_STATE_DIR "
+                       "to a shorter directory",
+                       root, GP_TEXT_PATH - 1);
     return GP_OK;
 }
 
@@ -134,7 +132,7 @@ static gp_status user_dir_find(const gp_places *places, char out[GP_TEXT_ENDPOIN
     if (taken && !fits)
         return gp_fail(err, GP_ELIMIT,
                        "%s belongs to user %u, and '%.100s/.run.%s' is too long for sockets; set "
-                       "GRADPOOL_RUNTIME_DIR to a short directory of yours",
+                       "GRADPOOL_RUNTIME_DIR to a short directory of your own",
                        out, owner, places->state_root, host);
     if (fits && (taken || lstat(fallback, &seen) == 0))
         path_set(out, GP_TEXT_ENDPOINT, "%s", fallback);
@@ -169,14 +167,13 @@ static gp_status runtime_find(gp_places *places, gp_error *err)
     if (!fits || strlen(places->pool_dir) + strlen("/w256.4294967295.door") > GP_SOCKET_PATH_MAX)
         return gp_fail(
             err, GP_ELIMIT,
-            "sockets under '%.120s/%s' would have paths over %d bytes; set GRADPOOL_RUNTIME_DIR to a "
-            "shorter directory (its path plus the pool's name may have %d bytes)",
+            "paths of sockets in '%.120s/%s' would have more than %d bytes; set GRADPOOL_RUNTIME_DIR to a "
+            "shorter directory (its path and the pool's name together have at most %d bytes)",
             chosen != NULL ? chosen : places->runtime, places->pool, GP_SOCKET_PATH_MAX,
             GP_SOCKET_PATH_MAX - (int)strlen("//w256.4294967295.door"));
     if (!path_set(places->device_dir, sizeof(places->device_dir), "%s/devices", user_dir))
         return gp_fail(err, GP_ELIMIT,
-                       "'%s/devices' is longer than %zu bytes; set GRADPOOL_STATE_DIR to a "
-                       "shorter directory",
+                       "'%s/devices' has more than %zu bytes; set GRADPOOL_STATE_DIR to a shorter directory",
                        user_dir, sizeof(places->device_dir) - 1);
     return GP_OK;
 }
@@ -195,8 +192,8 @@ gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err)
         strspn(pool, ".") == bytes)
         return gp_fail(
             err, GP_EINVAL,
-            "'%.60s' is no name for a pool; use 1 to %d letters, digits, '.', '_' or '-', not only dots",
-            pool, GP_POOL_NAME_MAX);
+            "invalid pool name '%.60s': use 1 to %d letters, digits, '.', '_' or '-', not only dots", pool,
+            GP_POOL_NAME_MAX);
     memcpy(places.pool, pool, bytes + 1);
     status = state_find(&places, err);
     if (status == GP_OK)
@@ -227,25 +224,27 @@ static gp_status directory_check(const char *path, gp_error *err)
     struct stat seen;
 
     if (fstatat(AT_FDCWD, path, &seen, AT_SYMLINK_NOFOLLOW) != 0)
-        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot look at %s", path);
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot stat %s", path);
     if (S_ISLNK(seen.st_mode))
-        return gp_fail(err, GP_EPERM, "%s is a symbolic link; it must be a directory: remove the link", path);
+        return gp_fail(err, GP_EPERM, "%s is a symbolic link, but must be a directory; remove the link",
+                       path);
     if (!S_ISDIR(seen.st_mode))
-        return gp_fail(err, GP_EPERM, "%s is not a directory; remove it or choose another place", path);
+        return gp_fail(err, GP_EPERM, "%s is not a directory; remove it or choose another path", path);
     if (seen.st_uid != geteuid())
-        return gp_fail(err, GP_EPERM,
-                       "%s belongs to user %u, not to %u; set GRADPOOL_RUNTIME_DIR to a directory of yours",
-                       path, (unsigned)seen.st_uid, (unsigned)geteuid());
+        return gp_fail(
+            err, GP_EPERM,
+            "%s belongs to user %u, not to user %u; set GRADPOOL_RUNTIME_DIR to a directory of your own",
+            path, (unsigned)seen.st_uid, (unsigned)geteuid());
     if ((seen.st_mode & 077) != 0)
-        return gp_fail(err, GP_EPERM, "%s is open to others (mode %04o); run: chmod 700 '%s'", path,
-                       (unsigned)(seen.st_mode & 07777), path);
+        return gp_fail(err, GP_EPERM, "%s is accessible to other users (mode %04o); run: chmod 700 '%s'",
+                       path, (unsigned)(seen.st_mode & 07777), path);
     return GP_OK;
 }
 
 gp_status gp_directory_secure(const char *path, gp_error *err)
 {
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", path);
+        return gp_fail_errno(err, GP_EIO, "cannot create the directory %s", path);
     return directory_check(path, err);
 }
 
@@ -258,7 +257,7 @@ static gp_status parents_make(const char *path, gp_error *err)
     for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         snprintf(part, sizeof(part), "%.*s", (int)(slash - path), path);
         if (mkdir(part, 0700) != 0 && errno != EEXIST && errno != EROFS)
-            return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", part);
+            return gp_fail_errno(err, GP_EIO, "cannot create the directory %s", part);
     }
     return GP_OK;
 }

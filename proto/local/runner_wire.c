@@ -51,7 +51,7 @@ static gp_status spec_encode(gp_buffer *buffer, const gp_runner_spec *spec, gp_e
     gp_status status = gp_buffer_append(buffer, &head, sizeof(head), err);
 
     if (spec->directory[0] != '/')
-        return gp_fail(err, GP_EINVAL, "the directory '%s' is not absolute", spec->directory);
+        return gp_fail(err, GP_EINVAL, "the working directory '%s' is not an absolute path", spec->directory);
     if (status == GP_OK)
         status = gp_buffer_append(buffer, spec->directory, strlen(spec->directory) + 1, err);
     if (status == GP_OK)
@@ -59,12 +59,13 @@ static gp_status spec_encode(gp_buffer *buffer, const gp_runner_spec *spec, gp_e
     if (status == GP_OK)
         status = words_append(buffer, spec->environment, &head.variable_count, err);
     if (status == GP_OK && head.argument_count == 0)
-        return gp_fail(err, GP_EINVAL, "a command without a word");
+        return gp_fail(err, GP_EINVAL, "the command is empty");
     if (status == GP_OK)
         memcpy(buffer->data, &head, sizeof(head));
-    return status == GP_ELIMIT ? gp_fail(err, GP_ELIMIT, "a command and its environment are over %d MiB",
-                                         GP_RUNNER_SPEC_BYTES_MAX >> 20)
-                               : status;
+    return status == GP_ELIMIT
+               ? gp_fail(err, GP_ELIMIT, "the command and its environment have more than %d MiB",
+                         GP_RUNNER_SPEC_BYTES_MAX >> 20)
+               : status;
 }
 
 gp_status gp_runner_spec_write(int *fd, uint32_t *bytes, const gp_runner_spec *spec, gp_error *err)
@@ -78,7 +79,7 @@ gp_status gp_runner_spec_write(int *fd, uint32_t *bytes, const gp_runner_spec *s
     if (status == GP_OK)
         made = memfd_create("gradpool-command", MFD_CLOEXEC);
     if (status == GP_OK && (made < 0 || !gp_write_all(made, buffer.data, buffer.bytes)))
-        status = gp_fail_errno(err, GP_EIO, "cannot write a command into shared memory");
+        status = gp_fail_errno(err, GP_EIO, "cannot write the command to shared memory");
     if (status == GP_OK) {
         *fd = made;
         *bytes = (uint32_t)buffer.bytes;
@@ -129,7 +130,8 @@ static gp_status spec_decode(gp_runner_spec *out, const spec_head *head, const c
     if (out->directory == NULL || out->directory[0] != '/' ||
         !words_take(lists, head->argument_count, &at, end, false) || lists[0][0] == '\0' ||
         !words_take(lists + head->argument_count + 1, head->variable_count, &at, end, true) || at != end)
-        return gp_fail(err, GP_EPROTO, "the command's %zu bytes are not %u arguments and %u variables", bytes,
+        return gp_fail(err, GP_EPROTO,
+                       "malformed command: its %zu bytes are not %u arguments and %u variables", bytes,
                        head->argument_count, head->variable_count);
     return GP_OK;
 }
@@ -142,19 +144,19 @@ gp_status gp_runner_spec_read(gp_runner_spec *out, void **memory, int fd, uint32
     gp_status status;
 
     if (bytes < sizeof(head) || bytes > GP_RUNNER_SPEC_BYTES_MAX)
-        return gp_fail(err, GP_EPROTO, "a command has %u bytes; %zu to %d are possible", bytes, sizeof(head),
-                       GP_RUNNER_SPEC_BYTES_MAX);
+        return gp_fail(err, GP_EPROTO, "invalid command size of %u bytes: must be between %zu and %d", bytes,
+                       sizeof(head), GP_RUNNER_SPEC_BYTES_MAX);
     if (pread(fd, &head, sizeof(head), 0) != sizeof(head) || head.magic != GP_RUNNER_MAGIC ||
         head.argument_count == 0 || head.argument_count > GP_RUNNER_WORDS_MAX ||
         head.variable_count > GP_RUNNER_WORDS_MAX || head.mask > 0777)
-        return gp_fail(err, GP_EPROTO, "the command's head is not one");
+        return gp_fail(err, GP_EPROTO, "malformed header of a command");
     list_bytes = ((size_t)head.argument_count + head.variable_count + 2) * sizeof(char *);
     char *block = gp_malloc(list_bytes + text_bytes + 1);
 
     if (block == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a command of %u bytes", bytes);
     if (pread(fd, block + list_bytes, text_bytes, sizeof(head)) != (ssize_t)text_bytes)
-        status = gp_fail(err, GP_EPROTO, "the command's file is shorter than its %u bytes", bytes);
+        status = gp_fail(err, GP_EPROTO, "malformed command: its file is shorter than %u bytes", bytes);
     else
         status = spec_decode(out, &head, (const char **)(void *)block, block + list_bytes, text_bytes, err);
     if (status == GP_OK)
@@ -174,10 +176,10 @@ static gp_status packet_send(int socket, const void *data, size_t bytes, const i
     if (gp_packet_send(socket, data, bytes, fds, fd_count) >= 0)
         return GP_OK;
     if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)
-        return gp_fail(err, GP_EBUSY, "the other end does not read");
+        return gp_fail(err, GP_EBUSY, "the queue of the runner's socket is full");
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
-        return gp_fail(err, GP_EPEER, "the other end is gone");
-    return gp_fail_errno(err, GP_EIO, "cannot send a packet of %zu bytes", bytes);
+        return gp_fail(err, GP_EPEER, "the peer closed the runner's socket");
+    return gp_fail_errno(err, GP_EIO, "cannot send %zu bytes on the runner's socket", bytes);
 }
 
 /* Receive a packet with 0 or GP_RUNNER_FDS descriptors. With fds NULL, received descriptors are
@@ -194,11 +196,11 @@ static gp_status packet_receive(int socket, void *data, size_t bytes, int *fds, 
     if (got < 0 && errno == ECONNRESET)
         got = gp_packet_receive(socket, data, bytes, MSG_DONTWAIT, &seen, &cut);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return gp_fail(err, GP_ETIMEDOUT, "no packet waits");
+        return gp_fail(err, GP_ETIMEDOUT, "no message is pending on the runner's socket");
     if (got == 0 || (got < 0 && (errno == ECONNRESET || errno == ENOTCONN)))
-        return gp_fail(err, GP_EPEER, "the other end is gone");
+        return gp_fail(err, GP_EPEER, "the peer closed the runner's socket");
     if (got < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot receive a packet");
+        return gp_fail_errno(err, GP_EIO, "cannot receive from the runner's socket");
     const uint32_t count = seen.count;
     bool whole = (size_t)got == bytes && !cut;
 
@@ -210,7 +212,8 @@ static gp_status packet_receive(int socket, void *data, size_t bytes, int *fds, 
     gp_packet_fds_close(&seen);
     return whole && fds == NULL
                ? GP_OK
-               : gp_fail(err, GP_EPROTO, "a packet of %zd bytes and %u descriptors", got, count);
+               : gp_fail(err, GP_EPROTO,
+                         "malformed message on the runner's socket: %zd bytes, %u descriptors", got, count);
 }
 
 gp_status gp_runner_ask_send(int socket, gp_runner_request *request, const int *fds, uint32_t fd_count,
@@ -245,7 +248,8 @@ gp_status gp_runner_ask_receive(int socket, gp_runner_request *request, int fds[
     }
     for (uint32_t i = 0; i < count; i++)
         close(fds[i]);
-    return gp_fail(err, GP_EPROTO, "a packet of kind %u with %u descriptors is no request", got.kind, count);
+    return gp_fail(err, GP_EPROTO, "malformed request to the runner: kind %u, %u descriptors", got.kind,
+                   count);
 }
 
 gp_status gp_runner_answer_receive(int socket, gp_runner_answer *answer, gp_error *err)
@@ -257,7 +261,7 @@ gp_status gp_runner_answer_receive(int socket, gp_runner_answer *answer, gp_erro
         return status;
     if (got.magic != GP_RUNNER_MAGIC || got.kind < GP_RUNNER_STARTED || got.kind > GP_RUNNER_FAILED ||
         !gp_status_known((long)got.status) || memchr(got.text, 0, sizeof(got.text)) == NULL)
-        return gp_fail(err, GP_EPROTO, "a packet of kind %u is no answer of a runner", got.kind);
+        return gp_fail(err, GP_EPROTO, "malformed reply from the runner: kind %u", got.kind);
     *answer = got;
     return GP_OK;
 }

@@ -20,10 +20,10 @@
 static gp_status check_unsigned(const gp_field *field, uint64_t value, gp_status code, gp_error *err)
 {
     if (value < field->umin || value > field->umax)
-        return gp_fail(err, code, "%s is %" PRIu64 "; it must be in [%" PRIu64 ", %" PRIu64 "]", field->name,
+        return gp_fail(err, code, "%s is %" PRIu64 "; must be between %" PRIu64 " and %" PRIu64, field->name,
                        value, field->umin, field->umax);
     if (field->kind == GP_KIND_STATUS && !gp_status_known((long)value))
-        return gp_fail(err, code, "%s is %" PRIu64 ", which is no status known to this version", field->name,
+        return gp_fail(err, code, "%s is %" PRIu64 ", a status that this version does not know", field->name,
                        value);
     return GP_OK;
 }
@@ -31,7 +31,7 @@ static gp_status check_unsigned(const gp_field *field, uint64_t value, gp_status
 static gp_status check_signed(const gp_field *field, int64_t value, gp_status code, gp_error *err)
 {
     if (value < field->imin || value > field->imax)
-        return gp_fail(err, code, "%s is %" PRId64 "; it must be in [%" PRId64 ", %" PRId64 "]", field->name,
+        return gp_fail(err, code, "%s is %" PRId64 "; must be between %" PRId64 " and %" PRId64, field->name,
                        value, field->imin, field->imax);
     return GP_OK;
 }
@@ -41,7 +41,7 @@ static gp_status check_float(const gp_field *field, double value, gp_status code
     if (field->special == GP_ANY_FLOAT || (field->special == GP_OR_NAN && isnan(value)))
         return GP_OK;
     if (!(value >= field->fmin && value <= field->fmax)) /* also refuses NaN */
-        return gp_fail(err, code, "%s is %g; it must be in [%g, %g]", field->name, value, field->fmin,
+        return gp_fail(err, code, "%s is %g; must be between %g and %g", field->name, value, field->fmin,
                        field->fmax);
     return GP_OK;
 }
@@ -84,10 +84,10 @@ static gp_status text_encode(msgpack_packer *packer, const gp_field *field, cons
     char clean[1024];
 
     if (length == field->size)
-        return gp_fail(err, GP_EINVAL, "%s has no end within its %zu bytes", field->name, field->size);
+        return gp_fail(err, GP_EINVAL, "%s has no NUL within its %zu bytes", field->name, field->size);
     if (!gp_utf8_valid((const uint8_t *)text, length)) {
         if (!field->prose)
-            return gp_fail(err, GP_EINVAL, "%s is not UTF-8; use a name that is", field->name);
+            return gp_fail(err, GP_EINVAL, "%s is not UTF-8; use a name in UTF-8", field->name);
         assert(length <= sizeof(clean));
         memcpy(clean, text, length);
         gp_utf8_clean(clean, length);
@@ -250,8 +250,7 @@ static const char *item_kind_name(gp_item_kind kind)
 
 static gp_status type_fail(const gp_field *field, const gp_item *item, const char *expected, gp_error *err)
 {
-    return gp_fail(err, GP_EPROTO, "%s is %s; %s is expected", field->name, item_kind_name(item->kind),
-                   expected);
+    return gp_fail(err, GP_EPROTO, "%s is %s; must be %s", field->name, item_kind_name(item->kind), expected);
 }
 
 /* Check an unsigned item and store it at `at`, in the width of the field. */
@@ -314,7 +313,7 @@ static gp_status text_decode(const gp_field *field, const gp_item *item, char *a
         return gp_fail(err, GP_EPROTO, "%s has %" PRIu32 " bytes; at most %zu are allowed", field->name,
                        item->count, field->size - 1);
     if (item->count != 0 && memchr(item->data, 0, item->count) != NULL)
-        return gp_fail(err, GP_EPROTO, "%s has a NUL inside", field->name);
+        return gp_fail(err, GP_EPROTO, "%s contains a NUL byte", field->name);
     memcpy(at, item->data, item->count); /* the array was zeroed before */
     return GP_OK;
 }
@@ -339,7 +338,7 @@ static gp_status list_decode(gp_cursor *cursor, const gp_item *array, const gp_f
         const char *wrong = gp_item_read(cursor, &item);
 
         if (wrong != NULL || item.kind != GP_ITEM_MAP)
-            gp_fail(err, GP_EPROTO, "%s", wrong != NULL ? wrong : "it is no map");
+            gp_fail(err, GP_EPROTO, "%s", wrong != NULL ? wrong : "must be a map");
         else
             status = fields_decode(cursor, &item, field->fields, element + i * field->size, err);
         if (status != GP_OK) {
@@ -364,7 +363,7 @@ static gp_status value_decode(gp_cursor *cursor, const gp_field *field, void *ba
     switch (field->kind) {
     case GP_KIND_BOOL:
         if (item.kind != GP_ITEM_BOOL)
-            return type_fail(field, &item, "true or false", err);
+            return type_fail(field, &item, "a boolean", err);
         *(bool *)at = item.boolean;
         return GP_OK;
     case GP_KIND_U32:
@@ -380,7 +379,7 @@ static gp_status value_decode(gp_cursor *cursor, const gp_field *field, void *ba
         return text_decode(field, &item, at, err);
     case GP_KIND_BIN16:
         if (item.kind != GP_ITEM_BIN || item.count != 16)
-            return gp_fail(err, GP_EPROTO, "%s must be binary data of 16 bytes", field->name);
+            return gp_fail(err, GP_EPROTO, "%s must be 16 bytes of binary data", field->name);
         memcpy(at, item.data, 16);
         return GP_OK;
     case GP_KIND_STRUCT:
@@ -395,7 +394,8 @@ static gp_status value_decode(gp_cursor *cursor, const gp_field *field, void *ba
     case GP_KIND_END:
         break;
     }
-    return gp_fail(err, GP_EINTERNAL, "%s has kind %d in its table", field->name, (int)field->kind);
+    return gp_fail(err, GP_EINTERNAL, "internal error: field %s has unknown kind %d", field->name,
+                   (int)field->kind);
 }
 
 /* Return the table index for `key`; -1: unknown field. */
@@ -446,7 +446,7 @@ static gp_status fields_decode(gp_cursor *cursor, const gp_item *map, const gp_f
         const char *wrong = gp_item_read(cursor, &key);
 
         if (wrong != NULL || key.kind != GP_ITEM_TEXT)
-            return gp_fail(err, GP_EPROTO, "%s", wrong != NULL ? wrong : "a key is no text");
+            return gp_fail(err, GP_EPROTO, "%s", wrong != NULL ? wrong : "a key is not a text");
         int i = field_find(fields, &key);
 
         if (i < 0) { /* unknown key, sent by a newer version */
@@ -456,7 +456,7 @@ static gp_status fields_decode(gp_cursor *cursor, const gp_item *map, const gp_f
             continue;
         }
         if (seen >> i & 1)
-            return gp_fail(err, GP_EPROTO, "%s comes twice", fields[i].name);
+            return gp_fail(err, GP_EPROTO, "%s is present twice", fields[i].name);
         seen |= 1u << i;
         status = value_decode(cursor, &fields[i], base, err);
         if (status != GP_OK)
@@ -477,7 +477,7 @@ gp_status gp_message_decode(void *message, const gp_message_type *type, const vo
 
         gp_item_read(&cursor, &map); /* cannot fail: the bytes are validated */
         if (map.kind != GP_ITEM_MAP)
-            status = gp_fail(err, GP_EPROTO, "the body is %s; a map is expected", item_kind_name(map.kind));
+            status = gp_fail(err, GP_EPROTO, "the body is %s; must be a map", item_kind_name(map.kind));
         else
             status = fields_decode(&cursor, &map, type->fields, message, err);
     }
@@ -511,27 +511,27 @@ gp_status gp_envelope_decode(gp_envelope *out, const void *bytes, size_t count, 
     if (status != GP_OK)
         return status;
     if (count > GP_ENVELOPE_BYTES_MAX)
-        return gp_fail(err, GP_EPROTO, "an envelope of %zu bytes is over the limit of %u", count,
+        return gp_fail(err, GP_EPROTO, "malformed envelope: %zu bytes, at most %u are allowed", count,
                        GP_ENVELOPE_BYTES_MAX);
     gp_item_read(&cursor, &item);
     if (item.kind != GP_ITEM_ARRAY || item.count < 9)
-        return gp_fail(err, GP_EPROTO, "the envelope is no list of at least nine fields");
+        return gp_fail(err, GP_EPROTO, "malformed envelope: not a list of at least nine fields");
     if (!unsigned_read(&cursor, GP_PROTOCOL_MAX, &protocol) ||
         !unsigned_read(&cursor, UINT32_MAX, &message) ||
         !unsigned_read(&cursor, UINT64_MAX, &read.correlation) ||
         !unsigned_read(&cursor, UINT64_MAX, &read.epoch) ||
         !unsigned_read(&cursor, UINT64_MAX, &read.lease) || !unsigned_read(&cursor, UINT32_MAX, &generation))
-        return gp_fail(err, GP_EPROTO, "a field of the envelope is not a number in its range");
+        return gp_fail(err, GP_EPROTO, "malformed envelope: a field is out of range");
     if (gp_item_read(&cursor, &item) != NULL || item.kind != GP_ITEM_BIN || item.count != 16)
-        return gp_fail(err, GP_EPROTO, "the envelope's session is not binary data of 16 bytes");
+        return gp_fail(err, GP_EPROTO, "malformed envelope: the session is not 16 bytes of binary data");
     memcpy(read.session, item.data, 16);
     if (!unsigned_read(&cursor, UINT64_MAX, &read.seq) || !unsigned_read(&cursor, UINT64_MAX, &read.ack))
-        return gp_fail(err, GP_EPROTO, "the envelope's seq or ack is not a number");
+        return gp_fail(err, GP_EPROTO, "malformed envelope: seq or ack is not a number");
     read.protocol = (uint32_t)protocol;
     read.message = (uint32_t)message;
     read.generation = (uint32_t)generation;
     if (read.protocol == 0)
-        return gp_fail(err, GP_EPROTO, "the envelope names protocol 0");
+        return gp_fail(err, GP_EPROTO, "malformed envelope: protocol 0");
     *out = read;
     return GP_OK;
 }
@@ -541,14 +541,14 @@ gp_status gp_protocol_choose(uint32_t *out, uint32_t peer_min, uint32_t peer_max
     uint32_t common = peer_max < GP_PROTOCOL ? peer_max : GP_PROTOCOL;
 
     if (peer_min > peer_max)
-        return gp_fail(err, GP_EVERSION,
-                       "the peer claims protocols %" PRIu32 " to %" PRIu32 ", which is no range", peer_min,
-                       peer_max);
+        return gp_fail(err, GP_EVERSION, "invalid range of protocol versions: %" PRIu32 " to %" PRIu32,
+                       peer_min, peer_max);
     if (common < peer_min || common < GP_PROTOCOL_MIN)
-        return gp_fail(
-            err, GP_EVERSION,
-            "the peer speaks protocols %" PRIu32 " to %" PRIu32 ", this side %u to %u; update the %s",
-            peer_min, peer_max, GP_PROTOCOL_MIN, GP_PROTOCOL, peer_min > GP_PROTOCOL ? "latter" : "former");
+        return gp_fail(err, GP_EVERSION,
+                       "no common protocol version: the peer speaks %" PRIu32 " to %" PRIu32
+                       ", this side %u to %u; update the %s",
+                       peer_min, peer_max, GP_PROTOCOL_MIN, GP_PROTOCOL,
+                       peer_min > GP_PROTOCOL ? "latter" : "former");
     *out = common;
     return GP_OK;
 }

@@ -95,7 +95,7 @@ const char *gp_item_read(gp_cursor *cursor, gp_item *item)
     const uint8_t *at = cursor->at;
 
     if (at == cursor->end)
-        return "the bytes end where a value should be";
+        return "a value is missing";
     uint8_t tag = *at++;
 
     *item = (gp_item){ .kind = GP_ITEM_UNSIGNED, .u = tag };
@@ -106,7 +106,7 @@ const char *gp_item_read(gp_cursor *cursor, gp_item *item)
 
         if (width < 0)
             return shapes[tag - 0xc0].kind == REFUSED ? "a type that is not allowed (ext or 0xc1)"
-                                                      : "the bytes end inside a value";
+                                                      : "a value is truncated";
         at += width;
     } else if (tag >= 0x80) {
         item->kind = tag >= 0xa0 ? GP_ITEM_TEXT : tag >= 0x90 ? GP_ITEM_ARRAY : GP_ITEM_MAP;
@@ -114,7 +114,7 @@ const char *gp_item_read(gp_cursor *cursor, gp_item *item)
     }
     if (item->kind == GP_ITEM_TEXT || item->kind == GP_ITEM_BIN) {
         if ((size_t)(cursor->end - at) < item->count)
-            return "a text or bin claims more bytes than are left";
+            return "a text or bin is longer than the remaining bytes";
         item->data = at;
         at += item->count;
     }
@@ -170,9 +170,9 @@ void gp_utf8_clean(char *text, size_t bytes)
 static const char *item_check(const gp_item *item, size_t left)
 {
     if (item_children(item) > left)
-        return "a container claims more values than there are bytes left";
+        return "a container has more values than bytes remain";
     if (item->kind == GP_ITEM_TEXT && item->count > GP_MSGPACK_TEXT_MAX)
-        return "a text is over the limit of 64 KiB";
+        return "a text has more than 64 KiB";
     if (item->kind == GP_ITEM_TEXT && !gp_utf8_valid(item->data, item->count))
         return "a text is not UTF-8";
     return NULL;
@@ -196,7 +196,7 @@ gp_status gp_msgpack_validate(const void *bytes, size_t count, gp_error *err)
         left[depth]--;
         here = cursor.at;
         if (nodes == GP_MSGPACK_NODES_MAX) {
-            wrong = "it has more than 65,536 values";
+            wrong = "more than 65,536 values";
             break;
         }
         wrong = gp_item_read(&cursor, &item);
@@ -204,17 +204,17 @@ gp_status gp_msgpack_validate(const void *bytes, size_t count, gp_error *err)
             wrong = item_check(&item, (size_t)(cursor.end - cursor.at));
         if (wrong == NULL && item_children(&item) != 0) {
             if (depth == GP_MSGPACK_DEPTH_MAX)
-                wrong = "it is nested deeper than 16 levels";
+                wrong = "more than 16 levels of nesting";
             else
                 left[++depth] = item_children(&item);
         }
     }
     if (wrong == NULL && cursor.at != cursor.end) {
         here = cursor.at;
-        wrong = "bytes follow the value";
+        wrong = "extra bytes after the value";
     }
     if (wrong != NULL)
-        return gp_fail(err, GP_EPROTO, "not a valid message: %s (at byte %zu of %zu)", wrong,
+        return gp_fail(err, GP_EPROTO, "malformed message: %s (at byte %zu of %zu)", wrong,
                        (size_t)(here - start), count);
     return GP_OK;
 }

@@ -56,7 +56,7 @@ _Static_assert(offsetof(link_segment, calls) == 64 && offsetof(link_segment, ans
                    offsetof(link_segment, cancel) == 392 && offsetof(link_segment, running) == 448 &&
                    offsetof(link_segment, call_bytes) == 4096 &&
                    sizeof(link_segment) == 4096 + 2 * GP_LINK_RING_BYTES,
-               "the segment is pinned");
+               "the layout of the segment is part of the protocol");
 
 /* This side's private state for a ring. */
 typedef struct link_end {
@@ -100,8 +100,7 @@ static gp_status link_wrap(gp_link **out, int fd, bool worker, gp_error *err)
     memory = mmap(NULL, sizeof(link_segment), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) {
         gp_free(link);
-        return gp_fail_errno(err, GP_ENOMEM, "a link's segment of %zu bytes could not be mapped",
-                             sizeof(link_segment));
+        return gp_fail_errno(err, GP_ENOMEM, "cannot map the %zu bytes of a link", sizeof(link_segment));
     }
     link->segment = memory;
     link->worker = worker;
@@ -121,10 +120,10 @@ gp_status gp_link_new(gp_link **out, int *fd, gp_error *err)
     gp_status status;
 
     if (segment < 0)
-        return gp_fail_errno(err, GP_EIO, "no memory file for a link");
+        return gp_fail_errno(err, GP_EIO, "cannot create shared memory for a link");
     if (ftruncate(segment, sizeof(link_segment)) != 0 || fcntl(segment, F_ADD_SEALS, LINK_SEALS) != 0) {
-        status = gp_fail_errno(err, GP_ENOMEM, "a link's segment of %zu bytes could not be made",
-                               sizeof(link_segment));
+        status =
+            gp_fail_errno(err, GP_ENOMEM, "cannot allocate the %zu bytes of a link", sizeof(link_segment));
         close(segment);
         return status;
     }
@@ -151,15 +150,18 @@ gp_status gp_link_map(gp_link **out, int fd, int bell, bool spin, gp_error *err)
     gp_status status;
 
     if (seals < 0 || (seals & LINK_SEALS) != LINK_SEALS)
-        return gp_fail(err, GP_EPROTO, "the segment of a link is not sealed against resizing");
+        return gp_fail(err, GP_EPROTO, "the shared memory of a link is not sealed against resizing");
     if (fstat(fd, &facts) != 0 || facts.st_size != (off_t)sizeof(link_segment))
-        return gp_fail(err, GP_EVERSION, "the segment of a link has %lld bytes; this version's has %zu",
+        return gp_fail(err, GP_EVERSION,
+                       "the shared memory of a link has %lld bytes, must have %zu; install the same version "
+                       "of gradpool on both sides",
                        (long long)facts.st_size, sizeof(link_segment));
     status = link_wrap(out, fd, true, err);
     if (status != GP_OK)
         return status;
     if ((*out)->segment->magic != LINK_MAGIC || (*out)->segment->version != GP_LINK_VERSION) {
-        status = gp_fail(err, GP_EVERSION, "a link of version %u; this worker speaks version %d",
+        status = gp_fail(err, GP_EVERSION,
+                         "link version %u, must be %d; install the same version of gradpool on both sides",
                          (*out)->segment->version, GP_LINK_VERSION);
         gp_link_free(*out);
         *out = NULL;
@@ -251,7 +253,7 @@ void gp_link_ring(gp_link *link)
 
 static gp_status ring_broken(gp_error *err, const char *how)
 {
-    return gp_fail(err, GP_EPROTO, "the ring of a link is corrupt: %s", how);
+    return gp_fail(err, GP_EPROTO, "malformed record in a link: %s", how);
 }
 
 /* Check the record header at `at` and set *bytes to the record size. The size is read from the
@@ -265,7 +267,7 @@ static gp_status record_check(const gp_link *link, const unsigned char *at, uint
 
     *bytes = record->bytes;
     if (*bytes < LINE || *bytes % LINE != 0 || *bytes > available || *bytes > to_end)
-        return ring_broken(err, "a record's length");
+        return ring_broken(err, "invalid record size");
     if (record->kind == PAD)
         return GP_OK;
     payload = link->worker ? ((const gp_call *)(const void *)at)->payload_bytes
@@ -273,7 +275,7 @@ static gp_status record_check(const gp_link *link, const unsigned char *at, uint
     blob = link->worker ? ((const gp_call *)(const void *)at)->blob
                         : ((const gp_answer *)(const void *)at)->blob;
     if (blob == 0 ? payload > *bytes - LINE : payload > GP_LINK_BLOB_BYTES_MAX)
-        return ring_broken(err, "a payload's length");
+        return ring_broken(err, "invalid payload size");
     return GP_OK;
 }
 

@@ -81,7 +81,8 @@ typedef struct gp_answer {
     unsigned char payload[];
 } gp_answer;
 
-_Static_assert(sizeof(gp_call) == 64 && sizeof(gp_answer) == 64, "records are pinned");
+_Static_assert(sizeof(gp_call) == 64 && sizeof(gp_answer) == 64,
+               "the size of records is part of the protocol");
 
 /* ---- opening ---- */
 

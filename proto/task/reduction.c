@@ -240,11 +240,11 @@ gp_status gp_tree_add(gp_tree *tree, gp_tree_node node, const void *data, gp_err
     void *copy;
 
     if (node.level >= GP_TREE_LEVELS || node.index >= GP_LOOP_ITERATIONS_MAX >> node.level)
-        return gp_fail(err, GP_EPROTO, "a part of a reduction lies beyond all iterations");
+        return gp_fail(err, GP_EPROTO, "a partial result of a reduction is outside the loop");
     k = tree_find(tree, gp_tree_begin(node));
     if ((k < tree->count && gp_tree_begin(tree->entries[k].node) < gp_tree_end(node)) ||
         (k > 0 && gp_tree_end(tree->entries[k - 1].node) > gp_tree_begin(node)))
-        return gp_fail(err, GP_EPROTO, "a part of a reduction came twice");
+        return gp_fail(err, GP_EPROTO, "a partial result of a reduction was received twice");
 
     /* Double the capacity. Entries and spare accumulators together never exceed it. */
     if (tree->count == tree->capacity) {
@@ -254,7 +254,7 @@ gp_status gp_tree_add(gp_tree *tree, gp_tree_node node, const void *data, gp_err
 
         tree->entries = entries != NULL ? entries : tree->entries;
         if (spare == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for %zu parts of a reduction", capacity);
+            return gp_fail(err, GP_ENOMEM, "no memory for %zu partial results of a reduction", capacity);
         tree->spare = spare;
         tree->capacity = capacity;
     }
@@ -317,7 +317,7 @@ gp_status gp_tree_set_pair(gp_tree *tree, gp_tree_node node, const void *data, g
 
     if (k == tree->count || !tree->entries[k].given || !tree_halves(tree, k) ||
         tree->entries[k].node.level + 1 != node.level || tree->entries[k].node.index / 2 != node.index)
-        return gp_fail(err, GP_EPROTO, "a part of a reduction was combined unasked");
+        return gp_fail(err, GP_EPROTO, "unexpected partial result of a reduction");
     memcpy(tree->entries[k].data, data, tree->bytes);
     tree->entries[k].node = node;
     tree->entries[k].given = false;

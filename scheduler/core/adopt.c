@@ -62,7 +62,8 @@ static void revoke_claim(gp_core *core, uint32_t index)
 
 static void revoke_unheld(gp_core *core, uint32_t index)
 {
-    gp_core_emit_log(core, "worker %u serves lease %llu of the scheduler before, which no client claims",
+    gp_core_emit_log(core,
+                     "worker %u has lease %llu of an earlier scheduler, which no client claimed; revoking it",
                      index + 1, (unsigned long long)core->slots[index].claim);
     revoke_claim(core, index);
 }
@@ -145,8 +146,8 @@ static void tell_lost_peers(gp_core *core, const gp_core_lease *lease, uint32_t 
         action->generation = slot->granted;
         action->lost_slot = s;
         action->lost_incarnation = core->slots[s].incarnation;
-        snprintf(action->text, sizeof(action->text), "worker %u died with the scheduler, signal unknown",
-                 s + 1);
+        snprintf(action->text, sizeof(action->text),
+                 "worker %u exited together with the scheduler (exit status unknown)", s + 1);
     }
 }
 
@@ -158,7 +159,7 @@ static void join(gp_core *core, gp_core_lease *lease, uint32_t index)
 
     slot->granted = slot->acked = 0;
     if (slot->claim != 0 && !claims(slot, lease->id, &lease->token)) {
-        snprintf(why, sizeof(why), "worker %u serves another lease since", index + 1);
+        snprintf(why, sizeof(why), "worker %u now has another lease", index + 1);
         gp_core_lease_end(core, lease, GP_ESTALE, why);
         return;
     }
@@ -260,23 +261,24 @@ static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp
         return gp_fail(err, GP_ENOPOOL, "the pool is shutting down");
     if ((core->adopting_ms == 0 && !still_there(core, event)) || !core->accepting)
         return gp_fail(err, GP_ESTALE,
-                       "the scheduler that gave lease %llu died, and its client was not back in time",
+                       "lease %llu was granted by a scheduler that exited, and its client did not reconnect "
+                       "before the deadline",
                        (unsigned long long)event->lease);
     if (event->lease == 0 || event->generation == 0 || claim->member_count == 0)
-        return gp_fail(err, GP_EINVAL, "a claim names a lease, its generation and its members");
+        return gp_fail(err, GP_EINVAL, "malformed lease_claim: it needs a lease, a generation and members");
     if (is_used(core, event->lease))
-        return gp_fail(err, GP_ESTALE, "lease %llu is another client's, or has ended",
+        return gp_fail(err, GP_ESTALE, "lease %llu has ended or belongs to another client",
                        (unsigned long long)event->lease);
     for (uint32_t i = 0; i < claim->member_count; i++) {
         const gp_core_slot *slot = &core->slots[claim->members[i].slot];
 
         if (!slot->wanted || (seen >> claim->members[i].slot & 1) != 0)
-            return gp_fail(err, GP_ESTALE, "worker %u is not a member of the pool any more",
+            return gp_fail(err, GP_ESTALE, "worker %u is no longer a member of the pool",
                            claim->members[i].slot + 1);
         seen |= 1ull << claim->members[i].slot;
         if (slot->lease != 0 || slot->revoking != 0 ||
             (slot->claim != 0 && !claims(slot, event->lease, &claim->token)))
-            return gp_fail(err, GP_ESTALE, "worker %u serves another lease now", claim->members[i].slot + 1);
+            return gp_fail(err, GP_ESTALE, "worker %u now has another lease", claim->members[i].slot + 1);
     }
     return GP_OK;
 }
@@ -355,9 +357,10 @@ void gp_core_adopt_claim(gp_core *core, const gp_core_event *event)
                                    .incarnation = member->incarnation,
                                    .death = GP_CORE_DIED_UNKNOWN };
 
-            snprintf(cause, sizeof(cause),
-                     "worker %u died while the pool had no scheduler, signal unknown; its log is %.150s",
-                     member->slot + 1, slot->config.log);
+            snprintf(
+                cause, sizeof(cause),
+                "worker %u exited while no scheduler was running (exit status unknown); its log is %.150s",
+                member->slot + 1, slot->config.log);
             gp_core_group_lost(core, lease, &died, cause);
         }
         changed = changed || !same || slot->process != GP_CORE_READY || slot->granted != event->generation;
@@ -397,7 +400,7 @@ void gp_core_adopt_tick(gp_core *core)
         if (slot->claim != 0 && holder_of(core, slot) == 0)
             revoke_unheld(core, s);
         else if (slot->claim != 0)
-            gp_core_emit_log(core, "worker %u serves lease %llu of pid %d, which has not claimed it yet",
-                             s + 1, (unsigned long long)slot->claim, (int)slot->claim_pid);
+            gp_core_emit_log(core, "worker %u has lease %llu of pid %d, which has not claimed it yet", s + 1,
+                             (unsigned long long)slot->claim, (int)slot->claim_pid);
     }
 }

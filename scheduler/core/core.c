@@ -51,7 +51,7 @@ gp_status gp_core_new(gp_core **out, const gp_core_config *config, const gp_core
     gp_core *core;
 
     if (plan_count == 0 || plan_count > GP_CORE_SLOTS_MAX)
-        return gp_fail(err, GP_EINVAL, "a pool of %u workers; it must have 1 to %d", plan_count,
+        return gp_fail(err, GP_EINVAL, "invalid number of workers %u: a pool has 1 to %d", plan_count,
                        GP_CORE_SLOTS_MAX);
     core = gp_calloc(1, sizeof(*core));
     if (core == NULL)
@@ -170,7 +170,7 @@ static void client_connected(gp_core *core, const gp_core_event *event)
     core->active_ms = core->now_ms;
     if (core->client_count == core->config.clients_max) {
         gp_core_emit_error(core, &event->session, event->correlation, GP_EBUSY,
-                           "the pool serves %u clients already, which is its limit; try again later",
+                           "the pool has reached its limit of %u clients; try again later",
                            core->client_count);
         return;
     }
@@ -241,7 +241,8 @@ static void resize(gp_core *core, const gp_core_event *event)
     }
     if (event->plan_count == 0 || event->plan_count > GP_CORE_SLOTS_MAX) {
         gp_core_emit_error(core, &event->session, event->correlation, GP_EINVAL,
-                           "%u workers asked; a pool has 1 to %d", event->plan_count, GP_CORE_SLOTS_MAX);
+                           "invalid number of workers %u: a pool has 1 to %d", event->plan_count,
+                           GP_CORE_SLOTS_MAX);
         return;
     }
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
@@ -251,7 +252,8 @@ static void resize(gp_core *core, const gp_core_event *event)
     if (!keeps && (gp_core_lease_count(core) != 0 || core->ask_count != 0 || claims != 0)) {
         gp_core_words_holders(core, holders);
         gp_core_emit_error(core, &event->session, event->correlation, GP_EBUSY,
-                           "the pool is in use and keeps its %u workers: %.380s", core->slot_count, holders);
+                           "cannot change the %u workers of the pool while it is in use: %.380s",
+                           core->slot_count, holders);
         return;
     }
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
@@ -317,7 +319,7 @@ static void settle(gp_core *core)
         core->now_ms - core->active_ms >= core->config.idle_ms) {
         char time[32];
 
-        gp_core_emit_log(core, "nobody used the pool for %s: shutting down",
+        gp_core_emit_log(core, "no client used the pool for %s; shutting down",
                          gp_core_duration(time, sizeof(time), core->config.idle_ms));
         stop(core);
     }

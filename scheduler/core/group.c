@@ -160,7 +160,7 @@ void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot)
         gp_core_lease_end(core, lease, GP_EPEER, why);
         return;
     }
-    gp_core_emit_log(core, "lease %llu goes on without worker %u: %s", (unsigned long long)lease->id,
+    gp_core_emit_log(core, "lease %llu continues without worker %u: %s", (unsigned long long)lease->id,
                      slot + 1, core->slots[slot].reason);
     core->slots[slot].lease = 0;
     lease->members = rest;

@@ -178,11 +178,12 @@ static void ended_with_its_scheduler(gp_jobs *jobs, gp_jobs_job *job)
     char reason[GP_JOBS_REASON_BYTES];
 
     if (job->attempts < GP_JOBS_ATTEMPTS_MAX) {
-        snprintf(reason, sizeof(reason), "attempt %u ended with the scheduler; queued again", job->attempts);
+        snprintf(reason, sizeof(reason), "attempt %u was lost with the scheduler; queued again",
+                 job->attempts);
         queue_again(jobs, job, reason);
         return;
     }
-    snprintf(reason, sizeof(reason), "%u attempts ended with the scheduler, which is the limit",
+    snprintf(reason, sizeof(reason), "%u attempts were lost with a scheduler, which is the limit",
              job->attempts);
     end_job(jobs, job, GP_JOBS_LOST, reason);
 }
@@ -205,7 +206,7 @@ static void hear_ended(gp_jobs *jobs, const gp_jobs_event *event)
         end_job(jobs, job, GP_JOBS_CANCELED, text);
     else if (jobs->stopping && job->attempts > 0) {
         job->attempts--; /* a shutdown does not count as an attempt */
-        queue_again(jobs, job, "the pool was taken down while it ran; it begins anew");
+        queue_again(jobs, job, "the pool was shut down while the job ran; it restarts with the next pool");
     } else if (job->foreign && (event->pool_lost || event->exit == GP_JOBS_EXIT_UNKNOWN))
         ended_with_its_scheduler(jobs, job);
     else
@@ -225,7 +226,7 @@ static bool refuse_request(gp_jobs *jobs, const gp_jobs_event *event)
     if (jobs->reply_count < jobs->config.replies_max)
         return false;
     snprintf(text, sizeof(text),
-             "%u requests about jobs wait for the journal, which is the limit; try again later",
+             "%u job requests are waiting for the journal, which is the limit; try again later",
              jobs->config.replies_max);
     tell_error(jobs, &event->client, event->correlation, GP_EBUSY, text);
     return true;
@@ -254,11 +255,12 @@ static void hear_submit(gp_jobs *jobs, const gp_jobs_event *event)
     if (job == NULL && unfinished(jobs) < jobs->config.unfinished_max)
         job = jobs_take(jobs, jobs->next_id, submit->submitter, submit->seq);
     if (job == NULL) {
-        snprintf(text, sizeof(text),
-                 unfinished(jobs) < jobs->config.unfinished_max
-                     ? "%u jobs wait or run, and as many ended within the last minute; try again later"
-                     : "%u jobs wait or run, which is the limit; try again later",
-                 unfinished(jobs));
+        snprintf(
+            text, sizeof(text),
+            unfinished(jobs) < jobs->config.unfinished_max
+                ? "%u jobs are queued or running, and as many ended within the last minute; try again later"
+                : "%u jobs are queued or running, which is the limit; try again later",
+            unfinished(jobs));
         tell_error(jobs, &event->client, event->correlation, GP_EBUSY, text);
         return;
     }
@@ -283,10 +285,10 @@ static bool cancel_job(gp_jobs *jobs, gp_jobs_job *job)
         return false;
     job->cancel = true;
     if (job->state == GP_JOBS_QUEUED) {
-        end_job(jobs, job, GP_JOBS_CANCELED, "canceled before it began");
+        end_job(jobs, job, GP_JOBS_CANCELED, "canceled before it started");
     } else if (job->state == GP_JOBS_STARTING) {
         act(jobs, GP_JOBS_DROP, job);
-        end_job(jobs, job, GP_JOBS_CANCELED, "canceled before it began");
+        end_job(jobs, job, GP_JOBS_CANCELED, "canceled before it started");
     } else {
         jobs_set_state(jobs, job, GP_JOBS_STOPPING); /* SIGTERM follows once this is durable */
         write_row(jobs, job, GP_JOBS_UPDATE);
@@ -303,7 +305,7 @@ static void hear_cancel(gp_jobs *jobs, const gp_jobs_event *event)
     if (refuse_request(jobs, event))
         return;
     if (event->job != 0 && (one == NULL || one->durable == GP_JOBS_NONE)) {
-        snprintf(text, sizeof(text), "there is no job %" PRIu64 "; `gradpool jobs --all` lists them",
+        snprintf(text, sizeof(text), "job %" PRIu64 " does not exist; list jobs with `gradpool jobs --all`",
                  event->job);
         tell_error(jobs, &event->client, event->correlation, GP_ENOENT, text);
         return;

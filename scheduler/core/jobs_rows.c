@@ -29,8 +29,8 @@ gp_status gp_jobs_load(gp_jobs *jobs, const gp_jobs_job *row, gp_error *err)
     if (row->id == 0 || row->state == GP_JOBS_NONE || row->state == GP_JOBS_STARTING ||
         row->state >= GP_JOBS_STATES || jobs_find_id(jobs, row->id) != NULL ||
         jobs_find_submit(jobs, row->submitter, row->seq) != NULL)
-        return gp_fail(err, GP_ECORRUPT, "job %" PRIu64 " has state %d, or is there twice", row->id,
-                       (int)row->state);
+        return gp_fail(err, GP_ECORRUPT, "job %" PRIu64 " has the invalid state %d or is present twice",
+                       row->id, (int)row->state);
     job = jobs_take(jobs, row->id, row->submitter, row->seq);
     if (job == NULL)
         return gp_fail(err, GP_ELIMIT, "more than %u jobs", jobs->size - 1);

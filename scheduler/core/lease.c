@@ -119,7 +119,7 @@ void gp_core_lease_release(gp_core *core, const gp_core_event *event)
     if (lease == NULL || !gp_core_id_equal(&lease->session, &event->session)) {
         core->stale++;
         gp_core_emit_error(core, &event->session, event->correlation, GP_ESTALE,
-                           "lease %llu is not held by this session; it has ended or is another's",
+                           "lease %llu has ended or belongs to another session",
                            (unsigned long long)event->lease);
         return;
     }

@@ -74,11 +74,12 @@ static gp_status resolve_devices(const gp_core *core, gp_core_ask *ask, gp_error
         }
         if (s == core->slot_count)
             return gp_fail(err, GP_ENODEV,
-                           "no worker of this pool has device %s; `gradpool devices` lists them", name);
+                           "no worker of this pool has device %s; list devices with `gradpool devices`",
+                           name);
         ask->named |= 1ull << s;
     }
     if (ask->wish.devices[0] != '\0' && ask->named == 0)
-        return gp_fail(err, GP_EINVAL, "the device list \"%s\" names none", ask->wish.devices);
+        return gp_fail(err, GP_EINVAL, "the device list \"%s\" is empty", ask->wish.devices);
     return GP_OK;
 }
 
@@ -104,7 +105,7 @@ static gp_status check_possible(const gp_core *core, const gp_core_ask *ask, gp_
         if (gp_core_slot_usable(&core->slots[s]))
             usable++;
         else if (ask->named != 0)
-            return gp_fail(err, GP_ENODEV, "worker %u cannot be used: %s", s + 1, core->slots[s].reason);
+            return gp_fail(err, GP_ENODEV, "worker %u is unusable: %s", s + 1, core->slots[s].reason);
         else
             reason = core->slots[s].reason;
     }
@@ -117,10 +118,10 @@ static gp_status check_possible(const gp_core *core, const gp_core_ask *ask, gp_
                        "auto to train on the CPU",
                        reason[0] != '\0' ? ": " : "", reason);
     if (usable < (uint32_t)__builtin_popcountll(mask))
-        return gp_fail(err, GP_ENODEV, "%s asked, the pool has %u that can be used; one cannot: %s", asked,
-                       usable, reason);
+        return gp_fail(err, GP_ENODEV, "%s requested, but the pool has %u usable ones; one is unusable: %s",
+                       asked, usable, reason);
     return gp_fail(err, GP_ENODEV,
-                   "%s asked, the pool has %u; run `gradpool up --workers %u` for a larger pool", asked,
+                   "%s requested, but the pool has %u; enlarge it with `gradpool up --workers %u`", asked,
                    usable, need);
 }
 
@@ -199,7 +200,7 @@ static void tell_waiting(gp_core *core)
         action->position = i + 1;
         action->lease = holder;
         action->held_ms = lease != NULL ? core->now_ms - lease->since_ms : 0;
-        snprintf(action->text, sizeof(action->text), "position %u; %.400s", i + 1, holders);
+        snprintf(action->text, sizeof(action->text), "position %u in the queue; %.400s", i + 1, holders);
     }
 }
 
@@ -242,7 +243,7 @@ void gp_core_queue_serve(gp_core *core)
 
             remove_ask(core, position);
             gp_core_words_holders(core, holders);
-            gp_core_emit_error(core, &ask.session, ask.correlation, GP_EBUSY, "not free now: %.400s",
+            gp_core_emit_error(core, &ask.session, ask.correlation, GP_EBUSY, "no workers are free: %.400s",
                                holders);
         } else {
             break;
@@ -262,24 +263,24 @@ void gp_core_queue_ask(gp_core *core, const gp_core_event *event)
     gp_error err = { .code = GP_OK };
 
     if (core->stopping != GP_CORE_RUNNING)
-        gp_fail(&err, GP_ESTATE, "the pool is shutting down; run `gradpool up` to start a new one");
+        gp_fail(&err, GP_ESTATE, "the pool is shutting down; start a new one with `gradpool up`");
     else if (!core->accepting)
-        gp_fail(&err, GP_ESTATE,
-                "this scheduler lost its lock file and grants nothing any more; run `gradpool down`, then "
-                "`gradpool up`");
+        gp_fail(
+            &err, GP_ESTATE,
+            "the scheduler lost its lock file and grants no leases; run `gradpool down`, then `gradpool up`");
     else if (core->ask_count == core->config.waits_max)
-        gp_fail(&err, GP_EBUSY, "%u clients are waiting already, which is the limit; try again later",
+        gp_fail(&err, GP_EBUSY, "%u clients are in the queue, which is the limit; try again later",
                 core->ask_count);
     else if (ask.wish.max != 0 && ask.wish.min > ask.wish.max)
-        gp_fail(&err, GP_EINVAL, "at least %u and at most %u workers asked; the first must not be larger",
-                ask.wish.min, ask.wish.max);
+        gp_fail(&err, GP_EINVAL,
+                "invalid request for %u to %u workers: the minimum is larger than the maximum", ask.wish.min,
+                ask.wish.max);
     else if (ask.wish.max != 0 && ask.wish.floor > ask.wish.max)
-        gp_fail(&err, GP_EINVAL, "min-workers is %u, more than the %u workers asked for", ask.wish.floor,
+        gp_fail(&err, GP_EINVAL, "min-workers is %u, more than the %u workers requested", ask.wish.floor,
                 ask.wish.max);
     else if (resolve_devices(core, &ask, &err) == GP_OK && ask.named != 0 &&
              (uint32_t)__builtin_popcountll(ask.named) < least(&ask))
-        gp_fail(&err, GP_EINVAL,
-                "the device list \"%.100s\" names %u workers, fewer than the %u that are needed",
+        gp_fail(&err, GP_EINVAL, "the device list \"%.100s\" names %u workers, but at least %u are needed",
                 ask.wish.devices, (uint32_t)__builtin_popcountll(ask.named), least(&ask));
     if (err.code == GP_OK)
         (void)check_possible(core, &ask, &err);
@@ -300,7 +301,7 @@ void gp_core_queue_ask(gp_core *core, const gp_core_event *event)
             gp_core_id_equal(&core->asks[i].session, &ask.session)) {
             remove_ask(core, i);
             gp_core_emit_error(core, &ask.session, ask.correlation, GP_EBUSY,
-                               "%u clients wait before this one", i);
+                               "no workers are free: %u clients are in the queue before this one", i);
             break;
         }
     }

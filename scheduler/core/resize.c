@@ -188,23 +188,22 @@ static gp_status check_asked(const gp_core *core, const gp_core_lease *lease, co
     char words[32];
 
     if (lease == NULL)
-        return gp_fail(err, GP_ESTALE, "lease %llu is not held now; `gradpool status` lists those that are",
+        return gp_fail(err, GP_ESTALE, "lease %llu does not exist; list leases with `gradpool status`",
                        (unsigned long long)event->lease);
     if (lease->floor == 0)
-        return gp_fail(
-            err, GP_EINVAL,
-            "lease %llu (%.80s) keeps its workers while it runs: a team, a prediction or a command has a "
-            "fixed number; a training can be resized if it was begun with --max-restarts above 0 and "
-            "without --worker-weights",
-            (unsigned long long)lease->id, lease->description);
+        return gp_fail(err, GP_EINVAL,
+                       "lease %llu (%.80s) cannot be resized: a team, a prediction or a command has a fixed "
+                       "number of workers; a training can be resized if it was started with --max-restarts "
+                       "above 0 and without --worker-weights",
+                       (unsigned long long)lease->id, lease->description);
     for (uint32_t s = 0; s < core->slot_count; s++)
         usable += gp_core_slot_usable(&core->slots[s]) && (may >> s & 1) != 0;
     if (event->workers > usable)
-        return gp_fail(err, GP_ENODEV, "%s asked, the pool has %u that lease %llu can use",
+        return gp_fail(err, GP_ENODEV, "%s requested, but the pool has %u that lease %llu can use",
                        gp_core_words_workers(words, sizeof(words), event->workers), usable,
                        (unsigned long long)lease->id);
     if (event->workers < lease->floor)
-        return gp_fail(err, GP_EINVAL, "%s asked, fewer than the min-workers (%u) of lease %llu (%.80s)",
+        return gp_fail(err, GP_EINVAL, "%s requested, fewer than min-workers (%u) of lease %llu (%.80s)",
                        gp_core_words_workers(words, sizeof(words), event->workers), lease->floor,
                        (unsigned long long)lease->id, lease->description);
     return GP_OK;
@@ -234,7 +233,7 @@ void gp_core_resize_go(gp_core *core, const gp_core_event *event)
     if (lease == NULL || !gp_core_id_equal(&lease->session, &event->session) || lease->floor == 0) {
         core->stale++;
         gp_core_emit_error(core, &event->session, event->correlation, GP_ESTALE,
-                           "lease %llu is not an elastic one of this session",
+                           "lease %llu of this session does not exist or has a fixed number of workers",
                            (unsigned long long)event->lease);
         return;
     }

@@ -123,7 +123,7 @@ void gp_core_slot_quit(gp_core *core, uint32_t index)
 static void kill_because(gp_core *core, uint32_t index, const char *reason)
 {
     snprintf(core->slots[index].reason, sizeof(core->slots[index].reason), "%s", reason);
-    gp_core_emit_log(core, "worker %u (pid %d, incarnation %u) is killed: %s", index + 1,
+    gp_core_emit_log(core, "killing worker %u (pid %d, incarnation %u): %s", index + 1,
                      (int)core->slots[index].pid, core->slots[index].incarnation, reason);
     gp_core_slot_kill(core, index);
 }
@@ -138,7 +138,7 @@ void gp_core_slot_replace(gp_core *core, const gp_core_event *event)
         !present) {
         core->stale++;
         gp_core_emit_error(core, &event->session, event->correlation, GP_ESTALE,
-                           "worker %u, incarnation %u, is not a member of lease %llu of this session now",
+                           "worker %u, incarnation %u, is not a member of lease %llu of this session",
                            event->slot + 1, event->incarnation, (unsigned long long)event->lease);
         return;
     }
@@ -242,7 +242,7 @@ static void heard(gp_core *core, uint32_t index, int64_t silent_ms)
     if (!slot->suspect || core->now_ms >= suspect_due(slot, &core->config))
         return;
     slot->suspect = false;
-    snprintf(words, sizeof(words), "it is well again, after %s",
+    snprintf(words, sizeof(words), "responsive again after %s",
              gp_core_duration(time, sizeof(time), silent_ms));
     tell_suspicion(core, index, 0, words);
 }
@@ -285,7 +285,7 @@ static void ready_again(gp_core *core, const gp_core_event *event)
     if (event->lease == lease->id)
         return;
     /* The re-executed worker has lost the grant. */
-    kill_because(core, event->slot, "it came back without the lease it was granted");
+    kill_because(core, event->slot, "restarted without the lease that it was granted");
 }
 
 /* Process a ready message without a usable device: exclude the slot and schedule the next attempt.
@@ -298,7 +298,7 @@ static void ready_excluded(gp_core *core, const gp_core_event *event)
 
     /* The worker lost the device. A new process will find out whether the loss is permanent. */
     if (slot->process == GP_CORE_READY) {
-        kill_because(core, event->slot, event->reason != NULL ? event->reason : "it lost its device");
+        kill_because(core, event->slot, event->reason != NULL ? event->reason : "lost its device");
         return;
     }
     slot->process = GP_CORE_EXCLUDED;
@@ -307,7 +307,7 @@ static void ready_excluded(gp_core *core, const gp_core_event *event)
         wait_ms = (int64_t)RETRY_FIRST_MS << (slot->tries - 1);
     slot->due_ms = core->now_ms + wait_ms;
     snprintf(slot->reason, sizeof(slot->reason), "%s",
-             event->reason != NULL ? event->reason : "no reason given");
+             event->reason != NULL ? event->reason : "no reason reported");
     if (slot->tries > TRIES_SOON && lease != NULL)
         gp_core_group_shrink(core, lease, event->slot);
 }
@@ -357,9 +357,8 @@ static void count_early_death(gp_core *core, uint32_t index, const char *cause)
         return;
     slot->condemned = true;
     snprintf(slot->reason, sizeof(slot->reason),
-             "it died %u times while starting; the last time %.360s; run `gradpool up` to try again",
-             slot->early, cause);
-    gp_core_emit_log(core, "worker %u is given up: %s", index + 1, slot->reason);
+             "exited %u times during startup; last: %.360s; to retry run `gradpool up`", slot->early, cause);
+    gp_core_emit_log(core, "giving up on worker %u: %s", index + 1, slot->reason);
 }
 
 void gp_core_slot_died(gp_core *core, const gp_core_event *event)
@@ -409,17 +408,16 @@ static void tick_ready(gp_core *core, uint32_t index)
 
     if (core->now_ms >= answer_due(slot, &core->config)) {
         if (slot->revoking != 0)
-            snprintf(why, sizeof(why), "it did not give back lease %llu in time",
+            snprintf(why, sizeof(why), "did not give back lease %llu before the deadline",
                      (unsigned long long)slot->revoking);
         else
-            snprintf(why, sizeof(why), "it did not acknowledge lease %llu in time",
+            snprintf(why, sizeof(why), "did not acknowledge lease %llu before the deadline",
                      (unsigned long long)slot->lease);
         kill_because(core, index, why);
     } else if (core->now_ms >= silence_due(slot, &core->config)) {
         bool mute = core->now_ms - slot->beat_ms >= core->config.beat_ms;
 
-        snprintf(why, sizeof(why),
-                 mute ? "it gave no sign of life for %lld s" : "it was in one step for %lld s",
+        snprintf(why, sizeof(why), mute ? "no heartbeat for %lld s" : "one step took more than %lld s",
                  (long long)(gp_core_slot_silence(core, slot) / 1000));
         kill_because(core, index, why);
     } else if (!slot->suspect && core->now_ms >= suspect_due(slot, &core->config)) {
@@ -447,10 +445,10 @@ void gp_core_slot_tick(gp_core *core, uint32_t index)
             gp_core_slot_spawn(core, index);
         break;
     case GP_CORE_AWAITED:
-        kill_because(core, index, "it did not report to the scheduler that follows its own");
+        kill_because(core, index, "did not report to the new scheduler before the deadline");
         break;
     case GP_CORE_STARTING:
-        kill_because(core, index, "it was not ready in time");
+        kill_because(core, index, "was not ready before the deadline");
         break;
     case GP_CORE_EXCLUDED:
         gp_core_slot_quit(core, index);

@@ -28,14 +28,15 @@ char *gp_core_words_workers(char *text, size_t bytes, uint32_t count)
 char *gp_core_words_silence(const gp_core *core, const gp_core_slot *slot, char text[GP_ERROR_MESSAGE_MAX])
 {
     static const char *const what[] = {
-        [GP_CORE_OURS] = "it is replaced if that goes on",
-        [GP_CORE_TRAINING] = "it is replaced if that goes on for longer than its step may take",
-        [GP_CORE_USERS] = "it runs code of its user and is left alone",
+        [GP_CORE_OURS] = "it will be replaced if this continues",
+        [GP_CORE_TRAINING] = "it will be replaced if this exceeds the time limit of a step",
+        [GP_CORE_USERS] = "it runs user code and will not be replaced",
     };
     bool mute = core->now_ms - slot->beat_ms >= core->config.suspect_ms;
     char time[32];
 
-    snprintf(text, GP_ERROR_MESSAGE_MAX, "%s for %s; %s", mute ? "no sign of life" : "no end of a step",
+    snprintf(text, GP_ERROR_MESSAGE_MAX, "%s for %s; %s",
+             mute ? "no heartbeat" : "its current step has not ended",
              gp_core_duration(time, sizeof(time), gp_core_slot_silence(core, slot)), what[slot->work]);
     return text;
 }
@@ -65,11 +66,11 @@ void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *sl
         break;
     case GP_CORE_DIED_UNKNOWN:
         snprintf(how, sizeof(how), "%s",
-                 event->out_of_memory ? "was killed because memory ran out" : "died, signal unknown");
+                 event->out_of_memory ? "was killed because memory ran out" : "exited (exit status unknown)");
         break;
     }
     if (slot->process == GP_CORE_STARTING && event->death != GP_CORE_DIED_UNBORN)
-        snprintf(step, sizeof(step), " while it started");
+        snprintf(step, sizeof(step), " during startup");
     else if (slot->step != 0)
         snprintf(step, sizeof(step), " (it last reported step %llu)", (unsigned long long)slot->step);
     if (event->reason != NULL && event->reason[0] != '\0')
@@ -102,14 +103,14 @@ void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])
         if (core->slots[s].claim != 0)
             used += (size_t)snprintf(
                 text + used, GP_ERROR_MESSAGE_MAX - used,
-                "%slease %llu of the scheduler before (pid %d, which has not looked since) holds worker %u",
+                "%slease %llu of an earlier scheduler (pid %d, not reconnected) has worker %u",
                 used == 0 ? "" : ", ", (unsigned long long)core->slots[s].claim,
                 (int)core->slots[s].claim_pid, s + 1);
     if (used != 0)
         return;
     if (core->adopting_ms != 0) {
         snprintf(text, GP_ERROR_MESSAGE_MAX,
-                 "the scheduler was restarted and is waiting for reports from workers and clients");
+                 "the scheduler was restarted and waits for reports from workers and clients");
         return;
     }
     for (uint32_t s = 0; s < core->slot_count; s++) {
@@ -118,7 +119,7 @@ void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])
     }
     if (core->kept_ms != 0)
         snprintf(text, GP_ERROR_MESSAGE_MAX,
-                 "the scheduler was restarted and is waiting for clients to claim their workers");
+                 "the scheduler was restarted and waits for clients to claim their workers");
     else if (returning != 0)
         snprintf(text, GP_ERROR_MESSAGE_MAX, "waiting for %u worker%s to restart", returning,
                  returning == 1 ? "" : "s");

@@ -120,7 +120,7 @@ static gp_status make_folder(const gp_places *places, uint64_t job, uint32_t att
 
     gp_job_folder(places, job, folder, bytes);
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
-        return gp_fail_errno(err, GP_EIO, "cannot make the job's folder %s", folder);
+        return gp_fail_errno(err, GP_EIO, "cannot create the job's directory %s", folder);
     if (attempt == 1)
         return GP_OK;
     snprintf(log, sizeof(log), "%s/log", folder);
@@ -176,7 +176,7 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_places *places, uint64_t jo
     gp_status status = gp_supervise_client(program, sizeof(program), err);
 
     if (status == GP_OK && (stat(words->directory, &facts) != 0 || !S_ISDIR(facts.st_mode)))
-        return gp_fail(err, GP_ENOENT, "its directory %s is not there any more", words->directory);
+        return gp_fail(err, GP_ENOENT, "its working directory %s does not exist any more", words->directory);
     if (status == GP_OK)
         status = make_folder(places, job, attempt, folder, sizeof(folder), err);
     if (status != GP_OK)
@@ -188,7 +188,7 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_places *places, uint64_t jo
     if (arguments == NULL || environment == NULL) {
         gp_free(arguments);
         gp_free(environment);
-        return gp_fail(err, GP_ENOMEM, "no memory to start it");
+        return gp_fail(err, GP_ENOMEM, "no memory for the job's arguments");
     }
     arguments[0] = program;
     snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_POOL=%s", places->pool);
@@ -215,7 +215,7 @@ void gp_job_go(gp_job_process *process)
         return;
     if (write(process->gate, "g", 1) != 1)
         gp_log_event(GP_LOG_WARN, "job-gate", GP_LOG_WITH({ "job", .number = (int64_t)process->job }),
-                     "the job has left its gate: %s", strerror(errno));
+                     "cannot release the job to run: %s", strerror(errno));
     close(process->gate);
     process->gate = -1;
 }
@@ -237,7 +237,7 @@ void gp_job_drop(gp_job_process *process)
 
 /* ---- signals and exit ---- */
 
-static const char unknown[] = "died, signal unknown";
+static const char unknown[] = "exited (exit status unknown)";
 
 /* Read and parse job.json. NULL: missing, too large or malformed. */
 static gp_json *read_record(const gp_places *places, uint64_t job)

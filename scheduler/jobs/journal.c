@@ -96,20 +96,20 @@ static gp_status database_fail(gp_journal *journal, int code, gp_error *err)
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
         return gp_fail(err, GP_ECORRUPT,
-                       "the job journal %s is damaged (%s); its jobs may be saved with `sqlite3 FILE "
-                       ".recover`; move the file away, then run gradpool down and gradpool up",
+                       "the job journal %s is damaged (%s); try to recover its jobs with `sqlite3 FILE "
+                       ".recover`, move the file away, then run gradpool down and gradpool up",
                        journal->path, why);
     case SQLITE_FULL:
         return gp_fail(err, GP_EIO,
-                       "the disk of the job journal %s is full (%s): no job is taken; make room, then run "
-                       "gradpool down and gradpool up",
+                       "no space for the job journal %s (%s): new jobs are rejected; free disk space, then "
+                       "run gradpool down and gradpool up",
                        journal->path, why);
     case SQLITE_NOMEM:
         return gp_fail(err, GP_ENOMEM, "no memory for the job journal %s", journal->path);
     default:
         return gp_fail(err, GP_EIO,
-                       "the job journal %s cannot be written or read (%s, SQLite error %d): no job is "
-                       "taken; see to the disk, then run gradpool down and gradpool up",
+                       "cannot access the job journal %s (%s, SQLite error %d): new jobs are rejected; check "
+                       "the disk, then run gradpool down and gradpool up",
                        journal->path, why, code);
     }
 }
@@ -156,7 +156,7 @@ static gp_status refuse_network(const char *directory, gp_error *err)
     struct statfs facts;
 
     if (statfs(directory, &facts) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot look at the state directory %s", directory);
+        return gp_fail_errno(err, GP_EIO, "cannot stat the state directory %s", directory);
     for (size_t i = 0; i < sizeof(systems) / sizeof(systems[0]); i++) {
         if ((uint32_t)facts.f_type == systems[i].magic)
             return gp_fail(err, GP_EUNSUPPORTED,
@@ -207,11 +207,11 @@ static gp_status check_format(gp_journal *journal, gp_error *err)
                        "); move it away, then run gradpool down and gradpool up",
                        journal->path, application);
     if (version != FORMAT)
-        return gp_fail(err, GP_EVERSION,
-                       "the job journal %s has format %" PRId64
-                       ", this build knows %d; run the gradpool that "
-                       "wrote it, or move the file away",
-                       journal->path, version, FORMAT);
+        return gp_fail(
+            err, GP_EVERSION,
+            "the job journal %s has format %" PRId64
+            ", but this build supports format %d; run the gradpool that wrote it, or move the file away",
+            journal->path, version, FORMAT);
     return GP_OK;
 }
 
@@ -282,7 +282,7 @@ gp_status gp_journal_open(gp_journal **out, const char *directory, gp_error *err
     journal->reports_last = &journal->reports;
     journal->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (journal->event < 0)
-        status = gp_fail_errno(err, GP_EIO, "no descriptor for the job journal");
+        status = gp_fail_errno(err, GP_EIO, "cannot create an eventfd for the job journal");
     else if ((size_t)snprintf(journal->path, sizeof(journal->path), "%s/jobs.db", directory) >=
              sizeof(journal->path))
         status = gp_fail(err, GP_ELIMIT, "the state directory's path is too long");
@@ -383,7 +383,7 @@ gp_status gp_journal_load(gp_journal *journal,
         code = SQLITE_OK;
         status = read_row(statement, &row)
                      ? each(context, &row, err)
-                     : gp_fail(err, GP_ECORRUPT, "job %" PRIu64 " makes no sense", row.id);
+                     : gp_fail(err, GP_ECORRUPT, "malformed row of job %" PRIu64, row.id);
     }
     if (status == GP_ECORRUPT)
         gp_error_prefix(err, "the job journal %s is damaged; move it away, then run gradpool down and up",
@@ -477,7 +477,8 @@ static int fetch(gp_journal *journal, const operation *op)
         gp_journal_words_deinit(words);
         made->body.kind = GP_JOURNAL_UNFETCHED;
         gp_fail(&made->body.error, GP_ENOMEM,
-                code == SQLITE_ROW ? "no memory for its words" : "its words are not in the journal");
+                code == SQLITE_ROW ? "no memory for the command of the job"
+                                   : "the command of the job is not in the journal");
     }
     pthread_mutex_lock(&journal->lock);
     *journal->reports_last = made;
@@ -609,7 +610,7 @@ gp_status gp_journal_start(gp_journal *journal, gp_error *err)
 {
     errno = gp_thread_start(&journal->thread, "gp-journal", 0, serve, journal);
     if (errno != 0)
-        return gp_fail_errno(err, GP_EIO, "no thread for the job journal");
+        return gp_fail_errno(err, GP_EIO, "cannot start the thread for the job journal");
     journal->started = true;
     return GP_OK;
 }

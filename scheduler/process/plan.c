@@ -105,21 +105,21 @@ static gp_status choose_gpus(const gp_device *chosen[GP_CORE_SLOTS_MAX], uint32_
                 device = at;
         }
         if (device == NULL)
-            return gp_fail(err, GP_ENODEV, "there is no device %.60s: this machine has %u GPU%s%s%s", name,
+            return gp_fail(err, GP_ENODEV, "no device %.60s: this host has %u GPU%s%s%s", name,
                            devices->count, gp_plural(devices->count), devices->note[0] != '\0' ? "; " : "",
                            devices->note);
         if (device->reason[0] != '\0')
-            return gp_fail(err, GP_ENODEV, "device %.60s (%.60s) cannot be used: %s", name, device->name,
+            return gp_fail(err, GP_ENODEV, "device %.60s (%.60s) is unusable: %s", name, device->name,
                            device->reason);
         for (uint32_t i = 0; i < *count; i++) {
             if (chosen[i] == device)
                 return gp_fail(err, GP_EINVAL, "device %.60s is listed twice in %.100s", name, asked);
         }
         if (*count == GP_CORE_SLOTS_MAX)
-            return gp_fail(err, GP_EINVAL, "more than %d devices listed", GP_CORE_SLOTS_MAX);
+            return gp_fail(err, GP_EINVAL, "the device list has more than %d devices", GP_CORE_SLOTS_MAX);
         chosen[(*count)++] = device;
     }
-    return *count != 0 ? GP_OK : gp_fail(err, GP_EINVAL, "the device list \"%.100s\" names none", asked);
+    return *count != 0 ? GP_OK : gp_fail(err, GP_EINVAL, "the device list \"%.100s\" is empty", asked);
 }
 
 gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *count,
@@ -131,16 +131,16 @@ gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *c
     gp_status status;
 
     if (workers > GP_CORE_SLOTS_MAX)
-        return gp_fail(err, GP_EINVAL, "%u workers asked; a pool has at most %d", workers, GP_CORE_SLOTS_MAX);
+        return gp_fail(err, GP_EINVAL, "%u workers requested, but a pool has at most %d", workers,
+                       GP_CORE_SLOTS_MAX);
     status = choose_gpus(gpus, &gpu_count, request, devices, err);
     if (status != GP_OK)
         return status;
     if (gpu_count != 0 && workers > gpu_count)
-        return gp_fail(
-            err, GP_ENODEV,
-            "%u workers asked, but there %s %u GPU%s; workers on cores: `gradpool up --devices cpu "
-            "--workers %u`",
-            workers, gpu_count == 1 ? "is" : "are", gpu_count, gp_plural(gpu_count), workers);
+        return gp_fail(err, GP_ENODEV,
+                       "%u workers requested, but there %s %u GPU%s; to use CPU workers: `gradpool up "
+                       "--devices cpu --workers %u`",
+                       workers, gpu_count == 1 ? "is" : "are", gpu_count, gp_plural(gpu_count), workers);
     if (workers == 0 && gpu_count != 0)
         workers = gpu_count;
     else if (workers == 0)

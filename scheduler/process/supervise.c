@@ -33,7 +33,7 @@ static gp_status find_program(char *path, size_t bytes, const char *name, const 
     if (named != NULL) {
         snprintf(path, bytes, "%s", named);
         if (access(path, X_OK) != 0)
-            return gp_fail_errno(err, GP_ENOENT, "%s is %s", variable, path);
+            return gp_fail_errno(err, GP_ENOENT, "cannot run %s=%s", variable, path);
         return GP_OK;
     }
     if (length <= 0)
@@ -45,7 +45,7 @@ static gp_status find_program(char *path, size_t bytes, const char *name, const 
         if (access(path, X_OK) == 0)
             return GP_OK;
     }
-    return gp_fail(err, GP_ENOENT, "no %s in %s or beside it; set %s to its path", name, self, variable);
+    return gp_fail(err, GP_ENOENT, "cannot find %s in or near %s; set %s to its path", name, self, variable);
 }
 
 gp_status gp_supervise_program(char *path, size_t bytes, gp_error *err)
@@ -152,7 +152,7 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
     environment = make_environment(config, visible, order, secrets);
     if (environment == NULL) {
         errno = ENOMEM;
-        return gp_fail(err, GP_ENOMEM, "no memory to start worker %u", index + 1);
+        return gp_fail(err, GP_ENOMEM, "no memory for the environment of worker %u", index + 1);
     }
     *out = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = incarnation };
     problem = gp_supervise_spawn_with(&out->pid, program, config->log, NULL, -1, arguments, environment);

@@ -40,7 +40,7 @@ void gp_surroundings_detach(void)
     }
     umask(077);
     if (chdir("/") != 0)
-        gp_log(GP_LOG_WARN, "start-note", "cannot leave the working directory: %s", strerror(errno));
+        gp_log(GP_LOG_WARN, "start-note", "cannot change the working directory to /: %s", strerror(errno));
     for (int number = 1; number < NSIG;
          number++) /* especially SIGCHLD: a process that ignores it cannot wait for children */
         signal(number, SIG_DFL);
@@ -177,7 +177,7 @@ static void restore_number(const char *line)
     }
     if (failed)
         gp_log(GP_LOG_WARN, "surroundings-lost",
-               "the pool's \"%.40s\" cannot be had again (%s): it was started with other rights", line,
+               "cannot restore \"%.40s\" of the pool (%s): the pool was started with other permissions", line,
                strerror(errno));
 }
 
@@ -195,7 +195,7 @@ static void restore_limit(const char *line)
         limit.rlim_cur = value < limit.rlim_max ? (rlim_t)value : limit.rlim_max;
         if (setrlimit(limits[i].resource, &limit) != 0 || limit.rlim_cur != value)
             gp_log(GP_LOG_WARN, "surroundings-lost",
-                   "the pool's \"%.40s\" cannot be had again: the hard limit is lower now", line);
+                   "cannot restore \"%.40s\" of the pool: the hard limit is lower now", line);
     }
 }
 
@@ -242,7 +242,7 @@ void gp_surroundings_restore(const char *text)
                  strncmp(line, "oom ", 4) == 0)
             restore_number(line);
         if (lost)
-            gp_log(GP_LOG_WARN, "surroundings-lost", "the pool's %.86s cannot be had again: %s", line,
+            gp_log(GP_LOG_WARN, "surroundings-lost", "cannot restore %.86s of the pool: %s", line,
                    strerror(errno));
     }
     gp_free(copy);

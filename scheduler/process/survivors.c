@@ -154,5 +154,5 @@ void gp_survivor_call(const gp_survivor *survivor, uint64_t epoch)
     memcpy(hello.session, &epoch, sizeof(epoch));
     if (send(survivor->door, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         gp_log_event(GP_LOG_INFO, "worker-uncalled", GP_LOG_WITH({ "worker", .number = survivor->slot + 1 }),
-                     "a worker of an earlier scheduler was not called: %s", strerror(errno));
+                     "cannot contact a worker of the previous scheduler: %s", strerror(errno));
 }

@@ -37,7 +37,7 @@ static gp_status epoch_read(uint64_t *out, const char *path, gp_error *err)
     *out = strtoull(text, &end, 10);
     if (end != text && *end == '\n' && *out < UINT64_MAX / 2)
         return GP_OK;
-    gp_log(GP_LOG_WARN, "epoch-damaged", "%s is damaged; epochs go on from the clock", path);
+    gp_log(GP_LOG_WARN, "epoch-damaged", "%s is damaged; deriving the next epoch from the clock", path);
     clock_gettime(CLOCK_REALTIME, &now);
     *out = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
     return GP_OK;
@@ -82,20 +82,20 @@ static gp_status lock_take(gp_hold *hold, const char *path, gp_error *err)
 
     hold->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (hold->fd < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot open the lock %s", path);
+        return gp_fail_errno(err, GP_EIO, "cannot open the lock file %s", path);
     if (flock(hold->fd, LOCK_EX | LOCK_NB) != 0 || fstat(hold->fd, &status) != 0) {
         bool busy = errno == EWOULDBLOCK;
 
         close(hold->fd);
         hold->fd = -1;
-        return busy ? gp_fail(err, GP_EBUSY, "another scheduler holds %s", path)
+        return busy ? gp_fail(err, GP_EBUSY, "another scheduler has locked %s", path)
                     : gp_fail_errno(err, GP_EIO, "cannot lock %s", path);
     }
     hold->device = status.st_dev;
     hold->inode = status.st_ino;
     snprintf(text, sizeof(text), "%d\n", (int)getpid());
     if (ftruncate(hold->fd, 0) != 0 || pwrite(hold->fd, text, strlen(text), 0) < 0)
-        gp_log(GP_LOG_WARN, "pid-unwritten", "cannot write the pid into %s: %s", path, strerror(errno));
+        gp_log(GP_LOG_WARN, "pid-unwritten", "cannot write the pid to %s: %s", path, strerror(errno));
     return GP_OK;
 }
 

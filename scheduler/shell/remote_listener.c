@@ -32,7 +32,7 @@ static gp_status listen_at(remote_listener *listener, const char *key_path, cons
         gp_log_event(GP_LOG_INFO, "listening",
                      GP_LOG_WITH({ "at", .text = listener->bound },
                                  { "keys", .number = gp_zap_get_stats(listener->zap).allowed }),
-                     "listens for other hosts");
+                     "listening for other hosts");
     return status;
 }
 
@@ -40,7 +40,7 @@ static gp_status listen_at(remote_listener *listener, const char *key_path, cons
 static void listen_failed(remote_listener *listener, const gp_error *why)
 {
     if (strcmp(why->message, listener->trouble) != 0)
-        gp_log(GP_LOG_ERROR, "listen-failed", "%s; it is tried again", why->message);
+        gp_log(GP_LOG_ERROR, "listen-failed", "%s; retrying", why->message);
     snprintf(listener->trouble, sizeof(listener->trouble), "%s", why->message);
     listener->retry_ms = gp_now_ms() + LISTEN_RETRY_MS;
 }
@@ -122,7 +122,7 @@ void remote_listener_restart(remote_listener *listener)
 {
     gp_gate_stats gate = gp_channel_get_gate_stats(listener->channel);
 
-    gp_log(GP_LOG_INFO, "pool-key-changed", "the pool's key has changed: other hosts are to come in anew");
+    gp_log(GP_LOG_INFO, "pool-key-changed", "the pool's key changed; closing the connections of other hosts");
     count_in(&listener->before, &gate);
     gp_channel_close(listener->channel, 0);
     listener->channel = NULL;

@@ -107,7 +107,7 @@ static void hear_signals(shell *s)
             continue;
         gp_log_event(GP_LOG_INFO, "shutdown-asked",
                      GP_LOG_WITH({ "signal", .number = info.ssi_signo }, { "from", .number = info.ssi_pid }),
-                     "a signal says to shut down");
+                     "received a signal to shut down");
         shell_step(s, &event);
     }
 }
@@ -126,7 +126,7 @@ static void check_lock(shell *s)
     if (!event.holds && gp_hold_followed(s->options->hold, s->options->places)) {
         gp_log_event(GP_LOG_ERROR, "pool-followed",
                      GP_LOG_WITH({ "epoch", .number = (int64_t)s->options->hold->epoch }),
-                     "a later scheduler has this pool: this one ends and leaves it the workers");
+                     "a newer scheduler runs this pool; exiting and leaving the workers to it");
         s->followed = true;
         return;
     }
@@ -134,8 +134,8 @@ static void check_lock(shell *s)
         return;
     s->holds = event.holds;
     gp_log(GP_LOG_ERROR, "lock-lost",
-           event.holds ? "%s is our lock again: granting goes on"
-                       : "%s is no longer the file we locked: nothing is granted any more",
+           event.holds ? "%s is the locked file again; granting leases"
+                       : "%s is no longer the locked file; granting no leases",
            s->options->places->lock);
     shell_step(s, &event);
 }
@@ -220,7 +220,7 @@ void shell_record(const shell *s, const char *devices)
     snprintf(record.listen, sizeof(record.listen), "%s", s->listener.zap != NULL ? s->listener.bound : "");
     if (gp_record_write(&record, s->options->places, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "record-unwritten",
-               "a scheduler that follows this one would not know its pool: %s", err.message);
+               "cannot record the settings of the pool for the next scheduler: %s", err.message);
 }
 
 /* ---- startup and shutdown ---- */
@@ -236,7 +236,7 @@ static gp_status open_core(shell *s, gp_error *err)
     gp_status status;
 
     if (plan == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the plan of the pool");
+        return gp_fail(err, GP_ENOMEM, "no memory for the worker plan");
     config.epoch = options->hold->epoch;
     config.clients_max = SHELL_CLIENTS_ALL;
     config.idle_ms = options->idle_timeout_ms;
@@ -252,8 +252,9 @@ static gp_status open_core(shell *s, gp_error *err)
     if (status != GP_OK)
         return status;
     s->actions = gp_calloc(gp_core_actions_max(s->core), sizeof(*s->actions));
-    return s->actions != NULL && shell_sessions_init(s) ? GP_OK
-                                                        : gp_fail(err, GP_ENOMEM, "no memory for actions");
+    return s->actions != NULL && shell_sessions_init(s)
+               ? GP_OK
+               : gp_fail(err, GP_ENOMEM, "no memory for the scheduler's actions");
 }
 
 /* Derive the client limit from the descriptor limit, and open the sockets. */
@@ -271,7 +272,7 @@ static gp_status open_sockets(shell *s, gp_error *err)
     if (limit.rlim_max < reserved + CLIENTS)
         return gp_fail(
             err, GP_ELIMIT,
-            "a pool of %u workers needs %u file descriptors or more, and %u are allowed; raise ulimit -n",
+            "a pool of %u workers needs at least %u file descriptors, but the limit is %u; raise ulimit -n",
             s->core->slot_count, (unsigned)reserved + CLIENTS, (unsigned)limit.rlim_max);
     possible = (limit.rlim_max - reserved) / CLIENTS;
     s->clients_max = possible < SHELL_CLIENTS_MAX ? (uint32_t)possible : SHELL_CLIENTS_MAX;
@@ -312,7 +313,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
                      GP_LOG_WITH({ "pool", .text = options->places->pool },
                                  { "workers", .number = s->core->slot_count },
                                  { "epoch", .number = (int64_t)options->hold->epoch }),
-                     "the pool is up");
+                     "the pool is ready");
         adopts = shell_adopt(s);
         shell_step(s, &tick); /* spawns the workers */
         shell_record(s, options->request.devices);
@@ -321,7 +322,8 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
             const char *word = adopts ? "adopted\n" : "ready\n";
 
             if (write(options->ready_fd, word, strlen(word)) != (ssize_t)strlen(word))
-                gp_log(GP_LOG_WARN, "starter-gone", "nobody waits for our readiness: %s", strerror(errno));
+                gp_log(GP_LOG_WARN, "starter-gone", "cannot report readiness to the starting process: %s",
+                       strerror(errno));
             close(options->ready_fd);
         }
         loop(s);

@@ -86,14 +86,15 @@ static void hear_knock(shell *s, const gp_door_event *knock)
     memcpy(event.session.bytes, knock->hello.session, sizeof(event.session.bytes));
     if (memcmp(&event.session, &nobody, sizeof(nobody)) == 0 ||
         shell_find_client(s, &event.session) != NULL) {
-        gp_door_refuse(s->door, knock->id, GP_EINVAL, "a client needs a session of its own: 16 random bytes");
+        gp_door_refuse(s->door, knock->id, GP_EINVAL,
+                       "invalid hello: the session id must be unique and not zero");
         return;
     }
     s->refusal[0] = '\0';
     gp_fault_point("knocked");
     if (full) /* the core must not register a client that is refused */
         snprintf(s->refusal, sizeof(s->refusal),
-                 "the pool serves %u clients already, which is its limit; try again later", s->clients_max);
+                 "the pool has reached its limit of %u clients; try again later", s->clients_max);
     else
         shell_step(s, &event);
     if (full || (s->refusal[0] != '\0' && memcmp(&s->refused, &event.session, sizeof(s->refused)) == 0)) {
@@ -122,7 +123,7 @@ void shell_serve_door(shell *s)
             if (event.request.what == GP_DOOR_SECRETS && event.fd >= 0) {
                 answer.lease = (uint64_t)gp_secrets_copy(gp_secrets_fd(), event.fd, &err);
                 s->secrets_told = true;
-                gp_log(GP_LOG_INFO, "secrets-told", "the pool's secrets were %s",
+                gp_log(GP_LOG_INFO, "secrets-told", "the credentials of the pool were %s",
                        answer.lease == GP_OK ? "replaced" : "not replaced");
                 if (gp_door_send_fd(gp_door_peer_fd(s->door, event.id), &answer, -1, &err) != GP_OK)
                     gp_log(GP_LOG_WARN, "message-unsent", "%s", err.message);
@@ -131,7 +132,7 @@ void shell_serve_door(shell *s)
                 close(event.fd);
         } else if (client->door == event.id) { /* else a worker, or a client that was dropped */
             gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "client", .number = client->pid }),
-                         "a client is gone");
+                         "a client disconnected");
             shell_forget_client(s, client);
         }
         shell_flush(s); /* all clients may disconnect in one iteration */
@@ -161,7 +162,7 @@ static void hear_ask(shell *s, const gp_incoming *in, gp_core_event *event)
     snprintf(wish.devices, sizeof(wish.devices), "%s", ask.devices);
     snprintf(wish.description, sizeof(wish.description), "%s", ask.purpose);
     if (getrandom(wish.token.bytes, sizeof(wish.token.bytes), 0) != (ssize_t)sizeof(wish.token.bytes)) {
-        shell_reply_error(s, in, GP_EIO, "no random bytes for a token: %s", strerror(errno));
+        shell_reply_error(s, in, GP_EIO, "cannot get random bytes for a lease token: %s", strerror(errno));
         return;
     }
     gp_fault_point("asked");
@@ -212,7 +213,7 @@ static void hear_lease_resize(shell *s, const gp_incoming *in, gp_core_event *ev
     if (event->lease == 0)
         shell_reply_error(
             s, in, GP_ESTALE,
-            "job %llu holds no workers now; `gradpool jobs` lists jobs, `gradpool status` leases",
+            "job %llu has no workers; list jobs with `gradpool jobs` and leases with `gradpool status`",
             (unsigned long long)resize.job);
     else
         shell_step(s, event);
@@ -252,7 +253,7 @@ static void hear_replace(shell *s, const gp_incoming *in, gp_core_event *event)
     gp_error err;
 
     if (gp_incoming_decode(in, &replace, &err) != GP_OK || replace.index > GP_CORE_SLOTS_MAX) {
-        shell_reply_error(s, in, GP_EINVAL, "worker_replace names no worker of this pool");
+        shell_reply_error(s, in, GP_EINVAL, "malformed worker_replace: no such worker");
         return;
     }
     event->kind = GP_CORE_EVENT_WORKER_REPLACE;
@@ -306,7 +307,7 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
     case GP_ID(shutdown):
         if (!shell_decode(s, in, &shutdown))
             return;
-        gp_log(GP_LOG_INFO, "shutdown-asked", "told to shut down%s", shutdown.when_idle ? " when idle" : "");
+        gp_log(GP_LOG_INFO, "shutdown-asked", "shutdown requested%s", shutdown.when_idle ? " when idle" : "");
         gp_fault_point("closing");
         event->kind = GP_CORE_EVENT_SHUTDOWN;
         event->when_idle = shutdown.when_idle;
@@ -317,7 +318,7 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         shell_step(s, event);
         if (shell_jobs_hear(s, in, &event->session))
             break;
-        shell_reply_error(s, in, GP_EUNSUPPORTED, "message %u is nothing that a client says to a scheduler",
+        shell_reply_error(s, in, GP_EUNSUPPORTED, "unexpected message %u from a client",
                           in->envelope.message);
     }
 }
@@ -338,16 +339,18 @@ void shell_hear_client(shell *s, const gp_incoming *in)
         if (!shell_hello_read(s, in, &hello))
             return;
         if ((client == NULL && hello.role != GP_ROLE_WORKER) || (client != NULL && client->key[0] != '\0')) {
-            shell_reply_error(s, in, GP_EPERM, "this session did not knock at the door first");
+            shell_reply_error(s, in, GP_EPERM, "no hello from this session on the control socket");
             return;
         }
         if (client != NULL)
             client->peer = in->peer;
         shell_send_welcome(s, in);
     } else if (client == NULL || !gp_peer_equal(&client->peer, &in->peer)) {
-        shell_reply_error(s, in, GP_EPERM, "this session did not knock at the door and say hello first");
+        shell_reply_error(s, in, GP_EPERM,
+                          "no hello from this session on the control socket and on the link");
     } else if (event.epoch != 0 && event.epoch != s->core->config.epoch) {
-        shell_reply_error(s, in, GP_ESTALE, "this scheduler's epoch is %llu, the message is of %llu",
+        shell_reply_error(s, in, GP_ESTALE,
+                          "stale message: this scheduler has epoch %llu, the message epoch %llu",
                           (unsigned long long)s->core->config.epoch, (unsigned long long)event.epoch);
     } else {
         shell_hear_request(s, in, &event);

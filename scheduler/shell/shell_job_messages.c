@@ -82,7 +82,7 @@ static void send_to(shell *s, const gp_core_id *session, uint64_t correlation, c
     if (client == NULL)
         return;
     gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
-                 "a client was not reached: %s", err.message);
+                 "cannot send to a client: %s", err.message);
     if (status != GP_EPEER)
         shell_drop_client(s, client);
 }
@@ -198,25 +198,25 @@ static gp_status check_words(const gp_incoming *in, gp_error *err)
     bool here = !in->peer.remote;
 
     if (in->payload_count != 3)
-        return gp_fail(err, GP_EPROTO, "job_put has %u payloads; it must have 3", in->payload_count);
+        return gp_fail(err, GP_EPROTO, "malformed job_put: %u payloads, must be 3", in->payload_count);
     if (words->bytes < 2 || words->data[0] == '\0' ||
         !texts_are_sound(words, GP_JOB_WORDS_BYTES_MAX, GP_JOB_WORDS_MAX, false))
         return gp_fail(err, GP_ELIMIT,
-                       "a job's command has %zu bytes; it must be 1 to %u words that end with a NUL, of at "
-                       "most %u bytes together",
+                       "malformed job_put: a command of %zu bytes; must be 1 to %u NUL-terminated arguments "
+                       "with at most %u bytes in total",
                        words->bytes, GP_JOB_WORDS_MAX, GP_JOB_WORDS_BYTES_MAX);
     if (!texts_are_sound(variables, GP_JOB_ENVIRONMENT_BYTES_MAX, GP_JOB_VARIABLES_MAX, true))
-        return gp_fail(
-            err, GP_ELIMIT,
-            "a job's environment has %zu bytes; it must be at most %u NAME=value that end with a NUL, "
-            "of at most %u bytes together",
-            variables->bytes, GP_JOB_VARIABLES_MAX, GP_JOB_ENVIRONMENT_BYTES_MAX);
+        return gp_fail(err, GP_ELIMIT,
+                       "malformed job_put: an environment of %zu bytes; must be at most %u NUL-terminated "
+                       "NAME=VALUE with at most %u bytes in total",
+                       variables->bytes, GP_JOB_VARIABLES_MAX, GP_JOB_ENVIRONMENT_BYTES_MAX);
     if (!here && directory->bytes == 1 && directory->data[0] == '\0')
         return GP_OK;
     if (directory->bytes < 2 || directory->bytes > GP_JOB_DIRECTORY_BYTES_MAX || directory->data[0] != '/' ||
         memchr(directory->data, '\0', directory->bytes) != directory->data + directory->bytes - 1)
         return gp_fail(err, GP_EINVAL,
-                       "a job's directory must be an absolute path of at most %u bytes that ends with a NUL",
+                       "malformed job_put: the working directory must be a NUL-terminated absolute path of "
+                       "at most %u bytes",
                        GP_JOB_DIRECTORY_BYTES_MAX);
     return GP_OK;
 }
@@ -259,9 +259,9 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
     if (status == GP_OK && in->peer.remote)
         status = shell_remote_environment(&in->payloads[1], &environment, &err);
     if (status == GP_OK && s->core->stopping != GP_CORE_RUNNING)
-        status = gp_fail(&err, GP_ESTATE, "the pool is shutting down; run `gradpool up` to start a new one");
+        status = gp_fail(&err, GP_ESTATE, "the pool is shutting down; start a new one with `gradpool up`");
     if (status == GP_OK && s->jobs->journal != NULL && gp_journal_full(s->jobs->journal))
-        status = gp_fail(&err, GP_EBUSY, "the job journal is behind; try again later");
+        status = gp_fail(&err, GP_EBUSY, "too many jobs are waiting for the journal; try again later");
     if (status != GP_OK) {
         gp_buffer_deinit(&environment);
         shell_reply_error(s, in, err.code, "%s", err.message);
@@ -337,8 +337,8 @@ static const gp_jobs_job *known_job(shell *s, const gp_incoming *in, uint64_t id
     if (s->jobs->journal == NULL)
         shell_reply_error(s, in, GP_EIO, "%s", gp_jobs_failure(s->jobs->machine));
     else
-        shell_reply_error(s, in, GP_ENOENT, "there is no job %" PRIu64 "; `gradpool jobs --all` lists them",
-                          id);
+        shell_reply_error(s, in, GP_ENOENT,
+                          "job %" PRIu64 " does not exist; list jobs with `gradpool jobs --all`", id);
     return NULL;
 }
 
@@ -379,7 +379,7 @@ static void hear_watch(shell *s, const gp_incoming *in, const gp_core_id *sessio
     if (own == SHELL_JOBS_CLIENT_WATCHES_MAX || jobs->watch_count == SHELL_JOBS_WATCHES_MAX) {
         shell_reply_error(
             s, in, GP_ELIMIT,
-            "at most %d jobs may be watched by one client, %d by all; watch job 0, which is all",
+            "too many watched jobs: at most %d per client and %d in total; to watch all jobs, watch job 0",
             SHELL_JOBS_CLIENT_WATCHES_MAX, SHELL_JOBS_WATCHES_MAX);
         return;
     }
@@ -457,7 +457,7 @@ static void hear_read(shell *s, const gp_incoming *in)
             close(fd);
     }
     if (shell_send(s, &in->peer, &envelope, &gp_msg_job_piece, &piece, &payload, &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "message-unsent", "a piece of a job's file was not sent: %s", err.message);
+        gp_log(GP_LOG_WARN, "message-unsent", "cannot send a part of a job's file: %s", err.message);
 }
 
 bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)

@@ -144,7 +144,7 @@ static void hear_words(shell *s, gp_journal_report *report)
 {
     gp_jobs_event event = { .kind = GP_JOBS_EVENT_SPAWNED, .job = report->job, .attempt = report->attempt };
     gp_job_process *process = find_process(s->jobs, 0);
-    gp_error err = { .message = "too many processes of other jobs have yet to end" };
+    gp_error err = { .message = "too many processes of earlier jobs have not exited yet" };
     gp_status status = GP_EBUSY;
 
     if (report->kind == GP_JOURNAL_UNFETCHED)
@@ -161,7 +161,7 @@ static void hear_words(shell *s, gp_journal_report *report)
                      GP_LOG_WITH({ "job", .number = (int64_t)report->job },
                                  { "attempt", .number = report->attempt },
                                  { "process", .number = process->pid }),
-                     "the job was started");
+                     "started a job");
         gp_fault_point("job-spawned");
     } else {
         if (process != NULL)
@@ -286,9 +286,9 @@ static void synchronize(shell *s)
         jobs->stopped = true;
         event.kind = GP_JOBS_EVENT_STOP;
         shell_jobs_step(s, &event);
-        shell_jobs_end_watches(s, GP_ENOPOOL,
-                               "the pool is going down; what has not ended is queued and begins again with "
-                               "the next pool");
+        shell_jobs_end_watches(
+            s, GP_ENOPOOL,
+            "the pool is shutting down; unfinished jobs are queued and restart with the next pool");
     }
     news.holds = gp_jobs_busy(jobs->machine);
     if (news.holds != jobs->busy) {
@@ -353,7 +353,7 @@ static void find_orphans(shell *s)
             gp_log_event(
                 GP_LOG_INFO, "job-adopted",
                 GP_LOG_WITH({ "job", .number = (int64_t)job->id }, { "process", .number = process->pid }),
-                "the job still runs");
+                "the job is still running");
             shell_jobs_step(s, &event);
         } else {
             gp_job_read_end(s->options->places, job->id, job->attempts, &end);

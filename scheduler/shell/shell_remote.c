@@ -51,14 +51,14 @@ static shell_client *session_begin(shell *s, const gp_incoming *in)
     }
     memcpy(event.session.bytes, in->envelope.session, sizeof(event.session.bytes));
     if (memcmp(&event.session, &nobody, sizeof(nobody)) == 0) {
-        shell_reply_error(s, in, GP_EINVAL, "a client needs a session of its own: 16 random bytes");
+        shell_reply_error(s, in, GP_EINVAL, "invalid hello: the session id must not be zero");
         return NULL;
     }
     if (client == NULL || own == KEY_SESSIONS_MAX) {
         s->listener.denied++;
         shell_reply_error(
             s, in, GP_EBUSY,
-            "the pool serves %u clients of other hosts, %u of one key, and that is its limit; try later",
+            "the pool has reached its limit of %u clients on other hosts, or of %u per key; try again later",
             (unsigned)SHELL_REMOTE_MAX, (unsigned)KEY_SESSIONS_MAX);
         return NULL;
     }
@@ -93,7 +93,7 @@ static void hear(shell *s, const gp_incoming *in)
     client = shell_find_client(s, &event.session);
     if (client != NULL && strcmp(client->key, in->owner.key) != 0) {
         s->listener.denied++; /* the session belongs to this host or to another key */
-        shell_reply_error(s, in, GP_EPERM, "this session is another's");
+        shell_reply_error(s, in, GP_EPERM, "this session belongs to another client");
         return;
     }
     if (client != NULL) {
@@ -105,9 +105,9 @@ static void hear(shell *s, const gp_incoming *in)
         shell_reply_error(
             s, in, in->owner.role == GP_KEY_WORKER ? GP_EPERM : GP_EUNSUPPORTED,
             in->owner.role == GP_KEY_WORKER
-                ? "a worker's key opens nothing at this door; make a client's: gradpool key add --role client"
-                : "this needs memory that is shared with the workers, so it must run on the pool's host; "
-                  "`gradpool submit` runs it there");
+                ? "worker keys cannot be used here; create a client key: gradpool key add --role client"
+                : "this command needs shared memory with the workers; run it on the pool's host, or there "
+                  "with `gradpool submit`");
     } else if (is_hello) {
         if (!shell_hello_read(s, in, &hello))
             return;
@@ -117,26 +117,25 @@ static void hear(shell *s, const gp_incoming *in)
                 return;
             gp_log_event(GP_LOG_INFO, "remote-client",
                          GP_LOG_WITH({ "key", .text = in->owner.name }, { "process", .number = hello.pid }),
-                         "a client of another host came in");
+                         "a client on another host connected");
         }
         shell_send_welcome(s, in);
     } else if (!verb->observer && in->owner.role != GP_KEY_CLIENT) {
         s->listener.denied++;
-        shell_reply_error(s, in, GP_EPERM, "the key '%s' is an observer's: it may look, and nothing else",
+        shell_reply_error(s, in, GP_EPERM, "permission denied: key '%s' has the role observer",
                           in->owner.name);
     } else if (client == NULL) {
-        shell_reply_error(s, in, GP_EPEER,
-                          "this session did not say hello on this link, or was silent for long");
+        shell_reply_error(s, in, GP_EPEER, "no hello from this session on this link, or the session expired");
     } else if (event.epoch != 0 && event.epoch != s->core->config.epoch) {
         shell_reply_error(s, in, GP_ESTALE,
-                          "this scheduler's epoch is %" PRIu64 ", the message is of %" PRIu64,
+                          "stale message: this scheduler has epoch %" PRIu64 ", the message epoch %" PRIu64,
                           s->core->config.epoch, event.epoch);
     } else {
         if (!verb->observer)
             gp_log_event(GP_LOG_INFO, "remote-request",
                          GP_LOG_WITH({ "key", .text = in->owner.name },
                                      { "message", .text = in->type != NULL ? in->type->name : "?" }),
-                         "a client of another host asks");
+                         "request from a client on another host");
         shell_hear_request(s, in, &event);
     }
 }

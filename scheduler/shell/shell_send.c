@@ -49,10 +49,10 @@ void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const 
     va_end(arguments);
     /* Errors from other hosts are counted instead of logged at WARN, so that they cannot fill the
      * log. */
-    gp_log(in->peer.remote ? GP_LOG_DEBUG : GP_LOG_WARN, "message-refused", "refused a message: %s",
+    gp_log(in->peer.remote ? GP_LOG_DEBUG : GP_LOG_WARN, "message-refused", "rejected a message: %s",
            error.message);
     if (gp_channel_reply_error(link_of(s, &in->peer), &in->peer, &in->envelope, &error, 0, NULL) != GP_OK)
-        gp_log(GP_LOG_DEBUG, "message-unsent", "and its sender is gone");
+        gp_log(GP_LOG_DEBUG, "message-unsent", "cannot send an error reply: the sender disconnected");
 }
 
 bool shell_decode(shell *s, const gp_incoming *in, void *message)
@@ -88,7 +88,7 @@ void shell_send_welcome(shell *s, const gp_incoming *in)
 
     COPY_TEXT(welcome.pool, s->options->places->pool);
     if (shell_send(s, &in->peer, &envelope, &gp_msg_welcome, &welcome, NULL, &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "message-unsent", "welcome was not sent: %s", err.message);
+        gp_log(GP_LOG_WARN, "message-unsent", "cannot send welcome: %s", err.message);
 }
 
 /* ---- slot descriptions ---- */
@@ -164,7 +164,7 @@ void shell_send_to_worker(shell *s, const gp_core_action *action)
         gp_fault_point("granting");
     if (status != GP_OK)
         gp_log_event(GP_LOG_WARN, "message-unsent", GP_LOG_WITH({ "worker", .number = action->slot + 1 }),
-                     "a worker was not reached: %s", err.message);
+                     "cannot send to a worker: %s", err.message);
 }
 
 /* ---- messages to clients ---- */
@@ -258,7 +258,7 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
     if (status == GP_OK)
         return;
     gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
-                 "a client was not reached: %s", err.message);
+                 "cannot send to a client: %s", err.message);
     /* The client must not miss a grant: it would hold the lease forever without knowing. Disconnect
      * the client instead. */
     if (status != GP_EPEER && action->kind != GP_CORE_LEASE_WAIT && action->kind != GP_CORE_WORKER_SUSPECT)
@@ -330,7 +330,7 @@ void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
     gp_device_list *list = gp_malloc(sizeof(*list));
     gp_buffer text;
     gp_error err;
-    gp_status status = list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory for it") : GP_OK;
+    gp_status status = list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory for the device list") : GP_OK;
 
     gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
     if (status == GP_OK) {
@@ -342,7 +342,7 @@ void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
         status = shell_send(s, peer, &envelope, &gp_msg_devices_reply, &reply,
                             &(gp_payload){ .data = text.data, .bytes = text.bytes }, &err);
     if (status != GP_OK)
-        gp_log(GP_LOG_WARN, "message-unsent", "the list of devices was not sent: %s", err.message);
+        gp_log(GP_LOG_WARN, "message-unsent", "cannot send the device list: %s", err.message);
     gp_buffer_deinit(&text);
     gp_free(list);
 }
@@ -371,5 +371,5 @@ void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
         status->remote_cut = counts.cut;
     }
     if (shell_send(s, peer, &envelope, &gp_msg_status_reply, status, NULL, &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "message-unsent", "status was not sent: %s", err.message);
+        gp_log(GP_LOG_WARN, "message-unsent", "cannot send the status: %s", err.message);
 }

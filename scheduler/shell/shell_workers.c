@@ -37,7 +37,7 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
         gp_log_event(GP_LOG_INFO, "worker-spawned",
                      GP_LOG_WITH({ "worker", .number = slot + 1 }, { "process", .number = event.pid },
                                  { "incarnation", .number = incarnation }),
-                     "a worker was started on %s", s->core->slots[slot].config.label);
+                     "started a worker on %s", s->core->slots[slot].config.label);
         gp_fault_point("spawned");
     } else {
         event.kind = GP_CORE_EVENT_WORKER_DIED;
@@ -171,7 +171,7 @@ bool shell_adopt(shell *s)
         gp_log_event(GP_LOG_INFO, "worker-adopted",
                      GP_LOG_WITH({ "worker", .number = found->slot + 1 }, { "process", .number = event.pid },
                                  { "incarnation", .number = event.incarnation }),
-                     "a worker of an earlier scheduler lives");
+                     "adopted a worker of an earlier scheduler");
         worker->child = found->child;
         worker->start_time = found->start_time;
         worker->call = found->door;
@@ -201,7 +201,8 @@ static void hear_ready(shell *s, const gp_incoming *in)
     if (worker == NULL || worker->child.pid == 0 || (uint32_t)worker->child.pid != ready.slot.pid ||
         worker->child.incarnation != ready.slot.incarnation ||
         (worker->child.adopted && worker->start_time != 0 && worker->start_time != ready.slot.start_time)) {
-        shell_reply_error(s, in, GP_ESTALE, "worker %u incarnation %u with pid %u is not of this scheduler",
+        shell_reply_error(s, in, GP_ESTALE,
+                          "worker %u, incarnation %u, with pid %u does not belong to this scheduler",
                           ready.slot.index, ready.slot.incarnation, ready.slot.pid);
         return;
     }
@@ -222,14 +223,14 @@ static void hear_ready(shell *s, const gp_incoming *in)
     memcpy(event.session.bytes, ready.client_session, sizeof(event.session.bytes));
     memcpy(event.token.bytes, ready.token, sizeof(event.token.bytes));
     gp_log_event(GP_LOG_INFO, "worker-ready", GP_LOG_WITH({ "worker", .number = ready.slot.index }),
-                 "the worker is %s %.1f ms after %s%s%s", event.usable ? "ready" : "excluded",
+                 "the worker is %s, %.1f ms after %s%s%s", event.usable ? "ready" : "excluded",
                  (double)(gp_now_ns() - worker->spawned_ns) * 1e-6,
-                 worker->child.adopted ? "it was called" : "its spawn", event.usable ? "" : ": ",
+                 worker->child.adopted ? "it was contacted" : "it was started", event.usable ? "" : ": ",
                  event.usable ? "" : ready.reason);
     if (shell_send(s, &in->peer, &envelope, &gp_msg_worker_welcome, &(gp_worker_welcome){ 0 }, NULL, &err) !=
         GP_OK)
         gp_log_event(GP_LOG_WARN, "message-unsent", GP_LOG_WITH({ "worker", .number = ready.slot.index }),
-                     "the worker was not welcomed: %s", err.message);
+                     "cannot send worker_welcome: %s", err.message);
     shell_step(s, &event);
 }
 
@@ -270,10 +271,10 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
     case GP_ID(error_reply):
         if (gp_incoming_decode(in, &error, &err) == GP_OK)
             gp_log_event(GP_LOG_WARN, "worker-error", GP_LOG_WITH({ "worker", .number = event.slot + 1 }),
-                         "the worker says: %s", error.message);
+                         "error from the worker: %s", error.message);
         return;
     default:
-        shell_reply_error(s, in, GP_EUNSUPPORTED, "message %u is nothing that a worker says to a scheduler",
+        shell_reply_error(s, in, GP_EUNSUPPORTED, "unexpected message %u from a worker",
                           in->envelope.message);
         return;
     }

@@ -154,7 +154,7 @@ static void judge(int i, const char *call, int64_t began_ms, gp_status status, c
      * connection, or broken handshakes during all reconnect attempts. */
     bool broken = status == GP_EPERM &&
                   (strcmp(call, "open") == 0 || strncmp(why->message, "the link to ", 12) == 0) &&
-                  strstr(why->message, "the network ends connections") != NULL;
+                  strstr(why->message, "the network closes connections") != NULL;
 
     if ((status != GP_EPEER && status != GP_ENOPOOL && status != GP_ETIMEDOUT && status != GP_EBUSY &&
          !broken) ||
@@ -545,11 +545,11 @@ static const struct case_words {
     uint32_t amount;
     const char *cause; /* part of the error */
 } cases[CASES] = {
-    { "refused", PROXY_REFUSE, 0, "nobody listens" },
-    { "swallowed", PROXY_BLACK_HOLE, 0, "takes connections and says nothing" },
-    { "reset", PROXY_RESET, 30, "the network ends connections" },
-    { "cut", PROXY_CUT, 30, "the network ends connections" },
-    { "corrupted", PROXY_CORRUPT, 8, "the network ends connections" },
+    { "refused", PROXY_REFUSE, 0, "no process listens" },
+    { "swallowed", PROXY_BLACK_HOLE, 0, "accepts connections but does not reply" },
+    { "reset", PROXY_RESET, 30, "the network closes connections" },
+    { "cut", PROXY_CUT, 30, "the network closes connections" },
+    { "corrupted", PROXY_CORRUPT, 8, "the network closes connections" },
 };
 
 static proxy case_proxies[CASES];

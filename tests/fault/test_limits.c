@@ -422,7 +422,7 @@ TEST(client_beyond_the_limit_is_refused_and_a_later_one_admitted)
     }
     CHECK_INT(in, again);
     CHECK_STATUS(GP_EBUSY, gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err));
-    CHECK_CONTAINS(err.message, "which is its limit");
+    CHECK_CONTAINS(err.message, "has reached its limit");
     swarm_end(&crowd);
     CHECK_INT(0, STAGE_RUN(TRAIN));
     end_well();

@@ -89,8 +89,8 @@ TEST(suspended_worker_is_suspect_until_it_resumes)
     kill(before.pid, SIGCONT);
     CHECK_INT(before.pid, silent.pid);
     CHECK(silent.silent >= 1);
-    CHECK_CONTAINS(silent.reason, "no sign of life for");
-    CHECK_CONTAINS(silent.reason, "it is replaced if that goes on");
+    CHECK_CONTAINS(silent.reason, "no heartbeat for");
+    CHECK_CONTAINS(silent.reason, "it will be replaced if this continues");
     CHECK_INT(before.pid, look_for(1, "idle").pid);
     check_log("worker-suspect");
     check_log("worker-well");
@@ -135,12 +135,12 @@ TEST(silent_worker_with_a_command_is_kept_and_its_user_notified)
         stopped = gp_now_ms();
         kill(busy.pid, SIGSTOP);
         silent = look_for(1, "suspect");
-        if (strstr(silent.reason, "it runs code of its user and is left alone") != NULL)
+        if (strstr(silent.reason, "it runs user code and will not be replaced") != NULL)
             break;
         kill(busy.pid, SIGCONT);
         look_for(1, "busy");
     } while (gp_now_ms() < deadline);
-    CHECK_CONTAINS(silent.reason, "it runs code of its user and is left alone");
+    CHECK_CONTAINS(silent.reason, "it runs user code and will not be replaced");
     while (gp_now_ms() < stopped + 6500) /* longer than the limit for an idle worker */
         gp_sleep_ms(50);
     seen still = look(1);
@@ -152,8 +152,8 @@ TEST(silent_worker_with_a_command_is_kept_and_its_user_notified)
     fclose(fopen(in_root("w/go"), "w"));
     CHECK_INT(0, stage_finish(child, 0));
     slurp(in_root("notes"), stage_err, sizeof(stage_err));
-    CHECK_CONTAINS(stage_err, "no sign of life for");
-    CHECK_CONTAINS(stage_err, "it is well again, after");
+    CHECK_CONTAINS(stage_err, "no heartbeat for");
+    CHECK_CONTAINS(stage_err, "responsive again after");
     end();
 }
 
@@ -169,8 +169,8 @@ static void rank_hangs(bool *first)
 
     if (code != 0)
         GP_TEST_FAIL("%d: %s", code, stage_err);
-    CHECK_CONTAINS(stage_err, "no end of a step for");
-    CHECK_CONTAINS(stage_err, "it was in one step for ");
+    CHECK_CONTAINS(stage_err, "its current step has not ended for");
+    CHECK_CONTAINS(stage_err, "one step took more than ");
     CHECK_CONTAINS(stage_err, "worker 2 (pid");
     *first = strstr(stage_err, "worker 1 (pid") != NULL;
     check_log("worker-suspect");

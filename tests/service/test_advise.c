@@ -148,7 +148,7 @@ TEST(bench_scaling_reports_a_fixed_batch_and_missing_validation_data)
     RUN_CODE(2, "bench", "scaling", LENET, "--scale-lr", "linear:32");
     CHECK_CONTAINS(err, "or --fixed-batch");
     RUN_CODE(1, "bench", "scaling", "--workers", "3", LENET);
-    CHECK_CONTAINS(err, "run `gradpool up --workers 3`");
+    CHECK_CONTAINS(err, "`gradpool up --workers 3`");
     pools_end();
 }
 

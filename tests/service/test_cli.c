@@ -96,7 +96,7 @@ TEST(up_fails_if_no_worker_starts)
     chmod(in_root("worker"), 0700);
     setenv("GRADPOOL_WORKER", in_root("worker"), 1);
     RUN_CODE(1, "up", "--workers", "2");
-    CHECK_CONTAINS(err, "no worker has started; worker 1: it died 5 times while starting");
+    CHECK_CONTAINS(err, "no worker has started; worker 1: exited 5 times during startup");
     CHECK_CONTAINS(out, "dead");
     CHECK(strstr(out, "ready in") == NULL);
     RUN_OK("down");
@@ -172,7 +172,7 @@ static const mistake mistakes[] = {
     { 1, "did you mean 'lenet'?", { "train", "--network", "lenett", "--data", "digits:500" } },
     { 1, "did you mean \"fashion-mnist\"?", { "train", "--network", "lenet", "--data", "fasion-mnist" } },
     { 1, "cannot open none.onnx", { "predict", "--model", "none.onnx", "--data", "digits:500" } },
-    { 1, "run `gradpool up --workers 5`", { LENET, "--workers", "5" } },
+    { 1, "`gradpool up --workers 5`", { LENET, "--workers", "5" } },
     { 2, "--workers is '0'", { LENET, "--workers", "0" } },
     { 1, "has a GPU of its own", { LENET, "--execution-environment", "multi-gpu" } },
     { 2, "means one worker", { LENET, "--execution-environment", "cpu", "--workers", "2" } },

@@ -150,7 +150,7 @@ TEST(busy_and_display_gpus_are_used_only_when_named)
     gpus_begin(cards);
     RUN_CODE(0, "up");
     CHECK_CONTAINS(err, "GPU 1 (Fake Busy) is left out: it is used by pid ");
-    CHECK_CONTAINS(err, "`gradpool up --devices 1` takes it all the same");
+    CHECK_CONTAINS(err, "`gradpool up --devices 1` uses it nevertheless");
     CHECK_CONTAINS(err, "GPU 2 (Fake Display) is left out: it drives a display");
     CHECK_CONTAINS(out, "Fake Idle");
     CHECK(strstr(out, "Fake Busy") == NULL && strstr(out, "Fake Display") == NULL);

@@ -118,9 +118,9 @@ TEST(exit_reason_of_a_job_is_reported)
                err);
     info = wait_end(nowhere);
     CHECK_INT(GP_JOB_FAILED, info.state);
-    CHECK_CONTAINS(info.reason, "/no/such/folder is not there");
+    CHECK_CONTAINS(info.reason, "/no/such/folder does not exist");
     CHECK_STATUS(GP_ENOENT, gp_job_get(&info, pool, 77, &err));
-    CHECK_CONTAINS(err.message, "there is no job 77");
+    CHECK_CONTAINS(err.message, "job 77 does not exist");
     stage_end();
 }
 
@@ -228,7 +228,7 @@ TEST(queued_and_running_jobs_are_canceled)
     RUN_CODE(0, "a", "cancel", "--all");
     CHECK_CONTAINS(text_of(in_root("a.out")), "canceled 0 jobs");
     RUN_CODE(1, "a", "cancel", "44");
-    CHECK_CONTAINS(text_of(in_root("a.err")), "there is no job 44");
+    CHECK_CONTAINS(text_of(in_root("a.err")), "job 44 does not exist");
     stage_end();
 }
 

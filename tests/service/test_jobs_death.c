@@ -249,9 +249,9 @@ TEST(full_disk_refuses_new_jobs_and_loses_none)
     }
     CHECK_STATUS(GP_EIO, status);
     CHECK_CONTAINS(err.message, "jobs.db");
-    CHECK_CONTAINS(err.message, "no job is taken");
+    CHECK_CONTAINS(err.message, "new jobs are rejected");
     CHECK_STATUS(GP_EIO, gp_job_cancel(NULL, pool, 1, &err));
-    CHECK_CONTAINS(err.message, "no job is taken");
+    CHECK_CONTAINS(err.message, "new jobs are rejected");
     REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
     pool_wait_gone(pool, PATIENCE_MS, &err);
     REQUIRE(open_pool());

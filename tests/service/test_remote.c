@@ -325,9 +325,9 @@ TEST(remote_training_is_resized_and_its_report_is_readable)
     RUN_CODE(1, "resize", "1", "2", "--pool", "look");
     CHECK_CONTAINS(err, "observer");
     RUN_CODE(1, "resize", "1", "3", "--pool", "box");
-    CHECK_CONTAINS(err, "3 workers asked, the pool has 2");
+    CHECK_CONTAINS(err, "3 workers requested, but the pool has 2");
     RUN_CODE(1, "resize", "7", "1", "--pool", "box");
-    CHECK_CONTAINS(err, "job 7 holds no workers");
+    CHECK_CONTAINS(err, "job 7 has no workers");
     for (bool told = false; !told && gp_now_ms() < until; gp_sleep_ms(50)) {
         RUN_CODE(0, "logs", "1", "--pool", "box");
         told = strstr(out, "2 -> 1 workers") != NULL;
@@ -384,7 +384,7 @@ TEST(removed_key_ends_its_waiting_requests_but_not_the_scheduler)
     CHECK(gp_json_integer(gp_json_member(remote_status(), "cut_off"), 0) >= 1);
     elsewhere();
     RUN_CODE(1, "status", "--pool", "box");
-    CHECK_CONTAINS(err, "turns this key away");
+    CHECK_CONTAINS(err, "rejects this key");
     RUN_CODE(0, "status", "--pool", "look"); /* other keys remain connected */
     on_host();
     CHECK_INT(scheduler, pid_of(0));
@@ -425,7 +425,7 @@ TEST(client_and_pool_keys_are_rotated_at_run_time)
     RUN_CODE(0, "key", "rotate", "wall", "--out", in_root("config/gradpool/new.key"));
     elsewhere();
     RUN_CODE(1, "status", "--pool", "look");
-    CHECK_CONTAINS(err, "turns this key away");
+    CHECK_CONTAINS(err, "rejects this key");
     write_profile("look", "new.key");
     RUN_CODE(0, "status", "--pool", "look");
 

@@ -471,7 +471,7 @@ static void ask_wrongly(story *s)
     if (s->step != 3)
         return;
     CHECK_STATUS(GP_ENODEV, ask(s, 5, &e));
-    CHECK_CONTAINS(e.message, "5 workers asked, the pool has 2");
+    CHECK_CONTAINS(e.message, "5 workers requested, but the pool has 2");
     CHECK_STATUS(GP_EINVAL, ask(s, 1, &e));
     CHECK_CONTAINS(e.message, "min-workers");
     CHECK_STATUS(GP_EINVAL, ask(s, 0, &e));
@@ -487,7 +487,7 @@ static void ask_of_fixed(story *s)
     if (s->step != 3)
         return;
     CHECK_STATUS(GP_EINVAL, ask(s, 1, &e));
-    CHECK_CONTAINS(e.message, "keeps its workers");
+    CHECK_CONTAINS(e.message, "cannot be resized");
 }
 
 TEST(impossible_number_of_workers_is_refused_without_effect)
@@ -562,7 +562,7 @@ TEST(command_resizes_a_background_job_and_its_metrics_show_it)
              "--batch-size", "1500", "--validation-frequency", "10000000", "--metrics", "metrics.jsonl");
     CHECK(wait_for_steps(5));
     RUN_CODE(1, "resize", "1", "3");
-    CHECK_CONTAINS(err, "3 workers asked, the pool has 2");
+    CHECK_CONTAINS(err, "3 workers requested, but the pool has 2");
     RUN_CODE(0, "resize", "1", "1");
     CHECK_CONTAINS(out, "job 1 goes on with 1 worker");
     CHECK(wait_for_steps(job_steps() + 5));
@@ -581,6 +581,6 @@ TEST(command_resizes_a_background_job_and_its_metrics_show_it)
     CHECK_CONTAINS(out, "\"workers_before\": 1, \"workers\": 2, \"worker_index\": [1, 2]");
     CHECK_CONTAINS(out, "\"cause\": \"resized\"");
     RUN_CODE(1, "resize", "1", "2");
-    CHECK_CONTAINS(err, "job 1 holds no workers now");
+    CHECK_CONTAINS(err, "job 1 has no workers");
     pools_end();
 }

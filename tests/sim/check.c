@@ -70,7 +70,7 @@ static void check_kill(sim *s, const gp_core_action *action)
     const sim_process *process = sim_find_process(s, action->slot, action->incarnation);
 
     if (process != NULL && process->alive && process->told_work == GP_CORE_USERS &&
-        strstr(slot->reason, "no sign of life") != NULL)
+        strstr(slot->reason, "no heartbeat") != NULL)
         sim_fail(s, "users-code", "worker %u was killed while it ran user code: %s", action->slot + 1,
                  slot->reason);
 }

@@ -20,7 +20,7 @@ static const char *driver_fix(const char *said, bool container)
                "remove its own libcuda";
     if (strstr(said, "code 9)") != NULL || strstr(said, "Not Loaded") != NULL)
         return "modprobe nvidia; dmesg says why it does not load";
-    if (strstr(said, "did not answer within") != NULL || strstr(said, "signal") != NULL)
+    if (strstr(said, "no reply") != NULL || strstr(said, "signal") != NULL)
         return "restart the machine; nvidia-bug-report.sh collects what NVIDIA asks for";
     if (container)
         return "start the container with --gpus all (NVIDIA Container Toolkit), with "

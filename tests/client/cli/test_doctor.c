@@ -131,7 +131,7 @@ TEST(each_driver_error_has_a_fix)
     } cases[] = {
         { "NVML: Driver/library version mismatch (code 18)", "different versions", false },
         { "NVML: Driver Not Loaded (code 9)", "modprobe nvidia", false },
-        { "the device probe did not answer within 10 s; the driver may hang", "restart the machine", false },
+        { "no reply from the device probe within 10 s: the driver may hang", "restart the machine", false },
         { "NVML: libnvidia-ml.so.1: cannot open shared object file", "--gpus all", true },
         { "NVML: libnvidia-ml.so.1: cannot open shared object file", "nvidia-smi must work", false },
     };

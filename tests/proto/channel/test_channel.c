@@ -369,7 +369,7 @@ TEST(malformed_messages_are_dropped_and_counted)
     attacker bad = attacker_connect(scratch_path("pair"));
 
     attacker_send(bad, "hello", 5, false);
-    honest_passes(ends, 1, "no envelope and body");
+    honest_passes(ends, 1, "no envelope or no body");
     attacker_send(bad, "\xdd\xff\xff\xff\xff", 5, true);
     attacker_send(bad, "\x80", 1, false);
     honest_passes(ends, 2, "more values than");
@@ -378,7 +378,7 @@ TEST(malformed_messages_are_dropped_and_counted)
     honest_passes(ends, 3, "more values than");
     attacker_send(bad, good_envelope, GOOD_BYTES, true);
     attacker_send(bad, "", 0, false);
-    honest_passes(ends, 4, "bytes end");
+    honest_passes(ends, 4, "a value is missing");
     attacker_close(bad);
     pair_close(ends);
 }
@@ -458,7 +458,7 @@ TEST(unknown_protocol_is_named_but_hello_is_decoded)
     attacker_send(bad, "\x81\xa4hard\xc3", 7, false);
     REQUIRE_OK(receive_wait(ends.router, &in, PATIENCE_MS), err);
     CHECK_STATUS(GP_EVERSION, gp_incoming_decode(&in, &stop, &err));
-    CHECK_CONTAINS(err.message, "protocol 7");
+    CHECK_CONTAINS(err.message, "protocol version 7");
     gp_incoming_close(&in);
     envelope[2] = 3;
     attacker_send(bad, envelope, GOOD_BYTES, true);
@@ -590,7 +590,7 @@ TEST(bulk_links_limit_the_body_to_one_mebibyte)
 
     attacker_send(bad, good_envelope, GOOD_BYTES, true);
     attacker_send(bad, big, bytes, false);
-    honest_passes(ends, 1, "over 1 MiB");
+    honest_passes(ends, 1, "more than 1 MiB");
     gp_free(big);
     attacker_close(bad);
     pair_close(ends);

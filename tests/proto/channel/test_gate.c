@@ -288,7 +288,7 @@ TEST(curve_alone_admits_any_key_and_the_key_list_refuses_it)
     /* the self-test of the listener is not counted */
     CHECK_INT(0, gp_zap_get_stats(s.zap).refused);
     CHECK_STATUS(GP_EPERM, dial(&client, &s, &stranger, s.key.public_key, &err));
-    CHECK_CONTAINS(err.message, "not on its list");
+    CHECK_CONTAINS(err.message, "not in the pool's list");
     CHECK(client == NULL);
     CHECK(gp_zap_get_stats(s.zap).refused >= 1);
     pump(&s);
@@ -337,7 +337,7 @@ TEST(tcp_requires_keys_on_both_sides)
                  gp_channel_listen(&channel, "tcp://127.0.0.1:0",
                                    &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &no_list },
                                    bound, &err));
-    CHECK_CONTAINS(err.message, "list of keys");
+    CHECK_CONTAINS(err.message, "list of authorized keys");
     CHECK_STATUS(GP_EPERM,
                  gp_channel_connect(&channel, "tcp://127.0.0.1:9",
                                     &(gp_channel_options){ .security = GP_SECURITY_NONE }, 100, &err));

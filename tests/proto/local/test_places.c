@@ -25,7 +25,7 @@ TEST(invalid_pool_names_are_refused)
     environment_set();
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         CHECK_STATUS(GP_EINVAL, gp_places_find(&places, bad[i], &err));
-        CHECK_CONTAINS(err.message, "no name for a pool");
+        CHECK_CONTAINS(err.message, "invalid pool name");
     }
     CHECK_STATUS(GP_OK, gp_places_find(&places, "12345678901234567890123456789.-_", &err));
     CHECK_STATUS(GP_OK, gp_places_find(&places, NULL, &err));

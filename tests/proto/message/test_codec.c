@@ -148,7 +148,7 @@ TEST(encode_refuses_values_out_of_range)
     gp_predict_ask ask = { .first = 0, .count = 0 };
 
     CHECK_STATUS(GP_EINVAL, encode_only(&gp_msg_predict_ask, &ask, &err));
-    CHECK_CONTAINS(err.message, "predict_ask: count is 0; it must be in [1, 1048576]");
+    CHECK_CONTAINS(err.message, "predict_ask: count is 0; must be between 1 and 1048576");
     gp_train_validation validation = { .accuracy = 1.5 };
 
     CHECK_STATUS(GP_EINVAL, encode_only(&gp_msg_train_validation, &validation, &err));
@@ -164,7 +164,7 @@ TEST(encode_refuses_values_out_of_range)
     gp_error_reply reply = { .code = 4711 };
 
     CHECK_STATUS(GP_EINVAL, encode_only(&gp_msg_error_reply, &reply, &err));
-    CHECK_CONTAINS(err.message, "no status known");
+    CHECK_CONTAINS(err.message, "a status that this version does not know");
 }
 
 TEST(encode_errors_name_the_list_element)
@@ -190,7 +190,7 @@ TEST(encode_refuses_unterminated_texts_and_invalid_utf8)
 
     memset(begin.data, 'x', sizeof(begin.data));
     CHECK_STATUS(GP_EINVAL, encode_only(&gp_msg_predict_begin, &begin, &err));
-    CHECK_CONTAINS(err.message, "data has no end");
+    CHECK_CONTAINS(err.message, "data has no NUL");
     strcpy(begin.data, "/tmp/\xff");
     CHECK_STATUS(GP_EINVAL, encode_only(&gp_msg_predict_begin, &begin, &err));
     CHECK_CONTAINS(err.message, "not UTF-8");
@@ -268,7 +268,7 @@ TEST(decode_refuses_missing_and_duplicate_fields)
                    "first\x00\xa5"
                    "count\x01\xa5"
                    "first\x00",
-                   "first comes twice");
+                   "first is present twice");
 }
 
 TEST(decode_refuses_wrong_types_and_ranges)
@@ -293,7 +293,7 @@ TEST(decode_refuses_wrong_types_and_ranges)
                    "first\x00\xa5"
                    "count\xcf\x00\x00\x00\x01\x00\x00\x00\x01",
                    "count is 4294967297"); /* would be 1 if truncated to 32 bits */
-    DECODE_REFUSED(train_stop, "\x81\xa4hard\x01", "hard is a number; true or false");
+    DECODE_REFUSED(train_stop, "\x81\xa4hard\x01", "hard is a number; must be a boolean");
     DECODE_REFUSED(attach,
                    "\x82\xa5token\xc4\x02xx\xaa"
                    "client_pid\x01",
@@ -310,7 +310,7 @@ TEST(decode_refuses_wrong_types_and_ranges)
     DECODE_REFUSED(error_reply,
                    "\x83\xa4"
                    "code\xcd\x12\x34\xa7message\xa0\xa6worker\x00",
-                   "no status known");
+                   "a status that this version does not know");
     DECODE_REFUSED(error_reply,
                    "\x83\xa4"
                    "code\x00\xa7message\xa0\xa6worker\x00",
@@ -319,11 +319,11 @@ TEST(decode_refuses_wrong_types_and_ranges)
 
 TEST(decode_refuses_bodies_without_text_keyed_map)
 {
-    DECODE_REFUSED(quit, "\x90", "a list; a map is expected");
-    DECODE_REFUSED(quit, "\x07", "a map is expected");
-    DECODE_REFUSED(quit, "\x81\x01\x02", "a key is no text");
-    DECODE_REFUSED(quit, "", "not a valid message");
-    DECODE_REFUSED(quit, "\x80\x80", "bytes follow");
+    DECODE_REFUSED(quit, "\x90", "a list; must be a map");
+    DECODE_REFUSED(quit, "\x07", "must be a map");
+    DECODE_REFUSED(quit, "\x81\x01\x02", "a key is not a text");
+    DECODE_REFUSED(quit, "", "malformed message");
+    DECODE_REFUSED(quit, "\x80\x80", "extra bytes");
 }
 
 TEST(decode_refuses_overlong_texts)
@@ -347,7 +347,7 @@ TEST(decode_refuses_overlong_lists_and_lists_without_maps)
     CHECK_STATUS(GP_EPROTO, gp_message_decode(got, &gp_msg_lease_grant, body, 10 + 65, &err));
     CHECK_CONTAINS(err.message, "slots has 65 elements");
     CHECK_STATUS(GP_EPROTO, gp_message_decode(got, &gp_msg_lease_grant, "\x81\xa5slots\x91\x07", 9, &err));
-    CHECK_CONTAINS(err.message, "slots[0]: it is no map");
+    CHECK_CONTAINS(err.message, "slots[0]: must be a map");
     gp_free(got);
 }
 
@@ -526,18 +526,18 @@ TEST(each_field_kind_accepts_only_matching_values)
     REQUIRE_OK(kinds_decode(&got, "list", "\x92\x81\xa1x\x04\x81\xa1x\x05", 9, &err), err);
     CHECK_INT(2, got.list_count);
     CHECK_INT(5, got.list[1].x);
-    KIND_REFUSED("i", "\xfa", "i is -6; it must be in [-5, 5]");
-    KIND_REFUSED("i", "\xcf\xff\xff\xff\xff\xff\xff\xff\xff", "an integer is expected");
+    KIND_REFUSED("i", "\xfa", "i is -6; must be between -5 and 5");
+    KIND_REFUSED("i", "\xcf\xff\xff\xff\xff\xff\xff\xff\xff", "must be an integer");
     KIND_REFUSED("i", "\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00", "i is a float");
     KIND_REFUSED("l", "\xcf\x7f\xff\xff\xff\xff\xff\xff\xff", "l is 9223372036854775807");
-    KIND_REFUSED("f", "\xc3", "f is a boolean; a number");
+    KIND_REFUSED("f", "\xc3", "f is a boolean; must be a number");
     KIND_REFUSED("f", "\xcb\x7f\xf0\x00\x00\x00\x00\x00\x00", "f is inf");
     KIND_REFUSED("f", "\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00", "f is nan");
-    KIND_REFUSED("t", "\xc4\x01x", "t is binary data; a text");
-    KIND_REFUSED("s", "\x90", "s is a list; a map");
+    KIND_REFUSED("t", "\xc4\x01x", "t is binary data; must be a text");
+    KIND_REFUSED("s", "\x90", "s is a list; must be a map");
     KIND_REFUSED("s", "\x81\xa1x\x0a", "s: x is 10");
     KIND_REFUSED("s", "\x80", "s: x is missing");
-    KIND_REFUSED("list", "\x80", "list is a map; a list");
+    KIND_REFUSED("list", "\x80", "list is a map; must be a list");
     KIND_REFUSED("list", "\x91\x80", "list[0]: x is missing");
     KIND_REFUSED("list", "\x94\x80\x80\x80\x80", "list has 4 elements");
     KIND_REFUSED("b", "\xc0", "b is nil");
@@ -575,7 +575,7 @@ TEST(overlong_envelopes_are_refused)
 
     memset(bytes + 30, 'x', 256);
     CHECK_STATUS(GP_EPROTO, gp_envelope_decode(&got, bytes, 286, &err));
-    CHECK_CONTAINS(err.message, "over the limit of 256");
+    CHECK_CONTAINS(err.message, "at most 256 are allowed");
     CHECK_STATUS(GP_EPROTO, gp_envelope_decode(&got, ack, sizeof(ack) - 1, &err));
     CHECK_CONTAINS(err.message, "seq or ack");
 }

@@ -37,18 +37,18 @@ TEST(validator_refuses_containers_that_claim_gigabytes)
     REFUSED("\xdf\xff\xff\xff\xff", "more values than");
     REFUSED("\xdc\xff\xff\x00", "more values than");
     REFUSED("\x82\x01\x02", "more values than");
-    REFUSED("\xdb\xff\xff\xff\xff", "more bytes than");
-    REFUSED("\xc6\xff\xff\xff\xff", "more bytes than");
+    REFUSED("\xdb\xff\xff\xff\xff", "longer than the remaining");
+    REFUSED("\xc6\xff\xff\xff\xff", "longer than the remaining");
 }
 
 TEST(validator_refuses_truncated_and_trailing_bytes)
 {
-    REFUSED("", "bytes end where");
-    REFUSED("\xcb\x00", "end inside");
-    REFUSED("\xd9", "end inside");
-    REFUSED("\x92\xa1x", "bytes end where");
-    REFUSED("\x01\x02", "bytes follow");
-    REFUSED("\x80\x80", "bytes follow");
+    REFUSED("", "a value is missing");
+    REFUSED("\xcb\x00", "truncated");
+    REFUSED("\xd9", "truncated");
+    REFUSED("\x92\xa1x", "a value is missing");
+    REFUSED("\x01\x02", "extra bytes");
+    REFUSED("\x80\x80", "extra bytes");
 }
 
 TEST(validator_refuses_ext_types_and_the_unused_byte)

@@ -254,7 +254,7 @@ TEST(waiting_client_learns_its_position_and_the_holders)
     }
     ask(2, 1, 1);
     REQUIRE(find(GP_CORE_LEASE_WAIT) != NULL);
-    CHECK_TEXT("position 1; lease 1 (train lenet, pid 801) has held 2 workers for 3 m 20 s",
+    CHECK_TEXT("position 1 in the queue; lease 1 (train lenet, pid 801) has held 2 workers for 3 m 20 s",
                find(GP_CORE_LEASE_WAIT)->text);
     pool_free();
 }
@@ -331,7 +331,7 @@ TEST(oversized_requests_are_refused_with_the_pool_size)
     REQUIRE(find(GP_CORE_ERROR) != NULL);
     CHECK_INT(GP_ENODEV, find(GP_CORE_ERROR)->status);
     CHECK_CONTAINS(find(GP_CORE_ERROR)->text,
-                   "4 workers asked, the pool has 2; run `gradpool up --workers 4`");
+                   "4 workers requested, but the pool has 2; enlarge it with `gradpool up --workers 4`");
     CHECK_INT(0, core->ask_count);
     pool_free();
 }
@@ -389,7 +389,7 @@ TEST(queue_length_is_bounded)
     ask(2, 1, 1);
     REQUIRE(find(GP_CORE_ERROR) != NULL);
     CHECK_INT(GP_EBUSY, find(GP_CORE_ERROR)->status);
-    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "64 clients are waiting");
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "64 clients are in the queue");
     pool_free();
 }
 
@@ -544,10 +544,10 @@ TEST(silent_worker_is_suspect_after_5_s_and_its_client_is_notified)
     CHECK_INT(1, told->lost_slot);
     CHECK_INT(5000, told->silent_ms);
     CHECK(gp_core_id_equal(&told->session, &(gp_core_id){ .bytes = { 1 } }));
-    CHECK_TEXT("worker 2 (pid 4712): no sign of life for 5 s; it is replaced if that goes on for longer than "
-               "its step "
-               "may take",
-               told->text);
+    CHECK_TEXT(
+        "worker 2 (pid 4712): no heartbeat for 5 s; it will be replaced if this exceeds the time limit of "
+        "a step",
+        told->text);
     /* the suspicion does not replace the state */
     CHECK_TEXT("busy", gp_core_slot_word(&core->slots[1]));
     silent_until(1, 9000, 2);
@@ -557,7 +557,7 @@ TEST(silent_worker_is_suspect_after_5_s_and_its_client_is_notified)
     told = find(GP_CORE_WORKER_SUSPECT);
     REQUIRE(told != NULL && find(GP_CORE_SUSPECT) != NULL);
     CHECK_INT(0, told->silent_ms);
-    CHECK_TEXT("worker 2 (pid 4712): it is well again, after 9 s", told->text);
+    CHECK_TEXT("worker 2 (pid 4712): responsive again after 9 s", told->text);
     wait_ms(500);
     CHECK(find(GP_CORE_WORKER_SUSPECT) == NULL && find(GP_CORE_WORKER_LOST) == NULL);
     pool_free();
@@ -579,7 +579,7 @@ TEST(silent_training_worker_is_killed_after_15_s)
     CHECK_INT(stale + 1, core->stale);
     died(1, 9);
     REQUIRE(find(GP_CORE_WORKER_LOST) != NULL);
-    CHECK_CONTAINS(find(GP_CORE_WORKER_LOST)->text, "it gave no sign of life for 15 s");
+    CHECK_CONTAINS(find(GP_CORE_WORKER_LOST)->text, "no heartbeat for 15 s");
     pool_free();
 }
 
@@ -601,7 +601,7 @@ TEST(silent_worker_with_user_code_is_suspect_but_never_killed)
     silent_until(1, 5000, 2);
     CHECK(core->slots[1].suspect);
     REQUIRE(find(GP_CORE_WORKER_SUSPECT) != NULL);
-    CHECK_CONTAINS(find(GP_CORE_WORKER_SUSPECT)->text, "it runs code of its user and is left alone");
+    CHECK_CONTAINS(find(GP_CORE_WORKER_SUSPECT)->text, "it runs user code and will not be replaced");
     silent_until(1, 3600 * 1000, 2);
     CHECK(core->slots[1].process == GP_CORE_READY && core->slots[1].suspect);
     beats(1, GP_CORE_USERS, 0, 0);
@@ -648,7 +648,7 @@ TEST(training_stuck_in_a_step_is_suspect_and_then_killed)
     CHECK(core->slots[1].process == GP_CORE_DYING && core->slots[0].process == GP_CORE_READY);
     died(1, 9);
     REQUIRE(find(GP_CORE_WORKER_LOST) != NULL);
-    CHECK_CONTAINS(find(GP_CORE_WORKER_LOST)->text, "it was in one step for 15 s");
+    CHECK_CONTAINS(find(GP_CORE_WORKER_LOST)->text, "one step took more than 15 s");
     pool_free();
 }
 
@@ -1013,7 +1013,7 @@ TEST(unused_pool_shuts_down_with_a_log_message)
     const gp_core_action *said = find(GP_CORE_LOG);
 
     REQUIRE(said != NULL);
-    CHECK_CONTAINS(said->text, "nobody used the pool for 30 m");
+    CHECK_CONTAINS(said->text, "no client used the pool for 30 m");
     CHECK(find(GP_CORE_QUIT) != NULL);
     pool_free();
 }
@@ -1314,7 +1314,7 @@ TEST(slot_of_a_lost_worker_is_briefly_reserved_for_its_client)
         .kind = GP_CORE_EVENT_RESIZE, .session = session(2), .plan = plan, .plan_count = 2 });
     REQUIRE(find(GP_CORE_ERROR) != NULL);
     CHECK_CONTAINS(find(GP_CORE_ERROR)->text,
-                   "the scheduler was restarted and is waiting for clients to claim their workers");
+                   "the scheduler was restarted and waits for clients to claim their workers");
     wait_ms(1);
     CHECK(find(GP_CORE_GRANT) != NULL);
     pool_free();
@@ -1428,7 +1428,7 @@ TEST(requests_with_too_few_named_devices_are_refused)
     ask_wish(1, &wish);
     REQUIRE(find(GP_CORE_ERROR) != NULL);
     CHECK_INT(GP_EINVAL, find(GP_CORE_ERROR)->status);
-    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "names 1 workers, fewer than the 2");
+    CHECK_CONTAINS(find(GP_CORE_ERROR)->text, "names 1 workers, but at least 2 are needed");
     pool_free();
 }
 

@@ -261,7 +261,7 @@ TEST(canceled_queued_job_never_starts)
     REQUIRE(seen(GP_JOBS_CANCELING) != NULL);
     CHECK_INT(0, seen(GP_JOBS_CANCELING)->count);
     cancel(77);
-    CHECK_CONTAINS(text_of(seen(GP_JOBS_ERROR)), "there is no job 77");
+    CHECK_CONTAINS(text_of(seen(GP_JOBS_ERROR)), "job 77 does not exist");
     end();
 }
 
@@ -544,7 +544,7 @@ TEST(submits_over_the_limit_are_refused_until_a_job_ends)
     run_one(1);
     submit_as(2, 0);
     submit_as(3, 0);
-    CHECK_CONTAINS(text_of(seen(GP_JOBS_ERROR)), "2 jobs wait or run");
+    CHECK_CONTAINS(text_of(seen(GP_JOBS_ERROR)), "2 jobs are queued or running");
     ended(1, 1, GP_JOBS_EXIT_CODE, 0);
     submit_as(3, 0);
     CHECK(seen(GP_JOBS_INSERT) != NULL);

@@ -446,7 +446,7 @@ static bool fail_at(int n)
     if (failed) {
         CHECK_STATUS(GP_EIO, report.error.code);
         CHECK_CONTAINS(report.error.message, "jobs.db");
-        CHECK_CONTAINS(report.error.message, "no job is taken");
+        CHECK_CONTAINS(report.error.message, "new jobs are rejected");
         disk.countdown = 0; /* the disk works again, but the journal must not retry */
         gp_journal_insert(journal, 3, &third, &words, &err);
         gp_sleep_ms(2);

@@ -112,7 +112,7 @@ TEST(auto_excludes_unusable_busy_and_display_gpus)
     REQUIRE(count == 1);
     CHECK_TEXT("GPU-1", slots[0].uuid);
     CHECK_STATUS(GP_ENODEV, plan(&count, 0, "1", 8, &err));
-    CHECK_CONTAINS(err.message, "device 1 (NVIDIA H200) cannot be used: its compute mode is Prohibited");
+    CHECK_CONTAINS(err.message, "device 1 (NVIDIA H200) is unusable: its compute mode is Prohibited");
     devices.devices[1].display = true; /* the only remaining GPU */
     REQUIRE_OK(plan(&count, 0, "auto", 8, &err), err);
     CHECK_INT(GP_CORE_GPU, slots[0].kind);
@@ -142,9 +142,9 @@ TEST(missing_devices_are_refused_with_the_available_ones)
 
     two_gpus();
     CHECK_STATUS(GP_ENODEV, plan(&count, 3, "auto", 8, &err));
-    CHECK_CONTAINS(err.message, "3 workers asked, but there are 2 GPUs");
+    CHECK_CONTAINS(err.message, "3 workers requested, but there are 2 GPUs");
     CHECK_STATUS(GP_ENODEV, plan(&count, 0, "1,7", 8, &err));
-    CHECK_CONTAINS(err.message, "there is no device 7: this machine has 2 GPUs");
+    CHECK_CONTAINS(err.message, "no device 7: this host has 2 GPUs");
     CHECK_STATUS(GP_EINVAL, plan(&count, 0, "1,cuda:0", 8, &err));
     CHECK_CONTAINS(err.message, "listed twice");
     CHECK_STATUS(GP_EINVAL, plan(&count, GP_CORE_SLOTS_MAX + 1, "cpu", 8, &err));

@@ -437,7 +437,7 @@ TEST(messages_without_a_control_socket_connection_are_refused)
         CHECK(tell(&c, &gp_msg_status_get, &(gp_status_get){ 0 }));
         if (await(&c, &gp_msg_error_reply, &reply)) {
             CHECK_INT(GP_EPERM, reply.code);
-            CHECK_CONTAINS(reply.message, "did not knock");
+            CHECK_CONTAINS(reply.message, "no hello from this session");
         }
     } else {
         GP_TEST_FAIL("no client");

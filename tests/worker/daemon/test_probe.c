@@ -143,7 +143,7 @@ TEST(unusable_devices_are_listed_with_a_reason)
                      GP_DEVICE_PROBE_MS, &err),
                err);
     REQUIRE(list.count == 3);
-    CHECK_CONTAINS(list.devices[0].reason, "compute capability is 7.5");
+    CHECK_CONTAINS(list.devices[0].reason, "compute capability 7.5 is too old");
     CHECK_CONTAINS(list.devices[1].reason, "compute mode is Prohibited");
     CHECK_CONTAINS(list.devices[2].reason, "512 MiB");
     CHECK_CONTAINS(list.note, "is in MIG mode and has no instances");
@@ -190,7 +190,8 @@ TEST(a_driver_that_hangs_is_killed_and_named)
     int64_t began = gp_now_ms();
 
     CHECK_STATUS(GP_ETIMEDOUT, probe("hang", 300, &err));
-    CHECK_CONTAINS(err.message, "did not answer within 0.3 s; the driver may hang; CPU workers are used");
+    CHECK_CONTAINS(err.message,
+                   "no reply from the device probe within 0.3 s: the driver may hang; using CPU workers");
     CHECK_CONTAINS(err.message, "--devices cpu");
     CHECK(gp_now_ms() - began >= 300);
 }
@@ -201,7 +202,7 @@ TEST(a_driver_that_crashes_is_reported_with_its_signal)
 
     CHECK_STATUS(GP_EIO, probe("crash", GP_DEVICE_PROBE_MS, &err));
     CHECK_CONTAINS(err.message, "signal 11");
-    CHECK_CONTAINS(err.message, "CPU workers are used");
+    CHECK_CONTAINS(err.message, "using CPU workers");
 }
 
 TEST(failing_driver_gives_no_devices_and_a_reason)
@@ -293,9 +294,9 @@ TEST(malformed_device_list_is_refused_and_leaves_the_output_unchanged)
         { "[1", "device list" },
         { "[]", "source" },
         { "{\"source\":\"magic\",\"devices\":[]}", "magic" },
-        { "{\"source\":\"nvml\"}", "\"devices\" is not a list" },
-        { "{\"source\":\"nvml\",\"devices\":[{\"index\":1}]}", "device 1: no \"uuid\"" },
-        { "{\"source\":\"nvml\",\"devices\":[{\"uuid\":\"a\"}]}", "indices begin at 1" },
+        { "{\"source\":\"nvml\"}", "\"devices\" is not an array" },
+        { "{\"source\":\"nvml\",\"devices\":[{\"index\":1}]}", "device 1: \"uuid\" is missing" },
+        { "{\"source\":\"nvml\",\"devices\":[{\"uuid\":\"a\"}]}", "must be 1 or more" },
         { "{\"source\":\"nvml\",\"devices\":[{\"uuid\":\"a\",\"index\":-1}]}", "\"index\" is -1" },
         { "{\"source\":\"nvml\",\"devices\":[{\"uuid\":\"a\",\"index\":1,\"memory_total\":\"x\"}]}",
           "memory_total" },
