@@ -23,21 +23,22 @@
 
 enum { RETRY_MS = 5, READY_MS = 2000, REPLACED_MS = 5000, REPLACED_RETRY_MS = 20 };
 
-/* Connect to the scheduler's control socket and wait for the reply. The caller owns *door.
+/* Connect to the scheduler's control socket and wait for the reply. The caller owns *control_socket.
  * GP_ENOPOOL: no scheduler listens. */
-static gp_status launch_find(int *door, gp_door_reply *reply, const gp_places *places,
+static gp_status launch_find(int *control_socket, gp_control_socket_reply *reply, const gp_places *places,
                              const uint8_t session[16], gp_timeout timeout, gp_error *err)
 {
-    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
-                            .protocol_max = GP_PROTOCOL,
-                            .role = GP_ROLE_CLIENT,
-                            .pid = (uint32_t)getpid() };
+    gp_control_socket_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
+                                      .protocol_max = GP_PROTOCOL,
+                                      .role = GP_ROLE_CLIENT,
+                                      .pid = (uint32_t)getpid() };
     gp_status status = gp_places_check(places, err);
 
     if (status != GP_OK)
         return status;
     memcpy(hello.session, session, sizeof(hello.session));
-    status = gp_door_connect(door, reply, places->scheduler_door, &hello, (int)gp_timeout_left(timeout), err);
+    status = gp_control_socket_connect(control_socket, reply, places->scheduler_control_socket, &hello,
+                                       (int)gp_timeout_left(timeout), err);
 
     /* A scheduler that is shutting down, or was killed before its socket was closed, accepts the
      * connection and then closes it. Report that no pool is running. */
@@ -298,7 +299,7 @@ static bool worker_alive(const gp_places *places)
 
         if (entry->d_name[0] == 'w' && bytes > 5 && strcmp(entry->d_name + bytes - 5, ".door") == 0 &&
             (size_t)snprintf(path, sizeof(path), "%s/%s", places->pool_dir, entry->d_name) < sizeof(path))
-            alive = gp_door_listened(path);
+            alive = gp_control_socket_listened(path);
     }
     if (folder != NULL)
         closedir(folder);
@@ -324,14 +325,14 @@ static bool is_starting(const gp_places *places)
 /* Like launch_find(), for a caller that must not start a scheduler. After a scheduler failure, a
  * client that works in the pool or the next starting command starts a new one. Wait for it while
  * workers are alive, up to REPLACED_MS. */
-static gp_status launch_attach(int *door, gp_door_reply *reply, const gp_places *places,
+static gp_status launch_attach(int *control_socket, gp_control_socket_reply *reply, const gp_places *places,
                                const uint8_t session[16], gp_timeout timeout, gp_error *err)
 {
     int64_t left = gp_timeout_left(timeout),
             deadline = gp_now_ms() + (left < REPLACED_MS ? left : REPLACED_MS);
 
     for (;;) {
-        gp_status status = launch_find(door, reply, places, session, timeout, err);
+        gp_status status = launch_find(control_socket, reply, places, session, timeout, err);
 
         if (status != GP_ENOPOOL || access(places->record, F_OK) != 0 ||
             !(is_starting(places) || worker_alive(places)))
@@ -345,9 +346,9 @@ static gp_status launch_attach(int *door, gp_door_reply *reply, const gp_places 
     }
 }
 
-gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_places *places,
-                    const gp_pool_options *options, const uint8_t session[16], gp_timeout *timeout,
-                    gp_error *err)
+gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *started,
+                    const gp_places *places, const gp_pool_options *options, const uint8_t session[16],
+                    gp_timeout *timeout, gp_error *err)
 {
     int timeout_ms = (int)gp_timeout_left(*timeout), lock = -1;
     gp_error why = { 0 };
@@ -355,7 +356,7 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
 
     *started = false;
     if (options->attach_only)
-        return launch_attach(door, reply, places, session, *timeout, err);
+        return launch_attach(control_socket, reply, places, session, *timeout, err);
     for (;;) {
         int ready = -1;
         pid_t pid;
@@ -365,7 +366,7 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
                              places->pool, timeout_ms, why.message, places->scheduler_log);
             break;
         }
-        status = launch_find(door, reply, places, session, *timeout, &why);
+        status = launch_find(control_socket, reply, places, session, *timeout, &why);
         if (status != GP_ENOPOOL) {
             if (status != GP_OK)
                 gp_fail(err, status, "%s", why.message);

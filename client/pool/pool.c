@@ -19,7 +19,7 @@
 #include "common/base/text/text.h"
 #include "proto/device/device_holder.h"
 #include "proto/device/device_probe.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 
 static const gp_channel_options worker_link = { .security = GP_SECURITY_NONE, .bulk = true };
 
@@ -243,7 +243,7 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
         }
         if (status != GP_ETIMEDOUT)
             return status;
-        fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };
+        fds[count++] = (struct pollfd){ .fd = pool->control_socket, .events = POLLIN };
         fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
 
         /* The scheduler may have sent messages before it exited: the end of file on the control
@@ -493,10 +493,10 @@ gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *
         return gp_fail(err, GP_ENOMEM, "no memory for a pool handle");
     if (options == NULL)
         options = &defaults;
-    pool->door = -1;
+    pool->control_socket = -1;
     pool->forks = gp_forks();
     for (uint32_t i = 0; i < GP_MEMBERS_MAX; i++)
-        pool->worker_doors[i] = -1;
+        pool->worker_sockets[i] = -1;
     pool->note = options->note;
     pool->note_context = options->context;
     name = options->pool != NULL ? options->pool : getenv("GRADPOOL_POOL");
@@ -533,16 +533,16 @@ void gp_pool_close(gp_pool *pool)
     /* Forked child: do not touch the parent's sockets. The ZeroMQ threads do not exist in this
      * process. */
     if (pool->forks != gp_forks()) {
-        if (pool->door >= 0)
-            close(pool->door);
+        if (pool->control_socket >= 0)
+            close(pool->control_socket);
         gp_free(pool);
         return;
     }
     pool_release(pool);
     pool_close_workers(pool);
     gp_channel_close(pool->scheduler, 200);
-    if (pool->door >= 0)
-        close(pool->door);
+    if (pool->control_socket >= 0)
+        close(pool->control_socket);
     pool_remote_free(pool->remote);
     gp_free(pool);
 }
@@ -554,26 +554,29 @@ void pool_close_worker(gp_pool *pool, uint32_t rank)
     gp_channel_close(pool->workers[rank], 0);
     pool->workers[rank] = NULL;
     pool->attaching[rank] = 0;
-    if (pool->worker_doors[rank] >= 0)
-        close(pool->worker_doors[rank]);
-    pool->worker_doors[rank] = -1;
+    if (pool->worker_sockets[rank] >= 0)
+        close(pool->worker_sockets[rank]);
+    pool->worker_sockets[rank] = -1;
 }
 
-gp_status pool_knock_worker(gp_pool *pool, uint32_t rank, int *door, int timeout_ms, gp_error *err)
+gp_status pool_greet_worker(gp_pool *pool, uint32_t rank, int *control_socket, int timeout_ms, gp_error *err)
 {
-    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
-                            .protocol_max = GP_PROTOCOL,
-                            .role = GP_ROLE_CLIENT,
-                            .pid = (uint32_t)getpid() };
-    gp_door_reply reply;
+    gp_control_socket_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
+                                      .protocol_max = GP_PROTOCOL,
+                                      .role = GP_ROLE_CLIENT,
+                                      .pid = (uint32_t)getpid() };
+    gp_control_socket_reply reply;
 
     memcpy(hello.session, pool->session, sizeof(hello.session));
-    return gp_door_connect(door, &reply, pool->grant.slots[rank].door, &hello, timeout_ms, err);
+    return gp_control_socket_connect(control_socket, &reply, pool->grant.slots[rank].door, &hello, timeout_ms,
+                                     err);
 }
 
-gp_door_request pool_door_request(const gp_pool *pool, uint32_t what)
+gp_control_socket_request pool_control_request(const gp_pool *pool, uint32_t what)
 {
-    gp_door_request request = { .what = what, .lease = pool->lease, .generation = pool->generation };
+    gp_control_socket_request request = { .what = what,
+                                          .lease = pool->lease,
+                                          .generation = pool->generation };
 
     memcpy(request.token, pool->grant.token, sizeof(request.token));
     return request;

@@ -24,7 +24,7 @@ static const gp_channel_options scheduler_link = { .security = GP_SECURITY_NONE 
 
 bool pool_is_gone(const gp_pool *pool)
 {
-    return pool->remote == NULL && gp_door_gone(pool->door);
+    return pool->remote == NULL && gp_control_socket_gone(pool->control_socket);
 }
 
 gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
@@ -40,7 +40,7 @@ gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
 /* Replace the secrets of a running pool. They travel as a descriptor, not as a message. */
 static gp_status tell_secrets(gp_pool *pool, const char *names, int timeout_ms, gp_error *err)
 {
-    gp_door_request request = { .what = GP_DOOR_SECRETS }, answer = { .what = 0 };
+    gp_control_socket_request request = { .what = GP_CONTROL_SOCKET_SECRETS }, answer = { .what = 0 };
     int secrets;
     gp_status status = gp_secrets_new(&secrets, err);
 
@@ -48,11 +48,11 @@ static gp_status tell_secrets(gp_pool *pool, const char *names, int timeout_ms, 
         return status;
     status = gp_secrets_set(secrets, names, err);
     if (status == GP_OK)
-        status = gp_door_send_fd(pool->door, &request, secrets, err);
+        status = gp_control_socket_send_fd(pool->control_socket, &request, secrets, err);
     close(secrets);
     if (status == GP_OK)
-        status = gp_door_receive_fd(pool->door, &answer, NULL, timeout_ms, err);
-    if (status == GP_OK && (answer.what != GP_DOOR_SECRETS || answer.lease != GP_OK))
+        status = gp_control_socket_receive_fd(pool->control_socket, &answer, NULL, timeout_ms, err);
+    if (status == GP_OK && (answer.what != GP_CONTROL_SOCKET_SECRETS || answer.lease != GP_OK))
         status = gp_fail(err, GP_EPROTO, "the scheduler did not take the secrets; its log is %s",
                          pool->places.scheduler_log);
     return status;
@@ -65,9 +65,9 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
     char endpoint[GP_TEXT_ENDPOINT + 8];
     gp_hello hello = pool_hello();
     gp_welcome welcome;
-    gp_door_reply reply;
-    gp_status status =
-        gp_launch(&pool->door, &reply, started, &pool->places, options, pool->session, timeout, err);
+    gp_control_socket_reply reply;
+    gp_status status = gp_launch(&pool->control_socket, &reply, started, &pool->places, options,
+                                 pool->session, timeout, err);
 
     if (status == GP_OK && !*started && options->secret_env != NULL)
         status = tell_secrets(pool, options->secret_env, (int)gp_timeout_left(*timeout), err);
@@ -88,7 +88,7 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
         int wait_ms = left < 1 ? 1 : left < attempt_ms ? (int)left : attempt_ms;
 
         status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link, wait_ms, err);
-        if (status == GP_EPEER && gp_door_gone(pool->door))
+        if (status == GP_EPEER && gp_control_socket_gone(pool->control_socket))
             return pool_scheduler_gone(pool, err);
         attempt_ms *= attempt_ms < POOL_LINK_MS ? 2 : 1;
     } while (status == GP_EPEER && gp_timeout_left(*timeout) > 0);
@@ -97,7 +97,7 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
 
     /* The scheduler of this control socket failed. Its successor listens on the same address and
      * does not know this session. */
-    if (status == GP_EPERM && gp_door_gone(pool->door))
+    if (status == GP_EPERM && gp_control_socket_gone(pool->control_socket))
         return pool_scheduler_gone(pool, err);
     if (status == GP_OK) {
         pool->scheduler_pid = welcome.pid;
@@ -110,9 +110,9 @@ static void hang_up(gp_pool *pool)
 {
     gp_channel_close(pool->scheduler, 0);
     pool->scheduler = NULL;
-    if (pool->door >= 0)
-        close(pool->door);
-    pool->door = -1;
+    if (pool->control_socket >= 0)
+        close(pool->control_socket);
+    pool->control_socket = -1;
 }
 
 gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started, gp_error *err)
@@ -175,7 +175,7 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
     gp_timeout timeout = gp_timeout_in(POOL_REUNION_MS);
     int64_t began = gp_now_ms();
     gp_channel *channel = pool->scheduler;
-    int door = pool->door;
+    int control_socket = pool->control_socket;
     uint32_t pid = pool->scheduler_pid;
     gp_error why = { .message = "" };
     gp_status status = GP_EPEER;
@@ -197,7 +197,7 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
     }
     pool->dialling = true;
     pool->scheduler = NULL;
-    pool->door = -1;
+    pool->control_socket = -1;
     while (status != GP_OK && gp_timeout_left(timeout) > 0) {
         bool started;
 
@@ -215,7 +215,7 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
     pool->forsaken = status != GP_OK;
     if (status != GP_OK) {
         pool->scheduler = channel;
-        pool->door = door;
+        pool->control_socket = control_socket;
         return gp_fail(err, GP_EPEER,
                        "the scheduler of pool %s (pid %" PRIu32
                        ") died, and none followed it within %d s (%.200s); its log is %s",
@@ -223,7 +223,7 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
                        pool->places.scheduler_log);
     }
     gp_channel_close(channel, 0);
-    close(door);
+    close(control_socket);
     pool->reunions++;
     pool_note(pool,
               "the scheduler (pid %" PRIu32 ") died; the next one (pid %" PRIu32 ") was found after %d ms",

@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/text/json.h"
 #include "common/base/system/timeout.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 
 gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err)
 {
@@ -103,8 +103,8 @@ gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
     }
     for (;;) {
         int64_t left = gp_timeout_left(timeout);
-        struct pollfd door = { .fd = pool->door, .events = POLLIN };
-        bool gone = gp_door_gone(pool->door);
+        struct pollfd control_socket = { .fd = pool->control_socket, .events = POLLIN };
+        bool gone = gp_control_socket_gone(pool->control_socket);
         gp_status status = GP_OK;
 
         if (gone && !pool_missed(pool))
@@ -116,7 +116,7 @@ gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
             status = gp_pool_shutdown(pool, false, err);
         if (status != GP_OK)
             return status;
-        poll(&door, gone ? 0 : 1, gone ? 0 : 50);
+        poll(&control_socket, gone ? 0 : 1, gone ? 0 : 50);
     }
 }
 

@@ -46,7 +46,7 @@ static bool entry_release(payload_entry *entry, team_worker *worker)
 
 bool payloads_send(team_payloads *payloads, team_worker *worker, gp_broadcast *shared)
 {
-    const gp_door_request request = { .what = GP_DOOR_BLOB, .lease = shared->number };
+    const gp_control_socket_request request = { .what = GP_CONTROL_SOCKET_BLOB, .lease = shared->number };
     payload_entry *entry = entry_find(payloads, shared);
     gp_error err;
 
@@ -76,7 +76,7 @@ bool payloads_send(team_payloads *payloads, team_worker *worker, gp_broadcast *s
 
     /* The socket queue is full, or the worker failed. The control socket reports a failure
      * separately. */
-    if (gp_door_send_fd(worker->door, &request, shared->fd, &err) != GP_OK)
+    if (gp_control_socket_send_fd(worker->control_socket, &request, shared->fd, &err) != GP_OK)
         return false;
     entry->workers |= bit_of(worker);
     worker->held++;

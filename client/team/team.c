@@ -388,7 +388,7 @@ static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options 
                                              .number = w,
                                              .index = slot->index,
                                              .incarnation = slot->incarnation,
-                                             .door = -1 };
+                                             .control_socket = -1 };
         if (slot->device_kind == GP_DEVICE_CUDA)
             gpus |= (uint64_t)1 << (w - 1);
     }

@@ -106,13 +106,13 @@ static bool team_poll(gp_team *team, int64_t ns, bool background)
 
     fds[count++] = (struct pollfd){ .fd = team->bell, .events = POLLIN };
     fds[count++] = (struct pollfd){ .fd = background ? team->background.kick : -1, .events = POLLIN };
-    fds[count++] = (struct pollfd){ .fd = team->pool->door, .events = POLLIN };
+    fds[count++] = (struct pollfd){ .fd = team->pool->control_socket, .events = POLLIN };
     fds[count++] = (struct pollfd){ .fd = gp_channel_fd(team->pool->scheduler), .events = POLLIN };
     EACH_WORKER(team, w)
     {
         const team_worker *worker = worker_of(team, w);
 
-        fds[count++] = (struct pollfd){ .fd = worker->door, .events = POLLIN };
+        fds[count++] = (struct pollfd){ .fd = worker->control_socket, .events = POLLIN };
         if (worker->stage == TEAM_ATTACHING || worker->stage == TEAM_OPENING) {
             if (pool_worker_pending(team->pool, w - 1))
                 return false;

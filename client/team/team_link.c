@@ -213,8 +213,8 @@ static void on_lost(gp_team *team, const gp_incoming *in)
             continue;
         worker->exit_report = lost;
         worker->exit_known = true;
-        if (worker->door >= 0)
-            worker_read_door(worker); /* receive the blobs for the last answers */
+        if (worker->control_socket >= 0)
+            worker_read_control_socket(worker); /* receive the blobs for the last answers */
         worker_down(team, worker);
         exit_settle(team, worker);
     }
@@ -242,8 +242,8 @@ static void on_grant(gp_team *team)
         if (same && worker->stage == TEAM_UP)
             continue;
         if (!same) {
-            if (worker->door >= 0)
-                worker_read_door(worker);
+            if (worker->control_socket >= 0)
+                worker_read_control_socket(worker);
             worker_down(team, worker);
         }
         worker_close(worker);
@@ -264,7 +264,7 @@ void team_look(gp_team *team)
     {
         team_worker *worker = worker_of(team, w);
 
-        if (worker->door < 0 || worker_read_door(worker))
+        if (worker->control_socket < 0 || worker_read_control_socket(worker))
             continue;
         if (worker->stage == TEAM_UP)
             worker_down(team, worker);

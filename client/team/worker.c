@@ -10,10 +10,10 @@
 
 #include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 
 enum {
-    DOOR_MS = 2000,
+    CONTROL_SOCKET_MS = 2000,
     BLOBS_MAX = 4096, /* received descriptors that no answer has named yet */
 };
 
@@ -60,21 +60,22 @@ void worker_exit_text(const team_worker *worker, const char *doing, char *text, 
 gp_status worker_connect(team_worker *worker, int bell, gp_error *err)
 {
     gp_pool *pool = worker->pool;
-    gp_door_request request = pool_door_request(pool, GP_DOOR_SEGMENT);
+    gp_control_socket_request request = pool_control_request(pool, GP_CONTROL_SOCKET_SEGMENT);
     gp_task_open open = { .link_version = GP_LINK_VERSION, .task_abi = GP_TASK_ABI };
     int segment = -1;
 
     worker_close(worker);
     worker->pid = pool->grant.slots[worker->number - 1].pid;
-    gp_status status = pool_knock_worker(pool, worker->number - 1, &worker->door, DOOR_MS, err);
+    gp_status status =
+        pool_greet_worker(pool, worker->number - 1, &worker->control_socket, CONTROL_SOCKET_MS, err);
 
     if (status == GP_OK)
         status = gp_link_new(&worker->link, &segment, err);
     if (status == GP_OK)
-        status = gp_door_send_fd(worker->door, &request, segment, err);
-    request.what = GP_DOOR_BELL;
+        status = gp_control_socket_send_fd(worker->control_socket, &request, segment, err);
+    request.what = GP_CONTROL_SOCKET_BELL;
     if (status == GP_OK)
-        status = gp_door_send_fd(worker->door, &request, bell, err);
+        status = gp_control_socket_send_fd(worker->control_socket, &request, bell, err);
     if (segment >= 0)
         close(segment);
     if (status == GP_OK)
@@ -89,9 +90,9 @@ void worker_close(team_worker *worker)
 {
     gp_link_free(worker->link);
     worker->link = NULL;
-    if (worker->door >= 0)
-        close(worker->door);
-    worker->door = -1;
+    if (worker->control_socket >= 0)
+        close(worker->control_socket);
+    worker->control_socket = -1;
     while (worker->blob_count > 0)
         close(worker->blobs[--worker->blob_count].fd);
     gp_free(worker->blobs);
@@ -126,15 +127,15 @@ void worker_mark_corrupt(team_worker *worker, const char *what)
 
 /* ---- receiving ---- */
 
-bool worker_read_door(team_worker *worker)
+bool worker_read_control_socket(team_worker *worker)
 {
     for (;;) {
-        gp_door_request request;
+        gp_control_socket_request request;
         int fd = -1;
         gp_error ignored;
-        gp_status status = gp_door_receive_fd(worker->door, &request, &fd, 0, &ignored);
+        gp_status status = gp_control_socket_receive_fd(worker->control_socket, &request, &fd, 0, &ignored);
 
-        if (status == GP_OK && fd >= 0 && request.what == GP_DOOR_BLOB && request.lease != 0) {
+        if (status == GP_OK && fd >= 0 && request.what == GP_CONTROL_SOCKET_BLOB && request.lease != 0) {
             worker_blob *grown = worker->blob_count < BLOBS_MAX
                                      ? gp_array_grow(worker->blobs, worker->blob_count, sizeof(*grown))
                                      : NULL;
@@ -168,7 +169,7 @@ int worker_take_blob(team_worker *worker, uint64_t number)
                 worker->blobs[i] = worker->blobs[--worker->blob_count];
                 return fd;
             }
-        worker_read_door(worker); /* ignore end of file here: team_look() detects it again */
+        worker_read_control_socket(worker); /* ignore end of file here: team_look() detects it again */
     }
     return -1;
 }

@@ -30,7 +30,7 @@ typedef struct team_worker {
     /* time of the next connection attempt in stage DOWN; INT64_MAX: wait for a grant */
     int64_t dial_ms;
     gp_timeout replacement; /* time limit to reach stage UP again */
-    int door;               /* control socket; -1: closed */
+    int control_socket;     /* control socket; -1: closed */
     gp_link *link;          /* NULL: none */
     bool dirty;             /* the link has reserved records that are not committed */
     bool blocked;           /* the next record is an item for a full queue */
@@ -90,7 +90,7 @@ void worker_mark_corrupt(team_worker *worker, const char *what);
 /* ---- receiving ---- */
 
 /* Receive everything pending on the control socket. Return false at end of file. */
-bool worker_read_door(team_worker *worker);
+bool worker_read_control_socket(team_worker *worker);
 
 /* Return the descriptor of a received blob, owned by the caller. -1: the worker has not sent this
  * number. */

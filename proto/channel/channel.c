@@ -219,7 +219,7 @@ static gp_status self_test(const char *bound, const gp_link_keys *curve, gp_erro
     bool any = strncmp(bound, "tcp://0.0.0.0:", 14) == 0 || strncmp(bound, "tcp://[::]:", 11) == 0 ||
                strncmp(bound, "tcp://*:", 8) == 0;
     gp_key_pair stranger;
-    gp_channel *knock = NULL;
+    gp_channel *greeting = NULL;
     gp_error why;
     gp_status status = gp_key_new(&stranger, err);
 
@@ -228,7 +228,7 @@ static gp_status self_test(const char *bound, const gp_link_keys *curve, gp_erro
     snprintf(endpoint, sizeof(endpoint), any ? "tcp://127.0.0.1%s" : "%s", any ? port : bound);
     gp_link_keys wrong = { .own = &stranger, .server_key = curve->own->public_key };
 
-    status = gp_channel_connect(&knock, endpoint,
+    status = gp_channel_connect(&greeting, endpoint,
                                 &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &wrong },
                                 SELF_TEST_MS, &why);
     gp_key_wipe(&stranger);
@@ -236,7 +236,7 @@ static gp_status self_test(const char *bound, const gp_link_keys *curve, gp_erro
         gp_zap_forgive(curve->zap);
         return GP_OK;
     }
-    gp_channel_close(knock, 0);
+    gp_channel_close(greeting, 0);
     if (status == GP_ENOMEM)
         return gp_fail(err, status, "%s", why.message);
     return status == GP_OK

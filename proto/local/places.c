@@ -205,7 +205,8 @@ gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err)
     path_set(places.lock, sizeof(places.lock), "%s/lock", places.pool_dir);
     path_set(places.record, sizeof(places.record), "%s/record", places.pool_dir);
     path_set(places.scheduler_socket, sizeof(places.scheduler_socket), "%s/scheduler", places.pool_dir);
-    path_set(places.scheduler_door, sizeof(places.scheduler_door), "%s/scheduler.door", places.pool_dir);
+    path_set(places.scheduler_control_socket, sizeof(places.scheduler_control_socket), "%s/scheduler.door",
+             places.pool_dir);
 
     /* These paths fit: state_find() has checked a longer one, the log of a worker. */
     path_set(places.key_dir, sizeof(places.key_dir), "%s/keys", places.state_dir);

@@ -35,11 +35,11 @@ typedef struct gp_places {
     char pool[GP_POOL_NAME_MAX + 1];
     char runtime[GP_TEXT_ENDPOINT];
     char pool_dir[GP_TEXT_ENDPOINT];
-    char lock[GP_TEXT_ENDPOINT];             /* pool_dir/lock: held by a live scheduler */
-    char record[GP_TEXT_ENDPOINT];           /* pool_dir/record: removed by an orderly shutdown */
-    char scheduler_socket[GP_TEXT_ENDPOINT]; /* pool_dir/scheduler */
-    char scheduler_door[GP_TEXT_ENDPOINT];   /* pool_dir/scheduler.door */
-    char state_root[GP_TEXT_PATH];           /* `state` above */
+    char lock[GP_TEXT_ENDPOINT];                     /* pool_dir/lock: held by a live scheduler */
+    char record[GP_TEXT_ENDPOINT];                   /* pool_dir/record: removed by an orderly shutdown */
+    char scheduler_socket[GP_TEXT_ENDPOINT];         /* pool_dir/scheduler */
+    char scheduler_control_socket[GP_TEXT_ENDPOINT]; /* pool_dir/scheduler.control socket */
+    char state_root[GP_TEXT_PATH];                   /* `state` above */
     char state_dir[GP_TEXT_PATH];
     char log_dir[GP_TEXT_PATH];
     char scheduler_log[GP_TEXT_PATH]; /* log_dir/scheduler.log */
@@ -69,7 +69,7 @@ gp_status gp_places_create(const gp_places *places, gp_error *err);
 gp_status gp_places_check(const gp_places *places, gp_error *err);
 
 /* Write the path of a worker's file to `out`: its ZeroMQ socket (suffix ""), control socket
- * (".door") or exit reason (".words": worker/process/last_words.h). index and incarnation count from
+ * (".control socket") or exit reason (".words": worker/process/last_words.h). index and incarnation count from
  * 1. The ZeroMQ endpoint is "ipc://" followed by the socket path. */
 void gp_places_worker_file(const gp_places *places, uint32_t index, uint32_t incarnation, const char *suffix,
                            char out[GP_TEXT_ENDPOINT]);

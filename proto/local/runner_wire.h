@@ -24,7 +24,7 @@
 #define GP_RUNNER_MAGIC 0x52504731u /* "1GPR" in memory */
 
 enum {
-    GP_RUNNER_WHAT = 0x100, /* value of gp_door_request.what that requests the runner's socket */
+    GP_RUNNER_WHAT = 0x100, /* value of gp_control_socket_request.what that requests the runner's socket */
     GP_RUNNER_JOBS_MAX = 256,
     GP_RUNNER_GRACE_MS_MAX = 3600000,
     GP_RUNNER_SPEC_BYTES_MAX = 8 << 20,

@@ -4,11 +4,11 @@
  *
  *   1. The client connects to the worker's control socket and keeps the connection. End of file
  *      tells either side that the other exited.
- *   2. It sends GP_DOOR_SEGMENT and GP_DOOR_BELL with lease and token, each with a descriptor.
+ *   2. It sends GP_CONTROL_SOCKET_SEGMENT and GP_CONTROL_SOCKET_BELL with lease and token, each with a descriptor.
  *   3. It sends task_open over ZeroMQ. The worker uses the descriptors sent with this token.
  *   4. The worker replies with task_ready or error_reply.
  *
- * Blobs: after that, GP_DOOR_BLOB goes in both directions, with the blob number in `lease`. A blob
+ * Blobs: after that, GP_CONTROL_SOCKET_BLOB goes in both directions, with the blob number in `lease`. A blob
  * is sent before the record that names it is committed. Numbers are chosen by the sender: above 0,
  * in any order, never reused.
  *
@@ -32,23 +32,23 @@
 
 #include "proto/task/link.h"
 
-/* Values for gp_door_request.what, in addition to those in comm.h. */
+/* Values for gp_control_socket_request.what, in addition to those in comm.h. */
 enum {
-    GP_DOOR_SEGMENT = 100, /* client: link memfd */
-    GP_DOOR_BELL = 101,    /* client: wakeup eventfd */
+    GP_CONTROL_SOCKET_SEGMENT = 100, /* client: link memfd */
+    GP_CONTROL_SOCKET_BELL = 101,    /* client: wakeup eventfd */
     /* Both sides: memfd, sealed against shrinking. Objects and files must also be sealed against
      * growing and writing. An argument's sender can still write to it; only the tasks that read it
      * are affected. */
-    GP_DOOR_BLOB = 102,
+    GP_CONTROL_SOCKET_BLOB = 102,
     /* Client to scheduler: memfd with secrets for the pool (common/base/memory/secret.h); the reply
      * has the same `what` and a gp_status in `lease`. Worker to a failed scheduler's successor: the
      * pool's secrets, which the old scheduler kept in memory only. */
-    GP_DOOR_SECRETS = 103,
+    GP_CONTROL_SOCKET_SECRETS = 103,
     /* Client to worker, with lease, generation and token from the grant: memfd with weights for the
      * next message, or no descriptor, which names the connection for weights sent by the worker.
      * Worker to client: memfd with weights for the next message. Sealed against writing, growing
      * and shrinking. */
-    GP_DOOR_WEIGHTS = 104,
+    GP_CONTROL_SOCKET_WEIGHTS = 104,
 };
 
 enum {

@@ -12,13 +12,13 @@
 #include <unistd.h>
 
 #include "common/base/text/log.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/local/listen.h"
 #include "proto/message/messages.h"
 
 /* Connect to a control socket and get the listener's pid. -1 with errno set: no process of this
  * user listens. */
-static int knock(const char *path, pid_t *pid)
+static int greeting(const char *path, pid_t *pid)
 {
     struct sockaddr_un address;
     struct ucred who;
@@ -47,12 +47,12 @@ static bool hold(gp_survivor *out, const char *path)
 {
     pid_t pid = 0;
 
-    out->door = knock(path, &pid);
-    if (out->door < 0)
+    out->control_socket = greeting(path, &pid);
+    if (out->control_socket < 0)
         return false;
     out->child.pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     out->start_time = gp_supervise_start_time(pid);
-    struct pollfd entry = { .fd = out->door, .events = POLLRDHUP };
+    struct pollfd entry = { .fd = out->control_socket, .events = POLLRDHUP };
     bool hung_up = poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
 
     if (out->child.pidfd >= 0 && !hung_up) {
@@ -61,18 +61,18 @@ static bool hold(gp_survivor *out, const char *path)
     }
     if (out->child.pidfd >= 0)
         close(out->child.pidfd);
-    close(out->door);
+    close(out->control_socket);
     errno = ECONNREFUSED;
     return false;
 }
 
 static void forget(gp_survivor *survivor)
 {
-    if (survivor->door >= 0)
-        close(survivor->door);
+    if (survivor->control_socket >= 0)
+        close(survivor->control_socket);
     if (survivor->child.pidfd >= 0)
         close(survivor->child.pidfd);
-    survivor->door = survivor->child.pidfd = -1;
+    survivor->control_socket = survivor->child.pidfd = -1;
 }
 
 /* Add a worker. If two workers claim one slot, the higher incarnation wins and the other is
@@ -99,7 +99,7 @@ static void keep(gp_survivors *survivors, gp_survivor *found)
  * process listens. */
 static void look_at(gp_survivors *survivors, const gp_places *places, const char *name)
 {
-    gp_survivor found = { .door = -1, .child = { .pidfd = -1, .adopted = true } };
+    gp_survivor found = { .control_socket = -1, .child = { .pidfd = -1, .adopted = true } };
     char path[GP_TEXT_ENDPOINT], own[GP_TEXT_ENDPOINT];
     unsigned index, incarnation;
     int length = 0;
@@ -109,7 +109,7 @@ static void look_at(gp_survivors *survivors, const gp_places *places, const char
         return;
     gp_places_worker_file(places, index, incarnation, ".door", path);
     if (strcmp(path + strlen(path) - strlen(name), name) != 0)
-        return; /* not a canonical name, such as "w01.1.door" */
+        return; /* not a canonical name, such as "w01.1.control socket" */
     found.slot = index - 1;
     found.child.incarnation = incarnation;
     if (hold(&found, path)) {
@@ -145,14 +145,14 @@ void gp_survivors_free(gp_survivors *survivors)
 
 void gp_survivor_call(const gp_survivor *survivor, uint64_t epoch)
 {
-    gp_door_hello hello = { .magic = GP_DOOR_MAGIC,
-                            .protocol_min = GP_PROTOCOL_MIN,
-                            .protocol_max = GP_PROTOCOL,
-                            .role = GP_ROLE_SCHEDULER,
-                            .pid = (uint32_t)getpid() };
+    gp_control_socket_hello hello = { .magic = GP_CONTROL_SOCKET_MAGIC,
+                                      .protocol_min = GP_PROTOCOL_MIN,
+                                      .protocol_max = GP_PROTOCOL,
+                                      .role = GP_ROLE_SCHEDULER,
+                                      .pid = (uint32_t)getpid() };
 
     memcpy(hello.session, &epoch, sizeof(epoch));
-    if (send(survivor->door, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+    if (send(survivor->control_socket, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         gp_log_event(GP_LOG_INFO, "worker-uncalled", GP_LOG_WITH({ "worker", .number = survivor->slot + 1 }),
                      "cannot contact a worker of the previous scheduler: %s", strerror(errno));
 }

@@ -12,7 +12,7 @@ typedef struct gp_survivor {
     uint32_t slot; /* slot number, from 0 */
     gp_child child;
     uint64_t start_time;
-    int door; /* open connection to the worker's control socket, nothing sent yet; -1: none */
+    int control_socket; /* open connection to the worker's control socket, nothing sent yet; -1: none */
 } gp_survivor;
 
 typedef struct gp_survivors {

@@ -164,7 +164,7 @@ static void loop(shell *s)
     while (!s->followed && (!s->exit || gp_jobs_busy(s->jobs->machine))) {
         const gp_channel *remote = s->listener.channel;
         struct pollfd fds[FIRST_JOB + SHELL_JOBS_FDS_MAX] = {
-            { .fd = gp_door_fd(s->door), .events = POLLIN },
+            { .fd = gp_control_socket_fd(s->control_socket), .events = POLLIN },
             { .fd = gp_channel_fd(s->channel), .events = POLLIN },
             { .fd = s->signals, .events = POLLIN },
             { .fd = remote != NULL ? gp_channel_fd(remote) : -1, .events = POLLIN },
@@ -199,7 +199,7 @@ static void loop(shell *s)
             gp_incoming_close(&in);
         }
         shell_watch_holders(s);
-        shell_serve_door(s);
+        shell_serve_control_socket(s);
         shell_remote_serve(s);
         hear_signals(s);
         shell_jobs_serve(s, jobs, job_fds);
@@ -282,7 +282,8 @@ static gp_status open_sockets(shell *s, gp_error *err)
     if (status == GP_OK)
         status = gp_channel_bind(&s->channel, places->scheduler_socket, &link, err);
     if (status == GP_OK) /* last: an admitted client must find the channel */
-        status = gp_door_open(&s->door, places->scheduler_door, SHELL_DOOR_MAX, err);
+        status = gp_control_socket_open(&s->control_socket, places->scheduler_control_socket, SHELL_LOCAL_MAX,
+                                        err);
     return status;
 }
 
@@ -334,7 +335,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
         shell_hang_up(&s->workers[i]);
     shell_jobs_close(s);
-    gp_door_close(s->door);
+    gp_control_socket_close(s->control_socket);
     remote_listener_close(&s->listener, DRAIN_MS);
     gp_channel_close(s->channel, DRAIN_MS);
     if (s->signals >= 0)

@@ -40,7 +40,7 @@ shell_client *shell_find_client(shell *s, const gp_core_id *session)
 
 static bool is_remote(const shell_client *client)
 {
-    return client->door == SHELL_REMOTE_DOOR;
+    return client->control_socket == SHELL_REMOTE_CONNECTION;
 }
 
 void shell_keep_client(shell *s, shell_client *client, const shell_client *who)
@@ -57,7 +57,7 @@ void shell_forget_client(shell *s, shell_client *client)
     shell_jobs_forget_client(s, &client->session);
     gp_index_remove(&s->sessions, (uint32_t)(client - s->clients) + 1);
     s->client_count -= !is_remote(client);
-    client->door = 0;
+    client->control_socket = 0;
     client->peer.bytes = 0;
     shell_pend(s, &event);
 }
@@ -67,27 +67,27 @@ void shell_drop_client(shell *s, shell_client *client)
     if (client->peer.remote)
         gp_channel_cut(s->listener.channel, &client->peer);
     else
-        gp_door_drop(s->door, client->door);
+        gp_control_socket_drop(s->control_socket, client->control_socket);
     shell_forget_client(s, client);
 }
 
 /* Admit or refuse a new connection on the control socket. */
-static void hear_knock(shell *s, const gp_door_event *knock)
+static void client_connected(shell *s, const gp_control_socket_event *greeting)
 {
     static const gp_core_id nobody;
-    gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .pid = knock->pid };
+    gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .pid = greeting->pid };
     bool full = s->client_count == s->clients_max;
 
     /* a worker connects only to detect when the scheduler exits; it registers with worker_ready */
-    if (knock->hello.role == GP_ROLE_WORKER) {
-        gp_door_admit(s->door, knock->id, s->core->config.epoch);
+    if (greeting->hello.role == GP_ROLE_WORKER) {
+        gp_control_socket_admit(s->control_socket, greeting->id, s->core->config.epoch);
         return;
     }
-    memcpy(event.session.bytes, knock->hello.session, sizeof(event.session.bytes));
+    memcpy(event.session.bytes, greeting->hello.session, sizeof(event.session.bytes));
     if (memcmp(&event.session, &nobody, sizeof(nobody)) == 0 ||
         shell_find_client(s, &event.session) != NULL) {
-        gp_door_refuse(s->door, knock->id, GP_EINVAL,
-                       "invalid hello: the session id must be unique and not zero");
+        gp_control_socket_refuse(s->control_socket, greeting->id, GP_EINVAL,
+                                 "invalid hello: the session id must be unique and not zero");
         return;
     }
     s->refusal[0] = '\0';
@@ -98,39 +98,42 @@ static void hear_knock(shell *s, const gp_door_event *knock)
     else
         shell_step(s, &event);
     if (full || (s->refusal[0] != '\0' && memcmp(&s->refused, &event.session, sizeof(s->refused)) == 0)) {
-        gp_door_refuse(s->door, knock->id, GP_EBUSY, s->refusal);
+        gp_control_socket_refuse(s->control_socket, greeting->id, GP_EBUSY, s->refusal);
         return;
     }
-    shell_keep_client(s, &s->clients[gp_door_place(knock->id)],
-                      &(shell_client){ .door = knock->id, .session = event.session, .pid = knock->pid });
-    gp_door_admit(s->door, knock->id, s->core->config.epoch);
+    shell_keep_client(
+        s, &s->clients[gp_control_socket_place(greeting->id)],
+        &(shell_client){ .control_socket = greeting->id, .session = event.session, .pid = greeting->pid });
+    gp_control_socket_admit(s->control_socket, greeting->id, s->core->config.epoch);
 }
 
-void shell_serve_door(shell *s)
+void shell_serve_control_socket(shell *s)
 {
-    gp_door_request answer = { .what = GP_DOOR_SECRETS };
-    gp_door_event event;
+    gp_control_socket_request answer = { .what = GP_CONTROL_SOCKET_SECRETS };
+    gp_control_socket_event event;
     gp_error err;
 
-    for (gp_door_next(s->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(s->door, &event)) {
-        shell_client *client = &s->clients[gp_door_place(event.id)];
+    for (gp_control_socket_next(s->control_socket, &event); event.kind != GP_CONTROL_SOCKET_NOTHING;
+         gp_control_socket_next(s->control_socket, &event)) {
+        shell_client *client = &s->clients[gp_control_socket_place(event.id)];
 
-        if (event.kind == GP_DOOR_KNOCK) {
-            hear_knock(s, &event);
-        } else if (event.kind != GP_DOOR_GONE) {
+        if (event.kind == GP_CONTROL_SOCKET_HELLO) {
+            client_connected(s, &event);
+        } else if (event.kind != GP_CONTROL_SOCKET_GONE) {
             /* Replace the pool secrets with those from a client. The reply carries the status in place
              * of a lease. */
-            if (event.request.what == GP_DOOR_SECRETS && event.fd >= 0) {
+            if (event.request.what == GP_CONTROL_SOCKET_SECRETS && event.fd >= 0) {
                 answer.lease = (uint64_t)gp_secrets_copy(gp_secrets_fd(), event.fd, &err);
                 s->secrets_told = true;
                 gp_log(GP_LOG_INFO, "secrets-told", "the credentials of the pool were %s",
                        answer.lease == GP_OK ? "replaced" : "not replaced");
-                if (gp_door_send_fd(gp_door_peer_fd(s->door, event.id), &answer, -1, &err) != GP_OK)
+                if (gp_control_socket_send_fd(gp_control_socket_peer_fd(s->control_socket, event.id), &answer,
+                                              -1, &err) != GP_OK)
                     gp_log(GP_LOG_WARN, "message-unsent", "%s", err.message);
             }
             if (event.fd >= 0)
                 close(event.fd);
-        } else if (client->door == event.id) { /* else a worker, or a client that was dropped */
+        } else if (client->control_socket == event.id) { /* else a worker, or a client that was dropped */
             gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "client", .number = client->pid }),
                          "a client disconnected");
             shell_forget_client(s, client);

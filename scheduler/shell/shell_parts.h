@@ -14,7 +14,7 @@
 #include <poll.h>
 
 #include "proto/channel/channel.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/message/messages.h"
 #include "scheduler/core/core.h"
 #include "scheduler/shell/remote_listener.h"
@@ -27,15 +27,15 @@ enum {
     SHELL_REMOTE_MAX = 128,
     SHELL_CLIENTS_ALL = SHELL_CLIENTS_MAX + SHELL_REMOTE_MAX,
     /* local clients and workers, which connect to the same control socket */
-    SHELL_DOOR_MAX = SHELL_CLIENTS_MAX + 2 * GP_CORE_SLOTS_MAX,
-    SHELL_PLACES = SHELL_DOOR_MAX + SHELL_REMOTE_MAX,
+    SHELL_LOCAL_MAX = SHELL_CLIENTS_MAX + 2 * GP_CORE_SLOTS_MAX,
+    SHELL_PLACES = SHELL_LOCAL_MAX + SHELL_REMOTE_MAX,
     SHELL_PENDING_MAX = SHELL_CLIENTS_ALL + 256 /* in one step, each client can be dropped once */
 };
 /* pseudo connection id of remote clients; no control socket connection has this id */
-#define SHELL_REMOTE_DOOR UINT64_MAX
+#define SHELL_REMOTE_CONNECTION UINT64_MAX
 
 typedef struct shell_client {
-    uint64_t door; /* control socket connection; 0: this entry is free */
+    uint64_t control_socket; /* control socket connection; 0: this entry is free */
     gp_core_id session;
     pid_t pid;
     gp_peer peer;          /* bytes = 0 until the client sent hello on the channel */
@@ -73,7 +73,7 @@ typedef struct shell {
     const gp_shell_options *options;
     gp_core *core;
     gp_core_action *actions;
-    gp_door *door;
+    gp_control_socket *control_socket;
     gp_channel *channel;
     int signals;
     int64_t started_ms, checked_ms; /* checked_ms: time of the last lock check */
@@ -111,7 +111,7 @@ void shell_record(const shell *s, const char *devices);
 /* ---- shell_clients.c ---- */
 
 /* Process all events on the control socket. */
-void shell_serve_door(shell *s);
+void shell_serve_control_socket(shell *s);
 
 /* Process a message whose sender is not a worker. */
 void shell_hear_client(shell *s, const gp_incoming *in);

@@ -43,8 +43,8 @@ static shell_client *session_begin(shell *s, const gp_incoming *in)
     shell_client *client = NULL;
     uint32_t own = 0; /* sessions of this key */
 
-    for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++) {
-        if (s->clients[i].door == 0)
+    for (uint32_t i = SHELL_LOCAL_MAX; i < SHELL_PLACES; i++) {
+        if (s->clients[i].control_socket == 0)
             client = &s->clients[i];
         else
             own += strcmp(s->clients[i].key, in->owner.key) == 0;
@@ -68,9 +68,10 @@ static shell_client *session_begin(shell *s, const gp_incoming *in)
         shell_reply_error(s, in, GP_EBUSY, "%s", s->refusal);
         return NULL;
     }
-    shell_client who = {
-        .door = SHELL_REMOTE_DOOR, .session = event.session, .peer = in->peer, .heard_ms = gp_now_ms()
-    };
+    shell_client who = { .control_socket = SHELL_REMOTE_CONNECTION,
+                         .session = event.session,
+                         .peer = in->peer,
+                         .heard_ms = gp_now_ms() };
 
     memcpy(who.key, in->owner.key, sizeof(who.key));
     shell_keep_client(s, client, &who);
@@ -155,14 +156,14 @@ void shell_remote_serve(shell *s)
     }
     gp_channel_watch(s->listener.channel);
     while (gp_channel_next_gone(s->listener.channel, &peer))
-        for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
-            if (s->clients[i].door != 0 && gp_peer_equal(&s->clients[i].peer, &peer))
+        for (uint32_t i = SHELL_LOCAL_MAX; i < SHELL_PLACES; i++)
+            if (s->clients[i].control_socket != 0 && gp_peer_equal(&s->clients[i].peer, &peer))
                 shell_forget_client(s, &s->clients[i]);
     if (remote_listener_check_due(&s->listener)) {
         bool changed = remote_listener_key_changed(&s->listener, s->options);
 
-        for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
-            if (s->clients[i].door != 0 &&
+        for (uint32_t i = SHELL_LOCAL_MAX; i < SHELL_PLACES; i++)
+            if (s->clients[i].control_socket != 0 &&
                 (changed || gp_now_ms() - s->clients[i].heard_ms > SESSION_IDLE_MS))
                 shell_forget_client(s, &s->clients[i]);
         if (changed)

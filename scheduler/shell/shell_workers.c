@@ -133,15 +133,15 @@ void shell_watch_holders(shell *s)
  * theirs. */
 static void take_secrets(shell *s, const shell_worker *worker)
 {
-    gp_door_request request;
-    gp_door_reply reply;
+    gp_control_socket_request request;
+    gp_control_socket_reply reply;
     gp_error err;
     int fd = -1;
 
     if (worker->call < 0 || recv(worker->call, &reply, sizeof(reply), MSG_DONTWAIT) != sizeof(reply) ||
-        gp_door_receive_fd(worker->call, &request, &fd, 0, &err) != GP_OK || fd < 0)
+        gp_control_socket_receive_fd(worker->call, &request, &fd, 0, &err) != GP_OK || fd < 0)
         return;
-    if (request.what == GP_DOOR_SECRETS && gp_secrets_fd() >= 0 &&
+    if (request.what == GP_CONTROL_SOCKET_SECRETS && gp_secrets_fd() >= 0 &&
         (s->secrets_told ? gp_secrets_copy(fd, gp_secrets_fd(), &err)
                          : gp_secrets_copy(gp_secrets_fd(), fd, &err)) == GP_OK &&
         dup3(fd, gp_secrets_fd(), O_CLOEXEC) >= 0)
@@ -174,7 +174,7 @@ bool shell_adopt(shell *s)
                      "adopted a worker of an earlier scheduler");
         worker->child = found->child;
         worker->start_time = found->start_time;
-        worker->call = found->door;
+        worker->call = found->control_socket;
         worker->spawned_ns = gp_now_ns();
         shell_step(s, &event);
         gp_survivor_call(found, s->core->config.epoch);

@@ -18,7 +18,7 @@
 #include "common/model/edit.h"
 #include "common/model/network.h"
 #include "common/model/onnx/onnx.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/task/link.h"
 #include "proto/message/messages.h"
 #include "scheduler/core/core.h"
@@ -360,14 +360,14 @@ static gp_status run_message(gp_error *err)
     return status;
 }
 
-static gp_status run_door(gp_error *err)
+static gp_status run_control_socket(gp_error *err)
 {
-    gp_door *door = UNTOUCHED;
-    gp_status status = gp_door_open(&door, in_folder("door"), 4, err);
+    gp_control_socket *control_socket = UNTOUCHED;
+    gp_status status = gp_control_socket_open(&control_socket, in_folder("door"), 4, err);
 
-    CHECK_UNTOUCHED(status, door);
+    CHECK_UNTOUCHED(status, control_socket);
     if (status == GP_OK)
-        gp_door_close(door);
+        gp_control_socket_close(control_socket);
     return status;
 }
 
@@ -519,7 +519,7 @@ static const op ops[] = {
     { "PNG written", run_to_png },
     { "loader", run_loader },
     { "message", run_message },
-    { "door", run_door },
+    { "door", run_control_socket },
     { "link", run_link },
     { "journal", run_journal },
     { "core", run_core },

@@ -11,7 +11,7 @@
 
 #include "client/gradpool.h"
 #include "client/pool/pool.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "tests/descriptors.h"
 #include "tests/fault/stage.h"
 #include "tests/service/killer.h"
@@ -113,7 +113,7 @@ TEST(exhausted_descriptors_end_neither_daemons_nor_clients)
 {
     enum { CROWD = 300 };
     static const char *const sockets[] = { "run/default/scheduler", "run/default/w1.1" };
-    static const char *const doors[] = { "run/default/scheduler.door", "run/default/w1.1.door" };
+    static const char *const control_sockets[] = { "run/default/scheduler.door", "run/default/w1.1.door" };
     static int fds[2 * CROWD];
 
     for (int i = 0; i < 2; i++) {
@@ -133,7 +133,7 @@ TEST(exhausted_descriptors_end_neither_daemons_nor_clients)
 
         gp_free(reply);
         CHECK(crowd_connect(in_root(sockets[i]), SOCK_STREAM, fds, CROWD) > 100);
-        crowd_connect(in_root(doors[i]), SOCK_SEQPACKET, fds + CROWD, CROWD);
+        crowd_connect(in_root(control_sockets[i]), SOCK_SEQPACKET, fds + CROWD, CROWD);
         gp_sleep_ms(300);
         REQUIRE_OK(pool_status(pool, &reply, &err), err); /* connected clients are served */
         CHECK_INT(pid, reply->scheduler_pid);
@@ -736,15 +736,18 @@ TEST(unwritable_file_affects_only_itself)
 
 /* ---- versions ---- */
 
-static void check_other_version(const char *door, uint32_t role)
+static void check_other_version(const char *control_socket, uint32_t role)
 {
-    gp_door_hello hello = { .protocol_min = 90, .protocol_max = 99, .role = role, .pid = (uint32_t)getpid() };
-    gp_door_reply reply;
+    gp_control_socket_hello hello = {
+        .protocol_min = 90, .protocol_max = 99, .role = role, .pid = (uint32_t)getpid()
+    };
+    gp_control_socket_reply reply;
     gp_error err = { 0 };
     int fd = -1;
 
     memcpy(hello.session, "0123456789abcdef", 16);
-    CHECK_STATUS(GP_EVERSION, gp_door_connect(&fd, &reply, in_root(door), &hello, POOLS_PATIENCE_MS, &err));
+    CHECK_STATUS(GP_EVERSION, gp_control_socket_connect(&fd, &reply, in_root(control_socket), &hello,
+                                                        POOLS_PATIENCE_MS, &err));
     CHECK_CONTAINS(err.message, "90");
     CHECK_CONTAINS(err.message, "99");
 }

@@ -14,7 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/system/seal.h"
 #include "proto/channel/channel.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/message/messages.h"
 #include "proto/local/places.h"
 #include "proto/task/task_wire.h"
@@ -31,13 +31,13 @@ typedef struct worker {
     gp_peer peer;
     gp_worker_ready ready;
     gp_channel *client; /* link to the worker as a client */
-    int door;           /* control socket for weights; -1: none */
+    int control_socket; /* control socket for weights; -1: none */
 } worker;
 
 typedef struct stage {
     gp_places places;
     gp_channel *scheduler;
-    gp_door *door;
+    gp_control_socket *control_socket;
     worker workers[WORKERS];
     uint8_t token[16];
     char faults[80];
@@ -58,14 +58,14 @@ static bool scheduler_open(void)
 
     memset(&s, 0, sizeof(s));
     for (int i = 0; i < WORKERS; i++)
-        s.workers[i].door = -1;
+        s.workers[i].control_socket = -1;
     memset(s.token, 0x5a, sizeof(s.token));
     stage_epoch = EPOCH;
     setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run"), 1);
     setenv("GRADPOOL_STATE_DIR", scratch_path("state"), 1);
     if (gp_places_find(&s.places, "default", &err) != GP_OK || gp_places_create(&s.places, &err) != GP_OK ||
         gp_channel_bind(&s.scheduler, s.places.scheduler_socket, &options, &err) != GP_OK ||
-        gp_door_open(&s.door, s.places.scheduler_door, 16, &err) != GP_OK) {
+        gp_control_socket_open(&s.control_socket, s.places.scheduler_control_socket, 16, &err) != GP_OK) {
         GP_TEST_FAIL("no scheduler: %s", err.message);
         return false;
     }
@@ -74,9 +74,9 @@ static bool scheduler_open(void)
 
 static __attribute__((unused)) void scheduler_dies(void)
 {
-    gp_door_close(s.door);
+    gp_control_socket_close(s.control_socket);
     gp_channel_close(s.scheduler, 0);
-    s.door = NULL;
+    s.control_socket = NULL;
     s.scheduler = NULL;
 }
 
@@ -88,19 +88,20 @@ static __attribute__((unused)) bool scheduler_begins(uint64_t epoch)
 
     stage_epoch = epoch;
     if (gp_channel_bind(&s.scheduler, s.places.scheduler_socket, &options, &err) == GP_OK &&
-        gp_door_open(&s.door, s.places.scheduler_door, 16, &err) == GP_OK)
+        gp_control_socket_open(&s.control_socket, s.places.scheduler_control_socket, 16, &err) == GP_OK)
         return true;
     GP_TEST_FAIL("no scheduler: %s", err.message);
     return false;
 }
 
-static void door_serve(void)
+static void socket_serve(void)
 {
-    gp_door_event event;
+    gp_control_socket_event event;
 
-    for (gp_door_next(s.door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(s.door, &event))
-        if (event.kind == GP_DOOR_KNOCK)
-            gp_door_admit(s.door, event.id, stage_epoch);
+    for (gp_control_socket_next(s.control_socket, &event); event.kind != GP_CONTROL_SOCKET_NOTHING;
+         gp_control_socket_next(s.control_socket, &event))
+        if (event.kind == GP_CONTROL_SOCKET_HELLO)
+            gp_control_socket_admit(s.control_socket, event.id, stage_epoch);
 }
 
 static void spawn(worker *w, uint32_t index, const char *device)
@@ -132,16 +133,18 @@ static bool await(gp_channel *channel, uint32_t id, gp_incoming *in)
     int64_t deadline = gp_now_ms() + PATIENCE_MS;
 
     while (gp_now_ms() < deadline) {
-        struct pollfd fds[] = { { .fd = gp_channel_fd(channel), .events = POLLIN },
-                                { .fd = s.door == NULL ? -1 : gp_door_fd(s.door), .events = POLLIN } };
+        struct pollfd fds[] = {
+            { .fd = gp_channel_fd(channel), .events = POLLIN },
+            { .fd = s.control_socket == NULL ? -1 : gp_control_socket_fd(s.control_socket), .events = POLLIN }
+        };
 
         while (gp_channel_receive(channel, in, NULL) == GP_OK) {
             if (id == 0 || in->envelope.message == id)
                 return true;
             gp_incoming_close(in);
         }
-        if (s.door != NULL)
-            door_serve();
+        if (s.control_socket != NULL)
+            socket_serve();
         poll(fds, 2, gp_channel_pending(channel) ? 0 : 50);
     }
     GP_TEST_FAIL("message %u did not arrive", id);
@@ -223,15 +226,15 @@ static void stage_close(void)
 {
     for (int i = 0; i < WORKERS; i++) {
         gp_channel_close(s.workers[i].client, 0);
-        if (s.workers[i].door >= 0)
-            close(s.workers[i].door);
+        if (s.workers[i].control_socket >= 0)
+            close(s.workers[i].control_socket);
         if (s.workers[i].pid > 0) {
             kill(s.workers[i].pid, SIGKILL);
             waitpid(s.workers[i].pid, NULL, 0);
         }
     }
     gp_channel_close(s.scheduler, 0);
-    gp_door_close(s.door);
+    gp_control_socket_close(s.control_socket);
     unsetenv("GRADPOOL_FAULT");
 }
 
@@ -319,27 +322,33 @@ static bool attach(worker *w, uint64_t lease, uint32_t generation)
  * one. */
 static __attribute__((unused)) void weights_send(worker *w, uint64_t lease, uint32_t generation, int fd)
 {
-    gp_door_hello hello = { .role = GP_ROLE_CLIENT, .protocol_min = 1, .protocol_max = 1, .pid = 1 };
-    gp_door_request request = { .what = GP_DOOR_WEIGHTS, .lease = lease, .generation = generation };
-    gp_door_reply reply;
+    gp_control_socket_hello hello = {
+        .role = GP_ROLE_CLIENT, .protocol_min = 1, .protocol_max = 1, .pid = 1
+    };
+    gp_control_socket_request request = { .what = GP_CONTROL_SOCKET_WEIGHTS,
+                                          .lease = lease,
+                                          .generation = generation };
+    gp_control_socket_reply reply;
     gp_error err = { .message = "" };
 
     memcpy(request.token, s.token, sizeof(request.token));
-    if (w->door < 0 && gp_door_connect(&w->door, &reply, w->slot.door, &hello, PATIENCE_MS, &err) != GP_OK)
+    if (w->control_socket < 0 && gp_control_socket_connect(&w->control_socket, &reply, w->slot.door, &hello,
+                                                           PATIENCE_MS, &err) != GP_OK)
         GP_TEST_FAIL("door: %s", err.message);
-    else if (gp_door_send_fd(w->door, &request, fd, &err) != GP_OK)
+    else if (gp_control_socket_send_fd(w->control_socket, &request, fd, &err) != GP_OK)
         GP_TEST_FAIL("weights: %s", err.message);
 }
 
 /* Copy the weights that the worker sent before a message. false: none of that size arrived. */
 static __attribute__((unused)) bool weights_receive(worker *w, void *into, size_t bytes)
 {
-    gp_door_request request;
+    gp_control_socket_request request;
     const void *data = NULL;
     gp_error err = { .message = "" };
     int fd = -1;
-    bool mapped = gp_door_receive_fd(w->door, &request, &fd, 0, &err) == GP_OK && fd >= 0 &&
-                  request.what == GP_DOOR_WEIGHTS && gp_seal_map(&data, fd, bytes, &err) == GP_OK;
+    bool mapped = gp_control_socket_receive_fd(w->control_socket, &request, &fd, 0, &err) == GP_OK &&
+                  fd >= 0 && request.what == GP_CONTROL_SOCKET_WEIGHTS &&
+                  gp_seal_map(&data, fd, bytes, &err) == GP_OK;
 
     if (fd >= 0)
         close(fd);

@@ -11,11 +11,11 @@ static void replace(int *fd, int next)
     *fd = next;
 }
 
-/* Return the link of a connection, or a free entry if door_id is 0. NULL: none. */
-static client_link *link_find(client_fds *fds, uint64_t door_id)
+/* Return the link of a connection, or a free entry if connection_id is 0. NULL: none. */
+static client_link *link_find(client_fds *fds, uint64_t connection_id)
 {
     for (int i = 0; i < CLIENT_LINKS_MAX; i++)
-        if (fds->links[i].door_id == door_id)
+        if (fds->links[i].connection_id == connection_id)
             return &fds->links[i];
     return NULL;
 }
@@ -24,16 +24,16 @@ void client_fds_init(client_fds *fds)
 {
     for (int i = 0; i < CLIENT_LINKS_MAX; i++)
         fds->links[i] = (client_link){ .segment = -1, .bell = -1 };
-    fds->weights_door = 0;
+    fds->weights_socket = 0;
     fds->weights = -1;
 }
 
-bool client_fds_keep(client_fds *fds, const gp_door_event *event)
+bool client_fds_keep(client_fds *fds, const gp_control_socket_event *event)
 {
     client_link *link;
 
-    if (event->request.what == GP_DOOR_WEIGHTS) {
-        fds->weights_door = event->id;
+    if (event->request.what == GP_CONTROL_SOCKET_WEIGHTS) {
+        fds->weights_socket = event->id;
         replace(&fds->weights, event->fd);
         return true;
     }
@@ -42,26 +42,26 @@ bool client_fds_keep(client_fds *fds, const gp_door_event *event)
         link = link_find(fds, 0);
     if (link == NULL)
         return false;
-    link->door_id = event->id;
-    replace(event->request.what == GP_DOOR_SEGMENT ? &link->segment : &link->bell, event->fd);
+    link->connection_id = event->id;
+    replace(event->request.what == GP_CONTROL_SOCKET_SEGMENT ? &link->segment : &link->bell, event->fd);
     return true;
 }
 
-void client_fds_hangup(client_fds *fds, uint64_t door_id)
+void client_fds_hangup(client_fds *fds, uint64_t connection_id)
 {
-    client_link *link = link_find(fds, door_id);
+    client_link *link = link_find(fds, connection_id);
 
     if (link != NULL)
         client_link_close(link);
-    if (fds->weights_door == door_id)
-        fds->weights_door = 0;
+    if (fds->weights_socket == connection_id)
+        fds->weights_socket = 0;
 }
 
 void client_fds_drop(client_fds *fds)
 {
     for (int i = 0; i < CLIENT_LINKS_MAX; i++)
         client_link_close(&fds->links[i]);
-    fds->weights_door = 0;
+    fds->weights_socket = 0;
     replace(&fds->weights, -1);
 }
 
@@ -75,7 +75,7 @@ client_link *client_fds_link(client_fds *fds)
 
 void client_link_close(client_link *link)
 {
-    link->door_id = 0;
+    link->connection_id = 0;
     replace(&link->segment, -1);
     replace(&link->bell, -1);
 }

@@ -1,40 +1,40 @@
 /* client_fds.h -- descriptors that the client sends over the control socket, kept until the
  * request that uses them arrives.
  *
- *   GP_DOOR_SEGMENT, GP_DOOR_BELL ---> links ----task_open------------------> compute
- *   GP_DOOR_WEIGHTS, a memfd --------> weights --train_begin, predict_begin-> compute
+ *   GP_CONTROL_SOCKET_SEGMENT, GP_CONTROL_SOCKET_BELL ---> links ----task_open------------------> compute
+ *   GP_CONTROL_SOCKET_WEIGHTS, a memfd --------> weights --train_begin, predict_begin-> compute
  *
- * The worker sends the weights of a reply over the connection that sent GP_DOOR_WEIGHTS. One
+ * The worker sends the weights of a reply over the connection that sent GP_CONTROL_SOCKET_WEIGHTS. One
  * such connection is enough, because a worker has one run at a time. */
 #ifndef GP_CLIENT_FDS_H
 #define GP_CLIENT_FDS_H
 
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 
 enum { CLIENT_LINKS_MAX = 4 };
 
 /* Descriptors for one link, received over one connection. */
 typedef struct client_link {
-    uint64_t door_id;  /* connection that sent the descriptors; 0: this entry is free */
-    int segment, bell; /* owned; -1: not received yet */
+    uint64_t connection_id; /* connection that sent the descriptors; 0: this entry is free */
+    int segment, bell;      /* owned; -1: not received yet */
 } client_link;
 
 /* Descriptors received from the client of the lease. */
 typedef struct client_fds {
     client_link links[CLIENT_LINKS_MAX];
-    uint64_t weights_door; /* the client's connection for weights; 0: none */
-    int weights;           /* for the next train_begin or predict_begin (owned); -1: none */
+    uint64_t weights_socket; /* the client's connection for weights; 0: none */
+    int weights;             /* for the next train_begin or predict_begin (owned); -1: none */
 } client_fds;
 
 void client_fds_init(client_fds *fds);
 
 /* Store the descriptor that a request carries. false: no free entry; the caller closes the
  * descriptor. */
-bool client_fds_keep(client_fds *fds, const gp_door_event *event);
+bool client_fds_keep(client_fds *fds, const gp_control_socket_event *event);
 
 /* Close the link of a connection that has ended. Weights received over the connection are kept
  * for the request that follows them. */
-void client_fds_hangup(client_fds *fds, uint64_t door_id);
+void client_fds_hangup(client_fds *fds, uint64_t connection_id);
 
 /* Close all descriptors and forget all connections, at the end of a lease. */
 void client_fds_drop(client_fds *fds);

@@ -75,7 +75,7 @@ static gp_status control_open(control *c, gp_error *err)
     if (status == GP_OK)
         status = gp_channel_bind(&c->clients, c->slot.endpoint + strlen("ipc://"), &to_clients, err);
     if (status == GP_OK)
-        status = gp_door_open(&c->door, c->slot.door, PEERS_MAX, err);
+        status = gp_control_socket_open(&c->control_socket, c->slot.door, PEERS_MAX, err);
     if (status == GP_OK)
         status = gp_run_start(&c->run, &run, err);
     if (status == GP_OK)
@@ -105,7 +105,7 @@ void control_end(control *c, int exit_code, int within_ms, const char *why)
 /* Exit without waiting for compute. */
 static _Noreturn void control_leave(control *c, int exit_code)
 {
-    gp_door_close(c->door);
+    gp_control_socket_close(c->control_socket);
     gp_channel_close(c->clients, 0); /* unlinks the socket path */
     _exit(exit_code);
 }
@@ -123,7 +123,7 @@ static void control_close(control *c)
     client_fds_drop(&c->fds);
     gp_rendezvous_free(c->older_group);
     gp_rendezvous_free(c->group);
-    gp_door_close(c->door);
+    gp_control_socket_close(c->control_socket);
     scheduler_link_close(&c->link, LINGER_MS);
     gp_channel_close(c->clients, LINGER_MS);
     gp_mailbox_free(c->mailbox); /* after the channels, which may still send blobs of the mailbox */
@@ -175,10 +175,10 @@ static void beat(control *c)
 /* ---- the control socket ---- */
 
 /* Keep descriptors that a client sends for tasks or weights; refuse those of another lease. */
-static void descriptors_keep(control *c, const gp_door_event *event)
+static void descriptors_keep(control *c, const gp_control_socket_event *event)
 {
-    const gp_door_request *request = &event->request;
-    bool weights = request->what == GP_DOOR_WEIGHTS;
+    const gp_control_socket_request *request = &event->request;
+    bool weights = request->what == GP_CONTROL_SOCKET_WEIGHTS;
     bool ours = served_lease_authorizes(&c->lease, request) &&
                 (!weights || request->generation == c->lease.generation);
 
@@ -194,19 +194,19 @@ static void descriptors_keep(control *c, const gp_door_event *event)
     }
 }
 
-static void on_request(control *c, const gp_door_event *event)
+static void on_request(control *c, const gp_control_socket_event *event)
 {
     gp_error err;
 
     switch (event->request.what) {
-    case GP_DOOR_SEGMENT:
-    case GP_DOOR_BELL:
-    case GP_DOOR_WEIGHTS:
+    case GP_CONTROL_SOCKET_SEGMENT:
+    case GP_CONTROL_SOCKET_BELL:
+    case GP_CONTROL_SOCKET_WEIGHTS:
         descriptors_keep(c, event);
         return;
-    case GP_DOOR_BLOB:
+    case GP_CONTROL_SOCKET_BLOB:
         /* Keep the descriptor of a large task argument for compute. On failure the link is closed. */
-        if (c->seat == NULL || c->seat_door != event->id)
+        if (c->seat == NULL || c->seat_control_socket != event->id)
             break;
         if (gp_blobs_add(c->seat->blobs, event->request.lease, event->fd, &err) != GP_OK) {
             gp_log_event(GP_LOG_WARN, "link-ended", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
@@ -218,26 +218,28 @@ static void on_request(control *c, const gp_door_event *event)
         control_run_fetch(c, event->id, &event->request);
         break;
     default:
-        gp_rendezvous_serve(c->lease.resetting ? NULL : c->group, c->door, event->id, &event->request);
+        gp_rendezvous_serve(c->lease.resetting ? NULL : c->group, c->control_socket, event->id,
+                            &event->request);
     }
     if (event->fd >= 0)
         close(event->fd);
 }
 
-void control_doors(control *c)
+void control_serve_socket(control *c)
 {
     gp_blobs *blobs = c->seat == NULL ? NULL : c->seat->blobs; /* no event frees the blobs */
-    gp_door_event event;
+    gp_control_socket_event event;
 
     if (blobs != NULL)
         gp_blobs_look_begin(blobs);
-    for (gp_door_next(c->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(c->door, &event)) {
-        if (event.kind == GP_DOOR_REQUEST) {
+    for (gp_control_socket_next(c->control_socket, &event); event.kind != GP_CONTROL_SOCKET_NOTHING;
+         gp_control_socket_next(c->control_socket, &event)) {
+        if (event.kind == GP_CONTROL_SOCKET_REQUEST) {
             on_request(c, &event);
-        } else if (event.kind == GP_DOOR_GONE) {
+        } else if (event.kind == GP_CONTROL_SOCKET_GONE) {
             gp_rendezvous_forget(c->group, event.id);
             client_fds_hangup(&c->fds, event.id);
-            if (c->seat != NULL && c->seat_door == event.id) {
+            if (c->seat != NULL && c->seat_control_socket == event.id) {
                 gp_log_event(GP_LOG_INFO, "client-gone",
                              GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
                              "the client of the lease has hung up");
@@ -246,7 +248,7 @@ void control_doors(control *c)
         } else if (event.hello.role == GP_ROLE_SCHEDULER) {
             control_called(c, &event);
         } else {
-            gp_door_admit(c->door, event.id, c->link.epoch);
+            gp_control_socket_admit(c->control_socket, event.id, c->link.epoch);
         }
     }
     if (blobs != NULL)
@@ -288,10 +290,10 @@ static void control_loop(control *c)
         struct pollfd fds[] = {
             { .fd = c->link.channel == NULL ? -1 : gp_channel_fd(c->link.channel), .events = POLLIN },
             { .fd = gp_channel_fd(c->clients), .events = POLLIN },
-            { .fd = gp_door_fd(c->door), .events = POLLIN },
+            { .fd = gp_control_socket_fd(c->control_socket), .events = POLLIN },
             { .fd = gp_mailbox_fd(c->mailbox), .events = POLLIN },
             { .fd = c->signals, .events = POLLIN },
-            { .fd = c->link.door, .events = POLLIN },
+            { .fd = c->link.control_socket, .events = POLLIN },
             { .fd = c->runner == NULL ? -1 : gp_runner_link_fd(c->runner), .events = POLLIN },
             { .fd = control_tasks_abandoned_fd(c), .events = POLLIN },
         };
@@ -312,8 +314,8 @@ static void control_loop(control *c)
             control_client(c, &in);
             gp_incoming_close(&in); /* no effect if the message was handed over to compute */
         }
-        control_doors(c);
-        gp_rendezvous_answer(c->group, c->door);
+        control_serve_socket(c);
+        gp_rendezvous_answer(c->group, c->control_socket);
         control_outbound(c);
         if (c->seat != NULL)
             gp_seat_nudge(c->seat);
@@ -324,7 +326,8 @@ static void control_loop(control *c)
                          "ends: the client of the running task has exited");
             control_leave(c, GP_WORKER_EXIT_ASKED);
         }
-        if (fds[5].revents != 0 && c->link.door >= 0 && gp_door_gone(c->link.door)) {
+        if (fds[5].revents != 0 && c->link.control_socket >= 0 &&
+            gp_control_socket_gone(c->link.control_socket)) {
             gp_log_event(GP_LOG_WARN, "scheduler-gone",
                          GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }), "the scheduler is gone%s",
                          c->lease.id != 0 ? "; the lease goes on" : "");
@@ -347,7 +350,7 @@ int gp_control_run(const gp_control_options *options)
         return GP_WORKER_EXIT_FAILED;
     }
     c->options = options;
-    c->link.door = c->signals = c->lease.client_pidfd = -1;
+    c->link.control_socket = c->signals = c->lease.client_pidfd = -1;
     client_fds_init(&c->fds);
     if (control_open(c, &err) == GP_OK) {
         control_loop(c);

@@ -75,7 +75,7 @@ static gp_status on_work(control *c, gp_incoming *in, gp_command_kind kind, gp_e
     gp_train_begin begin = { .workers = 0 };
 
     if (current_work_begins(kind)) {
-        control_doors(c); /* the client sent the weights descriptor before the message */
+        control_serve_socket(c); /* the client sent the weights descriptor before the message */
         in->fd = c->fds.weights;
         c->fds.weights = -1;
     }
@@ -196,22 +196,23 @@ static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *env
                          const gp_message_type *type, const void *message, gp_blob *const *blobs,
                          uint32_t count, gp_error *err)
 {
-    const gp_door_request request = { .what = GP_DOOR_WEIGHTS,
-                                      .lease = c->lease.id,
-                                      .generation = c->lease.generation };
+    const gp_control_socket_request request = { .what = GP_CONTROL_SOCKET_WEIGHTS,
+                                                .lease = c->lease.id,
+                                                .generation = c->lease.generation };
     gp_payload payloads[GP_REPLY_PAYLOADS] = { 0 };
     gp_status status = GP_OK;
 
     for (uint32_t i = 0; i < count && status == GP_OK; i++) {
         if (gp_blob_fd(blobs[i]) < 0)
             continue;
-        control_doors(c); /* the connection may have ended */
+        control_serve_socket(c); /* the connection may have ended */
         status =
-            c->fds.weights_door == 0
+            c->fds.weights_socket == 0
                 ? gp_fail(err, GP_ESTATE, "the client has no connection for weights at the door of worker %u",
                           c->options->index)
-                : gp_door_send_fd(gp_door_peer_fd(c->door, c->fds.weights_door), &request,
-                                  gp_blob_fd(blobs[i]), err);
+                : gp_control_socket_send_fd(
+                      gp_control_socket_peer_fd(c->control_socket, c->fds.weights_socket), &request,
+                      gp_blob_fd(blobs[i]), err);
     }
     for (uint32_t i = 0; i < count && status == GP_OK; i++)
         payloads[i] = gp_blob_payload(blobs[i]);

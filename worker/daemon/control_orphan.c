@@ -30,19 +30,20 @@ void control_orphaned(control *c)
     gp_fault_point("orphaned");
 }
 
-void control_called(control *c, const gp_door_event *knock)
+void control_called(control *c, const gp_control_socket_event *greeting)
 {
-    gp_door_request secrets = { .what = GP_DOOR_SECRETS };
+    gp_control_socket_request secrets = { .what = GP_CONTROL_SOCKET_SECRETS };
     uint64_t epoch;
     gp_error err;
 
-    gp_door_admit(c->door, knock->id, c->link.epoch);
-    gp_log_event(GP_LOG_INFO, "scheduler-calls", GP_LOG_WITH({ "scheduler", .number = knock->pid }),
+    gp_control_socket_admit(c->control_socket, greeting->id, c->link.epoch);
+    gp_log_event(GP_LOG_INFO, "scheduler-calls", GP_LOG_WITH({ "scheduler", .number = greeting->pid }),
                  "a scheduler calls");
     if (gp_secrets_fd() >= 0 &&
-        gp_door_send_fd(gp_door_peer_fd(c->door, knock->id), &secrets, gp_secrets_fd(), &err) != GP_OK)
+        gp_control_socket_send_fd(gp_control_socket_peer_fd(c->control_socket, greeting->id), &secrets,
+                                  gp_secrets_fd(), &err) != GP_OK)
         gp_log(GP_LOG_WARN, "secrets-missing", "it was not given the pool's secrets: %s", err.message);
-    memcpy(&epoch, knock->hello.session, sizeof(epoch));
+    memcpy(&epoch, greeting->hello.session, sizeof(epoch));
 
     /* Ignore a call from the scheduler that this worker is already connected to. */
     if (c->link.channel == NULL || epoch != c->link.epoch)
@@ -80,7 +81,7 @@ void control_orphan_serve(control *c)
                      GP_LOG_WITH({ "epoch", .number = (int64_t)c->link.epoch }), "found a scheduler");
         /* The scheduler connected to this worker before it replied: send the secrets before
          * worker_ready. */
-        control_doors(c);
+        control_serve_socket(c);
     } else if (gp_timeout_left(c->link.deadline) == 0) {
         control_end(c, GP_WORKER_EXIT_ORPHAN, 0, "there was no scheduler for 4.5 s");
     }

@@ -29,8 +29,8 @@ typedef struct control {
     /* Sockets and threads, for the life of the process. */
     scheduler_link link;
     gp_channel *clients;
-    gp_door *door; /* control socket: clients, other workers, new schedulers */
-    int signals;   /* signalfd; -1: not open */
+    gp_control_socket *control_socket; /* control socket: clients, other workers, new schedulers */
+    int signals;                       /* signalfd; -1: not open */
     gp_mailbox *mailbox;
     gp_train_control train;
     gp_run *run; /* the compute thread */
@@ -45,8 +45,8 @@ typedef struct control {
 
     /* link server of the tasks; compute uses it until it reports that it has left; NULL: none */
     gp_seat *seat;
-    uint64_t seat_door;     /* connection that belongs to the link server; 0: none */
-    gp_runner_link *runner; /* link to the runner process for the client's commands; NULL: none */
+    uint64_t seat_control_socket; /* connection that belongs to the link server; 0: none */
+    gp_runner_link *runner;       /* link to the runner process for the client's commands; NULL: none */
     /* messages that the client did not receive: it exited or does not read its link */
     uint64_t undelivered;
     bool blocked; /* a message to the client did not fit into its queue: retry soon */
@@ -68,7 +68,7 @@ typedef struct control {
 /* Shut the worker down with this exit code, at most within_ms from now. An earlier deadline
  * stays in force. */
 void control_end(control *c, int exit_code, int within_ms, const char *why);
-void control_doors(control *c); /* handle all events of the control socket */
+void control_serve_socket(control *c); /* handle all events of the control socket */
 
 /* ---- control_lease.c: messages of the scheduler, and changes of the lease ---- */
 
@@ -96,7 +96,7 @@ void control_orphaned(control *c);
  * limit. */
 void control_orphan_serve(control *c);
 int64_t control_orphan_due(const control *c); /* time of the next control_orphan_serve() call */
-void control_called(control *c, const gp_door_event *knock); /* a scheduler has connected */
+void control_called(control *c, const gp_control_socket_event *greeting); /* a scheduler has connected */
 
 /* ---- control_client.c: messages from clients, and messages from compute to clients ---- */
 
@@ -128,7 +128,7 @@ int control_tasks_abandoned_fd(const control *c);
  * this worker is busy. */
 gp_status control_run_open(control *c, gp_error *err);
 /* Send the client's end of the runner's socket to a connection of the control socket. */
-void control_run_fetch(control *c, uint64_t id, const gp_door_request *request);
+void control_run_fetch(control *c, uint64_t id, const gp_control_socket_request *request);
 void control_run_watch(control *c); /* Detect that the runner process has exited. */
 
 #endif

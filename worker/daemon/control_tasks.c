@@ -25,16 +25,17 @@ gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err
             "the client has version %u of links and ABI %u of tasks, worker %u has %d and %d; install the "
             "same version of gradpool on both sides",
             open->link_version, open->task_abi, c->options->index, GP_LINK_VERSION, GP_TASK_ABI);
-    control_doors(c); /* receive the descriptors that the client sent before this message */
+    control_serve_socket(c); /* receive the descriptors that the client sent before this message */
     link = client_fds_link(&c->fds);
     if (link == NULL)
         return gp_fail(err, GP_ESTATE, "no segment and bell of this lease came through the door of worker %u",
                        c->options->index);
-    status = gp_seat_new(&c->seat, link->segment, link->bell, gp_door_peer_fd(c->door, link->door_id),
-                         c->mailbox, !c->options->device->shared, err);
+    status = gp_seat_new(&c->seat, link->segment, link->bell,
+                         gp_control_socket_peer_fd(c->control_socket, link->connection_id), c->mailbox,
+                         !c->options->device->shared, err);
     if (status == GP_OK) {
         link->segment = link->bell = -1;
-        c->seat_door = link->door_id;
+        c->seat_control_socket = link->connection_id;
     }
     client_link_close(link);
     if (status != GP_OK)
@@ -61,10 +62,10 @@ void control_tasks_left(control *c)
     gp_run_offer(c->run, NULL);
 
     /* notifies the client; compute has already closed its copy */
-    gp_door_drop(c->door, c->seat_door);
+    gp_control_socket_drop(c->control_socket, c->seat_control_socket);
     gp_seat_free(c->seat);
     c->seat = NULL;
-    c->seat_door = 0;
+    c->seat_control_socket = 0;
     if (c->work.kind == WORK_TASKS)
         current_work_end(&c->work);
 }
@@ -116,11 +117,11 @@ gp_status control_run_open(control *c, gp_error *err)
 }
 
 /* Reply with the client's end of the runner socket. A reply without a descriptor means refused. */
-void control_run_fetch(control *c, uint64_t id, const gp_door_request *request)
+void control_run_fetch(control *c, uint64_t id, const gp_control_socket_request *request)
 {
-    gp_door_request reply = { .what = GP_RUNNER_WHAT,
-                              .lease = c->lease.id,
-                              .generation = c->lease.generation };
+    gp_control_socket_request reply = { .what = GP_RUNNER_WHAT,
+                                        .lease = c->lease.id,
+                                        .generation = c->lease.generation };
     bool granted = c->runner != NULL && request->generation == c->lease.generation &&
                    served_lease_authorizes(&c->lease, request);
     int fd = granted ? gp_runner_link_take(c->runner) : -1;
@@ -131,7 +132,8 @@ void control_run_fetch(control *c, uint64_t id, const gp_door_request *request)
                      GP_LOG_WITH({ "lease", .number = (int64_t)request->lease },
                                  { "generation", .number = request->generation }),
                      "turned a request for the runner away");
-    if (gp_door_send_fd(gp_door_peer_fd(c->door, id), &reply, fd, &err) != GP_OK)
+    if (gp_control_socket_send_fd(gp_control_socket_peer_fd(c->control_socket, id), &reply, fd, &err) !=
+        GP_OK)
         gp_log(GP_LOG_INFO, "runner-unanswered", "a request for the runner was not answered: %s",
                err.message);
     if (fd >= 0)

@@ -23,20 +23,21 @@ enum {
 gp_status scheduler_link_open(scheduler_link *link, const gp_places *places, int dial_ms, int join_ms,
                               gp_error *err)
 {
-    gp_door_hello knock = { .protocol_min = GP_PROTOCOL_MIN,
-                            .protocol_max = GP_PROTOCOL,
-                            .role = GP_ROLE_WORKER,
-                            .pid = (uint32_t)getpid() };
+    gp_control_socket_hello greeting = { .protocol_min = GP_PROTOCOL_MIN,
+                                         .protocol_max = GP_PROTOCOL,
+                                         .role = GP_ROLE_WORKER,
+                                         .pid = (uint32_t)getpid() };
     gp_hello hello = { .role = GP_ROLE_WORKER,
                        .protocol_min = GP_PROTOCOL_MIN,
                        .protocol_max = GP_PROTOCOL,
                        .build = GP_BUILD,
                        .pid = (uint32_t)getpid() };
     char endpoint[GP_TEXT_ENDPOINT + 8];
-    gp_door_reply reply;
+    gp_control_socket_reply reply;
     gp_channel_options options = { .security = GP_SECURITY_NONE };
     int64_t left = dial_ms;
-    gp_status status = gp_door_connect(&link->door, &reply, places->scheduler_door, &knock, dial_ms, err);
+    gp_status status = gp_control_socket_connect(&link->control_socket, &reply,
+                                                 places->scheduler_control_socket, &greeting, dial_ms, err);
     gp_timeout timeout = gp_timeout_in(dial_ms);
 
     if (status != GP_OK)
@@ -53,7 +54,7 @@ gp_status scheduler_link_open(scheduler_link *link, const gp_places *places, int
             status = gp_channel_connect(&link->channel, endpoint, &options,
                                         left < ATTEMPT_MS ? (int)left : ATTEMPT_MS, err);
             left = gp_timeout_left(timeout);
-        } while (status == GP_EPEER && !gp_door_gone(link->door) && left > 0);
+        } while (status == GP_EPEER && !gp_control_socket_gone(link->control_socket) && left > 0);
     if (status == GP_OK) {
         link->epoch = reply.epoch;
         link->joined = false;
@@ -70,9 +71,9 @@ void scheduler_link_close(scheduler_link *link, int linger_ms)
 {
     gp_channel_close(link->channel, linger_ms);
     link->channel = NULL;
-    if (link->door >= 0)
-        close(link->door);
-    link->door = -1;
+    if (link->control_socket >= 0)
+        close(link->control_socket);
+    link->control_socket = -1;
 }
 
 void scheduler_link_lose(scheduler_link *link)

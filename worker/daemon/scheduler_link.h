@@ -7,14 +7,14 @@
 
 #include "common/base/system/timeout.h"
 #include "proto/channel/channel.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/local/places.h"
 
 /* Connection to the scheduler, and the timers for heartbeats and redialling. */
 typedef struct scheduler_link {
     gp_channel *channel; /* NULL: there is no scheduler */
     /* the scheduler's control socket; end of file: the scheduler exited; -1: no scheduler */
-    int door;
+    int control_socket;
     uint64_t epoch;         /* highest epoch of all schedulers seen */
     bool joined;            /* this scheduler sent worker_welcome */
     bool joined_before;     /* this scheduler or an earlier one sent it */

@@ -72,7 +72,7 @@ gp_status served_lease_attach(served_lease *lease, const gp_incoming *in, const 
     return GP_OK;
 }
 
-bool served_lease_authorizes(const served_lease *lease, const gp_door_request *request)
+bool served_lease_authorizes(const served_lease *lease, const gp_control_socket_request *request)
 {
     return lease->id != 0 && request->lease == lease->id && !lease->resetting &&
            token_equal(request->token, lease->grant.token);

@@ -4,7 +4,7 @@
 #define GP_SERVED_LEASE_H
 
 #include "proto/channel/channel.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/message/messages.h"
 
 /* The served lease; id 0: none. */
@@ -37,7 +37,7 @@ gp_status served_lease_attach(served_lease *lease, const gp_incoming *in, const 
 
 /* Return whether a request at the control socket shows the lease and its token. Requests of an
  * older generation pass, as a client may send them while the generation changes. */
-bool served_lease_authorizes(const served_lease *lease, const gp_door_request *request);
+bool served_lease_authorizes(const served_lease *lease, const gp_control_socket_request *request);
 
 /* Return whether a worker is one of the first `world` members of the grant. */
 bool served_lease_includes(const served_lease *lease, uint32_t worker, uint32_t world);

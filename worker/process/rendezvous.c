@@ -81,32 +81,33 @@ void gp_rendezvous_free(gp_rendezvous *r)
 
 /* ---- control thread ---- */
 
-static void send_answer(gp_door *door, uint64_t id, uint32_t what, int fd)
+static void send_answer(gp_control_socket *control_socket, uint64_t id, uint32_t what, int fd)
 {
-    gp_door_request answer = { .what = what };
+    gp_control_socket_request answer = { .what = what };
     gp_error err;
 
-    if (gp_door_send_fd(gp_door_peer_fd(door, id), &answer, fd, &err) != GP_OK)
+    if (gp_control_socket_send_fd(gp_control_socket_peer_fd(control_socket, id), &answer, fd, &err) != GP_OK)
         gp_log(GP_LOG_INFO, "peer-unanswered", "a peer's request was not answered: %s", err.message);
 }
 
 /* Answer a request if its descriptor is published. Return whether the waiter can be removed. */
-static bool waiter_answer(gp_rendezvous *r, gp_door *door, const waiter *w)
+static bool waiter_answer(gp_rendezvous *r, gp_control_socket *control_socket, const waiter *w)
 {
     int fd;
 
-    if (gp_door_peer_fd(door, w->id) < 0)
+    if (gp_control_socket_peer_fd(control_socket, w->id) < 0)
         return true; /* the connection has ended */
     pthread_mutex_lock(&r->lock);
     fd = r->published[w->what];
     if (fd >= 0)
         /* send under the lock: compute may close the descriptor afterwards */
-        send_answer(door, w->id, w->what, fd);
+        send_answer(control_socket, w->id, w->what, fd);
     pthread_mutex_unlock(&r->lock);
     return fd >= 0;
 }
 
-void gp_rendezvous_serve(gp_rendezvous *r, gp_door *door, uint64_t id, const gp_door_request *request)
+void gp_rendezvous_serve(gp_rendezvous *r, gp_control_socket *control_socket, uint64_t id,
+                         const gp_control_socket_request *request)
 {
     waiter w = { .id = id, .what = request->what };
 
@@ -118,21 +119,21 @@ void gp_rendezvous_serve(gp_rendezvous *r, gp_door *door, uint64_t id, const gp_
                                  { "generation", .number = request->generation },
                                  { "what", .number = request->what }),
                      "turned a request away");
-        send_answer(door, id, WHAT_STALE, -1);
+        send_answer(control_socket, id, WHAT_STALE, -1);
         return;
     }
-    if (!waiter_answer(r, door, &w))
+    if (!waiter_answer(r, control_socket, &w))
         r->waiters[r->waiter_count++] = w;
 }
 
-void gp_rendezvous_answer(gp_rendezvous *r, gp_door *door)
+void gp_rendezvous_answer(gp_rendezvous *r, gp_control_socket *control_socket)
 {
     uint32_t kept = 0;
 
     if (r == NULL)
         return;
     for (uint32_t i = 0; i < r->waiter_count; i++)
-        if (!waiter_answer(r, door, &r->waiters[i]))
+        if (!waiter_answer(r, control_socket, &r->waiters[i]))
             r->waiters[kept++] = r->waiters[i];
     r->waiter_count = kept;
 }
@@ -186,11 +187,11 @@ static gp_status link_receive(peer_link *l, uint32_t what, int64_t deadline, int
 {
     while (l->got[what] < 0) {
         int64_t left = deadline - gp_now_ms();
-        gp_door_request answer;
+        gp_control_socket_request answer;
         gp_status status;
         int came;
 
-        status = gp_door_receive_fd(l->fd, &answer, &came, left > 0 ? (int)left : 0, err);
+        status = gp_control_socket_receive_fd(l->fd, &answer, &came, left > 0 ? (int)left : 0, err);
         if (status != GP_OK)
             return status;
         if (answer.what == WHAT_STALE || answer.what >= WHATS || came < 0) {
@@ -214,14 +215,14 @@ static gp_status fetch(void *context, uint32_t rank, gp_comm_what what, uint32_t
     int64_t deadline = gp_now_ms() + timeout_ms;
     gp_rendezvous *r = context;
     peer_link *l = &r->links[rank];
-    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
-                            .protocol_max = GP_PROTOCOL,
-                            .role = GP_ROLE_WORKER,
-                            .pid = (uint32_t)getpid() };
-    gp_door_request request = {
+    gp_control_socket_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
+                                      .protocol_max = GP_PROTOCOL,
+                                      .role = GP_ROLE_WORKER,
+                                      .pid = (uint32_t)getpid() };
+    gp_control_socket_request request = {
         .what = what, .lease = r->lease, .generation = r->generation, .rank = r->grant.rank
     };
-    gp_door_reply reply;
+    gp_control_socket_reply reply;
     gp_status status = GP_OK;
 
     if (rank == r->grant.rank) { /* published by this rank itself */
@@ -231,12 +232,12 @@ static gp_status fetch(void *context, uint32_t rank, gp_comm_what what, uint32_t
         return *fd >= 0 ? GP_OK : gp_fail(err, GP_ESTATE, "nothing was published by this rank itself");
     }
     if (l->fd < 0)
-        status = gp_door_connect(&l->fd, &reply, r->grant.members[rank].door, &hello,
-                                 (int)(timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS), err);
+        status = gp_control_socket_connect(&l->fd, &reply, r->grant.members[rank].door, &hello,
+                                           (int)(timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS), err);
     /* A peer still has the request of an earlier fetch that timed out. */
     if (status == GP_OK && !l->asked[what]) {
         memcpy(request.token, r->grant.token, sizeof(request.token));
-        status = gp_door_send_fd(l->fd, &request, -1, err);
+        status = gp_control_socket_send_fd(l->fd, &request, -1, err);
         l->asked[what] = status == GP_OK;
     }
     if (status == GP_OK)

@@ -16,7 +16,7 @@
 #define GP_RENDEZVOUS_H
 
 #include "common/base/error.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/message/messages.h"
 #include "worker/comm/comm.h"
 #include "worker/process/mailbox.h"
@@ -33,12 +33,12 @@ void gp_rendezvous_free(gp_rendezvous *rendezvous); /* accepts NULL; compute mus
 
 /* Answer a request from the control socket, or keep it until its descriptor is published.
  * rendezvous may be NULL (no lease): the request is refused. */
-void gp_rendezvous_serve(gp_rendezvous *rendezvous, gp_door *door, uint64_t id,
-                         const gp_door_request *request);
+void gp_rendezvous_serve(gp_rendezvous *rendezvous, gp_control_socket *control_socket, uint64_t id,
+                         const gp_control_socket_request *request);
 
 /* Answer the pending requests whose descriptors are published. Call it after each wakeup from
  * the mailbox. */
-void gp_rendezvous_answer(gp_rendezvous *rendezvous, gp_door *door);
+void gp_rendezvous_answer(gp_rendezvous *rendezvous, gp_control_socket *control_socket);
 
 /* Drop the pending requests of a connection that has ended. */
 void gp_rendezvous_forget(gp_rendezvous *rendezvous, uint64_t id);

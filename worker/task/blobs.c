@@ -13,7 +13,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/system/file.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/task/task_wire.h"
 
 enum {
@@ -28,7 +28,7 @@ typedef struct blob {
 } blob;
 
 struct gp_blobs {
-    int door;
+    int control_socket;
     gp_mailbox *mailbox;
     uint64_t sent; /* number of the last blob sent; used by compute only */
     atomic_bool closed;
@@ -41,15 +41,15 @@ struct gp_blobs {
     blob blobs[GP_LINK_BLOBS_MAX];
 };
 
-gp_status gp_blobs_new(gp_blobs **out, int door, gp_mailbox *mailbox, gp_error *err)
+gp_status gp_blobs_new(gp_blobs **out, int control_socket, gp_mailbox *mailbox, gp_error *err)
 {
     gp_blobs *b = gp_calloc(1, sizeof(*b));
 
     if (b == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the blobs of a link");
     b->mailbox = mailbox;
-    b->door = fcntl(door, F_DUPFD_CLOEXEC, 0);
-    if (b->door < 0) {
+    b->control_socket = fcntl(control_socket, F_DUPFD_CLOEXEC, 0);
+    if (b->control_socket < 0) {
         gp_free(b);
         return gp_fail_errno(err, GP_EIO, "the connection of a link could not be kept");
     }
@@ -73,7 +73,7 @@ void gp_blobs_free(gp_blobs *b)
         return;
     for (uint32_t i = 0; i < b->count; i++)
         blob_close(&b->blobs[i]);
-    close(b->door);
+    close(b->control_socket);
     pthread_cond_destroy(&b->came);
     pthread_mutex_destroy(&b->lock);
     gp_free(b);
@@ -272,12 +272,12 @@ gp_status gp_blob_file_of(const void *data, size_t bytes, int *out, gp_error *er
 
 gp_status gp_blobs_send(gp_blobs *b, int fd, uint64_t *number, gp_error *err)
 {
-    gp_door_request request = { .what = GP_DOOR_BLOB, .lease = b->sent + 1 };
+    gp_control_socket_request request = { .what = GP_CONTROL_SOCKET_BLOB, .lease = b->sent + 1 };
     gp_status status;
 
     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    while ((status = gp_door_send_fd(b->door, &request, fd, err)) == GP_EBUSY) {
-        struct pollfd room = { .fd = b->door, .events = POLLOUT };
+    while ((status = gp_control_socket_send_fd(b->control_socket, &request, fd, err)) == GP_EBUSY) {
+        struct pollfd room = { .fd = b->control_socket, .events = POLLOUT };
 
         if (atomic_load(&b->closed))
             return gp_fail(err, GP_ECANCELED, "the link ends");

@@ -19,9 +19,9 @@
 typedef struct gp_blobs gp_blobs;
 
 /* Create the blob table for one link.
- *   door     control socket connection for sending blobs; duplicated
+ *   control_socket     control socket connection for sending blobs; duplicated
  *   mailbox  wakes control when compute misses a blob (borrowed) */
-gp_status gp_blobs_new(gp_blobs **out, int door, gp_mailbox *mailbox, gp_error *err);
+gp_status gp_blobs_new(gp_blobs **out, int control_socket, gp_mailbox *mailbox, gp_error *err);
 void gp_blobs_free(gp_blobs *blobs); /* accepts NULL; unmaps and closes all blobs */
 
 /* ---- control ---- */

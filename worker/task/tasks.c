@@ -53,8 +53,8 @@ enum { KINDS = sizeof(handlers) / sizeof(handlers[0]) };
 
 /* ---- the link server ---- */
 
-gp_status gp_seat_new(gp_seat **out, int segment, int bell, int door, gp_mailbox *mailbox, bool spin,
-                      gp_error *err)
+gp_status gp_seat_new(gp_seat **out, int segment, int bell, int control_socket, gp_mailbox *mailbox,
+                      bool spin, gp_error *err)
 {
     gp_seat *seat = gp_calloc(1, sizeof(*seat));
     gp_status status;
@@ -62,7 +62,7 @@ gp_status gp_seat_new(gp_seat **out, int segment, int bell, int door, gp_mailbox
     if (seat == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a link");
     seat->bell = -1;
-    status = gp_blobs_new(&seat->blobs, door, mailbox, err);
+    status = gp_blobs_new(&seat->blobs, control_socket, mailbox, err);
     if (status == GP_OK)
         status = gp_link_map(&seat->link, segment, bell, spin, err);
     if (status != GP_OK) {

@@ -10,12 +10,12 @@
 /* Create the link server for a link whose segment and wakeup eventfd arrived over the control
  * socket.
  *   segment, bell  taken over on GP_OK only
- *   door           connection on which they arrived (borrowed); blobs use a duplicate
+ *   control_socket           connection on which they arrived (borrowed); blobs use a duplicate
  *   mailbox        wakes control (borrowed)
  *   spin           the worker has exclusive cores
  * GP_EPROTO, GP_EVERSION: not a valid link. */
-gp_status gp_seat_new(gp_seat **out, int segment, int bell, int door, gp_mailbox *mailbox, bool spin,
-                      gp_error *err);
+gp_status gp_seat_new(gp_seat **out, int segment, int bell, int control_socket, gp_mailbox *mailbox,
+                      bool spin, gp_error *err);
 void gp_seat_free(gp_seat *seat); /* accepts NULL; compute must have left the link */
 
 /* Make compute leave the link: a running task is canceled, waits end. May be called on any

@@ -21,18 +21,18 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/system/proc_stat.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/local/runner_spawn.h"
 
 /* Times in milliseconds, and limits. */
 enum {
-    AGAIN_MS = 20,         /* delay before the next request to a worker without a runner */
-    ASK_MS = 1000,         /* reply timeout; the request is sent again */
-    DOOR_MS = 1000,        /* control socket timeout; a worker answers within microseconds */
-    FAILURES_MAX = 10,     /* consecutive refusals or runner exits without an answer */
-    POOL_LOOK_MS = 100,    /* maximum interval between reads of pool messages */
-    BEHIND_MS = 5000,      /* time for a runner to read pending requests */
-    WAIT_MAX_MS = 3600000, /* longest wait of gp_exec_wait() */
+    AGAIN_MS = 20,            /* delay before the next request to a worker without a runner */
+    ASK_MS = 1000,            /* reply timeout; the request is sent again */
+    CONTROL_SOCKET_MS = 1000, /* control socket timeout; a worker answers within microseconds */
+    FAILURES_MAX = 10,        /* consecutive refusals or runner exits without an answer */
+    POOL_LOOK_MS = 100,       /* maximum interval between reads of pool messages */
+    BEHIND_MS = 5000,         /* time for a runner to read pending requests */
+    WAIT_MAX_MS = 3600000,    /* longest wait of gp_exec_wait() */
 };
 
 typedef enum runner_state { RUNNER_DOWN, RUNNER_ASKED, RUNNER_UP } runner_state;
@@ -395,17 +395,17 @@ static void runner_read(gp_exec *exec, uint32_t rank)
 static gp_status runner_fetch(gp_exec *exec, uint32_t rank, gp_error *err)
 {
     const gp_slot *slot = gp_exec_slot(exec, rank);
-    gp_door_request request = pool_door_request(exec->pool, GP_RUNNER_WHAT);
-    int door = -1, socket = -1;
-    gp_status status = pool_knock_worker(exec->pool, rank, &door, DOOR_MS, err);
+    gp_control_socket_request request = pool_control_request(exec->pool, GP_RUNNER_WHAT);
+    int control_socket = -1, socket = -1;
+    gp_status status = pool_greet_worker(exec->pool, rank, &control_socket, CONTROL_SOCKET_MS, err);
 
     request.rank = rank;
     if (status == GP_OK)
-        status = gp_door_send_fd(door, &request, -1, err);
+        status = gp_control_socket_send_fd(control_socket, &request, -1, err);
     if (status == GP_OK)
-        status = gp_door_receive_fd(door, &request, &socket, DOOR_MS, err);
-    if (door >= 0)
-        close(door);
+        status = gp_control_socket_receive_fd(control_socket, &request, &socket, CONTROL_SOCKET_MS, err);
+    if (control_socket >= 0)
+        close(control_socket);
     if (status == GP_OK && (request.what != GP_RUNNER_WHAT || socket < 0)) {
         if (socket >= 0)
             close(socket);
@@ -516,7 +516,7 @@ static nfds_t fds_fill(gp_exec *exec, bool *look)
 
     *look = false;
     if (pool != NULL) {
-        exec->fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };
+        exec->fds[count++] = (struct pollfd){ .fd = pool->control_socket, .events = POLLIN };
         exec->fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
         *look = gp_channel_pending(pool->scheduler);
     }

@@ -44,7 +44,7 @@ TEST(paths_follow_the_environment_variables)
     CHECK_TEXT(scratch_path("run/p"), places.pool_dir);
     CHECK_TEXT(scratch_path("run/p/lock"), places.lock);
     CHECK_TEXT(scratch_path("run/p/scheduler"), places.scheduler_socket);
-    CHECK_TEXT(scratch_path("run/p/scheduler.door"), places.scheduler_door);
+    CHECK_TEXT(scratch_path("run/p/scheduler.door"), places.scheduler_control_socket);
     gethostname(host, sizeof(host) - 1);
     snprintf(expected, sizeof(expected), "%s/state/%s/p/log", scratch_dir, host);
     CHECK_TEXT(expected, places.log_dir);
@@ -101,7 +101,7 @@ TEST(errors_name_relative_and_overlong_paths_and_the_fix)
     CHECK_CONTAINS(err.message, "GRADPOOL_RUNTIME_DIR is 'run'");
     memset(longer, 'x', sizeof(longer));
     longer[0] = '/';
-    longer[78] = '\0'; /* 78 + "/p" + "/w256.4294967295.door" = 101 */
+    longer[78] = '\0'; /* 78 + "/p" + "/w256.4294967295.control socket" = 101 */
     setenv("GRADPOOL_RUNTIME_DIR", longer, 1);
     CHECK_STATUS(GP_ELIMIT, gp_places_find(&places, "p", &err));
     CHECK_CONTAINS(err.message, longer);

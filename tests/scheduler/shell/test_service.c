@@ -10,7 +10,7 @@
 
 #include "common/base/clock.h"
 #include "proto/channel/channel.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/message/messages.h"
 #include "proto/local/places.h"
 #include "tests/gp_test.h"
@@ -124,7 +124,7 @@ static void stage_close(void)
 /* ---- clients ---- */
 
 typedef struct client {
-    int door;
+    int control_socket;
     gp_channel *channel;
     uint8_t session[16];
     uint64_t epoch, correlation, lease;
@@ -181,17 +181,17 @@ static bool await(client *c, const gp_message_type *type, void *message)
 
 static bool client_open(client *c)
 {
-    gp_door_hello knock = { .protocol_min = GP_PROTOCOL_MIN,
-                            .protocol_max = GP_PROTOCOL,
-                            .role = GP_ROLE_CLIENT,
-                            .pid = (uint32_t)getpid() };
+    gp_control_socket_hello greeting = { .protocol_min = GP_PROTOCOL_MIN,
+                                         .protocol_max = GP_PROTOCOL,
+                                         .role = GP_ROLE_CLIENT,
+                                         .pid = (uint32_t)getpid() };
     gp_hello hello = { .role = GP_ROLE_CLIENT,
                        .protocol_min = GP_PROTOCOL_MIN,
                        .protocol_max = GP_PROTOCOL,
                        .build = "test",
                        .pid = (uint32_t)getpid() };
     gp_channel_options options = { .security = GP_SECURITY_NONE };
-    gp_door_reply reply;
+    gp_control_socket_reply reply;
     gp_welcome welcome;
     char endpoint[160];
     gp_error err;
@@ -199,8 +199,9 @@ static bool client_open(client *c)
     memset(c, 0, sizeof(*c));
     if (getrandom(c->session, sizeof(c->session), 0) != (ssize_t)sizeof(c->session))
         return false;
-    memcpy(knock.session, c->session, sizeof(c->session));
-    if (gp_door_connect(&c->door, &reply, places.scheduler_door, &knock, PATIENCE_MS, &err) != GP_OK) {
+    memcpy(greeting.session, c->session, sizeof(c->session));
+    if (gp_control_socket_connect(&c->control_socket, &reply, places.scheduler_control_socket, &greeting,
+                                  PATIENCE_MS, &err) != GP_OK) {
         printf("     %s\n", err.message);
         return false;
     }
@@ -213,8 +214,8 @@ static bool client_open(client *c)
 static void client_close(client *c)
 {
     gp_channel_close(c->channel, 100);
-    if (c->door > 0)
-        close(c->door);
+    if (c->control_socket > 0)
+        close(c->control_socket);
 }
 
 static bool get_status(client *c)
@@ -266,7 +267,7 @@ TEST(pool_starts_and_shuts_down_cleanly)
         scheduler = 0;
         CHECK(wait_gone((pid_t)status.workers[0].slot.pid));
         CHECK(wait_gone((pid_t)status.workers[1].slot.pid));
-        CHECK(access(places.scheduler_door, F_OK) != 0);
+        CHECK(access(places.scheduler_control_socket, F_OK) != 0);
     } else {
         GP_TEST_FAIL("the pool does not have two idle workers");
     }

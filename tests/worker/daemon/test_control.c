@@ -9,7 +9,7 @@ TEST(worker_reports_its_slot_and_sends_heartbeats)
 {
     gp_beat beat;
     worker *w = &s.workers[0];
-    char door[120];
+    char control_socket[120];
 
     if (workers_start(1)) {
         CHECK_INT(1, w->slot.index);
@@ -18,8 +18,8 @@ TEST(worker_reports_its_slot_and_sends_heartbeats)
         CHECK(w->slot.start_time > 0 && w->slot.shared);
         CHECK_INT(GP_DEVICE_CPU, w->slot.device_kind);
         CHECK_INT(GP_WORKER_IDLE, w->ready.state);
-        gp_places_worker_file(&s.places, 1, 1, ".door", door);
-        CHECK_TEXT(door, w->slot.door);
+        gp_places_worker_file(&s.places, 1, 1, ".door", control_socket);
+        CHECK_TEXT(control_socket, w->slot.door);
         if (await_decoded(s.scheduler, &gp_msg_beat, &beat, NULL))
             CHECK_INT(GP_WORKER_IDLE, beat.state);
     }
@@ -120,7 +120,7 @@ TEST(a_scheduler_of_an_older_epoch_is_refused)
         scheduler_dies();
         if (scheduler_begins(EPOCH - 1)) {
             for (int64_t end = gp_now_ms() + 400; gp_now_ms() < end; usleep(2000)) {
-                door_serve();
+                socket_serve();
                 if (gp_channel_receive(s.scheduler, &in, NULL) == GP_OK) {
                     GP_TEST_FAIL("the worker sent message %u to a scheduler with an older epoch",
                                  in.envelope.message);
@@ -138,24 +138,27 @@ TEST(a_scheduler_of_an_older_epoch_is_refused)
 TEST(worker_leaves_a_running_scheduler_for_a_newer_one)
 {
     worker *w = &s.workers[0];
-    gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_SCHEDULER, .pid = 1 };
-    gp_door_reply reply;
+    gp_control_socket_hello hello = {
+        .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_SCHEDULER, .pid = 1
+    };
+    gp_control_socket_reply reply;
     gp_error err;
     int call = -1;
 
     if (workers_start(1)) {
-        gp_door *old_door = s.door;
+        gp_control_socket *old_socket = s.control_socket;
         gp_channel *old_channel = s.scheduler;
 
         if (scheduler_begins(EPOCH + 1)) {
-            CHECK_STATUS(GP_OK, gp_door_connect(&call, &reply, w->slot.door, &hello, PATIENCE_MS, &err));
+            CHECK_STATUS(GP_OK,
+                         gp_control_socket_connect(&call, &reply, w->slot.door, &hello, PATIENCE_MS, &err));
             CHECK(join(w));
             CHECK_INT(w->pid, w->ready.slot.pid);
         }
         if (call >= 0)
             close(call);
         gp_channel_close(old_channel, 0);
-        gp_door_close(old_door);
+        gp_control_socket_close(old_socket);
     }
     stage_close();
 }
@@ -172,8 +175,8 @@ TEST(quit_ends_a_worker)
 TEST(a_worker_without_a_scheduler_does_not_start)
 {
     if (scheduler_open()) {
-        gp_door_close(s.door);
-        s.door = NULL;
+        gp_control_socket_close(s.control_socket);
+        s.control_socket = NULL;
         spawn(&s.workers[0], 1, "cpu");
         int status = wait_exit(&s.workers[0]);
 
@@ -453,8 +456,8 @@ TEST(weights_need_a_sealed_descriptor_of_the_current_lease)
             CHECK_INT(4, ready.parameters);
         if (await_decoded(w->client, &gp_msg_train_done, &done, NULL) && weights_receive(w, got, sizeof(got)))
             CHECK_NEAR(1, got[3], 0);
-        close(w->door); /* a client that cannot receive the result gets an error */
-        w->door = -1;
+        close(w->control_socket); /* a client that cannot receive the result gets an error */
+        w->control_socket = -1;
         train_with(w, 0, 8);
         check_refused(w, GP_ESTATE, "no connection for weights");
     }
@@ -465,33 +468,37 @@ TEST(weights_need_a_sealed_descriptor_of_the_current_lease)
 
 TEST(stranger_gets_no_descriptor_from_a_control_socket)
 {
-    gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_WORKER, .pid = 1 };
-    gp_door_request request = { .what = 1, .lease = 7, .generation = 1 };
+    gp_control_socket_hello hello = {
+        .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_WORKER, .pid = 1
+    };
+    gp_control_socket_request request = { .what = 1, .lease = 7, .generation = 1 };
     worker *w = &s.workers[0];
-    gp_door_request answer;
-    gp_door_reply reply;
+    gp_control_socket_request answer;
+    gp_control_socket_reply reply;
     gp_error err;
-    int door, fd = -1;
+    int control_socket, fd = -1;
 
     if (lease_begin(1)) {
         train(w, 7, 1, 1, "\"meet\" \"steps\":1000000");
         await_steps(w);
-        REQUIRE_OK(gp_door_connect(&door, &reply, w->slot.door, &hello, PATIENCE_MS, &err), err);
-        CHECK_STATUS(GP_OK, gp_door_send_fd(door, &request, -1, &err)); /* token: all zeros */
-        CHECK_STATUS(GP_OK, gp_door_receive_fd(door, &answer, &fd, PATIENCE_MS, &err));
+        REQUIRE_OK(
+            gp_control_socket_connect(&control_socket, &reply, w->slot.door, &hello, PATIENCE_MS, &err), err);
+        CHECK_STATUS(GP_OK,
+                     gp_control_socket_send_fd(control_socket, &request, -1, &err)); /* token: all zeros */
+        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, PATIENCE_MS, &err));
         CHECK_INT(-1, fd);
         CHECK_INT(0, answer.what);
         memcpy(request.token, s.token, sizeof(request.token));
         request.generation = 2;
-        CHECK_STATUS(GP_OK, gp_door_send_fd(door, &request, -1, &err));
-        CHECK_STATUS(GP_OK, gp_door_receive_fd(door, &answer, &fd, PATIENCE_MS, &err));
+        CHECK_STATUS(GP_OK, gp_control_socket_send_fd(control_socket, &request, -1, &err));
+        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, PATIENCE_MS, &err));
         CHECK_INT(-1, fd);
         request.generation = 1;
-        CHECK_STATUS(GP_OK, gp_door_send_fd(door, &request, -1, &err));
-        CHECK_STATUS(GP_OK, gp_door_receive_fd(door, &answer, &fd, PATIENCE_MS, &err));
+        CHECK_STATUS(GP_OK, gp_control_socket_send_fd(control_socket, &request, -1, &err));
+        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, PATIENCE_MS, &err));
         CHECK(fd >= 0);
         close(fd);
-        close(door);
+        close(control_socket);
     }
     stage_close();
 }
@@ -528,22 +535,25 @@ TEST(leases_and_trainings_leak_no_descriptors)
 /* Wait until a training has published a descriptor. It then waits for the other ranks. */
 static void await_meeting(worker *w)
 {
-    gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_WORKER, .pid = 1 };
-    gp_door_request request = { .what = 1, .lease = 7, .generation = 1 }, answer;
-    gp_door_reply reply;
+    gp_control_socket_hello hello = {
+        .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_WORKER, .pid = 1
+    };
+    gp_control_socket_request request = { .what = 1, .lease = 7, .generation = 1 }, answer;
+    gp_control_socket_reply reply;
     gp_error err;
-    int door, fd = -1;
+    int control_socket, fd = -1;
 
     memcpy(request.token, s.token, sizeof(request.token));
-    REQUIRE_OK(gp_door_connect(&door, &reply, w->slot.door, &hello, PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_control_socket_connect(&control_socket, &reply, w->slot.door, &hello, PATIENCE_MS, &err),
+               err);
     for (int64_t deadline = gp_now_ms() + PATIENCE_MS; fd < 0 && gp_now_ms() < deadline; usleep(2000)) {
-        CHECK_STATUS(GP_OK, gp_door_send_fd(door, &request, -1, &err));
-        CHECK_STATUS(GP_OK, gp_door_receive_fd(door, &answer, &fd, PATIENCE_MS, &err));
+        CHECK_STATUS(GP_OK, gp_control_socket_send_fd(control_socket, &request, -1, &err));
+        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, PATIENCE_MS, &err));
     }
     CHECK(fd >= 0);
     if (fd >= 0)
         close(fd);
-    close(door);
+    close(control_socket);
 }
 
 TEST(loss_of_a_member_ends_the_training_and_names_the_member)

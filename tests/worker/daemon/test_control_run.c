@@ -10,20 +10,23 @@
 /* Fetch the client end of the runner socket with that lease and generation. -1: refused. */
 static int fetch(const worker *w, uint64_t lease, uint32_t generation)
 {
-    gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .pid = 1 };
-    gp_door_request request = { .what = GP_RUNNER_WHAT, .lease = lease, .generation = generation },
-                    answer = { 0 };
-    gp_door_reply reply;
+    gp_control_socket_hello hello = {
+        .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .pid = 1
+    };
+    gp_control_socket_request request = { .what = GP_RUNNER_WHAT, .lease = lease, .generation = generation },
+                              answer = { 0 };
+    gp_control_socket_reply reply;
     gp_error err;
-    int door, fd = -1;
+    int control_socket, fd = -1;
 
     memcpy(request.token, s.token, sizeof(request.token));
-    if (gp_door_connect(&door, &reply, w->slot.door, &hello, PATIENCE_MS, &err) != GP_OK ||
-        gp_door_send_fd(door, &request, -1, &err) != GP_OK ||
-        gp_door_receive_fd(door, &answer, &fd, PATIENCE_MS, &err) != GP_OK)
+    if (gp_control_socket_connect(&control_socket, &reply, w->slot.door, &hello, PATIENCE_MS, &err) !=
+            GP_OK ||
+        gp_control_socket_send_fd(control_socket, &request, -1, &err) != GP_OK ||
+        gp_control_socket_receive_fd(control_socket, &answer, &fd, PATIENCE_MS, &err) != GP_OK)
         GP_TEST_FAIL("%s", err.message);
     CHECK_INT(GP_RUNNER_WHAT, answer.what);
-    close(door);
+    close(control_socket);
     return fd;
 }
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/task/link.h"
 #include "proto/task/task_wire.h"
 #include "tests/gp_test.h"
@@ -21,7 +21,7 @@ enum { ANSWER_MS = 300000, CONTENT_MAX = 1 << 22 };
 
 typedef struct link_client {
     gp_link *link;
-    int segment, bell, door;
+    int segment, bell, control_socket;
     uint64_t id, blob; /* last ones used */
     uint32_t function;
 
@@ -46,7 +46,7 @@ static void client_open(link_client *client)
     gp_error err;
 
     memset(client, 0, sizeof(*client));
-    client->door = -1;
+    client->control_socket = -1;
     client->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (gp_link_new(&client->link, &client->segment, &err) != GP_OK) {
         GP_TEST_FAIL("%s", err.message);
@@ -98,16 +98,16 @@ static uint64_t call_send(link_client *client)
 
 static void answer_blob_read(link_client *client)
 {
-    gp_door_request request;
+    gp_control_socket_request request;
     struct stat facts;
     gp_error err;
     int fd = -1;
 
-    if (gp_door_receive_fd(client->door, &request, &fd, ANSWER_MS, &err) != GP_OK) {
+    if (gp_control_socket_receive_fd(client->control_socket, &request, &fd, ANSWER_MS, &err) != GP_OK) {
         GP_TEST_FAIL("a blob did not arrive: %s", err.message);
         return;
     }
-    CHECK_INT(GP_DOOR_BLOB, request.what);
+    CHECK_INT(GP_CONTROL_SOCKET_BLOB, request.what);
     CHECK_INT(last.head.blob, request.lease);
     CHECK((fcntl(fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW)) == (F_SEAL_SHRINK | F_SEAL_GROW));
     last.bytes = last.head.payload_bytes < CONTENT_MAX ? last.head.payload_bytes : CONTENT_MAX;

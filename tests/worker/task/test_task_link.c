@@ -8,37 +8,40 @@
 
 static link_client client; /* link to worker 1 */
 
-static void door_send(link_client *to, uint32_t what, uint64_t number, int fd)
+static void socket_send(link_client *to, uint32_t what, uint64_t number, int fd)
 {
-    gp_door_request request = { .what = what, .lease = number, .generation = 1 };
+    gp_control_socket_request request = { .what = what, .lease = number, .generation = 1 };
     gp_error err;
 
     memcpy(request.token, s.token, sizeof(request.token));
-    if (gp_door_send_fd(to->door, &request, fd, &err) != GP_OK)
+    if (gp_control_socket_send_fd(to->control_socket, &request, fd, &err) != GP_OK)
         GP_TEST_FAIL("%s", err.message);
 }
 
 static void blob_send(link_client *to, uint64_t number, int fd)
 {
-    door_send(to, GP_DOOR_BLOB, number, fd);
+    socket_send(to, GP_CONTROL_SOCKET_BLOB, number, fd);
     close(fd);
 }
 
 /* Send the link's descriptors through the control socket; the caller then requests the link. */
 static bool link_dial(const worker *w, uint64_t lease)
 {
-    gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .pid = 1 };
-    gp_door_reply reply;
+    gp_control_socket_hello hello = {
+        .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .pid = 1
+    };
+    gp_control_socket_reply reply;
     gp_error err;
 
     client_open(&client);
     client.send_blob = blob_send;
-    if (gp_door_connect(&client.door, &reply, w->slot.door, &hello, PATIENCE_MS, &err) != GP_OK) {
+    if (gp_control_socket_connect(&client.control_socket, &reply, w->slot.door, &hello, PATIENCE_MS, &err) !=
+        GP_OK) {
         GP_TEST_FAIL("%s", err.message);
         return false;
     }
-    door_send(&client, GP_DOOR_SEGMENT, lease, client.segment);
-    door_send(&client, GP_DOOR_BELL, lease, client.bell);
+    socket_send(&client, GP_CONTROL_SOCKET_SEGMENT, lease, client.segment);
+    socket_send(&client, GP_CONTROL_SOCKET_BELL, lease, client.bell);
     return true;
 }
 
@@ -77,7 +80,7 @@ static void link_hang_up(void)
     gp_link_free(client.link);
     close(client.segment);
     close(client.bell);
-    close(client.door);
+    close(client.control_socket);
 }
 
 static void link_close(void)
@@ -89,10 +92,10 @@ static void link_close(void)
 /* Return whether the worker hangs up. */
 static bool await_hang_up(void)
 {
-    gp_door_request request;
+    gp_control_socket_request request;
     gp_error err;
 
-    return gp_door_receive_fd(client.door, &request, NULL, PATIENCE_MS, &err) == GP_EPEER;
+    return gp_control_socket_receive_fd(client.control_socket, &request, NULL, PATIENCE_MS, &err) == GP_EPEER;
 }
 
 static bool revoke_answered(uint64_t lease, bool recycle)
@@ -196,13 +199,14 @@ TEST(revoke_ends_a_task_that_checks_for_cancel)
 TEST(a_client_that_closes_its_link_can_train_or_open_another)
 {
     worker *w = &s.workers[0];
-    gp_door_request request;
+    gp_control_socket_request request;
     gp_error err;
 
     if (link_with_calls()) {
         call_new(&client, GP_CALL_CLOSE, NULL, 0);
         call_send(&client);
-        CHECK_STATUS(GP_EPEER, gp_door_receive_fd(client.door, &request, NULL, PATIENCE_MS, &err));
+        CHECK_STATUS(GP_EPEER,
+                     gp_control_socket_receive_fd(client.control_socket, &request, NULL, PATIENCE_MS, &err));
         link_hang_up();
         if (link_open(w, 7) && answer(&client, object_send(&client, TASKS_CALLS, 1))) {
             CHECK_STATUS(GP_OK, last.head.status);
@@ -217,7 +221,7 @@ TEST(exit_of_the_client_frees_the_worker)
     if (link_with_calls()) {
         run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
         CHECK(answer_any(&client));
-        close(client.door);
+        close(client.control_socket);
         for (int64_t until = gp_now_ms() + PATIENCE_MS;
              gp_link_running(client.link) != 0 && gp_now_ms() < until;)
             usleep(2000);

@@ -19,7 +19,7 @@ typedef struct served {
     atomic_bool blind;   /* the control thread must not look for blobs */
     atomic_bool blinded; /* acknowledged by the control thread */
     atomic_bool over;
-    int door; /* control socket of the worker */
+    int control_socket; /* control socket of the worker */
 } served;
 
 static served s;
@@ -63,19 +63,19 @@ static void *control_main(void *argument)
 /* Create a link without threads. */
 static void link_make(void)
 {
-    int doors[2];
+    int control_sockets[2];
     gp_error err;
 
     memset(&s, 0, sizeof(s));
     client_open(&s.client);
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) != 0 ||
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, control_sockets) != 0 ||
         (objects == NULL && gp_objects_new(&objects, &err) != GP_OK) ||
         gp_mailbox_new(&s.mailbox, &err) != GP_OK ||
-        gp_seat_new(&s.seat, dup(s.client.segment), dup(s.client.bell), doors[0], s.mailbox, false, &err) !=
-            GP_OK)
+        gp_seat_new(&s.seat, dup(s.client.segment), dup(s.client.bell), control_sockets[0], s.mailbox, false,
+                    &err) != GP_OK)
         abort();
-    s.door = doors[0];
-    s.client.door = doors[1];
+    s.control_socket = control_sockets[0];
+    s.client.control_socket = control_sockets[1];
     s.client.send_blob = blob_add;
     s.seat->rank = 1;
     s.seat->size = 4;
@@ -107,8 +107,8 @@ static void link_free(void)
     gp_link_free(s.client.link);
     close(s.client.segment);
     close(s.client.bell);
-    close(s.client.door);
-    close(s.door);
+    close(s.client.control_socket);
+    close(s.control_socket);
 }
 
 static void link_join(void)
@@ -262,12 +262,12 @@ TEST(results_beyond_the_cache_limit_replace_each_other)
     gp_results results = { 0 };
     gp_error err;
     uint64_t number;
-    int doors[2];
+    int control_sockets[2];
     gp_blobs *blobs;
 
     link_make();
-    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) == 0);
-    REQUIRE_OK(gp_blobs_new(&blobs, doors[0], s.mailbox, &err), err);
+    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, control_sockets) == 0);
+    REQUIRE_OK(gp_blobs_new(&blobs, control_sockets[0], s.mailbox, &err), err);
     for (int i = 0; i < 30; i++) { /* never touched: no page is allocated */
         size_t bytes = (size_t)GP_RESULTS_BYTES_KEPT / 2 * (size_t)(1 + i % 3) + 1;
         gp_memory memory;
@@ -280,8 +280,8 @@ TEST(results_beyond_the_cache_limit_replace_each_other)
     }
     gp_results_deinit(&results);
     gp_blobs_free(blobs);
-    close(doors[0]);
-    close(doors[1]);
+    close(control_sockets[0]);
+    close(control_sockets[1]);
     link_free();
 }
 
@@ -766,7 +766,7 @@ TEST(random_numbers_depend_on_the_seed_alone)
 TEST(lines_and_items_precede_the_result_in_order)
 {
     uint64_t id;
-    gp_door_request request;
+    gp_control_socket_request request;
     gp_error err;
 
     link_with_calls();
@@ -782,7 +782,7 @@ TEST(lines_and_items_precede_the_result_in_order)
     CHECK_INT(GP_ANSWER_QUEUE, last.head.kind);
     CHECK_TEXT("large", (const char *)last.content);
     CHECK_INT(100000, last.head.payload_bytes);
-    CHECK_STATUS(GP_OK, gp_door_receive_fd(s.client.door, &request, NULL, 1000, &err));
+    CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(s.client.control_socket, &request, NULL, 1000, &err));
     CHECK_INT(last.head.blob, request.lease);
     CHECK(answer_any(&s.client));
     CHECK_TEXT("end", (const char *)last.content);
@@ -858,7 +858,7 @@ TEST(seat_without_memory_is_refused_and_leaks_nothing)
         gp_status status;
 
         gp_alloc_fail_nth(n);
-        status = gp_seat_new(&seat, segment, bell, s.door, s.mailbox, false, &err);
+        status = gp_seat_new(&seat, segment, bell, s.control_socket, s.mailbox, false, &err);
         if (gp_alloc_fail_nth(0) != 0) { /* fewer allocations than n */
             CHECK_STATUS(GP_OK, status);
             CHECK(n > 2);

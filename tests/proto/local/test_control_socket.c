@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 #include "common/base/clock.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/local/listen.h"
 #include "proto/message/messages.h"
 #include "tests/descriptors.h"
@@ -21,7 +21,7 @@
 
 enum { PATIENCE_MS = 300000, EPOCH = 42 };
 
-static const gp_door_hello client_hello = {
+static const gp_control_socket_hello client_hello = {
     .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .session = "0123456789abcdef"
 };
 
@@ -40,97 +40,97 @@ static int bare_connect(const char *path)
 }
 
 /* Wait for the next event and return it. */
-static gp_door_event event_wait(gp_door *door)
+static gp_control_socket_event event_wait(gp_control_socket *control_socket)
 {
     int64_t deadline = gp_now_ms() + PATIENCE_MS;
-    gp_door_event event = { .kind = GP_DOOR_NOTHING };
+    gp_control_socket_event event = { .kind = GP_CONTROL_SOCKET_NOTHING };
 
-    while (event.kind == GP_DOOR_NOTHING && gp_now_ms() < deadline) {
-        poll(&(struct pollfd){ .fd = gp_door_fd(door), .events = POLLIN }, 1, 1000);
-        gp_door_next(door, &event);
+    while (event.kind == GP_CONTROL_SOCKET_NOTHING && gp_now_ms() < deadline) {
+        poll(&(struct pollfd){ .fd = gp_control_socket_fd(control_socket), .events = POLLIN }, 1, 1000);
+        gp_control_socket_next(control_socket, &event);
     }
     return event;
 }
 
 /* Check that no event is pending. */
-static void nothing_left(gp_door *door)
+static void nothing_left(gp_control_socket *control_socket)
 {
-    gp_door_event event;
+    gp_control_socket_event event;
 
-    gp_door_next(door, &event);
-    CHECK_INT(GP_DOOR_NOTHING, event.kind);
+    gp_control_socket_next(control_socket, &event);
+    CHECK_INT(GP_CONTROL_SOCKET_NOTHING, event.kind);
 }
 
-/* Send a valid hello without gp_door_connect() and return the event that it causes. */
-static gp_door_event knock(gp_door *door, int *fd, const char *path)
+/* Send a valid hello without gp_control_socket_connect() and return the event that it causes. */
+static gp_control_socket_event greeting(gp_control_socket *control_socket, int *fd, const char *path)
 {
-    gp_door_hello hello = client_hello;
+    gp_control_socket_hello hello = client_hello;
 
-    hello.magic = GP_DOOR_MAGIC;
+    hello.magic = GP_CONTROL_SOCKET_MAGIC;
     *fd = bare_connect(path);
     CHECK(*fd >= 0);
     CHECK_INT(sizeof(hello), send(*fd, &hello, sizeof(hello), MSG_NOSIGNAL));
-    return event_wait(door);
+    return event_wait(control_socket);
 }
 
-static gp_door_reply reply_read(int fd)
+static gp_control_socket_reply reply_read(int fd)
 {
-    gp_door_reply reply = { .magic = 0 };
+    gp_control_socket_reply reply = { .magic = 0 };
     struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
 
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     CHECK_INT(sizeof(reply), recv(fd, &reply, sizeof(reply), 0));
-    CHECK(reply.magic == GP_DOOR_MAGIC);
+    CHECK(reply.magic == GP_CONTROL_SOCKET_MAGIC);
     return reply;
 }
 
 TEST(control_socket_reports_hello_and_disconnect)
 {
     const char *path = scratch_path("d");
-    gp_door *door;
+    gp_control_socket *control_socket;
     gp_error err;
     int fd;
 
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
-    gp_door_event event = knock(door, &fd, path);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+    gp_control_socket_event event = greeting(control_socket, &fd, path);
 
-    CHECK_INT(GP_DOOR_KNOCK, event.kind);
+    CHECK_INT(GP_CONTROL_SOCKET_HELLO, event.kind);
     CHECK_INT(getpid(), event.pid);
     CHECK_INT(GP_ROLE_CLIENT, event.hello.role);
     CHECK(memcmp(event.hello.session, client_hello.session, 16) == 0);
-    CHECK_INT(1, gp_door_get_stats(door).peers);
-    gp_door_admit(door, event.id, EPOCH);
-    gp_door_reply reply = reply_read(fd);
+    CHECK_INT(1, gp_control_socket_get_stats(control_socket).peers);
+    gp_control_socket_admit(control_socket, event.id, EPOCH);
+    gp_control_socket_reply reply = reply_read(fd);
 
     CHECK_INT(GP_OK, reply.status);
     CHECK_INT(EPOCH, reply.epoch);
     CHECK_INT(1, reply.protocol);
-    CHECK(!gp_door_gone(fd));
-    nothing_left(door);
+    CHECK(!gp_control_socket_gone(fd));
+    nothing_left(control_socket);
     uint64_t id = event.id;
 
     close(fd);
-    event = event_wait(door);
-    CHECK_INT(GP_DOOR_GONE, event.kind);
+    event = event_wait(control_socket);
+    CHECK_INT(GP_CONTROL_SOCKET_GONE, event.kind);
     CHECK(event.id == id);
-    CHECK_INT(0, gp_door_get_stats(door).peers);
-    CHECK_INT(-1, gp_door_peer_fd(door, id));
-    gp_door_admit(door, id, EPOCH); /* too late: no effect */
-    nothing_left(door);
-    gp_door_close(door);
+    CHECK_INT(0, gp_control_socket_get_stats(control_socket).peers);
+    CHECK_INT(-1, gp_control_socket_peer_fd(control_socket, id));
+    gp_control_socket_admit(control_socket, id, EPOCH); /* too late: no effect */
+    nothing_left(control_socket);
+    gp_control_socket_close(control_socket);
     CHECK_INT(-1, access(path, F_OK));
 }
 
-/* Start a client process. It exits with the status of gp_door_connect(); if `stay` is set and the
+/* Start a client process. It exits with the status of gp_control_socket_connect(); if `stay` is set and the
  * connection succeeds, it waits until it is killed. */
-static pid_t client_fork(const char *path, const gp_door_hello *hello, bool stay)
+static pid_t client_fork(const char *path, const gp_control_socket_hello *hello, bool stay)
 {
     pid_t child = fork();
 
     if (child == 0) {
-        gp_door_reply reply;
+        gp_control_socket_reply reply;
         int fd = -1;
-        gp_status status = gp_door_connect(&fd, &reply, path, hello, PATIENCE_MS, NULL);
+        gp_status status = gp_control_socket_connect(&fd, &reply, path, hello, PATIENCE_MS, NULL);
 
         while (stay && status == GP_OK)
             pause();
@@ -152,70 +152,70 @@ static int exit_of(pid_t child)
 TEST(killed_client_causes_a_gone_event)
 {
     const char *path = scratch_path("d");
-    gp_door *door;
+    gp_control_socket *control_socket;
     gp_error err;
 
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
     pid_t child = client_fork(path, &client_hello, true);
-    gp_door_event event = event_wait(door);
+    gp_control_socket_event event = event_wait(control_socket);
 
-    CHECK_INT(GP_DOOR_KNOCK, event.kind);
+    CHECK_INT(GP_CONTROL_SOCKET_HELLO, event.kind);
     CHECK_INT(child, event.pid);
-    gp_door_admit(door, event.id, EPOCH);
+    gp_control_socket_admit(control_socket, event.id, EPOCH);
     kill(child, SIGKILL);
-    event = event_wait(door);
-    CHECK_INT(GP_DOOR_GONE, event.kind);
+    event = event_wait(control_socket);
+    CHECK_INT(GP_CONTROL_SOCKET_GONE, event.kind);
     CHECK_INT(child, event.pid);
     CHECK_INT(-SIGKILL, exit_of(child));
-    gp_door_close(door);
+    gp_control_socket_close(control_socket);
 }
 
 TEST(client_sees_end_of_file_when_the_daemon_closes)
 {
     const char *path = scratch_path("d");
-    gp_door *door;
+    gp_control_socket *control_socket;
     gp_error err;
     int fd;
 
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
-    gp_door_event event = knock(door, &fd, path);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+    gp_control_socket_event event = greeting(control_socket, &fd, path);
 
-    gp_door_admit(door, event.id, EPOCH);
+    gp_control_socket_admit(control_socket, event.id, EPOCH);
     reply_read(fd);
-    CHECK(!gp_door_gone(fd));
-    gp_door_close(door);
-    CHECK(gp_door_gone(fd));
+    CHECK(!gp_control_socket_gone(fd));
+    gp_control_socket_close(control_socket);
+    CHECK(gp_control_socket_gone(fd));
     close(fd);
 }
 
 TEST(refused_client_receives_status_and_reason)
 {
     const char *path = scratch_path("d");
-    gp_door *door;
+    gp_control_socket *control_socket;
     gp_error err;
 
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
     pid_t child = client_fork(path, &client_hello, false);
-    gp_door_event event = event_wait(door);
+    gp_control_socket_event event = event_wait(control_socket);
 
-    CHECK_INT(GP_DOOR_KNOCK, event.kind);
-    gp_door_refuse(door, event.id, GP_ESTATE, "the pool is shutting down");
+    CHECK_INT(GP_CONTROL_SOCKET_HELLO, event.kind);
+    gp_control_socket_refuse(control_socket, event.id, GP_ESTATE, "the pool is shutting down");
     CHECK_INT(GP_ESTATE, exit_of(child));
-    nothing_left(door);
-    CHECK_INT(0, gp_door_get_stats(door).peers);
-    gp_door_close(door);
+    nothing_left(control_socket);
+    CHECK_INT(0, gp_control_socket_get_stats(control_socket).peers);
+    gp_control_socket_close(control_socket);
 }
 
 TEST(malformed_hellos_and_unknown_versions_are_refused)
 {
     const char *path = scratch_path("d");
-    gp_door_hello newer = client_hello, stranger = client_hello;
-    gp_door_event event;
-    gp_door *door;
+    gp_control_socket_hello newer = client_hello, stranger = client_hello;
+    gp_control_socket_event event;
+    gp_control_socket *control_socket;
     gp_error err;
 
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
-    newer.magic = GP_DOOR_MAGIC;
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+    newer.magic = GP_CONTROL_SOCKET_MAGIC;
     newer.protocol_min = 7;
     newer.protocol_max = 9;
     stranger.magic = 0x12345678;
@@ -233,99 +233,99 @@ TEST(malformed_hellos_and_unknown_versions_are_refused)
         int fd = bare_connect(path);
 
         CHECK_INT(tries[i].count, send(fd, tries[i].bytes, tries[i].count, MSG_NOSIGNAL));
-        gp_door_next(door, &event);
-        CHECK_INT(GP_DOOR_NOTHING, event.kind);
-        gp_door_reply reply = reply_read(fd);
+        gp_control_socket_next(control_socket, &event);
+        CHECK_INT(GP_CONTROL_SOCKET_NOTHING, event.kind);
+        gp_control_socket_reply reply = reply_read(fd);
 
         CHECK_INT(tries[i].status, reply.status);
         CHECK_CONTAINS(reply.text, tries[i].text);
-        CHECK(gp_door_gone(fd));
+        CHECK(gp_control_socket_gone(fd));
         close(fd);
-        CHECK_INT(i + 1, gp_door_get_stats(door).refused);
+        CHECK_INT(i + 1, gp_control_socket_get_stats(control_socket).refused);
     }
-    CHECK_INT(0, gp_door_get_stats(door).peers);
-    gp_door_close(door);
+    CHECK_INT(0, gp_control_socket_get_stats(control_socket).peers);
+    gp_control_socket_close(control_socket);
 }
 
 TEST(clients_over_the_limit_are_refused_until_a_slot_is_free)
 {
     const char *path = scratch_path("d");
-    gp_door_event event;
-    gp_door *door;
+    gp_control_socket_event event;
+    gp_control_socket *control_socket;
     gp_error err;
     int first, second;
 
-    REQUIRE_OK(gp_door_open(&door, path, 2, &err), err);
-    event = knock(door, &first, path);
-    gp_door_admit(door, event.id, EPOCH);
-    event = knock(door, &second, path);
-    gp_door_admit(door, event.id, EPOCH);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 2, &err), err);
+    event = greeting(control_socket, &first, path);
+    gp_control_socket_admit(control_socket, event.id, EPOCH);
+    event = greeting(control_socket, &second, path);
+    gp_control_socket_admit(control_socket, event.id, EPOCH);
     int third = bare_connect(path);
 
-    nothing_left(door);
-    gp_door_reply reply = reply_read(third);
+    nothing_left(control_socket);
+    gp_control_socket_reply reply = reply_read(third);
 
     CHECK_INT(GP_EBUSY, reply.status);
     CHECK_CONTAINS(reply.text, "reached its limit of clients");
     close(third);
     close(first);
-    CHECK_INT(GP_DOOR_GONE, event_wait(door).kind);
-    event = knock(door, &third, path);
-    CHECK_INT(GP_DOOR_KNOCK, event.kind);
-    gp_door_drop(door, event.id);
-    CHECK(gp_door_gone(third));
+    CHECK_INT(GP_CONTROL_SOCKET_GONE, event_wait(control_socket).kind);
+    event = greeting(control_socket, &third, path);
+    CHECK_INT(GP_CONTROL_SOCKET_HELLO, event.kind);
+    gp_control_socket_drop(control_socket, event.id);
+    CHECK(gp_control_socket_gone(third));
     close(second);
     close(third);
-    gp_door_close(door);
+    gp_control_socket_close(control_socket);
 }
 
 TEST(silent_clients_are_closed_after_two_seconds)
 {
     const char *path = scratch_path("d");
-    gp_door_event event;
-    gp_door *door;
+    gp_control_socket_event event;
+    gp_control_socket *control_socket;
     gp_error err;
 
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
     int silent = bare_connect(path), leaver = bare_connect(path);
     int64_t began = gp_now_ms();
 
-    nothing_left(door);
-    CHECK_INT(2, gp_door_get_stats(door).peers);
+    nothing_left(control_socket);
+    CHECK_INT(2, gp_control_socket_get_stats(control_socket).peers);
     close(leaver);
-    nothing_left(door);
-    CHECK_INT(1, gp_door_get_stats(door).peers);
-    while (!gp_door_gone(silent) && gp_now_ms() < began + PATIENCE_MS) {
-        poll(&(struct pollfd){ .fd = gp_door_fd(door), .events = POLLIN }, 1, 1000);
-        gp_door_next(door, &event);
-        CHECK_INT(GP_DOOR_NOTHING, event.kind);
+    nothing_left(control_socket);
+    CHECK_INT(1, gp_control_socket_get_stats(control_socket).peers);
+    while (!gp_control_socket_gone(silent) && gp_now_ms() < began + PATIENCE_MS) {
+        poll(&(struct pollfd){ .fd = gp_control_socket_fd(control_socket), .events = POLLIN }, 1, 1000);
+        gp_control_socket_next(control_socket, &event);
+        CHECK_INT(GP_CONTROL_SOCKET_NOTHING, event.kind);
     }
-    CHECK(gp_door_gone(silent));
-    CHECK(gp_now_ms() - began >= GP_DOOR_SILENCE_MS - 50);
-    CHECK_INT(1, gp_door_get_stats(door).refused);
+    CHECK(gp_control_socket_gone(silent));
+    CHECK(gp_now_ms() - began >= GP_CONTROL_SOCKET_SILENCE_MS - 50);
+    CHECK_INT(1, gp_control_socket_get_stats(control_socket).refused);
     close(silent);
-    gp_door_close(door);
+    gp_control_socket_close(control_socket);
 }
 
 TEST(disconnect_before_the_reply_causes_one_gone_event)
 {
     const char *path = scratch_path("d");
-    gp_door *door;
+    gp_control_socket *control_socket;
     gp_error err;
     int fd;
 
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
-    gp_door_event event = knock(door, &fd, path);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+    gp_control_socket_event event = greeting(control_socket, &fd, path);
     uint64_t id = event.id;
 
     close(fd);
-    event = event_wait(door);
-    CHECK_INT(GP_DOOR_GONE, event.kind);
+    event = event_wait(control_socket);
+    CHECK_INT(GP_CONTROL_SOCKET_GONE, event.kind);
     CHECK(event.id == id);
-    gp_door_admit(door, id, EPOCH);
-    gp_door_refuse(door, id, GP_EBUSY, "too late");
-    nothing_left(door);
-    gp_door_close(door);
+    gp_control_socket_admit(control_socket, id, EPOCH);
+    gp_control_socket_refuse(control_socket, id, GP_EBUSY, "too late");
+    nothing_left(control_socket);
+    gp_control_socket_close(control_socket);
 }
 
 /* ---- running out of descriptors ---- */
@@ -338,17 +338,18 @@ static pid_t poor_daemon_fork(const char *path)
     if (child != 0)
         return child;
     struct rlimit limit = { 24, 24 };
-    gp_door_event event;
-    gp_door *door;
+    gp_control_socket_event event;
+    gp_control_socket *control_socket;
 
     setrlimit(RLIMIT_NOFILE, &limit);
-    if (gp_door_open(&door, path, 1000, NULL) != GP_OK)
+    if (gp_control_socket_open(&control_socket, path, 1000, NULL) != GP_OK)
         _exit(1);
     for (;;) {
-        poll(&(struct pollfd){ .fd = gp_door_fd(door), .events = POLLIN }, 1, 1000);
-        for (gp_door_next(door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(door, &event))
-            if (event.kind == GP_DOOR_KNOCK)
-                gp_door_admit(door, event.id, EPOCH);
+        poll(&(struct pollfd){ .fd = gp_control_socket_fd(control_socket), .events = POLLIN }, 1, 1000);
+        for (gp_control_socket_next(control_socket, &event); event.kind != GP_CONTROL_SOCKET_NOTHING;
+             gp_control_socket_next(control_socket, &event))
+            if (event.kind == GP_CONTROL_SOCKET_HELLO)
+                gp_control_socket_admit(control_socket, event.id, EPOCH);
     }
 }
 
@@ -357,14 +358,14 @@ TEST(daemon_without_descriptors_refuses_clients_and_recovers)
     const char *path = scratch_path("poor");
     pid_t daemon = poor_daemon_fork(path);
     unsigned admitted = 0, busy = 0;
-    gp_door_reply reply;
+    gp_control_socket_reply reply;
     gp_error err;
     int fds[40], fd;
 
     for (int64_t deadline = gp_now_ms() + PATIENCE_MS; access(path, F_OK) != 0 && gp_now_ms() < deadline;)
         usleep(1000);
     for (int i = 0; i < 40; i++) {
-        gp_status status = gp_door_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, &err);
+        gp_status status = gp_control_socket_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, &err);
 
         if (status == GP_OK) {
             fds[admitted++] = fd;
@@ -381,7 +382,7 @@ TEST(daemon_without_descriptors_refuses_clients_and_recovers)
     gp_status status = GP_EBUSY;
 
     for (int64_t deadline = gp_now_ms() + PATIENCE_MS; status == GP_EBUSY && gp_now_ms() < deadline;)
-        status = gp_door_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, &err);
+        status = gp_control_socket_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, &err);
     CHECK_STATUS(GP_OK, status);
     if (status == GP_OK)
         close(fd);
@@ -412,50 +413,54 @@ static void memfd_check(int fd, const char *text)
 TEST(descriptors_pass_in_both_directions)
 {
     const char *path = scratch_path("d");
-    gp_door_request request = { .what = 3,
-                                .lease = 5,
-                                .generation = 2,
-                                .rank = 1,
-                                .token = "fedcba9876543210" },
-                    got;
-    gp_door *door;
+    gp_control_socket_request request = { .what = 3,
+                                          .lease = 5,
+                                          .generation = 2,
+                                          .rank = 1,
+                                          .token = "fedcba9876543210" },
+                              got;
+    gp_control_socket *control_socket;
     gp_error err;
     int client, fd = -1, sent = memfd_with("arena"), before;
 
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
-    gp_door_event event = knock(door, &client, path);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+    gp_control_socket_event event = greeting(control_socket, &client, path);
 
-    gp_door_admit(door, event.id, EPOCH);
+    gp_control_socket_admit(control_socket, event.id, EPOCH);
     reply_read(client);
     before = descriptors_of(getpid());
-    REQUIRE_OK(gp_door_send_fd(client, &request, sent, &err), err);
-    event = event_wait(door);
-    CHECK_INT(GP_DOOR_REQUEST, event.kind);
+    REQUIRE_OK(gp_control_socket_send_fd(client, &request, sent, &err), err);
+    event = event_wait(control_socket);
+    CHECK_INT(GP_CONTROL_SOCKET_REQUEST, event.kind);
     CHECK_INT(3, event.request.what);
     CHECK_INT(5, event.request.lease);
     CHECK_INT(1, event.request.rank);
     CHECK(memcmp(event.request.token, request.token, 16) == 0);
     memfd_check(event.fd, "arena");
-    REQUIRE_OK(gp_door_send_fd(gp_door_peer_fd(door, event.id), &request, event.fd, &err), err);
+    REQUIRE_OK(gp_control_socket_send_fd(gp_control_socket_peer_fd(control_socket, event.id), &request,
+                                         event.fd, &err),
+               err);
     close(event.fd);
-    REQUIRE_OK(gp_door_receive_fd(client, &got, &fd, PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_control_socket_receive_fd(client, &got, &fd, PATIENCE_MS, &err), err);
     memfd_check(fd, "arena");
     close(fd);
 
     /* a request without a descriptor */
-    REQUIRE_OK(gp_door_send_fd(client, &request, -1, &err), err);
-    event = event_wait(door);
-    CHECK_INT(GP_DOOR_REQUEST, event.kind);
+    REQUIRE_OK(gp_control_socket_send_fd(client, &request, -1, &err), err);
+    event = event_wait(control_socket);
+    CHECK_INT(GP_CONTROL_SOCKET_REQUEST, event.kind);
     CHECK_INT(-1, event.fd);
-    CHECK_STATUS(GP_ETIMEDOUT, gp_door_receive_fd(client, &got, &fd, 10, &err));
-    REQUIRE_OK(gp_door_send_fd(gp_door_peer_fd(door, event.id), &request, sent, &err), err);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_control_socket_receive_fd(client, &got, &fd, 10, &err));
+    REQUIRE_OK(
+        gp_control_socket_send_fd(gp_control_socket_peer_fd(control_socket, event.id), &request, sent, &err),
+        err);
 
     /* unwanted descriptor: closed */
-    REQUIRE_OK(gp_door_receive_fd(client, &got, NULL, PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_control_socket_receive_fd(client, &got, NULL, PATIENCE_MS, &err), err);
     CHECK_INT(before, descriptors_of(getpid()));
-    gp_door_close(door);
-    CHECK_STATUS(GP_EPEER, gp_door_receive_fd(client, &got, &fd, PATIENCE_MS, &err));
-    CHECK_STATUS(GP_EPEER, gp_door_send_fd(client, &request, sent, &err));
+    gp_control_socket_close(control_socket);
+    CHECK_STATUS(GP_EPEER, gp_control_socket_receive_fd(client, &got, &fd, PATIENCE_MS, &err));
+    CHECK_STATUS(GP_EPEER, gp_control_socket_send_fd(client, &request, sent, &err));
     close(sent);
     close(client);
 }
@@ -463,14 +468,14 @@ TEST(descriptors_pass_in_both_directions)
 TEST(malformed_requests_end_the_connection_and_extra_descriptors_are_closed)
 {
     const char *path = scratch_path("d");
-    gp_door *door;
+    gp_control_socket *control_socket;
     gp_error err;
 
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
     for (int many = 0; many < 2; many++) {
         int client, fds[2] = { memfd_with("a"), memfd_with("b") };
-        gp_door_event event = knock(door, &client, path);
-        gp_door_request request = { .magic = GP_DOOR_MAGIC };
+        gp_control_socket_event event = greeting(control_socket, &client, path);
+        gp_control_socket_request request = { .magic = GP_CONTROL_SOCKET_MAGIC };
         struct iovec bytes = { &request, many ? sizeof(request) : 7 };
         union {
             struct cmsghdr head;
@@ -482,42 +487,42 @@ TEST(malformed_requests_end_the_connection_and_extra_descriptors_are_closed)
                                   .msg_controllen = sizeof(control.room) };
         int before = descriptors_of(getpid());
 
-        gp_door_admit(door, event.id, EPOCH);
+        gp_control_socket_admit(control_socket, event.id, EPOCH);
         reply_read(client);
         control.head.cmsg_len = CMSG_LEN(sizeof(fds));
         control.head.cmsg_level = SOL_SOCKET;
         control.head.cmsg_type = SCM_RIGHTS;
         memcpy(CMSG_DATA(&control.head), fds, sizeof(fds));
         CHECK(sendmsg(client, &message, MSG_NOSIGNAL) > 0);
-        event = event_wait(door);
+        event = event_wait(control_socket);
         if (many) { /* the request is valid, but the descriptors have been closed */
-            CHECK_INT(GP_DOOR_REQUEST, event.kind);
+            CHECK_INT(GP_CONTROL_SOCKET_REQUEST, event.kind);
             CHECK_INT(-1, event.fd);
             CHECK_INT(before, descriptors_of(getpid()));
-            gp_door_drop(door, event.id);
+            gp_control_socket_drop(control_socket, event.id);
         } else {
-            CHECK_INT(GP_DOOR_GONE, event.kind);
+            CHECK_INT(GP_CONTROL_SOCKET_GONE, event.kind);
             CHECK_INT(before - 1, descriptors_of(getpid()));
         }
-        CHECK(gp_door_gone(client));
+        CHECK(gp_control_socket_gone(client));
         close(client);
         close(fds[0]);
         close(fds[1]);
     }
-    CHECK_INT(1, gp_door_get_stats(door).refused);
-    gp_door_close(door);
+    CHECK_INT(1, gp_control_socket_get_stats(control_socket).refused);
+    gp_control_socket_close(control_socket);
 }
 
 /* ---- other users ---- */
 
 /* Start a child process that connects as user `uid`, and return the pid. It exits with the refusal
  * status; 97: connect failed. */
-static int knock_as(uid_t uid, const char *path)
+static int connect_as(uid_t uid, const char *path)
 {
     pid_t child = fork();
 
     if (child == 0) {
-        gp_door_reply reply = { .status = 99 };
+        gp_control_socket_reply reply = { .status = 99 };
 
         if (setuid(uid) != 0)
             _exit(98);
@@ -534,63 +539,64 @@ static int knock_as(uid_t uid, const char *path)
 TEST(other_users_are_refused_as_clients_and_as_daemons)
 {
     const char *path = scratch_path("d");
-    gp_door_event event;
-    gp_door *door;
+    gp_control_socket_event event;
+    gp_control_socket *control_socket;
     gp_error err;
 
     if (geteuid() != 0)
         SKIP("needs root to run as another user");
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
     struct stat seen;
 
     CHECK_INT(0, stat(path, &seen));
     CHECK_INT(0600, seen.st_mode & 07777);
     chmod(scratch_dir, 0755);
-    CHECK_INT(97, exit_of(knock_as(65534, path)));
+    CHECK_INT(97, exit_of(connect_as(65534, path)));
     chmod(path, 0777);
-    pid_t child = knock_as(65534, path);
+    pid_t child = connect_as(65534, path);
 
     for (int64_t deadline = gp_now_ms() + PATIENCE_MS;
-         gp_door_get_stats(door).refused == 0 && gp_now_ms() < deadline; usleep(1000)) {
-        gp_door_next(door, &event);
-        CHECK_INT(GP_DOOR_NOTHING, event.kind);
+         gp_control_socket_get_stats(control_socket).refused == 0 && gp_now_ms() < deadline; usleep(1000)) {
+        gp_control_socket_next(control_socket, &event);
+        CHECK_INT(GP_CONTROL_SOCKET_NOTHING, event.kind);
     }
     CHECK_INT(GP_EPERM, exit_of(child));
     child = fork();
     if (child == 0) { /* user 65534 must not trust the daemon of root either */
-        gp_door_reply reply;
+        gp_control_socket_reply reply;
         int fd;
 
-        _exit(setuid(65534) != 0 ? 98
-                                 : (int)gp_door_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, NULL));
+        _exit(setuid(65534) != 0
+                  ? 98
+                  : (int)gp_control_socket_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, NULL));
     }
     CHECK_INT(GP_EPERM, exit_of(child));
     chmod(scratch_dir, 0700);
-    gp_door_close(door);
+    gp_control_socket_close(control_socket);
 }
 
 TEST(connect_distinguishes_no_listener_from_no_reply)
 {
-    gp_door_reply reply;
-    gp_door *door;
+    gp_control_socket_reply reply;
+    gp_control_socket *control_socket;
     gp_error err;
     const char *path = scratch_path("d");
     int fd = -1;
 
-    CHECK_STATUS(GP_ENOPOOL, gp_door_connect(&fd, &reply, path, &client_hello, 100, &err));
+    CHECK_STATUS(GP_ENOPOOL, gp_control_socket_connect(&fd, &reply, path, &client_hello, 100, &err));
     CHECK_CONTAINS(err.message, "gradpool up");
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
-    CHECK_STATUS(GP_ETIMEDOUT, gp_door_connect(&fd, &reply, path, &client_hello, 50, &err));
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_control_socket_connect(&fd, &reply, path, &client_hello, 50, &err));
     CHECK_INT(-1, fd);
-    gp_door_close(door);
-    CHECK_STATUS(GP_ENOPOOL, gp_door_connect(&fd, &reply, path, &client_hello, 100, &err));
+    gp_control_socket_close(control_socket);
+    CHECK_STATUS(GP_ENOPOOL, gp_control_socket_connect(&fd, &reply, path, &client_hello, 100, &err));
     char longer[140];
 
     memset(longer, 'x', sizeof(longer));
     longer[0] = '/';
     longer[139] = '\0';
-    CHECK_STATUS(GP_ELIMIT, gp_door_connect(&fd, &reply, longer, &client_hello, 100, &err));
-    CHECK_STATUS(GP_EINVAL, gp_door_open(&door, path, 0, &err));
+    CHECK_STATUS(GP_ELIMIT, gp_control_socket_connect(&fd, &reply, longer, &client_hello, 100, &err));
+    CHECK_STATUS(GP_EINVAL, gp_control_socket_open(&control_socket, path, 0, &err));
 }
 
 /* Return the number of directory entries that start with `with`. */
@@ -615,9 +621,9 @@ TEST(no_socket_file_remains_after_a_kill_during_open)
         pid_t child = fork();
 
         if (child == 0)
-            for (gp_door *door;;)
-                if (gp_door_open(&door, path, 4, NULL) == GP_OK)
-                    gp_door_close(door);
+            for (gp_control_socket *control_socket;;)
+                if (gp_control_socket_open(&control_socket, path, 4, NULL) == GP_OK)
+                    gp_control_socket_close(control_socket);
         gp_sleep_ms(round % 4);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
@@ -630,24 +636,25 @@ TEST(no_socket_file_remains_after_a_kill_during_open)
 
 TEST(open_survives_allocation_failures_without_leaks)
 {
-    gp_door *door = NULL;
+    gp_control_socket *control_socket = NULL;
     const char *path = scratch_path("d");
     int before = descriptors_of(getpid());
 
-    CHECK_EVERY_ALLOCATION(gp_door_open(&door, path, 4, NULL), gp_door_close(door));
+    CHECK_EVERY_ALLOCATION(gp_control_socket_open(&control_socket, path, 4, NULL),
+                           gp_control_socket_close(control_socket));
     CHECK_INT(before, descriptors_of(getpid()));
 }
 
 /* ---- fake daemons ---- */
 
 /* Start a listener that sends these bytes to the next client (NULL: closes the connection). Return
- * the status of gp_door_connect(). */
+ * the status of gp_control_socket_connect(). */
 static gp_status answered_with(const void *bytes, size_t count, gp_error *err)
 {
     const char *path = scratch_path("fake");
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), fd = -1;
-    gp_door_reply reply;
+    gp_control_socket_reply reply;
 
     snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
     unlink(path);
@@ -665,7 +672,7 @@ static gp_status answered_with(const void *bytes, size_t count, gp_error *err)
         _exit(0);
     }
     close(listener);
-    gp_status status = gp_door_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, err);
+    gp_status status = gp_control_socket_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, err);
 
     CHECK_INT(0, exit_of(child));
     CHECK_INT(-1, fd);
@@ -674,7 +681,7 @@ static gp_status answered_with(const void *bytes, size_t count, gp_error *err)
 
 TEST(client_refuses_malformed_replies)
 {
-    gp_door_reply reply = { .magic = GP_DOOR_MAGIC, .status = GP_EBUSY, .text = "later" };
+    gp_control_socket_reply reply = { .magic = GP_CONTROL_SOCKET_MAGIC, .status = GP_EBUSY, .text = "later" };
     gp_error err;
 
     CHECK_STATUS(GP_EBUSY, answered_with(&reply, sizeof(reply), &err));
@@ -695,54 +702,55 @@ TEST(client_refuses_malformed_replies)
 TEST(each_silent_client_has_a_separate_deadline)
 {
     const char *path = scratch_path("d");
-    gp_door_event event;
-    gp_door *door;
+    gp_control_socket_event event;
+    gp_control_socket *control_socket;
     gp_error err;
     int64_t second_came_ms = 0, second_ms = 0;
     bool first_gone = false;
 
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
     int first = bare_connect(path), second = -1;
     int64_t began = gp_now_ms();
 
     while ((!first_gone || second_ms == 0) && gp_now_ms() < began + PATIENCE_MS) {
-        poll(&(struct pollfd){ .fd = gp_door_fd(door), .events = POLLIN }, 1, 50);
-        gp_door_next(door, &event);
+        poll(&(struct pollfd){ .fd = gp_control_socket_fd(control_socket), .events = POLLIN }, 1, 50);
+        gp_control_socket_next(control_socket, &event);
         if (second < 0 && gp_now_ms() > began + 500) {
             second_came_ms = gp_now_ms();
             second = bare_connect(path);
         }
-        first_gone = first_gone || gp_door_gone(first);
-        if (second >= 0 && second_ms == 0 && gp_door_gone(second))
+        first_gone = first_gone || gp_control_socket_gone(first);
+        if (second >= 0 && second_ms == 0 && gp_control_socket_gone(second))
             second_ms = gp_now_ms();
     }
     CHECK(first_gone);
 
     /* the second client has a separate deadline */
-    CHECK(second_ms - second_came_ms >= GP_DOOR_SILENCE_MS - 50);
-    CHECK_INT(2, gp_door_get_stats(door).refused);
+    CHECK(second_ms - second_came_ms >= GP_CONTROL_SOCKET_SILENCE_MS - 50);
+    CHECK_INT(2, gp_control_socket_get_stats(control_socket).refused);
     close(first);
     close(second);
-    gp_door_close(door);
+    gp_control_socket_close(control_socket);
 }
 
 TEST(sending_to_a_stalled_peer_fails_with_busy)
 {
     const char *path = scratch_path("d");
-    gp_door_request request = { .what = 1 };
-    gp_door *door;
+    gp_control_socket_request request = { .what = 1 };
+    gp_control_socket *control_socket;
     gp_error err;
     int client;
 
-    REQUIRE_OK(gp_door_open(&door, path, 8, &err), err);
-    gp_door_event event = knock(door, &client, path);
+    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+    gp_control_socket_event event = greeting(control_socket, &client, path);
     gp_status status = GP_OK;
 
-    gp_door_admit(door, event.id, EPOCH);
+    gp_control_socket_admit(control_socket, event.id, EPOCH);
     for (int i = 0; i < 1000000 && status == GP_OK; i++)
-        status = gp_door_send_fd(gp_door_peer_fd(door, event.id), &request, -1, &err);
+        status = gp_control_socket_send_fd(gp_control_socket_peer_fd(control_socket, event.id), &request, -1,
+                                           &err);
     CHECK_STATUS(GP_EBUSY, status);
     close(client);
-    CHECK_INT(GP_DOOR_GONE, event_wait(door).kind);
-    gp_door_close(door);
+    CHECK_INT(GP_CONTROL_SOCKET_GONE, event_wait(control_socket).kind);
+    gp_control_socket_close(control_socket);
 }

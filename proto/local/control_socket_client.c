@@ -13,12 +13,15 @@
 
 #include "common/base/system/timeout.h"
 #include "common/base/system/packet.h"
-#include "proto/local/door.h"
+#include "proto/local/control_socket.h"
 #include "proto/local/listen.h"
 
-static_assert(sizeof(gp_door_hello) == 40 && offsetof(gp_door_hello, session) == 24, "layout of the hello");
-static_assert(sizeof(gp_door_reply) == 256 && offsetof(gp_door_reply, epoch) == 16, "layout of the reply");
-static_assert(sizeof(gp_door_request) == 40 && offsetof(gp_door_request, token) == 24, "layout of a request");
+static_assert(sizeof(gp_control_socket_hello) == 40 && offsetof(gp_control_socket_hello, session) == 24,
+              "layout of the hello");
+static_assert(sizeof(gp_control_socket_reply) == 256 && offsetof(gp_control_socket_reply, epoch) == 16,
+              "layout of the reply");
+static_assert(sizeof(gp_control_socket_request) == 40 && offsetof(gp_control_socket_request, token) == 24,
+              "layout of a request");
 
 /* Connect to `path`. If the backlog is full, connect() on a Unix socket fails with EAGAIN at once
  * and no event reports free space, so retry every 5 ms. */
@@ -47,7 +50,8 @@ static gp_status connect_until(int fd, const char *path, gp_timeout timeout, gp_
 }
 
 /* Wait for the reply to the hello. A refusal becomes the error of this call. */
-static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, gp_timeout timeout, gp_error *err)
+static gp_status reply_wait(int fd, gp_control_socket_reply *reply, const char *path, gp_timeout timeout,
+                            gp_error *err)
 {
     struct pollfd ready = { .fd = fd, .events = POLLIN };
     int64_t left;
@@ -66,8 +70,8 @@ static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, gp_t
                        path);
     if (bytes < 0)
         return gp_fail_errno(err, GP_EIO, "cannot read from %s", path);
-    if (bytes != sizeof(*reply) || reply->magic != GP_DOOR_MAGIC || !gp_status_known((long)reply->status) ||
-        memchr(reply->text, 0, sizeof(reply->text)) == NULL)
+    if (bytes != sizeof(*reply) || reply->magic != GP_CONTROL_SOCKET_MAGIC ||
+        !gp_status_known((long)reply->status) || memchr(reply->text, 0, sizeof(reply->text)) == NULL)
         return gp_fail(err, GP_EPROTO, "malformed reply from %s: the listener is not a gradpool daemon",
                        path);
     if (reply->status != GP_OK)
@@ -75,7 +79,7 @@ static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, gp_t
     return GP_OK;
 }
 
-bool gp_door_listened(const char *path)
+bool gp_control_socket_listened(const char *path)
 {
     struct sockaddr_un address;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -87,19 +91,19 @@ bool gp_door_listened(const char *path)
     return listened;
 }
 
-gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, const gp_door_hello *hello,
-                          int timeout_ms, gp_error *err)
+gp_status gp_control_socket_connect(int *out, gp_control_socket_reply *reply, const char *path,
+                                    const gp_control_socket_hello *hello, int timeout_ms, gp_error *err)
 {
     gp_timeout timeout = gp_timeout_in(timeout_ms);
-    gp_door_hello sent = *hello;
-    gp_door_reply got;
+    gp_control_socket_hello sent = *hello;
+    gp_control_socket_reply got;
     struct ucred who;
     socklen_t bytes = sizeof(who);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot create a socket for %s", path);
-    sent.magic = GP_DOOR_MAGIC;
+    sent.magic = GP_CONTROL_SOCKET_MAGIC;
     gp_status status = connect_until(fd, path, timeout, err);
 
     /* The listener must run under the uid of this process. */
@@ -127,22 +131,23 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
     return GP_OK;
 }
 
-bool gp_door_gone(int door_fd)
+bool gp_control_socket_gone(int socket_fd)
 {
     char byte;
-    ssize_t bytes = recv(door_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t bytes = recv(socket_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
     return bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 /* ---- requests and descriptors ---- */
 
-gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, gp_error *err)
+gp_status gp_control_socket_send_fd(int socket_fd, const gp_control_socket_request *request, int fd,
+                                    gp_error *err)
 {
-    gp_door_request sent = *request;
+    gp_control_socket_request sent = *request;
 
-    sent.magic = GP_DOOR_MAGIC;
-    if (gp_packet_send(door_fd, &sent, sizeof(sent), &fd, fd >= 0 ? 1 : 0) >= 0)
+    sent.magic = GP_CONTROL_SOCKET_MAGIC;
+    if (gp_packet_send(socket_fd, &sent, sizeof(sent), &fd, fd >= 0 ? 1 : 0) >= 0)
         return GP_OK;
     if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)
         return gp_fail(err, GP_EBUSY, "the queue of the control socket is full; try again");
@@ -151,13 +156,14 @@ gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, g
     return gp_fail_errno(err, GP_EIO, "cannot send on the control socket");
 }
 
-/* If the peer sent more than one descriptor, gp_door_request_read() closes all of them. */
-gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, gp_error *err)
+/* If the peer sent more than one descriptor, gp_control_socket_request_read() closes all of them. */
+gp_status gp_control_socket_request_read(int socket_fd, gp_control_socket_request *request, int *fd,
+                                         gp_error *err)
 {
-    gp_door_request got;
+    gp_control_socket_request got;
     gp_packet_fds fds;
     bool cut;
-    ssize_t count = gp_packet_receive(door_fd, &got, sizeof(got), MSG_DONTWAIT, &fds, &cut);
+    ssize_t count = gp_packet_receive(socket_fd, &got, sizeof(got), MSG_DONTWAIT, &fds, &cut);
 
     if (count < 0 && (errno == EAGAIN || errno == EINTR))
         return gp_fail(err, GP_ETIMEDOUT, "no request is pending on the control socket");
@@ -165,7 +171,7 @@ gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, g
         return gp_fail(err, GP_EPEER, "the peer closed its control socket");
     if (count < 0)
         return gp_fail_errno(err, GP_EIO, "cannot read from the control socket");
-    bool sound = count == sizeof(got) && got.magic == GP_DOOR_MAGIC && !cut;
+    bool sound = count == sizeof(got) && got.magic == GP_CONTROL_SOCKET_MAGIC && !cut;
 
     if (!sound || fds.count > 1)
         gp_packet_fds_close(&fds);
@@ -176,14 +182,15 @@ gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, g
     return GP_OK;
 }
 
-gp_status gp_door_receive_fd(int door_fd, gp_door_request *request, int *fd, int timeout_ms, gp_error *err)
+gp_status gp_control_socket_receive_fd(int socket_fd, gp_control_socket_request *request, int *fd,
+                                       int timeout_ms, gp_error *err)
 {
     gp_timeout timeout = gp_timeout_in(timeout_ms);
     int received = -1;
 
     for (;;) {
         int64_t left = gp_timeout_left(timeout);
-        gp_status status = gp_door_request_read(door_fd, request, &received, err);
+        gp_status status = gp_control_socket_request_read(socket_fd, request, &received, err);
 
         if (status == GP_OK && fd == NULL && received >= 0)
             close(received);
@@ -191,6 +198,6 @@ gp_status gp_door_receive_fd(int door_fd, gp_door_request *request, int *fd, int
             *fd = received;
         if (status != GP_ETIMEDOUT || left == 0)
             return status;
-        poll(&(struct pollfd){ .fd = door_fd, .events = POLLIN }, 1, gp_timeout_slice(timeout));
+        poll(&(struct pollfd){ .fd = socket_fd, .events = POLLIN }, 1, gp_timeout_slice(timeout));
     }
 }
