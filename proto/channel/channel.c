@@ -7,7 +7,7 @@
  *   a ROUTER silently drops messages it cannot send       ROUTER_MANDATORY: GP_EBUSY, GP_EPEER
  *   a DEALER queues messages without a peer               IMMEDIATE: GP_EBUSY until connected
  *   accept() aborts the process without free descriptors  raise the soft limit; accept.c
- *   MAXMSGSIZE limits a frame, HWM counts messages        count frames here; gate.c (TCP) and
+ *   MAXMSGSIZE limits a frame, HWM counts messages        count frames here; connection_guard.c (TCP) and
  *                                                         accept.c (Unix sockets) close
  *                                                         connections with endless messages
  *   CURVE admits any key                                  require a key list, enforce its ZAP
@@ -267,7 +267,7 @@ static gp_status remote_bind(gp_channel *channel, const char *endpoint, char bou
                        errno == ENODEV || errno == EADDRNOTAVAIL ? "; use an address of this host" : "");
     if (zmq_getsockopt(channel->socket, ZMQ_LAST_ENDPOINT, bound, &bytes) != 0 || strrchr(bound, ':') == NULL)
         return gp_fail(err, GP_EIO, "cannot read the bound address of %s: %s", endpoint, zmq_strerror(errno));
-    gp_gate_set_port(channel->gate, (uint16_t)strtol(strrchr(bound, ':') + 1, NULL, 10));
+    gp_connection_guard_set_port(channel->gate, (uint16_t)strtol(strrchr(bound, ':') + 1, NULL, 10));
     return GP_OK;
 }
 
@@ -293,7 +293,7 @@ gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_cha
         !option_set(channel->socket, ZMQ_SNDHWM, REMOTE_QUEUE_MESSAGES))
         status = gp_fail(err, GP_EIO, "cannot set up a ZeroMQ socket: %s", zmq_strerror(errno));
     if (status == GP_OK)
-        status = gp_gate_open(&channel->gate, channel->socket, options->curve->zap, err);
+        status = gp_connection_guard_open(&channel->gate, channel->socket, options->curve->zap, err);
     if (status == GP_OK)
         status = remote_bind(channel, endpoint, bound, err);
     if (status == GP_OK)
@@ -348,7 +348,7 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
         return status;
     }
 
-    /* From now on monitor disconnects only: gate.c explains why handshake events are dangerous. If
+    /* From now on monitor disconnects only: connection_guard.c explains why handshake events are dangerous. If
      * the monitor cannot be opened, a broken link is detected later. */
     if (watched)
         gp_dial_begin(&channel->dial, channel->socket, ZMQ_EVENT_DISCONNECTED, NULL);
@@ -363,7 +363,7 @@ void gp_channel_close(gp_channel *channel, int drain_ms)
     gp_dial_end(&channel->dial);
     if (channel->listening)
         gp_listener_unlink(&channel->listener);
-    gp_gate_close(channel->gate);
+    gp_connection_guard_close(channel->gate);
     if (channel->socket != NULL) {
         option_set(channel->socket, ZMQ_LINGER, drain_ms > 0 ? drain_ms : 0);
         zmq_close(channel->socket);

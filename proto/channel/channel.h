@@ -234,7 +234,7 @@ gp_channel_stats gp_channel_get_stats(const gp_channel *channel);
  * GP_MESSAGE_BYTES_MAX. Call it before the first bind. Only daemons link this function: accept.c. */
 void gp_accept_limit(uint64_t message_bytes_max);
 
-/* ---- channels that listen for other hosts (gate.c) ---- */
+/* ---- channels that listen for other hosts (connection_guard.c) ---- */
 
 /* Reasons to disconnect a peer. */
 typedef enum gp_cut {
@@ -249,12 +249,12 @@ typedef enum gp_cut {
 } gp_cut;
 
 /* Connection counters of a listener for other hosts. */
-typedef struct gp_gate_stats {
+typedef struct gp_connection_guard_stats {
     uint32_t links;            /* open connections */
     uint64_t accepted, failed; /* failed: handshakes without CURVE or for another server key */
     uint64_t over_rate;        /* messages dropped */
     uint64_t cut[GP_CUTS];
-} gp_gate_stats;
+} gp_connection_guard_stats;
 
 /* Process connection events and check all connections. Call it after receiving the pending
  * messages, whenever gp_channel_watch_fd() is readable, and at the latest after
@@ -270,6 +270,6 @@ bool gp_channel_next_gone(gp_channel *channel, gp_peer *out);
 /* Disconnect a peer. */
 void gp_channel_cut(gp_channel *channel, const gp_peer *peer);
 
-gp_gate_stats gp_channel_get_gate_stats(const gp_channel *channel);
+gp_connection_guard_stats gp_channel_get_guard_stats(const gp_channel *channel);
 
 #endif

@@ -188,7 +188,7 @@ static void rest_drop(gp_channel *channel, bool is_first)
         else if (errno != EINTR)
             more = false;
         if (is_first && channel->gate != NULL)
-            gp_gate_offend(channel->gate, &frame);
+            gp_connection_guard_offend(channel->gate, &frame);
         is_first = false;
         zmq_msg_close(&frame);
     }
@@ -311,13 +311,14 @@ static gp_status incoming_read(gp_channel *channel, gp_incoming *in)
             bytes += zmq_msg_size(incoming_frame(in, i));
 
         /* the remote sender is no longer admitted, or over its rate */
-        if (gp_gate_pass(channel->gate, incoming_frame(in, 0), &in->peer, bytes, &in->owner) != GP_OK)
+        if (gp_connection_guard_pass(channel->gate, incoming_frame(in, 0), &in->peer, bytes, &in->owner) !=
+            GP_OK)
             status = GP_ESTALE;
     }
     if (status == GP_OK)
         status = incoming_check(in, &why, &err);
     if (status == GP_EPROTO && channel->gate != NULL && in->frame_count > 0)
-        gp_gate_offend(channel->gate, incoming_frame(in, 0));
+        gp_connection_guard_offend(channel->gate, incoming_frame(in, 0));
     if (status == GP_EPROTO) {
         channel->stats.refused++;
         snprintf(channel->stats.refused_last, sizeof(channel->stats.refused_last), "%.*s",

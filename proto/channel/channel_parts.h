@@ -1,5 +1,5 @@
 /* Channel internals: the channel (channel.c, channel_messages.c), links to other hosts (dial.c), and the
- * connection guard of a listener for other hosts (gate.c). */
+ * connection guard of a listener for other hosts (connection_guard.c). */
 #ifndef GP_CHANNEL_PARTS_H
 #define GP_CHANNEL_PARTS_H
 
@@ -60,7 +60,7 @@ gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, int ti
 /* Stop monitoring; call it before closing the socket. Safe without gp_dial_begin(). */
 void gp_dial_end(gp_dial *dial);
 
-/* ---- gate.c ---- */
+/* ---- connection_guard.c ---- */
 
 /* Connection guard: counts, checks and closes the connections of a TCP listener. Internal to
  * proto/.
@@ -82,13 +82,14 @@ void gp_dial_end(gp_dial *dial);
  *
  * Only the thread of the channel may call these functions. */
 
-typedef struct gp_gate gp_gate;
+typedef struct gp_connection_guard gp_connection_guard;
 
 /* Create a guard for `router`, a ROUTER bound to TCP endpoints only, and set the listening port.
  * Frames in this interface are zmq_msg_t. */
-gp_status gp_gate_open(gp_gate **out, void *router, gp_zap *zap, gp_error *err);
-void gp_gate_set_port(gp_gate *gate, uint16_t port);
-void gp_gate_close(gp_gate *gate); /* Close the guard before the router; accepts NULL. */
+gp_status gp_connection_guard_open(gp_connection_guard **out, void *router, gp_zap *zap, gp_error *err);
+void gp_connection_guard_set_port(gp_connection_guard *gate, uint16_t port);
+void gp_connection_guard_close(
+    gp_connection_guard *gate); /* Close the guard before the router; accepts NULL. */
 
 /* Check a complete message of `bytes`; `frame` is any frame of it. GP_OK sets *owner to the key
  * owner.
@@ -96,17 +97,18 @@ void gp_gate_close(gp_gate *gate); /* Close the guard before the router; accepts
  * GP_EPERM: the key is not on the list any more, or has too many connections; the connection has
  * been closed.
  * GP_EBUSY: over the rate limit of the key; the caller must drop the message. */
-gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t bytes, gp_allowed *owner);
+gp_status gp_connection_guard_pass(gp_connection_guard *gate, void *frame, const gp_peer *peer, size_t bytes,
+                                   gp_allowed *owner);
 
 /* Count a malformed message; `frame` is any frame of it. */
-void gp_gate_offend(gp_gate *gate, void *frame);
+void gp_connection_guard_offend(gp_connection_guard *gate, void *frame);
 
 /* ---- the channel ---- */
 
 struct gp_channel {
     void *socket;
     bool router;
-    gp_gate *gate; /* connection guard of a listener for other hosts; else NULL */
+    gp_connection_guard *gate; /* connection guard of a listener for other hosts; else NULL */
     size_t payload_bytes_max;
     gp_listener listener; /* local ROUTER only; ZeroMQ owns the descriptor after the bind */
     bool listening;

@@ -111,7 +111,7 @@ bool remote_listener_key_changed(const remote_listener *listener, const gp_shell
             now.st_mtim.tv_nsec != seen->st_mtim.tv_nsec);
 }
 
-static void count_in(remote_counts *counts, const gp_gate_stats *gate)
+static void count_in(remote_counts *counts, const gp_connection_guard_stats *gate)
 {
     counts->refused += gate->failed + gate->over_rate;
     for (int i = 0; i < GP_CUTS; i++)
@@ -120,7 +120,7 @@ static void count_in(remote_counts *counts, const gp_gate_stats *gate)
 
 void remote_listener_restart(remote_listener *listener)
 {
-    gp_gate_stats gate = gp_channel_get_gate_stats(listener->channel);
+    gp_connection_guard_stats gate = gp_channel_get_guard_stats(listener->channel);
 
     gp_log(GP_LOG_INFO, "pool-key-changed", "the pool's key changed; closing the connections of other hosts");
     count_in(&listener->before, &gate);
@@ -150,7 +150,7 @@ remote_counts remote_listener_count(remote_listener *listener)
 
     counts.refused += listener->denied + zap.refused + zap.muted;
     if (listener->channel != NULL) {
-        gp_gate_stats gate = gp_channel_get_gate_stats(listener->channel);
+        gp_connection_guard_stats gate = gp_channel_get_guard_stats(listener->channel);
 
         counts.links = gate.links;
         count_in(&counts, &gate);

@@ -1,5 +1,5 @@
 /* Pitfalls of stock ZeroMQ with local sockets and descriptors, and proof that channels avoid them.
- * test_gate.c covers keys and other hosts. Code that may abort or hang runs in a child process. */
+ * test_connection_guard.c covers keys and other hosts. Code that may abort or hang runs in a child process. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -217,7 +217,8 @@ static void serve_with_few_descriptors(int told)
      * with a valid key. */
     for (int64_t until = gp_now_ms() + 60000; gp_now_ms() < until; usleep(2000)) {
         gp_channel_watch(server);
-        if (gp_channel_get_gate_stats(server).accepted >= 40 && gp_channel_get_gate_stats(server).links == 0)
+        if (gp_channel_get_guard_stats(server).accepted >= 40 &&
+            gp_channel_get_guard_stats(server).links == 0)
             break;
     }
     gp_link_keys hers = { .own = &alice, .server_key = key.public_key };

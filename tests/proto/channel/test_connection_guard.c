@@ -390,8 +390,8 @@ TEST(client_detects_an_unexpected_server_key)
         return;
     CHECK_STATUS(GP_EPERM, dial(&client, &s, &s.alice, other.public_key, &err));
     CHECK_CONTAINS(err.message, "server-key-file");
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).failed > 0);
-    CHECK(gp_channel_get_gate_stats(s.server).failed > 0);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).failed > 0);
+    CHECK(gp_channel_get_guard_stats(s.server).failed > 0);
     CHECK_INT(0, s.heard);
     stage_close(&s);
 }
@@ -405,8 +405,8 @@ TEST(client_without_curve_is_refused)
     raw guest = raw_dial(&s, NULL, NULL);
 
     raw_say(guest.socket);
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).failed > 0);
-    CHECK(gp_channel_get_gate_stats(s.server).failed > 0);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).failed > 0);
+    CHECK(gp_channel_get_guard_stats(s.server).failed > 0);
     CHECK_INT(0, s.heard);
     raw_close(&guest);
     stage_close(&s);
@@ -472,8 +472,8 @@ TEST(removed_key_is_disconnected_and_refused)
     allow(&s, false, true); /* without restart or signal: the file was replaced */
     bool told = false;
 
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).cut[GP_CUT_REVOKED] > 0);
-    CHECK_INT(1, gp_channel_get_gate_stats(s.server).cut[GP_CUT_REVOKED]);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_REVOKED] > 0);
+    CHECK_INT(1, gp_channel_get_guard_stats(s.server).cut[GP_CUT_REVOKED]);
     for (int64_t until = gp_now_ms() + PATIENCE_MS; !told && gp_now_ms() < until; usleep(2000)) {
         pump(&s);
         while (gp_channel_next_gone(s.server, &gone))
@@ -549,14 +549,14 @@ TEST(oversized_frame_disconnects_only_its_sender)
     size_t bytes = GP_REMOTE_FRAME_BYTES_MAX + 1024;
     char *frame = calloc(1, bytes);
     raw guest = raw_dial(&s, &s.bob, NULL);
-    uint64_t accepted = gp_channel_get_gate_stats(s.server).accepted;
+    uint64_t accepted = gp_channel_get_guard_stats(s.server).accepted;
 
     zmq_send(guest.socket, frame, bytes, 0);
     free(frame);
 
     /* ZeroMQ drops the connection, and the client reconnects. */
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).accepted >= accepted + 2);
-    CHECK(gp_channel_get_gate_stats(s.server).accepted >= accepted + 2);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).accepted >= accepted + 2);
+    CHECK(gp_channel_get_guard_stats(s.server).accepted >= accepted + 2);
     CHECK_INT(0, s.heard);
     check_served(&s, &s.alice, "alice");
     raw_close(&guest);
@@ -598,13 +598,13 @@ TEST(endless_message_is_cut_off_and_its_key_muted)
     long before = resident_kib(), most = 0;
 
     for (int64_t until = gp_now_ms() + PATIENCE_MS;
-         gp_channel_get_gate_stats(s.server).cut[GP_CUT_ENDLESS] == 0 && gp_now_ms() < until; usleep(2000)) {
+         gp_channel_get_guard_stats(s.server).cut[GP_CUT_ENDLESS] == 0 && gp_now_ms() < until; usleep(2000)) {
         long now = resident_kib() - before;
 
         pump(&s);
         most = now > most ? now : most;
     }
-    CHECK_INT(1, gp_channel_get_gate_stats(s.server).cut[GP_CUT_ENDLESS]);
+    CHECK_INT(1, gp_channel_get_guard_stats(s.server).cut[GP_CUT_ENDLESS]);
     CHECK_INT(1, s.heard);
     if (most > 64 << 10)
         GP_TEST_FAIL("an endless message occupies %ld KiB", most);
@@ -631,10 +631,10 @@ TEST(tenth_malformed_message_disconnects_the_sender)
     PUMP_UNTIL(&s, PATIENCE_MS, s.heard == 1);
     CHECK_INT(1, s.heard);
     CHECK_INT(9, gp_channel_get_stats(s.server).refused);
-    CHECK_INT(0, gp_channel_get_gate_stats(s.server).cut[GP_CUT_MALFORMED]);
+    CHECK_INT(0, gp_channel_get_guard_stats(s.server).cut[GP_CUT_MALFORMED]);
     zmq_send(guest.socket, "garbage", 7, 0);
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).cut[GP_CUT_MALFORMED] > 0);
-    CHECK_INT(1, gp_channel_get_gate_stats(s.server).cut[GP_CUT_MALFORMED]);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_MALFORMED] > 0);
+    CHECK_INT(1, gp_channel_get_guard_stats(s.server).cut[GP_CUT_MALFORMED]);
 
     /* the attacker reconnects and is refused */
     PUMP_UNTIL(&s, PATIENCE_MS, gp_zap_get_stats(s.zap).muted > 0);
@@ -654,8 +654,8 @@ TEST(rate_limit_slows_a_key_and_then_disconnects_it)
 
     for (int i = 0; i < 30000; i++)
         raw_say(guest.socket);
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).cut[GP_CUT_RATE] > 0);
-    gp_gate_stats stats = gp_channel_get_gate_stats(s.server);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_RATE] > 0);
+    gp_connection_guard_stats stats = gp_channel_get_guard_stats(s.server);
 
     CHECK_INT(1, stats.cut[GP_CUT_RATE]);
     CHECK(stats.over_rate >= 1000);
@@ -680,8 +680,8 @@ TEST(seventeenth_connection_of_a_key_is_refused)
             CHECK_INT(16, s.heard);
         }
     }
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).cut[GP_CUT_CROWDED] > 0);
-    CHECK(gp_channel_get_gate_stats(s.server).cut[GP_CUT_CROWDED] > 0);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_CROWDED] > 0);
+    CHECK(gp_channel_get_guard_stats(s.server).cut[GP_CUT_CROWDED] > 0);
     CHECK_INT(16, s.heard);
     check_served(&s, &s.alice, "alice");
     for (int i = 0; i < 17; i++)
@@ -722,8 +722,8 @@ TEST(connections_without_a_message_are_closed)
     CHECK(ended[0]);
     CHECK(ended[1]);
     CHECK(ended[2]);
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).cut[GP_CUT_SILENT] > 0);
-    CHECK(gp_channel_get_gate_stats(s.server).cut[GP_CUT_SILENT] > 0);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_SILENT] > 0);
+    CHECK(gp_channel_get_guard_stats(s.server).cut[GP_CUT_SILENT] > 0);
     raw_close(&guest);
     check_served(&s, &s.alice, "alice");
     for (int i = 0; i < 3; i++)
@@ -829,7 +829,7 @@ static void proxy_close(proxy *p)
  * guard. */
 static uint64_t handshakes_ended(const stage *s)
 {
-    gp_gate_stats stats = gp_channel_get_gate_stats(s->server);
+    gp_connection_guard_stats stats = gp_channel_get_guard_stats(s->server);
 
     return stats.failed + stats.cut[GP_CUT_SILENT];
 }
@@ -938,8 +938,8 @@ TEST(flipped_bit_and_reset_do_not_abort_the_process)
         proxy_close(&p);
     }
     PUMP_UNTIL(&s, 700, false); /* longer than a heartbeat */
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_gate_stats(s.server).links == 0);
-    CHECK_INT(0, gp_channel_get_gate_stats(s.server).links);
+    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).links == 0);
+    CHECK_INT(0, gp_channel_get_guard_stats(s.server).links);
     CHECK_INT(0, s.heard);
     check_served(&s, &s.alice, "alice");
     stage_close(&s);

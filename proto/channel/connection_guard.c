@@ -54,7 +54,7 @@ typedef struct gate_key {
     unsigned dropped, malformed;
 } gate_key;
 
-struct gp_gate {
+struct gp_connection_guard {
     gp_zmq_monitor monitor;
     gp_zap *zap;
     unsigned turned_away; /* expected disconnects of connections whose key was refused */
@@ -67,7 +67,7 @@ struct gp_gate {
     gate_key keys[GP_ALLOWED_MAX];
     gp_peer gone[LINKS_MAX];
     uint32_t gone_first, gone_count;
-    gp_gate_stats stats;
+    gp_connection_guard_stats stats;
 };
 
 /* Monitor events. ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL must never be among them: ZeroMQ 4.3.4 sends
@@ -92,7 +92,7 @@ static const char *const cut_words[GP_CUTS] = { "no handshake before the deadlin
 /* ---- connections ---- */
 
 /* Return the entry with this descriptor; -1 finds a free entry. */
-static gate_link *link_find(gp_gate *gate, int fd)
+static gate_link *link_find(gp_connection_guard *gate, int fd)
 {
     for (uint32_t i = 0; i < gate->high; i++)
         if (gate->links[i].fd == fd)
@@ -100,8 +100,8 @@ static gate_link *link_find(gp_gate *gate, int fd)
     return NULL;
 }
 
-/* Free an entry, and queue the peer for gp_gate_next_gone(). */
-static void link_forget(gp_gate *gate, gate_link *link)
+/* Free an entry, and queue the peer for gp_connection_guard_next_gone(). */
+static void link_forget(gp_connection_guard *gate, gate_link *link)
 {
     if (link->peer.bytes != 0 && gate->gone_count < LINKS_MAX)
         gate->gone[(gate->gone_first + gate->gone_count++) % LINKS_MAX] = link->peer;
@@ -113,7 +113,7 @@ static void link_forget(gp_gate *gate, gate_link *link)
 
 /* Return a copy of the descriptor if it is a connection to this listener, else -1. ZeroMQ may have
  * closed it since it was reported, and the number may belong to another file. */
-static int link_copy(const gp_gate *gate, int fd)
+static int link_copy(const gp_connection_guard *gate, int fd)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     union {
@@ -143,7 +143,7 @@ static uint64_t link_bytes(int copy)
 }
 
 /* Log a closed connection, at most one per second. */
-static void cut_log(gp_gate *gate, const char *key, gp_cut why)
+static void cut_log(gp_connection_guard *gate, const char *key, gp_cut why)
 {
     gp_allowed owner = { .name = "an unknown key" };
 
@@ -161,7 +161,7 @@ static void cut_log(gp_gate *gate, const char *key, gp_cut why)
 }
 
 /* Count, log and shut down a connection by descriptor. */
-static void fd_cut(gp_gate *gate, int fd, gp_cut why, const char *key)
+static void fd_cut(gp_connection_guard *gate, int fd, gp_cut why, const char *key)
 {
     int copy = link_copy(gate, fd);
 
@@ -175,7 +175,7 @@ static void fd_cut(gp_gate *gate, int fd, gp_cut why, const char *key)
 }
 
 /* Shut down a connection, and mute the key if the peer broke a message rule. */
-static void link_cut(gp_gate *gate, gate_link *link, gp_cut why)
+static void link_cut(gp_connection_guard *gate, gate_link *link, gp_cut why)
 {
     fd_cut(gate, link->fd, why, link->key);
     if (link->key[0] != '\0' && (why == GP_CUT_MALFORMED || why == GP_CUT_RATE || why == GP_CUT_ENDLESS))
@@ -185,7 +185,7 @@ static void link_cut(gp_gate *gate, gate_link *link, gp_cut why)
 
 /* Close the oldest connection without a message, if there are LINKS_SILENT_MAX. A client needs
  * milliseconds for a handshake, so strangers can only keep it out by connecting faster than that. */
-static void silent_limit(gp_gate *gate)
+static void silent_limit(gp_connection_guard *gate)
 {
     gate_link *oldest = NULL;
     uint32_t count = 0;
@@ -204,7 +204,7 @@ static void silent_limit(gp_gate *gate)
 }
 
 /* Register a new connection. */
-static void link_add(gp_gate *gate, int fd)
+static void link_add(gp_connection_guard *gate, int fd)
 {
     gate_link *link = link_find(gate, fd);
 
@@ -224,7 +224,7 @@ static void link_add(gp_gate *gate, int fd)
 
 void gp_channel_cut(gp_channel *channel, const gp_peer *peer)
 {
-    gp_gate *gate = channel->gate;
+    gp_connection_guard *gate = channel->gate;
 
     for (uint32_t i = 0; gate != NULL && peer->bytes != 0 && i < gate->high; i++)
         if (gate->links[i].fd >= 0 && !gate->links[i].ended && gp_peer_equal(&gate->links[i].peer, peer)) {
@@ -235,7 +235,7 @@ void gp_channel_cut(gp_channel *channel, const gp_peer *peer)
 
 bool gp_channel_next_gone(gp_channel *channel, gp_peer *out)
 {
-    gp_gate *gate = channel->gate;
+    gp_connection_guard *gate = channel->gate;
 
     if (gate == NULL || gate->gone_count == 0)
         return false;
@@ -248,7 +248,7 @@ bool gp_channel_next_gone(gp_channel *channel, gp_peer *out)
 /* ---- events ---- */
 
 /* Update the connection table for all pending monitor events. */
-static void hear_events(gp_gate *gate)
+static void hear_events(gp_connection_guard *gate)
 {
     gate_link *link;
     uint16_t event;
@@ -292,7 +292,7 @@ static void hear_events(gp_gate *gate)
 /* ---- messages ---- */
 
 /* Return the counters of a key. An unknown key replaces the key with the longest idle time. */
-static gate_key *key_state(gp_gate *gate, const char *key)
+static gate_key *key_state(gp_connection_guard *gate, const char *key)
 {
     gate_key *place = NULL;
     int64_t now = gp_now_ms();
@@ -323,7 +323,7 @@ static double refilled(double now, double rate, double seconds)
  *
  * GP_EBUSY: over the limit, drop the message.
  * GP_ELIMIT: RATE_DROPPED_MAX messages were dropped; disconnect. */
-static gp_status rate_count(gp_gate *gate, const char *key, size_t bytes)
+static gp_status rate_count(gp_connection_guard *gate, const char *key, size_t bytes)
 {
     gate_key *state = key_state(gate, key);
     int64_t now = gp_now_ms();
@@ -347,7 +347,7 @@ static gp_status rate_count(gp_gate *gate, const char *key, size_t bytes)
 }
 
 /* Return the number of open connections with this key. */
-static uint32_t links_of(const gp_gate *gate, const char *key)
+static uint32_t links_of(const gp_connection_guard *gate, const char *key)
 {
     uint32_t count = 0;
 
@@ -358,7 +358,7 @@ static uint32_t links_of(const gp_gate *gate, const char *key)
 
 /* Return the connection that `frame` came from; NULL: closed since. Process pending events first:
  * the connection may be new, or the descriptor reused. */
-static gate_link *link_of(gp_gate *gate, zmq_msg_t *frame)
+static gate_link *link_of(gp_connection_guard *gate, zmq_msg_t *frame)
 {
     int fd = zmq_msg_get(frame, ZMQ_SRCFD), copy;
     gate_link *link;
@@ -381,7 +381,8 @@ static bool link_is(const gate_link *link, const char *key, const gp_peer *peer)
     return link != NULL && link->spoke && strcmp(link->key, key) == 0 && gp_peer_equal(&link->peer, peer);
 }
 
-gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t bytes, gp_allowed *owner)
+gp_status gp_connection_guard_pass(gp_connection_guard *gate, void *frame, const gp_peer *peer, size_t bytes,
+                                   gp_allowed *owner)
 {
     /* The thread in zap.c sets User-Id; properties that the peer sends cannot overwrite it. */
     const char *key = zmq_msg_gets(frame, "User-Id");
@@ -412,7 +413,7 @@ gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t b
     return rate == GP_OK ? GP_OK : GP_EBUSY;
 }
 
-void gp_gate_offend(gp_gate *gate, void *frame)
+void gp_connection_guard_offend(gp_connection_guard *gate, void *frame)
 {
     const char *key = zmq_msg_gets(frame, "User-Id");
     gate_link *link = link_of(gate, frame);
@@ -440,7 +441,7 @@ void gp_gate_offend(gp_gate *gate, void *frame)
 /* ---- periodic checks ---- */
 
 /* Check one connection for silence, a removed key and an endless message. */
-static void look_at(gp_gate *gate, gate_link *link)
+static void look_at(gp_connection_guard *gate, gate_link *link)
 {
     gp_allowed owner;
     int copy;
@@ -467,7 +468,7 @@ static void look_at(gp_gate *gate, gate_link *link)
 
 void gp_channel_watch(gp_channel *channel)
 {
-    gp_gate *gate = channel->gate;
+    gp_connection_guard *gate = channel->gate;
     int64_t now = gp_now_ms();
 
     if (gate == NULL)
@@ -483,7 +484,7 @@ void gp_channel_watch(gp_channel *channel)
 
 int gp_channel_patience_ms(const gp_channel *channel)
 {
-    const gp_gate *gate = channel->gate;
+    const gp_connection_guard *gate = channel->gate;
     int64_t left = gate == NULL ? 0 : gate->looked_ms + LOOK_MS - gp_now_ms();
 
     return gate == NULL || gate->high == 0 ? -1 : left > 0 ? (int)left : 0;
@@ -499,16 +500,16 @@ int gp_channel_watch_fd(const gp_channel *channel)
     return fd;
 }
 
-gp_gate_stats gp_channel_get_gate_stats(const gp_channel *channel)
+gp_connection_guard_stats gp_channel_get_guard_stats(const gp_channel *channel)
 {
-    return channel->gate != NULL ? channel->gate->stats : (gp_gate_stats){ .links = 0 };
+    return channel->gate != NULL ? channel->gate->stats : (gp_connection_guard_stats){ .links = 0 };
 }
 
 /* ---- opening ---- */
 
-gp_status gp_gate_open(gp_gate **out, void *router, gp_zap *zap, gp_error *err)
+gp_status gp_connection_guard_open(gp_connection_guard **out, void *router, gp_zap *zap, gp_error *err)
 {
-    gp_gate *gate = gp_calloc(1, sizeof(*gate));
+    gp_connection_guard *gate = gp_calloc(1, sizeof(*gate));
 
     if (gate == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the connection guard");
@@ -518,19 +519,19 @@ gp_status gp_gate_open(gp_gate **out, void *router, gp_zap *zap, gp_error *err)
     gp_status status = gp_zmq_monitor_open(&gate->monitor, router, EVENTS, "connections of other hosts", err);
 
     if (status != GP_OK) {
-        gp_gate_close(gate);
+        gp_connection_guard_close(gate);
         return status;
     }
     *out = gate;
     return GP_OK;
 }
 
-void gp_gate_set_port(gp_gate *gate, uint16_t port)
+void gp_connection_guard_set_port(gp_connection_guard *gate, uint16_t port)
 {
     gate->port = port;
 }
 
-void gp_gate_close(gp_gate *gate)
+void gp_connection_guard_close(gp_connection_guard *gate)
 {
     if (gate == NULL)
         return;
