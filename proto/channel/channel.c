@@ -267,7 +267,7 @@ static gp_status remote_bind(gp_channel *channel, const char *endpoint, char bou
                        errno == ENODEV || errno == EADDRNOTAVAIL ? "; use an address of this host" : "");
     if (zmq_getsockopt(channel->socket, ZMQ_LAST_ENDPOINT, bound, &bytes) != 0 || strrchr(bound, ':') == NULL)
         return gp_fail(err, GP_EIO, "cannot read the bound address of %s: %s", endpoint, zmq_strerror(errno));
-    gp_connection_guard_set_port(channel->gate, (uint16_t)strtol(strrchr(bound, ':') + 1, NULL, 10));
+    gp_connection_guard_set_port(channel->guard, (uint16_t)strtol(strrchr(bound, ':') + 1, NULL, 10));
     return GP_OK;
 }
 
@@ -293,7 +293,7 @@ gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_cha
         !option_set(channel->socket, ZMQ_SNDHWM, REMOTE_QUEUE_MESSAGES))
         status = gp_fail(err, GP_EIO, "cannot set up a ZeroMQ socket: %s", zmq_strerror(errno));
     if (status == GP_OK)
-        status = gp_connection_guard_open(&channel->gate, channel->socket, options->curve->zap, err);
+        status = gp_connection_guard_open(&channel->guard, channel->socket, options->curve->zap, err);
     if (status == GP_OK)
         status = remote_bind(channel, endpoint, bound, err);
     if (status == GP_OK)
@@ -363,7 +363,7 @@ void gp_channel_close(gp_channel *channel, int drain_ms)
     gp_dial_end(&channel->dial);
     if (channel->listening)
         gp_listener_unlink(&channel->listener);
-    gp_connection_guard_close(channel->gate);
+    gp_connection_guard_close(channel->guard);
     if (channel->socket != NULL) {
         option_set(channel->socket, ZMQ_LINGER, drain_ms > 0 ? drain_ms : 0);
         zmq_close(channel->socket);

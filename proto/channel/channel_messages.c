@@ -187,8 +187,8 @@ static void rest_drop(gp_channel *channel, bool is_first)
             more = zmq_msg_more(&frame);
         else if (errno != EINTR)
             more = false;
-        if (is_first && channel->gate != NULL)
-            gp_connection_guard_offend(channel->gate, &frame);
+        if (is_first && channel->guard != NULL)
+            gp_connection_guard_offend(channel->guard, &frame);
         is_first = false;
         zmq_msg_close(&frame);
     }
@@ -210,7 +210,7 @@ static gp_status peer_receive(gp_channel *channel, gp_incoming *in, const char *
         status = GP_EPROTO;
     } else {
         in->peer.bytes = (uint8_t)zmq_msg_size(&frame);
-        in->peer.remote = channel->gate != NULL;
+        in->peer.remote = channel->guard != NULL;
         memcpy(in->peer.id, zmq_msg_data(&frame), in->peer.bytes);
     }
     zmq_msg_close(&frame);
@@ -304,21 +304,21 @@ static gp_status incoming_read(gp_channel *channel, gp_incoming *in)
         status = peer_receive(channel, in, &why);
     if (status == GP_OK)
         status = frames_receive(channel, in, &why);
-    if (status == GP_OK && channel->gate != NULL) {
+    if (status == GP_OK && channel->guard != NULL) {
         size_t bytes = 0;
 
         for (uint32_t i = 0; i < in->frame_count; i++)
             bytes += zmq_msg_size(incoming_frame(in, i));
 
         /* the remote sender is no longer admitted, or over its rate */
-        if (gp_connection_guard_pass(channel->gate, incoming_frame(in, 0), &in->peer, bytes, &in->owner) !=
+        if (gp_connection_guard_pass(channel->guard, incoming_frame(in, 0), &in->peer, bytes, &in->owner) !=
             GP_OK)
             status = GP_ESTALE;
     }
     if (status == GP_OK)
         status = incoming_check(in, &why, &err);
-    if (status == GP_EPROTO && channel->gate != NULL && in->frame_count > 0)
-        gp_connection_guard_offend(channel->gate, incoming_frame(in, 0));
+    if (status == GP_EPROTO && channel->guard != NULL && in->frame_count > 0)
+        gp_connection_guard_offend(channel->guard, incoming_frame(in, 0));
     if (status == GP_EPROTO) {
         channel->stats.refused++;
         snprintf(channel->stats.refused_last, sizeof(channel->stats.refused_last), "%.*s",

@@ -87,9 +87,9 @@ typedef struct gp_connection_guard gp_connection_guard;
 /* Create a guard for `router`, a ROUTER bound to TCP endpoints only, and set the listening port.
  * Frames in this interface are zmq_msg_t. */
 gp_status gp_connection_guard_open(gp_connection_guard **out, void *router, gp_zap *zap, gp_error *err);
-void gp_connection_guard_set_port(gp_connection_guard *gate, uint16_t port);
+void gp_connection_guard_set_port(gp_connection_guard *guard, uint16_t port);
 void gp_connection_guard_close(
-    gp_connection_guard *gate); /* Close the guard before the router; accepts NULL. */
+    gp_connection_guard *guard); /* Close the guard before the router; accepts NULL. */
 
 /* Check a complete message of `bytes`; `frame` is any frame of it. GP_OK sets *owner to the key
  * owner.
@@ -97,18 +97,18 @@ void gp_connection_guard_close(
  * GP_EPERM: the key is not on the list any more, or has too many connections; the connection has
  * been closed.
  * GP_EBUSY: over the rate limit of the key; the caller must drop the message. */
-gp_status gp_connection_guard_pass(gp_connection_guard *gate, void *frame, const gp_peer *peer, size_t bytes,
+gp_status gp_connection_guard_pass(gp_connection_guard *guard, void *frame, const gp_peer *peer, size_t bytes,
                                    gp_allowed *owner);
 
 /* Count a malformed message; `frame` is any frame of it. */
-void gp_connection_guard_offend(gp_connection_guard *gate, void *frame);
+void gp_connection_guard_offend(gp_connection_guard *guard, void *frame);
 
 /* ---- the channel ---- */
 
 struct gp_channel {
     void *socket;
     bool router;
-    gp_connection_guard *gate; /* connection guard of a listener for other hosts; else NULL */
+    gp_connection_guard *guard; /* connection guard of a listener for other hosts; else NULL */
     size_t payload_bytes_max;
     gp_listener listener; /* local ROUTER only; ZeroMQ owns the descriptor after the bind */
     bool listening;

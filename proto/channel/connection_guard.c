@@ -92,28 +92,28 @@ static const char *const cut_words[GP_CUTS] = { "no handshake before the deadlin
 /* ---- connections ---- */
 
 /* Return the entry with this descriptor; -1 finds a free entry. */
-static gate_link *link_find(gp_connection_guard *gate, int fd)
+static gate_link *link_find(gp_connection_guard *guard, int fd)
 {
-    for (uint32_t i = 0; i < gate->high; i++)
-        if (gate->links[i].fd == fd)
-            return &gate->links[i];
+    for (uint32_t i = 0; i < guard->high; i++)
+        if (guard->links[i].fd == fd)
+            return &guard->links[i];
     return NULL;
 }
 
 /* Free an entry, and queue the peer for gp_connection_guard_next_gone(). */
-static void link_forget(gp_connection_guard *gate, gate_link *link)
+static void link_forget(gp_connection_guard *guard, gate_link *link)
 {
-    if (link->peer.bytes != 0 && gate->gone_count < LINKS_MAX)
-        gate->gone[(gate->gone_first + gate->gone_count++) % LINKS_MAX] = link->peer;
+    if (link->peer.bytes != 0 && guard->gone_count < LINKS_MAX)
+        guard->gone[(guard->gone_first + guard->gone_count++) % LINKS_MAX] = link->peer;
     *link = (gate_link){ .fd = -1 };
-    gate->stats.links--;
-    while (gate->high > 0 && gate->links[gate->high - 1].fd < 0)
-        gate->high--;
+    guard->stats.links--;
+    while (guard->high > 0 && guard->links[guard->high - 1].fd < 0)
+        guard->high--;
 }
 
 /* Return a copy of the descriptor if it is a connection to this listener, else -1. ZeroMQ may have
  * closed it since it was reported, and the number may belong to another file. */
-static int link_copy(const gp_connection_guard *gate, int fd)
+static int link_copy(const gp_connection_guard *guard, int fd)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     union {
@@ -126,8 +126,8 @@ static int link_copy(const gp_connection_guard *gate, int fd)
     if (copy < 0)
         return -1;
     if (getsockname(copy, &here.any, &bytes) == 0 &&
-        ((here.any.sa_family == AF_INET && here.v4.sin_port == htons(gate->port)) ||
-         (here.any.sa_family == AF_INET6 && here.v6.sin6_port == htons(gate->port))))
+        ((here.any.sa_family == AF_INET && here.v4.sin_port == htons(guard->port)) ||
+         (here.any.sa_family == AF_INET6 && here.v6.sin6_port == htons(guard->port))))
         return copy;
     close(copy);
     return -1;
@@ -143,55 +143,55 @@ static uint64_t link_bytes(int copy)
 }
 
 /* Log a closed connection, at most one per second. */
-static void cut_log(gp_connection_guard *gate, const char *key, gp_cut why)
+static void cut_log(gp_connection_guard *guard, const char *key, gp_cut why)
 {
     gp_allowed owner = { .name = "an unknown key" };
 
-    if (gp_now_ms() - gate->logged_ms < LOG_MS) {
-        gate->unlogged++;
+    if (gp_now_ms() - guard->logged_ms < LOG_MS) {
+        guard->unlogged++;
         return;
     }
-    if (key[0] != '\0' && !gp_zap_find(gate->zap, key, &owner))
+    if (key[0] != '\0' && !gp_zap_find(guard->zap, key, &owner))
         snprintf(owner.name, sizeof(owner.name), "the key %.8s...", key);
     gp_log_event(GP_LOG_WARN, "connection-cut",
-                 GP_LOG_WITH({ "key", .text = owner.name }, { "more", .number = gate->unlogged }),
+                 GP_LOG_WITH({ "key", .text = owner.name }, { "more", .number = guard->unlogged }),
                  "closed a connection from another host: %s", cut_words[why]);
-    gate->logged_ms = gp_now_ms();
-    gate->unlogged = 0;
+    guard->logged_ms = gp_now_ms();
+    guard->unlogged = 0;
 }
 
 /* Count, log and shut down a connection by descriptor. */
-static void fd_cut(gp_connection_guard *gate, int fd, gp_cut why, const char *key)
+static void fd_cut(gp_connection_guard *guard, int fd, gp_cut why, const char *key)
 {
-    int copy = link_copy(gate, fd);
+    int copy = link_copy(guard, fd);
 
-    gate->stats.cut[why]++;
+    guard->stats.cut[why]++;
     if (copy >= 0) {
         /* ZeroMQ sees the end of file, drops the connection and reports it */
         shutdown(copy, SHUT_RDWR);
         close(copy);
     }
-    cut_log(gate, key, why);
+    cut_log(guard, key, why);
 }
 
 /* Shut down a connection, and mute the key if the peer broke a message rule. */
-static void link_cut(gp_connection_guard *gate, gate_link *link, gp_cut why)
+static void link_cut(gp_connection_guard *guard, gate_link *link, gp_cut why)
 {
-    fd_cut(gate, link->fd, why, link->key);
+    fd_cut(guard, link->fd, why, link->key);
     if (link->key[0] != '\0' && (why == GP_CUT_MALFORMED || why == GP_CUT_RATE || why == GP_CUT_ENDLESS))
-        gp_zap_mute(gate->zap, link->key, MUTE_MS);
+        gp_zap_mute(guard->zap, link->key, MUTE_MS);
     link->ended = true;
 }
 
 /* Close the oldest connection without a message, if there are LINKS_SILENT_MAX. A client needs
  * milliseconds for a handshake, so strangers can only keep it out by connecting faster than that. */
-static void silent_limit(gp_connection_guard *gate)
+static void silent_limit(gp_connection_guard *guard)
 {
     gate_link *oldest = NULL;
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < gate->high; i++) {
-        gate_link *link = &gate->links[i];
+    for (uint32_t i = 0; i < guard->high; i++) {
+        gate_link *link = &guard->links[i];
 
         if (link->fd < 0 || link->spoke || link->ended)
             continue;
@@ -200,88 +200,88 @@ static void silent_limit(gp_connection_guard *gate)
             oldest = link;
     }
     if (count >= LINKS_SILENT_MAX)
-        link_cut(gate, oldest, GP_CUT_CROWDED);
+        link_cut(guard, oldest, GP_CUT_CROWDED);
 }
 
 /* Register a new connection. */
-static void link_add(gp_connection_guard *gate, int fd)
+static void link_add(gp_connection_guard *guard, int fd)
 {
-    gate_link *link = link_find(gate, fd);
+    gate_link *link = link_find(guard, fd);
 
     if (link != NULL) /* the descriptor was reused */
-        link_forget(gate, link);
-    if (gate->stats.links == LINKS_MAX) {
-        fd_cut(gate, fd, GP_CUT_CROWDED, "");
+        link_forget(guard, link);
+    if (guard->stats.links == LINKS_MAX) {
+        fd_cut(guard, fd, GP_CUT_CROWDED, "");
         return;
     }
-    silent_limit(gate);
-    link = link_find(gate, -1);
+    silent_limit(guard);
+    link = link_find(guard, -1);
     if (link == NULL)
-        link = &gate->links[gate->high++];
+        link = &guard->links[guard->high++];
     *link = (gate_link){ .fd = fd, .silent = gp_timeout_in(SILENCE_MS) };
-    gate->stats.links++;
+    guard->stats.links++;
 }
 
 void gp_channel_cut(gp_channel *channel, const gp_peer *peer)
 {
-    gp_connection_guard *gate = channel->gate;
+    gp_connection_guard *guard = channel->guard;
 
-    for (uint32_t i = 0; gate != NULL && peer->bytes != 0 && i < gate->high; i++)
-        if (gate->links[i].fd >= 0 && !gate->links[i].ended && gp_peer_equal(&gate->links[i].peer, peer)) {
-            link_cut(gate, &gate->links[i], GP_CUT_UNREAD);
+    for (uint32_t i = 0; guard != NULL && peer->bytes != 0 && i < guard->high; i++)
+        if (guard->links[i].fd >= 0 && !guard->links[i].ended && gp_peer_equal(&guard->links[i].peer, peer)) {
+            link_cut(guard, &guard->links[i], GP_CUT_UNREAD);
             return;
         }
 }
 
 bool gp_channel_next_gone(gp_channel *channel, gp_peer *out)
 {
-    gp_connection_guard *gate = channel->gate;
+    gp_connection_guard *guard = channel->guard;
 
-    if (gate == NULL || gate->gone_count == 0)
+    if (guard == NULL || guard->gone_count == 0)
         return false;
-    *out = gate->gone[gate->gone_first];
-    gate->gone_first = (gate->gone_first + 1) % LINKS_MAX;
-    gate->gone_count--;
+    *out = guard->gone[guard->gone_first];
+    guard->gone_first = (guard->gone_first + 1) % LINKS_MAX;
+    guard->gone_count--;
     return true;
 }
 
 /* ---- events ---- */
 
 /* Update the connection table for all pending monitor events. */
-static void hear_events(gp_connection_guard *gate)
+static void hear_events(gp_connection_guard *guard)
 {
     gate_link *link;
     uint16_t event;
     uint32_t value;
 
-    while (gp_zmq_monitor_next(&gate->monitor, &event, &value))
+    while (gp_zmq_monitor_next(&guard->monitor, &event, &value))
         switch (event) {
         case ZMQ_EVENT_ACCEPTED:
-            gate->stats.accepted++;
-            link_add(gate, (int)value);
+            guard->stats.accepted++;
+            link_add(guard, (int)value);
             break;
         case ZMQ_EVENT_DISCONNECTED:
-            link = link_find(gate, (int)value);
+            link = link_find(guard, (int)value);
             if (link == NULL)
                 break;
             if (!link->spoke && !link->ended) {
-                bool known = gate->turned_away > 0;
+                bool known = guard->turned_away > 0;
 
-                gate->turned_away -= known;
-                gate->stats.failed += !known;
+                guard->turned_away -= known;
+                guard->stats.failed += !known;
             }
-            link_forget(gate, link);
+            link_forget(guard, link);
             break;
         case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: /* the key list counts these */
-            gate->turned_away++;
+            guard->turned_away++;
             break;
         case ZMQ_EVENT_ACCEPT_FAILED:
-            gate->stats.failed++;
+            guard->stats.failed++;
 
             /* log at most once per second: without descriptors the listener retries in a loop */
-            if (gp_now_ms() - gate->accept_logged_ms < LOG_MS)
+            if (gp_now_ms() - guard->accept_logged_ms < LOG_MS)
                 break;
-            gate->accept_logged_ms = gp_now_ms();
+            guard->accept_logged_ms = gp_now_ms();
             gp_log(GP_LOG_WARN, "connection-refused", "cannot accept a connection: %s", strerror((int)value));
             break;
         default:
@@ -292,13 +292,13 @@ static void hear_events(gp_connection_guard *gate)
 /* ---- messages ---- */
 
 /* Return the counters of a key. An unknown key replaces the key with the longest idle time. */
-static gate_key *key_state(gp_connection_guard *gate, const char *key)
+static gate_key *key_state(gp_connection_guard *guard, const char *key)
 {
     gate_key *place = NULL;
     int64_t now = gp_now_ms();
 
     for (uint32_t i = 0; i < GP_ALLOWED_MAX; i++) {
-        gate_key *at = &gate->keys[i];
+        gate_key *at = &guard->keys[i];
 
         if (strcmp(at->key, key) == 0)
             return at;
@@ -323,9 +323,9 @@ static double refilled(double now, double rate, double seconds)
  *
  * GP_EBUSY: over the limit, drop the message.
  * GP_ELIMIT: RATE_DROPPED_MAX messages were dropped; disconnect. */
-static gp_status rate_count(gp_connection_guard *gate, const char *key, size_t bytes)
+static gp_status rate_count(gp_connection_guard *guard, const char *key, size_t bytes)
 {
-    gate_key *state = key_state(gate, key);
+    gate_key *state = key_state(guard, key);
     int64_t now = gp_now_ms();
     double seconds = (double)(now - state->at_ms) * 1e-3;
 
@@ -339,7 +339,7 @@ static gp_status rate_count(gp_connection_guard *gate, const char *key, size_t b
             state->dropped = 0;
         return GP_OK;
     }
-    gate->stats.over_rate++;
+    guard->stats.over_rate++;
     if (++state->dropped < RATE_DROPPED_MAX)
         return GP_EBUSY;
     state->dropped = 0;
@@ -347,25 +347,25 @@ static gp_status rate_count(gp_connection_guard *gate, const char *key, size_t b
 }
 
 /* Return the number of open connections with this key. */
-static uint32_t links_of(const gp_connection_guard *gate, const char *key)
+static uint32_t links_of(const gp_connection_guard *guard, const char *key)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < gate->high; i++)
-        count += gate->links[i].fd >= 0 && !gate->links[i].ended && strcmp(gate->links[i].key, key) == 0;
+    for (uint32_t i = 0; i < guard->high; i++)
+        count += guard->links[i].fd >= 0 && !guard->links[i].ended && strcmp(guard->links[i].key, key) == 0;
     return count;
 }
 
 /* Return the connection that `frame` came from; NULL: closed since. Process pending events first:
  * the connection may be new, or the descriptor reused. */
-static gate_link *link_of(gp_connection_guard *gate, zmq_msg_t *frame)
+static gate_link *link_of(gp_connection_guard *guard, zmq_msg_t *frame)
 {
     int fd = zmq_msg_get(frame, ZMQ_SRCFD), copy;
     gate_link *link;
 
-    hear_events(gate);
-    link = fd >= 0 ? link_find(gate, fd) : NULL;
-    copy = link != NULL ? link_copy(gate, fd) : -1;
+    hear_events(guard);
+    link = fd >= 0 ? link_find(guard, fd) : NULL;
+    copy = link != NULL ? link_copy(guard, fd) : -1;
     if (copy >= 0) {
         link->bytes = link_bytes(copy);
         close(copy);
@@ -381,19 +381,19 @@ static bool link_is(const gate_link *link, const char *key, const gp_peer *peer)
     return link != NULL && link->spoke && strcmp(link->key, key) == 0 && gp_peer_equal(&link->peer, peer);
 }
 
-gp_status gp_connection_guard_pass(gp_connection_guard *gate, void *frame, const gp_peer *peer, size_t bytes,
+gp_status gp_connection_guard_pass(gp_connection_guard *guard, void *frame, const gp_peer *peer, size_t bytes,
                                    gp_allowed *owner)
 {
     /* The thread in zap.c sets User-Id; properties that the peer sends cannot overwrite it. */
     const char *key = zmq_msg_gets(frame, "User-Id");
-    gate_link *link = link_of(gate, frame);
+    gate_link *link = link_of(guard, frame);
     gp_status rate;
 
     if (key == NULL || strlen(key) != GP_KEY_TEXT - 1)
         return GP_EPERM;
-    if (!gp_zap_find(gate->zap, key, owner)) {
+    if (!gp_zap_find(guard->zap, key, owner)) {
         if (link_is(link, key, peer) && !link->ended)
-            link_cut(gate, link, GP_CUT_REVOKED);
+            link_cut(guard, link, GP_CUT_REVOKED);
         return GP_EPERM; /* a connection without an admitted message times out as silent */
     }
     if (link != NULL && link->ended)
@@ -402,25 +402,25 @@ gp_status gp_connection_guard_pass(gp_connection_guard *gate, void *frame, const
         memcpy(link->key, key, GP_KEY_TEXT);
         link->peer = *peer;
         link->spoke = true;
-        if (links_of(gate, key) > LINKS_KEY_MAX) {
-            link_cut(gate, link, GP_CUT_CROWDED);
+        if (links_of(guard, key) > LINKS_KEY_MAX) {
+            link_cut(guard, link, GP_CUT_CROWDED);
             return GP_EPERM;
         }
     }
-    rate = rate_count(gate, key, bytes);
+    rate = rate_count(guard, key, bytes);
     if (rate == GP_ELIMIT && link_is(link, key, peer))
-        link_cut(gate, link, GP_CUT_RATE);
+        link_cut(guard, link, GP_CUT_RATE);
     return rate == GP_OK ? GP_OK : GP_EBUSY;
 }
 
-void gp_connection_guard_offend(gp_connection_guard *gate, void *frame)
+void gp_connection_guard_offend(gp_connection_guard *guard, void *frame)
 {
     const char *key = zmq_msg_gets(frame, "User-Id");
-    gate_link *link = link_of(gate, frame);
+    gate_link *link = link_of(guard, frame);
 
     if (key == NULL || strlen(key) != GP_KEY_TEXT - 1)
         return;
-    gate_key *state = key_state(gate, key);
+    gate_key *state = key_state(guard, key);
 
     if (gp_now_ms() - state->malformed_ms > FORGIVEN_MS)
         state->malformed = 0;
@@ -429,19 +429,19 @@ void gp_connection_guard_offend(gp_connection_guard *gate, void *frame)
         return;
     state->malformed = 0;
     if (link != NULL && link->spoke && !link->ended && strcmp(link->key, key) == 0) {
-        link_cut(gate, link, GP_CUT_MALFORMED);
+        link_cut(guard, link, GP_CUT_MALFORMED);
         return;
     }
 
     /* the connection has sent no valid message and will time out as silent */
-    gate->stats.cut[GP_CUT_MALFORMED]++;
-    gp_zap_mute(gate->zap, key, MUTE_MS);
+    guard->stats.cut[GP_CUT_MALFORMED]++;
+    gp_zap_mute(guard->zap, key, MUTE_MS);
 }
 
 /* ---- periodic checks ---- */
 
 /* Check one connection for silence, a removed key and an endless message. */
-static void look_at(gp_connection_guard *gate, gate_link *link)
+static void look_at(gp_connection_guard *guard, gate_link *link)
 {
     gp_allowed owner;
     int copy;
@@ -450,44 +450,44 @@ static void look_at(gp_connection_guard *gate, gate_link *link)
     if (link->ended)
         return;
     if (!link->spoke && gp_timeout_left(link->silent) == 0) {
-        link_cut(gate, link, GP_CUT_SILENT);
+        link_cut(guard, link, GP_CUT_SILENT);
         return;
     }
-    if (link->key[0] != '\0' && !gp_zap_find(gate->zap, link->key, &owner)) {
-        link_cut(gate, link, GP_CUT_REVOKED);
+    if (link->key[0] != '\0' && !gp_zap_find(guard->zap, link->key, &owner)) {
+        link_cut(guard, link, GP_CUT_REVOKED);
         return;
     }
-    copy = link_copy(gate, link->fd);
+    copy = link_copy(guard, link->fd);
     if (copy < 0) /* the connection has ended; the event will follow */
         return;
     bytes = link_bytes(copy);
     close(copy);
     if (bytes > link->bytes + GP_MESSAGE_BYTES_MAX)
-        link_cut(gate, link, GP_CUT_ENDLESS);
+        link_cut(guard, link, GP_CUT_ENDLESS);
 }
 
 void gp_channel_watch(gp_channel *channel)
 {
-    gp_connection_guard *gate = channel->gate;
+    gp_connection_guard *guard = channel->guard;
     int64_t now = gp_now_ms();
 
-    if (gate == NULL)
+    if (guard == NULL)
         return;
-    hear_events(gate);
-    if (gate->high == 0 || now - gate->looked_ms < LOOK_MS)
+    hear_events(guard);
+    if (guard->high == 0 || now - guard->looked_ms < LOOK_MS)
         return;
-    gate->looked_ms = now;
-    for (uint32_t i = gate->high; i-- > 0;)
-        if (i < gate->high && gate->links[i].fd >= 0)
-            look_at(gate, &gate->links[i]);
+    guard->looked_ms = now;
+    for (uint32_t i = guard->high; i-- > 0;)
+        if (i < guard->high && guard->links[i].fd >= 0)
+            look_at(guard, &guard->links[i]);
 }
 
 int gp_channel_patience_ms(const gp_channel *channel)
 {
-    const gp_connection_guard *gate = channel->gate;
-    int64_t left = gate == NULL ? 0 : gate->looked_ms + LOOK_MS - gp_now_ms();
+    const gp_connection_guard *guard = channel->guard;
+    int64_t left = guard == NULL ? 0 : guard->looked_ms + LOOK_MS - gp_now_ms();
 
-    return gate == NULL || gate->high == 0 ? -1 : left > 0 ? (int)left : 0;
+    return guard == NULL || guard->high == 0 ? -1 : left > 0 ? (int)left : 0;
 }
 
 int gp_channel_watch_fd(const gp_channel *channel)
@@ -495,46 +495,47 @@ int gp_channel_watch_fd(const gp_channel *channel)
     int fd = -1;
     size_t bytes = sizeof(fd);
 
-    if (channel->gate != NULL)
-        zmq_getsockopt(channel->gate->monitor.events, ZMQ_FD, &fd, &bytes);
+    if (channel->guard != NULL)
+        zmq_getsockopt(channel->guard->monitor.events, ZMQ_FD, &fd, &bytes);
     return fd;
 }
 
 gp_connection_guard_stats gp_channel_get_guard_stats(const gp_channel *channel)
 {
-    return channel->gate != NULL ? channel->gate->stats : (gp_connection_guard_stats){ .links = 0 };
+    return channel->guard != NULL ? channel->guard->stats : (gp_connection_guard_stats){ .links = 0 };
 }
 
 /* ---- opening ---- */
 
 gp_status gp_connection_guard_open(gp_connection_guard **out, void *router, gp_zap *zap, gp_error *err)
 {
-    gp_connection_guard *gate = gp_calloc(1, sizeof(*gate));
+    gp_connection_guard *guard = gp_calloc(1, sizeof(*guard));
 
-    if (gate == NULL)
+    if (guard == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the connection guard");
-    gate->zap = zap;
+    guard->zap = zap;
     for (int i = 0; i < LINKS_MAX; i++)
-        gate->links[i].fd = -1;
-    gp_status status = gp_zmq_monitor_open(&gate->monitor, router, EVENTS, "connections of other hosts", err);
+        guard->links[i].fd = -1;
+    gp_status status =
+        gp_zmq_monitor_open(&guard->monitor, router, EVENTS, "connections of other hosts", err);
 
     if (status != GP_OK) {
-        gp_connection_guard_close(gate);
+        gp_connection_guard_close(guard);
         return status;
     }
-    *out = gate;
+    *out = guard;
     return GP_OK;
 }
 
-void gp_connection_guard_set_port(gp_connection_guard *gate, uint16_t port)
+void gp_connection_guard_set_port(gp_connection_guard *guard, uint16_t port)
 {
-    gate->port = port;
+    guard->port = port;
 }
 
-void gp_connection_guard_close(gp_connection_guard *gate)
+void gp_connection_guard_close(gp_connection_guard *guard)
 {
-    if (gate == NULL)
+    if (guard == NULL)
         return;
-    gp_zmq_monitor_close(&gate->monitor);
-    gp_free(gate);
+    gp_zmq_monitor_close(&guard->monitor);
+    gp_free(guard);
 }
