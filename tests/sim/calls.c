@@ -201,7 +201,7 @@ void sim_drops(sim *s, sim_process *process, uint32_t serial)
         push_for(s, process, 1, SIM_TAKES, 0);
 }
 
-void sim_seat_leave(sim *s, sim_process *process)
+void sim_leave(sim *s, sim_process *process)
 {
     sim_happening *h;
 

@@ -444,7 +444,7 @@ void sim_lane_dials(sim *s, sim_client *client, uint32_t rank, uint32_t serial);
 void sim_lane_ends(sim *s, sim_client *client, uint32_t rank, uint32_t serial);
 
 /* Disconnect the process from the ring that it serves; the client notices. */
-void sim_seat_leave(sim *s, sim_process *process);
+void sim_leave(sim *s, sim_process *process);
 
 /* Notify the scheduler of clients that exited before they claimed leases held by adopted
  * workers. */

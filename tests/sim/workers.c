@@ -100,7 +100,7 @@ void sim_process_dies(sim *s, sim_process *process, gp_core_death_kind death, in
     process->alive = false;
     s->tally.deaths++;
     sim_lease_hurt(s, process->lease);
-    sim_seat_leave(s, process);
+    sim_leave(s, process);
     sim_rank_breaks(s, process);
     if (s->up && process->watched == s->epoch) /* otherwise no scheduler watches it */
         tell_core(s, sim_draw(&process->dice, 50 * MS), &died);
@@ -212,7 +212,7 @@ void sim_process_hears(sim *s, sim_process *process, const sim_letter *letter)
     case GP_CORE_REVOKE:
         sim_rank_breaks(s, process);
         process->lease = process->kept_lease = process->true_lease = process->prepared_lease = 0;
-        sim_seat_leave(s, process);
+        sim_leave(s, process);
         answer.recycle = sim_chance(&process->dice, 30);
         process_says(s, process,
                      sim_transit(s) +

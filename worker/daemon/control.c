@@ -206,12 +206,12 @@ static void on_request(control *c, const gp_control_socket_event *event)
         return;
     case GP_CONTROL_SOCKET_BLOB:
         /* Keep the descriptor of a large task argument for compute. On failure the link is closed. */
-        if (c->seat == NULL || c->seat_control_socket != event->id)
+        if (c->server == NULL || c->server_socket != event->id)
             break;
-        if (gp_blobs_add(c->seat->blobs, event->request.lease, event->fd, &err) != GP_OK) {
+        if (gp_blobs_add(c->server->blobs, event->request.lease, event->fd, &err) != GP_OK) {
             gp_log_event(GP_LOG_WARN, "link-ended", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
                          "the link ends: %s", err.message);
-            gp_seat_stop(c->seat);
+            gp_link_server_stop(c->server);
         }
         return;
     case GP_RUNNER_WHAT:
@@ -227,7 +227,7 @@ static void on_request(control *c, const gp_control_socket_event *event)
 
 void control_serve_socket(control *c)
 {
-    gp_blobs *blobs = c->seat == NULL ? NULL : c->seat->blobs; /* no event frees the blobs */
+    gp_blobs *blobs = c->server == NULL ? NULL : c->server->blobs; /* no event frees the blobs */
     gp_control_socket_event event;
 
     if (blobs != NULL)
@@ -239,11 +239,11 @@ void control_serve_socket(control *c)
         } else if (event.kind == GP_CONTROL_SOCKET_GONE) {
             gp_rendezvous_forget(c->group, event.id);
             client_fds_hangup(&c->fds, event.id);
-            if (c->seat != NULL && c->seat_control_socket == event.id) {
+            if (c->server != NULL && c->server_socket == event.id) {
                 gp_log_event(GP_LOG_INFO, "client-gone",
                              GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
                              "the client of the lease has hung up");
-                gp_seat_stop(c->seat);
+                gp_link_server_stop(c->server);
             }
         } else if (event.hello.role == GP_ROLE_SCHEDULER) {
             control_called(c, &event);
@@ -317,8 +317,8 @@ static void control_loop(control *c)
         control_serve_socket(c);
         gp_rendezvous_answer(c->group, c->control_socket);
         control_outbound(c);
-        if (c->seat != NULL)
-            gp_seat_nudge(c->seat);
+        if (c->server != NULL)
+            gp_link_server_nudge(c->server);
         control_answer(c);
         if (control_tasks_abandoned(c)) {
             /* Exit while compute is still running a call. The scheduler starts a replacement. */

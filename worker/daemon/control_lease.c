@@ -68,9 +68,9 @@ static void lease_take(control *c)
         else
             gp_rendezvous_free(earlier[i]);
     }
-    if (c->seat != NULL) {
-        atomic_store(&c->seat->rank, c->next_grant.rank);
-        atomic_store(&c->seat->size, c->next_grant.members_count);
+    if (c->server != NULL) {
+        atomic_store(&c->server->rank, c->next_grant.rank);
+        atomic_store(&c->server->size, c->next_grant.members_count);
     }
     gp_log_event(GP_LOG_INFO, "lease-served",
                  GP_LOG_WITH({ "lease", .number = (int64_t)grant.lease },
@@ -98,8 +98,8 @@ static void reset_post(control *c)
     c->work.keeps_state = c->work.keeps_state && continues;
     gp_mailbox_discard(c->mailbox);
     gp_train_control_abort(&c->train);
-    if (c->seat != NULL)
-        gp_seat_stop(c->seat);
+    if (c->server != NULL)
+        gp_link_server_stop(c->server);
     if (gp_mailbox_post(c->mailbox, GP_COMMAND_RESET, NULL, &err) != GP_OK)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, err.message);
 }
@@ -227,7 +227,7 @@ static void on_peer_lost(control *c, gp_incoming *in)
     gp_log_event(GP_LOG_WARN, "peer-lost",
                  GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }, { "worker", .number = lost.index }),
                  "a worker of this lease is gone: %s", lost.cause);
-    if (c->seat != NULL && served_lease_includes(&c->lease, lost.index, atomic_load(&c->seat->world)))
+    if (c->server != NULL && served_lease_includes(&c->lease, lost.index, atomic_load(&c->server->world)))
         control_tasks_abort(c, 0);
     if (c->work.kind == WORK_TRAINING && served_lease_includes(&c->lease, lost.index, c->work.world)) {
         c->work.lost_index = lost.index;

@@ -44,9 +44,9 @@ typedef struct control {
     client_fds fds;
 
     /* link server of the tasks; compute uses it until it reports that it has left; NULL: none */
-    gp_seat *seat;
-    uint64_t seat_control_socket; /* connection that belongs to the link server; 0: none */
-    gp_runner_link *runner;       /* link to the runner process for the client's commands; NULL: none */
+    gp_link_server *server;
+    uint64_t server_socket; /* connection that belongs to the link server; 0: none */
+    gp_runner_link *runner; /* link to the runner process for the client's commands; NULL: none */
     /* messages that the client did not receive: it exited or does not read its link */
     uint64_t undelivered;
     bool blocked; /* a message to the client did not fit into its queue: retry soon */

@@ -30,20 +30,20 @@ gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err
     if (link == NULL)
         return gp_fail(err, GP_ESTATE, "no segment and bell of this lease came through the door of worker %u",
                        c->options->index);
-    status = gp_seat_new(&c->seat, link->segment, link->bell,
-                         gp_control_socket_peer_fd(c->control_socket, link->connection_id), c->mailbox,
-                         !c->options->device->shared, err);
+    status = gp_link_server_new(&c->server, link->segment, link->bell,
+                                gp_control_socket_peer_fd(c->control_socket, link->connection_id), c->mailbox,
+                                !c->options->device->shared, err);
     if (status == GP_OK) {
         link->segment = link->bell = -1;
-        c->seat_control_socket = link->connection_id;
+        c->server_socket = link->connection_id;
     }
     client_link_close(link);
     if (status != GP_OK)
         return status;
-    atomic_store(&c->seat->rank, c->lease.grant.rank);
-    atomic_store(&c->seat->size, c->lease.grant.members_count);
+    atomic_store(&c->server->rank, c->lease.grant.rank);
+    atomic_store(&c->server->size, c->lease.grant.members_count);
     gp_train_control_reset(&c->train);
-    gp_run_offer(c->run, c->seat);
+    gp_run_offer(c->run, c->server);
     status = gp_mailbox_post(c->mailbox, GP_COMMAND_TASKS, NULL, err);
     if (status != GP_OK) {
         control_tasks_left(c);
@@ -56,16 +56,16 @@ gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err
 
 void control_tasks_left(control *c)
 {
-    if (c->seat == NULL)
+    if (c->server == NULL)
         return;
-    c->recycle = c->recycle || atomic_load(&c->seat->used) != 0;
+    c->recycle = c->recycle || atomic_load(&c->server->used) != 0;
     gp_run_offer(c->run, NULL);
 
     /* notifies the client; compute has already closed its copy */
-    gp_control_socket_drop(c->control_socket, c->seat_control_socket);
-    gp_seat_free(c->seat);
-    c->seat = NULL;
-    c->seat_control_socket = 0;
+    gp_control_socket_drop(c->control_socket, c->server_socket);
+    gp_link_server_free(c->server);
+    c->server = NULL;
+    c->server_socket = 0;
     if (c->work.kind == WORK_TASKS)
         current_work_end(&c->work);
 }
@@ -76,22 +76,22 @@ void control_tasks_abort(control *c, uint64_t call)
 {
     gp_train_control *train = &c->train;
 
-    if (c->seat == NULL)
+    if (c->server == NULL)
         return;
     pthread_mutex_lock(&train->lock);
-    if (train->comm != NULL && (call == 0 || gp_link_running(c->seat->link) == call))
+    if (train->comm != NULL && (call == 0 || gp_link_running(c->server->link) == call))
         gp_comm_abort(train->comm, train->generation);
     pthread_mutex_unlock(&train->lock);
 }
 
 int control_tasks_abandoned_fd(const control *c)
 {
-    return c->revoke.lease != 0 && c->seat != NULL ? c->lease.client_pidfd : -1;
+    return c->revoke.lease != 0 && c->server != NULL ? c->lease.client_pidfd : -1;
 }
 
 bool control_tasks_abandoned(const control *c)
 {
-    return control_tasks_abandoned_fd(c) >= 0 && gp_link_running(c->seat->link) != 0 &&
+    return control_tasks_abandoned_fd(c) >= 0 && gp_link_running(c->server->link) != 0 &&
            served_lease_client_exited(&c->lease);
 }
 

@@ -54,15 +54,15 @@ struct gp_run {
     /* Group set by control, and group in use by compute. Control may free a group that is in
      * neither field (gp_run_holds). */
     _Atomic(gp_rendezvous *) offered, used;
-    _Atomic(struct gp_seat *) seat; /* link server for the next GP_COMMAND_TASKS */
-    gp_objects *objects;            /* cache of task code; NULL: not needed yet */
-    gp_predictor *predictor;        /* NULL unless PREDICTING */
-    uint32_t rank;                  /* rank in the current training */
-    const gp_command *training;     /* command that started the current training */
-    gp_train_held *held;            /* training state kept from the previous group; NULL: none */
-    bool cooled;                    /* the backend was closed after idling */
-    int idle_ms;                    /* close an idle GPU backend after this time; -1: never */
-    atomic_bool ended;              /* the thread is about to exit */
+    _Atomic(struct gp_link_server *) server; /* link server for the next GP_COMMAND_TASKS */
+    gp_objects *objects;                     /* cache of task code; NULL: not needed yet */
+    gp_predictor *predictor;                 /* NULL unless PREDICTING */
+    uint32_t rank;                           /* rank in the current training */
+    const gp_command *training;              /* command that started the current training */
+    gp_train_held *held;                     /* training state kept from the previous group; NULL: none */
+    bool cooled;                             /* the backend was closed after idling */
+    int idle_ms;                             /* close an idle GPU backend after this time; -1: never */
+    atomic_bool ended;                       /* the thread is about to exit */
 };
 
 /* ---- replies ---- */
@@ -582,7 +582,7 @@ static void run_predict_ask(gp_run *run, gp_command *command)
 static void run_tasks(gp_run *run)
 {
     gp_reply left = { .type = NULL, .left = true };
-    gp_tasks_setup setup = { .seat = atomic_load(&run->seat),
+    gp_tasks_setup setup = { .server = atomic_load(&run->server),
                              .mailbox = run->options.mailbox,
                              .host = { run, host_backend, run_rendezvous },
                              .train = run->options.train,
@@ -707,9 +707,9 @@ gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *er
     return GP_OK;
 }
 
-void gp_run_offer(gp_run *run, struct gp_seat *seat)
+void gp_run_offer(gp_run *run, struct gp_link_server *server)
 {
-    atomic_store(&run->seat, seat);
+    atomic_store(&run->server, server);
 }
 
 void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous)

@@ -13,7 +13,7 @@
 #include "worker/train/trainer.h"
 
 typedef struct gp_run gp_run;
-struct gp_seat;
+struct gp_link_server;
 
 /* Parameters of gp_run_start(). The pointers are borrowed until the thread exits. */
 typedef struct gp_run_options {
@@ -33,9 +33,9 @@ void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous);
 /* Return whether compute may still use this group. Called by control. */
 bool gp_run_holds(const gp_run *run, const gp_rendezvous *rendezvous);
 
-/* Set the link server for the next GP_COMMAND_TASKS. seat is borrowed; NULL: none. Called by
+/* Set the link server for the next GP_COMMAND_TASKS. server is borrowed; NULL: none. Called by
  * control while compute serves no link. */
-void gp_run_offer(gp_run *run, struct gp_seat *seat);
+void gp_run_offer(gp_run *run, struct gp_link_server *server);
 
 /* Post QUIT and wait up to timeout_ms for the thread to exit; then free *run. Accepts NULL.
  *

@@ -217,10 +217,10 @@ gp_status gp_object_load(gp_tasks *tasks, const gp_taken *call, gp_outcome *out,
     memcpy(&about, call->inlined, sizeof(about));
     snprintf(path, sizeof(path), "%.*s", (int)(call->inlined_bytes - sizeof(about)),
              (const char *)call->inlined + sizeof(about));
-    status = gp_blobs_file(tasks->seat->blobs, call->blob, &fd, err);
+    status = gp_blobs_file(tasks->server->blobs, call->blob, &fd, err);
     if (status != GP_OK)
         return status;
-    atomic_store(&tasks->seat->used, 1); /* set it before the constructors run */
+    atomic_store(&tasks->server->used, 1); /* set it before the constructors run */
     status = object_add(objects, &about, &fd, path, &loaded, err);
     if (fd >= 0)
         close(fd);

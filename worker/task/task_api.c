@@ -155,17 +155,17 @@ gp_status gp_task_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp
 
 uint32_t gp_task_index(const gp_task *task)
 {
-    return task->index != 0 ? task->index : atomic_load(&task->tasks->seat->rank) + 1;
+    return task->index != 0 ? task->index : atomic_load(&task->tasks->server->rank) + 1;
 }
 
 uint32_t gp_task_size(const gp_task *task)
 {
-    return task->size != 0 ? task->size : atomic_load(&task->tasks->seat->size);
+    return task->size != 0 ? task->size : atomic_load(&task->tasks->server->size);
 }
 
 uint32_t gp_task_worker(const gp_task *task)
 {
-    return atomic_load(&task->tasks->seat->rank) + 1;
+    return atomic_load(&task->tasks->server->rank) + 1;
 }
 
 int64_t gp_task_iteration(const gp_task *task)

@@ -46,7 +46,7 @@ void gp_group_enter(gp_task_group *group, gp_tasks *tasks, uint64_t block)
     group->broken = false;
     group->balance = 0;
     gp_train_control_set_comm(tasks->train, group->comm, group->number);
-    atomic_store(&tasks->seat->world, group->world);
+    atomic_store(&tasks->server->world, group->world);
     gp_comm_enter(group->comm, block);
 }
 
@@ -54,7 +54,7 @@ void gp_group_leave(gp_task_group *group, gp_tasks *tasks)
 {
     gp_comm_leave(group->comm);
     gp_comm_arena_reset(group->comm);
-    atomic_store(&tasks->seat->world, 0);
+    atomic_store(&tasks->server->world, 0);
     gp_train_control_set_comm(tasks->train, NULL, 0);
     gp_group_release(group);
 }
@@ -126,7 +126,7 @@ static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_take
     how.arena_bytes = ARENA_BYTES;
     how.sparse = true;
     gp_train_control_set_comm(tasks->train, group->comm, call->attempt);
-    atomic_store(&tasks->seat->world, call->count);
+    atomic_store(&tasks->server->world, call->count);
     /* A stop that precedes the communicator is recorded in the link. */
     status = gp_tasks_canceled(tasks) ? gp_fail(err, GP_ECANCELED, "the block was ended while it formed")
                                       : gp_comm_form(group->comm, &how, err);
@@ -134,7 +134,7 @@ static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_take
     /* before the client learns of this block, and so before the next group forms */
     gp_rendezvous_end(rendezvous);
     gp_train_control_set_comm(tasks->train, NULL, 0);
-    atomic_store(&tasks->seat->world, 0);
+    atomic_store(&tasks->server->world, 0);
     if (status != GP_OK)
         return status;
     group->number = call->attempt;

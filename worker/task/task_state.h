@@ -12,7 +12,7 @@
  *                              ranks
  *   model*.c, task_data.c      train_task.h
  *
- * Everything belongs to the compute thread, except gp_seat and fields marked otherwise. */
+ * Everything belongs to the compute thread, except gp_link_server and fields marked otherwise. */
 #ifndef GP_TASK_STATE_H
 #define GP_TASK_STATE_H
 
@@ -47,7 +47,7 @@ typedef struct gp_tasks_host {
 
 /* Link server: the state of a link that control and compute share. Control creates it, and frees
  * it after compute has left the link. */
-typedef struct gp_seat {
+typedef struct gp_link_server {
     gp_link *link;
     gp_blobs *blobs;
     int bell;              /* the client's wakeup eventfd */
@@ -64,7 +64,7 @@ typedef struct gp_seat {
     /* set by compute: an object or a value was received, so this process must not serve another
      * lease */
     _Atomic uint32_t used;
-} gp_seat;
+} gp_link_server;
 
 /* ---- calls and answers ---- */
 
@@ -220,7 +220,7 @@ void gp_result_close(gp_result *result); /* frees the memory of gp_result_room()
 
 /* State of the link that compute serves. */
 struct gp_tasks {
-    gp_seat *seat;
+    gp_link_server *server;
     gp_link *link;
     gp_tasks_host host;
 

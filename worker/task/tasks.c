@@ -9,7 +9,7 @@
  * Waking the client costs more than a short call. So the client is woken when there is no more
  * work, before a call that takes longer than an answer may wait, and otherwise when an answer
  * has waited for the duration of ten calls: 200 us to 2 ms, or 4 ms if the client waits for many
- * answers. If the prediction is wrong, control wakes the client (gp_seat_nudge). */
+ * answers. If the prediction is wrong, control wakes the client (gp_link_server_nudge). */
 #include "worker/task/tasks.h"
 
 #include <string.h>
@@ -53,51 +53,51 @@ enum { KINDS = sizeof(handlers) / sizeof(handlers[0]) };
 
 /* ---- the link server ---- */
 
-gp_status gp_seat_new(gp_seat **out, int segment, int bell, int control_socket, gp_mailbox *mailbox,
-                      bool spin, gp_error *err)
+gp_status gp_link_server_new(gp_link_server **out, int segment, int bell, int control_socket,
+                             gp_mailbox *mailbox, bool spin, gp_error *err)
 {
-    gp_seat *seat = gp_calloc(1, sizeof(*seat));
+    gp_link_server *server = gp_calloc(1, sizeof(*server));
     gp_status status;
 
-    if (seat == NULL)
+    if (server == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a link");
-    seat->bell = -1;
-    status = gp_blobs_new(&seat->blobs, control_socket, mailbox, err);
+    server->bell = -1;
+    status = gp_blobs_new(&server->blobs, control_socket, mailbox, err);
     if (status == GP_OK)
-        status = gp_link_map(&seat->link, segment, bell, spin, err);
+        status = gp_link_map(&server->link, segment, bell, spin, err);
     if (status != GP_OK) {
-        gp_seat_free(seat);
+        gp_link_server_free(server);
         return status;
     }
     close(segment);
-    seat->bell = bell;
-    seat->opened_ns = gp_now_ns();
-    *out = seat;
+    server->bell = bell;
+    server->opened_ns = gp_now_ns();
+    *out = server;
     return GP_OK;
 }
 
-void gp_seat_free(gp_seat *seat)
+void gp_link_server_free(gp_link_server *server)
 {
-    if (seat == NULL)
+    if (server == NULL)
         return;
-    gp_link_free(seat->link);
-    gp_blobs_free(seat->blobs);
-    if (seat->bell >= 0)
-        close(seat->bell);
-    gp_free(seat);
+    gp_link_free(server->link);
+    gp_blobs_free(server->blobs);
+    if (server->bell >= 0)
+        close(server->bell);
+    gp_free(server);
 }
 
-void gp_seat_stop(gp_seat *seat)
+void gp_link_server_stop(gp_link_server *server)
 {
-    atomic_store(&seat->stop, 1);
-    gp_blobs_close(seat->blobs);
-    gp_link_wake(seat->link);
+    atomic_store(&server->stop, 1);
+    gp_blobs_close(server->blobs);
+    gp_link_wake(server->link);
 }
 
-void gp_seat_nudge(gp_seat *seat)
+void gp_link_server_nudge(gp_link_server *server)
 {
-    if (atomic_load(&seat->unannounced))
-        gp_link_ring(seat->link);
+    if (atomic_load(&server->unannounced))
+        gp_link_ring(server->link);
 }
 
 /* ---- waking the client ---- */
@@ -107,7 +107,7 @@ static void announce(gp_tasks *t)
     if (t->unannounced_ns == 0)
         return;
     t->unannounced_ns = 0;
-    atomic_store_explicit(&t->seat->unannounced, 0, memory_order_relaxed);
+    atomic_store_explicit(&t->server->unannounced, 0, memory_order_relaxed);
     gp_link_ring(t->link);
 }
 
@@ -116,12 +116,12 @@ static void unannounced(gp_tasks *t)
     if (t->unannounced_ns != 0)
         return;
     t->unannounced_ns = t->now_ns;
-    atomic_store_explicit(&t->seat->unannounced, 1, memory_order_relaxed);
+    atomic_store_explicit(&t->server->unannounced, 1, memory_order_relaxed);
 }
 
 static bool leaving(const gp_tasks *t)
 {
-    return t->ended || atomic_load_explicit(&t->seat->stop, memory_order_relaxed) != 0;
+    return t->ended || atomic_load_explicit(&t->server->stop, memory_order_relaxed) != 0;
 }
 
 bool gp_tasks_canceled(const gp_tasks *t)
@@ -157,7 +157,7 @@ gp_status gp_tasks_send_blob(gp_tasks *t, const void *data, size_t bytes, uint64
 
     if (status != GP_OK)
         return status;
-    status = gp_blobs_send(t->seat->blobs, fd, number, err);
+    status = gp_blobs_send(t->server->blobs, fd, number, err);
     close(fd);
     return status;
 }
@@ -173,7 +173,7 @@ static void call_answer(gp_tasks *t, const gp_taken *call, gp_status status, gp_
     if (status != GP_OK)
         gp_memory_close(&out->memory);
     else if (out->memory.fd >= 0)
-        status = gp_results_send(&t->results, &out->memory, t->seat->blobs, &blob, err);
+        status = gp_results_send(&t->results, &out->memory, t->server->blobs, &blob, err);
     else if (out->bytes > GP_LINK_INLINE_MAX)
         status = gp_tasks_send_blob(t, out->data, out->bytes, &blob, err);
     if (!gp_status_known((long)status)) {
@@ -199,8 +199,8 @@ static void call_answer(gp_tasks *t, const gp_taken *call, gp_status status, gp_
     answer->status = status;
     answer->count = out->count;
     answer->id = call->id;
-    answer->begun_ns = (uint64_t)(begun_ns - t->seat->opened_ns);
-    answer->ended_ns = (uint64_t)(t->now_ns - t->seat->opened_ns);
+    answer->begun_ns = (uint64_t)(begun_ns - t->server->opened_ns);
+    answer->ended_ns = (uint64_t)(t->now_ns - t->server->opened_ns);
     answer->blob = blob;
     answer->payload_bytes = out->bytes;
     answer->value = out->value;
@@ -300,7 +300,7 @@ static void call_serve(gp_tasks *t, const gp_call *record)
     else if (call.kind == GP_CALL_CLOSE)
         t->ended = true;
     else if (call.kind == GP_CALL_RELEASE)
-        gp_blobs_release(t->seat->blobs, call.blob);
+        gp_blobs_release(t->server->blobs, call.blob);
     else
         call_run(t, &call, status, &err);
     gp_link_drop(t->link);
@@ -353,8 +353,8 @@ static gp_status tasks_new(gp_tasks **out, const gp_tasks_setup *setup, gp_error
 
     if (t == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a link");
-    t->seat = setup->seat;
-    t->link = setup->seat->link;
+    t->server = setup->server;
+    t->link = setup->server->link;
     t->host = setup->host;
     t->train = setup->train;
     t->device = setup->device;
@@ -396,7 +396,7 @@ gp_status gp_tasks_view(gp_tasks *t, const gp_taken *call, gp_view *out, gp_erro
 
     *out = (gp_view){ .bytes = call->blob != 0 ? call->blob_bytes : call->inlined_bytes };
     if (call->blob != 0)
-        status = gp_blobs_map(t->seat->blobs, call->blob, call->blob_bytes, &out->data, err);
+        status = gp_blobs_map(t->server->blobs, call->blob, call->blob_bytes, &out->data, err);
     else if (out->bytes != 0)
         out->data = call->inlined;
     if (status != GP_OK)
@@ -426,10 +426,10 @@ gp_status gp_tasks_keep(gp_tasks *t, const gp_taken *call, gp_view *out, gp_erro
     if (call->blob == 0 || bytes == 0)
         return gp_view_copy(out, call->inlined, call->blob != 0 ? 0 : call->inlined_bytes, err);
     /* also checks the size and seals */
-    gp_status status = gp_blobs_map(t->seat->blobs, call->blob, bytes, &seen, err);
+    gp_status status = gp_blobs_map(t->server->blobs, call->blob, bytes, &seen, err);
 
     if (status == GP_OK)
-        status = gp_blobs_file(t->seat->blobs, call->blob, &fd, err);
+        status = gp_blobs_file(t->server->blobs, call->blob, &fd, err);
     if (status != GP_OK)
         return status;
     map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);

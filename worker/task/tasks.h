@@ -14,23 +14,23 @@
  *   mailbox        wakes control (borrowed)
  *   spin           the worker has exclusive cores
  * GP_EPROTO, GP_EVERSION: not a valid link. */
-gp_status gp_seat_new(gp_seat **out, int segment, int bell, int control_socket, gp_mailbox *mailbox,
-                      bool spin, gp_error *err);
-void gp_seat_free(gp_seat *seat); /* accepts NULL; compute must have left the link */
+gp_status gp_link_server_new(gp_link_server **out, int segment, int bell, int control_socket,
+                             gp_mailbox *mailbox, bool spin, gp_error *err);
+void gp_link_server_free(gp_link_server *server); /* accepts NULL; compute must have left the link */
 
 /* Make compute leave the link: a running task is canceled, waits end. May be called on any
  * thread. */
-void gp_seat_stop(gp_seat *seat);
+void gp_link_server_stop(gp_link_server *server);
 
 /* Wake the client for answers that compute committed some time ago without waking it. Call it
  * periodically. */
-void gp_seat_nudge(gp_seat *seat);
+void gp_link_server_nudge(gp_link_server *server);
 
 /* ---- compute ---- */
 
 /* Parameters of gp_tasks_serve(), borrowed until it returns. */
 typedef struct gp_tasks_setup {
-    gp_seat *seat;
+    gp_link_server *server;
     gp_mailbox *mailbox; /* a posted command ends the service */
     gp_tasks_host host;
     gp_train_control *train;

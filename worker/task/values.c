@@ -157,7 +157,7 @@ gp_status gp_value_put_call(gp_tasks *tasks, const gp_taken *call, gp_outcome *o
         gp_names_remove(tasks->values, name);
         return GP_OK;
     }
-    atomic_store(&tasks->seat->used, 1);
+    atomic_store(&tasks->server->used, 1);
     if (call->blob != 0)
         status = gp_tasks_keep(tasks, call, &kept.view, err);
     else
@@ -195,7 +195,7 @@ gp_status gp_value_file(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, 
 
     (void)out;
     if (status == GP_OK)
-        status = gp_blobs_file(tasks->seat->blobs, call->blob, &kept.fd, err);
+        status = gp_blobs_file(tasks->server->blobs, call->blob, &kept.fd, err);
     if (status != GP_OK)
         return status;
     seals = fcntl(kept.fd, F_GET_SEALS);

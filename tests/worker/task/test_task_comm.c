@@ -5,12 +5,12 @@
 enum { LARGE = 700000, TURNS_BYTES = 3 << 20 };
 
 /* A task that acts as a rank, as task_block.c creates it. */
-typedef struct seat {
+typedef struct server {
     gp_task task;
     gp_task_group group;
-} seat;
+} server;
 
-static bool seat_begin(seat *here, rank_place *place)
+static bool server_begin(server *here, rank_place *place)
 {
     memset(here, 0, sizeof(*here));
     here->group.comm = join_all(place, 0);
@@ -24,7 +24,7 @@ static bool seat_begin(seat *here, rank_place *place)
     return here->group.comm != NULL;
 }
 
-static void seat_end(seat *here)
+static void server_end(server *here)
 {
     gp_error err;
 
@@ -42,9 +42,9 @@ static void talking(rank_place *place)
     gp_task_message message;
     bool found = true;
     gp_error err;
-    seat here;
+    server here;
 
-    REQUIRE(seat_begin(&here, place) && large != NULL);
+    REQUIRE(server_begin(&here, place) && large != NULL);
     uint32_t index = here.task.index, size = here.task.size, next = index % size + 1;
     uint32_t before = index == 1 ? size : index - 1;
 
@@ -70,7 +70,7 @@ static void talking(rank_place *place)
     REQUIRE_OK(gp_task_probe(&here.task, GP_TASK_ANY, GP_TASK_ANY_TAG, &found, NULL, &err), err);
     CHECK(!found);
     free(large);
-    seat_end(&here);
+    server_end(&here);
 }
 
 TEST(ranks_send_to_each_other_and_receive_by_index_and_tag)
@@ -104,9 +104,9 @@ static void composing(rank_place *place, size_t count)
     affine *maps = calloc(count, sizeof(*maps)), expected = { .factor = 1 };
     int combined = 0, ignored = 0;
     gp_error err;
-    seat here;
+    server here;
 
-    REQUIRE(seat_begin(&here, place) && maps != NULL);
+    REQUIRE(server_begin(&here, place) && maps != NULL);
     for (uint32_t k = 0; k < place->slots; k++) {
         affine map = { .factor = 3 + 2 * k, .offset = 7 * k + 1 };
 
@@ -121,7 +121,7 @@ static void composing(rank_place *place, size_t count)
         CHECK_INT(expected.offset, maps[i].offset);
     }
     free(maps);
-    seat_end(&here);
+    server_end(&here);
 }
 
 static void composing_few(rank_place *place)
@@ -150,9 +150,9 @@ static void collecting(rank_place *place)
     char text[SLOT_MAX + 1] = "";
     const void *all;
     gp_error err;
-    seat here;
+    server here;
 
-    REQUIRE(seat_begin(&here, place));
+    REQUIRE(server_begin(&here, place));
     for (int k = 0; k < 3; k++)
         sums[k] = 0.1 * (place->slot + 1) + k;
     REQUIRE_OK(gp_task_all_reduce(&here.task, sums, sizeof(sums), gp_combine_sum_f64, NULL, &err), err);
@@ -176,7 +176,7 @@ static void collecting(rank_place *place)
     REQUIRE_OK(gp_task_broadcast(&here.task, 2, text, 4, &err), err);
     CHECK(memcmp(text, "xxxx", 4) == 0);
     CHECK(memcmp(all, "bcc", 3) == 0); /* valid until the task ends */
-    seat_end(&here);
+    server_end(&here);
 }
 
 TEST(sums_minima_parts_and_broadcasts_reach_all_ranks)
@@ -190,9 +190,9 @@ static void mistaken(rank_place *place)
 {
     gp_task_message message;
     gp_error err;
-    seat here;
+    server here;
 
-    REQUIRE(seat_begin(&here, place));
+    REQUIRE(server_begin(&here, place));
     CHECK_STATUS(GP_EINVAL, gp_task_send(&here.task, 0, 1, "", 0, &err));
     CHECK_STATUS(GP_EINVAL, gp_task_send(&here.task, 3, 1, "", 0, &err));
     CHECK_CONTAINS(err.message, "1 to 2");
@@ -200,7 +200,7 @@ static void mistaken(rank_place *place)
     CHECK_STATUS(GP_EINVAL, gp_task_receive(&here.task, 9, 1, &message, &err));
     CHECK_STATUS(GP_EINVAL, gp_task_broadcast(&here.task, 0, NULL, 0, &err));
     CHECK(!here.group.broken);
-    seat_end(&here);
+    server_end(&here);
 }
 
 TEST(invalid_index_is_an_error_without_side_effects)
@@ -212,9 +212,9 @@ static void mixed_up(rank_place *place)
 {
     uint64_t number = 1;
     gp_error err;
-    seat here;
+    server here;
 
-    REQUIRE(seat_begin(&here, place));
+    REQUIRE(server_begin(&here, place));
     if (place->slot == 0)
         CHECK_STATUS(GP_ESTATE, gp_task_barrier(&here.task, &err));
     else

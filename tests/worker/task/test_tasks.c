@@ -10,7 +10,7 @@
 
 typedef struct served {
     link_client client;
-    gp_seat *seat;
+    gp_link_server *server;
     gp_mailbox *mailbox;
     gp_train_control train;
     gp_worker_device device;
@@ -30,13 +30,13 @@ static void blob_add(link_client *client, uint64_t number, int fd)
     gp_error err;
 
     (void)client;
-    CHECK_STATUS(GP_OK, gp_blobs_add(s.seat->blobs, number, fd, &err));
+    CHECK_STATUS(GP_OK, gp_blobs_add(s.server->blobs, number, fd, &err));
 }
 
 static void *compute_main(void *argument)
 {
     gp_tasks_setup setup = {
-        .seat = s.seat, .mailbox = s.mailbox, .train = &s.train, .device = &s.device, .objects = objects
+        .server = s.server, .mailbox = s.mailbox, .train = &s.train, .device = &s.device, .objects = objects
     };
 
     gp_tasks_serve(&setup);
@@ -54,8 +54,8 @@ static void *control_main(void *argument)
         atomic_store(&s.blinded, atomic_load(&s.blind));
         if (atomic_load(&s.blinded))
             continue;
-        gp_blobs_look_begin(s.seat->blobs);
-        gp_blobs_look_end(s.seat->blobs);
+        gp_blobs_look_begin(s.server->blobs);
+        gp_blobs_look_end(s.server->blobs);
     }
     return argument;
 }
@@ -71,14 +71,14 @@ static void link_make(void)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, control_sockets) != 0 ||
         (objects == NULL && gp_objects_new(&objects, &err) != GP_OK) ||
         gp_mailbox_new(&s.mailbox, &err) != GP_OK ||
-        gp_seat_new(&s.seat, dup(s.client.segment), dup(s.client.bell), control_sockets[0], s.mailbox, false,
-                    &err) != GP_OK)
+        gp_link_server_new(&s.server, dup(s.client.segment), dup(s.client.bell), control_sockets[0],
+                           s.mailbox, false, &err) != GP_OK)
         abort();
     s.control_socket = control_sockets[0];
     s.client.control_socket = control_sockets[1];
     s.client.send_blob = blob_add;
-    s.seat->rank = 1;
-    s.seat->size = 4;
+    s.server->rank = 1;
+    s.server->size = 4;
     s.device = (gp_worker_device){ .kind = GP_DEVICE_CPU, .uuid = "cpu-0", .name = "a CPU", .shared = true };
     gp_train_control_init(&s.train);
 }
@@ -101,7 +101,7 @@ static void link_with_calls(void)
 
 static void link_free(void)
 {
-    gp_seat_free(s.seat);
+    gp_link_server_free(s.server);
     gp_mailbox_free(s.mailbox);
     gp_train_control_deinit(&s.train);
     gp_link_free(s.client.link);
@@ -139,7 +139,7 @@ TEST(task_is_sent_found_run_and_answered)
     CHECK_INT(sizeof(double), last.bytes);
     memcpy(&x, last.content, sizeof(x));
     CHECK_NEAR(9, x, 0);
-    CHECK_INT(1, s.seat->used);
+    CHECK_INT(1, s.server->used);
     link_end();
 }
 
@@ -372,14 +372,14 @@ TEST(a_client_that_never_releases_is_stopped)
 
     link_make();
     while (number < GP_LINK_BLOBS_MAX) /* in arbitrary order */
-        if (gp_blobs_add(s.seat->blobs, 1 + (number++ * 7 % GP_LINK_BLOBS_MAX), file_of("x", 1, 0), &err) !=
+        if (gp_blobs_add(s.server->blobs, 1 + (number++ * 7 % GP_LINK_BLOBS_MAX), file_of("x", 1, 0), &err) !=
             GP_OK)
             break;
     CHECK_INT(GP_LINK_BLOBS_MAX, number);
-    CHECK_STATUS(GP_ELIMIT, gp_blobs_add(s.seat->blobs, ++number, file_of("x", 1, 0), &err));
-    CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.seat->blobs, 5, file_of("x", 1, 0), &err));
-    CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.seat->blobs, 0, file_of("x", 1, 0), &err));
-    CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.seat->blobs, number + 1, -1, &err));
+    CHECK_STATUS(GP_ELIMIT, gp_blobs_add(s.server->blobs, ++number, file_of("x", 1, 0), &err));
+    CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.server->blobs, 5, file_of("x", 1, 0), &err));
+    CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.server->blobs, 0, file_of("x", 1, 0), &err));
+    CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.server->blobs, number + 1, -1, &err));
     link_free();
 }
 
@@ -463,7 +463,7 @@ TEST(a_stopped_seat_ends_task_and_link)
     link_with_calls();
     run_send(&s.client, function_of(&s.client, "until_canceled"), NULL, 0);
     answer_any(&s.client);
-    gp_seat_stop(s.seat);
+    gp_link_server_stop(s.server);
     link_join();
 }
 
@@ -848,7 +848,7 @@ TEST(a_task_that_waits_for_room_can_be_canceled)
 TEST(seat_without_memory_is_refused_and_leaks_nothing)
 {
     int64_t live;
-    gp_seat *seat;
+    gp_link_server *server;
     gp_error err;
 
     link_make();
@@ -858,11 +858,11 @@ TEST(seat_without_memory_is_refused_and_leaks_nothing)
         gp_status status;
 
         gp_alloc_fail_nth(n);
-        status = gp_seat_new(&seat, segment, bell, s.control_socket, s.mailbox, false, &err);
+        status = gp_link_server_new(&server, segment, bell, s.control_socket, s.mailbox, false, &err);
         if (gp_alloc_fail_nth(0) != 0) { /* fewer allocations than n */
             CHECK_STATUS(GP_OK, status);
             CHECK(n > 2);
-            gp_seat_free(seat);
+            gp_link_server_free(server);
             break;
         }
         CHECK_STATUS(GP_ENOMEM, status);
