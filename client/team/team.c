@@ -414,12 +414,12 @@ gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *opti
     team->log = options->log;
     team->context = options->context;
     team->opened_ns = team->now_ns = gp_now_ns();
-    team->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    team->wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     status = background_init(&team->background, err);
-    if (team->bell < 0)
+    if (team->wakeup_fd < 0)
         status = gp_fail_errno(err, GP_EIO, "no eventfd for a team");
     if (status == GP_OK)
-        status = shared_watch(team->bell, err); /* wakes a thread that waits in a call */
+        status = shared_watch(team->wakeup_fd, err); /* wakes a thread that waits in a call */
     if (status == GP_OK)
         status = shared_watch(team->background.kick, err); /* wakes the background thread */
     if (status == GP_OK)
@@ -471,10 +471,10 @@ void gp_team_close(gp_team *team)
     payloads_deinit(&team->payloads);
     futures_deinit(&team->futures);
     dispatch_free(team->dispatch);
-    shared_unwatch(team->bell);
+    shared_unwatch(team->wakeup_fd);
     shared_unwatch(team->background.kick);
-    if (team->bell >= 0)
-        close(team->bell);
+    if (team->wakeup_fd >= 0)
+        close(team->wakeup_fd);
     background_deinit(&team->background);
     gp_free(team);
 }

@@ -71,7 +71,7 @@ struct gp_team {
     void *context;
 
     /* State of waiting. */
-    int bell; /* eventfd; written when answers are pending */
+    int wakeup_fd; /* eventfd; written when answers are pending */
     gp_spin spin;
 
     /* when the team was opened, last driven, and last checked by team_look() */

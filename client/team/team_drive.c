@@ -104,7 +104,7 @@ static bool team_poll(gp_team *team, int64_t ns, bool background)
     nfds_t count = 0;
     bool news = false;
 
-    fds[count++] = (struct pollfd){ .fd = team->bell, .events = POLLIN };
+    fds[count++] = (struct pollfd){ .fd = team->wakeup_fd, .events = POLLIN };
     fds[count++] = (struct pollfd){ .fd = background ? team->background.kick : -1, .events = POLLIN };
     fds[count++] = (struct pollfd){ .fd = team->pool->control_socket, .events = POLLIN };
     fds[count++] = (struct pollfd){ .fd = gp_channel_fd(team->pool->scheduler), .events = POLLIN };

@@ -172,7 +172,7 @@ static void on_worker(gp_team *team, const pool_message *message)
     if (message->in.type == &gp_msg_error_reply)
         status = pool_error_from(&message->in, &err);
     else if (worker->stage == TEAM_ATTACHING && message->in.type == &gp_msg_ok_reply)
-        status = worker_connect(worker, team->bell, &err);
+        status = worker_connect(worker, team->wakeup_fd, &err);
     else if (worker->stage == TEAM_OPENING && message->in.type == &gp_msg_task_ready) {
         worker->awaited = 0;
         status = gp_incoming_decode(&message->in, &ready, &err);
@@ -374,7 +374,7 @@ gp_status team_link_all(gp_team *team, gp_error *err)
 
         worker->replacement = gp_timeout_in(REPLACE_MS);
         worker->stage = TEAM_ATTACHING;
-        if (worker_connect(worker, team->bell, &why) != GP_OK)
+        if (worker_connect(worker, team->wakeup_fd, &why) != GP_OK)
             worker_failed(team, worker, &why);
     }
     status = team_drive_patient(team, all_up, team, OPEN_MS, err);

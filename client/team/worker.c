@@ -57,7 +57,7 @@ void worker_exit_text(const team_worker *worker, const char *doing, char *text, 
 
 /* ---- stages ---- */
 
-gp_status worker_connect(team_worker *worker, int bell, gp_error *err)
+gp_status worker_connect(team_worker *worker, int wakeup_fd, gp_error *err)
 {
     gp_pool *pool = worker->pool;
     gp_control_socket_request request = pool_control_request(pool, GP_CONTROL_SOCKET_SEGMENT);
@@ -73,9 +73,9 @@ gp_status worker_connect(team_worker *worker, int bell, gp_error *err)
         status = gp_link_new(&worker->link, &segment, err);
     if (status == GP_OK)
         status = gp_control_socket_send_fd(worker->control_socket, &request, segment, err);
-    request.what = GP_CONTROL_SOCKET_BELL;
+    request.what = GP_CONTROL_SOCKET_WAKEUP;
     if (status == GP_OK)
-        status = gp_control_socket_send_fd(worker->control_socket, &request, bell, err);
+        status = gp_control_socket_send_fd(worker->control_socket, &request, wakeup_fd, err);
     if (segment >= 0)
         close(segment);
     if (status == GP_OK)

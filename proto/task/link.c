@@ -39,7 +39,7 @@ typedef struct link_segment {
     uint32_t magic, version;
     uint64_t bytes;
     link_ring calls, answers;
-    _Alignas(LINE) _Atomic uint32_t bell; /* worker's futex; counts wake-ups */
+    _Alignas(LINE) _Atomic uint32_t wakeup_fd; /* worker's futex; counts wake-ups */
     _Atomic uint32_t worker_sleeps;
     _Atomic int32_t worker_core;
     _Alignas(LINE) _Atomic uint32_t client_sleeps;
@@ -52,7 +52,7 @@ typedef struct link_segment {
 
 /* PROTOCOL.md documents these offsets. */
 _Static_assert(offsetof(link_segment, calls) == 64 && offsetof(link_segment, answers) == 192 &&
-                   offsetof(link_segment, bell) == 320 && offsetof(link_segment, client_sleeps) == 384 &&
+                   offsetof(link_segment, wakeup_fd) == 320 && offsetof(link_segment, client_sleeps) == 384 &&
                    offsetof(link_segment, cancel) == 392 && offsetof(link_segment, running) == 448 &&
                    offsetof(link_segment, call_bytes) == 4096 &&
                    sizeof(link_segment) == 4096 + 2 * GP_LINK_RING_BYTES,
@@ -74,10 +74,10 @@ struct gp_link {
     link_segment *segment;
     link_end out, in;
     bool worker;
-    int bell; /* worker: client's wakeup eventfd */
+    int wakeup_fd; /* worker: client's wakeup eventfd */
     bool spin;
     gp_spin patience;
-    uint32_t bell_seen; /* worker: futex value before it last looked for work */
+    uint32_t wakeup_seen; /* worker: futex value before it last looked for work */
 };
 
 /* Common header of gp_call and gp_answer. */
@@ -104,7 +104,7 @@ static gp_status link_wrap(gp_link **out, int fd, bool worker, gp_error *err)
     }
     link->segment = memory;
     link->worker = worker;
-    link->bell = -1;
+    link->wakeup_fd = -1;
     link_end calls = { .ring = &link->segment->calls, .bytes = link->segment->call_bytes };
     link_end answers = { .ring = &link->segment->answers, .bytes = link->segment->answer_bytes };
 
@@ -143,7 +143,7 @@ gp_status gp_link_new(gp_link **out, int *fd, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_link_map(gp_link **out, int fd, int bell, bool spin, gp_error *err)
+gp_status gp_link_map(gp_link **out, int fd, int wakeup_fd, bool spin, gp_error *err)
 {
     struct stat facts;
     int seals = fcntl(fd, F_GET_SEALS);
@@ -167,7 +167,7 @@ gp_status gp_link_map(gp_link **out, int fd, int bell, bool spin, gp_error *err)
         *out = NULL;
         return status;
     }
-    (*out)->bell = bell;
+    (*out)->wakeup_fd = wakeup_fd;
     (*out)->spin = spin;
     atomic_store(&(*out)->segment->worker_core, sched_getcpu());
     return GP_OK;
@@ -242,7 +242,7 @@ void gp_link_ring(gp_link *link)
         if (atomic_load_explicit(&segment->client_sleeps, memory_order_relaxed) != 0 &&
             atomic_exchange(&segment->client_sleeps, 0) != 0)
             /* EAGAIN: the counter is at the maximum, so the client is awake */
-            eventfd_write(link->bell, 1);
+            eventfd_write(link->wakeup_fd, 1);
     } else if (atomic_load_explicit(&segment->worker_sleeps, memory_order_relaxed) != 0 &&
                atomic_exchange(&segment->worker_sleeps, 0) != 0) {
         gp_link_wake(link);
@@ -413,7 +413,7 @@ static bool worker_spin(gp_link *link, int64_t begin_ns, int64_t ns)
     const link_segment *segment = link->segment;
 
     for (uint32_t turn = 1; !work_waits(link); turn++) {
-        if (atomic_load_explicit(&segment->bell, memory_order_relaxed) != link->bell_seen)
+        if (atomic_load_explicit(&segment->wakeup_fd, memory_order_relaxed) != link->wakeup_seen)
             return true;
         if (turn % 32 == 0 && gp_now_ns() - begin_ns >= ns)
             return false;
@@ -435,7 +435,7 @@ static void worker_sleep(gp_link *link, int64_t timeout_ns)
     /* checked after worker_sleeps was set: a client that commits from now on sends a wake-up */
     if (!work_waits(link)) {
         slice = (struct timespec){ .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
-        syscall(SYS_futex, &segment->bell, FUTEX_WAIT, link->bell_seen, &slice, NULL, 0);
+        syscall(SYS_futex, &segment->wakeup_fd, FUTEX_WAIT, link->wakeup_seen, &slice, NULL, 0);
     }
     atomic_store(&segment->worker_sleeps, 0);
 }
@@ -454,7 +454,7 @@ void gp_link_wait(gp_link *link, int64_t timeout_ns)
     if (spin_ns == 0 || !worker_spin(link, begin_ns, spin_ns)) {
         int64_t end_ns = timeout_ns < 0 ? INT64_MAX : begin_ns + timeout_ns, now = begin_ns;
 
-        while (!work_waits(link) && atomic_load(&segment->bell) == link->bell_seen && now < end_ns) {
+        while (!work_waits(link) && atomic_load(&segment->wakeup_fd) == link->wakeup_seen && now < end_ns) {
             worker_sleep(link, end_ns == INT64_MAX ? -1 : end_ns - now);
             now = gp_now_ns();
         }
@@ -462,13 +462,13 @@ void gp_link_wait(gp_link *link, int64_t timeout_ns)
     } else {
         gp_spin_end(&link->patience, 0);
     }
-    link->bell_seen = atomic_load(&segment->bell);
+    link->wakeup_seen = atomic_load(&segment->wakeup_fd);
 }
 
 void gp_link_wake(gp_link *link)
 {
-    atomic_fetch_add(&link->segment->bell, 1);
-    syscall(SYS_futex, &link->segment->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    atomic_fetch_add(&link->segment->wakeup_fd, 1);
+    syscall(SYS_futex, &link->segment->wakeup_fd, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 bool gp_link_pending(const gp_link *link)

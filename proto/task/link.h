@@ -98,12 +98,12 @@ gp_status gp_link_new(gp_link **out, int *fd, gp_error *err);
 
 /* Map a segment received through the control socket; worker side.
  *
- *   bell  client's wakeup eventfd, borrowed until gp_link_free()
+ *   wakeup_fd  client's wakeup eventfd, borrowed until gp_link_free()
  *   spin  the worker has a core for itself, so waits may spin
  *
  * GP_EPROTO: the segment is not sealed against resizing.
  * GP_EVERSION: wrong size or layout version. */
-gp_status gp_link_map(gp_link **out, int fd, int bell, bool spin, gp_error *err);
+gp_status gp_link_map(gp_link **out, int fd, int wakeup_fd, bool spin, gp_error *err);
 
 void gp_link_free(gp_link *link); /* Unmap the link; accepts NULL. The peer is not notified. */
 

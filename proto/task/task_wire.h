@@ -4,7 +4,7 @@
  *
  *   1. The client connects to the worker's control socket and keeps the connection. End of file
  *      tells either side that the other exited.
- *   2. It sends GP_CONTROL_SOCKET_SEGMENT and GP_CONTROL_SOCKET_BELL with lease and token, each with a descriptor.
+ *   2. It sends GP_CONTROL_SOCKET_SEGMENT and GP_CONTROL_SOCKET_WAKEUP with lease and token, each with a descriptor.
  *   3. It sends task_open over ZeroMQ. The worker uses the descriptors sent with this token.
  *   4. The worker replies with task_ready or error_reply.
  *
@@ -35,7 +35,7 @@
 /* Values for gp_control_socket_request.what, in addition to those in comm.h. */
 enum {
     GP_CONTROL_SOCKET_SEGMENT = 100, /* client: link memfd */
-    GP_CONTROL_SOCKET_BELL = 101,    /* client: wakeup eventfd */
+    GP_CONTROL_SOCKET_WAKEUP = 101,  /* client: wakeup eventfd */
     /* Both sides: memfd, sealed against shrinking. Objects and files must also be sealed against
      * growing and writing. An argument's sender can still write to it; only the tasks that read it
      * are affected. */

@@ -42,7 +42,7 @@ typedef struct shm_word {
 /* State that one rank publishes to all others. */
 typedef struct shm_line {
     /* wakeup counter: incremented when a pipe has new data or new room for this rank */
-    _Alignas(64) shm_word bell;
+    _Alignas(64) shm_word wakeup_fd;
     _Alignas(64) _Atomic uint32_t left; /* nonzero: this rank no longer writes to any arena */
     /* fingerprint of the call at barrier b, in entry b % CALLS */
     _Atomic uint64_t calls[CALLS];

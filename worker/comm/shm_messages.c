@@ -15,9 +15,9 @@ static shm_pipe *pipe_between(const gp_comm *comm, uint32_t from, uint32_t to)
     return &comm->pipes[(size_t)from * comm->world + to];
 }
 
-static shm_word *bell_of(const gp_comm *comm, uint32_t rank)
+static shm_word *wakeup_fd_of(const gp_comm *comm, uint32_t rank)
 {
-    return &comm->control->lines[rank].bell;
+    return &comm->control->lines[rank].wakeup_fd;
 }
 
 /* Write as much of `data` as the pipe has room for and return the number of bytes. 0: the pipe is
@@ -40,7 +40,7 @@ static size_t pipe_put(gp_comm *comm, uint32_t to, const uint8_t *data, size_t b
     memcpy(pipe->data + from, data, part);
     memcpy(pipe->data, data + part, bytes - part);
     atomic_store_explicit(&pipe->written, written + (uint32_t)bytes, memory_order_release);
-    gp_shm_post(bell_of(comm, to));
+    gp_shm_post(wakeup_fd_of(comm, to));
     return bytes;
 }
 
@@ -66,7 +66,7 @@ static size_t pipe_take(gp_comm *comm, uint32_t from, uint8_t *data, size_t byte
     memcpy(data, pipe->data + at, part);
     memcpy(data + part, pipe->data, bytes - part);
     atomic_store_explicit(&pipe->taken, taken + (uint32_t)bytes, memory_order_release);
-    gp_shm_post(bell_of(comm, from));
+    gp_shm_post(wakeup_fd_of(comm, from));
     return bytes;
 }
 
@@ -205,7 +205,7 @@ static gp_status put_all(gp_comm *comm, uint32_t to, const void *data, size_t by
     const uint8_t *at = data;
 
     while (bytes > 0) {
-        uint32_t bell = atomic_load(&bell_of(comm, comm->rank)->value);
+        uint32_t wakeup_fd = atomic_load(&wakeup_fd_of(comm, comm->rank)->value);
         size_t put = pipe_put(comm, to, at, bytes);
         gp_status status;
 
@@ -213,7 +213,7 @@ static gp_status put_all(gp_comm *comm, uint32_t to, const void *data, size_t by
         bytes -= put;
         if (put > 0 || take_in(comm, GP_COMM_ANY).moved)
             continue;
-        status = gp_shm_wait(comm, bell_of(comm, comm->rank), bell + 1, to, err);
+        status = gp_shm_wait(comm, wakeup_fd_of(comm, comm->rank), wakeup_fd + 1, to, err);
         if (status != GP_OK)
             return status;
     }
@@ -279,11 +279,11 @@ gp_status gp_comm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buff
 
     if (status != GP_OK)
         return status;
-    shm_word *bell = bell_of(comm, comm->rank);
+    shm_word *wakeup_fd = wakeup_fd_of(comm, comm->rank);
 
     status = gp_shm_verdict(comm, err);
     while (status == GP_OK) {
-        uint32_t rung = atomic_load(&bell->value);
+        uint32_t rung = atomic_load(&wakeup_fd->value);
         shm_intake intake = take_in(comm, rank);
         shm_message **link = queue_find(comm, rank, tag);
 
@@ -308,7 +308,7 @@ gp_status gp_comm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buff
             return gp_fail(err, GP_ESTATE, "nothing was sent to ourselves with tag %u: it would never come",
                            tag);
         if (!intake.moved)
-            status = gp_shm_wait(comm, bell, rung + 1, rank, err);
+            status = gp_shm_wait(comm, wakeup_fd, rung + 1, rank, err);
     }
     return status;
 }
@@ -321,14 +321,14 @@ gp_status gp_comm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found,
 
     if (status != GP_OK)
         return status;
-    shm_word *bell = bell_of(comm, comm->rank);
-    uint32_t rung = atomic_load(&bell->value);
+    shm_word *wakeup_fd = wakeup_fd_of(comm, comm->rank);
+    uint32_t rung = atomic_load(&wakeup_fd->value);
 
     take_in(comm, rank);
     oldest = *queue_find(comm, rank, tag);
     if (oldest == NULL)
         /* Detect exited members here, because a caller that polls never enters gp_shm_wait(). */
-        gp_shm_look(comm, bell, rung + 1, rank, false);
+        gp_shm_look(comm, wakeup_fd, rung + 1, rank, false);
     status = gp_shm_verdict(comm, err);
     if (status != GP_OK)
         return status;

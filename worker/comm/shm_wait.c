@@ -44,7 +44,7 @@ static void control_end(shm_control *control, shm_end end, uint32_t rank, uint32
     close_barrier(control);
     wake(&control->arrived);
     for (uint32_t k = 0; k < control->world; k++)
-        wake(&control->lines[k].bell);
+        wake(&control->lines[k].wakeup_fd);
 }
 
 void gp_shm_end(shm_control *control, shm_end end, uint32_t rank)

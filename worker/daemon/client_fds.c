@@ -23,7 +23,7 @@ static client_link *link_find(client_fds *fds, uint64_t connection_id)
 void client_fds_init(client_fds *fds)
 {
     for (int i = 0; i < CLIENT_LINKS_MAX; i++)
-        fds->links[i] = (client_link){ .segment = -1, .bell = -1 };
+        fds->links[i] = (client_link){ .segment = -1, .wakeup_fd = -1 };
     fds->weights_socket = 0;
     fds->weights = -1;
 }
@@ -43,7 +43,7 @@ bool client_fds_keep(client_fds *fds, const gp_control_socket_event *event)
     if (link == NULL)
         return false;
     link->connection_id = event->id;
-    replace(event->request.what == GP_CONTROL_SOCKET_SEGMENT ? &link->segment : &link->bell, event->fd);
+    replace(event->request.what == GP_CONTROL_SOCKET_SEGMENT ? &link->segment : &link->wakeup_fd, event->fd);
     return true;
 }
 
@@ -68,7 +68,7 @@ void client_fds_drop(client_fds *fds)
 client_link *client_fds_link(client_fds *fds)
 {
     for (int i = 0; i < CLIENT_LINKS_MAX; i++)
-        if (fds->links[i].segment >= 0 && fds->links[i].bell >= 0)
+        if (fds->links[i].segment >= 0 && fds->links[i].wakeup_fd >= 0)
             return &fds->links[i];
     return NULL;
 }
@@ -77,5 +77,5 @@ void client_link_close(client_link *link)
 {
     link->connection_id = 0;
     replace(&link->segment, -1);
-    replace(&link->bell, -1);
+    replace(&link->wakeup_fd, -1);
 }

@@ -1,7 +1,7 @@
 /* client_fds.h -- descriptors that the client sends over the control socket, kept until the
  * request that uses them arrives.
  *
- *   GP_CONTROL_SOCKET_SEGMENT, GP_CONTROL_SOCKET_BELL ---> links ----task_open------------------> compute
+ *   GP_CONTROL_SOCKET_SEGMENT, GP_CONTROL_SOCKET_WAKEUP ---> links ----task_open------------------> compute
  *   GP_CONTROL_SOCKET_WEIGHTS, a memfd --------> weights --train_begin, predict_begin-> compute
  *
  * The worker sends the weights of a reply over the connection that sent GP_CONTROL_SOCKET_WEIGHTS. One
@@ -16,7 +16,7 @@ enum { CLIENT_LINKS_MAX = 4 };
 /* Descriptors for one link, received over one connection. */
 typedef struct client_link {
     uint64_t connection_id; /* connection that sent the descriptors; 0: this entry is free */
-    int segment, bell;      /* owned; -1: not received yet */
+    int segment, wakeup_fd; /* owned; -1: not received yet */
 } client_link;
 
 /* Descriptors received from the client of the lease. */

@@ -200,7 +200,7 @@ static void on_request(control *c, const gp_control_socket_event *event)
 
     switch (event->request.what) {
     case GP_CONTROL_SOCKET_SEGMENT:
-    case GP_CONTROL_SOCKET_BELL:
+    case GP_CONTROL_SOCKET_WAKEUP:
     case GP_CONTROL_SOCKET_WEIGHTS:
         descriptors_keep(c, event);
         return;

@@ -28,13 +28,14 @@ gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err
     control_serve_socket(c); /* receive the descriptors that the client sent before this message */
     link = client_fds_link(&c->fds);
     if (link == NULL)
-        return gp_fail(err, GP_ESTATE, "no segment and bell of this lease came through the door of worker %u",
+        return gp_fail(err, GP_ESTATE,
+                       "no segment and wakeup descriptor of this lease came through the door of worker %u",
                        c->options->index);
-    status = gp_link_server_new(&c->server, link->segment, link->bell,
+    status = gp_link_server_new(&c->server, link->segment, link->wakeup_fd,
                                 gp_control_socket_peer_fd(c->control_socket, link->connection_id), c->mailbox,
                                 !c->options->device->shared, err);
     if (status == GP_OK) {
-        link->segment = link->bell = -1;
+        link->segment = link->wakeup_fd = -1;
         c->server_socket = link->connection_id;
     }
     client_link_close(link);

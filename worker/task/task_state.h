@@ -50,7 +50,7 @@ typedef struct gp_tasks_host {
 typedef struct gp_link_server {
     gp_link *link;
     gp_blobs *blobs;
-    int bell;              /* the client's wakeup eventfd */
+    int wakeup_fd;         /* the client's wakeup eventfd */
     int64_t opened_ns;     /* time origin of begun_ns and ended_ns */
     _Atomic uint32_t stop; /* nonzero: leave the link; control sets it and calls gp_link_wake() */
     /* rank in the lease, from 0, and number of members; both change with the lease generation */

@@ -53,7 +53,7 @@ enum { KINDS = sizeof(handlers) / sizeof(handlers[0]) };
 
 /* ---- the link server ---- */
 
-gp_status gp_link_server_new(gp_link_server **out, int segment, int bell, int control_socket,
+gp_status gp_link_server_new(gp_link_server **out, int segment, int wakeup_fd, int control_socket,
                              gp_mailbox *mailbox, bool spin, gp_error *err)
 {
     gp_link_server *server = gp_calloc(1, sizeof(*server));
@@ -61,16 +61,16 @@ gp_status gp_link_server_new(gp_link_server **out, int segment, int bell, int co
 
     if (server == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a link");
-    server->bell = -1;
+    server->wakeup_fd = -1;
     status = gp_blobs_new(&server->blobs, control_socket, mailbox, err);
     if (status == GP_OK)
-        status = gp_link_map(&server->link, segment, bell, spin, err);
+        status = gp_link_map(&server->link, segment, wakeup_fd, spin, err);
     if (status != GP_OK) {
         gp_link_server_free(server);
         return status;
     }
     close(segment);
-    server->bell = bell;
+    server->wakeup_fd = wakeup_fd;
     server->opened_ns = gp_now_ns();
     *out = server;
     return GP_OK;
@@ -82,8 +82,8 @@ void gp_link_server_free(gp_link_server *server)
         return;
     gp_link_free(server->link);
     gp_blobs_free(server->blobs);
-    if (server->bell >= 0)
-        close(server->bell);
+    if (server->wakeup_fd >= 0)
+        close(server->wakeup_fd);
     gp_free(server);
 }
 

@@ -9,12 +9,12 @@
 
 /* Create the link server for a link whose segment and wakeup eventfd arrived over the control
  * socket.
- *   segment, bell  taken over on GP_OK only
+ *   segment, wakeup_fd  taken over on GP_OK only
  *   control_socket           connection on which they arrived (borrowed); blobs use a duplicate
  *   mailbox        wakes control (borrowed)
  *   spin           the worker has exclusive cores
  * GP_EPROTO, GP_EVERSION: not a valid link. */
-gp_status gp_link_server_new(gp_link_server **out, int segment, int bell, int control_socket,
+gp_status gp_link_server_new(gp_link_server **out, int segment, int wakeup_fd, int control_socket,
                              gp_mailbox *mailbox, bool spin, gp_error *err);
 void gp_link_server_free(gp_link_server *server); /* accepts NULL; compute must have left the link */
 

@@ -18,16 +18,16 @@
 /* Both ends of a link, in this process. */
 typedef struct pair {
     gp_link *client, *worker;
-    int segment, bell;
+    int segment, wakeup_fd;
 } pair;
 
 static bool pair_open(pair *p)
 {
     gp_error err;
 
-    p->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    p->wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (gp_link_new(&p->client, &p->segment, &err) != GP_OK ||
-        gp_link_map(&p->worker, p->segment, p->bell, false, &err) != GP_OK) {
+        gp_link_map(&p->worker, p->segment, p->wakeup_fd, false, &err) != GP_OK) {
         GP_TEST_FAIL("cannot open a link: %s", err.message);
         return false;
     }
@@ -39,7 +39,7 @@ static void pair_close(pair *p)
     gp_link_free(p->client);
     gp_link_free(p->worker);
     close(p->segment);
-    close(p->bell);
+    close(p->wakeup_fd);
 }
 
 /* Write a call with a payload of `bytes`. Return false if the ring is full. */
@@ -345,13 +345,13 @@ static bool take_answers(pair *p, uint64_t *got, uint64_t sent, bool wait)
         wait = false;
     }
     if (wait && gp_link_asleep(p->client, false)) {
-        struct pollfd bell = { .fd = p->bell, .events = POLLIN };
+        struct pollfd wakeup_fd = { .fd = p->wakeup_fd, .events = POLLIN };
 
-        if (poll(&bell, 1, 60000) == 0)
+        if (poll(&wakeup_fd, 1, 60000) == 0)
             return false;
     }
     gp_link_awake(p->client);
-    if (read(p->bell, &drained, sizeof(drained)) < 0)
+    if (read(p->wakeup_fd, &drained, sizeof(drained)) < 0)
         drained = 0;
     return true;
 }

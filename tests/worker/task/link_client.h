@@ -21,7 +21,7 @@ enum { ANSWER_MS = 300000, CONTENT_MAX = 1 << 22 };
 
 typedef struct link_client {
     gp_link *link;
-    int segment, bell, control_socket;
+    int segment, wakeup_fd, control_socket;
     uint64_t id, blob; /* last ones used */
     uint32_t function;
 
@@ -47,7 +47,7 @@ static void client_open(link_client *client)
 
     memset(client, 0, sizeof(*client));
     client->control_socket = -1;
-    client->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    client->wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (gp_link_new(&client->link, &client->segment, &err) != GP_OK) {
         GP_TEST_FAIL("%s", err.message);
         abort();
@@ -137,9 +137,9 @@ static bool answer_any(link_client *client)
             return false;
         }
         if (gp_link_asleep(client->link, false))
-            poll(&(struct pollfd){ .fd = client->bell, .events = POLLIN }, 1, ANSWER_MS);
+            poll(&(struct pollfd){ .fd = client->wakeup_fd, .events = POLLIN }, 1, ANSWER_MS);
         gp_link_awake(client->link);
-        (void)!read(client->bell, &count, sizeof(count));
+        (void)!read(client->wakeup_fd, &count, sizeof(count));
     }
     if (status != GP_OK) {
         GP_TEST_FAIL("%s", err.message);

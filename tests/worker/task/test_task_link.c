@@ -41,7 +41,7 @@ static bool link_dial(const worker *w, uint64_t lease)
         return false;
     }
     socket_send(&client, GP_CONTROL_SOCKET_SEGMENT, lease, client.segment);
-    socket_send(&client, GP_CONTROL_SOCKET_BELL, lease, client.bell);
+    socket_send(&client, GP_CONTROL_SOCKET_WAKEUP, lease, client.wakeup_fd);
     return true;
 }
 
@@ -79,7 +79,7 @@ static void link_hang_up(void)
 {
     gp_link_free(client.link);
     close(client.segment);
-    close(client.bell);
+    close(client.wakeup_fd);
     close(client.control_socket);
 }
 
@@ -159,7 +159,7 @@ TEST(descriptors_with_a_wrong_token_are_refused)
         s.token[3] ^= 1;
         if (link_dial(w, 7)) {
             task_open(w, 7, 1);
-            check_refused(w, GP_ESTATE, "no segment and bell of this lease");
+            check_refused(w, GP_ESTATE, "no segment and wakeup descriptor of this lease");
         }
     }
     link_close();

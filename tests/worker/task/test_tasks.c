@@ -71,7 +71,7 @@ static void link_make(void)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, control_sockets) != 0 ||
         (objects == NULL && gp_objects_new(&objects, &err) != GP_OK) ||
         gp_mailbox_new(&s.mailbox, &err) != GP_OK ||
-        gp_link_server_new(&s.server, dup(s.client.segment), dup(s.client.bell), control_sockets[0],
+        gp_link_server_new(&s.server, dup(s.client.segment), dup(s.client.wakeup_fd), control_sockets[0],
                            s.mailbox, false, &err) != GP_OK)
         abort();
     s.control_socket = control_sockets[0];
@@ -106,7 +106,7 @@ static void link_free(void)
     gp_train_control_deinit(&s.train);
     gp_link_free(s.client.link);
     close(s.client.segment);
-    close(s.client.bell);
+    close(s.client.wakeup_fd);
     close(s.client.control_socket);
     close(s.control_socket);
 }
@@ -854,11 +854,11 @@ TEST(seat_without_memory_is_refused_and_leaks_nothing)
     link_make();
     live = gp_alloc_get_stats().live;
     for (uint64_t n = 1; n < 100; n++) {
-        int segment = dup(s.client.segment), bell = dup(s.client.bell);
+        int segment = dup(s.client.segment), wakeup_fd = dup(s.client.wakeup_fd);
         gp_status status;
 
         gp_alloc_fail_nth(n);
-        status = gp_link_server_new(&server, segment, bell, s.control_socket, s.mailbox, false, &err);
+        status = gp_link_server_new(&server, segment, wakeup_fd, s.control_socket, s.mailbox, false, &err);
         if (gp_alloc_fail_nth(0) != 0) { /* fewer allocations than n */
             CHECK_STATUS(GP_OK, status);
             CHECK(n > 2);
@@ -868,7 +868,7 @@ TEST(seat_without_memory_is_refused_and_leaks_nothing)
         CHECK_STATUS(GP_ENOMEM, status);
         CHECK_INT(live, gp_alloc_get_stats().live);
         close(segment);
-        close(bell);
+        close(wakeup_fd);
     }
     CHECK_INT(live, gp_alloc_get_stats().live);
     link_free();
