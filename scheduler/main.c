@@ -140,7 +140,7 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_survivo
 /* Take the pool lock, find surviving workers and devices, and run the pool until it shuts down. */
 static gp_status serve(const arguments *given, gp_error *err)
 {
-    gp_places places;
+    gp_paths places;
     gp_hold hold = { .fd = -1 };
     char program[4096];
     gp_device_list *devices = gp_calloc(1, sizeof(*devices));
@@ -166,9 +166,9 @@ static gp_status serve(const arguments *given, gp_error *err)
                            : GP_OK;
 
     if (status == GP_OK)
-        status = gp_places_find(&places, given->pool, err);
+        status = gp_paths_find(&places, given->pool, err);
     if (status == GP_OK)
-        status = gp_places_create(&places, err);
+        status = gp_paths_create(&places, err);
     if (status == GP_OK)
         status = gp_hold_take(&hold, &places, err);
     if (status == GP_OK)

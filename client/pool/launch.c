@@ -25,14 +25,14 @@ enum { RETRY_MS = 5, READY_MS = 2000, REPLACED_MS = 5000, REPLACED_RETRY_MS = 20
 
 /* Connect to the scheduler's control socket and wait for the reply. The caller owns *control_socket.
  * GP_ENOPOOL: no scheduler listens. */
-static gp_status launch_find(int *control_socket, gp_control_socket_reply *reply, const gp_places *places,
+static gp_status launch_find(int *control_socket, gp_control_socket_reply *reply, const gp_paths *places,
                              const uint8_t session[16], gp_timeout timeout, gp_error *err)
 {
     gp_control_socket_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
                                       .protocol_max = GP_PROTOCOL,
                                       .role = GP_ROLE_CLIENT,
                                       .pid = (uint32_t)getpid() };
-    gp_status status = gp_places_check(places, err);
+    gp_status status = gp_paths_check(places, err);
 
     if (status != GP_OK)
         return status;
@@ -95,7 +95,7 @@ static gp_status descriptor_raise(int *fd, const char *what, gp_error *err)
 
 /* Open the scheduler log as its standard output. Messages go there until the scheduler has parsed
  * its arguments. */
-static gp_status launch_log(int *out, const gp_places *places, gp_error *err)
+static gp_status launch_log(int *out, const gp_paths *places, gp_error *err)
 {
     *out = open(places->scheduler_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (*out < 0 && errno == ELOOP)
@@ -127,7 +127,7 @@ static gp_status launch_secrets(int *out, const char *names, gp_error *err)
  *   ready  set to the read end of a pipe on which the scheduler reports "ready" or "error: ..."
  *   pid    set to an intermediate process that exits after this report; see gp_launch(). The
  *          scheduler itself is not a child of this process. */
-static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, const gp_pool_options *options,
+static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *places, const gp_pool_options *options,
                               gp_error *err)
 {
     const struct {
@@ -223,7 +223,7 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
 
 /* Read the scheduler's report from the readiness pipe. *started is false if the scheduler adopted
  * the workers of a failed one. GP_EBUSY: another scheduler holds the pool's lock. */
-static gp_status launch_wait_ready(int ready, bool *started, const gp_places *places, gp_timeout timeout,
+static gp_status launch_wait_ready(int ready, bool *started, const gp_paths *places, gp_timeout timeout,
                                    gp_error *err)
 {
     char line[GP_ERROR_MESSAGE_MAX] = "";
@@ -261,7 +261,7 @@ static gp_status launch_wait_ready(int ready, bool *started, const gp_places *pl
 }
 
 /* Take the pool's start lock, which serializes processes that start a scheduler. */
-static gp_status launch_lock(int *lock, const gp_places *places, gp_timeout timeout, gp_error *err)
+static gp_status launch_lock(int *lock, const gp_paths *places, gp_timeout timeout, gp_error *err)
 {
     char path[GP_TEXT_ENDPOINT + 16];
 
@@ -287,7 +287,7 @@ static gp_status launch_lock(int *lock, const gp_places *places, gp_timeout time
 
 /* Return whether any worker in the pool is alive. A worker waits a few seconds for the next
  * scheduler after its own failed. */
-static bool worker_alive(const gp_places *places)
+static bool worker_alive(const gp_paths *places)
 {
     DIR *folder = opendir(places->pool_dir);
     struct dirent *entry;
@@ -307,7 +307,7 @@ static bool worker_alive(const gp_places *places)
 }
 
 /* Return whether a process holds the start lock. */
-static bool is_starting(const gp_places *places)
+static bool is_starting(const gp_paths *places)
 {
     char path[GP_TEXT_ENDPOINT + 16];
     int fd;
@@ -325,7 +325,7 @@ static bool is_starting(const gp_places *places)
 /* Like launch_find(), for a caller that must not start a scheduler. After a scheduler failure, a
  * client that works in the pool or the next starting command starts a new one. Wait for it while
  * workers are alive, up to REPLACED_MS. */
-static gp_status launch_attach(int *control_socket, gp_control_socket_reply *reply, const gp_places *places,
+static gp_status launch_attach(int *control_socket, gp_control_socket_reply *reply, const gp_paths *places,
                                const uint8_t session[16], gp_timeout timeout, gp_error *err)
 {
     int64_t left = gp_timeout_left(timeout),
@@ -347,7 +347,7 @@ static gp_status launch_attach(int *control_socket, gp_control_socket_reply *rep
 }
 
 gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *started,
-                    const gp_places *places, const gp_pool_options *options, const uint8_t session[16],
+                    const gp_paths *places, const gp_pool_options *options, const uint8_t session[16],
                     gp_timeout *timeout, gp_error *err)
 {
     int timeout_ms = (int)gp_timeout_left(*timeout), lock = -1;
@@ -375,7 +375,7 @@ gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *s
 
         /* look again under the lock before starting a scheduler */
         if (lock < 0) {
-            status = gp_places_create(places, err);
+            status = gp_paths_create(places, err);
             if (status == GP_OK)
                 status = launch_lock(&lock, places, *timeout, err);
             if (status != GP_OK)

@@ -503,7 +503,7 @@ gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *
     gp_status status = pool_remote_find(&pool->remote, options, name, err);
 
     if (status == GP_OK && pool->remote == NULL)
-        status = gp_places_find(&pool->places, name, err);
+        status = gp_paths_find(&pool->places, name, err);
     else if (status == GP_OK) /* error messages use this text instead of a log path */
         snprintf(pool->places.scheduler_log, sizeof(pool->places.scheduler_log), "on the host of %s",
                  pool->remote->endpoint);

@@ -150,12 +150,12 @@ gp_control_socket_stats gp_control_socket_get_stats(const gp_control_socket *con
 /* Return the open connection with this id; NULL: the id is no longer valid. */
 static connection *connection_find(const gp_control_socket *control_socket, uint64_t id)
 {
-    connection *found = &control_socket->connections[gp_control_socket_place(id) % control_socket->peers_max];
+    connection *found = &control_socket->connections[gp_control_socket_index(id) % control_socket->peers_max];
 
     return found->stage != FREE && found->id == id ? found : NULL;
 }
 
-uint32_t gp_control_socket_place(uint64_t id)
+uint32_t gp_control_socket_index(uint64_t id)
 {
     return id & 0xffff;
 }

@@ -113,7 +113,7 @@ void gp_control_socket_drop(gp_control_socket *control_socket, uint64_t id);
 
 /* Return the table index of a connection, in [0, peers_max). No other open connection of the same
  * socket has this index. */
-uint32_t gp_control_socket_place(uint64_t id);
+uint32_t gp_control_socket_index(uint64_t id);
 
 /* Return the descriptor of a connection, for gp_control_socket_send_fd(). It still belongs to `control_socket`. -1:
  * invalid id. */

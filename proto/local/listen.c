@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 
 gp_status gp_unix_path_check(const char *path, gp_error *err)
 {

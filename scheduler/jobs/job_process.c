@@ -24,7 +24,7 @@
 
 enum { GATE = 3, SECRETS = 4, OURS_MAX = 10, RECORD_BYTES_MAX = 1 << 20 };
 
-void gp_job_folder(const gp_places *places, uint64_t job, char *path, size_t bytes)
+void gp_job_folder(const gp_paths *places, uint64_t job, char *path, size_t bytes)
 {
     snprintf(path, bytes, "%s/jobs/%" PRIu64, places->state_dir, job);
 }
@@ -112,7 +112,7 @@ static char **split_texts(char *texts, size_t bytes, size_t before, size_t room,
 }
 
 /* Create the job folder. From the second attempt on, write a separator into the log. */
-static gp_status make_folder(const gp_places *places, uint64_t job, uint32_t attempt, char *folder,
+static gp_status make_folder(const gp_paths *places, uint64_t job, uint32_t attempt, char *folder,
                              size_t bytes, gp_error *err)
 {
     char log[GP_TEXT_FOLDER + 8];
@@ -166,7 +166,7 @@ static gp_status start(gp_job_process *out, const char *program, const char *fol
     return gp_fail_errno(err, GP_EIO, "cannot start %s", program);
 }
 
-gp_status gp_job_spawn(gp_job_process *out, const gp_places *places, uint64_t job, uint32_t attempt,
+gp_status gp_job_spawn(gp_job_process *out, const gp_paths *places, uint64_t job, uint32_t attempt,
                        const gp_journal_words *words, gp_error *err)
 {
     char program[4096], folder[GP_TEXT_FOLDER], ours[OURS_MAX][GP_TEXT_FOLDER + 40];
@@ -240,7 +240,7 @@ void gp_job_drop(gp_job_process *process)
 static const char unknown[] = "exited (exit status unknown)";
 
 /* Read and parse job.json. NULL: missing, too large or malformed. */
-static gp_json *read_record(const gp_places *places, uint64_t job)
+static gp_json *read_record(const gp_paths *places, uint64_t job)
 {
     char folder[GP_TEXT_FOLDER], path[GP_TEXT_FOLDER + 16];
     gp_json *json = NULL;
@@ -265,7 +265,7 @@ static gp_json *read_record(const gp_places *places, uint64_t job)
     return json;
 }
 
-void gp_job_read_end(const gp_places *places, uint64_t job, uint32_t attempt, gp_job_end *end)
+void gp_job_read_end(const gp_paths *places, uint64_t job, uint32_t attempt, gp_job_end *end)
 {
     gp_json *json = read_record(places, job);
     const gp_json *last = json != NULL ? gp_json_member(json, "exit") : NULL;
@@ -297,7 +297,7 @@ void gp_job_process_deinit(gp_job_process *process)
     *process = (gp_job_process){ .pidfd = -1, .gate = -1 };
 }
 
-bool gp_job_reap(gp_job_process *process, const gp_places *places, gp_job_end *end)
+bool gp_job_reap(gp_job_process *process, const gp_paths *places, gp_job_end *end)
 {
     siginfo_t info = { .si_pid = 0 };
 

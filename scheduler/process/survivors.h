@@ -5,7 +5,7 @@
 #ifndef GP_SURVIVORS_H
 #define GP_SURVIVORS_H
 
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 #include "scheduler/process/supervise.h"
 
 typedef struct gp_survivor {
@@ -23,7 +23,7 @@ typedef struct gp_survivors {
 /* Connect to each worker control socket in places->pool_dir, and remove the sockets of workers that
  * have exited. Only the holder of the pool lock may call this. Release *out with
  * gp_survivors_free(), which closes the connections that are still there. */
-void gp_survivors_find(gp_survivors *out, const gp_places *places);
+void gp_survivors_find(gp_survivors *out, const gp_paths *places);
 
 /* Close all connections and pidfds that the caller has not taken over. */
 void gp_survivors_free(gp_survivors *survivors);

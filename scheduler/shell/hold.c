@@ -99,7 +99,7 @@ static gp_status lock_take(gp_hold *hold, const char *path, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_hold_take(gp_hold *out, const gp_places *places, gp_error *err)
+gp_status gp_hold_take(gp_hold *out, const gp_paths *places, gp_error *err)
 {
     char path[GP_TEXT_PATH + 8];
     gp_hold hold = { .fd = -1 };
@@ -131,14 +131,14 @@ void gp_hold_release(gp_hold *hold)
     hold->fd = -1;
 }
 
-bool gp_hold_valid(const gp_hold *hold, const gp_places *places)
+bool gp_hold_valid(const gp_hold *hold, const gp_paths *places)
 {
     struct stat status;
 
     return stat(places->lock, &status) == 0 && status.st_dev == hold->device && status.st_ino == hold->inode;
 }
 
-bool gp_hold_followed(const gp_hold *hold, const gp_places *places)
+bool gp_hold_followed(const gp_hold *hold, const gp_paths *places)
 {
     char path[GP_TEXT_PATH + 8], text[32] = "";
     int fd;

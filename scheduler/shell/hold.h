@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "common/base/error.h"
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 
 typedef struct gp_hold {
     /* locked descriptor of the lock file; the kernel releases the lock when the process exits */
@@ -22,15 +22,15 @@ typedef struct gp_hold {
  * processes could hold "the" lock.
  *   GP_EBUSY: another scheduler holds the lock
  *   GP_EIO: cannot read or write a file */
-gp_status gp_hold_take(gp_hold *out, const gp_places *places, gp_error *err);
+gp_status gp_hold_take(gp_hold *out, const gp_paths *places, gp_error *err);
 void gp_hold_release(gp_hold *hold);
 
 /* Return whether the lock path still names the locked file. If not, another scheduler may be
  * running. */
-bool gp_hold_valid(const gp_hold *hold, const gp_places *places);
+bool gp_hold_valid(const gp_hold *hold, const gp_paths *places);
 
 /* Return whether a scheduler with a larger epoch has started. Then this one no longer owns the
  * pool. */
-bool gp_hold_followed(const gp_hold *hold, const gp_places *places);
+bool gp_hold_followed(const gp_hold *hold, const gp_paths *places);
 
 #endif

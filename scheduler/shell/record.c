@@ -46,7 +46,7 @@ static bool record_parse(gp_record *out, const char *text)
            out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
 }
 
-bool gp_record_read(gp_record *out, const gp_places *places)
+bool gp_record_read(gp_record *out, const gp_paths *places)
 {
     int fd = open(places->record, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     char *text = fd < 0 ? NULL : gp_malloc(GP_RECORD_BYTES_MAX + 1), *rest;
@@ -74,7 +74,7 @@ bool gp_record_read(gp_record *out, const gp_places *places)
     return known;
 }
 
-gp_status gp_record_write(const gp_record *record, const gp_places *places, gp_error *err)
+gp_status gp_record_write(const gp_record *record, const gp_paths *places, gp_error *err)
 {
     char aside[GP_TEXT_ENDPOINT + 8];
     gp_buffer text;

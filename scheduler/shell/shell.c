@@ -260,7 +260,7 @@ static gp_status open_core(shell *s, gp_error *err)
 /* Derive the client limit from the descriptor limit, and open the sockets. */
 static gp_status open_sockets(shell *s, gp_error *err)
 {
-    const gp_places *places = s->options->places;
+    const gp_paths *places = s->options->places;
     gp_channel_options link = { .security = GP_SECURITY_NONE };
     /* Descriptors: a client needs two, a worker four. OURS covers the journal, jobs and ZeroMQ
      * threads. gp_channel_bind() raises the soft limit to the hard limit. */

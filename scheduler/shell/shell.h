@@ -6,14 +6,14 @@
 
 #include "common/base/error.h"
 #include "proto/device/device_list.h"
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 #include "scheduler/shell/hold.h"
 #include "scheduler/process/plan.h"
 #include "scheduler/process/survivors.h"
 
 /* Options of the shell, borrowed while it runs. */
 typedef struct gp_shell_options {
-    const gp_places *places;
+    const gp_paths *places;
     gp_hold *hold;
     const char *worker_program;
     const gp_device_list *devices;

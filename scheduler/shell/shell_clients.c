@@ -28,7 +28,7 @@ static bool session_is(const void *s, uint32_t entry, const void *session)
 bool shell_sessions_init(shell *s)
 {
     s->sessions = (gp_index){ .owner = s, .hash = session_hash, .is = session_is };
-    return gp_index_init(&s->sessions, SHELL_PLACES);
+    return gp_index_init(&s->sessions, SHELL_PEERS_MAX);
 }
 
 shell_client *shell_find_client(shell *s, const gp_core_id *session)
@@ -102,7 +102,7 @@ static void client_connected(shell *s, const gp_control_socket_event *greeting)
         return;
     }
     shell_keep_client(
-        s, &s->clients[gp_control_socket_place(greeting->id)],
+        s, &s->clients[gp_control_socket_index(greeting->id)],
         &(shell_client){ .control_socket = greeting->id, .session = event.session, .pid = greeting->pid });
     gp_control_socket_admit(s->control_socket, greeting->id, s->core->config.epoch);
 }
@@ -115,7 +115,7 @@ void shell_serve_control_socket(shell *s)
 
     for (gp_control_socket_next(s->control_socket, &event); event.kind != GP_CONTROL_SOCKET_NOTHING;
          gp_control_socket_next(s->control_socket, &event)) {
-        shell_client *client = &s->clients[gp_control_socket_place(event.id)];
+        shell_client *client = &s->clients[gp_control_socket_index(event.id)];
 
         if (event.kind == GP_CONTROL_SOCKET_HELLO) {
             client_connected(s, &event);

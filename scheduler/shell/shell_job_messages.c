@@ -412,7 +412,7 @@ static void job_file_path(const shell *s, const gp_job_read *ask, char *path, si
     if (ask->file == GP_JOB_FILE_SCHEDULER_LOG) {
         snprintf(path, bytes, "%s", s->options->places->scheduler_log);
     } else if (ask->file == GP_JOB_FILE_WORKER_LOG) {
-        gp_places_worker_log(s->options->places, ask->worker, log);
+        gp_paths_worker_log(s->options->places, ask->worker, log);
         snprintf(path, bytes, "%s", log);
     } else {
         gp_job_folder(s->options->places, ask->job, folder, sizeof(folder));

@@ -28,7 +28,7 @@ enum {
     SHELL_CLIENTS_ALL = SHELL_CLIENTS_MAX + SHELL_REMOTE_MAX,
     /* local clients and workers, which connect to the same control socket */
     SHELL_LOCAL_MAX = SHELL_CLIENTS_MAX + 2 * GP_CORE_SLOTS_MAX,
-    SHELL_PLACES = SHELL_LOCAL_MAX + SHELL_REMOTE_MAX,
+    SHELL_PEERS_MAX = SHELL_LOCAL_MAX + SHELL_REMOTE_MAX,
     SHELL_PENDING_MAX = SHELL_CLIENTS_ALL + 256 /* in one step, each client can be dropped once */
 };
 /* pseudo connection id of remote clients; no control socket connection has this id */
@@ -83,7 +83,7 @@ typedef struct shell {
     shell_worker workers[GP_CORE_SLOTS_MAX];
     uint32_t clients_max, client_count; /* local clients */
     /* local clients at their control socket index, followed by remote clients */
-    shell_client clients[SHELL_PLACES];
+    shell_client clients[SHELL_PEERS_MAX];
     gp_index sessions; /* index from session to clients; entry n is clients[n - 1] */
     remote_listener listener;
     gp_core_id refused; /* session that the core refused; refusal: the reason */

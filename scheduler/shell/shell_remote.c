@@ -43,7 +43,7 @@ static shell_client *session_begin(shell *s, const gp_incoming *in)
     shell_client *client = NULL;
     uint32_t own = 0; /* sessions of this key */
 
-    for (uint32_t i = SHELL_LOCAL_MAX; i < SHELL_PLACES; i++) {
+    for (uint32_t i = SHELL_LOCAL_MAX; i < SHELL_PEERS_MAX; i++) {
         if (s->clients[i].control_socket == 0)
             client = &s->clients[i];
         else
@@ -156,13 +156,13 @@ void shell_remote_serve(shell *s)
     }
     gp_channel_watch(s->listener.channel);
     while (gp_channel_next_gone(s->listener.channel, &peer))
-        for (uint32_t i = SHELL_LOCAL_MAX; i < SHELL_PLACES; i++)
+        for (uint32_t i = SHELL_LOCAL_MAX; i < SHELL_PEERS_MAX; i++)
             if (s->clients[i].control_socket != 0 && gp_peer_equal(&s->clients[i].peer, &peer))
                 shell_forget_client(s, &s->clients[i]);
     if (remote_listener_check_due(&s->listener)) {
         bool changed = remote_listener_key_changed(&s->listener, s->options);
 
-        for (uint32_t i = SHELL_LOCAL_MAX; i < SHELL_PLACES; i++)
+        for (uint32_t i = SHELL_LOCAL_MAX; i < SHELL_PEERS_MAX; i++)
             if (s->clients[i].control_socket != 0 &&
                 (changed || gp_now_ms() - s->clients[i].heard_ms > SESSION_IDLE_MS))
                 shell_forget_client(s, &s->clients[i]);

@@ -346,7 +346,7 @@ TEST(acknowledged_jobs_are_in_the_journal_despite_disk_errors)
 
 /* ---- files for the next scheduler ---- */
 
-static gp_places places;
+static gp_paths places;
 
 static bool walk_hold(const strike *s)
 {
@@ -433,8 +433,8 @@ TEST(epochs_are_never_reused_and_records_are_complete)
     folder_make();
     setenv("GRADPOOL_RUNTIME_DIR", folder, 1);
     setenv("GRADPOOL_STATE_DIR", folder, 1);
-    REQUIRE_OK(gp_places_find(&places, NULL, &err), err);
-    REQUIRE_OK(gp_places_create(&places, &err), err);
+    REQUIRE_OK(gp_paths_find(&places, NULL, &err), err);
+    REQUIRE_OK(gp_paths_create(&places, &err), err);
     CHECK(walk_calls(walk_hold) >= 8);
     folder_remove();
 }
@@ -451,8 +451,8 @@ TEST(record_survives_a_round_trip)
     folder_make();
     setenv("GRADPOOL_RUNTIME_DIR", folder, 1);
     setenv("GRADPOOL_STATE_DIR", folder, 1);
-    REQUIRE_OK(gp_places_find(&places, NULL, &err), err);
-    REQUIRE_OK(gp_places_create(&places, &err), err);
+    REQUIRE_OK(gp_paths_find(&places, NULL, &err), err);
+    REQUIRE_OK(gp_paths_create(&places, &err), err);
     for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
         gp_record got;
 

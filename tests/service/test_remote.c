@@ -108,11 +108,11 @@ static void hosts_end(void)
 static bool await_client(pid_t pid)
 {
     static char log[1 << 20];
-    static gp_places places;
+    static gp_paths places;
     char words[60];
 
     on_host();
-    if (gp_places_find(&places, NULL, NULL) != GP_OK)
+    if (gp_paths_find(&places, NULL, NULL) != GP_OK)
         return false;
     snprintf(words, sizeof(words), "event=remote-client key=alice process=%d ", (int)pid);
     for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(5)) {

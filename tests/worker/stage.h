@@ -16,7 +16,7 @@
 #include "proto/channel/channel.h"
 #include "proto/local/control_socket.h"
 #include "proto/message/messages.h"
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 #include "proto/task/task_wire.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
@@ -35,7 +35,7 @@ typedef struct worker {
 } worker;
 
 typedef struct stage {
-    gp_places places;
+    gp_paths places;
     gp_channel *scheduler;
     gp_control_socket *control_socket;
     worker workers[WORKERS];
@@ -63,7 +63,7 @@ static bool scheduler_open(void)
     stage_epoch = EPOCH;
     setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run"), 1);
     setenv("GRADPOOL_STATE_DIR", scratch_path("state"), 1);
-    if (gp_places_find(&s.places, "default", &err) != GP_OK || gp_places_create(&s.places, &err) != GP_OK ||
+    if (gp_paths_find(&s.places, "default", &err) != GP_OK || gp_paths_create(&s.places, &err) != GP_OK ||
         gp_channel_bind(&s.scheduler, s.places.scheduler_socket, &options, &err) != GP_OK ||
         gp_control_socket_open(&s.control_socket, s.places.scheduler_control_socket, 16, &err) != GP_OK) {
         GP_TEST_FAIL("no scheduler: %s", err.message);

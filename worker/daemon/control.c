@@ -41,10 +41,10 @@ static gp_status slot_fill(control *c, gp_error *err)
     slot->index = options->index;
     slot->incarnation = options->incarnation;
     slot->pid = (uint32_t)getpid();
-    gp_places_worker_file(options->places, options->index, options->incarnation, "", socket);
+    gp_paths_worker_file(options->places, options->index, options->incarnation, "", socket);
     snprintf(slot->endpoint, sizeof(slot->endpoint), "ipc://%.100s", socket);
-    gp_places_worker_file(options->places, options->index, options->incarnation, ".door", slot->door);
-    gp_places_worker_log(options->places, options->index, slot->log);
+    gp_paths_worker_file(options->places, options->index, options->incarnation, ".door", slot->door);
+    gp_paths_worker_log(options->places, options->index, slot->log);
     slot->device_kind = device->kind;
     slot->device_index = device->ordinal;
     snprintf(slot->device_uuid, sizeof(slot->device_uuid), "%s", device->uuid);

@@ -4,7 +4,7 @@
 #define GP_CONTROL_H
 
 #include "common/base/error.h"
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 #include "worker/backend/backend.h"
 #include "worker/process/device.h"
 
@@ -17,7 +17,7 @@ enum {
 
 /* Parameters of gp_control_run(). The pointers are borrowed until it returns. */
 typedef struct gp_control_options {
-    const gp_places *places;
+    const gp_paths *places;
     uint32_t index, incarnation;
     gp_worker_device *device;
 

@@ -20,7 +20,7 @@ enum {
     ANSWER_MS = 250,
 };
 
-gp_status scheduler_link_open(scheduler_link *link, const gp_places *places, int dial_ms, int join_ms,
+gp_status scheduler_link_open(scheduler_link *link, const gp_paths *places, int dial_ms, int join_ms,
                               gp_error *err)
 {
     gp_control_socket_hello greeting = { .protocol_min = GP_PROTOCOL_MIN,
@@ -90,7 +90,7 @@ void scheduler_link_extend(scheduler_link *link)
     link->deadline = gp_timeout_in(ORPHAN_MS);
 }
 
-bool scheduler_link_redial(scheduler_link *link, const gp_places *places)
+bool scheduler_link_redial(scheduler_link *link, const gp_paths *places)
 {
     int64_t now = gp_now_ms();
     gp_error err;

@@ -9,7 +9,7 @@
 #include "common/base/text/arguments.h"
 #include "common/base/text/log.h"
 #include "common/base/memory/secret.h"
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 #include "proto/local/runner_spawn.h"
 #include "worker/daemon/control.h"
 #include "common/base/system/fault.h"
@@ -91,22 +91,22 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
                                    .incarnation = options->incarnation,
                                    .started_ns = started_ns };
     gp_worker_device device;
-    gp_places places;
+    gp_paths places;
     gp_error err;
     gp_status status;
     int exit_code;
 
     status = gp_fault_arm(GP_FAULT_worker, options->index, options->incarnation, &err);
     if (status == GP_OK)
-        status = gp_places_find(&places, options->pool, &err);
+        status = gp_paths_find(&places, options->pool, &err);
     if (status == GP_OK)
-        status = gp_places_check(&places, &err);
+        status = gp_paths_check(&places, &err);
     if (status == GP_OK) {
         char log[GP_TEXT_PATH], words[GP_TEXT_PATH];
 
-        gp_places_worker_log(&places, options->index, log);
+        gp_paths_worker_log(&places, options->index, log);
         gp_log_keep(log, GP_LOG_FILE_BYTES_MAX, true);
-        gp_places_worker_file(&places, options->index, options->incarnation, ".words", words);
+        gp_paths_worker_file(&places, options->index, options->incarnation, ".words", words);
         gp_last_words_place(words);
         options->device.pool = options->pool;
         options->device.device_dir = places.device_dir;

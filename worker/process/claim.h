@@ -1,7 +1,7 @@
 /* claim.h -- exclusive use of a device by one worker, across all pools and runtime directories
  * of a user.
  *
- * A claim is a flock on a file in the device folder (places.h), named after the device UUID. The
+ * A claim is a flock on a file in the device folder (paths.h), named after the device UUID. The
  * kernel releases the lock when the last process that holds the descriptor exits, so a failed
  * worker never blocks its device and claims cannot become stale. The file is never removed:
  * after an unlink, two processes could hold locks on different files of the same name. The file

@@ -10,7 +10,7 @@
 #include "common/base/memory/alloc.h"
 #include "proto/device/device_holder.h"
 #include "proto/device/device_probe.h"
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 
 typedef struct devices_options {
     cli_common common;
@@ -73,13 +73,13 @@ static void devices_show(const gp_device_list *list, bool mine, unsigned cores)
 static gp_status devices_here(gp_device_list *list, gp_error *err)
 {
     char program[4096];
-    gp_places places;
+    gp_paths places;
     gp_status status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", program, sizeof(program), err);
 
     if (status == GP_OK)
         status = gp_device_probe(list, program, GP_DEVICE_PROBE_MS, err);
     if (status == GP_OK)
-        status = gp_places_find(&places, NULL, err);
+        status = gp_paths_find(&places, NULL, err);
     if (status == GP_OK)
         gp_device_list_holders(list, places.device_dir);
     return status;

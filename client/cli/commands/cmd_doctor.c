@@ -10,7 +10,7 @@
 #include "common/base/text/text.h"
 #include "proto/device/device_holder.h"
 #include "proto/device/device_probe.h"
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 
 typedef struct doctor_options {
     cli_common common;
@@ -47,13 +47,13 @@ static void look_at_gpus(doctor *d, const doctor_host *host, gp_device_list *lis
     bool there = gp_device_probe_needed();
     char program[4096], problem[240] = "";
     gp_json *examined = NULL;
-    gp_places places;
+    gp_paths places;
     gp_error err;
     gp_status status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", program, sizeof(program), &err);
 
     if (status == GP_OK)
         status = gp_device_probe(list, program, GP_DEVICE_PROBE_MS, &err);
-    if (status == GP_OK && gp_places_find(&places, NULL, NULL) == GP_OK)
+    if (status == GP_OK && gp_paths_find(&places, NULL, NULL) == GP_OK)
         gp_device_list_holders(list, places.device_dir);
     if (status == GP_OK && !quick && list->count != 0)
         status = gp_device_examine(&examined, program, GP_DEVICE_EXAMINE_MS, &err);

@@ -42,7 +42,7 @@ static const char missing[] = "there is no key of the name '%.60s'; `gradpool ke
 typedef struct key_work {
     const key_options *options;
     const char *const *words; /* words after the subcommand; missing words are NULL */
-    gp_places places;
+    gp_paths places;
     gp_allow_list *list;
     char said[200]; /* message after success; "": none */
 } key_work;
@@ -68,7 +68,7 @@ static gp_status key_given(char out[GP_KEY_TEXT], const char *word, gp_error *er
 /* Create the key directory and check its permissions. */
 static gp_status directory_ready(const key_work *work, gp_error *err)
 {
-    gp_status status = gp_places_create(&work->places, err);
+    gp_status status = gp_paths_create(&work->places, err);
 
     return status == GP_OK ? gp_directory_secure(work->places.key_dir, err) : status;
 }
@@ -261,7 +261,7 @@ static gp_status key_run(cli_call *call, gp_error *err)
     const key_verb *verb = verb_find(call);
     const bool changes = verb->changes && work.words[0] != NULL && strcmp(work.words[0], server_name) != 0;
     int lock = -1;
-    gp_status status = gp_places_find(&work.places, cli_pool_name(call), err);
+    gp_status status = gp_paths_find(&work.places, cli_pool_name(call), err);
 
     work.list = gp_calloc(1, sizeof(*work.list));
     if (work.list == NULL)

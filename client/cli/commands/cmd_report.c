@@ -179,8 +179,7 @@ static gp_status write_tar(const char *path, const gp_buffer *text, const gp_jso
 /* ---- finding the run ---- */
 
 /* Get the run folder of a job number or a path. GP_ENOENT: no such folder. */
-static gp_status find_folder(char *out, size_t bytes, const char *word, const gp_places *places,
-                             gp_error *err)
+static gp_status find_folder(char *out, size_t bytes, const char *word, const gp_paths *places, gp_error *err)
 {
     struct stat facts;
     uint64_t job;
@@ -221,7 +220,7 @@ static gp_status report_run(cli_call *call, gp_error *err)
 {
     const report_options *options = call->options;
     char folder[600] = "", path[700];
-    gp_places places;
+    gp_paths places;
     bool elsewhere;
     uint8_t *data;
     size_t bytes;
@@ -239,7 +238,7 @@ static gp_status report_run(cli_call *call, gp_error *err)
     if (status == GP_OK && elsewhere) {
         status = get_elsewhere(call, &text, err);
     } else if (status == GP_OK) {
-        status = gp_places_find(&places, cli_pool_name(call), err);
+        status = gp_paths_find(&places, cli_pool_name(call), err);
         if (status == GP_OK)
             status = find_folder(folder, sizeof(folder), call->words[0], &places, err);
         snprintf(path, sizeof(path), "%s/report.json", folder);

@@ -501,10 +501,10 @@ static gp_status train_on_pool(gp_session *session, gp_training *training, gp_tr
     /* Write the failure report while the logs are recent. A training that failed before the first step
      * has no folder: the error says it all. A remote pool's logs are on another host. */
     const char *folder = session->folder.path[0] != '\0' ? session->folder.path : job_self_folder();
-    gp_places places;
+    gp_paths places;
 
     if (status != GP_OK && status != GP_ECANCELED && folder != NULL &&
-        gp_places_find(&places, cli_pool_name(session->call), NULL) == GP_OK) {
+        gp_paths_find(&places, cli_pool_name(session->call), NULL) == GP_OK) {
         report_write(folder, &places, err);
         session->reported = true;
     }

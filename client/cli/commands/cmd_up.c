@@ -111,10 +111,10 @@ static void up_say_listen(const cli_call *call, const gp_status_reply *reply)
     gp_allow_list *list = gp_calloc(1, sizeof(*list));
     char key[GP_KEY_TEXT] = "";
     uint32_t counts[GP_KEY_OBSERVER + 1] = { 0 };
-    gp_places places;
+    gp_paths places;
     gp_error err;
     gp_status status = list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory for a list of keys")
-                                    : gp_places_find(&places, cli_pool_name(call), &err);
+                                    : gp_paths_find(&places, cli_pool_name(call), &err);
 
     if (status == GP_OK)
         status = gp_allow_read(list, places.allowed, &err);

@@ -86,7 +86,7 @@ size_t report_tail(const report_source *from, gp_job_file file, uint32_t worker,
         if (file == GP_JOB_FILE_SCHEDULER_LOG)
             snprintf(path, sizeof(path), "%s", from->places->scheduler_log);
         else if (file == GP_JOB_FILE_WORKER_LOG)
-            gp_places_worker_log(from->places, worker, path);
+            gp_paths_worker_log(from->places, worker, path);
         else
             snprintf(path, sizeof(path), "%s/%s", from->folder, names[file]);
         gp_log_read(path, text, 0, 0, size, NULL);
@@ -421,7 +421,7 @@ gp_status report_fetch(gp_buffer *out, const report_source *source, gp_error *er
     return status;
 }
 
-void report_write(const char *folder, const gp_places *places, const gp_error *failure)
+void report_write(const char *folder, const gp_paths *places, const gp_error *failure)
 {
     const report_source source = { .folder = folder, .places = places };
     char path[700];

@@ -16,7 +16,7 @@
 
 #include "client/cli/cli.h"
 #include "common/base/system/cgroup.h"
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
@@ -66,7 +66,7 @@ void doctor_host_read(doctor_host *host, const char *pool)
     time_t now = time(NULL);
     struct tm parts;
     struct statvfs facts;
-    gp_places places;
+    gp_paths places;
     cpu_set_t set;
     char text[128];
     gp_error err;
@@ -91,7 +91,7 @@ void doctor_host_read(doctor_host *host, const char *pool)
     host->year = gmtime_r(&now, &parts) == NULL ? 0 : parts.tm_year + 1900;
     gp_line_read("/sys/devices/system/clocksource/clocksource0/current_clocksource", host->clocksource,
                  sizeof(host->clocksource));
-    if (gp_places_find(&places, pool, &err) != GP_OK || gp_places_create(&places, &err) != GP_OK) {
+    if (gp_paths_find(&places, pool, &err) != GP_OK || gp_paths_create(&places, &err) != GP_OK) {
         snprintf(host->places, sizeof(host->places), "%.239s", err.message);
         return;
     }

@@ -9,7 +9,7 @@
 
 static gp_core_slot_config slots[GP_CORE_SLOTS_MAX];
 static gp_device_list devices;
-static gp_places places;
+static gp_paths places;
 
 static gp_plan_cores cores_of(uint32_t count)
 {
@@ -179,7 +179,7 @@ static bool in_a_new_place(char directory[64])
         return false;
     setenv("GRADPOOL_RUNTIME_DIR", directory, 1);
     setenv("GRADPOOL_STATE_DIR", directory, 1);
-    return gp_places_find(&places, "default", &err) == GP_OK && gp_places_create(&places, &err) == GP_OK;
+    return gp_paths_find(&places, "default", &err) == GP_OK && gp_paths_create(&places, &err) == GP_OK;
 }
 
 static void remove_place(const char *directory)

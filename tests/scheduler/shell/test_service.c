@@ -12,7 +12,7 @@
 #include "proto/channel/channel.h"
 #include "proto/local/control_socket.h"
 #include "proto/message/messages.h"
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
@@ -21,7 +21,7 @@ extern char **environ;
 enum { PATIENCE_MS = 300000 }; /* only to detect a hang; results do not depend on it */
 
 static char directory[64];
-static gp_places places;
+static gp_paths places;
 static gp_status_reply status;
 static gp_lease_grant grant;
 
@@ -39,7 +39,7 @@ static bool stage_open(void)
         return false;
     setenv("GRADPOOL_RUNTIME_DIR", directory, 1);
     setenv("GRADPOOL_STATE_DIR", directory, 1);
-    return gp_places_find(&places, "default", &err) == GP_OK && gp_places_create(&places, &err) == GP_OK;
+    return gp_paths_find(&places, "default", &err) == GP_OK && gp_paths_create(&places, &err) == GP_OK;
 }
 
 static pid_t spawn_scheduler(const char *workers)

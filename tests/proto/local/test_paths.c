@@ -2,7 +2,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "proto/local/places.h"
+#include "proto/local/paths.h"
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
@@ -19,27 +19,27 @@ TEST(invalid_pool_names_are_refused)
 {
     static const char *const bad[] = { "",     ".",   "..",       "a/b",
                                        "../x", "a b", "\xc3\xa9", "123456789012345678901234567890123" };
-    gp_places places;
+    gp_paths places;
     gp_error err;
 
     environment_set();
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        CHECK_STATUS(GP_EINVAL, gp_places_find(&places, bad[i], &err));
+        CHECK_STATUS(GP_EINVAL, gp_paths_find(&places, bad[i], &err));
         CHECK_CONTAINS(err.message, "invalid pool name");
     }
-    CHECK_STATUS(GP_OK, gp_places_find(&places, "12345678901234567890123456789.-_", &err));
-    CHECK_STATUS(GP_OK, gp_places_find(&places, NULL, &err));
+    CHECK_STATUS(GP_OK, gp_paths_find(&places, "12345678901234567890123456789.-_", &err));
+    CHECK_STATUS(GP_OK, gp_paths_find(&places, NULL, &err));
     CHECK_TEXT("default", places.pool);
 }
 
 TEST(paths_follow_the_environment_variables)
 {
-    gp_places places;
+    gp_paths places;
     gp_error err;
     char host[65] = "", expected[400], path[GP_TEXT_PATH];
 
     environment_set();
-    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
     CHECK_TEXT(scratch_path("run"), places.runtime);
     CHECK_TEXT(scratch_path("run/p"), places.pool_dir);
     CHECK_TEXT(scratch_path("run/p/lock"), places.lock);
@@ -50,27 +50,27 @@ TEST(paths_follow_the_environment_variables)
     CHECK_TEXT(expected, places.log_dir);
     snprintf(expected, sizeof(expected), "/tmp/gradpool-%u/devices", (unsigned)geteuid());
     CHECK_TEXT(expected, places.device_dir);
-    gp_places_worker_file(&places, 3, 2, "", path);
+    gp_paths_worker_file(&places, 3, 2, "", path);
     CHECK_TEXT(scratch_path("run/p/w3.2"), path);
-    gp_places_worker_file(&places, 3, 2, ".door", path);
+    gp_paths_worker_file(&places, 3, 2, ".door", path);
     CHECK_TEXT(scratch_path("run/p/w3.2.door"), path);
-    gp_places_worker_log(&places, 3, path);
+    gp_paths_worker_log(&places, 3, path);
     CHECK_CONTAINS(path, "/p/log/worker-3.log");
 
     setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run///"), 1);
-    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
     CHECK_TEXT(scratch_path("run/p"), places.pool_dir);
     unsetenv("GRADPOOL_STATE_DIR");
-    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
     CHECK_TEXT(scratch_path("home/.local/state/gradpool"), places.state_root);
     setenv("XDG_STATE_HOME", scratch_path("xdg"), 1);
-    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
     CHECK_TEXT(scratch_path("xdg/gradpool"), places.state_root);
 }
 
 TEST(runtime_defaults_to_run_user_or_tmp)
 {
-    gp_places places;
+    gp_paths places;
     gp_error err;
     char run_user[64], tmp[64];
 
@@ -81,42 +81,42 @@ TEST(runtime_defaults_to_run_user_or_tmp)
     setenv("XDG_RUNTIME_DIR", scratch_dir, 1);
     snprintf(run_user, sizeof(run_user), "/run/user/%u/gradpool", (unsigned)geteuid());
     snprintf(tmp, sizeof(tmp), "/tmp/gradpool-%u", (unsigned)geteuid());
-    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
     CHECK(strcmp(places.runtime, run_user) == 0 || strcmp(places.runtime, tmp) == 0);
     unsetenv("GRADPOOL_STATE_DIR");
     unsetenv("HOME");
-    CHECK_STATUS(GP_EINVAL, gp_places_find(&places, "p", &err));
+    CHECK_STATUS(GP_EINVAL, gp_paths_find(&places, "p", &err));
     CHECK_CONTAINS(err.message, "GRADPOOL_STATE_DIR");
 }
 
 TEST(errors_name_relative_and_overlong_paths_and_the_fix)
 {
     char longer[200];
-    gp_places places;
+    gp_paths places;
     gp_error err;
 
     environment_set();
     setenv("GRADPOOL_RUNTIME_DIR", "run", 1);
-    CHECK_STATUS(GP_EINVAL, gp_places_find(&places, "p", &err));
+    CHECK_STATUS(GP_EINVAL, gp_paths_find(&places, "p", &err));
     CHECK_CONTAINS(err.message, "GRADPOOL_RUNTIME_DIR is 'run'");
     memset(longer, 'x', sizeof(longer));
     longer[0] = '/';
     longer[78] = '\0'; /* 78 + "/p" + "/w256.4294967295.control socket" = 101 */
     setenv("GRADPOOL_RUNTIME_DIR", longer, 1);
-    CHECK_STATUS(GP_ELIMIT, gp_places_find(&places, "p", &err));
+    CHECK_STATUS(GP_ELIMIT, gp_paths_find(&places, "p", &err));
     CHECK_CONTAINS(err.message, longer);
     CHECK_CONTAINS(err.message, "set GRADPOOL_RUNTIME_DIR");
     longer[77] = '\0';
     setenv("GRADPOOL_RUNTIME_DIR", longer, 1);
-    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
     char path[GP_TEXT_ENDPOINT];
-    gp_places_worker_file(&places, 256, UINT32_MAX, ".door", path);
+    gp_paths_worker_file(&places, 256, UINT32_MAX, ".door", path);
     CHECK_INT(100, strlen(path));
     environment_set();
     longer[77] = longer[78] = 'x';
     longer[150] = '\0';
     setenv("GRADPOOL_STATE_DIR", longer, 1);
-    CHECK_STATUS(GP_ELIMIT, gp_places_find(&places, "p", &err));
+    CHECK_STATUS(GP_ELIMIT, gp_paths_find(&places, "p", &err));
     CHECK_CONTAINS(err.message, "set GRADPOOL_STATE_DIR");
 }
 
@@ -160,27 +160,27 @@ static void squatted(void (*check)(const char *tmp))
 
 static void check_fallback(const char *tmp)
 {
-    gp_places places, again;
+    gp_paths places, again;
     gp_error err;
     char host[65] = "", expected[GP_TEXT_ENDPOINT];
 
     gethostname(host, sizeof(host) - 1);
     snprintf(expected, sizeof(expected), "%.80s/.run.%.20s", scratch_path("home/s"), host);
-    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
     CHECK_TEXT(expected, places.runtime);
-    CHECK_STATUS(GP_ENOPOOL, gp_places_check(&places, &err));
-    REQUIRE_OK(gp_places_create(&places, &err), err);
-    REQUIRE_OK(gp_places_check(&places, &err), err);
+    CHECK_STATUS(GP_ENOPOOL, gp_paths_check(&places, &err));
+    REQUIRE_OK(gp_paths_create(&places, &err), err);
+    REQUIRE_OK(gp_paths_check(&places, &err), err);
     CHECK_INT(0700, mode_of(places.runtime));
     CHECK_INT(0700, mode_of(places.device_dir));
-    REQUIRE_OK(gp_places_find(&again, "p", &err), err);
+    REQUIRE_OK(gp_paths_find(&again, "p", &err), err);
     CHECK(memcmp(&places, &again, sizeof(places)) == 0);
 
     char longer[GP_TEXT_PATH];
 
     snprintf(longer, sizeof(longer), "/%0*d", 100, 0);
     setenv("GRADPOOL_STATE_DIR", longer, 1);
-    CHECK_STATUS(GP_ELIMIT, gp_places_find(&again, "p", &err));
+    CHECK_STATUS(GP_ELIMIT, gp_paths_find(&again, "p", &err));
     CHECK_CONTAINS(err.message, tmp);
     CHECK_CONTAINS(err.message, "belongs to user 0");
     CHECK_CONTAINS(err.message, "set GRADPOOL_RUNTIME_DIR");
@@ -193,7 +193,7 @@ TEST(pool_starts_although_another_user_owns_the_tmp_directory)
 
 TEST(pool_that_moved_out_of_tmp_stays_outside)
 {
-    gp_places places;
+    gp_paths places;
     gp_error err;
     char host[65] = "", fallback[GP_TEXT_PATH];
 
@@ -203,52 +203,52 @@ TEST(pool_that_moved_out_of_tmp_stays_outside)
     gethostname(host, sizeof(host) - 1);
     snprintf(fallback, sizeof(fallback), "%.80s/.run.%.20s", scratch_path("left"), host);
     REQUIRE(mkdir(scratch_path("left"), 0700) == 0 && mkdir(fallback, 0700) == 0);
-    REQUIRE_OK(gp_places_find(&places, "p", &err), err);
+    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
     CHECK_TEXT(fallback, places.runtime);
 }
 
 TEST(directories_are_private_with_any_umask)
 {
-    gp_places places;
+    gp_paths places;
     gp_error err;
 
     environment_set();
-    REQUIRE_OK(gp_places_find(&places, "made", &err), err);
-    CHECK_STATUS(GP_ENOPOOL, gp_places_check(&places, &err));
+    REQUIRE_OK(gp_paths_find(&places, "made", &err), err);
+    CHECK_STATUS(GP_ENOPOOL, gp_paths_check(&places, &err));
     CHECK_CONTAINS(err.message, "gradpool up");
     mode_t mask = umask(0);
 
-    REQUIRE_OK(gp_places_create(&places, &err), err);
+    REQUIRE_OK(gp_paths_create(&places, &err), err);
     umask(mask);
     CHECK_INT(0700, mode_of(places.runtime));
     CHECK_INT(0700, mode_of(places.pool_dir));
     CHECK_INT(0700, mode_of(places.state_dir));
     CHECK_INT(0700, mode_of(places.log_dir));
     CHECK_INT(0700, mode_of(places.device_dir));
-    REQUIRE_OK(gp_places_create(&places, &err), err); /* second call: all directories exist */
-    CHECK_STATUS(GP_OK, gp_places_check(&places, &err));
+    REQUIRE_OK(gp_paths_create(&places, &err), err); /* second call: all directories exist */
+    CHECK_STATUS(GP_OK, gp_paths_check(&places, &err));
 }
 
 TEST(unsafe_directories_are_refused)
 {
-    gp_places places;
+    gp_paths places;
     gp_error err;
     const char *link = scratch_path("link");
 
     environment_set();
-    REQUIRE_OK(gp_places_find(&places, "bad", &err), err);
-    REQUIRE_OK(gp_places_create(&places, &err), err);
+    REQUIRE_OK(gp_paths_find(&places, "bad", &err), err);
+    REQUIRE_OK(gp_paths_create(&places, &err), err);
     chmod(places.pool_dir, 0710);
-    CHECK_STATUS(GP_EPERM, gp_places_check(&places, &err));
+    CHECK_STATUS(GP_EPERM, gp_paths_check(&places, &err));
     CHECK_CONTAINS(err.message, "chmod 700");
-    CHECK_STATUS(GP_EPERM, gp_places_create(&places, &err));
+    CHECK_STATUS(GP_EPERM, gp_paths_create(&places, &err));
     chmod(places.pool_dir, 0700);
     CHECK_INT(0, symlink(places.runtime, link));
     setenv("GRADPOOL_RUNTIME_DIR", link, 1);
-    REQUIRE_OK(gp_places_find(&places, "bad", &err), err);
-    CHECK_STATUS(GP_EPERM, gp_places_check(&places, &err));
+    REQUIRE_OK(gp_paths_find(&places, "bad", &err), err);
+    CHECK_STATUS(GP_EPERM, gp_paths_check(&places, &err));
     CHECK_CONTAINS(err.message, "symbolic link");
-    CHECK_STATUS(GP_EPERM, gp_places_create(&places, &err));
+    CHECK_STATUS(GP_EPERM, gp_paths_create(&places, &err));
     CHECK_STATUS(GP_EPERM, gp_directory_secure("/dev/null", &err));
     CHECK_CONTAINS(err.message, "not a directory");
     CHECK_STATUS(GP_EIO, gp_directory_secure(scratch_path("no/parent"), &err));

@@ -1,5 +1,5 @@
-/* Derive, create and check the directories of a pool (places.h). */
-#include "proto/local/places.h"
+/* Derive, create and check the directories of a pool (paths.h). */
+#include "proto/local/paths.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -72,7 +72,7 @@ static void host_name(char out[65])
 
 /* Set state_root and the paths below it, and check that log paths fit. GP_EINVAL: HOME and both
  * state variables are unset, or one is not an absolute path. */
-static gp_status state_find(gp_places *places, gp_error *err)
+static gp_status state_find(gp_paths *places, gp_error *err)
 {
     const char *own, *xdg, *home;
     char host[65], *root = places->state_root;
@@ -118,7 +118,7 @@ static gp_status state_find(gp_places *places, gp_error *err)
  * name starts with a dot.
  *
  * GP_ELIMIT: another user owns /tmp/gradpool-UID, and the other path is too long. */
-static gp_status user_dir_find(const gp_places *places, char out[GP_TEXT_ENDPOINT], gp_error *err)
+static gp_status user_dir_find(const gp_paths *places, char out[GP_TEXT_ENDPOINT], gp_error *err)
 {
     char host[65], fallback[GP_TEXT_ENDPOINT];
     struct stat seen;
@@ -140,7 +140,7 @@ static gp_status user_dir_find(const gp_places *places, char out[GP_TEXT_ENDPOIN
 }
 
 /* Set runtime, pool_dir and device_dir, and check that socket paths fit. */
-static gp_status runtime_find(gp_places *places, gp_error *err)
+static gp_status runtime_find(gp_paths *places, gp_error *err)
 {
     char run_user[64], user_dir[GP_TEXT_ENDPOINT];
     uid_t uid = geteuid();
@@ -178,9 +178,9 @@ static gp_status runtime_find(gp_places *places, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err)
+gp_status gp_paths_find(gp_paths *out, const char *pool, gp_error *err)
 {
-    gp_places places = { 0 };
+    gp_paths places = { 0 };
     gp_status status;
 
     if (pool == NULL)
@@ -265,7 +265,7 @@ static gp_status parents_make(const char *path, gp_error *err)
 
 /* Outermost directory first: gp_directory_secure() requires the parent. host_dir lies between
  * state_root and state_dir. */
-gp_status gp_places_create(const gp_places *places, gp_error *err)
+gp_status gp_paths_create(const gp_paths *places, gp_error *err)
 {
     char host_dir[GP_TEXT_PATH], claims_dir[GP_TEXT_ENDPOINT];
 
@@ -286,7 +286,7 @@ gp_status gp_places_create(const gp_places *places, gp_error *err)
     return status;
 }
 
-gp_status gp_places_check(const gp_places *places, gp_error *err)
+gp_status gp_paths_check(const gp_paths *places, gp_error *err)
 {
     gp_status status = directory_check(places->runtime, err);
 
@@ -299,13 +299,13 @@ gp_status gp_places_check(const gp_places *places, gp_error *err)
     return status;
 }
 
-void gp_places_worker_file(const gp_places *places, uint32_t index, uint32_t incarnation, const char *suffix,
-                           char out[GP_TEXT_ENDPOINT])
+void gp_paths_worker_file(const gp_paths *places, uint32_t index, uint32_t incarnation, const char *suffix,
+                          char out[GP_TEXT_ENDPOINT])
 {
     path_set(out, GP_TEXT_ENDPOINT, "%s/w%u.%u%s", places->pool_dir, index, incarnation, suffix);
 }
 
-void gp_places_worker_log(const gp_places *places, uint32_t index, char out[GP_TEXT_PATH])
+void gp_paths_worker_log(const gp_paths *places, uint32_t index, char out[GP_TEXT_PATH])
 {
     path_set(out, GP_TEXT_PATH, "%s/worker-%u.log", places->log_dir, index);
 }

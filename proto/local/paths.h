@@ -16,8 +16,8 @@
  *
  * These directories must have mode 0700, belong to the user, and not be symbolic links. Anything
  * else is refused, because a process that can write there can impersonate a daemon. */
-#ifndef GP_PLACES_H
-#define GP_PLACES_H
+#ifndef GP_PATHS_H
+#define GP_PATHS_H
 
 #include <stdint.h>
 
@@ -30,8 +30,8 @@ enum {
     GP_SOCKET_PATH_MAX = 100,
 };
 
-/* All paths of one pool. gp_places_find() fills them in. */
-typedef struct gp_places {
+/* All paths of one pool. gp_paths_find() fills them in. */
+typedef struct gp_paths {
     char pool[GP_POOL_NAME_MAX + 1];
     char runtime[GP_TEXT_ENDPOINT];
     char pool_dir[GP_TEXT_ENDPOINT];
@@ -47,7 +47,7 @@ typedef struct gp_places {
     char key_dir[GP_TEXT_PATH];    /* state_dir/keys; created with the first key */
     char server_key[GP_TEXT_PATH]; /* key_dir/server.key: key pair of this pool for other hosts */
     char allowed[GP_TEXT_PATH];    /* key_dir/allowed: public keys that may connect */
-} gp_places;
+} gp_paths;
 
 /* Derive the paths of a pool (NULL: "default"). Reads the file system but does not change it.
  *
@@ -55,27 +55,27 @@ typedef struct gp_places {
  * absolute path.
  * GP_ELIMIT: a socket path exceeds 100 bytes or a log path 159; the error names the path and the
  * variable to set. */
-gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err);
+gp_status gp_paths_find(gp_paths *out, const char *pool, gp_error *err);
 
 /* Create missing directories with mode 0700 and check all of them: runtime, pool_dir, state_dir,
  * log_dir, device_dir.
  *
  * GP_EPERM: a directory is a symbolic link, belongs to another user, or is open to others; the
  * error names it and the fix. */
-gp_status gp_places_create(const gp_places *places, gp_error *err);
+gp_status gp_paths_create(const gp_paths *places, gp_error *err);
 
 /* Check the directories without creating any. GP_ENOPOOL: pool_dir does not exist. GP_EPERM: as
  * above. */
-gp_status gp_places_check(const gp_places *places, gp_error *err);
+gp_status gp_paths_check(const gp_paths *places, gp_error *err);
 
 /* Write the path of a worker's file to `out`: its ZeroMQ socket (suffix ""), control socket
  * (".control socket") or exit reason (".words": worker/process/last_words.h). index and incarnation count from
  * 1. The ZeroMQ endpoint is "ipc://" followed by the socket path. */
-void gp_places_worker_file(const gp_places *places, uint32_t index, uint32_t incarnation, const char *suffix,
-                           char out[GP_TEXT_ENDPOINT]);
+void gp_paths_worker_file(const gp_paths *places, uint32_t index, uint32_t incarnation, const char *suffix,
+                          char out[GP_TEXT_ENDPOINT]);
 
 /* Write the path of a worker's log to `out`. */
-void gp_places_worker_log(const gp_places *places, uint32_t index, char out[GP_TEXT_PATH]);
+void gp_paths_worker_log(const gp_paths *places, uint32_t index, char out[GP_TEXT_PATH]);
 
 /* Create a directory with mode 0700 if it is missing, and check type, owner and mode. The
  * parent directory must exist. */
