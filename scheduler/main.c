@@ -116,7 +116,7 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_survivo
     const char *devices = options->request.devices;
     bool asked = options->request.workers != 0 || (devices != NULL && strcmp(devices, "auto") != 0);
 
-    bool known = gp_record_read(record, options->places);
+    bool known = gp_record_read(record, options->paths);
 
     options->follows = known || survivors->count != 0;
     if (!known || (asked && survivors->count == 0))
@@ -140,7 +140,7 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_survivo
 /* Take the pool lock, find surviving workers and devices, and run the pool until it shuts down. */
 static gp_status serve(const arguments *given, gp_error *err)
 {
-    gp_paths places;
+    gp_paths paths;
     gp_hold hold = { .fd = -1 };
     char program[4096];
     gp_device_list *devices = gp_calloc(1, sizeof(*devices));
@@ -148,7 +148,7 @@ static gp_status serve(const arguments *given, gp_error *err)
     gp_survivors *survivors = gp_calloc(1, sizeof(*survivors));
     gp_record record = { .workers = 0 };
     gp_buffer own; /* attributes of the first scheduler of a pool */
-    gp_shell_options options = { .places = &places,
+    gp_shell_options options = { .paths = &paths,
                                  .hold = &hold,
                                  .worker_program = program,
                                  .devices = devices,
@@ -166,20 +166,20 @@ static gp_status serve(const arguments *given, gp_error *err)
                            : GP_OK;
 
     if (status == GP_OK)
-        status = gp_paths_find(&places, given->pool, err);
+        status = gp_paths_find(&paths, given->pool, err);
     if (status == GP_OK)
-        status = gp_paths_create(&places, err);
+        status = gp_paths_create(&paths, err);
     if (status == GP_OK)
-        status = gp_hold_take(&hold, &places, err);
+        status = gp_hold_take(&hold, &paths, err);
     if (status == GP_OK)
         status = gp_fault_arm(GP_FAULT_scheduler, 1, (uint32_t)hold.epoch, err);
     gp_fault_point("locked");
     if (status == GP_OK)
         status = gp_supervise_program(program, sizeof(program), err);
     if (status == GP_OK)
-        status = redirect(places.scheduler_log, err);
+        status = redirect(paths.scheduler_log, err);
     if (status == GP_OK) {
-        gp_survivors_find(survivors, &places);
+        gp_survivors_find(survivors, &paths);
         go_on(&options, &record, survivors);
         if (options.surroundings == NULL && gp_surroundings_write(&own, err) == GP_OK)
             options.surroundings = gp_buffer_text(&own);

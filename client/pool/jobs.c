@@ -173,7 +173,7 @@ static gp_status submits_late_fail(const gp_pool *pool, const submits *s, gp_err
                    "the scheduler of pool %s has not recorded %zu jobs within %d s, and whether it will is "
                    "not known; its "
                    "log is %s",
-                   pool->places.pool, s->count - s->answered, ANSWER_MS / 1000, pool->places.scheduler_log);
+                   pool->paths.pool, s->count - s->answered, ANSWER_MS / 1000, pool->paths.scheduler_log);
 }
 
 /* Wait for one message and record the reply that it contains. The submissions since the last

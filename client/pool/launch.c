@@ -25,19 +25,19 @@ enum { RETRY_MS = 5, READY_MS = 2000, REPLACED_MS = 5000, REPLACED_RETRY_MS = 20
 
 /* Connect to the scheduler's control socket and wait for the reply. The caller owns *control_socket.
  * GP_ENOPOOL: no scheduler listens. */
-static gp_status launch_find(int *control_socket, gp_control_socket_reply *reply, const gp_paths *places,
+static gp_status launch_find(int *control_socket, gp_control_socket_reply *reply, const gp_paths *paths,
                              const uint8_t session[16], gp_timeout timeout, gp_error *err)
 {
     gp_control_socket_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
                                       .protocol_max = GP_PROTOCOL,
                                       .role = GP_ROLE_CLIENT,
                                       .pid = (uint32_t)getpid() };
-    gp_status status = gp_paths_check(places, err);
+    gp_status status = gp_paths_check(paths, err);
 
     if (status != GP_OK)
         return status;
     memcpy(hello.session, session, sizeof(hello.session));
-    status = gp_control_socket_connect(control_socket, reply, places->scheduler_control_socket, &hello,
+    status = gp_control_socket_connect(control_socket, reply, paths->scheduler_control_socket, &hello,
                                        (int)gp_timeout_left(timeout), err);
 
     /* A scheduler that is shutting down, or was killed before its socket was closed, accepts the
@@ -45,7 +45,7 @@ static gp_status launch_find(int *control_socket, gp_control_socket_reply *reply
     return status == GP_EPEER ? gp_fail(err, GP_ENOPOOL,
                                         "no pool is running: the scheduler of pool %s has just ended; start "
                                         "one with: gradpool up",
-                                        places->pool)
+                                        paths->pool)
                               : status;
 }
 
@@ -95,13 +95,13 @@ static gp_status descriptor_raise(int *fd, const char *what, gp_error *err)
 
 /* Open the scheduler log as its standard output. Messages go there until the scheduler has parsed
  * its arguments. */
-static gp_status launch_log(int *out, const gp_paths *places, gp_error *err)
+static gp_status launch_log(int *out, const gp_paths *paths, gp_error *err)
 {
-    *out = open(places->scheduler_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    *out = open(paths->scheduler_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (*out < 0 && errno == ELOOP)
         return gp_fail(err, GP_EPERM, "the scheduler's log %s is a symbolic link; remove it",
-                       places->scheduler_log);
-    return *out < 0 ? gp_fail_errno(err, GP_EIO, "cannot open the scheduler's log %s", places->scheduler_log)
+                       paths->scheduler_log);
+    return *out < 0 ? gp_fail_errno(err, GP_EIO, "cannot open the scheduler's log %s", paths->scheduler_log)
                     : descriptor_raise(out, "the scheduler's log", err);
 }
 
@@ -127,7 +127,7 @@ static gp_status launch_secrets(int *out, const char *names, gp_error *err)
  *   ready  set to the read end of a pipe on which the scheduler reports "ready" or "error: ..."
  *   pid    set to an intermediate process that exits after this report; see gp_launch(). The
  *          scheduler itself is not a child of this process. */
-static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *places, const gp_pool_options *options,
+static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *paths, const gp_pool_options *options,
                               gp_error *err)
 {
     const struct {
@@ -139,7 +139,7 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *places, co
     enum { TIMES = sizeof(times) / sizeof(times[0]) };
     char path[4096], workers[16], texts[TIMES][24];
     const char *argv[20] = {
-        path, "--pool", places->pool, "--detach", "--ready-fd", "3", "--workers", workers
+        path, "--pool", paths->pool, "--detach", "--ready-fd", "3", "--workers", workers
     };
     size_t count = 8;
     char known[GP_SECRETS_NAMES_BYTES], assignment[GP_SECRETS_ASSIGNMENT_BYTES], **environment;
@@ -162,9 +162,9 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *places, co
         gp_key_pair own;
 
         /* Create the server key first: the scheduler only reads it. */
-        status = gp_directory_secure(places->key_dir, err);
+        status = gp_directory_secure(paths->key_dir, err);
         if (status == GP_OK)
-            status = gp_key_ensure(&own, places->server_key, err);
+            status = gp_key_ensure(&own, paths->server_key, err);
         gp_key_wipe(&own);
         if (status != GP_OK)
             return status;
@@ -181,7 +181,7 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *places, co
     status = launch_secrets(&secrets, names, err);
     if (status != GP_OK)
         return status;
-    status = launch_log(&log, places, err);
+    status = launch_log(&log, paths, err);
     if (status != GP_OK) {
         close(secrets);
         return status;
@@ -223,7 +223,7 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *places, co
 
 /* Read the scheduler's report from the readiness pipe. *started is false if the scheduler adopted
  * the workers of a failed one. GP_EBUSY: another scheduler holds the pool's lock. */
-static gp_status launch_wait_ready(int ready, bool *started, const gp_paths *places, gp_timeout timeout,
+static gp_status launch_wait_ready(int ready, bool *started, const gp_paths *paths, gp_timeout timeout,
                                    gp_error *err)
 {
     char line[GP_ERROR_MESSAGE_MAX] = "";
@@ -236,7 +236,7 @@ static gp_status launch_wait_ready(int ready, bool *started, const gp_paths *pla
 
         if (said <= 0 && left == 0) /* Check after poll(): this process may have been suspended. */
             return gp_fail(err, GP_ETIMEDOUT, "the scheduler did not get ready in time; its log is %s",
-                           places->scheduler_log);
+                           paths->scheduler_log);
         if (said <= 0)
             continue;
         ssize_t got = read(ready, line + used, sizeof(line) - 1 - used);
@@ -253,19 +253,19 @@ static gp_status launch_wait_ready(int ready, bool *started, const gp_paths *pla
     if (*started || strcmp(line, "adopted") == 0)
         return GP_OK;
     if (strcmp(line, "busy") == 0)
-        return gp_fail(err, GP_EBUSY, "another scheduler holds %s", places->lock);
+        return gp_fail(err, GP_EBUSY, "another scheduler holds %s", paths->lock);
     if (strncmp(line, "error: ", 7) == 0)
         return gp_fail(err, GP_EIO, "%s", line + 7);
     return gp_fail(err, GP_EIO, "the scheduler ended while it started (%s); its log is %s",
-                   strncmp(line, "ended: ", 7) == 0 ? line + 7 : "no exit code", places->scheduler_log);
+                   strncmp(line, "ended: ", 7) == 0 ? line + 7 : "no exit code", paths->scheduler_log);
 }
 
 /* Take the pool's start lock, which serializes processes that start a scheduler. */
-static gp_status launch_lock(int *lock, const gp_paths *places, gp_timeout timeout, gp_error *err)
+static gp_status launch_lock(int *lock, const gp_paths *paths, gp_timeout timeout, gp_error *err)
 {
     char path[GP_TEXT_ENDPOINT + 16];
 
-    snprintf(path, sizeof(path), "%s/start", places->pool_dir);
+    snprintf(path, sizeof(path), "%s/start", paths->pool_dir);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
     if (fd < 0)
@@ -275,7 +275,7 @@ static gp_status launch_lock(int *lock, const gp_paths *places, gp_timeout timeo
             close(fd);
             return gp_fail(err, GP_ETIMEDOUT,
                            "another process has been starting pool %s all the time; its lock is %s",
-                           places->pool, path);
+                           paths->pool, path);
         }
         poll(NULL, 0, RETRY_MS);
     }
@@ -287,9 +287,9 @@ static gp_status launch_lock(int *lock, const gp_paths *places, gp_timeout timeo
 
 /* Return whether any worker in the pool is alive. A worker waits a few seconds for the next
  * scheduler after its own failed. */
-static bool worker_alive(const gp_paths *places)
+static bool worker_alive(const gp_paths *paths)
 {
-    DIR *folder = opendir(places->pool_dir);
+    DIR *folder = opendir(paths->pool_dir);
     struct dirent *entry;
     bool alive = false;
 
@@ -298,7 +298,7 @@ static bool worker_alive(const gp_paths *places)
         size_t bytes = strlen(entry->d_name);
 
         if (entry->d_name[0] == 'w' && bytes > 5 && strcmp(entry->d_name + bytes - 5, ".door") == 0 &&
-            (size_t)snprintf(path, sizeof(path), "%s/%s", places->pool_dir, entry->d_name) < sizeof(path))
+            (size_t)snprintf(path, sizeof(path), "%s/%s", paths->pool_dir, entry->d_name) < sizeof(path))
             alive = gp_control_socket_listened(path);
     }
     if (folder != NULL)
@@ -307,12 +307,12 @@ static bool worker_alive(const gp_paths *places)
 }
 
 /* Return whether a process holds the start lock. */
-static bool is_starting(const gp_paths *places)
+static bool is_starting(const gp_paths *paths)
 {
     char path[GP_TEXT_ENDPOINT + 16];
     int fd;
 
-    snprintf(path, sizeof(path), "%s/start", places->pool_dir);
+    snprintf(path, sizeof(path), "%s/start", paths->pool_dir);
     fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return false;
@@ -325,30 +325,30 @@ static bool is_starting(const gp_paths *places)
 /* Like launch_find(), for a caller that must not start a scheduler. After a scheduler failure, a
  * client that works in the pool or the next starting command starts a new one. Wait for it while
  * workers are alive, up to REPLACED_MS. */
-static gp_status launch_attach(int *control_socket, gp_control_socket_reply *reply, const gp_paths *places,
+static gp_status launch_attach(int *control_socket, gp_control_socket_reply *reply, const gp_paths *paths,
                                const uint8_t session[16], gp_timeout timeout, gp_error *err)
 {
     int64_t left = gp_timeout_left(timeout),
             deadline = gp_now_ms() + (left < REPLACED_MS ? left : REPLACED_MS);
 
     for (;;) {
-        gp_status status = launch_find(control_socket, reply, places, session, timeout, err);
+        gp_status status = launch_find(control_socket, reply, paths, session, timeout, err);
 
-        if (status != GP_ENOPOOL || access(places->record, F_OK) != 0 ||
-            !(is_starting(places) || worker_alive(places)))
+        if (status != GP_ENOPOOL || access(paths->record, F_OK) != 0 ||
+            !(is_starting(paths) || worker_alive(paths)))
             return status;
         if (gp_now_ms() >= deadline)
             return gp_fail(err, GP_ENOPOOL,
                            "the scheduler of pool %s failed, and no client has started the next one; run: "
                            "gradpool up",
-                           places->pool);
+                           paths->pool);
         gp_sleep_ms(REPLACED_RETRY_MS);
     }
 }
 
-gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *started,
-                    const gp_paths *places, const gp_pool_options *options, const uint8_t session[16],
-                    gp_timeout *timeout, gp_error *err)
+gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *started, const gp_paths *paths,
+                    const gp_pool_options *options, const uint8_t session[16], gp_timeout *timeout,
+                    gp_error *err)
 {
     int timeout_ms = (int)gp_timeout_left(*timeout), lock = -1;
     gp_error why = { 0 };
@@ -356,17 +356,17 @@ gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *s
 
     *started = false;
     if (options->attach_only)
-        return launch_attach(control_socket, reply, places, session, *timeout, err);
+        return launch_attach(control_socket, reply, paths, session, *timeout, err);
     for (;;) {
         int ready = -1;
         pid_t pid;
 
         if (lock >= 0 && gp_timeout_left(*timeout) == 0) {
             status = gp_fail(err, GP_ETIMEDOUT, "pool %s did not start within %d ms (%s); its log is %s",
-                             places->pool, timeout_ms, why.message, places->scheduler_log);
+                             paths->pool, timeout_ms, why.message, paths->scheduler_log);
             break;
         }
-        status = launch_find(control_socket, reply, places, session, *timeout, &why);
+        status = launch_find(control_socket, reply, paths, session, *timeout, &why);
         if (status != GP_ENOPOOL) {
             if (status != GP_OK)
                 gp_fail(err, status, "%s", why.message);
@@ -375,18 +375,18 @@ gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *s
 
         /* look again under the lock before starting a scheduler */
         if (lock < 0) {
-            status = gp_paths_create(places, err);
+            status = gp_paths_create(paths, err);
             if (status == GP_OK)
-                status = launch_lock(&lock, places, *timeout, err);
+                status = launch_lock(&lock, paths, *timeout, err);
             if (status != GP_OK)
                 break;
             continue;
         }
-        status = launch_spawn(&ready, &pid, places, options, err);
+        status = launch_spawn(&ready, &pid, paths, options, err);
         if (status != GP_OK)
             break;
         gp_fault_point("starting");
-        status = launch_wait_ready(ready, started, places, *timeout, &why);
+        status = launch_wait_ready(ready, started, paths, *timeout, &why);
         close(ready);
 
         /* Reap the intermediate process, which exits after its report. Kill it if it has not

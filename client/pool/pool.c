@@ -400,7 +400,7 @@ gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *m
         if (!told && timeout_ms - left >= POOL_ANSWER_TOLD_MS) {
             told = true;
             pool_note(pool, "the scheduler of pool %s has not answered '%s' for %d s; it is waited for",
-                      pool->places.pool, type->name, POOL_ANSWER_TOLD_MS / 1000);
+                      pool->paths.pool, type->name, POOL_ANSWER_TOLD_MS / 1000);
         }
 
         /* Read pending messages even after the timeout: this process may have been suspended, and
@@ -409,7 +409,7 @@ gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *m
         if (status == GP_OK && reply->from == POOL_NOBODY && left == 0 && pool->reunions == asked)
             return gp_fail(err, GP_ETIMEDOUT,
                            "the scheduler of pool %s did not answer '%s' within %d ms; its log is %s",
-                           pool->places.pool, type->name, timeout_ms, pool->places.scheduler_log);
+                           pool->paths.pool, type->name, timeout_ms, pool->paths.scheduler_log);
         if (status != GP_OK || reply->from == POOL_NOBODY)
             continue;
         if (reply->from == POOL_SCHEDULER && reply->in.envelope.correlation == correlation) {
@@ -462,7 +462,7 @@ static void note_started(gp_pool *pool, const char *devices)
     char why[GP_DEVICE_REASON + 80];
     uint32_t cores;
 
-    pool_note(pool, "started pool %s (scheduler pid %" PRIu32 ")", pool->places.pool, pool->scheduler_pid);
+    pool_note(pool, "started pool %s (scheduler pid %" PRIu32 ")", pool->paths.pool, pool->scheduler_pid);
     if (pool->note == NULL || !gp_device_probe_needed() ||
         (devices != NULL && devices[0] != '\0' && strcmp(devices, "auto") != 0))
         return;
@@ -503,9 +503,9 @@ gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *
     gp_status status = pool_remote_find(&pool->remote, options, name, err);
 
     if (status == GP_OK && pool->remote == NULL)
-        status = gp_paths_find(&pool->places, name, err);
+        status = gp_paths_find(&pool->paths, name, err);
     else if (status == GP_OK) /* error messages use this text instead of a log path */
-        snprintf(pool->places.scheduler_log, sizeof(pool->places.scheduler_log), "on the host of %s",
+        snprintf(pool->paths.scheduler_log, sizeof(pool->paths.scheduler_log), "on the host of %s",
                  pool->remote->endpoint);
     if (status == GP_OK && pool->remote != NULL && (options->secret_env != NULL || options->listen != NULL))
         status = pool_needs_host(pool, "starting a pool or giving it secrets", err);
@@ -724,7 +724,7 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
 
         if (stop != NULL && *stop != 0) {
             pool_tell(pool, &gp_msg_lease_leave, &(gp_lease_leave){ 0 }, NULL, NULL);
-            return gp_fail(err, GP_ECANCELED, "left the queue of pool %s", pool->places.pool);
+            return gp_fail(err, GP_ECANCELED, "left the queue of pool %s", pool->paths.pool);
         }
         status = pool_next(pool, &in, 200, err);
         if (status != GP_OK || in.from == POOL_NOBODY)

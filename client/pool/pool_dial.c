@@ -32,7 +32,7 @@ gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
     return gp_fail(err, GP_EPEER,
                    "the scheduler of pool %s (pid %" PRIu32
                    ") is gone; its log is %s; the next command starts a new one",
-                   pool->places.pool, pool->scheduler_pid, pool->places.scheduler_log);
+                   pool->paths.pool, pool->scheduler_pid, pool->paths.scheduler_log);
 }
 
 /* ---- connecting ---- */
@@ -54,7 +54,7 @@ static gp_status tell_secrets(gp_pool *pool, const char *names, int timeout_ms, 
         status = gp_control_socket_receive_fd(pool->control_socket, &answer, NULL, timeout_ms, err);
     if (status == GP_OK && (answer.what != GP_CONTROL_SOCKET_SECRETS || answer.lease != GP_OK))
         status = gp_fail(err, GP_EPROTO, "the scheduler did not take the secrets; its log is %s",
-                         pool->places.scheduler_log);
+                         pool->paths.scheduler_log);
     return status;
 }
 
@@ -66,8 +66,8 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
     gp_hello hello = pool_hello();
     gp_welcome welcome;
     gp_control_socket_reply reply;
-    gp_status status = gp_launch(&pool->control_socket, &reply, started, &pool->places, options,
-                                 pool->session, timeout, err);
+    gp_status status =
+        gp_launch(&pool->control_socket, &reply, started, &pool->paths, options, pool->session, timeout, err);
 
     if (status == GP_OK && !*started && options->secret_env != NULL)
         status = tell_secrets(pool, options->secret_env, (int)gp_timeout_left(*timeout), err);
@@ -77,7 +77,7 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
         return gp_fail(err, GP_EPEER, "a scheduler of epoch %" PRIu64 " answers; one of %" PRIu64 " was here",
                        reply.epoch, pool->epoch);
     pool->epoch = reply.epoch;
-    snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->places.scheduler_socket);
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->paths.scheduler_socket);
 
     /* Each attempt to connect has a time limit, after which a scheduler failure is checked. A busy
      * scheduler needs time for the new link of each attempt, so the limits grow. */
@@ -165,7 +165,7 @@ static gp_status claim_lease(gp_pool *pool, gp_error *err)
 
 bool pool_missed(const gp_pool *pool)
 {
-    return access(pool->places.record, F_OK) == 0;
+    return access(pool->paths.record, F_OK) == 0;
 }
 
 gp_status pool_reunite(gp_pool *pool, gp_error *err)
@@ -219,8 +219,7 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
         return gp_fail(err, GP_EPEER,
                        "the scheduler of pool %s (pid %" PRIu32
                        ") died, and none followed it within %d s (%.200s); its log is %s",
-                       pool->places.pool, pid, POOL_REUNION_MS / 1000, why.message,
-                       pool->places.scheduler_log);
+                       pool->paths.pool, pid, POOL_REUNION_MS / 1000, why.message, pool->paths.scheduler_log);
     }
     gp_channel_close(channel, 0);
     close(control_socket);

@@ -111,7 +111,7 @@ gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
             return GP_OK;
         if (left == 0)
             return gp_fail(err, GP_ETIMEDOUT, "pool %s has not ended after %d ms; its log is %s",
-                           pool->places.pool, timeout_ms, pool->places.scheduler_log);
+                           pool->paths.pool, timeout_ms, pool->paths.scheduler_log);
         if (gone) /* the scheduler failed before it had stopped the workers: ask its successor */
             status = gp_pool_shutdown(pool, false, err);
         if (status != GP_OK)

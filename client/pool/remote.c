@@ -206,7 +206,7 @@ static gp_status say_hello(gp_pool *pool, int timeout_ms, gp_error *err)
 
     if (status == GP_OK) {
         pool->scheduler_pid = welcome.pid;
-        snprintf(pool->places.pool, sizeof(pool->places.pool), "%.32s", welcome.pool);
+        snprintf(pool->paths.pool, sizeof(pool->paths.pool), "%.32s", welcome.pool);
     }
     return status != GP_EBUSY
                ? status

@@ -361,7 +361,7 @@ static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options 
 {
     /* Do not start a new pool after an orderly shutdown. After a scheduler failure, start or find
      * the successor. */
-    const gp_pool_options same = { .pool = pool->places.pool,
+    const gp_pool_options same = { .pool = pool->paths.pool,
                                    .attach_only = !pool_missed(pool),
                                    .note = pool->note,
                                    .context = pool->note_context };

@@ -348,7 +348,7 @@ void team_link_tick(gp_team *team)
         if (gp_timeout_left(worker->replacement) == 0) {
             gp_fail(&err, GP_ETIMEDOUT, "%s died and was not replaced within %d s; the scheduler's log is %s",
                     worker_name(worker, worker->exit_pid, name), REPLACE_MS / 1000,
-                    team->pool->places.scheduler_log);
+                    team->pool->paths.scheduler_log);
             team_break(team, &err);
         }
     }

@@ -357,7 +357,7 @@ static gp_status run_loop(gp_run *run, gp_error *err)
     if (!run_has_result(run) && run->state == GP_RUN_SUSPECT) {
         run->state = gp_run_state_after(run, run->error.code);
         status = gp_fail(err, run->error.code, "%s (no cause was told; the scheduler's log is %s)",
-                         run->error.message, run->pool->places.scheduler_log);
+                         run->error.message, run->pool->paths.scheduler_log);
     } else if (!run_has_result(run)) {
         status = run->error.message[0] == '\0' ? gp_run_describe_loss(run, err)
                                                : gp_fail(err, run->error.code, "%s", run->error.message);

@@ -72,11 +72,11 @@ static void host_name(char out[65])
 
 /* Set state_root and the paths below it, and check that log paths fit. GP_EINVAL: HOME and both
  * state variables are unset, or one is not an absolute path. */
-static gp_status state_find(gp_paths *places, gp_error *err)
+static gp_status state_find(gp_paths *paths, gp_error *err)
 {
     const char *own, *xdg, *home;
-    char host[65], *root = places->state_root;
-    size_t size = sizeof(places->state_root);
+    char host[65], *root = paths->state_root;
+    size_t size = sizeof(paths->state_root);
     bool fits;
     gp_status status = variable_get("GRADPOOL_STATE_DIR", &own, err);
 
@@ -96,12 +96,11 @@ static gp_status state_find(gp_paths *places, gp_error *err)
         return gp_fail(err, GP_EINVAL, "no directory for the pool's state: set HOME or GRADPOOL_STATE_DIR");
     slashes_strip(root);
     host_name(host);
-    fits =
-        fits &&
-        path_set(places->state_dir, sizeof(places->state_dir), "%s/%s/%s", root, host, places->pool) &&
-        path_set(places->log_dir, sizeof(places->log_dir), "%s/log", places->state_dir) &&
-        strlen(places->log_dir) + strlen("/worker-256.log") < sizeof(places->log_dir) &&
-        path_set(places->scheduler_log, sizeof(places->scheduler_log), "%s/scheduler.log", places->log_dir);
+    fits = fits &&
+           path_set(paths->state_dir, sizeof(paths->state_dir), "%s/%s/%s", root, host, paths->pool) &&
+           path_set(paths->log_dir, sizeof(paths->log_dir), "%s/log", paths->state_dir) &&
+           strlen(paths->log_dir) + strlen("/worker-256.log") < sizeof(paths->log_dir) &&
+           path_set(paths->scheduler_log, sizeof(paths->scheduler_log), "%s/scheduler.log", paths->log_dir);
     if (!fits)
         return gp_fail(err, GP_ELIMIT,
                        "paths of log files in '%.120s' would have more than %d bytes; set GRADPOOL_STATE_DIR "
@@ -118,7 +117,7 @@ static gp_status state_find(gp_paths *places, gp_error *err)
  * name starts with a dot.
  *
  * GP_ELIMIT: another user owns /tmp/gradpool-UID, and the other path is too long. */
-static gp_status user_dir_find(const gp_paths *places, char out[GP_TEXT_ENDPOINT], gp_error *err)
+static gp_status user_dir_find(const gp_paths *paths, char out[GP_TEXT_ENDPOINT], gp_error *err)
 {
     char host[65], fallback[GP_TEXT_ENDPOINT];
     struct stat seen;
@@ -127,20 +126,20 @@ static gp_status user_dir_find(const gp_paths *places, char out[GP_TEXT_ENDPOINT
     path_set(out, GP_TEXT_ENDPOINT, "/tmp/gradpool-%u", (unsigned)geteuid());
     bool taken = lstat(out, &seen) == 0 && seen.st_uid != geteuid();
     unsigned owner = taken ? (unsigned)seen.st_uid : 0;
-    bool fits = path_set(fallback, sizeof(fallback), "%s/.run.%s", places->state_root, host);
+    bool fits = path_set(fallback, sizeof(fallback), "%s/.run.%s", paths->state_root, host);
 
     if (taken && !fits)
         return gp_fail(err, GP_ELIMIT,
                        "%s belongs to user %u, and '%.100s/.run.%s' is too long for sockets; set "
                        "GRADPOOL_RUNTIME_DIR to a short directory of your own",
-                       out, owner, places->state_root, host);
+                       out, owner, paths->state_root, host);
     if (fits && (taken || lstat(fallback, &seen) == 0))
         path_set(out, GP_TEXT_ENDPOINT, "%s", fallback);
     return GP_OK;
 }
 
 /* Set runtime, pool_dir and device_dir, and check that socket paths fit. */
-static gp_status runtime_find(gp_paths *places, gp_error *err)
+static gp_status runtime_find(gp_paths *paths, gp_error *err)
 {
     char run_user[64], user_dir[GP_TEXT_ENDPOINT];
     uid_t uid = geteuid();
@@ -149,38 +148,37 @@ static gp_status runtime_find(gp_paths *places, gp_error *err)
     bool fits;
 
     if (status == GP_OK)
-        status = user_dir_find(places, user_dir, err);
+        status = user_dir_find(paths, user_dir, err);
     if (status != GP_OK)
         return status;
     snprintf(run_user, sizeof(run_user), "/run/user/%u", (unsigned)uid);
     if (chosen != NULL)
-        fits = path_set(places->runtime, sizeof(places->runtime), "%s", chosen);
+        fits = path_set(paths->runtime, sizeof(paths->runtime), "%s", chosen);
     else if (run_user_usable(run_user, uid))
-        fits = path_set(places->runtime, sizeof(places->runtime), "%s/gradpool", run_user);
+        fits = path_set(paths->runtime, sizeof(paths->runtime), "%s/gradpool", run_user);
     else
-        fits = path_set(places->runtime, sizeof(places->runtime), "%s", user_dir);
-    slashes_strip(places->runtime);
-    fits =
-        fits && path_set(places->pool_dir, sizeof(places->pool_dir), "%s/%s", places->runtime, places->pool);
+        fits = path_set(paths->runtime, sizeof(paths->runtime), "%s", user_dir);
+    slashes_strip(paths->runtime);
+    fits = fits && path_set(paths->pool_dir, sizeof(paths->pool_dir), "%s/%s", paths->runtime, paths->pool);
 
     /* The control socket of a worker has the longest name in pool_dir. */
-    if (!fits || strlen(places->pool_dir) + strlen("/w256.4294967295.door") > GP_SOCKET_PATH_MAX)
+    if (!fits || strlen(paths->pool_dir) + strlen("/w256.4294967295.door") > GP_SOCKET_PATH_MAX)
         return gp_fail(
             err, GP_ELIMIT,
             "paths of sockets in '%.120s/%s' would have more than %d bytes; set GRADPOOL_RUNTIME_DIR to a "
             "shorter directory (its path and the pool's name together have at most %d bytes)",
-            chosen != NULL ? chosen : places->runtime, places->pool, GP_SOCKET_PATH_MAX,
+            chosen != NULL ? chosen : paths->runtime, paths->pool, GP_SOCKET_PATH_MAX,
             GP_SOCKET_PATH_MAX - (int)strlen("//w256.4294967295.door"));
-    if (!path_set(places->device_dir, sizeof(places->device_dir), "%s/devices", user_dir))
+    if (!path_set(paths->device_dir, sizeof(paths->device_dir), "%s/devices", user_dir))
         return gp_fail(err, GP_ELIMIT,
                        "'%s/devices' has more than %zu bytes; set GRADPOOL_STATE_DIR to a shorter directory",
-                       user_dir, sizeof(places->device_dir) - 1);
+                       user_dir, sizeof(paths->device_dir) - 1);
     return GP_OK;
 }
 
 gp_status gp_paths_find(gp_paths *out, const char *pool, gp_error *err)
 {
-    gp_paths places = { 0 };
+    gp_paths paths = { 0 };
     gp_status status;
 
     if (pool == NULL)
@@ -194,25 +192,25 @@ gp_status gp_paths_find(gp_paths *out, const char *pool, gp_error *err)
             err, GP_EINVAL,
             "invalid pool name '%.60s': use 1 to %d letters, digits, '.', '_' or '-', not only dots", pool,
             GP_POOL_NAME_MAX);
-    memcpy(places.pool, pool, bytes + 1);
-    status = state_find(&places, err);
+    memcpy(paths.pool, pool, bytes + 1);
+    status = state_find(&paths, err);
     if (status == GP_OK)
-        status = runtime_find(&places, err);
+        status = runtime_find(&paths, err);
     if (status != GP_OK)
         return status;
 
     /* These paths fit: runtime_find() has checked a longer one, the control socket of a worker. */
-    path_set(places.lock, sizeof(places.lock), "%s/lock", places.pool_dir);
-    path_set(places.record, sizeof(places.record), "%s/record", places.pool_dir);
-    path_set(places.scheduler_socket, sizeof(places.scheduler_socket), "%s/scheduler", places.pool_dir);
-    path_set(places.scheduler_control_socket, sizeof(places.scheduler_control_socket), "%s/scheduler.door",
-             places.pool_dir);
+    path_set(paths.lock, sizeof(paths.lock), "%s/lock", paths.pool_dir);
+    path_set(paths.record, sizeof(paths.record), "%s/record", paths.pool_dir);
+    path_set(paths.scheduler_socket, sizeof(paths.scheduler_socket), "%s/scheduler", paths.pool_dir);
+    path_set(paths.scheduler_control_socket, sizeof(paths.scheduler_control_socket), "%s/scheduler.door",
+             paths.pool_dir);
 
     /* These paths fit: state_find() has checked a longer one, the log of a worker. */
-    path_set(places.key_dir, sizeof(places.key_dir), "%s/keys", places.state_dir);
-    path_set(places.server_key, sizeof(places.server_key), "%s/server.key", places.key_dir);
-    path_set(places.allowed, sizeof(places.allowed), "%s/allowed", places.key_dir);
-    *out = places;
+    path_set(paths.key_dir, sizeof(paths.key_dir), "%s/keys", paths.state_dir);
+    path_set(paths.server_key, sizeof(paths.server_key), "%s/server.key", paths.key_dir);
+    path_set(paths.allowed, sizeof(paths.allowed), "%s/allowed", paths.key_dir);
+    *out = paths;
     return GP_OK;
 }
 
@@ -265,47 +263,45 @@ static gp_status parents_make(const char *path, gp_error *err)
 
 /* Outermost directory first: gp_directory_secure() requires the parent. host_dir lies between
  * state_root and state_dir. */
-gp_status gp_paths_create(const gp_paths *places, gp_error *err)
+gp_status gp_paths_create(const gp_paths *paths, gp_error *err)
 {
     char host_dir[GP_TEXT_PATH], claims_dir[GP_TEXT_ENDPOINT];
 
-    snprintf(host_dir, sizeof(host_dir), "%s", places->state_dir);
+    snprintf(host_dir, sizeof(host_dir), "%s", paths->state_dir);
     *strrchr(host_dir, '/') = '\0';
-    snprintf(claims_dir, sizeof(claims_dir), "%s", places->device_dir);
+    snprintf(claims_dir, sizeof(claims_dir), "%s", paths->device_dir);
     *strrchr(claims_dir, '/') = '\0';
-    const char *const ours[] = {
-        places->runtime,   places->pool_dir, places->state_root, host_dir,
-        places->state_dir, places->log_dir,  claims_dir,         places->device_dir
-    };
-    gp_status status = parents_make(places->runtime, err);
+    const char *const ours[] = { paths->runtime,   paths->pool_dir, paths->state_root, host_dir,
+                                 paths->state_dir, paths->log_dir,  claims_dir,        paths->device_dir };
+    gp_status status = parents_make(paths->runtime, err);
 
     if (status == GP_OK)
-        status = parents_make(places->state_root, err);
+        status = parents_make(paths->state_root, err);
     for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]) && status == GP_OK; i++)
         status = gp_directory_secure(ours[i], err);
     return status;
 }
 
-gp_status gp_paths_check(const gp_paths *places, gp_error *err)
+gp_status gp_paths_check(const gp_paths *paths, gp_error *err)
 {
-    gp_status status = directory_check(places->runtime, err);
+    gp_status status = directory_check(paths->runtime, err);
 
     if (status == GP_OK)
-        status = directory_check(places->pool_dir, err);
+        status = directory_check(paths->pool_dir, err);
     if (status == GP_ENOENT)
         return gp_fail(err, GP_ENOPOOL,
-                       "no pool '%s' is running (there is no %s); start one with: gradpool up", places->pool,
-                       places->pool_dir);
+                       "no pool '%s' is running (there is no %s); start one with: gradpool up", paths->pool,
+                       paths->pool_dir);
     return status;
 }
 
-void gp_paths_worker_file(const gp_paths *places, uint32_t index, uint32_t incarnation, const char *suffix,
+void gp_paths_worker_file(const gp_paths *paths, uint32_t index, uint32_t incarnation, const char *suffix,
                           char out[GP_TEXT_ENDPOINT])
 {
-    path_set(out, GP_TEXT_ENDPOINT, "%s/w%u.%u%s", places->pool_dir, index, incarnation, suffix);
+    path_set(out, GP_TEXT_ENDPOINT, "%s/w%u.%u%s", paths->pool_dir, index, incarnation, suffix);
 }
 
-void gp_paths_worker_log(const gp_paths *places, uint32_t index, char out[GP_TEXT_PATH])
+void gp_paths_worker_log(const gp_paths *paths, uint32_t index, char out[GP_TEXT_PATH])
 {
-    path_set(out, GP_TEXT_PATH, "%s/worker-%u.log", places->log_dir, index);
+    path_set(out, GP_TEXT_PATH, "%s/worker-%u.log", paths->log_dir, index);
 }

@@ -62,20 +62,20 @@ gp_status gp_paths_find(gp_paths *out, const char *pool, gp_error *err);
  *
  * GP_EPERM: a directory is a symbolic link, belongs to another user, or is open to others; the
  * error names it and the fix. */
-gp_status gp_paths_create(const gp_paths *places, gp_error *err);
+gp_status gp_paths_create(const gp_paths *paths, gp_error *err);
 
 /* Check the directories without creating any. GP_ENOPOOL: pool_dir does not exist. GP_EPERM: as
  * above. */
-gp_status gp_paths_check(const gp_paths *places, gp_error *err);
+gp_status gp_paths_check(const gp_paths *paths, gp_error *err);
 
 /* Write the path of a worker's file to `out`: its ZeroMQ socket (suffix ""), control socket
  * (".control socket") or exit reason (".words": worker/process/last_words.h). index and incarnation count from
  * 1. The ZeroMQ endpoint is "ipc://" followed by the socket path. */
-void gp_paths_worker_file(const gp_paths *places, uint32_t index, uint32_t incarnation, const char *suffix,
+void gp_paths_worker_file(const gp_paths *paths, uint32_t index, uint32_t incarnation, const char *suffix,
                           char out[GP_TEXT_ENDPOINT]);
 
 /* Write the path of a worker's log to `out`. */
-void gp_paths_worker_log(const gp_paths *places, uint32_t index, char out[GP_TEXT_PATH]);
+void gp_paths_worker_log(const gp_paths *paths, uint32_t index, char out[GP_TEXT_PATH]);
 
 /* Create a directory with mode 0700 if it is missing, and check type, owner and mode. The
  * parent directory must exist. */

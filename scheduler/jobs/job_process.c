@@ -24,9 +24,9 @@
 
 enum { GATE = 3, SECRETS = 4, OURS_MAX = 10, RECORD_BYTES_MAX = 1 << 20 };
 
-void gp_job_folder(const gp_paths *places, uint64_t job, char *path, size_t bytes)
+void gp_job_folder(const gp_paths *paths, uint64_t job, char *path, size_t bytes)
 {
-    snprintf(path, bytes, "%s/jobs/%" PRIu64, places->state_dir, job);
+    snprintf(path, bytes, "%s/jobs/%" PRIu64, paths->state_dir, job);
 }
 
 /* ---- process identity ---- */
@@ -112,13 +112,13 @@ static char **split_texts(char *texts, size_t bytes, size_t before, size_t room,
 }
 
 /* Create the job folder. From the second attempt on, write a separator into the log. */
-static gp_status make_folder(const gp_paths *places, uint64_t job, uint32_t attempt, char *folder,
+static gp_status make_folder(const gp_paths *paths, uint64_t job, uint32_t attempt, char *folder,
                              size_t bytes, gp_error *err)
 {
     char log[GP_TEXT_FOLDER + 8];
     int fd;
 
-    gp_job_folder(places, job, folder, bytes);
+    gp_job_folder(paths, job, folder, bytes);
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
         return gp_fail_errno(err, GP_EIO, "cannot create the job's directory %s", folder);
     if (attempt == 1)
@@ -166,7 +166,7 @@ static gp_status start(gp_job_process *out, const char *program, const char *fol
     return gp_fail_errno(err, GP_EIO, "cannot start %s", program);
 }
 
-gp_status gp_job_spawn(gp_job_process *out, const gp_paths *places, uint64_t job, uint32_t attempt,
+gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job, uint32_t attempt,
                        const gp_journal_words *words, gp_error *err)
 {
     char program[4096], folder[GP_TEXT_FOLDER], ours[OURS_MAX][GP_TEXT_FOLDER + 40];
@@ -178,7 +178,7 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_paths *places, uint64_t job
     if (status == GP_OK && (stat(words->directory, &facts) != 0 || !S_ISDIR(facts.st_mode)))
         return gp_fail(err, GP_ENOENT, "its working directory %s does not exist any more", words->directory);
     if (status == GP_OK)
-        status = make_folder(places, job, attempt, folder, sizeof(folder), err);
+        status = make_folder(paths, job, attempt, folder, sizeof(folder), err);
     if (status != GP_OK)
         return status;
     *out = (gp_job_process){ .job = job, .attempt = attempt, .pidfd = -1, .gate = -1 };
@@ -191,9 +191,9 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_paths *places, uint64_t job
         return gp_fail(err, GP_ENOMEM, "no memory for the job's arguments");
     }
     arguments[0] = program;
-    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_POOL=%s", places->pool);
-    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_RUNTIME_DIR=%s", places->runtime);
-    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_STATE_DIR=%s", places->state_root);
+    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_POOL=%s", paths->pool);
+    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_RUNTIME_DIR=%s", paths->runtime);
+    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_STATE_DIR=%s", paths->state_root);
     snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_JOB=%" PRIu64, job);
     snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_JOB_ATTEMPT=%u", attempt);
     snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_JOB_DIR=%s", folder);
@@ -240,7 +240,7 @@ void gp_job_drop(gp_job_process *process)
 static const char unknown[] = "exited (exit status unknown)";
 
 /* Read and parse job.json. NULL: missing, too large or malformed. */
-static gp_json *read_record(const gp_paths *places, uint64_t job)
+static gp_json *read_record(const gp_paths *paths, uint64_t job)
 {
     char folder[GP_TEXT_FOLDER], path[GP_TEXT_FOLDER + 16];
     gp_json *json = NULL;
@@ -249,7 +249,7 @@ static gp_json *read_record(const gp_paths *places, uint64_t job)
     ssize_t got = -1;
     int fd;
 
-    gp_job_folder(places, job, folder, sizeof(folder));
+    gp_job_folder(paths, job, folder, sizeof(folder));
     snprintf(path, sizeof(path), "%s/job.json", folder);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
@@ -265,9 +265,9 @@ static gp_json *read_record(const gp_paths *places, uint64_t job)
     return json;
 }
 
-void gp_job_read_end(const gp_paths *places, uint64_t job, uint32_t attempt, gp_job_end *end)
+void gp_job_read_end(const gp_paths *paths, uint64_t job, uint32_t attempt, gp_job_end *end)
 {
-    gp_json *json = read_record(places, job);
+    gp_json *json = read_record(paths, job);
     const gp_json *last = json != NULL ? gp_json_member(json, "exit") : NULL;
     int64_t code = last != NULL ? gp_json_integer(gp_json_member(last, "code"), -1) : -1;
 
@@ -297,14 +297,14 @@ void gp_job_process_deinit(gp_job_process *process)
     *process = (gp_job_process){ .pidfd = -1, .gate = -1 };
 }
 
-bool gp_job_reap(gp_job_process *process, const gp_paths *places, gp_job_end *end)
+bool gp_job_reap(gp_job_process *process, const gp_paths *paths, gp_job_end *end)
 {
     siginfo_t info = { .si_pid = 0 };
 
     /* the pidfd was readable; the kernel reports nothing else to a process that is not the
      * parent */
     if (process->adopted) {
-        gp_job_read_end(places, process->job, process->attempt, end);
+        gp_job_read_end(paths, process->job, process->attempt, end);
         gp_job_process_deinit(process);
         return true;
     }
@@ -313,7 +313,7 @@ bool gp_job_reap(gp_job_process *process, const gp_paths *places, gp_job_end *en
     /* Kill the job's children too. The job is not reaped yet, so the process group still exists. */
     kill(-process->pid, SIGKILL);
     waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED);
-    gp_job_read_end(places, process->job, process->attempt, end);
+    gp_job_read_end(paths, process->job, process->attempt, end);
     /* Complete the result with the exit status from the kernel. */
     end->exit = info.si_code == CLD_EXITED ? GP_JOBS_EXIT_CODE : GP_JOBS_EXIT_SIGNAL;
     end->number = info.si_status;

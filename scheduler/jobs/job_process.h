@@ -29,7 +29,7 @@ typedef struct gp_job_process {
 } gp_job_process;
 
 /* Write the job folder's path, <state>/<host>/<pool>/jobs/<id>, to path. */
-void gp_job_folder(const gp_paths *places, uint64_t job, char *path, size_t bytes);
+void gp_job_folder(const gp_paths *paths, uint64_t job, char *path, size_t bytes);
 
 /* Spawn a job process behind the gate, in a new session. Standard input is /dev/null. Both outputs
  * are appended to `log` in the job folder, which is created.
@@ -39,7 +39,7 @@ void gp_job_folder(const gp_paths *places, uint64_t job, char *path, size_t byte
  *   words    command, environment and directory
  *   GP_ENOENT: the command or the job's directory does not exist
  *   GP_EIO, GP_ENOMEM: cannot spawn */
-gp_status gp_job_spawn(gp_job_process *out, const gp_paths *places, uint64_t job, uint32_t attempt,
+gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job, uint32_t attempt,
                        const gp_journal_words *words, gp_error *err);
 
 /* Open the gate: the process starts to work. */
@@ -67,10 +67,10 @@ typedef struct gp_job_end {
 } gp_job_end;
 
 /* Collect a process that has exited, and empty *process. False: the process is still running. */
-bool gp_job_reap(gp_job_process *process, const gp_paths *places, gp_job_end *end);
+bool gp_job_reap(gp_job_process *process, const gp_paths *paths, gp_job_end *end);
 
 /* Read the result of an attempt from job.json. GP_JOBS_EXIT_UNKNOWN: the attempt left no result. */
-void gp_job_read_end(const gp_paths *places, uint64_t job, uint32_t attempt, gp_job_end *end);
+void gp_job_read_end(const gp_paths *paths, uint64_t job, uint32_t attempt, gp_job_end *end);
 
 /* Close all descriptors without signalling the process. */
 void gp_job_process_deinit(gp_job_process *process);

@@ -124,7 +124,7 @@ static gp_status choose_gpus(const gp_device *chosen[GP_CORE_SLOTS_MAX], uint32_
 
 gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *count,
                        const gp_plan_request *request, const gp_device_list *devices,
-                       const gp_plan_cores *cores, const gp_paths *places, gp_error *err)
+                       const gp_plan_cores *cores, const gp_paths *paths, gp_error *err)
 {
     const gp_device *gpus[GP_CORE_SLOTS_MAX];
     uint32_t gpu_count, workers = request->workers;
@@ -169,7 +169,7 @@ gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *c
             snprintf(slot->label, sizeof(slot->label), each == 0 ? "cpu, shared cores" : "cpu cores %.50s",
                      slot->cores);
         }
-        gp_paths_worker_log(places, s + 1, slot->log);
+        gp_paths_worker_log(paths, s + 1, slot->log);
     }
     *count = workers;
     return GP_OK;

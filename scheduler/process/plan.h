@@ -35,7 +35,7 @@ typedef struct gp_plan_request {
  *   GP_EINVAL: more than GP_CORE_SLOTS_MAX workers, or an invalid device list */
 gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *count,
                        const gp_plan_request *request, const gp_device_list *devices,
-                       const gp_plan_cores *cores, const gp_paths *places, gp_error *err);
+                       const gp_plan_cores *cores, const gp_paths *paths, gp_error *err);
 
 /* Format a core list such as "0-3,8", sorted. A list that does not fit ends with "...". Return
  * text. */

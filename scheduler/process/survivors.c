@@ -97,7 +97,7 @@ static void keep(gp_survivors *survivors, gp_survivor *found)
 
 /* Check one directory entry: add the worker behind a control socket, or remove the sockets if no
  * process listens. */
-static void look_at(gp_survivors *survivors, const gp_paths *places, const char *name)
+static void look_at(gp_survivors *survivors, const gp_paths *paths, const char *name)
 {
     gp_survivor found = { .control_socket = -1, .child = { .pidfd = -1, .adopted = true } };
     char path[GP_TEXT_ENDPOINT], own[GP_TEXT_ENDPOINT];
@@ -107,7 +107,7 @@ static void look_at(gp_survivors *survivors, const gp_paths *places, const char 
     if (sscanf(name, "w%3u.%10u.door%n", &index, &incarnation, &length) != 2 || length == 0 ||
         name[length] != '\0' || index == 0 || index > GP_CORE_SLOTS_MAX)
         return;
-    gp_paths_worker_file(places, index, incarnation, ".door", path);
+    gp_paths_worker_file(paths, index, incarnation, ".door", path);
     if (strcmp(path + strlen(path) - strlen(name), name) != 0)
         return; /* not a canonical name, such as "w01.1.control socket" */
     found.slot = index - 1;
@@ -118,21 +118,21 @@ static void look_at(gp_survivors *survivors, const gp_paths *places, const char 
     }
     if (errno != ECONNREFUSED)
         return;
-    gp_paths_worker_file(places, index, incarnation, "", own);
+    gp_paths_worker_file(paths, index, incarnation, "", own);
     unlink(path);
     unlink(own);
 }
 
-void gp_survivors_find(gp_survivors *out, const gp_paths *places)
+void gp_survivors_find(gp_survivors *out, const gp_paths *paths)
 {
-    DIR *directory = opendir(places->pool_dir);
+    DIR *directory = opendir(paths->pool_dir);
     const struct dirent *entry;
 
     out->count = 0;
     if (directory == NULL)
         return;
     while ((entry = readdir(directory)) != NULL)
-        look_at(out, places, entry->d_name);
+        look_at(out, paths, entry->d_name);
     closedir(directory);
 }
 

@@ -20,10 +20,10 @@ typedef struct gp_survivors {
     gp_survivor workers[GP_CORE_SLOTS_MAX];
 } gp_survivors;
 
-/* Connect to each worker control socket in places->pool_dir, and remove the sockets of workers that
+/* Connect to each worker control socket in paths->pool_dir, and remove the sockets of workers that
  * have exited. Only the holder of the pool lock may call this. Release *out with
  * gp_survivors_free(), which closes the connections that are still there. */
-void gp_survivors_find(gp_survivors *out, const gp_paths *places);
+void gp_survivors_find(gp_survivors *out, const gp_paths *paths);
 
 /* Close all connections and pidfds that the caller has not taken over. */
 void gp_survivors_free(gp_survivors *survivors);

@@ -99,7 +99,7 @@ static gp_status lock_take(gp_hold *hold, const char *path, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_hold_take(gp_hold *out, const gp_paths *places, gp_error *err)
+gp_status gp_hold_take(gp_hold *out, const gp_paths *paths, gp_error *err)
 {
     char path[GP_TEXT_PATH + 8];
     gp_hold hold = { .fd = -1 };
@@ -107,15 +107,15 @@ gp_status gp_hold_take(gp_hold *out, const gp_paths *places, gp_error *err)
 
     do { /* the file may be removed between open() and flock() */
         gp_hold_release(&hold);
-        status = lock_take(&hold, places->lock, err);
-    } while (status == GP_OK && !gp_hold_valid(&hold, places));
+        status = lock_take(&hold, paths->lock, err);
+    } while (status == GP_OK && !gp_hold_valid(&hold, paths));
     if (status != GP_OK)
         return status;
-    snprintf(path, sizeof(path), "%s/epoch", places->state_dir);
+    snprintf(path, sizeof(path), "%s/epoch", paths->state_dir);
     status = epoch_read(&hold.epoch, path, err);
     hold.epoch++;
     if (status == GP_OK)
-        status = epoch_write(places->state_dir, path, hold.epoch, err);
+        status = epoch_write(paths->state_dir, path, hold.epoch, err);
     if (status != GP_OK) {
         gp_hold_release(&hold);
         return status;
@@ -131,20 +131,20 @@ void gp_hold_release(gp_hold *hold)
     hold->fd = -1;
 }
 
-bool gp_hold_valid(const gp_hold *hold, const gp_paths *places)
+bool gp_hold_valid(const gp_hold *hold, const gp_paths *paths)
 {
     struct stat status;
 
-    return stat(places->lock, &status) == 0 && status.st_dev == hold->device && status.st_ino == hold->inode;
+    return stat(paths->lock, &status) == 0 && status.st_dev == hold->device && status.st_ino == hold->inode;
 }
 
-bool gp_hold_followed(const gp_hold *hold, const gp_paths *places)
+bool gp_hold_followed(const gp_hold *hold, const gp_paths *paths)
 {
     char path[GP_TEXT_PATH + 8], text[32] = "";
     int fd;
     ssize_t got;
 
-    snprintf(path, sizeof(path), "%s/epoch", places->state_dir);
+    snprintf(path, sizeof(path), "%s/epoch", paths->state_dir);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
     if (fd >= 0)

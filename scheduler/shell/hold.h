@@ -17,20 +17,20 @@ typedef struct gp_hold {
     uint64_t epoch; /* increases by one with each scheduler of this pool on this host */
 } gp_hold;
 
-/* Lock places->lock and increase the epoch. Write the pid into the lock file for users. Release the
+/* Lock paths->lock and increase the epoch. Write the pid into the lock file for users. Release the
  * lock with gp_hold_release() or by exiting. The file remains: if a locked file were unlinked, two
  * processes could hold "the" lock.
  *   GP_EBUSY: another scheduler holds the lock
  *   GP_EIO: cannot read or write a file */
-gp_status gp_hold_take(gp_hold *out, const gp_paths *places, gp_error *err);
+gp_status gp_hold_take(gp_hold *out, const gp_paths *paths, gp_error *err);
 void gp_hold_release(gp_hold *hold);
 
 /* Return whether the lock path still names the locked file. If not, another scheduler may be
  * running. */
-bool gp_hold_valid(const gp_hold *hold, const gp_paths *places);
+bool gp_hold_valid(const gp_hold *hold, const gp_paths *paths);
 
 /* Return whether a scheduler with a larger epoch has started. Then this one no longer owns the
  * pool. */
-bool gp_hold_followed(const gp_hold *hold, const gp_paths *places);
+bool gp_hold_followed(const gp_hold *hold, const gp_paths *paths);
 
 #endif

@@ -46,9 +46,9 @@ static bool record_parse(gp_record *out, const char *text)
            out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
 }
 
-bool gp_record_read(gp_record *out, const gp_paths *places)
+bool gp_record_read(gp_record *out, const gp_paths *paths)
 {
-    int fd = open(places->record, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = open(paths->record, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     char *text = fd < 0 ? NULL : gp_malloc(GP_RECORD_BYTES_MAX + 1), *rest;
     ssize_t got = text == NULL ? -1 : read(fd, text, GP_RECORD_BYTES_MAX);
     bool known;
@@ -74,7 +74,7 @@ bool gp_record_read(gp_record *out, const gp_paths *places)
     return known;
 }
 
-gp_status gp_record_write(const gp_record *record, const gp_paths *places, gp_error *err)
+gp_status gp_record_write(const gp_record *record, const gp_paths *paths, gp_error *err)
 {
     char aside[GP_TEXT_ENDPOINT + 8];
     gp_buffer text;
@@ -91,7 +91,7 @@ gp_status gp_record_write(const gp_record *record, const gp_paths *places, gp_er
     if (status == GP_OK && record->surroundings != NULL)
         status = gp_buffer_printf(&text, err, "%s%s", MARK + 1, record->surroundings);
 
-    snprintf(aside, sizeof(aside), "%s.new", places->record);
+    snprintf(aside, sizeof(aside), "%s.new", paths->record);
     fd = status != GP_OK ? -1 : open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (status == GP_OK && fd < 0)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", aside);
@@ -99,8 +99,8 @@ gp_status gp_record_write(const gp_record *record, const gp_paths *places, gp_er
         errno = ENOSPC;
         written = write(fd, text.data, text.bytes) == (ssize_t)text.bytes;
         close(fd);
-        if (!written || rename(aside, places->record) != 0) {
-            status = gp_fail_errno(err, GP_EIO, "cannot write %s", places->record);
+        if (!written || rename(aside, paths->record) != 0) {
+            status = gp_fail_errno(err, GP_EIO, "cannot write %s", paths->record);
             unlink(aside);
         }
     }

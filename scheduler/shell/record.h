@@ -2,7 +2,7 @@
  * process attributes (surroundings.h).
  *
  * The file is in the pool directory. A scheduler that shuts down removes it. If the file exists and
- * no scheduler runs, the last one crashed (proto/local/paths.h: places->record). */
+ * no scheduler runs, the last one crashed (proto/local/paths.h: paths->record). */
 #ifndef GP_RECORD_H
 #define GP_RECORD_H
 
@@ -25,9 +25,9 @@ typedef struct gp_record {
 } gp_record;
 
 /* Read the record. False: missing or malformed. */
-bool gp_record_read(gp_record *out, const gp_paths *places);
+bool gp_record_read(gp_record *out, const gp_paths *paths);
 
 /* Write the record atomically, through a temporary file and rename(). */
-gp_status gp_record_write(const gp_record *record, const gp_paths *places, gp_error *err);
+gp_status gp_record_write(const gp_record *record, const gp_paths *paths, gp_error *err);
 
 #endif

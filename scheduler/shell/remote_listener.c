@@ -53,9 +53,9 @@ gp_status remote_listener_open(remote_listener *listener, const gp_shell_options
     if (options->listen == NULL)
         return GP_OK;
     gp_secret_guard(); /* a core dump would contain the pool key */
-    status = gp_zap_open(&listener->zap, options->places->allowed, &why);
+    status = gp_zap_open(&listener->zap, options->paths->allowed, &why);
     if (status == GP_OK)
-        status = listen_at(listener, options->places->server_key, options->listen, &why);
+        status = listen_at(listener, options->paths->server_key, options->listen, &why);
     /* not GP_EBUSY, which would mean that another scheduler has the pool */
     if (status != GP_OK && !options->follows)
         return gp_fail(err, status == GP_EBUSY ? GP_EIO : status, "%s", why.message);
@@ -85,7 +85,7 @@ bool remote_listener_ready(remote_listener *listener, const gp_shell_options *op
     if (gp_now_ms() < listener->retry_ms)
         return false;
     memcpy(endpoint, listener->bound, sizeof(endpoint)); /* listen_at() overwrites `bound` */
-    if (listen_at(listener, options->places->server_key, endpoint, &err) == GP_OK)
+    if (listen_at(listener, options->paths->server_key, endpoint, &err) == GP_OK)
         listener->trouble[0] = '\0';
     else
         listen_failed(listener, &err);
@@ -106,7 +106,7 @@ bool remote_listener_key_changed(const remote_listener *listener, const gp_shell
     const struct stat *seen = &listener->key_seen;
     struct stat now;
 
-    return stat(options->places->server_key, &now) == 0 &&
+    return stat(options->paths->server_key, &now) == 0 &&
            (now.st_ino != seen->st_ino || now.st_mtim.tv_sec != seen->st_mtim.tv_sec ||
             now.st_mtim.tv_nsec != seen->st_mtim.tv_nsec);
 }

@@ -122,8 +122,8 @@ static void check_lock(shell *s)
     if (gp_now_ms() - s->checked_ms < LOCK_CHECK_MS)
         return;
     s->checked_ms = gp_now_ms();
-    event.holds = gp_hold_valid(s->options->hold, s->options->places);
-    if (!event.holds && gp_hold_followed(s->options->hold, s->options->places)) {
+    event.holds = gp_hold_valid(s->options->hold, s->options->paths);
+    if (!event.holds && gp_hold_followed(s->options->hold, s->options->paths)) {
         gp_log_event(GP_LOG_ERROR, "pool-followed",
                      GP_LOG_WITH({ "epoch", .number = (int64_t)s->options->hold->epoch }),
                      "a newer scheduler runs this pool; exiting and leaving the workers to it");
@@ -136,7 +136,7 @@ static void check_lock(shell *s)
     gp_log(GP_LOG_ERROR, "lock-lost",
            event.holds ? "%s is the locked file again; granting leases"
                        : "%s is no longer the locked file; granting no leases",
-           s->options->places->lock);
+           s->options->paths->lock);
     shell_step(s, &event);
 }
 
@@ -218,7 +218,7 @@ void shell_record(const shell *s, const char *devices)
 
     snprintf(record.devices, sizeof(record.devices), "%s", devices != NULL ? devices : "");
     snprintf(record.listen, sizeof(record.listen), "%s", s->listener.zap != NULL ? s->listener.bound : "");
-    if (gp_record_write(&record, s->options->places, &err) != GP_OK)
+    if (gp_record_write(&record, s->options->paths, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "record-unwritten",
                "cannot record the settings of the pool for the next scheduler: %s", err.message);
 }
@@ -245,7 +245,7 @@ static gp_status open_core(shell *s, gp_error *err)
     if (options->follows)
         config.incarnation_base = (uint32_t)(config.epoch - 1) << INCARNATION_BITS;
     status =
-        gp_plan_make(plan, &count, &options->request, options->devices, options->cores, options->places, err);
+        gp_plan_make(plan, &count, &options->request, options->devices, options->cores, options->paths, err);
     if (status == GP_OK)
         status = gp_core_new(&s->core, &config, plan, count, gp_now_ms(), err);
     gp_free(plan);
@@ -260,7 +260,7 @@ static gp_status open_core(shell *s, gp_error *err)
 /* Derive the client limit from the descriptor limit, and open the sockets. */
 static gp_status open_sockets(shell *s, gp_error *err)
 {
-    const gp_paths *places = s->options->places;
+    const gp_paths *paths = s->options->paths;
     gp_channel_options link = { .security = GP_SECURITY_NONE };
     /* Descriptors: a client needs two, a worker four. OURS covers the journal, jobs and ZeroMQ
      * threads. gp_channel_bind() raises the soft limit to the hard limit. */
@@ -280,10 +280,10 @@ static gp_status open_sockets(shell *s, gp_error *err)
     gp_status status = gp_daemon_signals_open(&s->signals, err);
 
     if (status == GP_OK)
-        status = gp_channel_bind(&s->channel, places->scheduler_socket, &link, err);
+        status = gp_channel_bind(&s->channel, paths->scheduler_socket, &link, err);
     if (status == GP_OK) /* last: an admitted client must find the channel */
-        status = gp_control_socket_open(&s->control_socket, places->scheduler_control_socket, SHELL_LOCAL_MAX,
-                                        err);
+        status =
+            gp_control_socket_open(&s->control_socket, paths->scheduler_control_socket, SHELL_LOCAL_MAX, err);
     return status;
 }
 
@@ -311,7 +311,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
         status = remote_listener_open(&s->listener, s->options, err);
     if (status == GP_OK) {
         gp_log_event(GP_LOG_INFO, "pool-up",
-                     GP_LOG_WITH({ "pool", .text = options->places->pool },
+                     GP_LOG_WITH({ "pool", .text = options->paths->pool },
                                  { "workers", .number = s->core->slot_count },
                                  { "epoch", .number = (int64_t)options->hold->epoch }),
                      "the pool is ready");
@@ -329,7 +329,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
         }
         loop(s);
         if (!s->followed)
-            unlink(options->places->record);
+            unlink(options->paths->record);
         gp_log(GP_LOG_INFO, "ends", "ends");
     }
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)

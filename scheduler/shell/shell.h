@@ -13,7 +13,7 @@
 
 /* Options of the shell, borrowed while it runs. */
 typedef struct gp_shell_options {
-    const gp_paths *places;
+    const gp_paths *paths;
     gp_hold *hold;
     const char *worker_program;
     const gp_device_list *devices;

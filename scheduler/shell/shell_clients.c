@@ -236,7 +236,7 @@ static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
                                      .devices = resize.devices[0] != '\0' ? resize.devices
                                                                           : s->options->request.devices };
         status = gp_plan_make(plan, &event->plan_count, &request, s->options->devices, s->options->cores,
-                              s->options->places, &err);
+                              s->options->paths, &err);
     }
     if (status != GP_OK) {
         shell_reply_error(s, in, err.code, "%s", err.message);

@@ -351,7 +351,7 @@ static void hear_get(shell *s, const gp_incoming *in, const gp_core_id *session)
     if (!shell_decode(s, in, &ask) || (job = known_job(s, in, ask.job)) == NULL)
         return;
     fill_row(job, &reply.row);
-    gp_job_folder(s->options->places, job->id, reply.folder, sizeof(reply.folder));
+    gp_job_folder(s->options->paths, job->id, reply.folder, sizeof(reply.folder));
     send_to(s, session, in->envelope.correlation, &gp_msg_job_reply, &reply);
 }
 
@@ -410,12 +410,12 @@ static void job_file_path(const shell *s, const gp_job_read *ask, char *path, si
     char folder[GP_TEXT_FOLDER], log[GP_TEXT_PATH];
 
     if (ask->file == GP_JOB_FILE_SCHEDULER_LOG) {
-        snprintf(path, bytes, "%s", s->options->places->scheduler_log);
+        snprintf(path, bytes, "%s", s->options->paths->scheduler_log);
     } else if (ask->file == GP_JOB_FILE_WORKER_LOG) {
-        gp_paths_worker_log(s->options->places, ask->worker, log);
+        gp_paths_worker_log(s->options->paths, ask->worker, log);
         snprintf(path, bytes, "%s", log);
     } else {
-        gp_job_folder(s->options->places, ask->job, folder, sizeof(folder));
+        gp_job_folder(s->options->paths, ask->job, folder, sizeof(folder));
         snprintf(path, bytes, "%s/%s", folder, names[ask->file]);
     }
 }

@@ -73,7 +73,7 @@ static void write_row(shell *s, const gp_jobs_action *action)
 
     if (jobs->journal == NULL || gp_jobs_failure(jobs->machine) != NULL)
         return; /* the journal has failed, and all clients were notified */
-    gp_job_folder(s->options->places, action->id, folder, sizeof(folder));
+    gp_job_folder(s->options->paths, action->id, folder, sizeof(folder));
     if (action->kind == GP_JOBS_INSERT)
         status = gp_journal_insert(jobs->journal, action->number, action->job, jobs->submitting, &err);
     else if (action->kind == GP_JOBS_UPDATE)
@@ -150,8 +150,7 @@ static void hear_words(shell *s, gp_journal_report *report)
     if (report->kind == GP_JOURNAL_UNFETCHED)
         err = report->error;
     else if (process != NULL)
-        status =
-            gp_job_spawn(process, s->options->places, report->job, report->attempt, &report->words, &err);
+        status = gp_job_spawn(process, s->options->paths, report->job, report->attempt, &report->words, &err);
     gp_journal_words_deinit(&report->words);
     if (status == GP_OK) {
         event.pid = process->pid;
@@ -315,7 +314,7 @@ void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)
             if (jobs->processes[p].job != 0 && jobs->processes[p].pidfd == fds[i].fd) {
                 shell_jobs_note_workers(s);
                 ended = jobs->processes[p];
-                if (gp_job_reap(&jobs->processes[p], s->options->places, &end)) {
+                if (gp_job_reap(&jobs->processes[p], s->options->paths, &end)) {
                     gp_fault_point("job-reaped");
                     tell_end(s, ended.job, ended.attempt, &end);
                 }
@@ -356,7 +355,7 @@ static void find_orphans(shell *s)
                 "the job is still running");
             shell_jobs_step(s, &event);
         } else {
-            gp_job_read_end(s->options->places, job->id, job->attempts, &end);
+            gp_job_read_end(s->options->paths, job->id, job->attempts, &end);
             tell_end(s, job->id, job->attempts, &end);
         }
     }
@@ -369,10 +368,10 @@ static gp_status open_journal(shell *s, gp_error *err)
     uint64_t next_id = 1;
     gp_status status;
 
-    snprintf(folders, sizeof(folders), "%s/jobs", s->options->places->state_dir);
+    snprintf(folders, sizeof(folders), "%s/jobs", s->options->paths->state_dir);
     status = gp_directory_secure(folders, err);
     if (status == GP_OK)
-        status = gp_journal_open(&jobs->journal, s->options->places->state_dir, err);
+        status = gp_journal_open(&jobs->journal, s->options->paths->state_dir, err);
     if (status == GP_OK)
         status = gp_journal_load(jobs->journal, load_row, jobs->machine, &next_id, err);
     if (status == GP_OK)

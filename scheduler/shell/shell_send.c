@@ -86,7 +86,7 @@ void shell_send_welcome(shell *s, const gp_incoming *in)
                            .uptime_ms = (uint64_t)(gp_now_ms() - s->started_ms) };
     gp_error err;
 
-    COPY_TEXT(welcome.pool, s->options->places->pool);
+    COPY_TEXT(welcome.pool, s->options->paths->pool);
     if (shell_send(s, &in->peer, &envelope, &gp_msg_welcome, &welcome, NULL, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "message-unsent", "cannot send welcome: %s", err.message);
 }
@@ -335,7 +335,7 @@ void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
     gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
     if (status == GP_OK) {
         *list = *s->options->devices;
-        gp_device_list_holders(list, s->options->places->device_dir); /* current holders */
+        gp_device_list_holders(list, s->options->paths->device_dir); /* current holders */
         status = gp_device_list_write(list, &text, &err);
     }
     if (status == GP_OK)
@@ -354,7 +354,7 @@ void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
     gp_error err;
 
     memset(status, 0, sizeof(*status));
-    COPY_TEXT(status->pool, s->options->places->pool);
+    COPY_TEXT(status->pool, s->options->paths->pool);
     status->scheduler_pid = (uint32_t)getpid();
     status->uptime_ms = (uint64_t)(gp_now_ms() - s->started_ms);
     status->epoch = s->core->config.epoch;

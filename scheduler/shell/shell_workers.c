@@ -31,7 +31,7 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
     worker->peer.bytes = 0;
     worker->spawned_ns = gp_now_ns();
     gp_fault_point("spawning");
-    if (gp_supervise_spawn(&worker->child, s->options->worker_program, s->options->places->pool,
+    if (gp_supervise_spawn(&worker->child, s->options->worker_program, s->options->paths->pool,
                            &s->core->slots[slot].config, slot, incarnation, &err) == GP_OK) {
         event.pid = worker->child.pid;
         gp_log_event(GP_LOG_INFO, "worker-spawned",
@@ -56,7 +56,7 @@ static void take_words(const shell *s, uint32_t slot, uint32_t incarnation, char
     ssize_t bytes = 0;
     int file;
 
-    gp_paths_worker_file(s->options->places, slot + 1, incarnation, ".words", path);
+    gp_paths_worker_file(s->options->paths, slot + 1, incarnation, ".words", path);
     file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (file >= 0) {
         bytes = read(file, words, GP_TEXT_WORDS - 1);
@@ -84,9 +84,9 @@ void shell_reap(shell *s, uint32_t slot)
     worker->peer.bytes = 0;
     /* A worker that was killed may leave sockets. The names include the incarnation, so no other
      * worker uses them. */
-    gp_paths_worker_file(s->options->places, slot + 1, event.incarnation, "", path);
+    gp_paths_worker_file(s->options->paths, slot + 1, event.incarnation, "", path);
     gp_listener_forget(path, pid);
-    gp_paths_worker_file(s->options->places, slot + 1, event.incarnation, ".door", path);
+    gp_paths_worker_file(s->options->paths, slot + 1, event.incarnation, ".door", path);
     gp_listener_forget(path, pid);
     take_words(s, slot, event.incarnation, words);
     event.reason = words;

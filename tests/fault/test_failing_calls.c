@@ -346,7 +346,7 @@ TEST(acknowledged_jobs_are_in_the_journal_despite_disk_errors)
 
 /* ---- files for the next scheduler ---- */
 
-static gp_paths places;
+static gp_paths paths;
 
 static bool walk_hold(const strike *s)
 {
@@ -356,24 +356,24 @@ static bool walk_hold(const strike *s)
     uint64_t before;
 
     failing_set(NULL);
-    REQUIRE_WALK(gp_hold_take(&hold, &places, &err), err);
+    REQUIRE_WALK(gp_hold_take(&hold, &paths, &err), err);
     before = hold.epoch;
     gp_hold_release(&hold);
-    REQUIRE_WALK(gp_record_write(&(gp_record){ .workers = 3, .idle_ms = 5 }, &places, &err), err);
+    REQUIRE_WALK(gp_record_write(&(gp_record){ .workers = 3, .idle_ms = 5 }, &paths, &err), err);
     failing_set(s->text);
-    gp_status status = gp_hold_take(&hold, &places, &err);
+    gp_status status = gp_hold_take(&hold, &paths, &err);
 
     if (status == GP_OK)
-        status = gp_record_write(&record, &places, &err);
+        status = gp_record_write(&record, &paths, &err);
     bool struck = failing_struck() > 0;
 
     failing_set(NULL);
     gp_hold_release(&hold);
     if (status != GP_OK && strstr(err.message, folder) == NULL)
         GP_TEST_FAIL("%s: %s", s->text, err.message);
-    CHECK(gp_record_read(&got, &places));
+    CHECK(gp_record_read(&got, &paths));
     CHECK(got.workers == 3 || (got.workers == 7 && got.idle_ms == 11));
-    REQUIRE_WALK(gp_hold_take(&hold, &places, &err), err);
+    REQUIRE_WALK(gp_hold_take(&hold, &paths, &err), err);
     if (hold.epoch <= before)
         GP_TEST_FAIL("%s: epoch %d after %d", s->text, (int)hold.epoch, (int)before);
     gp_hold_release(&hold);
@@ -433,8 +433,8 @@ TEST(epochs_are_never_reused_and_records_are_complete)
     folder_make();
     setenv("GRADPOOL_RUNTIME_DIR", folder, 1);
     setenv("GRADPOOL_STATE_DIR", folder, 1);
-    REQUIRE_OK(gp_paths_find(&places, NULL, &err), err);
-    REQUIRE_OK(gp_paths_create(&places, &err), err);
+    REQUIRE_OK(gp_paths_find(&paths, NULL, &err), err);
+    REQUIRE_OK(gp_paths_create(&paths, &err), err);
     CHECK(walk_calls(walk_hold) >= 8);
     folder_remove();
 }
@@ -451,13 +451,13 @@ TEST(record_survives_a_round_trip)
     folder_make();
     setenv("GRADPOOL_RUNTIME_DIR", folder, 1);
     setenv("GRADPOOL_STATE_DIR", folder, 1);
-    REQUIRE_OK(gp_paths_find(&places, NULL, &err), err);
-    REQUIRE_OK(gp_paths_create(&places, &err), err);
+    REQUIRE_OK(gp_paths_find(&paths, NULL, &err), err);
+    REQUIRE_OK(gp_paths_create(&paths, &err), err);
     for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
         gp_record got;
 
-        REQUIRE_OK(gp_record_write(&records[i], &places, &err), err);
-        REQUIRE(gp_record_read(&got, &places));
+        REQUIRE_OK(gp_record_write(&records[i], &paths, &err), err);
+        REQUIRE(gp_record_read(&got, &paths));
         CHECK_INT(records[i].workers, got.workers);
         CHECK_INT(records[i].idle_ms, got.idle_ms);
         CHECK_INT(records[i].suspect_ms, got.suspect_ms);

@@ -108,15 +108,15 @@ static void hosts_end(void)
 static bool await_client(pid_t pid)
 {
     static char log[1 << 20];
-    static gp_paths places;
+    static gp_paths paths;
     char words[60];
 
     on_host();
-    if (gp_paths_find(&places, NULL, NULL) != GP_OK)
+    if (gp_paths_find(&paths, NULL, NULL) != GP_OK)
         return false;
     snprintf(words, sizeof(words), "event=remote-client key=alice process=%d ", (int)pid);
     for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(5)) {
-        slurp(places.scheduler_log, log, sizeof(log));
+        slurp(paths.scheduler_log, log, sizeof(log));
         if (strstr(log, words) != NULL)
             return true;
     }

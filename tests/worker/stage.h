@@ -35,7 +35,7 @@ typedef struct worker {
 } worker;
 
 typedef struct stage {
-    gp_paths places;
+    gp_paths paths;
     gp_channel *scheduler;
     gp_control_socket *control_socket;
     worker workers[WORKERS];
@@ -63,9 +63,9 @@ static bool scheduler_open(void)
     stage_epoch = EPOCH;
     setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run"), 1);
     setenv("GRADPOOL_STATE_DIR", scratch_path("state"), 1);
-    if (gp_paths_find(&s.places, "default", &err) != GP_OK || gp_paths_create(&s.places, &err) != GP_OK ||
-        gp_channel_bind(&s.scheduler, s.places.scheduler_socket, &options, &err) != GP_OK ||
-        gp_control_socket_open(&s.control_socket, s.places.scheduler_control_socket, 16, &err) != GP_OK) {
+    if (gp_paths_find(&s.paths, "default", &err) != GP_OK || gp_paths_create(&s.paths, &err) != GP_OK ||
+        gp_channel_bind(&s.scheduler, s.paths.scheduler_socket, &options, &err) != GP_OK ||
+        gp_control_socket_open(&s.control_socket, s.paths.scheduler_control_socket, 16, &err) != GP_OK) {
         GP_TEST_FAIL("no scheduler: %s", err.message);
         return false;
     }
@@ -87,8 +87,8 @@ static __attribute__((unused)) bool scheduler_begins(uint64_t epoch)
     gp_error err;
 
     stage_epoch = epoch;
-    if (gp_channel_bind(&s.scheduler, s.places.scheduler_socket, &options, &err) == GP_OK &&
-        gp_control_socket_open(&s.control_socket, s.places.scheduler_control_socket, 16, &err) == GP_OK)
+    if (gp_channel_bind(&s.scheduler, s.paths.scheduler_socket, &options, &err) == GP_OK &&
+        gp_control_socket_open(&s.control_socket, s.paths.scheduler_control_socket, 16, &err) == GP_OK)
         return true;
     GP_TEST_FAIL("no scheduler: %s", err.message);
     return false;

@@ -41,10 +41,10 @@ static gp_status slot_fill(control *c, gp_error *err)
     slot->index = options->index;
     slot->incarnation = options->incarnation;
     slot->pid = (uint32_t)getpid();
-    gp_paths_worker_file(options->places, options->index, options->incarnation, "", socket);
+    gp_paths_worker_file(options->paths, options->index, options->incarnation, "", socket);
     snprintf(slot->endpoint, sizeof(slot->endpoint), "ipc://%.100s", socket);
-    gp_paths_worker_file(options->places, options->index, options->incarnation, ".door", slot->door);
-    gp_paths_worker_log(options->places, options->index, slot->log);
+    gp_paths_worker_file(options->paths, options->index, options->incarnation, ".door", slot->door);
+    gp_paths_worker_log(options->paths, options->index, slot->log);
     slot->device_kind = device->kind;
     slot->device_index = device->ordinal;
     snprintf(slot->device_uuid, sizeof(slot->device_uuid), "%s", device->uuid);
@@ -79,7 +79,7 @@ static gp_status control_open(control *c, gp_error *err)
     if (status == GP_OK)
         status = gp_run_start(&c->run, &run, err);
     if (status == GP_OK)
-        status = scheduler_link_open(&c->link, c->options->places, JOIN_MS, JOIN_MS, err);
+        status = scheduler_link_open(&c->link, c->options->paths, JOIN_MS, JOIN_MS, err);
     return status;
 }
 

@@ -17,7 +17,7 @@ enum {
 
 /* Parameters of gp_control_run(). The pointers are borrowed until it returns. */
 typedef struct gp_control_options {
-    const gp_paths *places;
+    const gp_paths *paths;
     uint32_t index, incarnation;
     gp_worker_device *device;
 

@@ -33,7 +33,7 @@ static gp_status on_hello(control *c, gp_incoming *in, gp_error *err)
         gp_protocol_choose(&welcome.protocol, hello.protocol_min, hello.protocol_max, err) != GP_OK)
         return err->code;
     snprintf(welcome.build, sizeof(welcome.build), "%s", GP_BUILD);
-    snprintf(welcome.pool, sizeof(welcome.pool), "%s", c->options->places->pool);
+    snprintf(welcome.pool, sizeof(welcome.pool), "%s", c->options->paths->pool);
     welcome.uptime_ms = (uint64_t)(gp_now_ns() - c->options->started_ns) / 1000000;
     reply(c, in, &gp_msg_welcome, &welcome);
     return GP_OK;

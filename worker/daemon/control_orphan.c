@@ -76,7 +76,7 @@ void control_orphan_serve(control *c)
                     "code or values of a lease that has ended are in this process");
         return;
     }
-    if (scheduler_link_redial(&c->link, c->options->places)) {
+    if (scheduler_link_redial(&c->link, c->options->paths)) {
         gp_log_event(GP_LOG_INFO, "scheduler-found",
                      GP_LOG_WITH({ "epoch", .number = (int64_t)c->link.epoch }), "found a scheduler");
         /* The scheduler connected to this worker before it replied: send the secrets before

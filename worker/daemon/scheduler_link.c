@@ -20,7 +20,7 @@ enum {
     ANSWER_MS = 250,
 };
 
-gp_status scheduler_link_open(scheduler_link *link, const gp_paths *places, int dial_ms, int join_ms,
+gp_status scheduler_link_open(scheduler_link *link, const gp_paths *paths, int dial_ms, int join_ms,
                               gp_error *err)
 {
     gp_control_socket_hello greeting = { .protocol_min = GP_PROTOCOL_MIN,
@@ -37,12 +37,12 @@ gp_status scheduler_link_open(scheduler_link *link, const gp_paths *places, int 
     gp_channel_options options = { .security = GP_SECURITY_NONE };
     int64_t left = dial_ms;
     gp_status status = gp_control_socket_connect(&link->control_socket, &reply,
-                                                 places->scheduler_control_socket, &greeting, dial_ms, err);
+                                                 paths->scheduler_control_socket, &greeting, dial_ms, err);
     gp_timeout timeout = gp_timeout_in(dial_ms);
 
     if (status != GP_OK)
         return status;
-    snprintf(endpoint, sizeof(endpoint), "ipc://%s", places->scheduler_socket);
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s", paths->scheduler_socket);
     if (reply.epoch < link->epoch)
         status = gp_fail(err, GP_ESTALE, "a scheduler of epoch %llu answers; one of %llu was here",
                          (unsigned long long)reply.epoch, (unsigned long long)link->epoch);
@@ -90,14 +90,14 @@ void scheduler_link_extend(scheduler_link *link)
     link->deadline = gp_timeout_in(ORPHAN_MS);
 }
 
-bool scheduler_link_redial(scheduler_link *link, const gp_paths *places)
+bool scheduler_link_redial(scheduler_link *link, const gp_paths *paths)
 {
     int64_t now = gp_now_ms();
     gp_error err;
 
     if (now < link->redial_ms)
         return false;
-    if (scheduler_link_open(link, places, ANSWER_MS, REJOIN_MS, &err) == GP_OK)
+    if (scheduler_link_open(link, paths, ANSWER_MS, REJOIN_MS, &err) == GP_OK)
         return true;
     link->redial_ms = now + link->redial_wait_ms;
     link->redial_wait_ms =

@@ -31,7 +31,7 @@ typedef struct scheduler_link {
  *   dial_ms  time limit for connecting
  *   join_ms  time limit for worker_welcome after that
  * GP_ESTALE: a scheduler of an older epoch answers. */
-gp_status scheduler_link_open(scheduler_link *link, const gp_paths *places, int dial_ms, int join_ms,
+gp_status scheduler_link_open(scheduler_link *link, const gp_paths *paths, int dial_ms, int join_ms,
                               gp_error *err);
 
 /* Close the connection, if there is one. Queued messages have linger_ms to be sent. */
@@ -44,7 +44,7 @@ void scheduler_link_lose(scheduler_link *link);
 void scheduler_link_extend(scheduler_link *link);
 
 /* Connect to a scheduler if the next attempt is due. Return whether the connection succeeded. */
-bool scheduler_link_redial(scheduler_link *link, const gp_paths *places);
+bool scheduler_link_redial(scheduler_link *link, const gp_paths *paths);
 
 /* Send a message; failures are logged. GP_EPEER: there is no scheduler; the next one receives a
  * full report. */

@@ -91,25 +91,25 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
                                    .incarnation = options->incarnation,
                                    .started_ns = started_ns };
     gp_worker_device device;
-    gp_paths places;
+    gp_paths paths;
     gp_error err;
     gp_status status;
     int exit_code;
 
     status = gp_fault_arm(GP_FAULT_worker, options->index, options->incarnation, &err);
     if (status == GP_OK)
-        status = gp_paths_find(&places, options->pool, &err);
+        status = gp_paths_find(&paths, options->pool, &err);
     if (status == GP_OK)
-        status = gp_paths_check(&places, &err);
+        status = gp_paths_check(&paths, &err);
     if (status == GP_OK) {
         char log[GP_TEXT_PATH], words[GP_TEXT_PATH];
 
-        gp_paths_worker_log(&places, options->index, log);
+        gp_paths_worker_log(&paths, options->index, log);
         gp_log_keep(log, GP_LOG_FILE_BYTES_MAX, true);
-        gp_paths_worker_file(&places, options->index, options->incarnation, ".words", words);
+        gp_paths_worker_file(&paths, options->index, options->incarnation, ".words", words);
         gp_last_words_place(words);
         options->device.pool = options->pool;
-        options->device.device_dir = places.device_dir;
+        options->device.device_dir = paths.device_dir;
         options->device.index = options->index;
         status = gp_worker_device_open(&device, &options->device, &err);
         gp_fault_point("claimed");
@@ -118,7 +118,7 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
         gp_log(GP_LOG_ERROR, "start-failed", "%s", err.message);
         return GP_WORKER_EXIT_FAILED;
     }
-    control.places = &places;
+    control.paths = &paths;
     control.device = &device;
     if (device.excluded[0] == '\0' &&
         (device.kind == GP_DEVICE_CUDA ? cuda : cpu)(&control.backend_ops, &err) != GP_OK)

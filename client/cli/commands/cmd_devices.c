@@ -73,15 +73,15 @@ static void devices_show(const gp_device_list *list, bool mine, unsigned cores)
 static gp_status devices_here(gp_device_list *list, gp_error *err)
 {
     char program[4096];
-    gp_paths places;
+    gp_paths paths;
     gp_status status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", program, sizeof(program), err);
 
     if (status == GP_OK)
         status = gp_device_probe(list, program, GP_DEVICE_PROBE_MS, err);
     if (status == GP_OK)
-        status = gp_paths_find(&places, NULL, err);
+        status = gp_paths_find(&paths, NULL, err);
     if (status == GP_OK)
-        gp_device_list_holders(list, places.device_dir);
+        gp_device_list_holders(list, paths.device_dir);
     return status;
 }
 

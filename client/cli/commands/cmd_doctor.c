@@ -47,14 +47,14 @@ static void look_at_gpus(doctor *d, const doctor_host *host, gp_device_list *lis
     bool there = gp_device_probe_needed();
     char program[4096], problem[240] = "";
     gp_json *examined = NULL;
-    gp_paths places;
+    gp_paths paths;
     gp_error err;
     gp_status status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", program, sizeof(program), &err);
 
     if (status == GP_OK)
         status = gp_device_probe(list, program, GP_DEVICE_PROBE_MS, &err);
-    if (status == GP_OK && gp_paths_find(&places, NULL, NULL) == GP_OK)
-        gp_device_list_holders(list, places.device_dir);
+    if (status == GP_OK && gp_paths_find(&paths, NULL, NULL) == GP_OK)
+        gp_device_list_holders(list, paths.device_dir);
     if (status == GP_OK && !quick && list->count != 0)
         status = gp_device_examine(&examined, program, GP_DEVICE_EXAMINE_MS, &err);
     if (status != GP_OK)

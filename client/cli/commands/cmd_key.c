@@ -42,7 +42,7 @@ static const char missing[] = "there is no key of the name '%.60s'; `gradpool ke
 typedef struct key_work {
     const key_options *options;
     const char *const *words; /* words after the subcommand; missing words are NULL */
-    gp_paths places;
+    gp_paths paths;
     gp_allow_list *list;
     char said[200]; /* message after success; "": none */
 } key_work;
@@ -68,9 +68,9 @@ static gp_status key_given(char out[GP_KEY_TEXT], const char *word, gp_error *er
 /* Create the key directory and check its permissions. */
 static gp_status directory_ready(const key_work *work, gp_error *err)
 {
-    gp_status status = gp_paths_create(&work->places, err);
+    gp_status status = gp_paths_create(&work->paths, err);
 
-    return status == GP_OK ? gp_directory_secure(work->places.key_dir, err) : status;
+    return status == GP_OK ? gp_directory_secure(work->paths.key_dir, err) : status;
 }
 
 /* ---- subcommands ---- */
@@ -121,7 +121,7 @@ static gp_status verb_show(key_work *work, gp_error *err)
     } else {
         status = directory_ready(work, err);
         if (status == GP_OK)
-            status = gp_key_ensure(&pair, work->places.server_key, err);
+            status = gp_key_ensure(&pair, work->paths.server_key, err);
         if (status == GP_OK)
             memcpy(key, pair.public_key, GP_KEY_TEXT);
         gp_key_wipe(&pair);
@@ -132,13 +132,13 @@ static gp_status verb_show(key_work *work, gp_error *err)
         printf("{\"public\": \"%s\"}\n", key); /* Z85 text has no quotes or backslashes */
     else
         printf("# The public key of %s%s.\npublic  %s\n", work->words[0] != NULL ? "" : "pool ",
-               work->words[0] != NULL ? work->words[0] : work->places.pool, key);
+               work->words[0] != NULL ? work->words[0] : work->paths.pool, key);
     return GP_OK;
 }
 
 static gp_status verb_list(key_work *work, gp_error *err)
 {
-    gp_status status = gp_allow_read(work->list, work->places.allowed, err);
+    gp_status status = gp_allow_read(work->list, work->paths.allowed, err);
     const bool json = work->options->common.json;
 
     if (status == GP_OK && work->list->count == 0 && !json)
@@ -197,9 +197,9 @@ static gp_status verb_rotate(key_work *work, gp_error *err)
     if (name == NULL || strcmp(name, server_name) == 0) {
         snprintf(work->said, sizeof(work->said),
                  "pool %s has a new key; its clients need it: gradpool key show > pool.key",
-                 work->places.pool);
+                 work->paths.pool);
         status = directory_ready(work, err);
-        return status == GP_OK ? key_make(work->places.server_key, true, key, err) : status;
+        return status == GP_OK ? key_make(work->paths.server_key, true, key, err) : status;
     }
     if (entry == NULL)
         return gp_fail(err, GP_ENOENT, missing, name);
@@ -261,7 +261,7 @@ static gp_status key_run(cli_call *call, gp_error *err)
     const key_verb *verb = verb_find(call);
     const bool changes = verb->changes && work.words[0] != NULL && strcmp(work.words[0], server_name) != 0;
     int lock = -1;
-    gp_status status = gp_paths_find(&work.places, cli_pool_name(call), err);
+    gp_status status = gp_paths_find(&work.paths, cli_pool_name(call), err);
 
     work.list = gp_calloc(1, sizeof(*work.list));
     if (work.list == NULL)
@@ -269,13 +269,13 @@ static gp_status key_run(cli_call *call, gp_error *err)
     if (status == GP_OK && changes)
         status = directory_ready(&work, err);
     if (status == GP_OK && changes)
-        status = gp_key_lock(&lock, work.places.key_dir, err);
+        status = gp_key_lock(&lock, work.paths.key_dir, err);
     if (status == GP_OK && changes)
-        status = gp_allow_read(work.list, work.places.allowed, err);
+        status = gp_allow_read(work.list, work.paths.allowed, err);
     if (status == GP_OK)
         status = verb->run(&work, err);
     if (status == GP_OK && changes)
-        status = gp_allow_write(work.places.allowed, work.list, err);
+        status = gp_allow_write(work.paths.allowed, work.list, err);
     if (lock >= 0)
         close(lock);
     if (status == GP_OK && work.said[0] != '\0' && !work.options->common.quiet)

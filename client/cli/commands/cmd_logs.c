@@ -114,11 +114,11 @@ static bool tail_print_end(gp_tail *tail)
 static bool print_without_pool(cli_call *call, gp_tail *tail)
 {
     const logs_options *options = call->options;
-    gp_paths places;
+    gp_paths paths;
 
-    if (options->follow || gp_paths_find(&places, cli_pool_name(call), NULL) != GP_OK)
+    if (options->follow || gp_paths_find(&paths, cli_pool_name(call), NULL) != GP_OK)
         return false;
-    snprintf(tail->path, sizeof(tail->path), "%s/jobs/%" PRIu64 "/log", places.state_dir, tail->job);
+    snprintf(tail->path, sizeof(tail->path), "%s/jobs/%" PRIu64 "/log", paths.state_dir, tail->job);
     call->code = tail_print(tail) ? CLI_OK : CLI_FAILED;
     if (tail->fd < 0)
         return false;

@@ -179,13 +179,13 @@ static gp_status write_tar(const char *path, const gp_buffer *text, const gp_jso
 /* ---- finding the run ---- */
 
 /* Get the run folder of a job number or a path. GP_ENOENT: no such folder. */
-static gp_status find_folder(char *out, size_t bytes, const char *word, const gp_paths *places, gp_error *err)
+static gp_status find_folder(char *out, size_t bytes, const char *word, const gp_paths *paths, gp_error *err)
 {
     struct stat facts;
     uint64_t job;
 
     if (strchr(word, '/') == NULL && job_number(word, &job, NULL) == GP_OK)
-        snprintf(out, bytes, "%s/jobs/%" PRIu64, places->state_dir, job);
+        snprintf(out, bytes, "%s/jobs/%" PRIu64, paths->state_dir, job);
     else
         snprintf(out, bytes, "%s", word);
     if (stat(out, &facts) != 0 || !S_ISDIR(facts.st_mode))
@@ -200,7 +200,7 @@ static gp_status find_folder(char *out, size_t bytes, const char *word, const gp
 /* Get the report of a job in a pool on another host. */
 static gp_status get_elsewhere(cli_call *call, gp_buffer *out, gp_error *err)
 {
-    report_source source = { .places = NULL };
+    report_source source = { .paths = NULL };
     gp_job_info info;
     gp_status status = job_number(call->words[0], &source.job, err);
 
@@ -220,7 +220,7 @@ static gp_status report_run(cli_call *call, gp_error *err)
 {
     const report_options *options = call->options;
     char folder[600] = "", path[700];
-    gp_paths places;
+    gp_paths paths;
     bool elsewhere;
     uint8_t *data;
     size_t bytes;
@@ -238,16 +238,16 @@ static gp_status report_run(cli_call *call, gp_error *err)
     if (status == GP_OK && elsewhere) {
         status = get_elsewhere(call, &text, err);
     } else if (status == GP_OK) {
-        status = gp_paths_find(&places, cli_pool_name(call), err);
+        status = gp_paths_find(&paths, cli_pool_name(call), err);
         if (status == GP_OK)
-            status = find_folder(folder, sizeof(folder), call->words[0], &places, err);
+            status = find_folder(folder, sizeof(folder), call->words[0], &paths, err);
         snprintf(path, sizeof(path), "%s/report.json", folder);
         /* the report written when the run failed, or else one made now */
         if (status == GP_OK && gp_file_read(&data, &bytes, path, REPORT_BYTES_MAX, NULL) == GP_OK) {
             status = gp_buffer_append(&text, data, bytes, err);
             gp_free(data);
         } else if (status == GP_OK) {
-            status = report_make(&text, &(report_source){ .folder = folder, .places = &places }, NULL, err);
+            status = report_make(&text, &(report_source){ .folder = folder, .paths = &paths }, NULL, err);
         }
     }
     if (status == GP_OK)

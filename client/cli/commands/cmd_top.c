@@ -48,11 +48,11 @@ static void describe_progress(gp_pool *pool, gp_job_info *job)
     char text[METRICS_BYTES + 1], *line, folder[300];
     gp_json *json = NULL;
     const report_source source = {
-        .folder = folder, .places = pool->remote == NULL ? &pool->places : NULL, .pool = pool, .job = job->id
+        .folder = folder, .paths = pool->remote == NULL ? &pool->paths : NULL, .pool = pool, .job = job->id
     };
     uint64_t size;
 
-    snprintf(folder, sizeof(folder), "%s/jobs/%" PRIu64, pool->places.state_dir, job->id);
+    snprintf(folder, sizeof(folder), "%s/jobs/%" PRIu64, pool->paths.state_dir, job->id);
     size_t got = report_tail(&source, GP_JOB_FILE_METRICS, 0, text, METRICS_BYTES, &size, NULL);
 
     while (got > 0 && text[got - 1] != '\n') /* skip an incomplete last line */

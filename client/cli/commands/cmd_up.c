@@ -111,15 +111,15 @@ static void up_say_listen(const cli_call *call, const gp_status_reply *reply)
     gp_allow_list *list = gp_calloc(1, sizeof(*list));
     char key[GP_KEY_TEXT] = "";
     uint32_t counts[GP_KEY_OBSERVER + 1] = { 0 };
-    gp_paths places;
+    gp_paths paths;
     gp_error err;
     gp_status status = list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory for a list of keys")
-                                    : gp_paths_find(&places, cli_pool_name(call), &err);
+                                    : gp_paths_find(&paths, cli_pool_name(call), &err);
 
     if (status == GP_OK)
-        status = gp_allow_read(list, places.allowed, &err);
+        status = gp_allow_read(list, paths.allowed, &err);
     if (status == GP_OK)
-        status = gp_key_read_public(key, places.server_key, &err);
+        status = gp_key_read_public(key, paths.server_key, &err);
     for (uint32_t i = 0; status == GP_OK && i < list->count; i++)
         counts[list->entries[i].role]++;
     gp_free(list);

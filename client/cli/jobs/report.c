@@ -82,11 +82,11 @@ size_t report_tail(const report_source *from, gp_job_file file, uint32_t worker,
     uint64_t offset = INT64_MAX;
     char path[700];
 
-    if (from->places != NULL) {
+    if (from->paths != NULL) {
         if (file == GP_JOB_FILE_SCHEDULER_LOG)
-            snprintf(path, sizeof(path), "%s", from->places->scheduler_log);
+            snprintf(path, sizeof(path), "%s", from->paths->scheduler_log);
         else if (file == GP_JOB_FILE_WORKER_LOG)
-            gp_paths_worker_log(from->places, worker, path);
+            gp_paths_worker_log(from->paths, worker, path);
         else
             snprintf(path, sizeof(path), "%s/%s", from->folder, names[file]);
         gp_log_read(path, text, 0, 0, size, NULL);
@@ -371,7 +371,7 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     gp_json_begin_object(&writer, "versions");
     gp_json_put_text(&writer, "gradpool", gp_version());
     gp_json_put_integer(&writer, "protocol", GP_PROTOCOL);
-    if (source->places != NULL && uname(&host) == 0) {
+    if (source->paths != NULL && uname(&host) == 0) {
         gp_json_put_text(&writer, "kernel", host.release);
         gp_json_put_text(&writer, "machine", host.machine);
         gp_json_put_integer(&writer, "processors", sysconf(_SC_NPROCESSORS_ONLN));
@@ -421,9 +421,9 @@ gp_status report_fetch(gp_buffer *out, const report_source *source, gp_error *er
     return status;
 }
 
-void report_write(const char *folder, const gp_paths *places, const gp_error *failure)
+void report_write(const char *folder, const gp_paths *paths, const gp_error *failure)
 {
-    const report_source source = { .folder = folder, .places = places };
+    const report_source source = { .folder = folder, .paths = paths };
     char path[700];
     gp_buffer text;
     gp_error err;

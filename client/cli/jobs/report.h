@@ -18,7 +18,7 @@ enum { REPORT_BYTES_MAX = 1 << 20 };
 typedef struct report_source {
     const char *folder;
     /* pool paths; NULL: the pool is on another host, and files are read through `pool` */
-    const gp_paths *places;
+    const gp_paths *paths;
     /* used only if places is NULL */
     gp_pool *pool;
     uint64_t job;
@@ -43,6 +43,6 @@ gp_status report_fetch(gp_buffer *out, const report_source *source, gp_error *er
 
 /* Build a report and write it to report.json in the folder. Errors are printed on standard
  * error. */
-void report_write(const char *folder, const gp_paths *places, const gp_error *failure);
+void report_write(const char *folder, const gp_paths *paths, const gp_error *failure);
 
 #endif

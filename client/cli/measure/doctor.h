@@ -51,7 +51,7 @@ typedef struct doctor_host {
     int clock_synchronised; /* -1: unknown */
     int year;
     char clocksource[32];
-    char places[240];    /* error about the pool directories; "": no error */
+    char paths[240];     /* error about the pool directories; "": no error */
     uint64_t state_free; /* free space in the state directory, in bytes */
     char state_dir[160];
 } doctor_host;

@@ -66,7 +66,7 @@ void doctor_host_read(doctor_host *host, const char *pool)
     time_t now = time(NULL);
     struct tm parts;
     struct statvfs facts;
-    gp_paths places;
+    gp_paths paths;
     cpu_set_t set;
     char text[128];
     gp_error err;
@@ -91,12 +91,12 @@ void doctor_host_read(doctor_host *host, const char *pool)
     host->year = gmtime_r(&now, &parts) == NULL ? 0 : parts.tm_year + 1900;
     gp_line_read("/sys/devices/system/clocksource/clocksource0/current_clocksource", host->clocksource,
                  sizeof(host->clocksource));
-    if (gp_paths_find(&places, pool, &err) != GP_OK || gp_paths_create(&places, &err) != GP_OK) {
-        snprintf(host->places, sizeof(host->places), "%.239s", err.message);
+    if (gp_paths_find(&paths, pool, &err) != GP_OK || gp_paths_create(&paths, &err) != GP_OK) {
+        snprintf(host->paths, sizeof(host->paths), "%.239s", err.message);
         return;
     }
-    snprintf(host->state_dir, sizeof(host->state_dir), "%.159s", places.state_dir);
-    if (statvfs(places.state_dir, &facts) == 0)
+    snprintf(host->state_dir, sizeof(host->state_dir), "%.159s", paths.state_dir);
+    if (statvfs(paths.state_dir, &facts) == 0)
         host->state_free = (uint64_t)facts.f_bavail * facts.f_frsize;
 }
 
@@ -226,10 +226,10 @@ static void judge_places(doctor *d, const doctor_host *host)
 {
     char left[40];
 
-    if (host->places[0] != '\0') {
+    if (host->paths[0] != '\0') {
         doctor_add(d, DOCTOR_FAILURE, "where pools live",
                    "set GRADPOOL_RUNTIME_DIR and GRADPOOL_STATE_DIR to folders of yours, mode 0700", "%s",
-                   host->places);
+                   host->paths);
         return;
     }
     cli_bytes((double)host->state_free, left, sizeof(left));

@@ -114,7 +114,7 @@ TEST(wrong_clock_and_unusable_folder_fail)
     host.year = 1970;
     host_gives(&host, 0, "clock", DOCTOR_FAILURE, "timedatectl");
     host.clocksource[0] = '\0';
-    strcpy(host.places, "/run/user/0/gradpool is another user's");
+    strcpy(host.paths, "/run/user/0/gradpool is another user's");
     host_gives(&host, 0, "where pools live", DOCTOR_FAILURE, "GRADPOOL_RUNTIME_DIR");
     host = healthy();
     strcpy(host.clocksource, "hpet");

@@ -19,58 +19,58 @@ TEST(invalid_pool_names_are_refused)
 {
     static const char *const bad[] = { "",     ".",   "..",       "a/b",
                                        "../x", "a b", "\xc3\xa9", "123456789012345678901234567890123" };
-    gp_paths places;
+    gp_paths paths;
     gp_error err;
 
     environment_set();
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        CHECK_STATUS(GP_EINVAL, gp_paths_find(&places, bad[i], &err));
+        CHECK_STATUS(GP_EINVAL, gp_paths_find(&paths, bad[i], &err));
         CHECK_CONTAINS(err.message, "invalid pool name");
     }
-    CHECK_STATUS(GP_OK, gp_paths_find(&places, "12345678901234567890123456789.-_", &err));
-    CHECK_STATUS(GP_OK, gp_paths_find(&places, NULL, &err));
-    CHECK_TEXT("default", places.pool);
+    CHECK_STATUS(GP_OK, gp_paths_find(&paths, "12345678901234567890123456789.-_", &err));
+    CHECK_STATUS(GP_OK, gp_paths_find(&paths, NULL, &err));
+    CHECK_TEXT("default", paths.pool);
 }
 
 TEST(paths_follow_the_environment_variables)
 {
-    gp_paths places;
+    gp_paths paths;
     gp_error err;
     char host[65] = "", expected[400], path[GP_TEXT_PATH];
 
     environment_set();
-    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
-    CHECK_TEXT(scratch_path("run"), places.runtime);
-    CHECK_TEXT(scratch_path("run/p"), places.pool_dir);
-    CHECK_TEXT(scratch_path("run/p/lock"), places.lock);
-    CHECK_TEXT(scratch_path("run/p/scheduler"), places.scheduler_socket);
-    CHECK_TEXT(scratch_path("run/p/scheduler.door"), places.scheduler_control_socket);
+    REQUIRE_OK(gp_paths_find(&paths, "p", &err), err);
+    CHECK_TEXT(scratch_path("run"), paths.runtime);
+    CHECK_TEXT(scratch_path("run/p"), paths.pool_dir);
+    CHECK_TEXT(scratch_path("run/p/lock"), paths.lock);
+    CHECK_TEXT(scratch_path("run/p/scheduler"), paths.scheduler_socket);
+    CHECK_TEXT(scratch_path("run/p/scheduler.door"), paths.scheduler_control_socket);
     gethostname(host, sizeof(host) - 1);
     snprintf(expected, sizeof(expected), "%s/state/%s/p/log", scratch_dir, host);
-    CHECK_TEXT(expected, places.log_dir);
+    CHECK_TEXT(expected, paths.log_dir);
     snprintf(expected, sizeof(expected), "/tmp/gradpool-%u/devices", (unsigned)geteuid());
-    CHECK_TEXT(expected, places.device_dir);
-    gp_paths_worker_file(&places, 3, 2, "", path);
+    CHECK_TEXT(expected, paths.device_dir);
+    gp_paths_worker_file(&paths, 3, 2, "", path);
     CHECK_TEXT(scratch_path("run/p/w3.2"), path);
-    gp_paths_worker_file(&places, 3, 2, ".door", path);
+    gp_paths_worker_file(&paths, 3, 2, ".door", path);
     CHECK_TEXT(scratch_path("run/p/w3.2.door"), path);
-    gp_paths_worker_log(&places, 3, path);
+    gp_paths_worker_log(&paths, 3, path);
     CHECK_CONTAINS(path, "/p/log/worker-3.log");
 
     setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run///"), 1);
-    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
-    CHECK_TEXT(scratch_path("run/p"), places.pool_dir);
+    REQUIRE_OK(gp_paths_find(&paths, "p", &err), err);
+    CHECK_TEXT(scratch_path("run/p"), paths.pool_dir);
     unsetenv("GRADPOOL_STATE_DIR");
-    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
-    CHECK_TEXT(scratch_path("home/.local/state/gradpool"), places.state_root);
+    REQUIRE_OK(gp_paths_find(&paths, "p", &err), err);
+    CHECK_TEXT(scratch_path("home/.local/state/gradpool"), paths.state_root);
     setenv("XDG_STATE_HOME", scratch_path("xdg"), 1);
-    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
-    CHECK_TEXT(scratch_path("xdg/gradpool"), places.state_root);
+    REQUIRE_OK(gp_paths_find(&paths, "p", &err), err);
+    CHECK_TEXT(scratch_path("xdg/gradpool"), paths.state_root);
 }
 
 TEST(runtime_defaults_to_run_user_or_tmp)
 {
-    gp_paths places;
+    gp_paths paths;
     gp_error err;
     char run_user[64], tmp[64];
 
@@ -81,42 +81,42 @@ TEST(runtime_defaults_to_run_user_or_tmp)
     setenv("XDG_RUNTIME_DIR", scratch_dir, 1);
     snprintf(run_user, sizeof(run_user), "/run/user/%u/gradpool", (unsigned)geteuid());
     snprintf(tmp, sizeof(tmp), "/tmp/gradpool-%u", (unsigned)geteuid());
-    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
-    CHECK(strcmp(places.runtime, run_user) == 0 || strcmp(places.runtime, tmp) == 0);
+    REQUIRE_OK(gp_paths_find(&paths, "p", &err), err);
+    CHECK(strcmp(paths.runtime, run_user) == 0 || strcmp(paths.runtime, tmp) == 0);
     unsetenv("GRADPOOL_STATE_DIR");
     unsetenv("HOME");
-    CHECK_STATUS(GP_EINVAL, gp_paths_find(&places, "p", &err));
+    CHECK_STATUS(GP_EINVAL, gp_paths_find(&paths, "p", &err));
     CHECK_CONTAINS(err.message, "GRADPOOL_STATE_DIR");
 }
 
 TEST(errors_name_relative_and_overlong_paths_and_the_fix)
 {
     char longer[200];
-    gp_paths places;
+    gp_paths paths;
     gp_error err;
 
     environment_set();
     setenv("GRADPOOL_RUNTIME_DIR", "run", 1);
-    CHECK_STATUS(GP_EINVAL, gp_paths_find(&places, "p", &err));
+    CHECK_STATUS(GP_EINVAL, gp_paths_find(&paths, "p", &err));
     CHECK_CONTAINS(err.message, "GRADPOOL_RUNTIME_DIR is 'run'");
     memset(longer, 'x', sizeof(longer));
     longer[0] = '/';
     longer[78] = '\0'; /* 78 + "/p" + "/w256.4294967295.control socket" = 101 */
     setenv("GRADPOOL_RUNTIME_DIR", longer, 1);
-    CHECK_STATUS(GP_ELIMIT, gp_paths_find(&places, "p", &err));
+    CHECK_STATUS(GP_ELIMIT, gp_paths_find(&paths, "p", &err));
     CHECK_CONTAINS(err.message, longer);
     CHECK_CONTAINS(err.message, "set GRADPOOL_RUNTIME_DIR");
     longer[77] = '\0';
     setenv("GRADPOOL_RUNTIME_DIR", longer, 1);
-    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
+    REQUIRE_OK(gp_paths_find(&paths, "p", &err), err);
     char path[GP_TEXT_ENDPOINT];
-    gp_paths_worker_file(&places, 256, UINT32_MAX, ".door", path);
+    gp_paths_worker_file(&paths, 256, UINT32_MAX, ".door", path);
     CHECK_INT(100, strlen(path));
     environment_set();
     longer[77] = longer[78] = 'x';
     longer[150] = '\0';
     setenv("GRADPOOL_STATE_DIR", longer, 1);
-    CHECK_STATUS(GP_ELIMIT, gp_paths_find(&places, "p", &err));
+    CHECK_STATUS(GP_ELIMIT, gp_paths_find(&paths, "p", &err));
     CHECK_CONTAINS(err.message, "set GRADPOOL_STATE_DIR");
 }
 
@@ -160,21 +160,21 @@ static void squatted(void (*check)(const char *tmp))
 
 static void check_fallback(const char *tmp)
 {
-    gp_paths places, again;
+    gp_paths paths, again;
     gp_error err;
     char host[65] = "", expected[GP_TEXT_ENDPOINT];
 
     gethostname(host, sizeof(host) - 1);
     snprintf(expected, sizeof(expected), "%.80s/.run.%.20s", scratch_path("home/s"), host);
-    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
-    CHECK_TEXT(expected, places.runtime);
-    CHECK_STATUS(GP_ENOPOOL, gp_paths_check(&places, &err));
-    REQUIRE_OK(gp_paths_create(&places, &err), err);
-    REQUIRE_OK(gp_paths_check(&places, &err), err);
-    CHECK_INT(0700, mode_of(places.runtime));
-    CHECK_INT(0700, mode_of(places.device_dir));
+    REQUIRE_OK(gp_paths_find(&paths, "p", &err), err);
+    CHECK_TEXT(expected, paths.runtime);
+    CHECK_STATUS(GP_ENOPOOL, gp_paths_check(&paths, &err));
+    REQUIRE_OK(gp_paths_create(&paths, &err), err);
+    REQUIRE_OK(gp_paths_check(&paths, &err), err);
+    CHECK_INT(0700, mode_of(paths.runtime));
+    CHECK_INT(0700, mode_of(paths.device_dir));
     REQUIRE_OK(gp_paths_find(&again, "p", &err), err);
-    CHECK(memcmp(&places, &again, sizeof(places)) == 0);
+    CHECK(memcmp(&paths, &again, sizeof(paths)) == 0);
 
     char longer[GP_TEXT_PATH];
 
@@ -193,7 +193,7 @@ TEST(pool_starts_although_another_user_owns_the_tmp_directory)
 
 TEST(pool_that_moved_out_of_tmp_stays_outside)
 {
-    gp_paths places;
+    gp_paths paths;
     gp_error err;
     char host[65] = "", fallback[GP_TEXT_PATH];
 
@@ -203,52 +203,52 @@ TEST(pool_that_moved_out_of_tmp_stays_outside)
     gethostname(host, sizeof(host) - 1);
     snprintf(fallback, sizeof(fallback), "%.80s/.run.%.20s", scratch_path("left"), host);
     REQUIRE(mkdir(scratch_path("left"), 0700) == 0 && mkdir(fallback, 0700) == 0);
-    REQUIRE_OK(gp_paths_find(&places, "p", &err), err);
-    CHECK_TEXT(fallback, places.runtime);
+    REQUIRE_OK(gp_paths_find(&paths, "p", &err), err);
+    CHECK_TEXT(fallback, paths.runtime);
 }
 
 TEST(directories_are_private_with_any_umask)
 {
-    gp_paths places;
+    gp_paths paths;
     gp_error err;
 
     environment_set();
-    REQUIRE_OK(gp_paths_find(&places, "made", &err), err);
-    CHECK_STATUS(GP_ENOPOOL, gp_paths_check(&places, &err));
+    REQUIRE_OK(gp_paths_find(&paths, "made", &err), err);
+    CHECK_STATUS(GP_ENOPOOL, gp_paths_check(&paths, &err));
     CHECK_CONTAINS(err.message, "gradpool up");
     mode_t mask = umask(0);
 
-    REQUIRE_OK(gp_paths_create(&places, &err), err);
+    REQUIRE_OK(gp_paths_create(&paths, &err), err);
     umask(mask);
-    CHECK_INT(0700, mode_of(places.runtime));
-    CHECK_INT(0700, mode_of(places.pool_dir));
-    CHECK_INT(0700, mode_of(places.state_dir));
-    CHECK_INT(0700, mode_of(places.log_dir));
-    CHECK_INT(0700, mode_of(places.device_dir));
-    REQUIRE_OK(gp_paths_create(&places, &err), err); /* second call: all directories exist */
-    CHECK_STATUS(GP_OK, gp_paths_check(&places, &err));
+    CHECK_INT(0700, mode_of(paths.runtime));
+    CHECK_INT(0700, mode_of(paths.pool_dir));
+    CHECK_INT(0700, mode_of(paths.state_dir));
+    CHECK_INT(0700, mode_of(paths.log_dir));
+    CHECK_INT(0700, mode_of(paths.device_dir));
+    REQUIRE_OK(gp_paths_create(&paths, &err), err); /* second call: all directories exist */
+    CHECK_STATUS(GP_OK, gp_paths_check(&paths, &err));
 }
 
 TEST(unsafe_directories_are_refused)
 {
-    gp_paths places;
+    gp_paths paths;
     gp_error err;
     const char *link = scratch_path("link");
 
     environment_set();
-    REQUIRE_OK(gp_paths_find(&places, "bad", &err), err);
-    REQUIRE_OK(gp_paths_create(&places, &err), err);
-    chmod(places.pool_dir, 0710);
-    CHECK_STATUS(GP_EPERM, gp_paths_check(&places, &err));
+    REQUIRE_OK(gp_paths_find(&paths, "bad", &err), err);
+    REQUIRE_OK(gp_paths_create(&paths, &err), err);
+    chmod(paths.pool_dir, 0710);
+    CHECK_STATUS(GP_EPERM, gp_paths_check(&paths, &err));
     CHECK_CONTAINS(err.message, "chmod 700");
-    CHECK_STATUS(GP_EPERM, gp_paths_create(&places, &err));
-    chmod(places.pool_dir, 0700);
-    CHECK_INT(0, symlink(places.runtime, link));
+    CHECK_STATUS(GP_EPERM, gp_paths_create(&paths, &err));
+    chmod(paths.pool_dir, 0700);
+    CHECK_INT(0, symlink(paths.runtime, link));
     setenv("GRADPOOL_RUNTIME_DIR", link, 1);
-    REQUIRE_OK(gp_paths_find(&places, "bad", &err), err);
-    CHECK_STATUS(GP_EPERM, gp_paths_check(&places, &err));
+    REQUIRE_OK(gp_paths_find(&paths, "bad", &err), err);
+    CHECK_STATUS(GP_EPERM, gp_paths_check(&paths, &err));
     CHECK_CONTAINS(err.message, "symbolic link");
-    CHECK_STATUS(GP_EPERM, gp_paths_create(&places, &err));
+    CHECK_STATUS(GP_EPERM, gp_paths_create(&paths, &err));
     CHECK_STATUS(GP_EPERM, gp_directory_secure("/dev/null", &err));
     CHECK_CONTAINS(err.message, "not a directory");
     CHECK_STATUS(GP_EIO, gp_directory_secure(scratch_path("no/parent"), &err));

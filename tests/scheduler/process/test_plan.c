@@ -9,7 +9,7 @@
 
 static gp_core_slot_config slots[GP_CORE_SLOTS_MAX];
 static gp_device_list devices;
-static gp_paths places;
+static gp_paths paths;
 
 static gp_plan_cores cores_of(uint32_t count)
 {
@@ -26,7 +26,7 @@ static gp_status plan(uint32_t *count, uint32_t workers, const char *list, uint3
     gp_plan_request request = { .workers = workers, .devices = list };
 
     cores = cores_of(core_count);
-    return gp_plan_make(slots, count, &request, &devices, &cores, &places, err);
+    return gp_plan_make(slots, count, &request, &devices, &cores, &paths, err);
 }
 
 static void two_gpus(void)
@@ -179,7 +179,7 @@ static bool in_a_new_place(char directory[64])
         return false;
     setenv("GRADPOOL_RUNTIME_DIR", directory, 1);
     setenv("GRADPOOL_STATE_DIR", directory, 1);
-    return gp_paths_find(&places, "default", &err) == GP_OK && gp_paths_create(&places, &err) == GP_OK;
+    return gp_paths_find(&paths, "default", &err) == GP_OK && gp_paths_create(&paths, &err) == GP_OK;
 }
 
 static void remove_place(const char *directory)
@@ -198,11 +198,11 @@ TEST(pool_has_one_lock_holder_and_epochs_increase)
     gp_error err;
 
     REQUIRE(in_a_new_place(directory));
-    REQUIRE_OK(gp_hold_take(&first, &places, &err), err);
+    REQUIRE_OK(gp_hold_take(&first, &paths, &err), err);
     CHECK_INT(1, first.epoch);
-    CHECK_STATUS(GP_EBUSY, gp_hold_take(&second, &places, &err));
+    CHECK_STATUS(GP_EBUSY, gp_hold_take(&second, &paths, &err));
     gp_hold_release(&first);
-    REQUIRE_OK(gp_hold_take(&second, &places, &err), err);
+    REQUIRE_OK(gp_hold_take(&second, &paths, &err), err);
     CHECK_INT(2, second.epoch);
     gp_hold_release(&second);
     remove_place(directory);
@@ -215,10 +215,10 @@ TEST(replaced_lock_file_is_detected)
     gp_error err;
 
     REQUIRE(in_a_new_place(directory));
-    REQUIRE_OK(gp_hold_take(&hold, &places, &err), err);
-    CHECK(gp_hold_valid(&hold, &places));
-    unlink(places.lock);
-    CHECK(!gp_hold_valid(&hold, &places));
+    REQUIRE_OK(gp_hold_take(&hold, &paths, &err), err);
+    CHECK(gp_hold_valid(&hold, &paths));
+    unlink(paths.lock);
+    CHECK(!gp_hold_valid(&hold, &paths));
     gp_hold_release(&hold);
     remove_place(directory);
 }
@@ -231,12 +231,12 @@ TEST(damaged_epoch_file_does_not_restore_an_old_epoch)
     FILE *file;
 
     REQUIRE(in_a_new_place(directory));
-    snprintf(path, sizeof(path), "%s/epoch", places.state_dir);
+    snprintf(path, sizeof(path), "%s/epoch", paths.state_dir);
     file = fopen(path, "w");
     REQUIRE(file != NULL);
     fputs("12", file); /* torn write: the newline is missing */
     fclose(file);
-    REQUIRE_OK(gp_hold_take(&hold, &places, &err), err);
+    REQUIRE_OK(gp_hold_take(&hold, &paths, &err), err);
     CHECK(hold.epoch > 1700000000);
     gp_hold_release(&hold);
     remove_place(directory);

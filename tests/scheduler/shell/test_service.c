@@ -21,7 +21,7 @@ extern char **environ;
 enum { PATIENCE_MS = 300000 }; /* only to detect a hang; results do not depend on it */
 
 static char directory[64];
-static gp_paths places;
+static gp_paths paths;
 static gp_status_reply status;
 static gp_lease_grant grant;
 
@@ -39,7 +39,7 @@ static bool stage_open(void)
         return false;
     setenv("GRADPOOL_RUNTIME_DIR", directory, 1);
     setenv("GRADPOOL_STATE_DIR", directory, 1);
-    return gp_paths_find(&places, "default", &err) == GP_OK && gp_paths_create(&places, &err) == GP_OK;
+    return gp_paths_find(&paths, "default", &err) == GP_OK && gp_paths_create(&paths, &err) == GP_OK;
 }
 
 static pid_t spawn_scheduler(const char *workers)
@@ -200,13 +200,13 @@ static bool client_open(client *c)
     if (getrandom(c->session, sizeof(c->session), 0) != (ssize_t)sizeof(c->session))
         return false;
     memcpy(greeting.session, c->session, sizeof(c->session));
-    if (gp_control_socket_connect(&c->control_socket, &reply, places.scheduler_control_socket, &greeting,
+    if (gp_control_socket_connect(&c->control_socket, &reply, paths.scheduler_control_socket, &greeting,
                                   PATIENCE_MS, &err) != GP_OK) {
         printf("     %s\n", err.message);
         return false;
     }
     c->epoch = reply.epoch;
-    snprintf(endpoint, sizeof(endpoint), "ipc://%s", places.scheduler_socket);
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s", paths.scheduler_socket);
     return gp_channel_connect(&c->channel, endpoint, &options, PATIENCE_MS, &err) == GP_OK &&
            tell(c, &gp_msg_hello, &hello) && await(c, &gp_msg_welcome, &welcome);
 }
@@ -267,7 +267,7 @@ TEST(pool_starts_and_shuts_down_cleanly)
         scheduler = 0;
         CHECK(wait_gone((pid_t)status.workers[0].slot.pid));
         CHECK(wait_gone((pid_t)status.workers[1].slot.pid));
-        CHECK(access(places.scheduler_control_socket, F_OK) != 0);
+        CHECK(access(paths.scheduler_control_socket, F_OK) != 0);
     } else {
         GP_TEST_FAIL("the pool does not have two idle workers");
     }

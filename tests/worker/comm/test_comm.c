@@ -514,7 +514,7 @@ static void *run_thread(void *argument)
 TEST(threads_of_one_process_can_be_the_ranks)
 {
     rank_family family;
-    rank_place places[THREADS];
+    rank_place paths[THREADS];
     pthread_t threads[THREADS];
     gp_comm_member self = { .pid = getpid() };
 
@@ -525,12 +525,12 @@ TEST(threads_of_one_process_can_be_the_ranks)
         family.board->members[slot] = self;
     }
     for (uint32_t slot = 0; slot < THREADS; slot++) {
-        place_init(&places[slot], &family, slot);
-        REQUIRE(pthread_create(&threads[slot], NULL, run_thread, &places[slot]) == 0);
+        place_init(&paths[slot], &family, slot);
+        REQUIRE(pthread_create(&threads[slot], NULL, run_thread, &paths[slot]) == 0);
     }
     for (uint32_t slot = 0; slot < THREADS; slot++) {
         pthread_join(threads[slot], NULL);
-        place_deinit(&places[slot]);
+        place_deinit(&paths[slot]);
     }
     family_close(&family);
 }

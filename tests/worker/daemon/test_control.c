@@ -18,7 +18,7 @@ TEST(worker_reports_its_slot_and_sends_heartbeats)
         CHECK(w->slot.start_time > 0 && w->slot.shared);
         CHECK_INT(GP_DEVICE_CPU, w->slot.device_kind);
         CHECK_INT(GP_WORKER_IDLE, w->ready.state);
-        gp_paths_worker_file(&s.places, 1, 1, ".door", control_socket);
+        gp_paths_worker_file(&s.paths, 1, 1, ".door", control_socket);
         CHECK_TEXT(control_socket, w->slot.door);
         if (await_decoded(s.scheduler, &gp_msg_beat, &beat, NULL))
             CHECK_INT(GP_WORKER_IDLE, beat.state);
@@ -212,7 +212,7 @@ TEST(of_two_workers_on_one_gpu_the_second_joins_excluded_and_refuses_grants)
     }
     char claim[300];
 
-    snprintf(claim, sizeof(claim), "%s/%s", s.places.device_dir, uuid);
+    snprintf(claim, sizeof(claim), "%s/%s", s.paths.device_dir, uuid);
     stage_close();
     unlink(claim);
 }

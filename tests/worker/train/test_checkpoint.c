@@ -266,18 +266,18 @@ TEST(a_damaged_checkpoint_is_named_and_the_one_before_is_used)
     static const struct {
         const char *file;
         long offset;
-    } places[] = {
+    } paths[] = {
         { "20.safetensors", 3 }, { "20.safetensors", 100 }, { "20.safetensors", -5 }, { "20.json", 5 }
     };
     char damaged[240];
     gp_error err;
     stage s;
 
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         REQUIRE(stage_open(&s, net));
         stage_write(&s, 10, false);
         stage_write(&s, 20, false);
-        flip(&s, places[i].file, places[i].offset);
+        flip(&s, paths[i].file, paths[i].offset);
         REQUIRE_OK(stage_read(&s, damaged, &err), err);
         CHECK_INT(10, s.state.progress.step);
         CHECK_CONTAINS(damaged, "20.");
