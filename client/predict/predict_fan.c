@@ -473,7 +473,7 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
     if (fan->stale && gp_timeout_left(fan->grant) == 0)
         return gp_fail(err, GP_ETIMEDOUT,
                        "a worker died and was not replaced within %d s; the scheduler's log is %s",
-                       GRANT_MS / 1000, fan->pool->places.scheduler_log);
+                       GRANT_MS / 1000, fan->pool->paths.scheduler_log);
     gp_status status = pool_next(fan->pool, &message, GP_TIMEOUT_SLICE_MS, err);
 
     if (status == GP_OK)
