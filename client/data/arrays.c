@@ -1,16 +1,16 @@
-/* arrays.c: the caller's arrays as a data source; public interface to common/data/source/lent.h
+/* arrays.c: the caller's arrays as a data source; public interface to common/data/source/shared_arrays.h
  * (shared arrays). */
 #include <stddef.h>
 #include <unistd.h>
 
 #include "client/gradpool.h"
 #include "common/base/memory/alloc.h"
-#include "common/data/source/lent.h"
+#include "common/data/source/shared_arrays.h"
 
 struct gp_array_dataset {
     int fd;
     gp_lender *lender;
-    char source[GP_LENT_SOURCE_BYTES];
+    char source[GP_SHARED_ARRAYS_SOURCE_BYTES];
 };
 
 /* Check and convert an array description. GP_EINVAL: not exactly one of classes and values
@@ -56,9 +56,9 @@ gp_status gp_array_dataset_new(gp_array_dataset **out, const gp_array_dataset_in
     if (arrays == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the name of arrays");
     arrays->fd = -1;
-    status = gp_lent_make(&arrays->fd, arrays->source, &info, samples, targets, err);
+    status = gp_shared_arrays_make(&arrays->fd, arrays->source, &info, samples, targets, err);
     if (status == GP_OK)
-        status = gp_lent_serve(&arrays->lender, arrays->fd, arrays->source, err);
+        status = gp_shared_arrays_serve(&arrays->lender, arrays->fd, arrays->source, err);
     if (status != GP_OK) {
         gp_array_dataset_free(arrays);
         return status;
@@ -76,7 +76,7 @@ void gp_array_dataset_free(gp_array_dataset *arrays)
 {
     if (arrays == NULL)
         return;
-    gp_lent_serve_end(arrays->lender);
+    gp_shared_arrays_serve_end(arrays->lender);
     if (arrays->fd >= 0)
         close(arrays->fd);
     gp_free(arrays);

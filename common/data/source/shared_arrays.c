@@ -1,5 +1,5 @@
 /* Shared arrays: create, open and verify the sealed memory files. */
-#include "common/data/source/lent.h"
+#include "common/data/source/shared_arrays.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,23 +29,23 @@
 enum { ALIGNMENT = 64, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
 
 /* File header. The class names follow, each with a NUL, then the samples, then the targets. */
-typedef struct lent_header {
+typedef struct arrays_header {
     char magic[8];
     uint64_t token;
     uint32_t count, channels, height, width, dtype, class_count;
     uint32_t target_dtype, target_rank;
     int64_t target_dim[4];
     uint64_t names_bytes;
-} lent_header;
+} arrays_header;
 
-static const char lent_magic[8] = "gplent1";
+static const char arrays_magic[8] = "gplent1";
 
 /* Offsets of the parts, and total size, in bytes. */
-typedef struct lent_places {
+typedef struct arrays_places {
     uint64_t names, samples, targets, bytes;
-} lent_places;
+} arrays_places;
 
-bool gp_lent_is(const char *source)
+bool gp_shared_arrays_is(const char *source)
 {
     return strncmp(source, "arrays:", 7) == 0;
 }
@@ -56,9 +56,9 @@ static uint64_t aligned(uint64_t bytes)
 }
 
 /* Compute the layout. The numbers are within their limits, so nothing overflows. */
-static lent_places places_of(const gp_store_info *info, uint64_t names_bytes)
+static arrays_places places_of(const gp_store_info *info, uint64_t names_bytes)
 {
-    lent_places at = { .names = aligned(sizeof(lent_header)) };
+    arrays_places at = { .names = aligned(sizeof(arrays_header)) };
 
     at.samples = at.names + aligned(names_bytes);
     at.targets = at.samples + aligned((uint64_t)info->count * info->channels * info->height * info->width *
@@ -99,10 +99,10 @@ static gp_status part_write(int fd, uint64_t at, const void *data, uint64_t byte
 }
 
 /* Write header, class names, samples and targets to the file, then seal it. */
-static gp_status lent_write(int fd, const lent_header *header, const gp_store_info *info, const void *samples,
-                            const void *targets, gp_error *err)
+static gp_status arrays_write(int fd, const arrays_header *header, const gp_store_info *info,
+                              const void *samples, const void *targets, gp_error *err)
 {
-    const lent_places at = places_of(info, header->names_bytes);
+    const arrays_places at = places_of(info, header->names_bytes);
     int32_t none[1024];
     uint64_t part, name_at = at.names,
                    target_bytes = (uint64_t)info->count * gp_targets_bytes(info->targets, 1);
@@ -130,24 +130,25 @@ static gp_status lent_write(int fd, const lent_header *header, const gp_store_in
     return status;
 }
 
-gp_status gp_lent_make(int *fd, char source[GP_LENT_SOURCE_BYTES], const gp_store_info *given,
-                       const void *samples, const void *targets, gp_error *err)
+gp_status gp_shared_arrays_make(int *fd, char source[GP_SHARED_ARRAYS_SOURCE_BYTES],
+                                const gp_store_info *given, const void *samples, const void *targets,
+                                gp_error *err)
 {
     gp_store_info info = *given;
-    lent_header header = { .count = info.count,
-                           .channels = info.channels,
-                           .height = info.height,
-                           .width = info.width,
-                           .dtype = info.dtype,
-                           .class_count = info.class_count,
-                           .target_dtype = info.targets[0].dtype,
-                           .target_rank = info.targets[0].shape.rank };
+    arrays_header header = { .count = info.count,
+                             .channels = info.channels,
+                             .height = info.height,
+                             .width = info.width,
+                             .dtype = info.dtype,
+                             .class_count = info.class_count,
+                             .target_dtype = info.targets[0].dtype,
+                             .target_rank = info.targets[0].shape.rank };
     gp_status status = info_check(&info, err);
     int made;
 
     if (status != GP_OK)
         return status;
-    memcpy(header.magic, lent_magic, sizeof(header.magic));
+    memcpy(header.magic, arrays_magic, sizeof(header.magic));
     for (uint32_t i = 0; i < header.target_rank; i++)
         header.target_dim[i] = info.targets[0].shape.dim[i];
     for (uint32_t i = 0; info.class_names != NULL && i < info.class_count; i++)
@@ -157,12 +158,13 @@ gp_status gp_lent_make(int *fd, char source[GP_LENT_SOURCE_BYTES], const gp_stor
     made = memfd_create("gradpool-arrays", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (made < 0)
         return gp_fail_errno(err, GP_ELIMIT, "no memory file for arrays");
-    status = lent_write(made, &header, &info, samples, targets, err);
+    status = arrays_write(made, &header, &info, samples, targets, err);
     if (status != GP_OK) {
         close(made);
         return status;
     }
-    snprintf(source, GP_LENT_SOURCE_BYTES, "arrays:%d:%d:%016" PRIx64, (int)getpid(), made, header.token);
+    snprintf(source, GP_SHARED_ARRAYS_SOURCE_BYTES, "arrays:%d:%d:%016" PRIx64, (int)getpid(), made,
+             header.token);
     *fd = made;
     return GP_OK;
 }
@@ -177,7 +179,7 @@ gp_status gp_lent_make(int *fd, char source[GP_LENT_SOURCE_BYTES], const gp_stor
 enum { BACKLOG = 128, ANSWER_S = 20 };
 
 struct gp_lender {
-    int lent, listener, stop; /* `lent` is borrowed from the caller */
+    int arrays, listener, stop; /* `arrays` is borrowed from the caller */
     pthread_t thread;
 };
 
@@ -212,7 +214,7 @@ static void *lender_main(void *argument)
 
         if (asking >= 0 && is_ours(asking))
             /* ignore errors: the peer may have exited */
-            (void)gp_packet_send(asking, "", 1, &lender->lent, 1);
+            (void)gp_packet_send(asking, "", 1, &lender->arrays, 1);
         if (asking >= 0)
             close(asking);
         else if (errno == EMFILE || errno == ENFILE)
@@ -221,7 +223,7 @@ static void *lender_main(void *argument)
     return NULL;
 }
 
-gp_status gp_lent_serve(gp_lender **out, int fd, const char *source, gp_error *err)
+gp_status gp_shared_arrays_serve(gp_lender **out, int fd, const char *source, gp_error *err)
 {
     gp_lender *lender = gp_calloc(1, sizeof(*lender));
     struct sockaddr_un address;
@@ -233,7 +235,7 @@ gp_status gp_lent_serve(gp_lender **out, int fd, const char *source, gp_error *e
     sscanf(source, "arrays:%u:%u:%" SCNx64, &pid, &descriptor, &token);
     const socklen_t length = address_of(&address, pid, token);
 
-    lender->lent = fd;
+    lender->arrays = fd;
     lender->stop = eventfd(0, EFD_CLOEXEC);
     lender->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (lender->stop >= 0 && lender->listener >= 0 &&
@@ -253,7 +255,7 @@ gp_status gp_lent_serve(gp_lender **out, int fd, const char *source, gp_error *e
     return status;
 }
 
-void gp_lent_serve_end(gp_lender *lender)
+void gp_shared_arrays_serve_end(gp_lender *lender)
 {
     if (lender == NULL)
         return;
@@ -298,7 +300,7 @@ static int descriptor_ask(unsigned pid, uint64_t token)
 
 /* Open the file of a source: ask the owner for the descriptor, or else use /proc. GP_EPERM: the
  * file belongs to another user. */
-static gp_status lent_open_file(int *out, const char *source, uint64_t *token, gp_error *err)
+static gp_status arrays_open_file(int *out, const char *source, uint64_t *token, gp_error *err)
 {
     unsigned pid, descriptor;
     char path[64], end;
@@ -315,7 +317,7 @@ static gp_status lent_open_file(int *out, const char *source, uint64_t *token, g
     if (fd < 0)
         return gp_fail_errno(
             err, errno == EACCES ? GP_EPERM : GP_ENOENT,
-            "the arrays %s are not there: the program %u that lent them has ended or freed them, or is "
+            "the arrays %s are not there: the program %u that shares them has exited or freed them, or is "
             "none that this one may look into",
             source, pid);
     if (fstat(fd, &stat_) != 0 || !S_ISREG(stat_.st_mode) || stat_.st_uid != geteuid()) {
@@ -327,12 +329,12 @@ static gp_status lent_open_file(int *out, const char *source, uint64_t *token, g
 }
 
 /* Map a file. GP_ECORRUPT: it is not sealed, or has no room for a header. */
-static gp_status lent_map(gp_decoded *map, int fd, const char *source, gp_error *err)
+static gp_status arrays_map(gp_decoded *map, int fd, const char *source, gp_error *err)
 {
     struct stat stat_;
     const void *data;
 
-    if (fstat(fd, &stat_) != 0 || stat_.st_size < (off_t)sizeof(lent_header))
+    if (fstat(fd, &stat_) != 0 || stat_.st_size < (off_t)sizeof(arrays_header))
         return gp_fail(err, GP_ECORRUPT, "%s is no sealed memory file of arrays", source);
     gp_status status = gp_seal_map(&data, fd, (size_t)stat_.st_size, err);
 
@@ -345,12 +347,12 @@ static gp_status lent_map(gp_decoded *map, int fd, const char *source, gp_error 
 }
 
 /* Fill in the description from the header, and check it against the file size. */
-static gp_status lent_describe(const gp_decoded *map, gp_store_info *info, uint64_t token, gp_error *err)
+static gp_status arrays_describe(const gp_decoded *map, gp_store_info *info, uint64_t token, gp_error *err)
 {
-    const lent_header *header = map->map;
+    const arrays_header *header = map->map;
     gp_status status;
 
-    if (memcmp(header->magic, lent_magic, sizeof(lent_magic)) != 0 || header->token != token)
+    if (memcmp(header->magic, arrays_magic, sizeof(arrays_magic)) != 0 || header->token != token)
         return gp_fail(err, GP_ENOENT, "the arrays %s are not there any more", info->source);
     info->count = header->count;
     info->channels = header->channels;
@@ -373,10 +375,10 @@ static gp_status lent_describe(const gp_decoded *map, gp_store_info *info, uint6
 }
 
 /* Collect the class names from the file; *out remains NULL if the file lacks names. */
-static gp_status lent_names(const gp_decoded *map, const gp_store_info *info, const char ***out,
-                            gp_error *err)
+static gp_status arrays_names(const gp_decoded *map, const gp_store_info *info, const char ***out,
+                              gp_error *err)
 {
-    const lent_header *header = map->map;
+    const arrays_header *header = map->map;
     const char *at = (const char *)map->map + places_of(info, header->names_bytes).names,
                *end = at + header->names_bytes;
     const char **names;
@@ -403,8 +405,8 @@ static gp_status lent_names(const gp_decoded *map, const gp_store_info *info, co
 
 /* Open shared arrays for any role except GP_DATA_TEST. GP_ENOENT: the arrays no longer exist.
  * GP_EPERM: they belong to another user. GP_ECORRUPT: not sealed, or malformed. */
-gp_status gp_store_open_lent(gp_store **out, const char *source, gp_data_role role,
-                             const gp_store_options *options, gp_error *err)
+gp_status gp_store_open_shared_arrays(gp_store **out, const char *source, gp_data_role role,
+                                      const gp_store_options *options, gp_error *err)
 {
     gp_store_info info = { .source = source, .kind = "arrays" };
     gp_decoded map = { .map = NULL };
@@ -416,17 +418,17 @@ gp_status gp_store_open_lent(gp_store **out, const char *source, gp_data_role ro
     (void)options;
     if (role == GP_DATA_TEST)
         return gp_fail(err, GP_ENOENT, "%s are arrays without a test part", source);
-    status = lent_open_file(&fd, source, &token, err);
+    status = arrays_open_file(&fd, source, &token, err);
     if (status != GP_OK)
         return status;
-    status = lent_map(&map, fd, source, err);
+    status = arrays_map(&map, fd, source, err);
     close(fd); /* the mapping remains */
     if (status == GP_OK)
-        status = lent_describe(&map, &info, token, err);
+        status = arrays_describe(&map, &info, token, err);
     if (status == GP_OK)
-        status = lent_names(&map, &info, &names, err);
+        status = arrays_names(&map, &info, &names, err);
     if (status == GP_OK) {
-        const lent_places at = places_of(&info, ((const lent_header *)map.map)->names_bytes);
+        const arrays_places at = places_of(&info, ((const arrays_header *)map.map)->names_bytes);
         const uint8_t *file = map.map;
 
         info.class_names = names;

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/data/source/lent.h"
+#include "common/data/source/shared_arrays.h"
 #include "common/data/source/sources.h"
 
 enum { COUNT = 7, HEIGHT = 3, WIDTH = 4, PIXELS = HEIGHT * WIDTH };
@@ -32,7 +32,7 @@ TEST(shared_arrays_remain_readable_after_the_owner_frees_them)
 {
     static const int32_t labels[COUNT] = { 0, 1, 2, 2, -1, 0, 1 };
     uint8_t samples[COUNT * PIXELS], got[PIXELS];
-    char source[GP_LENT_SOURCE_BYTES];
+    char source[GP_SHARED_ARRAYS_SOURCE_BYTES];
     gp_store_info info = info_of(GP_U8);
     const uint32_t index = 3;
     gp_store *store;
@@ -42,8 +42,8 @@ TEST(shared_arrays_remain_readable_after_the_owner_frees_them)
 
     for (size_t i = 0; i < sizeof(samples); i++)
         samples[i] = (uint8_t)(i * 7);
-    REQUIRE_OK(gp_lent_make(&fd, source, &info, samples, labels, &err), err);
-    CHECK(gp_lent_is(source));
+    REQUIRE_OK(gp_shared_arrays_make(&fd, source, &info, samples, labels, &err), err);
+    CHECK(gp_shared_arrays_is(source));
     REQUIRE_OK(gp_store_open(&store, source, GP_DATA_TRAIN, &err), err);
     CHECK_STATUS(GP_ENOENT, gp_store_open(&store, source, GP_DATA_TEST, &err));
     close(fd);
@@ -61,7 +61,7 @@ TEST(arrays_of_a_non_dumpable_process_can_be_opened)
 {
     static const int32_t labels[COUNT] = { 0 };
     uint8_t samples[COUNT * PIXELS] = { 9 };
-    char source[GP_LENT_SOURCE_BYTES], other[GP_LENT_SOURCE_BYTES];
+    char source[GP_SHARED_ARRAYS_SOURCE_BYTES], other[GP_SHARED_ARRAYS_SOURCE_BYTES];
     gp_store_info info = info_of(GP_U8);
     gp_store *stores[20];
     gp_lender *lender;
@@ -70,9 +70,9 @@ TEST(arrays_of_a_non_dumpable_process_can_be_opened)
     gp_error err;
     int fd, state;
 
-    REQUIRE_OK(gp_lent_make(&fd, source, &info, samples, labels, &err), err);
+    REQUIRE_OK(gp_shared_arrays_make(&fd, source, &info, samples, labels, &err), err);
     REQUIRE(sscanf(source, "arrays:%u:%u:%" SCNx64, &pid, &descriptor, &token) == 3);
-    REQUIRE_OK(gp_lent_serve(&lender, fd, source, &err), err);
+    REQUIRE_OK(gp_shared_arrays_serve(&lender, fd, source, &err), err);
 
     /* With a wrong descriptor number, /proc has no such file, so the owner must pass the
      * descriptor. */
@@ -94,17 +94,18 @@ TEST(arrays_of_a_non_dumpable_process_can_be_opened)
         gp_store_close(stores[i]);
     snprintf(other, sizeof(other), "arrays:%u:%u:%016" PRIx64, pid, 9999u, token ^ 1);
     CHECK_STATUS(GP_ENOENT, gp_store_open(&stores[0], other, GP_DATA_TRAIN, &err));
-    gp_lent_serve_end(lender);
+    gp_shared_arrays_serve_end(lender);
     close(fd);
     CHECK_STATUS(GP_ENOENT, gp_store_open(&stores[0], source, GP_DATA_TRAIN, &err));
-    CHECK_EVERY_ALLOCATION(gp_lent_serve(&lender, STDIN_FILENO, source, &err), gp_lent_serve_end(lender));
+    CHECK_EVERY_ALLOCATION(gp_shared_arrays_serve(&lender, STDIN_FILENO, source, &err),
+                           gp_shared_arrays_serve_end(lender));
 }
 
 TEST(values_and_pixel_labels_are_shared_as_targets)
 {
     float samples[COUNT * PIXELS], values[COUNT * 2], value[2];
     int32_t pixels[COUNT * PIXELS], got[PIXELS];
-    char source[GP_LENT_SOURCE_BYTES];
+    char source[GP_SHARED_ARRAYS_SOURCE_BYTES];
     gp_store_info info = info_of(GP_F32);
     const uint32_t index = 5;
     gp_store *store;
@@ -118,7 +119,7 @@ TEST(values_and_pixel_labels_are_shared_as_targets)
     for (int i = 0; i < COUNT * 2; i++)
         values[i] = (float)i;
     info.targets[0].shape = gp_shape2(HEIGHT, WIDTH);
-    REQUIRE_OK(gp_lent_make(&fd, source, &info, samples, pixels, &err), err);
+    REQUIRE_OK(gp_shared_arrays_make(&fd, source, &info, samples, pixels, &err), err);
     REQUIRE_OK(gp_store_open(&store, source, GP_DATA_GIVEN, &err), err);
     REQUIRE_OK(gp_store_read(store, &index, 1, NULL, got, &err), err);
     CHECK(memcmp(pixels + 5 * PIXELS, got, sizeof(got)) == 0);
@@ -127,7 +128,7 @@ TEST(values_and_pixel_labels_are_shared_as_targets)
     info.class_count = 0;
     info.class_names = NULL;
     info.targets[0] = (gp_target){ .dtype = GP_F32, .shape = { .rank = 1, .dim = { 2 } } };
-    REQUIRE_OK(gp_lent_make(&fd, source, &info, samples, values, &err), err);
+    REQUIRE_OK(gp_shared_arrays_make(&fd, source, &info, samples, values, &err), err);
     REQUIRE_OK(gp_store_open(&store, source, GP_DATA_TRAIN, &err), err);
     REQUIRE_OK(gp_store_read(store, &index, 1, NULL, value, &err), err);
     CHECK(value[0] == 10 && value[1] == 11);
@@ -139,19 +140,19 @@ TEST(oversized_arrays_and_invalid_labels_are_rejected)
 {
     static const int32_t labels[COUNT] = { 0, 1, 3 };
     uint8_t samples[COUNT * PIXELS] = { 0 };
-    char source[GP_LENT_SOURCE_BYTES];
+    char source[GP_SHARED_ARRAYS_SOURCE_BYTES];
     gp_store_info info = info_of(GP_U8);
     gp_error err;
     int fd;
 
     info.height = 100000;
-    CHECK_STATUS(GP_ELIMIT, gp_lent_make(&fd, source, &info, samples, labels, &err));
+    CHECK_STATUS(GP_ELIMIT, gp_shared_arrays_make(&fd, source, &info, samples, labels, &err));
     info = info_of(GP_U8);
     info.count = 1 << 30;
     info.width = info.height = GP_STORE_SIDE_MAX;
-    CHECK_STATUS(GP_ELIMIT, gp_lent_make(&fd, source, &info, samples, labels, &err));
+    CHECK_STATUS(GP_ELIMIT, gp_shared_arrays_make(&fd, source, &info, samples, labels, &err));
     info = info_of(GP_U8);
-    REQUIRE_OK(gp_lent_make(&fd, source, &info, samples, labels, &err), err);
+    REQUIRE_OK(gp_shared_arrays_make(&fd, source, &info, samples, labels, &err), err);
     CHECK_STATUS(GP_ECORRUPT, gp_store_open(&(gp_store *){ NULL }, source, GP_DATA_TRAIN, &err));
     CHECK_CONTAINS(err.message, "the label of sample 2 is 3; with 3 classes");
     close(fd);
@@ -163,7 +164,7 @@ static gp_status forged_open(const char *source, const uint8_t *bytes, size_t co
 {
     int fd = memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     const char *token = strrchr(source, ':');
-    char name[GP_LENT_SOURCE_BYTES];
+    char name[GP_SHARED_ARRAYS_SOURCE_BYTES];
     gp_store *store;
 
     if (fd < 0 || write(fd, bytes, count) != (ssize_t)count ||
@@ -182,13 +183,13 @@ TEST(forged_files_are_rejected_or_read_within_bounds)
 {
     static const int32_t labels[COUNT] = { 0, 1, 2 };
     uint8_t samples[COUNT * PIXELS] = { 0 }, file[4096];
-    char source[GP_LENT_SOURCE_BYTES], wrong[GP_LENT_SOURCE_BYTES];
+    char source[GP_SHARED_ARRAYS_SOURCE_BYTES], wrong[GP_SHARED_ARRAYS_SOURCE_BYTES];
     gp_store_info info = info_of(GP_U8);
     gp_error err;
     ssize_t bytes;
     int fd;
 
-    REQUIRE_OK(gp_lent_make(&fd, source, &info, samples, labels, &err), err);
+    REQUIRE_OK(gp_shared_arrays_make(&fd, source, &info, samples, labels, &err), err);
     bytes = pread(fd, file, sizeof(file), 0);
     REQUIRE(bytes > 100);
     REQUIRE_OK(forged_open(source, file, (size_t)bytes, true, &err), err);
