@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/cli/run/crew.h"
+#include "client/cli/run/command_set.h"
 #include "client/cli/show.h"
 #include "client/cli/run/sweep.h"
 #include "client/cli/run/task_words.h"
@@ -48,7 +48,7 @@ static const gp_param parfor_params[] = {
       GP_PARAM_FIELD(parfor_options, tag),
       .basic = true,
       .help = "put the job's input before each line" },
-    CREW_PARAMS(parfor_options, "job", true),
+    COMMAND_SET_PARAMS(parfor_options, "job", true),
     { .name = "halt",
       GP_PARAM_FIELD(parfor_options, halt),
       .words = halt_words,
@@ -99,7 +99,7 @@ static int parfor_check(cli_call *call)
                          options->unordered ? "unordered" : "json");
     if (options->common.json && options->tag)
         return cli_usage(call, "--tag has no effect with --json; each object names its inputs");
-    if (options->keep_going && options->halt != CREW_NEVER)
+    if (options->keep_going && options->halt != COMMAND_SET_NEVER)
         return cli_usage(call, "--keep-going and --halt %s contradict each other", halt_words[options->halt]);
     if ((options->resume || options->resume_failed) && options->joblog[0] == '\0')
         return cli_usage(call, "--resume needs --joblog FILE, which says what is done");
@@ -108,7 +108,7 @@ static int parfor_check(cli_call *call)
     if (strcmp(options->arg_file, "-") == 0 && strcmp(options->stdin_path, "-") == 0)
         return cli_usage(call, "standard input cannot be both --arg-file and --stdin");
     if (task_words_check_none(call) != CLI_OK)
-        return CREW_ERROR;
+        return COMMAND_SET_ERROR;
     return sweep_asked(call) ? sweep_check(call) : CLI_OK;
 }
 
@@ -134,34 +134,35 @@ static void parfor_note(const cli_call *call, const cli_template *command)
     }
 }
 
-/* Parse the inputs and the command, and open the job log. The caller releases all members of *crew
+/* Parse the inputs and the command, and open the job log. The caller releases all members of *command_set
  * even after a failure. */
-static gp_status parfor_prepare(const cli_call *call, crew_options *crew, cli_sweep **sweep, gp_error *err)
+static gp_status parfor_prepare(const cli_call *call, command_set_options *command_set, cli_sweep **sweep,
+                                gp_error *err)
 {
     const parfor_options *options = call->options;
     const char *names[INPUTS_SOURCES_MAX];
     const char *const *words = call->rest;
     int count = 0, word_count = call->rest_count;
     gp_status status =
-        inputs_new(&crew->inputs, call->words, call->word_count,
+        inputs_new(&command_set->inputs, call->words, call->word_count,
                    options->arg_file[0] != '\0' ? options->arg_file : NULL, options->null_ended, err);
 
     if (status != GP_OK)
         return status;
-    for (; count < inputs_sources(crew->inputs); count++)
-        names[count] = inputs_name(crew->inputs, count);
+    for (; count < inputs_sources(command_set->inputs); count++)
+        names[count] = inputs_name(command_set->inputs, count);
     if (sweep_asked(call))
         status = sweep_new(sweep, call, &words, &word_count, err);
     if (status != GP_OK)
         return status;
-    status = template_new(&crew->command, words, word_count, names, count,
+    status = template_new(&command_set->command, words, word_count, names, count,
                           *sweep == NULL && crew_by_shell(call, options->shell), err);
     if (status == GP_OK)
-        parfor_note(call, crew->command);
+        parfor_note(call, command_set->command);
     if (status == GP_OK)
-        status = crew_slots(&crew->slots, options->slots, err);
+        status = crew_slots(&command_set->slots, options->slots, err);
     if (status == GP_OK && options->joblog[0] != '\0')
-        status = joblog_open(&crew->joblog, options->joblog,
+        status = joblog_open(&command_set->joblog, options->joblog,
                              options->resume_failed ? JOBLOG_RESUME_FAILED
                              : options->resume      ? JOBLOG_RESUME
                                                     : JOBLOG_FRESH,
@@ -172,47 +173,47 @@ static gp_status parfor_prepare(const cli_call *call, crew_options *crew, cli_sw
 static gp_status parfor_run(cli_call *call, gp_error *err)
 {
     const parfor_options *options = call->options;
-    crew_options crew = { .call = call,
-                          .grace_ms = CREW_GRACE_MS,
-                          .stdin_path = options->stdin_path,
-                          .halt = (crew_halt)options->halt,
-                          .retries = (int)options->retries,
-                          .timeout_s = options->timeout,
-                          .lines = options->line_buffer,
-                          .ordered = !options->unordered,
-                          .tagged = options->tag,
-                          .json = options->common.json,
-                          .progress = options->progress };
-    crew_result result = { 0 };
+    command_set_options command_set = { .call = call,
+                                        .grace_ms = COMMAND_SET_GRACE_MS,
+                                        .stdin_path = options->stdin_path,
+                                        .halt = (command_set_halt)options->halt,
+                                        .retries = (int)options->retries,
+                                        .timeout_s = options->timeout,
+                                        .lines = options->line_buffer,
+                                        .ordered = !options->unordered,
+                                        .tagged = options->tag,
+                                        .json = options->common.json,
+                                        .progress = options->progress };
+    command_set_result result = { 0 };
     cli_sweep *sweep = NULL;
     gp_error closing;
 
     if (task_words_given(call))
         return task_words_parfor(call, &options->task, options->tag, options->unordered, options->progress,
                                  err);
-    gp_status status = parfor_prepare(call, &crew, &sweep, err);
+    gp_status status = parfor_prepare(call, &command_set, &sweep, err);
 
-    if (status == GP_OK && sweep != NULL && sweep_try(call, crew.command) != CLI_OK)
-        call->code = CREW_ERROR;
+    if (status == GP_OK && sweep != NULL && sweep_try(call, command_set.command) != CLI_OK)
+        call->code = COMMAND_SET_ERROR;
     cli_catch_interrupts();
     if (status == GP_OK && call->code == CLI_OK)
-        status = options->dry_run ? crew_print(&crew, err)
-                 : sweep != NULL  ? sweep_run(sweep, &crew, &result, err)
-                                  : crew_run_on_pool(&crew, &result, err);
-    if (joblog_close(crew.joblog, &closing) != GP_OK && status == GP_OK) {
+        status = options->dry_run ? command_set_print(&command_set, err)
+                 : sweep != NULL  ? sweep_run(sweep, &command_set, &result, err)
+                                  : crew_run_on_pool(&command_set, &result, err);
+    if (joblog_close(command_set.joblog, &closing) != GP_OK && status == GP_OK) {
         *err = closing;
         status = err->code;
     }
     sweep_free(sweep);
-    template_free(crew.command);
-    inputs_free(crew.inputs);
+    template_free(command_set.command);
+    inputs_free(command_set.inputs);
     /* Exit code as defined by GNU parallel: the number of failed jobs, 101 for more than 100, or with
      * --halt the exit code of the first failed job. */
     if (status == GP_OK && call->code == CLI_OK)
-        call->code = result.interrupted                             ? CLI_INTERRUPTED
-                     : result.failed > 0 && crew.halt != CREW_NEVER ? result.first_code
-                     : result.failed > 100                          ? 101
-                                                                    : (int)result.failed;
+        call->code = result.interrupted                                           ? CLI_INTERRUPTED
+                     : result.failed > 0 && command_set.halt != COMMAND_SET_NEVER ? result.first_code
+                     : result.failed > 100                                        ? 101
+                                                                                  : (int)result.failed;
     return status;
 }
 
@@ -242,7 +243,7 @@ const cli_command cli_command_parfor = {
     .options_bytes = sizeof(parfor_options),
     .leases = true,
     .runs = true,
-    .error_code = CREW_ERROR,
+    .error_code = COMMAND_SET_ERROR,
     .words_max = -1,
     .check = parfor_check,
     .run = parfor_run,

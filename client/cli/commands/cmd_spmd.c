@@ -1,6 +1,6 @@
 /* `gradpool spmd`: run one command on every worker at the same time. */
 
-#include "client/cli/run/crew.h"
+#include "client/cli/run/command_set.h"
 #include "client/cli/run/task_words.h"
 
 typedef struct spmd_options {
@@ -22,7 +22,7 @@ static const gp_param spmd_params[] = {
     { .name = "keep-going",
       GP_PARAM_FIELD(spmd_options, keep_going),
       .help = "let the others go on when one fails; else they are ended" },
-    CREW_PARAMS(spmd_options, "worker", false),
+    COMMAND_SET_PARAMS(spmd_options, "worker", false),
     TASK_WORDS_PARAMS(spmd_options),
     CLI_COMMON_PARAMS(spmd_options),
     { 0 },
@@ -44,27 +44,28 @@ static gp_status spmd_run(cli_call *call, gp_error *err)
 {
     const spmd_options *options = call->options;
     bool json = options->common.json;
-    crew_options crew = { .call = call,
-                          .grace_ms = CREW_GRACE_MS,
-                          .stdin_path = options->stdin_path,
-                          .slots = 1,
-                          .halt = options->keep_going ? CREW_NEVER : CREW_NOW,
-                          .timeout_s = options->timeout,
-                          .lines = !options->whole && !json,
-                          .ordered = true,
-                          .tagged = options->tag && !json,
-                          .json = json };
-    crew_result result = { 0 };
+    command_set_options command_set = { .call = call,
+                                        .grace_ms = COMMAND_SET_GRACE_MS,
+                                        .stdin_path = options->stdin_path,
+                                        .slots = 1,
+                                        .halt = options->keep_going ? COMMAND_SET_NEVER : COMMAND_SET_NOW,
+                                        .timeout_s = options->timeout,
+                                        .lines = !options->whole && !json,
+                                        .ordered = true,
+                                        .tagged = options->tag && !json,
+                                        .json = json };
+    command_set_result result = { 0 };
 
     if (task_words_given(call))
         return task_words_spmd(call, &options->task, options->tag, options->timeout, err);
-    gp_status status = template_new(&crew.command, call->rest, call->rest_count, NULL, 0,
+    gp_status status = template_new(&command_set.command, call->rest, call->rest_count, NULL, 0,
                                     crew_by_shell(call, options->shell), err);
 
     cli_catch_interrupts();
     if (status == GP_OK)
-        status = options->dry_run ? crew_print(&crew, err) : crew_run_on_pool(&crew, &result, err);
-    template_free(crew.command);
+        status = options->dry_run ? command_set_print(&command_set, err)
+                                  : crew_run_on_pool(&command_set, &result, err);
+    template_free(command_set.command);
     if (status == GP_OK)
         call->code = result.interrupted ? CLI_INTERRUPTED : result.first_code;
     return status;
@@ -89,7 +90,7 @@ const cli_command cli_command_spmd = {
     .options_bytes = sizeof(spmd_options),
     .leases = true,
     .runs = true,
-    .error_code = CREW_ERROR,
+    .error_code = COMMAND_SET_ERROR,
     .words_max = -1,
     .check = spmd_check,
     .run = spmd_run,

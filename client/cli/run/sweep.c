@@ -169,8 +169,8 @@ static char *failure_line(const gp_buffer *err)
 /* Fill in a row from the training's JSON object, or from its error output.
  *   training  NULL: the training failed
  *   said      training's standard error */
-static gp_status row_fill(sweep_row *row, const crew_job *job, const gp_json *training, const gp_buffer *said,
-                          gp_error *err)
+static gp_status row_fill(sweep_row *row, const command_job *job, const gp_json *training,
+                          const gp_buffer *said, gp_error *err)
 {
     char words[GP_RUNNER_TEXT_MAX];
     bool whole = true;
@@ -195,7 +195,7 @@ static gp_status row_fill(sweep_row *row, const crew_job *job, const gp_json *tr
         free(line);
     } else {
         row->place = gp_strdup(job->end.kind == EXEC_FAILED ? job->end.text
-                                                            : crew_job_words(job, words, sizeof(words)));
+                                                            : command_job_text(job, words, sizeof(words)));
     }
     return whole && row->place != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for a table");
 }
@@ -230,7 +230,7 @@ static gp_status sweep_report(void *context, const void *subject, const gp_buffe
     if (status == GP_OK && sweep->json) {
         gp_json_writer_init(&writer, text, false);
         gp_json_begin_object(&writer, NULL);
-        status = crew_job_put(&writer, subject, err);
+        status = command_job_put(&writer, subject, err);
         gp_json_put_value(&writer, "training", training);
         if (training == NULL)
             gp_json_put_text(&writer, "error", row->place);
@@ -312,15 +312,16 @@ static void sweep_show(cli_sweep *sweep)
 
 /* ---- running ---- */
 
-gp_status sweep_run(cli_sweep *sweep, crew_options *crew, crew_result *result, gp_error *err)
+gp_status sweep_run(cli_sweep *sweep, command_set_options *command_set, command_set_result *result,
+                    gp_error *err)
 {
     gp_lease_request request = { 0 };
     uint32_t count = 0;
     gp_pool *pool = NULL;
-    gp_status status = cli_open(crew->call, false, &pool, err);
+    gp_status status = cli_open(command_set->call, false, &pool, err);
 
     if (status == GP_OK)
-        status = cli_lease_request(crew->call, pool, &request, err);
+        status = cli_lease_request(command_set->call, pool, &request, err);
     if (status == GP_OK)
         status = gp_pool_workers(pool, &count, err);
     gp_pool_close(pool);
@@ -330,17 +331,17 @@ gp_status sweep_run(cli_sweep *sweep, crew_options *crew, crew_result *result, g
     if (request.workers_max > 0 && request.workers_max < count)
         count = request.workers_max;
     count = count < EXEC_SLOTS_MAX ? count : EXEC_SLOTS_MAX;
-    if (inputs_count(crew->inputs) < count)
-        count = (uint32_t)inputs_count(crew->inputs);
+    if (inputs_count(command_set->inputs) < count)
+        count = (uint32_t)inputs_count(command_set->inputs);
     if (count == 0)
         return gp_fail(err, GP_ENODEV, "the pool has no worker that could train; 'gradpool status' says why");
-    sweep->inputs = crew->inputs;
-    crew->local = count;
-    crew->grace_ms = SWEEP_GRACE_MS;
-    crew->report = sweep_report;
-    crew->report_context = sweep;
-    crew->ordered = sweep->json;
-    status = crew_run(crew, NULL, result, err);
+    sweep->inputs = command_set->inputs;
+    command_set->local = count;
+    command_set->grace_ms = SWEEP_GRACE_MS;
+    command_set->report = sweep_report;
+    command_set->report_context = sweep;
+    command_set->ordered = sweep->json;
+    status = command_set_run(command_set, NULL, result, err);
     if (!sweep->json)
         sweep_show(sweep);
     return status;

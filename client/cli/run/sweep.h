@@ -7,7 +7,7 @@
 #ifndef GP_CLI_SWEEP_H
 #define GP_CLI_SWEEP_H
 
-#include "client/cli/run/crew.h"
+#include "client/cli/run/command_set.h"
 
 /* time for a training to stop at a step and write the model, in milliseconds */
 enum { SWEEP_GRACE_MS = 10000 };
@@ -31,8 +31,9 @@ void sweep_free(cli_sweep *sweep); /* accepts NULL */
  * after printing an error. */
 int sweep_try(const cli_call *call, cli_template *command);
 
-/* Run the sweep and print the table. `crew` holds the inputs, the command and the parfor options;
+/* Run the sweep and print the table. `command_set` holds the inputs, the command and the parfor options;
  * this function adds the rest. */
-gp_status sweep_run(cli_sweep *sweep, crew_options *crew, crew_result *result, gp_error *err);
+gp_status sweep_run(cli_sweep *sweep, command_set_options *command_set, command_set_result *result,
+                    gp_error *err);
 
 #endif

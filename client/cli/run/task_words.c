@@ -290,7 +290,7 @@ static void log_line(void *context, uint32_t worker, const char *line)
 
 /* Open the pool, lease workers, and look up the function named on the command line. After success,
  * an error ends the command with CLI_FAILED, because it is one of the function. */
-static gp_status crew_open(cli_call *call, gp_team **team, const gp_function **function, gp_error *err)
+static gp_status command_set_open(cli_call *call, gp_team **team, const gp_function **function, gp_error *err)
 {
     gp_team_options options = { .stop = &cli_stop,
                                 .log = log_line,
@@ -352,7 +352,7 @@ gp_status task_words_spmd(cli_call *call, const task_words *task, bool tag, doub
     printer p = { .key = "index", .as = task->as, .tag = tag, .json = ((cli_common *)call->options)->json };
     gp_spmd_result *block = NULL;
     gp_team *team;
-    gp_status status = crew_open(call, &team, &request.function, err);
+    gp_status status = command_set_open(call, &team, &request.function, err);
 
     if (status == GP_OK)
         status = gp_spmd(&block, team, &request, err);
@@ -418,7 +418,7 @@ gp_status task_words_parfor(cli_call *call, const task_words *task, bool tag, bo
             status = gp_fail(err, GP_ENOMEM, "no memory for %zu reduced values", count);
     }
     if (status == GP_OK)
-        status = crew_open(call, &team, &request.function, err);
+        status = command_set_open(call, &team, &request.function, err);
     if (status == GP_OK) {
         cli_progress_begin(call, &p.progress, "iterations");
         status = gp_parfor(team, &request, err);

@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/cli/run/crew_parts.h"
+#include "client/cli/run/command_set_parts.h"
 #include "common/base/memory/alloc.h"
 
-const char *const *crew_environment(crew *c, exec_place place, uint64_t job)
+const char *const *command_set_environment(command_set *c, exec_place place, uint64_t job)
 {
     const gp_slot *slot = c->pool == NULL ? NULL : gp_exec_slot(c->exec, place.rank);
     bool gpu = slot != NULL && slot->device_kind == GP_DEVICE_CUDA;
@@ -57,7 +57,7 @@ const char *const *crew_environment(crew *c, exec_place place, uint64_t job)
 
 /* Collect everything that commands inherit: umask, open file limit, working directory,
  * environment. */
-static gp_status inheritance_take(crew *c, gp_error *err)
+static gp_status inheritance_take(command_set *c, gp_error *err)
 {
     size_t count = 0;
     mode_t mask = umask(0);
@@ -84,29 +84,29 @@ static gp_status inheritance_take(crew *c, gp_error *err)
 }
 
 /* Create the output; it frees the jobs that it gets as report subjects. */
-static gp_status output_prepare(crew *c, gp_error *err)
+static gp_status output_prepare(command_set *c, gp_error *err)
 {
-    const crew_options *options = c->options;
+    const command_set_options *options = c->options;
     output_options output = { .kind = options->lines ? OUTPUT_LINES : OUTPUT_WHOLE,
                               .ordered = options->ordered,
                               .out = STDOUT_FILENO,
                               .err = STDERR_FILENO,
-                              .before = crew_wipe,
+                              .before = command_set_wipe,
                               .context = c,
                               .stop = &cli_stop,
                               .report = options->report != NULL ? options->report
-                                        : options->json         ? crew_report
+                                        : options->json         ? command_set_report
                                                                 : NULL,
                               .report_context = options->report_context,
-                              .subject_free = crew_job_free };
+                              .subject_free = command_job_free };
 
     return output_new(&c->output, &output, err);
 }
 
 /* Lease workers and choose the number of slots. */
-static gp_status workers_take(crew *c, gp_error *err)
+static gp_status workers_take(command_set *c, gp_error *err)
 {
-    const crew_options *options = c->options;
+    const command_set_options *options = c->options;
     const cli_call *call = options->call;
     gp_lease_request request;
     char purpose[96]; /* purpose shown by gradpool status, e.g. "parfor ./simulate --seed" */
@@ -118,15 +118,15 @@ static gp_status workers_take(crew *c, gp_error *err)
         status = pool_lease(c->pool, &request, purpose, &cli_stop, err);
     if (status != GP_OK)
         return status;
-    c->slots = options->slots == CREW_SLOTS_CORES ? EXEC_SLOTS_MAX : options->slots;
-    for (uint32_t i = 0; options->slots == CREW_SLOTS_CORES && i < c->pool->grant.slots_count; i++)
+    c->slots = options->slots == COMMAND_SET_SLOTS_CORES ? EXEC_SLOTS_MAX : options->slots;
+    for (uint32_t i = 0; options->slots == COMMAND_SET_SLOTS_CORES && i < c->pool->grant.slots_count; i++)
         if (c->pool->grant.slots[i].core_count < c->slots) /* the smallest worker's */
             c->slots = c->pool->grant.slots[i].core_count;
     c->slots = c->slots > 0 ? c->slots : 1;
     return GP_OK;
 }
 
-gp_status crew_open(crew *c, gp_error *err)
+gp_status command_set_open(command_set *c, gp_error *err)
 {
     gp_status status = inheritance_take(c, err);
     c->slots = c->options->local;
@@ -138,18 +138,18 @@ gp_status crew_open(crew *c, gp_error *err)
         status = gp_exec_open(&c->exec, c->pool, c->slots, err);
     if (status != GP_OK)
         return status;
-    c->running = gp_calloc((size_t)gp_exec_workers(c->exec) * c->slots, sizeof(crew_job *));
+    c->running = gp_calloc((size_t)gp_exec_workers(c->exec) * c->slots, sizeof(command_job *));
     return c->running != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for jobs");
 }
 
 /* ---- closing ---- */
 
-void crew_close(crew *c)
+void command_set_close(command_set *c)
 {
     for (uint32_t i = 0; c->running != NULL && i < gp_exec_workers(c->exec) * c->slots; i++)
-        crew_job_free(c->running[i]);
-    for (crew_job *job; (job = crew_job_take(c)) != NULL;)
-        crew_job_free(job);
+        command_job_free(c->running[i]);
+    for (command_job *job; (job = command_job_take(c)) != NULL;)
+        command_job_free(job);
     gp_exec_close(c->exec);
     output_free(c->output);
     if (c->pool != NULL)
@@ -177,7 +177,7 @@ gp_status crew_slots(uint32_t *slots, const char *text, gp_error *err)
     char *end;
     unsigned long count = strtoul(text, &end, 10);
 
-    *slots = CREW_SLOTS_CORES;
+    *slots = COMMAND_SET_SLOTS_CORES;
     if (strcmp(text, "cores") == 0)
         return GP_OK;
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || count == 0 || count > EXEC_SLOTS_MAX)
@@ -187,13 +187,13 @@ gp_status crew_slots(uint32_t *slots, const char *text, gp_error *err)
     return GP_OK;
 }
 
-gp_status crew_run_on_pool(const crew_options *options, crew_result *result, gp_error *err)
+gp_status crew_run_on_pool(const command_set_options *options, command_set_result *result, gp_error *err)
 {
     gp_pool *pool = NULL;
     gp_status status = cli_open(options->call, false, &pool, err);
 
     if (status == GP_OK)
-        status = crew_run(options, pool, result, err);
+        status = command_set_run(options, pool, result, err);
     gp_pool_close(pool);
     return status;
 }

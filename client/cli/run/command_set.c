@@ -1,14 +1,14 @@
 /* Run the jobs of parfor and spmd on the leased workers.
  *
- *   inputs ---free slot---> RUNNING ---success, final failure, CREW_LOSSES_MAX losses---> finished,
+ *   inputs ---free slot---> RUNNING ---success, final failure, COMMAND_SET_LOSSES_MAX losses---> finished,
  *   retries --free slot---> |  |                                                 printed in order
  *     ^---failed, retries left  |
  *     ^---lost at most once-----+
- *   suspects --idle worker--> RUNNING ALONE   `suspects` were lost CREW_LOSSES_SHARED times
+ *   suspects --idle worker--> RUNNING ALONE   `suspects` were lost COMMAND_SET_LOSSES_SHARED times
  *
  * When a runner exits, all jobs on that worker are lost, and there is no way to tell which job
  * caused the exit. Every loss counts, whether or not the runner reported a start, so a command that
- * kills its runner at once is started at most CREW_LOSSES_MAX times. A suspect runs alone on a
+ * kills its runner at once is started at most COMMAND_SET_LOSSES_MAX times. A suspect runs alone on a
  * worker, so its third loss cannot take other jobs with it, and the job that fails is the one that
  * caused the loss.
  *
@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/cli/run/crew_parts.h"
+#include "client/cli/run/command_set_parts.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
@@ -30,9 +30,9 @@ enum { LOOK_MS = 200, PROGRESS_TTY_MS = 200, PROGRESS_FILE_MS = 10000 };
 
 /* ---- progress ---- */
 
-void crew_wipe(void *context)
+void command_set_wipe(void *context)
 {
-    crew *c = context;
+    command_set *c = context;
 
     if (c->line_shown)
         fputs("\r\033[K", stderr);
@@ -42,7 +42,7 @@ void crew_wipe(void *context)
 /* Show progress: a line updated in place on a terminal; in a file, one line per tenth of the jobs
  * or per 10 s.
  *   last  print the final line, regardless of the interval */
-static void progress_show(crew *c, bool last)
+static void progress_show(command_set *c, bool last)
 {
     uint64_t count = c->options->inputs == NULL ? gp_exec_workers(c->exec) : inputs_count(c->options->inputs);
     bool known = count != UINT64_MAX && count > 0;
@@ -58,7 +58,7 @@ static void progress_show(crew *c, bool last)
         return;
     c->progress_ms = now;
     c->progress_tenths = tenths;
-    crew_wipe(c);
+    command_set_wipe(c);
     fprintf(stderr, "%s, %" PRIu32 " running, %" PRIu64 " failed%s",
             cli_progress_words(words, sizeof(words), "jobs", c->result->done, known ? count : 0,
                                seconds > 0 ? (double)c->result->done / seconds : 0),
@@ -69,11 +69,12 @@ static void progress_show(crew *c, bool last)
 /* ---- jobs ---- */
 
 /* Create a job; copy the input values into one allocation behind the pointer array. */
-static gp_status job_new(crew *c, crew_job **out, uint64_t number, const char *const *values, gp_error *err)
+static gp_status job_new(command_set *c, command_job **out, uint64_t number, const char *const *values,
+                         gp_error *err)
 {
     const int count = inputs_sources(c->options->inputs);
     size_t bytes = (size_t)count * sizeof(char *);
-    crew_job *job = gp_calloc(1, sizeof(*job));
+    command_job *job = gp_calloc(1, sizeof(*job));
 
     for (int i = 0; i < count; i++)
         bytes += strlen(values[i]) + 1;
@@ -96,23 +97,23 @@ static gp_status job_new(crew *c, crew_job **out, uint64_t number, const char *c
 }
 
 /* Return whether the job must run alone, because its runner exited too often. */
-static bool job_is_suspect(const crew_job *job)
+static bool job_is_suspect(const command_job *job)
 {
-    return job->losses >= CREW_LOSSES_SHARED;
+    return job->losses >= COMMAND_SET_LOSSES_SHARED;
 }
 
 /* Queue a job for another start. */
-static void job_again(crew *c, crew_job *job)
+static void job_again(command_set *c, command_job *job)
 {
-    crew_queue *queue = job_is_suspect(job) ? &c->suspects : &c->retries;
+    command_queue *queue = job_is_suspect(job) ? &c->suspects : &c->retries;
 
     TAILQ_INSERT_TAIL(queue, job, queue);
 }
 
-crew_job *crew_job_take(crew *c)
+command_job *command_job_take(command_set *c)
 {
-    crew_queue *queue = TAILQ_EMPTY(&c->retries) ? &c->suspects : &c->retries;
-    crew_job *job = TAILQ_FIRST(queue);
+    command_queue *queue = TAILQ_EMPTY(&c->retries) ? &c->suspects : &c->retries;
+    command_job *job = TAILQ_FIRST(queue);
 
     if (job != NULL)
         TAILQ_REMOVE(queue, job, queue);
@@ -122,7 +123,7 @@ crew_job *crew_job_take(crew *c)
 /* ---- starting ---- */
 
 /* Register the job's output. With ordered output, this call fixes the job's position. */
-static gp_status job_queue(crew *c, crew_job *job, uint32_t rank, gp_error *err)
+static gp_status job_queue(command_set *c, command_job *job, uint32_t rank, gp_error *err)
 {
     char tag[512] = "";
     size_t used = 0;
@@ -138,16 +139,16 @@ static gp_status job_queue(crew *c, crew_job *job, uint32_t rank, gp_error *err)
 }
 
 /* Return whether a report callback or --json needs the job's command line and result. */
-static bool report_wanted(const crew *c)
+static bool report_wanted(const command_set *c)
 {
     return c->options->json || c->options->report != NULL;
 }
 
-static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_error *err);
+static gp_status job_ended(command_set *c, command_job *job, const exec_event *event, gp_error *err);
 
 /* Start a job on a slot. An error that concerns only this job finishes the job and returns GP_OK;
  * an error that concerns all jobs is returned. */
-static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *err)
+static gp_status job_start(command_set *c, command_job *job, exec_place place, gp_error *err)
 {
     exec_command command = { .spec = c->spec, .in = -1, .out = -1, .err = -1, .alone = job_is_suspect(job) };
     exec_event failed = { .kind = EXEC_FAILED, .place = place, .exit_code = 126 };
@@ -173,9 +174,9 @@ static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *e
         if (status == GP_OK && job->line == NULL)
             status = gp_fail(err, GP_ENOMEM, "no memory for job %" PRIu64, job->number);
     }
-    command.spec.environment = crew_environment(c, place, job->number);
+    command.spec.environment = command_set_environment(c, place, job->number);
     if (status != GP_OK) {
-        job_again(c, job); /* keep the job for crew_close() to free */
+        job_again(c, job); /* keep the job for command_set_close() to free */
         goto done;
     }
     clock_gettime(CLOCK_REALTIME, &now);
@@ -209,7 +210,7 @@ done:
 }
 
 /* Find a slot for a job: an spmd job is bound to a rank, and a suspect needs an idle worker. */
-static bool job_place(crew *c, const crew_job *job, exec_place *place)
+static bool job_place(command_set *c, const command_job *job, exec_place *place)
 {
     return c->options->inputs == NULL ? gp_exec_find_on(c->exec, job->rank, place)
            : job_is_suspect(job)      ? gp_exec_find_alone(c->exec, place)
@@ -217,20 +218,20 @@ static bool job_place(crew *c, const crew_job *job, exec_place *place)
 }
 
 /* Kill the job with this index in `running`. */
-static void job_kill(crew *c, uint32_t index, int grace_ms)
+static void job_kill(command_set *c, uint32_t index, int grace_ms)
 {
     gp_exec_kill(c->exec, (exec_place){ .rank = index / c->slots, .slot = index % c->slots },
                  (uint32_t)grace_ms);
 }
 
 /* Start the jobs of a queue for which there is a slot, in order. */
-static gp_status queue_fill(crew *c, crew_queue *queue, gp_error *err)
+static gp_status queue_fill(command_set *c, command_queue *queue, gp_error *err)
 {
-    const crew_job *last = TAILQ_LAST(queue, crew_queue);
+    const command_job *last = TAILQ_LAST(queue, command_queue);
     gp_status status = GP_OK;
     exec_place place;
 
-    for (crew_job *job = TAILQ_FIRST(queue), *next; job != NULL && status == GP_OK && c->stop == STOP_NOT;
+    for (command_job *job = TAILQ_FIRST(queue), *next; job != NULL && status == GP_OK && c->stop == STOP_NOT;
          job = next) {
         next = job == last ? NULL : TAILQ_NEXT(job, queue); /* jobs queued meanwhile wait */
         if (job_place(c, job, &place)) {
@@ -244,12 +245,12 @@ static gp_status queue_fill(crew *c, crew_queue *queue, gp_error *err)
 }
 
 /* Start jobs on all free slots. Suspects come first, because each one needs an idle worker. */
-static gp_status crew_fill(crew *c, gp_error *err)
+static gp_status command_set_fill(command_set *c, gp_error *err)
 {
     gp_status status = queue_fill(c, &c->suspects, err);
     const char *const *values;
     exec_place place;
-    crew_job *job;
+    command_job *job;
 
     if (status == GP_OK)
         status = queue_fill(c, &c->retries, err);
@@ -270,7 +271,7 @@ static gp_status crew_fill(crew *c, gp_error *err)
 /* ---- ending ---- */
 
 /* Advance to a later stop stage; never go back. */
-static void crew_stop_at(crew *c, crew_stop stop)
+static void command_set_stop_at(command_set *c, command_set_stop stop)
 {
     if (stop <= c->stop)
         return;
@@ -282,16 +283,16 @@ static void crew_stop_at(crew *c, crew_stop stop)
 
 /* Record a failed job for the summary line. If the command could not report the failure itself, add
  * a line to the job's standard error. */
-static void job_tell_failure(crew *c, const crew_job *job)
+static void job_tell_failure(command_set *c, const command_job *job)
 {
     char words[GP_RUNNER_TEXT_MAX], line[GP_RUNNER_TEXT_MAX + 80];
 
-    crew_job_words(job, words, sizeof(words));
+    command_job_text(job, words, sizeof(words));
     if (c->options->inputs == NULL)
         snprintf(line, sizeof(line), "on worker %" PRIu32 ": %s", job->worker, words);
     else
         snprintf(line, sizeof(line), "job %" PRIu64 ": %s", job->number, words);
-    if (c->failure_count++ < CREW_FAILURES_SHOWN)
+    if (c->failure_count++ < COMMAND_SET_FAILURES_SHOWN)
         gp_buffer_printf(&c->failures, NULL, "%s%s", c->failures.bytes > 0 ? "; " : "", line);
     if (job->end.kind == EXEC_FAILED || job->timed_out || job->end.kind == EXEC_LOST) {
         char said[GP_RUNNER_TEXT_MAX + 120]; /* failures that the command cannot report itself */
@@ -304,9 +305,9 @@ static void job_tell_failure(crew *c, const crew_job *job)
 
 /* Count and log a job that will not run again. If a report is wanted, the output takes ownership of
  * the job; otherwise free the job. */
-static gp_status job_finish(crew *c, crew_job *job, gp_error *err)
+static gp_status job_finish(command_set *c, command_job *job, gp_error *err)
 {
-    bool succeeded = crew_job_succeeded(job), ours = c->stop >= STOP_TERM && !succeeded;
+    bool succeeded = command_job_succeeded(job), ours = c->stop >= STOP_TERM && !succeeded;
     output_job *output = job->output;
     gp_status status = GP_OK;
 
@@ -314,7 +315,7 @@ static gp_status job_finish(crew *c, crew_job *job, gp_error *err)
     if (!succeeded) {
         c->result->failed++;
         if (c->result->first_code == 0)
-            c->result->first_code = crew_job_code(job);
+            c->result->first_code = command_job_code(job);
         if (!ours)
             job_tell_failure(c, job);
     }
@@ -336,18 +337,18 @@ static gp_status job_finish(crew *c, crew_job *job, gp_error *err)
     if (report_wanted(c))
         output_subject(output, job);
     else
-        crew_job_free(job);
+        command_job_free(job);
     if (status == GP_OK)
         status = output_end(output, err);
-    if (!succeeded && c->options->halt != CREW_NEVER)
-        crew_stop_at(c, c->options->halt == CREW_SOON ? STOP_NEW : STOP_TERM);
+    if (!succeeded && c->options->halt != COMMAND_SET_NEVER)
+        command_set_stop_at(c, c->options->halt == COMMAND_SET_SOON ? STOP_NEW : STOP_TERM);
     return status;
 }
 
 /* Handle the end of one attempt: finish the job or queue it for another attempt. A lost job is
- * retried until CREW_LOSSES_MAX losses, without using up --retries. An spmd job is not retried
+ * retried until COMMAND_SET_LOSSES_MAX losses, without using up --retries. An spmd job is not retried
  * after a loss. */
-static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_error *err)
+static gp_status job_ended(command_set *c, command_job *job, const exec_event *event, gp_error *err)
 {
     bool again;
 
@@ -355,9 +356,9 @@ static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_e
     job->worker = c->pool == NULL ? 0 : gp_exec_slot(c->exec, event->place.rank)->index;
     job->losses += event->kind == EXEC_LOST;
     if (event->kind == EXEC_LOST)
-        again = job->losses < CREW_LOSSES_MAX && c->options->inputs != NULL;
+        again = job->losses < COMMAND_SET_LOSSES_MAX && c->options->inputs != NULL;
     else
-        again = !crew_job_succeeded(job) && job->attempts - job->losses <= c->options->retries;
+        again = !command_job_succeeded(job) && job->attempts - job->losses <= c->options->retries;
     job->deadline_ms = 0;
     if (!again || c->stop != STOP_NOT)
         return job_finish(c, job, err);
@@ -366,13 +367,13 @@ static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_e
 }
 
 /* Handle all runner events. --timeout counts from the reported start. */
-static gp_status events_take(crew *c, gp_error *err)
+static gp_status events_take(command_set *c, gp_error *err)
 {
     gp_status status = GP_OK;
     exec_event event;
 
     while (status == GP_OK && gp_exec_next(c->exec, &event)) {
-        crew_job **place = &c->running[event.place.rank * c->slots + event.place.slot], *job = *place;
+        command_job **place = &c->running[event.place.rank * c->slots + event.place.slot], *job = *place;
 
         if (event.kind == EXEC_STARTED && job != NULL && c->options->timeout_s > 0)
             job->deadline_ms = gp_now_ms() + (int64_t)(c->options->timeout_s * 1e3);
@@ -389,12 +390,12 @@ static gp_status events_take(crew *c, gp_error *err)
 
 /* Kill jobs that exceeded --timeout. Return how long to wait: until the next job deadline, at most
  * LOOK_MS. */
-static int deadlines_look(crew *c)
+static int deadlines_look(command_set *c)
 {
     int64_t now = gp_now_ms(), until = now + LOOK_MS;
 
     for (uint32_t i = 0; c->options->timeout_s > 0 && i < gp_exec_workers(c->exec) * c->slots; i++) {
-        crew_job *job = c->running[i];
+        command_job *job = c->running[i];
 
         if (job == NULL || job->deadline_ms == 0 || job->deadline_ms >= until)
             continue;
@@ -410,7 +411,7 @@ static int deadlines_look(crew *c)
 }
 
 /* Wait for runners, job output and input lines, and read the available output. */
-static gp_status crew_wait(crew *c, gp_error *err)
+static gp_status command_set_wait(command_set *c, gp_error *err)
 {
     nfds_t pipes = output_fds(c->output, NULL, 0), count = pipes;
     gp_status status;
@@ -434,24 +435,24 @@ static gp_status crew_wait(crew *c, gp_error *err)
 
 /* Handle Ctrl-C. The first sends SIGTERM to running commands, followed by SIGKILL after the grace
  * period; the second sends SIGKILL at once. */
-static void interrupts_look(crew *c)
+static void interrupts_look(command_set *c)
 {
     if (cli_stop == 0)
         return;
     if (!c->result->interrupted) {
-        crew_wipe(c);
+        command_set_wipe(c);
         fprintf(stderr,
                 "gradpool %s: interrupted; running commands are asked to end, and killed after %d s\n",
                 c->options->call->command->name, c->options->grace_ms / 1000);
     }
     c->result->interrupted = true;
-    crew_stop_at(c, cli_stop > 1 ? STOP_KILL : STOP_TERM);
+    command_set_stop_at(c, cli_stop > 1 ? STOP_KILL : STOP_TERM);
 }
 
-static gp_status crew_loop(crew *c, gp_error *err)
+static gp_status command_set_loop(command_set *c, gp_error *err)
 {
     gp_status status = GP_OK;
-    crew_job *job;
+    command_job *job;
 
     /* the spmd jobs: one per worker, in rank order */
     c->source = c->options->inputs == NULL ? INPUTS_END : INPUTS_VALUES;
@@ -465,60 +466,61 @@ static gp_status crew_loop(crew *c, gp_error *err)
         status = job_queue(c, job, rank, err);
     }
     if (status == GP_OK)
-        status = crew_fill(c, err);
+        status = command_set_fill(c, err);
     while (status == GP_OK &&
            (c->running_count > 0 ||
             (c->stop == STOP_NOT &&
              (c->source != INPUTS_END || !TAILQ_EMPTY(&c->retries) || !TAILQ_EMPTY(&c->suspects))))) {
-        status = crew_wait(c, err);
+        status = command_set_wait(c, err);
         if (status == GP_OK)
             status = events_take(c, err);
         interrupts_look(c);
         if (status == GP_OK)
-            status = crew_fill(c, err);
+            status = command_set_fill(c, err);
         progress_show(c, false);
     }
     /* Free the jobs that were not started (again) because of a stop. Close their outputs, because
      * ordered output waits for them. */
-    while (status == GP_OK && (job = crew_job_take(c)) != NULL) {
+    while (status == GP_OK && (job = command_job_take(c)) != NULL) {
         if (job->output != NULL)
             status = output_end(job->output, err);
-        crew_job_free(job);
+        command_job_free(job);
     }
     return status;
 }
 
-gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *result, gp_error *err)
+gp_status command_set_run(const command_set_options *options, gp_pool *pool, command_set_result *result,
+                          gp_error *err)
 {
-    crew c = { .options = options,
-               .result = result,
-               .pool = pool,
-               .null_fd = -1,
-               .begin_ms = gp_now_ms(),
-               .progress_ms = gp_now_ms() };
+    command_set c = { .options = options,
+                      .result = result,
+                      .pool = pool,
+                      .null_fd = -1,
+                      .begin_ms = gp_now_ms(),
+                      .progress_ms = gp_now_ms() };
     gp_status status;
 
     TAILQ_INIT(&c.retries);
     TAILQ_INIT(&c.suspects);
-    *result = (crew_result){ 0 };
+    *result = (command_set_result){ 0 };
     gp_buffer_init(&c.failures, 1 << 16);
-    status = crew_open(&c, err);
+    status = command_set_open(&c, err);
     if (status == GP_OK) {
-        status = crew_loop(&c, err);
+        status = command_set_loop(&c, err);
         progress_show(&c, true);
         if (!((const cli_common *)options->call->options)->quiet && c.failures.bytes > 0 &&
             options->report == NULL)
             fprintf(stderr, "gradpool %s: %" PRIu64 " of %" PRIu64 " failed: %s%s\n",
                     options->call->command->name, result->failed, result->done, gp_buffer_text(&c.failures),
-                    c.failure_count > CREW_FAILURES_SHOWN ? "; ..." : "");
+                    c.failure_count > COMMAND_SET_FAILURES_SHOWN ? "; ..." : "");
     }
-    crew_close(&c);
+    command_set_close(&c);
     return status;
 }
 
 /* ---- --dry-run ---- */
 
-gp_status crew_print(const crew_options *options, gp_error *err)
+gp_status command_set_print(const command_set_options *options, gp_error *err)
 {
     inputs_state state = INPUTS_VALUES;
     uint64_t number = 0;

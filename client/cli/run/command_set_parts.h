@@ -1,36 +1,36 @@
-/* Command run state. Private to crew.c and crew_open.c. */
-#ifndef GP_CLI_CREW_PARTS_H
-#define GP_CLI_CREW_PARTS_H
+/* Command run state. Private to command_set.c and command_set_open.c. */
+#ifndef GP_CLI_COMMAND_SET_PARTS_H
+#define GP_CLI_COMMAND_SET_PARTS_H
 
 #include <poll.h>
 
-#include "client/cli/run/crew.h"
+#include "client/cli/run/command_set.h"
 
 enum { OWN_VARIABLES = 10 }; /* maximum number of environment variables set per command */
 
 /* Stop stages, in order. */
-typedef enum crew_stop {
+typedef enum command_set_stop {
     STOP_NOT,
     STOP_NEW,  /* start no new jobs */
     STOP_TERM, /* send SIGTERM to running jobs, and SIGKILL after the grace period */
     STOP_KILL, /* send SIGKILL to running jobs */
-} crew_stop;
+} command_set_stop;
 
 /* A command run. */
-typedef struct crew {
-    const crew_options *options;
-    crew_result *result;
-    gp_pool *pool;      /* NULL: local mode, commands run on this host without a lease */
-    gp_exec *exec;      /* runners on the workers; owned */
-    cli_output *output; /* owned */
-    uint32_t slots;     /* jobs at a time on each worker */
-    crew_job **running; /* running jobs, indexed by rank * slots + slot; NULL: free */
+typedef struct command_set {
+    const command_set_options *options;
+    command_set_result *result;
+    gp_pool *pool;         /* NULL: local mode, commands run on this host without a lease */
+    gp_exec *exec;         /* runners on the workers; owned */
+    cli_output *output;    /* owned */
+    uint32_t slots;        /* jobs at a time on each worker */
+    command_job **running; /* running jobs, indexed by rank * slots + slot; NULL: free */
     uint32_t running_count;
-    crew_queue retries;         /* jobs to start (again); they may share a worker */
-    crew_queue suspects;        /* jobs lost CREW_LOSSES_SHARED times, to start alone */
+    command_queue retries;      /* jobs to start (again); they may share a worker */
+    command_queue suspects;     /* jobs lost COMMAND_SET_LOSSES_SHARED times, to start alone */
     uint64_t numbers, attempts; /* last job number and last attempt number assigned */
     inputs_state source;        /* input state; spmd: INPUTS_END */
-    crew_stop stop;
+    command_set_stop stop;
     gp_runner_spec spec; /* inherited by all commands; its directory is owned */
     /* environment of the command being started; the strings are not owned */
     const char **environment;
@@ -44,23 +44,23 @@ typedef struct crew {
     int64_t begin_ms, progress_ms; /* run start, and last progress output */
     uint32_t progress_tenths;      /* tenths of the jobs finished at the last progress output */
     bool line_shown;               /* the cursor is on the progress line */
-} crew;
+} command_set;
 
-/* ---- crew_open.c ---- */
+/* ---- command_set_open.c ---- */
 
-/* Lease workers and prepare the run. The caller calls crew_close() even after a failure. */
-gp_status crew_open(crew *c, gp_error *err);
-void crew_close(crew *c);
+/* Lease workers and prepare the run. The caller calls command_set_close() even after a failure. */
+gp_status command_set_open(command_set *c, gp_error *err);
+void command_set_close(command_set *c);
 
 /* Return the environment for a command on that slot; valid until the next call. */
-const char *const *crew_environment(crew *c, exec_place place, uint64_t job);
+const char *const *command_set_environment(command_set *c, exec_place place, uint64_t job);
 
-/* ---- crew.c ---- */
+/* ---- command_set.c ---- */
 
 /* Take a job out of the queues; NULL: they are empty. */
-crew_job *crew_job_take(crew *c);
+command_job *command_job_take(command_set *c);
 
-/* Erase the progress line; `context` is the crew. Called before any output. */
-void crew_wipe(void *context);
+/* Erase the progress line; `context` is the command set. Called before any output. */
+void command_set_wipe(void *context);
 
 #endif

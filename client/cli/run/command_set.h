@@ -2,27 +2,28 @@
  *
  * Jobs are created from the inputs as slots become free, so the inputs may be endless. A job
  * finishes when its command succeeds, when it has failed `retries` + 1 times, or when it was lost
- * CREW_LOSSES_MAX times because the runner or worker exited. */
-#ifndef GP_CLI_CREW_H
-#define GP_CLI_CREW_H
+ * COMMAND_SET_LOSSES_MAX times because the runner or worker exited. */
+#ifndef GP_CLI_COMMAND_SET_H
+#define GP_CLI_COMMAND_SET_H
 
 #include "client/cli/cli.h"
-#include "client/cli/run/crew_words.h"
+#include "client/cli/run/command_set_text.h"
 #include "client/cli/run/inputs.h"
 #include "client/cli/run/joblog.h"
 #include "client/cli/run/template.h"
 
 enum {
-    CREW_LOSSES_MAX = 3,                      /* losses after which a job has failed */
-    CREW_LOSSES_SHARED = CREW_LOSSES_MAX - 1, /* losses after which a job runs alone on a worker */
-    CREW_GRACE_MS = 2000,                     /* default delay between SIGTERM and SIGKILL */
-    CREW_SLOTS_CORES = 0,                     /* crew_options.slots: one slot per worker core */
+    COMMAND_SET_LOSSES_MAX = 3, /* losses after which a job has failed */
+    COMMAND_SET_LOSSES_SHARED =
+        COMMAND_SET_LOSSES_MAX - 1, /* losses after which a job runs alone on a worker */
+    COMMAND_SET_GRACE_MS = 2000,    /* default delay between SIGTERM and SIGKILL */
+    COMMAND_SET_SLOTS_CORES = 0,    /* command_set_options.slots: one slot per worker core */
     /* exit code of gradpool's own errors; programs hardly use 255, so their codes keep their meaning */
-    CREW_ERROR = 255,
+    COMMAND_SET_ERROR = 255,
 };
 
 /* Options of both commands. `each` names what a JSON object describes; `often`: --help has --timeout. */
-#define CREW_PARAMS(options_type, each, often)                                                               \
+#define COMMAND_SET_PARAMS(options_type, each, often)                                                        \
     { .name = "shell",                                                                                       \
       GP_PARAM_FIELD(options_type, shell),                                                                   \
       .help = "run the words as a line of sh; so is a single word with blanks in it (--shell=no: not)" },    \
@@ -45,21 +46,21 @@ enum {
     }
 
 /* Reaction to a failed job (--halt). */
-typedef enum crew_halt {
-    CREW_NEVER, /* run all jobs */
-    CREW_SOON,  /* start no new jobs */
-    CREW_NOW,   /* also kill the running jobs */
-} crew_halt;
+typedef enum command_set_halt {
+    COMMAND_SET_NEVER, /* run all jobs */
+    COMMAND_SET_SOON,  /* start no new jobs */
+    COMMAND_SET_NOW,   /* also kill the running jobs */
+} command_set_halt;
 
 /* Run settings. */
-typedef struct crew_options {
+typedef struct command_set_options {
     const cli_call *call;
     cli_inputs *inputs; /* NULL: one job per worker (spmd) */
     cli_template *command;
     /* "": /dev/null, "-": standard input of this process, else a file opened for each job */
     const char *stdin_path;
-    uint32_t slots; /* jobs at a time on each worker, or CREW_SLOTS_CORES */
-    crew_halt halt;
+    uint32_t slots; /* jobs at a time on each worker, or COMMAND_SET_SLOTS_CORES */
+    command_set_halt halt;
     int retries;      /* further attempts after a failure */
     double timeout_s; /* limit per attempt, in seconds; 0: none */
     bool lines, ordered, tagged, json, progress;
@@ -68,28 +69,29 @@ typedef struct crew_options {
      * workers themselves; 0: on leased workers */
     uint32_t local;
     int grace_ms; /* delay between SIGTERM and SIGKILL, in milliseconds */
-    /* Print this text for a job instead of its output (see output.h); `subject` is a crew_job.
+    /* Print this text for a job instead of its output (see output.h); `subject` is a command_job.
      * NULL: print the output, or JSON if `json` is set. */
     gp_status (*report)(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
                         gp_buffer *text, gp_error *error);
     void *report_context;
-} crew_options;
+} command_set_options;
 
 /* Totals of a run. */
-typedef struct crew_result {
+typedef struct command_set_result {
     uint64_t done, failed; /* finished jobs, and failed jobs among them */
     int first_code;        /* first failed job's shell exit code; 0: no failure */
     bool interrupted;      /* the run was stopped by Ctrl-C or SIGTERM */
-} crew_result;
+} command_set_result;
 
 /* Lease workers according to the call's options and run all jobs. Failed jobs are counted in
  * *result and are not an error. `pool` is NULL in local mode.
  *
  * GP_ECANCELED: interrupted while waiting for workers, or the lease ended. */
-gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *result, gp_error *err);
+gp_status command_set_run(const command_set_options *options, gp_pool *pool, command_set_result *result,
+                          gp_error *err);
 
 /* Open the pool, run all jobs, and close the pool. */
-gp_status crew_run_on_pool(const crew_options *options, crew_result *result, gp_error *err);
+gp_status crew_run_on_pool(const command_set_options *options, command_set_result *result, gp_error *err);
 
 /* Return whether a shell runs the command. Default: only if the command is a single word that
  * contains blanks.
@@ -100,6 +102,6 @@ bool crew_by_shell(const cli_call *call, bool given);
 gp_status crew_slots(uint32_t *slots, const char *text, gp_error *err);
 
 /* Print the commands instead of running them (--dry-run). */
-gp_status crew_print(const crew_options *options, gp_error *err);
+gp_status command_set_print(const command_set_options *options, gp_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* Jobs of a command run, and descriptions of their results as text, exit code and JSON. */
-#ifndef GP_CLI_CREW_WORDS_H
-#define GP_CLI_CREW_WORDS_H
+#ifndef GP_CLI_COMMAND_SET_TEXT_H
+#define GP_CLI_COMMAND_SET_TEXT_H
 
 #include <sys/queue.h>
 
@@ -10,12 +10,12 @@
 #include "common/base/text/json.h"
 
 enum {
-    CREW_CODE_LOST = 255,     /* exit code for lost jobs; no shell uses it */
-    CREW_FAILURES_SHOWN = 10, /* failed jobs named in the summary line */
+    COMMAND_SET_CODE_LOST = 255,     /* exit code for lost jobs; no shell uses it */
+    COMMAND_SET_FAILURES_SHOWN = 10, /* failed jobs named in the summary line */
 };
 
 /* A job: a command line to run until it succeeds or finally fails. */
-typedef struct crew_job {
+typedef struct command_job {
     uint64_t number, attempt; /* attempt: unique id for the current attempt, sent to the runner */
     const cli_inputs *inputs; /* NULL: spmd */
     char **values;            /* input values; one allocation */
@@ -29,30 +29,30 @@ typedef struct crew_job {
     exec_event end;           /* last attempt result */
     uint32_t worker;          /* last attempt's worker index, from 1; 0: local mode */
     uint32_t rank;            /* spmd: rank of the worker that the job runs on */
-    TAILQ_ENTRY(crew_job) queue;
-} crew_job;
+    TAILQ_ENTRY(command_job) queue;
+} command_job;
 
 /* FIFO queue for jobs to start again. */
-typedef TAILQ_HEAD(crew_queue, crew_job) crew_queue;
+typedef TAILQ_HEAD(command_queue, command_job) command_queue;
 
-void crew_job_free(void *job); /* frees a crew_job; accepts NULL */
+void command_job_free(void *job); /* frees a command_job; accepts NULL */
 
 /* Return whether the last attempt exited with code 0 within the time limit. */
-bool crew_job_succeeded(const crew_job *job);
+bool command_job_succeeded(const command_job *job);
 
 /* Return the job's exit code as a shell reports it: 128 + signal number, 124 after a timeout,
- * CREW_CODE_LOST for a lost job. */
-int crew_job_code(const crew_job *job);
+ * COMMAND_SET_CODE_LOST for a lost job. */
+int command_job_code(const command_job *job);
 
 /* Describe the last attempt, e.g. "exit code 3", "signal 11 (Segmentation fault), core dumped",
  * "ended after 10 s (--timeout)". Return `text`. */
-char *crew_job_words(const crew_job *job, char *text, size_t bytes);
+char *command_job_text(const command_job *job, char *text, size_t bytes);
 
 /* Write the job's JSON members, without the output. */
-gp_status crew_job_put(gp_json_writer *writer, const crew_job *job, gp_error *err);
+gp_status command_job_put(gp_json_writer *writer, const command_job *job, gp_error *err);
 
-/* Report callback (output.h) for --json: write a crew_job with its output as one JSON line. */
-gp_status crew_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
-                      gp_buffer *text, gp_error *error);
+/* Report callback (output.h) for --json: write a command_job with its output as one JSON line. */
+gp_status command_set_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
+                             gp_buffer *text, gp_error *error);
 
 #endif

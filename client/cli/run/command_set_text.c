@@ -1,5 +1,5 @@
 /* Jobs of a command run: queue, exit codes, and descriptions as text and JSON. */
-#include "client/cli/run/crew_words.h"
+#include "client/cli/run/command_set_text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,9 +8,9 @@
 #include "common/base/memory/alloc.h"
 #include "proto/message/item.h"
 
-void crew_job_free(void *freed)
+void command_job_free(void *freed)
 {
-    crew_job *job = freed;
+    command_job *job = freed;
 
     if (job == NULL)
         return;
@@ -19,15 +19,15 @@ void crew_job_free(void *freed)
     gp_free(job);
 }
 
-bool crew_job_succeeded(const crew_job *job)
+bool command_job_succeeded(const command_job *job)
 {
     return job->end.kind == EXEC_ENDED && job->end.exit_code == 0 && !job->timed_out;
 }
 
-int crew_job_code(const crew_job *job)
+int command_job_code(const command_job *job)
 {
     if (job->end.kind == EXEC_LOST)
-        return CREW_CODE_LOST;
+        return COMMAND_SET_CODE_LOST;
     if (job->end.kind == EXEC_ENDED && job->end.signal != 0)
         return 128 + job->end.signal;
     return job->timed_out && job->end.exit_code == 0 ? 124 : job->end.exit_code;
@@ -35,7 +35,7 @@ int crew_job_code(const crew_job *job)
 
 /* Name the process that exited when a job was lost: a command that kills its parent kills the
  * runner, not the worker. */
-char *crew_job_words(const crew_job *job, char *text, size_t bytes)
+char *command_job_text(const command_job *job, char *text, size_t bytes)
 {
     const exec_event *end = &job->end;
     char times[48] = "";
@@ -83,7 +83,7 @@ static gp_status put_bytes(gp_json_writer *writer, const char *key, const void *
     return GP_OK;
 }
 
-gp_status crew_job_put(gp_json_writer *writer, const crew_job *job, gp_error *err)
+gp_status command_job_put(gp_json_writer *writer, const command_job *job, gp_error *err)
 {
     const exec_event *end = &job->end;
     gp_status status = GP_OK;
@@ -103,14 +103,14 @@ gp_status crew_job_put(gp_json_writer *writer, const crew_job *job, gp_error *er
     if (job->worker != 0)
         gp_json_put_integer(writer, "worker", job->worker);
     gp_json_put_integer(writer, "attempts", job->attempts);
-    gp_json_put_integer(writer, "exit_code", crew_job_code(job));
+    gp_json_put_integer(writer, "exit_code", command_job_code(job));
     gp_json_put_integer(writer, "signal", end->signal);
     gp_json_put_bool(writer, "timed_out", job->timed_out);
-    if (crew_job_succeeded(job))
+    if (command_job_succeeded(job))
         gp_json_put_null(writer, "failure");
     else
         gp_json_put_text(writer, "failure",
-                         end->kind == EXEC_FAILED ? end->text : crew_job_words(job, words, sizeof(words)));
+                         end->kind == EXEC_FAILED ? end->text : command_job_text(job, words, sizeof(words)));
     gp_json_put_number(writer, "start", round(job->start * 1e3) / 1e3);
     gp_json_put_number(writer, "seconds", round(end->seconds * 1e6) / 1e6);
     gp_json_put_number(writer, "cpu_seconds", round((end->user_seconds + end->system_seconds) * 1e6) / 1e6);
@@ -118,8 +118,8 @@ gp_status crew_job_put(gp_json_writer *writer, const crew_job *job, gp_error *er
     return status;
 }
 
-gp_status crew_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
-                      gp_buffer *text, gp_error *error)
+gp_status command_set_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
+                             gp_buffer *text, gp_error *error)
 {
     gp_json_writer writer;
     gp_status status;
@@ -129,7 +129,7 @@ gp_status crew_report(void *context, const void *subject, const gp_buffer *out, 
         return GP_OK;
     gp_json_writer_init(&writer, text, false);
     gp_json_begin_object(&writer, NULL);
-    status = crew_job_put(&writer, subject, error);
+    status = command_job_put(&writer, subject, error);
     if (status == GP_OK)
         status = put_bytes(&writer, "stdout", out->data, out->bytes, error);
     if (status == GP_OK)
