@@ -12,12 +12,12 @@
 
 enum {
     CONNECTIONS = 32, /* concurrent requests; at 50 ms each, 640 images per second */
-    AHEAD_MAX = 4096,
+    PREFETCH_MAX = 4096,
     /* objects up to this size are fetched completely, even if only a part is requested */
     WHOLE_BYTES = 512 << 10,
 };
 
-#define AHEAD_BYTES_MAX ((size_t)256 << 20)
+#define PREFETCH_BYTES_MAX ((size_t)256 << 20)
 
 typedef struct object_facts {
     uint64_t bytes;
@@ -31,7 +31,7 @@ struct gp_objects {
     uint32_t count;
     bool of_places;
     const gp_image_list *list;
-    gp_ahead *ahead;      /* NULL before gp_objects_start() */
+    gp_prefetch *ahead;   /* NULL before gp_objects_start() */
     pthread_mutex_t lock; /* protects entries of `facts` whose tag is 0 */
 };
 
@@ -57,7 +57,7 @@ void gp_objects_close(gp_objects *objects)
 {
     if (objects == NULL)
         return;
-    gp_ahead_free(objects->ahead);
+    gp_prefetch_free(objects->ahead);
     gp_s3_close(objects->s3);
     gp_object_cache_close(objects->cache);
     gp_free(objects->facts);
@@ -231,7 +231,7 @@ static gp_status object_fetch(gp_objects *objects, uint32_t index, uint64_t byte
     return gp_objects_read(objects, &range, false, out, err);
 }
 
-static gp_status ahead_fetch(void *context, uint32_t number, gp_buffer *out, gp_error *err)
+static gp_status prefetch_fetch(void *context, uint32_t number, gp_buffer *out, gp_error *err)
 {
     return object_fetch(context, number, UINT64_MAX, out, err);
 }
@@ -239,20 +239,20 @@ static gp_status ahead_fetch(void *context, uint32_t number, gp_buffer *out, gp_
 gp_status gp_objects_start(gp_objects *objects, const gp_image_list *list, gp_error *err)
 {
     objects->list = list;
-    return gp_ahead_new(&objects->ahead, CONNECTIONS, AHEAD_MAX, GP_IMAGE_FILE_BYTES_MAX, AHEAD_BYTES_MAX,
-                        ahead_fetch, objects, err);
+    return gp_prefetch_new(&objects->ahead, CONNECTIONS, PREFETCH_MAX, GP_IMAGE_FILE_BYTES_MAX,
+                           PREFETCH_BYTES_MAX, prefetch_fetch, objects, err);
 }
 
 void gp_objects_want(gp_objects *objects, const uint32_t *indices, uint32_t count)
 {
-    gp_ahead_want(objects->ahead, indices, count);
+    gp_prefetch_want(objects->ahead, indices, count);
 }
 
 gp_status gp_objects_take(gp_objects *objects, uint32_t index, uint64_t bytes_max, gp_buffer *out,
                           gp_error *err)
 {
     bool there;
-    gp_status status = gp_ahead_take(objects->ahead, index, &there, out, err);
+    gp_status status = gp_prefetch_take(objects->ahead, index, &there, out, err);
 
     return there ? status : object_fetch(objects, index, bytes_max, out, err);
 }

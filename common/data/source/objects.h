@@ -3,7 +3,7 @@
 #ifndef GP_OBJECTS_H
 #define GP_OBJECTS_H
 
-#include "common/data/s3/ahead.h"
+#include "common/data/s3/prefetch.h"
 #include "common/data/source/image_list.h"
 #include "common/data/store/store_ops.h"
 #include "common/data/cache/object_cache.h"

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/data/s3/ahead.h"
+#include "common/data/s3/prefetch.h"
 #include "common/data/format/tar.h"
 #include "common/data/source/image_store.h"
 
-enum { TAR_AHEAD = 8 };
+enum { TAR_PREFETCH = 8 };
 
 #define TAR_BYTES_MAX ((uint64_t)1 << 50) /* keeps block numbers within 32 bits */
 
@@ -18,7 +18,7 @@ enum { TAR_AHEAD = 8 };
 typedef struct tar_object {
     gp_objects *objects;
     gp_s3_range range; /* the whole object */
-    gp_ahead *ahead;
+    gp_prefetch *ahead;
     gp_buffer window; /* current block */
     uint64_t block;   /* number of the current block */
 } tar_object;
@@ -37,9 +37,9 @@ static gp_status tar_block_take(tar_object *tar, uint64_t block, gp_error *err)
     bool there, follows = tar->window.bytes > 0 && block == tar->block + 1;
     gp_status status;
 
-    for (uint64_t next = block; follows && next < count && next < block + TAR_AHEAD; next++)
-        gp_ahead_want(tar->ahead, &(uint32_t){ (uint32_t)next }, 1);
-    status = gp_ahead_take(tar->ahead, (uint32_t)block, &there, &tar->window, err);
+    for (uint64_t next = block; follows && next < count && next < block + TAR_PREFETCH; next++)
+        gp_prefetch_want(tar->ahead, &(uint32_t){ (uint32_t)next }, 1);
+    status = gp_prefetch_take(tar->ahead, (uint32_t)block, &there, &tar->window, err);
     if (!there)
         status = tar_block_fetch(tar, (uint32_t)block, &tar->window, err);
     tar->block = block;
@@ -83,8 +83,8 @@ gp_status gp_s3_tar_take(gp_objects *objects, gp_tar_index *index, const char *b
     if (bytes > TAR_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %llu are read", path,
                        (unsigned long long)bytes, (unsigned long long)TAR_BYTES_MAX);
-    status = gp_ahead_new(&tar.ahead, TAR_AHEAD, 2 * TAR_AHEAD, GP_OBJECT_BLOCK_BYTES, SIZE_MAX,
-                          tar_block_fetch, &tar, err);
+    status = gp_prefetch_new(&tar.ahead, TAR_PREFETCH, 2 * TAR_PREFETCH, GP_OBJECT_BLOCK_BYTES, SIZE_MAX,
+                             tar_block_fetch, &tar, err);
     if (status != GP_OK)
         return status;
     gp_buffer_init(&tar.window, GP_OBJECT_BLOCK_BYTES);
@@ -93,7 +93,7 @@ gp_status gp_s3_tar_take(gp_objects *objects, gp_tar_index *index, const char *b
         status = gp_objects_add(objects, bytes, tag, err);
     if (status == GP_OK)
         status = gp_tar_walk_source(&source, path, gp_tar_index_take, index, err);
-    gp_ahead_free(tar.ahead);
+    gp_prefetch_free(tar.ahead);
     gp_buffer_deinit(&tar.window);
     return status;
 }

@@ -1,6 +1,6 @@
 /* Prefetch queue: a hash table of slots, a FIFO of queued slots, and a pool of fetching threads.
- * See ahead.h for the states of a slot. */
-#include "common/data/s3/ahead.h"
+ * See prefetch.h for the states of a slot. */
+#include "common/data/s3/prefetch.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -13,27 +13,32 @@
 
 enum { STALE_MS = 30000, STACK_BYTES = 512 << 10, NONE = -1 };
 
-typedef enum ahead_state { AHEAD_FREE, AHEAD_QUEUED, AHEAD_FETCHING, AHEAD_READY } ahead_state;
+typedef enum prefetch_state {
+    PREFETCH_FREE,
+    PREFETCH_QUEUED,
+    PREFETCH_FETCHING,
+    PREFETCH_READY
+} prefetch_state;
 
-typedef struct ahead_slot {
-    ahead_state state;
+typedef struct prefetch_slot {
+    prefetch_state state;
     uint32_t number;
     int32_t next;     /* next slot with the same hash, or next free slot; NONE: last */
     int64_t ready_ms; /* when the fetch completed */
     gp_buffer bytes;
     gp_status status;
     gp_error error;
-} ahead_slot;
+} prefetch_slot;
 
-struct gp_ahead {
+struct gp_prefetch {
     uint32_t thread_count, slot_count;
     size_t item_max, bytes_max;
-    gp_ahead_fetch fetch;
+    gp_prefetch_fetch fetch;
     void *context;
     pthread_t *threads;
     pthread_mutex_t lock; /* protects all fields below */
     pthread_cond_t work, ready;
-    ahead_slot *slots;
+    prefetch_slot *slots;
     int32_t *chains; /* [slot_count]: first slot per hash; NONE: empty */
     int32_t free;
     gp_ring queue_ring;
@@ -45,13 +50,13 @@ struct gp_ahead {
 
 /* ---- hash table ---- */
 
-static int32_t *chain_of(gp_ahead *ahead, uint32_t number)
+static int32_t *chain_of(gp_prefetch *ahead, uint32_t number)
 {
     /* multiplicative hashing (Knuth, 6.4) */
     return &ahead->chains[number * 2654435761u % ahead->slot_count];
 }
 
-static ahead_slot *slot_find(gp_ahead *ahead, uint32_t number)
+static prefetch_slot *slot_find(gp_prefetch *ahead, uint32_t number)
 {
     for (int32_t at = *chain_of(ahead, number); at != NONE; at = ahead->slots[at].next)
         if (ahead->slots[at].number == number)
@@ -59,66 +64,66 @@ static ahead_slot *slot_find(gp_ahead *ahead, uint32_t number)
     return NULL;
 }
 
-static void slot_release(gp_ahead *ahead, ahead_slot *slot)
+static void slot_release(gp_prefetch *ahead, prefetch_slot *slot)
 {
     int32_t self = (int32_t)(slot - ahead->slots), *link = chain_of(ahead, slot->number);
 
     while (*link != self)
         link = &ahead->slots[*link].next;
     *link = slot->next;
-    if (slot->state == AHEAD_READY)
+    if (slot->state == PREFETCH_READY)
         ahead->ready_bytes -= slot->bytes.bytes;
     gp_buffer_deinit(&slot->bytes);
-    slot->state = AHEAD_FREE;
+    slot->state = PREFETCH_FREE;
     slot->next = ahead->free;
     ahead->free = self;
     pthread_cond_signal(&ahead->work);
 }
 
 /* Free items that were ready for more than STALE_MS: their consumer has probably gone. */
-static void stale_release(gp_ahead *ahead)
+static void stale_release(gp_prefetch *ahead)
 {
     int64_t now = gp_now_ms();
 
     for (uint32_t i = 0; i < ahead->slot_count; i++)
-        if (ahead->slots[i].state == AHEAD_READY && now - ahead->slots[i].ready_ms > STALE_MS)
+        if (ahead->slots[i].state == PREFETCH_READY && now - ahead->slots[i].ready_ms > STALE_MS)
             slot_release(ahead, &ahead->slots[i]);
 }
 
 /* ---- threads ---- */
 
 /* Return the next slot to fetch; NULL: the queue is empty, or the memory limit is reached. */
-static ahead_slot *queue_next(gp_ahead *ahead)
+static prefetch_slot *queue_next(gp_prefetch *ahead)
 {
     if (ahead->ready_bytes >= ahead->bytes_max)
         stale_release(ahead);
     while (ahead->queue_ring.count > 0 && ahead->ready_bytes < ahead->bytes_max) {
-        ahead_slot *slot = &ahead->slots[ahead->queue[gp_ring_pop(&ahead->queue_ring)]];
+        prefetch_slot *slot = &ahead->slots[ahead->queue[gp_ring_pop(&ahead->queue_ring)]];
 
-        if (slot->state == AHEAD_QUEUED)
+        if (slot->state == PREFETCH_QUEUED)
             return slot;
     }
     return NULL;
 }
 
 /* Thread function: fetch queued items without the lock until shutdown. */
-static void *ahead_main(void *argument)
+static void *prefetch_main(void *argument)
 {
-    gp_ahead *ahead = argument;
+    gp_prefetch *ahead = argument;
 
     pthread_mutex_lock(&ahead->lock);
     while (!ahead->stopping) {
-        ahead_slot *slot = queue_next(ahead);
+        prefetch_slot *slot = queue_next(ahead);
 
         if (slot == NULL) {
             pthread_cond_wait(&ahead->work, &ahead->lock);
             continue;
         }
-        slot->state = AHEAD_FETCHING;
+        slot->state = PREFETCH_FETCHING;
         pthread_mutex_unlock(&ahead->lock);
         slot->status = ahead->fetch(ahead->context, slot->number, &slot->bytes, &slot->error);
         pthread_mutex_lock(&ahead->lock);
-        slot->state = AHEAD_READY;
+        slot->state = PREFETCH_READY;
         slot->ready_ms = gp_now_ms();
         ahead->ready_bytes += slot->bytes.bytes;
         pthread_cond_broadcast(&ahead->ready);
@@ -129,14 +134,14 @@ static void *ahead_main(void *argument)
 
 /* ---- interface ---- */
 
-gp_status gp_ahead_new(gp_ahead **out, uint32_t threads, uint32_t slots, size_t item_max, size_t bytes_max,
-                       gp_ahead_fetch fetch, void *context, gp_error *err)
+gp_status gp_prefetch_new(gp_prefetch **out, uint32_t threads, uint32_t slots, size_t item_max,
+                          size_t bytes_max, gp_prefetch_fetch fetch, void *context, gp_error *err)
 {
-    gp_ahead *ahead = gp_calloc(1, sizeof(*ahead));
+    gp_prefetch *ahead = gp_calloc(1, sizeof(*ahead));
 
     assert(threads >= 1 && threads <= 64 && slots >= 1 && slots <= 65536);
     if (ahead == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to fetch ahead");
+        return gp_fail(err, GP_ENOMEM, "no memory to prefetch");
     ahead->thread_count = threads;
     ahead->slot_count = ahead->queue_ring.room = slots;
     ahead->item_max = item_max;
@@ -151,8 +156,8 @@ gp_status gp_ahead_new(gp_ahead **out, uint32_t threads, uint32_t slots, size_t 
     ahead->chains = gp_calloc(slots, sizeof(*ahead->chains));
     ahead->queue = gp_calloc(slots, sizeof(*ahead->queue));
     if (ahead->threads == NULL || ahead->slots == NULL || ahead->chains == NULL || ahead->queue == NULL) {
-        gp_ahead_free(ahead);
-        return gp_fail(err, GP_ENOMEM, "no memory to fetch %u things ahead", slots);
+        gp_prefetch_free(ahead);
+        return gp_fail(err, GP_ENOMEM, "no memory to prefetch %u objects", slots);
     }
     for (uint32_t i = 0; i < slots; i++) {
         ahead->chains[i] = NONE;
@@ -162,7 +167,7 @@ gp_status gp_ahead_new(gp_ahead **out, uint32_t threads, uint32_t slots, size_t 
     return GP_OK;
 }
 
-void gp_ahead_free(gp_ahead *ahead)
+void gp_prefetch_free(gp_prefetch *ahead)
 {
     if (ahead == NULL)
         return;
@@ -184,17 +189,18 @@ void gp_ahead_free(gp_ahead *ahead)
     gp_free(ahead);
 }
 
-void gp_ahead_want(gp_ahead *ahead, const uint32_t *numbers, uint32_t count)
+void gp_prefetch_want(gp_prefetch *ahead, const uint32_t *numbers, uint32_t count)
 {
     pthread_mutex_lock(&ahead->lock);
     while (ahead->started < ahead->thread_count &&
-           gp_thread_start(&ahead->threads[ahead->started], "gp-ahead", STACK_BYTES, ahead_main, ahead) == 0)
+           gp_thread_start(&ahead->threads[ahead->started], "gp-prefetch", STACK_BYTES, prefetch_main,
+                           ahead) == 0)
         ahead->started++;
     /* If the system allows fewer threads than requested, do not try to start the others again. */
     ahead->thread_count = ahead->started;
     for (uint32_t i = 0; i < count && ahead->started > 0; i++) {
         int32_t self, *chain = chain_of(ahead, numbers[i]);
-        ahead_slot *slot;
+        prefetch_slot *slot;
 
         if (slot_find(ahead, numbers[i]) != NULL)
             continue;
@@ -205,7 +211,7 @@ void gp_ahead_want(gp_ahead *ahead, const uint32_t *numbers, uint32_t count)
             break;
         slot = &ahead->slots[self];
         ahead->free = slot->next;
-        slot->state = AHEAD_QUEUED;
+        slot->state = PREFETCH_QUEUED;
         slot->number = numbers[i];
         slot->next = *chain;
         *chain = self;
@@ -216,19 +222,19 @@ void gp_ahead_want(gp_ahead *ahead, const uint32_t *numbers, uint32_t count)
     pthread_mutex_unlock(&ahead->lock);
 }
 
-gp_status gp_ahead_take(gp_ahead *ahead, uint32_t number, bool *there, gp_buffer *out, gp_error *err)
+gp_status gp_prefetch_take(gp_prefetch *ahead, uint32_t number, bool *there, gp_buffer *out, gp_error *err)
 {
     gp_status status = GP_OK;
-    ahead_slot *slot;
+    prefetch_slot *slot;
 
     pthread_mutex_lock(&ahead->lock);
     for (;;) {
         slot = slot_find(ahead, number);
-        if (slot == NULL || slot->state != AHEAD_FETCHING)
+        if (slot == NULL || slot->state != PREFETCH_FETCHING)
             break;
         pthread_cond_wait(&ahead->ready, &ahead->lock);
     }
-    *there = slot != NULL && slot->state == AHEAD_READY;
+    *there = slot != NULL && slot->state == PREFETCH_READY;
     if (*there) {
         status = slot->status;
         if (status == GP_OK) {
