@@ -50,55 +50,55 @@ struct gp_prefetch {
 
 /* ---- hash table ---- */
 
-static int32_t *chain_of(gp_prefetch *ahead, uint32_t number)
+static int32_t *chain_of(gp_prefetch *prefetch, uint32_t number)
 {
     /* multiplicative hashing (Knuth, 6.4) */
-    return &ahead->chains[number * 2654435761u % ahead->slot_count];
+    return &prefetch->chains[number * 2654435761u % prefetch->slot_count];
 }
 
-static prefetch_slot *slot_find(gp_prefetch *ahead, uint32_t number)
+static prefetch_slot *slot_find(gp_prefetch *prefetch, uint32_t number)
 {
-    for (int32_t at = *chain_of(ahead, number); at != NONE; at = ahead->slots[at].next)
-        if (ahead->slots[at].number == number)
-            return &ahead->slots[at];
+    for (int32_t at = *chain_of(prefetch, number); at != NONE; at = prefetch->slots[at].next)
+        if (prefetch->slots[at].number == number)
+            return &prefetch->slots[at];
     return NULL;
 }
 
-static void slot_release(gp_prefetch *ahead, prefetch_slot *slot)
+static void slot_release(gp_prefetch *prefetch, prefetch_slot *slot)
 {
-    int32_t self = (int32_t)(slot - ahead->slots), *link = chain_of(ahead, slot->number);
+    int32_t self = (int32_t)(slot - prefetch->slots), *link = chain_of(prefetch, slot->number);
 
     while (*link != self)
-        link = &ahead->slots[*link].next;
+        link = &prefetch->slots[*link].next;
     *link = slot->next;
     if (slot->state == PREFETCH_READY)
-        ahead->ready_bytes -= slot->bytes.bytes;
+        prefetch->ready_bytes -= slot->bytes.bytes;
     gp_buffer_deinit(&slot->bytes);
     slot->state = PREFETCH_FREE;
-    slot->next = ahead->free;
-    ahead->free = self;
-    pthread_cond_signal(&ahead->work);
+    slot->next = prefetch->free;
+    prefetch->free = self;
+    pthread_cond_signal(&prefetch->work);
 }
 
 /* Free items that were ready for more than STALE_MS: their consumer has probably gone. */
-static void stale_release(gp_prefetch *ahead)
+static void stale_release(gp_prefetch *prefetch)
 {
     int64_t now = gp_now_ms();
 
-    for (uint32_t i = 0; i < ahead->slot_count; i++)
-        if (ahead->slots[i].state == PREFETCH_READY && now - ahead->slots[i].ready_ms > STALE_MS)
-            slot_release(ahead, &ahead->slots[i]);
+    for (uint32_t i = 0; i < prefetch->slot_count; i++)
+        if (prefetch->slots[i].state == PREFETCH_READY && now - prefetch->slots[i].ready_ms > STALE_MS)
+            slot_release(prefetch, &prefetch->slots[i]);
 }
 
 /* ---- threads ---- */
 
 /* Return the next slot to fetch; NULL: the queue is empty, or the memory limit is reached. */
-static prefetch_slot *queue_next(gp_prefetch *ahead)
+static prefetch_slot *queue_next(gp_prefetch *prefetch)
 {
-    if (ahead->ready_bytes >= ahead->bytes_max)
-        stale_release(ahead);
-    while (ahead->queue_ring.count > 0 && ahead->ready_bytes < ahead->bytes_max) {
-        prefetch_slot *slot = &ahead->slots[ahead->queue[gp_ring_pop(&ahead->queue_ring)]];
+    if (prefetch->ready_bytes >= prefetch->bytes_max)
+        stale_release(prefetch);
+    while (prefetch->queue_ring.count > 0 && prefetch->ready_bytes < prefetch->bytes_max) {
+        prefetch_slot *slot = &prefetch->slots[prefetch->queue[gp_ring_pop(&prefetch->queue_ring)]];
 
         if (slot->state == PREFETCH_QUEUED)
             return slot;
@@ -109,26 +109,26 @@ static prefetch_slot *queue_next(gp_prefetch *ahead)
 /* Thread function: fetch queued items without the lock until shutdown. */
 static void *prefetch_main(void *argument)
 {
-    gp_prefetch *ahead = argument;
+    gp_prefetch *prefetch = argument;
 
-    pthread_mutex_lock(&ahead->lock);
-    while (!ahead->stopping) {
-        prefetch_slot *slot = queue_next(ahead);
+    pthread_mutex_lock(&prefetch->lock);
+    while (!prefetch->stopping) {
+        prefetch_slot *slot = queue_next(prefetch);
 
         if (slot == NULL) {
-            pthread_cond_wait(&ahead->work, &ahead->lock);
+            pthread_cond_wait(&prefetch->work, &prefetch->lock);
             continue;
         }
         slot->state = PREFETCH_FETCHING;
-        pthread_mutex_unlock(&ahead->lock);
-        slot->status = ahead->fetch(ahead->context, slot->number, &slot->bytes, &slot->error);
-        pthread_mutex_lock(&ahead->lock);
+        pthread_mutex_unlock(&prefetch->lock);
+        slot->status = prefetch->fetch(prefetch->context, slot->number, &slot->bytes, &slot->error);
+        pthread_mutex_lock(&prefetch->lock);
         slot->state = PREFETCH_READY;
         slot->ready_ms = gp_now_ms();
-        ahead->ready_bytes += slot->bytes.bytes;
-        pthread_cond_broadcast(&ahead->ready);
+        prefetch->ready_bytes += slot->bytes.bytes;
+        pthread_cond_broadcast(&prefetch->ready);
     }
-    pthread_mutex_unlock(&ahead->lock);
+    pthread_mutex_unlock(&prefetch->lock);
     return NULL;
 }
 
@@ -137,102 +137,103 @@ static void *prefetch_main(void *argument)
 gp_status gp_prefetch_new(gp_prefetch **out, uint32_t threads, uint32_t slots, size_t item_max,
                           size_t bytes_max, gp_prefetch_fetch fetch, void *context, gp_error *err)
 {
-    gp_prefetch *ahead = gp_calloc(1, sizeof(*ahead));
+    gp_prefetch *prefetch = gp_calloc(1, sizeof(*prefetch));
 
     assert(threads >= 1 && threads <= 64 && slots >= 1 && slots <= 65536);
-    if (ahead == NULL)
+    if (prefetch == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to prefetch");
-    ahead->thread_count = threads;
-    ahead->slot_count = ahead->queue_ring.room = slots;
-    ahead->item_max = item_max;
-    ahead->bytes_max = bytes_max;
-    ahead->fetch = fetch;
-    ahead->context = context;
-    pthread_mutex_init(&ahead->lock, NULL);
-    pthread_cond_init(&ahead->work, NULL);
-    pthread_cond_init(&ahead->ready, NULL);
-    ahead->threads = gp_calloc(threads, sizeof(*ahead->threads));
-    ahead->slots = gp_calloc(slots, sizeof(*ahead->slots));
-    ahead->chains = gp_calloc(slots, sizeof(*ahead->chains));
-    ahead->queue = gp_calloc(slots, sizeof(*ahead->queue));
-    if (ahead->threads == NULL || ahead->slots == NULL || ahead->chains == NULL || ahead->queue == NULL) {
-        gp_prefetch_free(ahead);
+    prefetch->thread_count = threads;
+    prefetch->slot_count = prefetch->queue_ring.room = slots;
+    prefetch->item_max = item_max;
+    prefetch->bytes_max = bytes_max;
+    prefetch->fetch = fetch;
+    prefetch->context = context;
+    pthread_mutex_init(&prefetch->lock, NULL);
+    pthread_cond_init(&prefetch->work, NULL);
+    pthread_cond_init(&prefetch->ready, NULL);
+    prefetch->threads = gp_calloc(threads, sizeof(*prefetch->threads));
+    prefetch->slots = gp_calloc(slots, sizeof(*prefetch->slots));
+    prefetch->chains = gp_calloc(slots, sizeof(*prefetch->chains));
+    prefetch->queue = gp_calloc(slots, sizeof(*prefetch->queue));
+    if (prefetch->threads == NULL || prefetch->slots == NULL || prefetch->chains == NULL ||
+        prefetch->queue == NULL) {
+        gp_prefetch_free(prefetch);
         return gp_fail(err, GP_ENOMEM, "no memory to prefetch %u objects", slots);
     }
     for (uint32_t i = 0; i < slots; i++) {
-        ahead->chains[i] = NONE;
-        ahead->slots[i].next = i + 1 < slots ? (int32_t)i + 1 : NONE;
+        prefetch->chains[i] = NONE;
+        prefetch->slots[i].next = i + 1 < slots ? (int32_t)i + 1 : NONE;
     }
-    *out = ahead;
+    *out = prefetch;
     return GP_OK;
 }
 
-void gp_prefetch_free(gp_prefetch *ahead)
+void gp_prefetch_free(gp_prefetch *prefetch)
 {
-    if (ahead == NULL)
+    if (prefetch == NULL)
         return;
-    pthread_mutex_lock(&ahead->lock);
-    ahead->stopping = true;
-    pthread_cond_broadcast(&ahead->work);
-    pthread_mutex_unlock(&ahead->lock);
-    for (uint32_t i = 0; i < ahead->started; i++)
-        pthread_join(ahead->threads[i], NULL);
-    for (uint32_t i = 0; ahead->slots != NULL && i < ahead->slot_count; i++)
-        gp_buffer_deinit(&ahead->slots[i].bytes);
-    pthread_mutex_destroy(&ahead->lock);
-    pthread_cond_destroy(&ahead->work);
-    pthread_cond_destroy(&ahead->ready);
-    gp_free(ahead->threads);
-    gp_free(ahead->slots);
-    gp_free(ahead->chains);
-    gp_free(ahead->queue);
-    gp_free(ahead);
+    pthread_mutex_lock(&prefetch->lock);
+    prefetch->stopping = true;
+    pthread_cond_broadcast(&prefetch->work);
+    pthread_mutex_unlock(&prefetch->lock);
+    for (uint32_t i = 0; i < prefetch->started; i++)
+        pthread_join(prefetch->threads[i], NULL);
+    for (uint32_t i = 0; prefetch->slots != NULL && i < prefetch->slot_count; i++)
+        gp_buffer_deinit(&prefetch->slots[i].bytes);
+    pthread_mutex_destroy(&prefetch->lock);
+    pthread_cond_destroy(&prefetch->work);
+    pthread_cond_destroy(&prefetch->ready);
+    gp_free(prefetch->threads);
+    gp_free(prefetch->slots);
+    gp_free(prefetch->chains);
+    gp_free(prefetch->queue);
+    gp_free(prefetch);
 }
 
-void gp_prefetch_want(gp_prefetch *ahead, const uint32_t *numbers, uint32_t count)
+void gp_prefetch_want(gp_prefetch *prefetch, const uint32_t *numbers, uint32_t count)
 {
-    pthread_mutex_lock(&ahead->lock);
-    while (ahead->started < ahead->thread_count &&
-           gp_thread_start(&ahead->threads[ahead->started], "gp-prefetch", STACK_BYTES, prefetch_main,
-                           ahead) == 0)
-        ahead->started++;
+    pthread_mutex_lock(&prefetch->lock);
+    while (prefetch->started < prefetch->thread_count &&
+           gp_thread_start(&prefetch->threads[prefetch->started], "gp-prefetch", STACK_BYTES, prefetch_main,
+                           prefetch) == 0)
+        prefetch->started++;
     /* If the system allows fewer threads than requested, do not try to start the others again. */
-    ahead->thread_count = ahead->started;
-    for (uint32_t i = 0; i < count && ahead->started > 0; i++) {
-        int32_t self, *chain = chain_of(ahead, numbers[i]);
+    prefetch->thread_count = prefetch->started;
+    for (uint32_t i = 0; i < count && prefetch->started > 0; i++) {
+        int32_t self, *chain = chain_of(prefetch, numbers[i]);
         prefetch_slot *slot;
 
-        if (slot_find(ahead, numbers[i]) != NULL)
+        if (slot_find(prefetch, numbers[i]) != NULL)
             continue;
-        if (ahead->free == NONE)
-            stale_release(ahead);
-        self = ahead->free;
-        if (self == NONE || ahead->queue_ring.count == ahead->slot_count)
+        if (prefetch->free == NONE)
+            stale_release(prefetch);
+        self = prefetch->free;
+        if (self == NONE || prefetch->queue_ring.count == prefetch->slot_count)
             break;
-        slot = &ahead->slots[self];
-        ahead->free = slot->next;
+        slot = &prefetch->slots[self];
+        prefetch->free = slot->next;
         slot->state = PREFETCH_QUEUED;
         slot->number = numbers[i];
         slot->next = *chain;
         *chain = self;
-        gp_buffer_init(&slot->bytes, ahead->item_max);
-        ahead->queue[gp_ring_push(&ahead->queue_ring)] = self;
-        pthread_cond_signal(&ahead->work);
+        gp_buffer_init(&slot->bytes, prefetch->item_max);
+        prefetch->queue[gp_ring_push(&prefetch->queue_ring)] = self;
+        pthread_cond_signal(&prefetch->work);
     }
-    pthread_mutex_unlock(&ahead->lock);
+    pthread_mutex_unlock(&prefetch->lock);
 }
 
-gp_status gp_prefetch_take(gp_prefetch *ahead, uint32_t number, bool *there, gp_buffer *out, gp_error *err)
+gp_status gp_prefetch_take(gp_prefetch *prefetch, uint32_t number, bool *there, gp_buffer *out, gp_error *err)
 {
     gp_status status = GP_OK;
     prefetch_slot *slot;
 
-    pthread_mutex_lock(&ahead->lock);
+    pthread_mutex_lock(&prefetch->lock);
     for (;;) {
-        slot = slot_find(ahead, number);
+        slot = slot_find(prefetch, number);
         if (slot == NULL || slot->state != PREFETCH_FETCHING)
             break;
-        pthread_cond_wait(&ahead->ready, &ahead->lock);
+        pthread_cond_wait(&prefetch->ready, &prefetch->lock);
     }
     *there = slot != NULL && slot->state == PREFETCH_READY;
     if (*there) {
@@ -240,7 +241,7 @@ gp_status gp_prefetch_take(gp_prefetch *ahead, uint32_t number, bool *there, gp_
         if (status == GP_OK) {
             gp_buffer had = *out;
 
-            ahead->ready_bytes -= slot->bytes.bytes;
+            prefetch->ready_bytes -= slot->bytes.bytes;
             *out = slot->bytes;
             out->bytes_max = had.bytes_max;
             slot->bytes = had;
@@ -250,7 +251,7 @@ gp_status gp_prefetch_take(gp_prefetch *ahead, uint32_t number, bool *there, gp_
         }
     }
     if (slot != NULL)
-        slot_release(ahead, slot);
-    pthread_mutex_unlock(&ahead->lock);
+        slot_release(prefetch, slot);
+    pthread_mutex_unlock(&prefetch->lock);
     return status;
 }

@@ -28,15 +28,16 @@ gp_status gp_prefetch_new(gp_prefetch **out, uint32_t threads, uint32_t slots, s
                           size_t bytes_max, gp_prefetch_fetch fetch, void *context, gp_error *err);
 
 /* Wait for fetches in flight, then free the queue. NULL is accepted. */
-void gp_prefetch_free(gp_prefetch *ahead);
+void gp_prefetch_free(gp_prefetch *prefetch);
 
 /* Request items; never blocks. An item already requested keeps its queue position. If all slots are
  * in use, the remaining items are not prefetched. */
-void gp_prefetch_want(gp_prefetch *ahead, const uint32_t *numbers, uint32_t count);
+void gp_prefetch_want(gp_prefetch *prefetch, const uint32_t *numbers, uint32_t count);
 
 /* Take an item if it is ready, or wait if a fetch is in flight. The item is swapped with the memory
  * of *out. *there false: the item is not in the queue, and the caller must fetch it. Otherwise
  * return the status of the fetch. */
-gp_status gp_prefetch_take(gp_prefetch *ahead, uint32_t number, bool *there, gp_buffer *out, gp_error *err);
+gp_status gp_prefetch_take(gp_prefetch *prefetch, uint32_t number, bool *there, gp_buffer *out,
+                           gp_error *err);
 
 #endif

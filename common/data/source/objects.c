@@ -31,8 +31,8 @@ struct gp_objects {
     uint32_t count;
     bool of_places;
     const gp_image_list *list;
-    gp_prefetch *ahead;   /* NULL before gp_objects_start() */
-    pthread_mutex_t lock; /* protects entries of `facts` whose tag is 0 */
+    gp_prefetch *prefetch; /* NULL before gp_objects_start() */
+    pthread_mutex_t lock;  /* protects entries of `facts` whose tag is 0 */
 };
 
 gp_status gp_objects_open(gp_objects **out, const gp_s3_source *source, gp_error *err)
@@ -57,7 +57,7 @@ void gp_objects_close(gp_objects *objects)
 {
     if (objects == NULL)
         return;
-    gp_prefetch_free(objects->ahead);
+    gp_prefetch_free(objects->prefetch);
     gp_s3_close(objects->s3);
     gp_object_cache_close(objects->cache);
     gp_free(objects->facts);
@@ -239,20 +239,20 @@ static gp_status prefetch_fetch(void *context, uint32_t number, gp_buffer *out, 
 gp_status gp_objects_start(gp_objects *objects, const gp_image_list *list, gp_error *err)
 {
     objects->list = list;
-    return gp_prefetch_new(&objects->ahead, CONNECTIONS, PREFETCH_MAX, GP_IMAGE_FILE_BYTES_MAX,
+    return gp_prefetch_new(&objects->prefetch, CONNECTIONS, PREFETCH_MAX, GP_IMAGE_FILE_BYTES_MAX,
                            PREFETCH_BYTES_MAX, prefetch_fetch, objects, err);
 }
 
 void gp_objects_want(gp_objects *objects, const uint32_t *indices, uint32_t count)
 {
-    gp_prefetch_want(objects->ahead, indices, count);
+    gp_prefetch_want(objects->prefetch, indices, count);
 }
 
 gp_status gp_objects_take(gp_objects *objects, uint32_t index, uint64_t bytes_max, gp_buffer *out,
                           gp_error *err)
 {
     bool there;
-    gp_status status = gp_prefetch_take(objects->ahead, index, &there, out, err);
+    gp_status status = gp_prefetch_take(objects->prefetch, index, &there, out, err);
 
     return there ? status : object_fetch(objects, index, bytes_max, out, err);
 }

@@ -52,9 +52,9 @@ static gp_status object_fill(npy_fetch *fetch, int fd, const char *path, gp_erro
 {
     uint32_t count =
         (uint32_t)((fetch->whole.object_bytes + GP_OBJECT_BLOCK_BYTES - 1) / GP_OBJECT_BLOCK_BYTES);
-    gp_prefetch *ahead;
+    gp_prefetch *prefetch;
     gp_buffer bytes;
-    gp_status status = gp_prefetch_new(&ahead, CONNECTIONS, 2 * AHEAD, GP_OBJECT_BLOCK_BYTES, SIZE_MAX,
+    gp_status status = gp_prefetch_new(&prefetch, CONNECTIONS, 2 * AHEAD, GP_OBJECT_BLOCK_BYTES, SIZE_MAX,
                                        block_fetch, fetch, err);
 
     if (status != GP_OK)
@@ -64,15 +64,15 @@ static gp_status object_fill(npy_fetch *fetch, int fd, const char *path, gp_erro
         bool there;
 
         for (uint32_t k = i; k < count && k < i + AHEAD; k++)
-            gp_prefetch_want(ahead, &k, 1);
-        status = gp_prefetch_take(ahead, i, &there, &bytes, err);
+            gp_prefetch_want(prefetch, &k, 1);
+        status = gp_prefetch_take(prefetch, i, &there, &bytes, err);
         if (!there)
             status = block_fetch(fetch, i, &bytes, err);
         if (status == GP_OK && !gp_write_all(fd, bytes.data, bytes.bytes))
             status = gp_fail_errno(err, GP_EIO,
                                    "no room on disk for %s; a smaller cache=SIZE keeps it in memory", path);
     }
-    gp_prefetch_free(ahead);
+    gp_prefetch_free(prefetch);
     gp_buffer_deinit(&bytes);
     return status;
 }

@@ -18,7 +18,7 @@ enum { TAR_PREFETCH = 8 };
 typedef struct tar_object {
     gp_objects *objects;
     gp_s3_range range; /* the whole object */
-    gp_prefetch *ahead;
+    gp_prefetch *prefetch;
     gp_buffer window; /* current block */
     uint64_t block;   /* number of the current block */
 } tar_object;
@@ -38,8 +38,8 @@ static gp_status tar_block_take(tar_object *tar, uint64_t block, gp_error *err)
     gp_status status;
 
     for (uint64_t next = block; follows && next < count && next < block + TAR_PREFETCH; next++)
-        gp_prefetch_want(tar->ahead, &(uint32_t){ (uint32_t)next }, 1);
-    status = gp_prefetch_take(tar->ahead, (uint32_t)block, &there, &tar->window, err);
+        gp_prefetch_want(tar->prefetch, &(uint32_t){ (uint32_t)next }, 1);
+    status = gp_prefetch_take(tar->prefetch, (uint32_t)block, &there, &tar->window, err);
     if (!there)
         status = tar_block_fetch(tar, (uint32_t)block, &tar->window, err);
     tar->block = block;
@@ -83,7 +83,7 @@ gp_status gp_s3_tar_take(gp_objects *objects, gp_tar_index *index, const char *b
     if (bytes > TAR_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %llu are read", path,
                        (unsigned long long)bytes, (unsigned long long)TAR_BYTES_MAX);
-    status = gp_prefetch_new(&tar.ahead, TAR_PREFETCH, 2 * TAR_PREFETCH, GP_OBJECT_BLOCK_BYTES, SIZE_MAX,
+    status = gp_prefetch_new(&tar.prefetch, TAR_PREFETCH, 2 * TAR_PREFETCH, GP_OBJECT_BLOCK_BYTES, SIZE_MAX,
                              tar_block_fetch, &tar, err);
     if (status != GP_OK)
         return status;
@@ -93,7 +93,7 @@ gp_status gp_s3_tar_take(gp_objects *objects, gp_tar_index *index, const char *b
         status = gp_objects_add(objects, bytes, tag, err);
     if (status == GP_OK)
         status = gp_tar_walk_source(&source, path, gp_tar_index_take, index, err);
-    gp_prefetch_free(tar.ahead);
+    gp_prefetch_free(tar.prefetch);
     gp_buffer_deinit(&tar.window);
     return status;
 }

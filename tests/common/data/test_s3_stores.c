@@ -725,20 +725,20 @@ TEST(items_are_prefetched_once_and_concurrently)
 {
     prefetch_world world = { .lock = PTHREAD_MUTEX_INITIALIZER };
     uint32_t numbers[40];
-    gp_prefetch *ahead;
+    gp_prefetch *prefetch;
     gp_buffer out;
     gp_error err;
 
-    REQUIRE_OK(gp_prefetch_new(&ahead, 8, 64, 100, 1000, slow_fetch, &world, &err), err);
+    REQUIRE_OK(gp_prefetch_new(&prefetch, 8, 64, 100, 1000, slow_fetch, &world, &err), err);
     gp_buffer_init(&out, 100);
     for (uint32_t i = 0; i < 40; i++)
         numbers[i] = i;
-    gp_prefetch_want(ahead, numbers, 40);
-    gp_prefetch_want(ahead, numbers, 40);
+    gp_prefetch_want(prefetch, numbers, 40);
+    gp_prefetch_want(prefetch, numbers, 40);
     for (uint32_t i = 40; i-- > 0;) {
         char text[16];
         bool there;
-        gp_status status = gp_prefetch_take(ahead, i, &there, &out, &err);
+        gp_status status = gp_prefetch_take(prefetch, i, &there, &out, &err);
 
         if (!there)
             status = slow_fetch(&world, i, &out, &err);
@@ -754,20 +754,20 @@ TEST(items_are_prefetched_once_and_concurrently)
     CHECK_INT(40, world.fetches);
     CHECK(world.most > 1 && world.most <= 9);
     gp_buffer_deinit(&out);
-    gp_prefetch_free(ahead);
+    gp_prefetch_free(prefetch);
 }
 
 TEST(prefetching_respects_the_memory_limit)
 {
     prefetch_world world = { .lock = PTHREAD_MUTEX_INITIALIZER };
     uint32_t numbers[90];
-    gp_prefetch *ahead;
+    gp_prefetch *prefetch;
     gp_error err;
 
-    REQUIRE_OK(gp_prefetch_new(&ahead, 2, 64, 100, 20, slow_fetch, &world, &err), err);
+    REQUIRE_OK(gp_prefetch_new(&prefetch, 2, 64, 100, 20, slow_fetch, &world, &err), err);
     for (uint32_t i = 0; i < 90; i++)
         numbers[i] = i + 10 == 13 ? 0 : i + 10 > 99 ? 1 : i + 10;
-    gp_prefetch_want(ahead, numbers, 90);
+    gp_prefetch_want(prefetch, numbers, 90);
     /* wait until the count is stable, because the machine may be busy */
     for (uint32_t fetches = 0, before = 1; fetches < 10 || fetches != before;) {
         before = fetches;
@@ -779,9 +779,9 @@ TEST(prefetching_respects_the_memory_limit)
     pthread_mutex_lock(&world.lock);
     CHECK(world.fetches <= 13); /* two bytes each, plus fetches in flight */
     pthread_mutex_unlock(&world.lock);
-    gp_prefetch_free(ahead);
-    CHECK_EVERY_ALLOCATION(gp_prefetch_new(&ahead, 2, 64, 100, 20, slow_fetch, &world, &err),
-                           gp_prefetch_free(ahead));
+    gp_prefetch_free(prefetch);
+    CHECK_EVERY_ALLOCATION(gp_prefetch_new(&prefetch, 2, 64, 100, 20, slow_fetch, &world, &err),
+                           gp_prefetch_free(prefetch));
 }
 
 TEST(batches_from_s3_survive_failing_requests)
