@@ -7,7 +7,7 @@
 #define GP_ANSWERS_H
 
 #include "worker/predict/predictor.h"
-#include "worker/predict/stitch.h"
+#include "worker/predict/tiled_inference.h"
 
 /* Results of a prediction, and the properties that determine their format. */
 typedef struct gp_answers {

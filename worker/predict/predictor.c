@@ -50,7 +50,7 @@ struct gp_predictor {
     gp_store_info shape; /* sample properties after `view` */
     gp_loader *loader;   /* NULL: the client sends the samples, or images are whole */
     /* tiled inference for images of any size; NULL: samples have the network's input size */
-    gp_stitch *stitch;
+    gp_tiled_inference *tiles;
     gp_dtype sample_dtype;
     size_t sample_bytes;
     void *samples; /* [micro_batch] samples from the client; NULL: read from data */
@@ -77,7 +77,7 @@ void gp_predictor_free(gp_predictor *predictor)
     gp_graph_free(predictor->graph);
     gp_netspec_free(predictor->spec);
     gp_loader_free(predictor->loader);
-    gp_stitch_free(predictor->stitch);
+    gp_tiled_inference_free(predictor->tiles);
     gp_store_close(predictor->data);
     gp_answers_deinit(&predictor->answers);
     for (uint32_t i = 0; i < GP_PREDICTIONS_AHEAD; i++)
@@ -303,7 +303,7 @@ static gp_status plan_end(gp_predictor *predictor, const float **scores, gp_erro
 
 /* ---- images of any size ---- */
 
-/* Run the plan on a batch of windows. Implements gp_stitch_setup.run. */
+/* Run the plan on a batch of windows. Implements gp_tiled_inference_setup.run. */
 static gp_status windows_run(void *context, const void *windows, uint32_t count, const float **scores,
                              gp_error *err)
 {
@@ -313,7 +313,7 @@ static gp_status windows_run(void *context, const void *windows, uint32_t count,
     return status == GP_OK ? plan_end(predictor, scores, err) : status;
 }
 
-static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *begin, gp_error *err)
+static gp_status tiles_begin(gp_predictor *predictor, const gp_predict_begin *begin, gp_error *err)
 {
     const gp_graph *graph = predictor->graph;
     const gp_shape *input = &graph->spec->input;
@@ -328,7 +328,7 @@ static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *b
             graph->spec->name, gp_shape_format(input, shape, sizeof(shape)));
     if (predictor->data == NULL || predictor->answers.kind == GP_ANSWER_SCORES)
         return gp_fail(err, GP_EPROTO, "whole images come from data, and their classes are answered");
-    gp_stitch_setup setup = {
+    gp_tiled_inference_setup setup = {
         .store = predictor->data,
         .height = (uint32_t)input->dim[1],
         .width = (uint32_t)input->dim[2],
@@ -344,7 +344,7 @@ static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *b
     };
 
     setup.loss_count = gp_pixel_losses_of(graph, setup.losses);
-    return gp_stitch_new(&predictor->stitch, &setup, err);
+    return gp_tiled_inference_new(&predictor->tiles, &setup, err);
 }
 
 static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
@@ -383,7 +383,7 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
                                                  },
                                                  err);
     if (status == GP_OK && setup->begin->whole)
-        return stitch_begin(predictor, setup->begin, err);
+        return tiles_begin(predictor, setup->begin, err);
     if (status != GP_OK || predictor->data == NULL)
         return status;
     /* Samples are read in data order, on all threads of the rank. */
@@ -549,12 +549,12 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
     gp_status status = ask_check(predictor, ask, err);
 
     gp_answers_clear(&predictor->answers);
-    if (status == GP_OK && predictor->stitch == NULL)
+    if (status == GP_OK && predictor->tiles == NULL)
         status = samples_part(predictor, ask, err);
-    for (uint32_t i = 0; i < ask->count && status == GP_OK && predictor->stitch != NULL; i++) {
+    for (uint32_t i = 0; i < ask->count && status == GP_OK && predictor->tiles != NULL; i++) {
         gp_stitched image;
 
-        status = gp_stitch_image(predictor->stitch, (uint32_t)(ask->first + i), &image, err);
+        status = gp_tiled_inference_image(predictor->tiles, (uint32_t)(ask->first + i), &image, err);
         if (status == GP_OK)
             status = gp_answers_store_image(&predictor->answers, &image, i, err);
     }

@@ -1,4 +1,4 @@
-/* stitch.h -- tiled inference: per-pixel classes for an image of any size, from a network with a
+/* tiled_inference.h -- tiled inference: per-pixel classes for an image of any size, from a network with a
  * fixed input size.
  *
  *   image file -> resized, or unchanged -> windows -> scores of each window -> merged
@@ -7,18 +7,18 @@
  *
  * Scores, not classes, are merged and resized. The result depends only on the image, not on the
  * part of the request or on the worker. */
-#ifndef GP_STITCH_H
-#define GP_STITCH_H
+#ifndef GP_TILED_INFERENCE_H
+#define GP_TILED_INFERENCE_H
 
 #include "common/data/store/store.h"
 #include "worker/predict/pixel_loss.h"
 
-typedef struct gp_stitch gp_stitch;
+typedef struct gp_tiled_inference gp_tiled_inference;
 
-#define GP_STITCH_BYTES_MAX ((uint64_t)4 << 30) /* maximum score bytes per image */
+#define GP_TILED_INFERENCE_BYTES_MAX ((uint64_t)4 << 30) /* maximum score bytes per image */
 
-/* Parameters of gp_stitch_new(). Pointers are borrowed until gp_stitch_free(). */
-typedef struct gp_stitch_setup {
+/* Parameters of gp_tiled_inference_new(). Pointers are borrowed until gp_tiled_inference_free(). */
+typedef struct gp_tiled_inference_setup {
     const gp_store *store;
     uint32_t height, width; /* window size: input and score size of the network */
     uint32_t classes;       /* scores per pixel, with sum 1 */
@@ -34,12 +34,13 @@ typedef struct gp_stitch_setup {
      * score_count scores each. */
     gp_status (*run)(void *context, const void *windows, uint32_t count, const float **scores, gp_error *err);
     void *context;
-} gp_stitch_setup;
+} gp_tiled_inference_setup;
 
 /* Create a tiled predictor. GP_EINVAL: the overlap exceeds half a window. GP_ENOMEM: out of
  * memory. */
-gp_status gp_stitch_new(gp_stitch **out, const gp_stitch_setup *setup, gp_error *err);
-void gp_stitch_free(gp_stitch *stitch); /* accepts NULL */
+gp_status gp_tiled_inference_new(gp_tiled_inference **out, const gp_tiled_inference_setup *setup,
+                                 gp_error *err);
+void gp_tiled_inference_free(gp_tiled_inference *tiles); /* accepts NULL */
 
 /* Result for one image; borrowed until the next call. */
 typedef struct gp_stitched {
@@ -54,7 +55,8 @@ typedef struct gp_stitched {
     double loss, weight; /* over the labelled pixels (gp_pixel_sums_finish()) */
 } gp_stitched;
 
-/* Predict one image. GP_ELIMIT: its scores would exceed GP_STITCH_BYTES_MAX. */
-gp_status gp_stitch_image(gp_stitch *stitch, uint32_t index, gp_stitched *out, gp_error *err);
+/* Predict one image. GP_ELIMIT: its scores would exceed GP_TILED_INFERENCE_BYTES_MAX. */
+gp_status gp_tiled_inference_image(gp_tiled_inference *tiles, uint32_t index, gp_stitched *out,
+                                   gp_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-#include "worker/predict/stitch.h"
+#include "worker/predict/tiled_inference.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -12,8 +12,8 @@ typedef struct between {
     float share; /* weight of high */
 } between;
 
-struct gp_stitch {
-    gp_stitch_setup setup;
+struct gp_tiled_inference {
+    gp_tiled_inference_setup setup;
     gp_whole image;
     gp_window_axis y, x;
     uint8_t *windows; /* [batch] samples */
@@ -31,33 +31,34 @@ struct gp_stitch {
     uint32_t width;       /* allocated width of these three arrays */
 };
 
-static void rows_free(gp_stitch *s)
+static void rows_free(gp_tiled_inference *s)
 {
     gp_free(s->across);
     gp_free(s->row);
     gp_free(s->largest);
 }
 
-void gp_stitch_free(gp_stitch *stitch)
+void gp_tiled_inference_free(gp_tiled_inference *tiles)
 {
-    if (stitch == NULL)
+    if (tiles == NULL)
         return;
-    gp_whole_deinit(&stitch->image);
-    gp_window_axis_deinit(&stitch->y);
-    gp_window_axis_deinit(&stitch->x);
-    gp_free(stitch->windows);
-    gp_free(stitch->map);
-    gp_free(stitch->predicted);
-    gp_pixel_sums_free(stitch->sums);
-    rows_free(stitch);
-    gp_free(stitch);
+    gp_whole_deinit(&tiles->image);
+    gp_window_axis_deinit(&tiles->y);
+    gp_window_axis_deinit(&tiles->x);
+    gp_free(tiles->windows);
+    gp_free(tiles->map);
+    gp_free(tiles->predicted);
+    gp_pixel_sums_free(tiles->sums);
+    rows_free(tiles);
+    gp_free(tiles);
 }
 
-gp_status gp_stitch_new(gp_stitch **out, const gp_stitch_setup *setup, gp_error *err)
+gp_status gp_tiled_inference_new(gp_tiled_inference **out, const gp_tiled_inference_setup *setup,
+                                 gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(setup->store);
     const size_t window = (size_t)info->channels * setup->height * setup->width * gp_dtype_bytes(info->dtype);
-    gp_stitch *s = gp_calloc(1, sizeof(*s));
+    gp_tiled_inference *s = gp_calloc(1, sizeof(*s));
     gp_status status = GP_OK;
 
     if (s == NULL)
@@ -84,7 +85,7 @@ gp_status gp_stitch_new(gp_stitch **out, const gp_stitch_setup *setup, gp_error 
     if (status == GP_OK)
         status = gp_pixel_sums_new(&s->sums, s->setup.losses, setup->loss_count, setup->classes, err);
     if (status != GP_OK) {
-        gp_stitch_free(s);
+        gp_tiled_inference_free(s);
         return status;
     }
     *out = s;
@@ -110,18 +111,18 @@ static gp_status grow(void *out, size_t *taken, size_t bytes, gp_error *err)
     return GP_OK;
 }
 
-static uint64_t map_elements(const gp_stitch *s)
+static uint64_t map_elements(const gp_tiled_inference *s)
 {
     return (uint64_t)s->setup.classes * s->image.read_height * s->image.read_width;
 }
 
-static gp_status image_reserve(gp_stitch *s, uint32_t index, gp_error *err)
+static gp_status image_reserve(gp_tiled_inference *s, uint32_t index, gp_error *err)
 {
     const gp_whole *image = &s->image;
     const uint64_t map = map_elements(s) * s->map_count * sizeof(float);
     gp_status status;
 
-    if (map > GP_STITCH_BYTES_MAX) {
+    if (map > GP_TILED_INFERENCE_BYTES_MAX) {
         char name[200];
 
         return gp_fail(
@@ -129,7 +130,7 @@ static gp_status image_reserve(gp_stitch *s, uint32_t index, gp_error *err)
             "%s: the scores of %" PRIu32 " classes for %" PRIu32 "x%" PRIu32
             " pixels take %.1f GiB; at most %.0f GiB are taken: bring images to a smaller --image-size",
             gp_store_name(s->setup.store, index, name, sizeof(name)), s->setup.classes, image->read_height,
-            image->read_width, (double)map / (1 << 30), (double)GP_STITCH_BYTES_MAX / (1 << 30));
+            image->read_width, (double)map / (1 << 30), (double)GP_TILED_INFERENCE_BYTES_MAX / (1 << 30));
     }
     status = grow(&s->map, &s->map_bytes, (size_t)map, err);
     if (status == GP_OK)
@@ -156,7 +157,7 @@ static gp_status image_reserve(gp_stitch *s, uint32_t index, gp_error *err)
 /* ---- scores ---- */
 
 /* Run the network on all windows of the image and merge the scores into the map. */
-static gp_status windows_run(gp_stitch *s, gp_error *err)
+static gp_status windows_run(gp_tiled_inference *s, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(s->setup.store);
     const size_t value_bytes = gp_dtype_bytes(info->dtype), plane = (size_t)s->setup.height * s->setup.width;
@@ -198,7 +199,7 @@ static between between_of(uint32_t at, uint32_t length, uint32_t read_length)
 }
 
 /* Return the scores of class k for one row of the image file, interpolated from map m. */
-static const float *row_of(const gp_stitch *s, uint32_t m, uint32_t k, const between *down)
+static const float *row_of(const gp_tiled_inference *s, uint32_t m, uint32_t k, const between *down)
 {
     const uint32_t read_width = s->image.read_width, width = s->image.width;
     const float *map = s->map + map_elements(s) * m + (size_t)k * s->image.read_height * read_width;
@@ -217,7 +218,7 @@ static const float *row_of(const gp_stitch *s, uint32_t m, uint32_t k, const bet
 }
 
 /* Update the predicted classes of a row with class k. The first class wins ties. */
-static void row_predict(gp_stitch *s, uint32_t row, uint32_t k, const float *restrict scores)
+static void row_predict(gp_tiled_inference *s, uint32_t row, uint32_t k, const float *restrict scores)
 {
     const uint32_t width = s->image.width;
     int32_t *restrict predicted = s->predicted + (size_t)row * width;
@@ -232,7 +233,7 @@ static void row_predict(gp_stitch *s, uint32_t row, uint32_t k, const float *res
 }
 
 /* Compute the classes of a row and add its scores to the losses. */
-static void row_take(gp_stitch *s, uint32_t row)
+static void row_take(gp_tiled_inference *s, uint32_t row)
 {
     const uint32_t width = s->image.width;
     const between down = between_of(row, s->image.height, s->image.read_height);
@@ -251,7 +252,7 @@ static void row_take(gp_stitch *s, uint32_t row)
 }
 
 /* Remove labels that are greater than `most` or equal to `this`. */
-static void labels_drop(gp_stitch *s, int32_t most, int32_t this)
+static void labels_drop(gp_tiled_inference *s, int32_t most, int32_t this)
 {
     const size_t count = (size_t)s->image.height * s->image.width;
 
@@ -260,9 +261,9 @@ static void labels_drop(gp_stitch *s, int32_t most, int32_t this)
             s->image.labels[i] = -1;
 }
 
-gp_status gp_stitch_image(gp_stitch *stitch, uint32_t index, gp_stitched *out, gp_error *err)
+gp_status gp_tiled_inference_image(gp_tiled_inference *tiles, uint32_t index, gp_stitched *out, gp_error *err)
 {
-    gp_stitch *s = stitch;
+    gp_tiled_inference *s = tiles;
     gp_status status = gp_store_read_whole(s->setup.store, index, &s->setup.read, &s->image, err);
 
     if (status != GP_OK && gp_store_is_skipped(s->setup.store, index)) {

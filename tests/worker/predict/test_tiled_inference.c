@@ -1,10 +1,10 @@
-/* test_stitch.c: tiled inference over images, with fake networks whose result is known. */
+/* test_tiled_inference.c: tiled inference over images, with fake networks whose result is known. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/gp_test.h"
-#include "worker/predict/stitch.h"
+#include "worker/predict/tiled_inference.h"
 #include "worker/predict/windows.h"
 
 enum { H = 37, W = 61, CLASSES = 3, SIDE = 16 };
@@ -137,33 +137,33 @@ static gp_status fake_run(void *context, const void *windows, uint32_t count, co
 }
 
 /* Classify the image in tiles of the network's height x width; store the classes in out. */
-static gp_stitched stitch(fake *net, const gp_store *store, uint32_t overlap, const double *class_weights,
-                          int32_t *out)
+static gp_stitched tiles(fake *net, const gp_store *store, uint32_t overlap, const double *class_weights,
+                         int32_t *out)
 {
-    gp_stitch *s = NULL;
+    gp_tiled_inference *s = NULL;
     gp_stitched got = { 0 };
     gp_error e;
 
-    CHECK_STATUS(
-        GP_OK, gp_stitch_new(&s,
-                             &(gp_stitch_setup){
-                                 .store = store,
-                                 .height = net->height,
-                                 .width = net->width,
-                                 .classes = CLASSES,
-                                 .score_count = CLASSES * net->height * net->width,
-                                 .overlap = overlap,
-                                 .batch = 4,
-                                 .losses = { { .class_weights = class_weights, .ignored = -1, .factor = 1 } },
-                                 .loss_count = 1,
-                                 .run = fake_run,
-                                 .context = net },
-                             &e));
-    CHECK_STATUS(GP_OK, gp_stitch_image(s, 0, &got, &e));
+    CHECK_STATUS(GP_OK, gp_tiled_inference_new(
+                            &s,
+                            &(gp_tiled_inference_setup){
+                                .store = store,
+                                .height = net->height,
+                                .width = net->width,
+                                .classes = CLASSES,
+                                .score_count = CLASSES * net->height * net->width,
+                                .overlap = overlap,
+                                .batch = 4,
+                                .losses = { { .class_weights = class_weights, .ignored = -1, .factor = 1 } },
+                                .loss_count = 1,
+                                .run = fake_run,
+                                .context = net },
+                            &e));
+    CHECK_STATUS(GP_OK, gp_tiled_inference_image(s, 0, &got, &e));
     CHECK_INT(H, got.height);
     CHECK_INT(W, got.width);
     memcpy(out, got.predicted, H * W * sizeof(*out));
-    gp_stitch_free(s);
+    gp_tiled_inference_free(s);
     free(net->scores);
     net->scores = NULL;
     return got;
@@ -174,8 +174,7 @@ TEST(pixelwise_network_gives_the_same_result_in_tiles)
     static int32_t whole[H * W], parts[H * W];
     gp_store *store = image_open();
     fake of_all = { .height = H, .width = W }, of_windows = { .height = SIDE, .width = SIDE };
-    gp_stitched one = stitch(&of_all, store, 0, NULL, whole),
-                two = stitch(&of_windows, store, 6, NULL, parts);
+    gp_stitched one = tiles(&of_all, store, 0, NULL, whole), two = tiles(&of_windows, store, 6, NULL, parts);
 
     CHECK_INT(1, of_all.windows);
     CHECK_INT(4 * 6, of_windows.windows); /* 16 + 3 * 10 >= 37, 16 + 5 * 10 >= 61 */
@@ -193,11 +192,11 @@ TEST(a_convolution_within_a_quarter_of_the_overlap_is_seamless)
     fake of_all = { .reach = 2, .height = H, .width = W };
     int differ[2] = { 0 };
 
-    stitch(&of_all, store, 0, NULL, whole);
+    tiles(&of_all, store, 0, NULL, whole);
     for (int i = 0; i < 2; i++) {
         fake of_windows = { .reach = 2, .height = 20, .width = 31 }; /* 2 * 31 is W + 1 */
 
-        stitch(&of_windows, store, i == 0 ? 8 : 0, NULL, parts); /* a quarter of 8 is the reach */
+        tiles(&of_windows, store, i == 0 ? 8 : 0, NULL, parts); /* a quarter of 8 is the reach */
         for (int k = 0; k < H * W; k++)
             differ[i] += whole[k] != parts[k];
     }
@@ -212,7 +211,7 @@ TEST(the_loss_is_the_weighted_cross_entropy_of_pixels_with_a_label)
     static int32_t predicted[H * W];
     gp_store *store = image_open();
     fake net = { .height = SIDE, .width = SIDE };
-    gp_stitched got = stitch(&net, store, 4, weights, predicted);
+    gp_stitched got = tiles(&net, store, 4, weights, predicted);
     double loss = 0, weight = 0;
 
     for (int i = 0; i < H * W; i++) {
@@ -240,8 +239,8 @@ TEST(image_smaller_than_a_window_is_padded_and_keeps_its_size)
     gp_store *store = image_open();
     fake of_all = { .height = H, .width = W }, larger = { .height = 64, .width = 128 };
 
-    stitch(&of_all, store, 0, NULL, whole);
-    stitch(&larger, store, 16, NULL, parts);
+    tiles(&of_all, store, 0, NULL, whole);
+    tiles(&larger, store, 16, NULL, parts);
     CHECK_INT(1, larger.windows);
     CHECK(memcmp(whole, parts, sizeof(whole)) == 0);
     gp_store_close(store);
