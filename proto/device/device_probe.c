@@ -172,13 +172,13 @@ gp_status gp_device_probe(gp_device_list *out, const char *program, int timeout_
     return status;
 }
 
-gp_status gp_device_examine(gp_json **out, const char *program, int timeout_ms, gp_error *err)
+gp_status gp_device_selftest(gp_json **out, const char *program, int timeout_ms, gp_error *err)
 {
     gp_buffer text;
     gp_status status;
 
     gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
-    status = child_ask(&text, program, "--examine", timeout_ms, err);
+    status = child_ask(&text, program, "--selftest", timeout_ms, err);
     if (status == GP_OK)
         status = gp_json_parse(out, gp_buffer_text(&text), text.bytes, err);
     gp_buffer_deinit(&text);

@@ -12,7 +12,7 @@
 #include "proto/device/device_list.h"
 
 /* Timeouts. Loading a driver, or the engine's libraries for the first time, can take seconds. */
-enum { GP_DEVICE_PROBE_MS = 10000, GP_DEVICE_EXAMINE_MS = 60000 };
+enum { GP_DEVICE_PROBE_MS = 10000, GP_DEVICE_SELFTEST_MS = 60000 };
 
 /* Return whether a GPU driver may be installed: GRADPOOL_NVML_LIBRARY or GRADPOOL_CUDA_LIBRARY is
  * set, or a driver's device node or folder exists. Takes microseconds. */
@@ -28,9 +28,9 @@ bool gp_device_probe_needed(void);
  * CPU workers remain usable in all these cases, and most error texts say so. */
 gp_status gp_device_probe(gp_device_list *out, const char *program, int timeout_ms, gp_error *err);
 
-/* Run `program --examine`, which tests the GPU engine and its libraries on the devices, and return
- * the JSON report (worker/daemon/examine.h) in *out. The caller frees *out. Errors as for
+/* Run `program --selftest`, which tests the GPU engine and its libraries on the devices, and return
+ * the JSON report (worker/daemon/gpu_selftest.h) in *out. The caller frees *out. Errors as for
  * gp_device_probe(). */
-gp_status gp_device_examine(gp_json **out, const char *program, int timeout_ms, gp_error *err);
+gp_status gp_device_selftest(gp_json **out, const char *program, int timeout_ms, gp_error *err);
 
 #endif

@@ -14,7 +14,7 @@
 #include "worker/daemon/control.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/process.h"
-#include "worker/daemon/examine.h"
+#include "worker/daemon/gpu_selftest.h"
 #include "worker/process/last_words.h"
 #include "worker/daemon/probe.h"
 #include "worker/exec/runner.h"
@@ -26,7 +26,7 @@ enum {
 };
 
 typedef struct start_options {
-    bool probe, examine, run, help;
+    bool probe, selftest, run, help;
     const char *pool;
     uint32_t index, incarnation;
     gp_worker_device_options device;
@@ -34,22 +34,23 @@ typedef struct start_options {
 
 static void usage_print(FILE *out)
 {
-    fputs("gradpool-worker -- one worker of a pool; gradpool-scheduler starts it\n"
-          "  --probe               print the machine's GPUs as JSON and exit\n"
-          "  --examine             print what the GPU engine and its libraries are and do here, as JSON, and "
-          "exit\n"
-          "  --pool NAME           of the pool (default)\n"
-          "  --index N             of the worker in the pool, from 1\n"
-          "  --incarnation N       which process in that place this is, from 1\n"
-          "  --device cpu|UUID     what it computes on (cpu)\n"
-          "  --device-name TEXT    the GPU's name, for listings\n"
-          "  --device-ordinal N    the GPU's CUDA ordinal, for listings\n"
-          "  --cores LIST          its cores, like 0-3,8 (all allowed ones)\n"
-          "  --shared              the cores are others' too: pin and spin nothing\n"
-          "  --run                 start commands for the client of a worker, which gives it descriptors 3 "
-          "and 4\n"
-          "  --claim-wait MS       how long to wait for a GPU that a dying worker holds (2500)\n",
-          out);
+    fputs(
+        "gradpool-worker -- one worker of a pool; gradpool-scheduler starts it\n"
+        "  --probe               print the machine's GPUs as JSON and exit\n"
+        "  --selftest             print what the GPU engine and its libraries are and do here, as JSON, and "
+        "exit\n"
+        "  --pool NAME           of the pool (default)\n"
+        "  --index N             of the worker in the pool, from 1\n"
+        "  --incarnation N       which process in that place this is, from 1\n"
+        "  --device cpu|UUID     what it computes on (cpu)\n"
+        "  --device-name TEXT    the GPU's name, for listings\n"
+        "  --device-ordinal N    the GPU's CUDA ordinal, for listings\n"
+        "  --cores LIST          its cores, like 0-3,8 (all allowed ones)\n"
+        "  --shared              the cores are others' too: pin and spin nothing\n"
+        "  --run                 start commands for the client of a worker, which gives it descriptors 3 "
+        "and 4\n"
+        "  --claim-wait MS       how long to wait for a GPU that a dying worker holds (2500)\n",
+        out);
 }
 
 static gp_status options_parse(start_options *options, int count, char **arguments, gp_error *err)
@@ -65,7 +66,7 @@ static gp_status options_parse(start_options *options, int count, char **argumen
         { GP_FLAG("shared", start_options, device.shared) },
         { GP_NUMBER("claim-wait", start_options, device.claim_wait_ms), .max = CLAIM_WAIT_MS_MAX },
         { GP_FLAG("probe", start_options, probe) },
-        { GP_FLAG("examine", start_options, examine) },
+        { GP_FLAG("selftest", start_options, selftest) },
         { GP_FLAG("run", start_options, run) },
         { GP_FLAG("help", start_options, help) },
         { .name = NULL },
@@ -77,7 +78,7 @@ static gp_status options_parse(start_options *options, int count, char **argumen
         return err->code;
     if (options->device.cores[0] == '\0')
         options->device.cores = NULL;
-    if (!options->probe && !options->examine && !options->help &&
+    if (!options->probe && !options->selftest && !options->help &&
         (options->index == 0 || options->incarnation == 0))
         return gp_fail(err, GP_EINVAL,
                        "--index and --incarnation are needed; workers are started by gradpool-scheduler");
@@ -151,8 +152,8 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     }
     if (options.probe)
         return gp_probe_main();
-    if (options.examine)
-        return gp_examine_main();
+    if (options.selftest)
+        return gp_gpu_selftest_main();
     if (options.run) {
         snprintf(who, sizeof(who), "runner-%u", options.index);
         gp_log_setup(who, GP_LOG_INFO);

@@ -3,7 +3,7 @@
  *
  *   gradpool-worker --probe                      print the GPUs of this machine as JSON
  *                                                (device_list.h)
- *   gradpool-worker --examine                    test the GPU engine and print JSON (examine.h)
+ *   gradpool-worker --selftest                    test the GPU engine and print JSON (gpu_selftest.h)
  *   gradpool-worker --pool NAME --index N --incarnation N --device cpu|UUID [--cores LIST]
  *   [--shared]
  *                   [--device-name TEXT] [--device-ordinal N] [--claim-wait MS]

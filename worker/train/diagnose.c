@@ -42,7 +42,7 @@ static void note(examination *e, gp_bad_place place, uint32_t op, uint32_t layer
 
 /* Check the outputs of all forward ops after a call of `count` samples; `position` is the index
  * of the first. */
-static void examine_outputs(examination *e, uint32_t count, uint64_t position)
+static void selftest_outputs(examination *e, uint32_t count, uint64_t position)
 {
     const gp_graph *graph = e->request->graph;
     const gp_ops *ops = &graph->ops[e->request->phase];
@@ -68,7 +68,7 @@ static void examine_outputs(examination *e, uint32_t count, uint64_t position)
         note(e, GP_BAD_OUTPUT, ops->forward_count - 1, ops->op[ops->forward_count - 1].layer, position);
 }
 
-static gp_status examine_call(examination *e, uint32_t done, uint32_t count, gp_error *err)
+static gp_status selftest_call(examination *e, uint32_t done, uint32_t count, gp_error *err)
 {
     const gp_diagnose_request *request = e->request;
     const gp_store_info *info = gp_store_get_info(request->store);
@@ -102,11 +102,11 @@ static gp_status examine_call(examination *e, uint32_t done, uint32_t count, gp_
                                 NULL, NULL, err);
     gp_loader_release(e->loader, batch);
     if (status == GP_OK)
-        examine_outputs(e, count, position);
+        selftest_outputs(e, count, position);
     return status;
 }
 
-static gp_status examine_samples(examination *e, gp_error *err)
+static gp_status selftest_samples(examination *e, gp_error *err)
 {
     const gp_diagnose_request *request = e->request;
     const gp_graph *graph = request->graph;
@@ -138,7 +138,7 @@ static gp_status examine_samples(examination *e, gp_error *err)
     for (uint32_t done = 0; done < request->count && status == GP_OK; done += e->batch) {
         uint32_t left = request->count - done;
 
-        status = examine_call(e, done, left < e->batch ? left : e->batch, err);
+        status = selftest_call(e, done, left < e->batch ? left : e->batch, err);
         gp_train_control_progress(request->control);
         if (request->phase == GP_PHASE_INFER && e->found->place != GP_BAD_NOWHERE)
             break;
@@ -160,7 +160,7 @@ gp_status gp_diagnose(gp_diagnosis *out, const gp_diagnose_request *request, gp_
             note(&e, GP_BAD_WEIGHTS, 0, parameter->layer, 0);
     }
     if (request->count > 0 && found.place != GP_BAD_WEIGHTS)
-        status = examine_samples(&e, err);
+        status = selftest_samples(&e, err);
     gp_loader_free(e.loader);
     if (e.plan != NULL)
         gp_backend_cpu.free(e.plan);

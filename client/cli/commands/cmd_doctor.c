@@ -56,7 +56,7 @@ static void look_at_gpus(doctor *d, const doctor_host *host, gp_device_list *lis
     if (status == GP_OK && gp_paths_find(&paths, NULL, NULL) == GP_OK)
         gp_device_list_holders(list, paths.device_dir);
     if (status == GP_OK && !quick && list->count != 0)
-        status = gp_device_examine(&examined, program, GP_DEVICE_EXAMINE_MS, &err);
+        status = gp_device_selftest(&examined, program, GP_DEVICE_SELFTEST_MS, &err);
     if (status != GP_OK)
         snprintf(problem, sizeof(problem), "%.239s", err.message);
     doctor_gpu_judge(d, list, problem, there, host->container[0] != '\0', examined);

@@ -68,7 +68,7 @@ void doctor_host_judge(doctor *d, const doctor_host *host, uint32_t gpus);
  *   list          devices found by the probe
  *   problem       why the probe failed; "": it succeeded
  *   driver_there  an NVIDIA driver is installed
- *   examined      result of gp_device_examine(); NULL: not run */
+ *   examined      result of gp_device_selftest(); NULL: not run */
 void doctor_gpu_judge(doctor *d, const gp_device_list *list, const char *problem, bool driver_there,
                       bool container, const gp_json *examined);
 

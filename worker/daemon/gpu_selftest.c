@@ -1,4 +1,4 @@
-#include "worker/daemon/examine.h"
+#include "worker/daemon/gpu_selftest.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include "worker/backend/plugin.h"
 #include "worker/daemon/probe.h"
 
-enum { EXAMINE_BYTES_MAX = 1 << 20, DEVICES_MAX = 16 };
+enum { SELFTEST_BYTES_MAX = 1 << 20, DEVICES_MAX = 16 };
 
 static void put_problem(gp_json_writer *w, gp_status status, const gp_error *err)
 {
@@ -48,7 +48,7 @@ static void put_peer(gp_json_writer *w, const gp_plugin *plugin, uint32_t from, 
     gp_json_end_object(w);
 }
 
-static gp_status examine(gp_buffer *text, gp_error *err)
+static gp_status selftest(gp_buffer *text, gp_error *err)
 {
     const gp_plugin *plugin = NULL;
     uint32_t driver = 0, runtime = 0, count = 0;
@@ -84,7 +84,7 @@ static gp_status examine(gp_buffer *text, gp_error *err)
 
 /* Redirect standard output to standard error first: libraries may print there, and the reader
  * must receive the JSON object only. */
-int gp_examine_main(void)
+int gp_gpu_selftest_main(void)
 {
     int output = dup(STDOUT_FILENO);
     gp_buffer text;
@@ -92,9 +92,9 @@ int gp_examine_main(void)
 
     if (output < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
         return 1;
-    gp_buffer_init(&text, EXAMINE_BYTES_MAX);
-    if (examine(&text, &err) != GP_OK) {
-        gp_log(GP_LOG_ERROR, "examine-failed", "%s", err.message);
+    gp_buffer_init(&text, SELFTEST_BYTES_MAX);
+    if (selftest(&text, &err) != GP_OK) {
+        gp_log(GP_LOG_ERROR, "selftest-failed", "%s", err.message);
         return 1;
     }
     return gp_probe_answer(output, &text);

@@ -1,4 +1,4 @@
-/* examine.h -- the command `gradpool-worker --examine`: test the GPU engine and its libraries on
+/* gpu_selftest.h -- the command `gradpool-worker --selftest`: test the GPU engine and its libraries on
  * this machine.
  *
  * The command runs in its own process, started by `gradpool doctor`. Unlike --probe it uses the
@@ -12,11 +12,11 @@
  *                                                     host
  *     "peers": [ { "from": 0, "to": 1, "direct": true, "bytes_per_second": 4e11, "problem": "" }
  *     ] } */
-#ifndef GP_EXAMINE_H
-#define GP_EXAMINE_H
+#ifndef GP_GPU_SELFTEST_H
+#define GP_GPU_SELFTEST_H
 
 /* Test the engine and all devices, print the JSON object on standard output, and return the exit
  * code. */
-int gp_examine_main(void);
+int gp_gpu_selftest_main(void);
 
 #endif
