@@ -19,7 +19,7 @@
 #include "scheduler/shell/record.h"
 #include "scheduler/shell/shell.h"
 #include "scheduler/process/supervise.h"
-#include "scheduler/process/surroundings.h"
+#include "scheduler/process/process_env.h"
 
 enum { EXIT_USAGE = 2, EXIT_LOCK_HELD = 75, IDLE_MS = 30 * 60 * 1000 };
 
@@ -126,9 +126,9 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_survivo
         GP_LOG_WITH({ "living", .number = survivors->count }, { "workers", .number = record->workers }),
         "the previous scheduler crashed; found %u of its %u workers alive", survivors->count,
         record->workers);
-    if (record->surroundings != NULL)
-        gp_surroundings_restore(record->surroundings);
-    options->surroundings = record->surroundings;
+    if (record->process_env != NULL)
+        gp_process_env_restore(record->process_env);
+    options->process_env = record->process_env;
     options->request.workers = record->workers;
     options->request.devices = record->devices[0] != '\0' ? record->devices : NULL;
     options->idle_timeout_ms = record->idle_ms;
@@ -181,14 +181,14 @@ static gp_status serve(const arguments *given, gp_error *err)
     if (status == GP_OK) {
         gp_survivors_find(survivors, &paths);
         go_on(&options, &record, survivors);
-        if (options.surroundings == NULL && gp_surroundings_write(&own, err) == GP_OK)
-            options.surroundings = gp_buffer_text(&own);
+        if (options.process_env == NULL && gp_process_env_write(&own, err) == GP_OK)
+            options.process_env = gp_buffer_text(&own);
         find_devices(devices, options.request.devices, program);
         gp_plan_find_cores(cores);
         status = gp_shell_run(&options, err);
     }
     gp_hold_release(&hold);
-    gp_free(record.surroundings);
+    gp_free(record.process_env);
     gp_buffer_deinit(&own);
     if (survivors != NULL)
         gp_survivors_free(survivors);
@@ -254,7 +254,7 @@ int main(int count, char **values)
     if (status == GP_OK && given.detach)
         status = detach(&given, &err);
     if (status == GP_OK) {
-        gp_surroundings_detach();
+        gp_process_env_detach();
         status = gp_secrets_keep(&err);
         if (status == GP_OK)
             status = serve(&given, &err);

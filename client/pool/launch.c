@@ -204,7 +204,7 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *paths, con
     environment = gp_secrets_environment(names, assignment);
     if (environment != NULL)
         /* The scheduler gets a session of its own, without the terminal of this process
-         * (scheduler/process/surroundings.h). */
+         * (scheduler/process/process_env.h). */
         problem = gp_spawn(pid, path, &actions, POSIX_SPAWN_SETSID, (char *const *)argv, environment);
     else
         posix_spawn_file_actions_destroy(&actions);

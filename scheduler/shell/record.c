@@ -67,7 +67,7 @@ bool gp_record_read(gp_record *out, const gp_paths *paths)
     known = record_parse(out, text);
     if (known && rest != NULL) {
         memmove(text, rest, strlen(rest) + 1);
-        out->surroundings = text;
+        out->process_env = text;
     } else {
         gp_free(text);
     }
@@ -88,8 +88,8 @@ gp_status gp_record_write(const gp_record *record, const gp_paths *paths, gp_err
         record->workers, record->idle_ms, record->devices, record->suspect_ms, record->silence_ms,
         record->listen[0] != '\0' ? "listen " : "", record->listen, record->listen[0] != '\0' ? "\n" : "");
 
-    if (status == GP_OK && record->surroundings != NULL)
-        status = gp_buffer_printf(&text, err, "%s%s", MARK + 1, record->surroundings);
+    if (status == GP_OK && record->process_env != NULL)
+        status = gp_buffer_printf(&text, err, "%s%s", MARK + 1, record->process_env);
 
     snprintf(aside, sizeof(aside), "%s.new", paths->record);
     fd = status != GP_OK ? -1 : open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -1,5 +1,5 @@
 /* Pool record for the next scheduler after a crash: number of workers, devices and inherited
- * process attributes (surroundings.h).
+ * process attributes (process_env.h).
  *
  * The file is in the pool directory. A scheduler that shuts down removes it. If the file exists and
  * no scheduler runs, the last one crashed (proto/local/paths.h: paths->record). */
@@ -19,9 +19,9 @@ typedef struct gp_record {
     int64_t idle_ms, suspect_ms, silence_ms; /* as in gp_shell_options */
     char devices[256];                       /* as in --devices; "": auto */
     char listen[GP_TEXT_ENDPOINT];           /* endpoint for other hosts; "": none */
-    /* lines in the format of surroundings.h; NULL: none. Free those from gp_record_read() with
+    /* lines in the format of process_env.h; NULL: none. Free those from gp_record_read() with
      * gp_free(). */
-    char *surroundings;
+    char *process_env;
 } gp_record;
 
 /* Read the record. False: missing or malformed. */

@@ -213,7 +213,7 @@ void shell_record(const shell *s, const char *devices)
                          .idle_ms = s->core->config.idle_ms,
                          .suspect_ms = s->core->config.suspect_ms,
                          .silence_ms = s->core->config.beat_ms,
-                         .surroundings = (char *)(uintptr_t)s->options->surroundings };
+                         .process_env = (char *)(uintptr_t)s->options->process_env };
     gp_error err;
 
     snprintf(record.devices, sizeof(record.devices), "%s", devices != NULL ? devices : "");

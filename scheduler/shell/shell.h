@@ -22,8 +22,8 @@ typedef struct gp_shell_options {
     int64_t idle_timeout_ms; /* 0: never */
     /* silence until a worker is reported as suspect, and until it is killed; 0: never */
     int64_t suspect_ms, silence_ms;
-    /* process attributes for the next scheduler (surroundings.h); NULL: unknown */
-    const char *surroundings;
+    /* process attributes for the next scheduler (process_env.h); NULL: unknown */
+    const char *process_env;
     const char *listen; /* tcp://ADDRESS:PORT for clients on other hosts; NULL: no remote clients */
     /* The previous scheduler crashed. Some of its worker processes may be alive without having been
      * found. */

@@ -464,7 +464,7 @@ TEST(record_survives_a_round_trip)
         CHECK_INT(records[i].silence_ms, got.silence_ms);
         CHECK_TEXT(records[i].devices, got.devices);
         CHECK_TEXT(records[i].listen, got.listen);
-        CHECK(got.surroundings == NULL);
+        CHECK(got.process_env == NULL);
     }
     folder_remove();
 }

@@ -1,5 +1,5 @@
-/* Inherited process attributes: detach, record and restore. surroundings.h lists them. */
-#include "scheduler/process/surroundings.h"
+/* Inherited process attributes: detach, record and restore. process_env.h lists them. */
+#include "scheduler/process/process_env.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ extern char **environ;
 
 /* ---- fixed attributes ---- */
 
-void gp_surroundings_detach(void)
+void gp_process_env_detach(void)
 {
     sigset_t set;
     int terminal;
@@ -103,7 +103,7 @@ static int oom_score(void)
     return gp_line_read("/proc/self/oom_score_adj", text, sizeof(text)) ? atoi(text) : 0;
 }
 
-gp_status gp_surroundings_write(gp_buffer *out, gp_error *err)
+gp_status gp_process_env_write(gp_buffer *out, gp_error *err)
 {
     cpu_set_t set[GP_PLAN_CORES_MAX / CPU_SETSIZE] = { 0 };
     uint16_t allowed[GP_PLAN_CORES_MAX];
@@ -176,7 +176,7 @@ static void restore_number(const char *line)
             close(fd);
     }
     if (failed)
-        gp_log(GP_LOG_WARN, "surroundings-lost",
+        gp_log(GP_LOG_WARN, "process-env-lost",
                "cannot restore \"%.40s\" of the pool (%s): the pool was started with other permissions", line,
                strerror(errno));
 }
@@ -194,7 +194,7 @@ static void restore_limit(const char *line)
             continue;
         limit.rlim_cur = value < limit.rlim_max ? (rlim_t)value : limit.rlim_max;
         if (setrlimit(limits[i].resource, &limit) != 0 || limit.rlim_cur != value)
-            gp_log(GP_LOG_WARN, "surroundings-lost",
+            gp_log(GP_LOG_WARN, "process-env-lost",
                    "cannot restore \"%.40s\" of the pool: the hard limit is lower now", line);
     }
 }
@@ -211,7 +211,7 @@ static const char *name_of(const char *variable, char *name, size_t bytes)
     return variable + length + 1;
 }
 
-void gp_surroundings_restore(const char *text)
+void gp_process_env_restore(const char *text)
 {
     size_t bytes = strlen(text);
     char *copy = gp_malloc(bytes + 1), *rest = copy, *line, name[128];
@@ -242,7 +242,7 @@ void gp_surroundings_restore(const char *text)
                  strncmp(line, "oom ", 4) == 0)
             restore_number(line);
         if (lost)
-            gp_log(GP_LOG_WARN, "surroundings-lost", "cannot restore %.86s of the pool: %s", line,
+            gp_log(GP_LOG_WARN, "process-env-lost", "cannot restore %.86s of the pool: %s", line,
                    strerror(errno));
     }
     gp_free(copy);

@@ -9,25 +9,25 @@
  *                     terminal; working directory /; umask 077; only SIGPIPE and SIGXFSZ ignored;
  *                     only signals that the daemon reads blocked
  *   from the first    allowed cores, niceness, scheduling policy, soft limits, oom_score_adj, and
- *                     the variables listed in surroundings.c
+ *                     the variables listed in process_env.c
  *   from the starter  other variables; hard limits, cgroup, namespaces and uid, which cannot be
  *                     restored
  *
  * Workers inherit all of this from the scheduler. */
-#ifndef GP_SURROUNDINGS_H
-#define GP_SURROUNDINGS_H
+#ifndef GP_PROCESS_ENV_H
+#define GP_PROCESS_ENV_H
 
 #include "common/base/memory/buffer.h"
 
 /* Set the attributes that are always the same. Call this once, before opening any descriptor. */
-void gp_surroundings_detach(void);
+void gp_process_env_detach(void);
 
 /* Write the attributes that a later scheduler restores, as lines of text. */
-gp_status gp_surroundings_write(gp_buffer *out, gp_error *err);
+gp_status gp_process_env_write(gp_buffer *out, gp_error *err);
 
 /* Restore attributes from lines of text. Unknown lines are skipped. An attribute that cannot be
  * restored, such as a lower niceness or a limit above the hard limit, is left unchanged and
  * logged. */
-void gp_surroundings_restore(const char *text);
+void gp_process_env_restore(const char *text);
 
 #endif
