@@ -111,21 +111,20 @@ static void find_devices(gp_device_list *out, const char *asked, const char *pro
 
 /* Resume the pool of a crashed scheduler with the recorded settings, unless no worker survived and
  * the arguments request other ones. */
-static void go_on(gp_shell_options *options, gp_record *record, const gp_survivors *survivors)
+static void go_on(gp_shell_options *options, gp_record *record, const gp_orphans *orphans)
 {
     const char *devices = options->request.devices;
     bool asked = options->request.workers != 0 || (devices != NULL && strcmp(devices, "auto") != 0);
 
     bool known = gp_record_read(record, options->paths);
 
-    options->follows = known || survivors->count != 0;
-    if (!known || (asked && survivors->count == 0))
+    options->follows = known || orphans->count != 0;
+    if (!known || (asked && orphans->count == 0))
         return;
     gp_log_event(
         GP_LOG_WARN, "pool-adopted",
-        GP_LOG_WITH({ "living", .number = survivors->count }, { "workers", .number = record->workers }),
-        "the previous scheduler crashed; found %u of its %u workers alive", survivors->count,
-        record->workers);
+        GP_LOG_WITH({ "living", .number = orphans->count }, { "workers", .number = record->workers }),
+        "the previous scheduler crashed; found %u of its %u workers alive", orphans->count, record->workers);
     if (record->process_env != NULL)
         gp_process_env_restore(record->process_env);
     options->process_env = record->process_env;
@@ -145,7 +144,7 @@ static gp_status serve(const arguments *given, gp_error *err)
     char program[4096];
     gp_device_list *devices = gp_calloc(1, sizeof(*devices));
     gp_plan_cores *cores = gp_calloc(1, sizeof(*cores));
-    gp_survivors *survivors = gp_calloc(1, sizeof(*survivors));
+    gp_orphans *orphans = gp_calloc(1, sizeof(*orphans));
     gp_record record = { .workers = 0 };
     gp_buffer own; /* attributes of the first scheduler of a pool */
     gp_shell_options options = { .paths = &paths,
@@ -154,14 +153,14 @@ static gp_status serve(const arguments *given, gp_error *err)
                                  .devices = devices,
                                  .cores = cores,
                                  .request = given->request,
-                                 .survivors = survivors,
+                                 .orphans = orphans,
                                  .idle_timeout_ms = given->idle_timeout_ms,
                                  .suspect_ms = given->suspect_ms,
                                  .silence_ms = given->silence_ms,
                                  .listen = given->listen,
                                  .ready_fd = given->ready_fd };
     gp_buffer_init(&own, GP_RECORD_BYTES_MAX / 2);
-    gp_status status = devices == NULL || cores == NULL || survivors == NULL
+    gp_status status = devices == NULL || cores == NULL || orphans == NULL
                            ? gp_fail(err, GP_ENOMEM, "no memory for the scheduler")
                            : GP_OK;
 
@@ -179,8 +178,8 @@ static gp_status serve(const arguments *given, gp_error *err)
     if (status == GP_OK)
         status = redirect(paths.scheduler_log, err);
     if (status == GP_OK) {
-        gp_survivors_find(survivors, &paths);
-        go_on(&options, &record, survivors);
+        gp_orphans_find(orphans, &paths);
+        go_on(&options, &record, orphans);
         if (options.process_env == NULL && gp_process_env_write(&own, err) == GP_OK)
             options.process_env = gp_buffer_text(&own);
         find_devices(devices, options.request.devices, program);
@@ -190,9 +189,9 @@ static gp_status serve(const arguments *given, gp_error *err)
     gp_hold_release(&hold);
     gp_free(record.process_env);
     gp_buffer_deinit(&own);
-    if (survivors != NULL)
-        gp_survivors_free(survivors);
-    gp_free(survivors);
+    if (orphans != NULL)
+        gp_orphans_free(orphans);
+    gp_free(orphans);
     gp_free(devices);
     gp_free(cores);
     return status;

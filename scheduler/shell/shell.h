@@ -9,7 +9,7 @@
 #include "proto/local/paths.h"
 #include "scheduler/shell/hold.h"
 #include "scheduler/process/plan.h"
-#include "scheduler/process/survivors.h"
+#include "scheduler/process/orphans.h"
 
 /* Options of the shell, borrowed while it runs. */
 typedef struct gp_shell_options {
@@ -28,7 +28,7 @@ typedef struct gp_shell_options {
     /* The previous scheduler crashed. Some of its worker processes may be alive without having been
      * found. */
     bool follows;
-    gp_survivors *survivors; /* workers from the previous scheduler; the shell takes ownership */
+    gp_orphans *orphans; /* workers from the previous scheduler; the shell takes ownership */
     /* Receives "ready\n", or "adopted\n" if workers from the previous scheduler were found, as soon
      * as clients are served. Closed afterwards. -1: none. */
     int ready_fd;

@@ -2,7 +2,7 @@
  *
  * A message is accepted from a worker only on the link where the current process of the slot (same
  * slot, incarnation and pid) sent worker_ready. Surviving workers of an earlier scheduler
- * (survivors.h) are accepted, too. A survivor that was not found because it was still starting is
+ * (orphans.h) are accepted, too. A survivor that was not found because it was still starting is
  * refused, and exits. */
 #include <errno.h>
 #include <fcntl.h>
@@ -151,13 +151,13 @@ static void take_secrets(shell *s, const shell_worker *worker)
 
 bool shell_adopt(shell *s)
 {
-    gp_survivors *survivors = s->options->survivors;
-    uint32_t count = survivors->count;
+    gp_orphans *orphans = s->options->orphans;
+    uint32_t count = orphans->count;
     struct timespec now;
 
     clock_gettime(CLOCK_BOOTTIME, &now);
     for (uint32_t i = 0; i < count; i++) {
-        gp_survivor *found = &survivors->workers[i];
+        gp_survivor *found = &orphans->workers[i];
         shell_worker *worker = &s->workers[found->slot];
         /* start_time counts from boot: field 22 of /proc/PID/stat */
         int64_t age_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 -
@@ -180,7 +180,7 @@ bool shell_adopt(shell *s)
         gp_survivor_call(found, s->core->config.epoch);
         gp_fault_point("adopting");
     }
-    survivors->count = 0; /* the shell now owns them */
+    orphans->count = 0; /* the shell now owns them */
     return count != 0;
 }
 

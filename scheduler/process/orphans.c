@@ -1,5 +1,5 @@
 /* Search for workers of an earlier scheduler, through their control sockets. */
-#include "scheduler/process/survivors.h"
+#include "scheduler/process/orphans.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -77,10 +77,10 @@ static void forget(gp_survivor *survivor)
 
 /* Add a worker. If two workers claim one slot, the higher incarnation wins and the other is
  * killed. */
-static void keep(gp_survivors *survivors, gp_survivor *found)
+static void keep(gp_orphans *orphans, gp_survivor *found)
 {
-    for (uint32_t i = 0; i < survivors->count; i++) {
-        gp_survivor *other = &survivors->workers[i], swap = *other;
+    for (uint32_t i = 0; i < orphans->count; i++) {
+        gp_survivor *other = &orphans->workers[i], swap = *other;
 
         if (other->slot != found->slot)
             continue;
@@ -92,12 +92,12 @@ static void keep(gp_survivors *survivors, gp_survivor *found)
         forget(found);
         return;
     }
-    survivors->workers[survivors->count++] = *found; /* cannot overflow: one entry per slot */
+    orphans->workers[orphans->count++] = *found; /* cannot overflow: one entry per slot */
 }
 
 /* Check one directory entry: add the worker behind a control socket, or remove the sockets if no
  * process listens. */
-static void look_at(gp_survivors *survivors, const gp_paths *paths, const char *name)
+static void look_at(gp_orphans *orphans, const gp_paths *paths, const char *name)
 {
     gp_survivor found = { .control_socket = -1, .child = { .pidfd = -1, .adopted = true } };
     char path[GP_TEXT_ENDPOINT], own[GP_TEXT_ENDPOINT];
@@ -113,7 +113,7 @@ static void look_at(gp_survivors *survivors, const gp_paths *paths, const char *
     found.slot = index - 1;
     found.child.incarnation = incarnation;
     if (hold(&found, path)) {
-        keep(survivors, &found);
+        keep(orphans, &found);
         return;
     }
     if (errno != ECONNREFUSED)
@@ -123,7 +123,7 @@ static void look_at(gp_survivors *survivors, const gp_paths *paths, const char *
     unlink(own);
 }
 
-void gp_survivors_find(gp_survivors *out, const gp_paths *paths)
+void gp_orphans_find(gp_orphans *out, const gp_paths *paths)
 {
     DIR *directory = opendir(paths->pool_dir);
     const struct dirent *entry;
@@ -136,11 +136,11 @@ void gp_survivors_find(gp_survivors *out, const gp_paths *paths)
     closedir(directory);
 }
 
-void gp_survivors_free(gp_survivors *survivors)
+void gp_orphans_free(gp_orphans *orphans)
 {
-    for (uint32_t i = 0; i < survivors->count; i++)
-        forget(&survivors->workers[i]);
-    survivors->count = 0;
+    for (uint32_t i = 0; i < orphans->count; i++)
+        forget(&orphans->workers[i]);
+    orphans->count = 0;
 }
 
 void gp_survivor_call(const gp_survivor *survivor, uint64_t epoch)
