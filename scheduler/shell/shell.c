@@ -122,8 +122,8 @@ static void check_lock(shell *s)
     if (gp_now_ms() - s->checked_ms < LOCK_CHECK_MS)
         return;
     s->checked_ms = gp_now_ms();
-    event.holds = gp_hold_valid(s->options->hold, s->options->paths);
-    if (!event.holds && gp_hold_followed(s->options->hold, s->options->paths)) {
+    event.holds = gp_pool_lock_valid(s->options->hold, s->options->paths);
+    if (!event.holds && gp_pool_lock_followed(s->options->hold, s->options->paths)) {
         gp_log_event(GP_LOG_ERROR, "pool-followed",
                      GP_LOG_WITH({ "epoch", .number = (int64_t)s->options->hold->epoch }),
                      "a newer scheduler runs this pool; exiting and leaving the workers to it");

@@ -7,14 +7,14 @@
 #include "common/base/error.h"
 #include "proto/device/device_list.h"
 #include "proto/local/paths.h"
-#include "scheduler/shell/hold.h"
+#include "scheduler/shell/pool_lock.h"
 #include "scheduler/process/plan.h"
 #include "scheduler/process/orphans.h"
 
 /* Options of the shell, borrowed while it runs. */
 typedef struct gp_shell_options {
     const gp_paths *paths;
-    gp_hold *hold;
+    gp_pool_lock *hold;
     const char *worker_program;
     const gp_device_list *devices;
     const gp_plan_cores *cores;

@@ -16,7 +16,7 @@
 #include "common/base/text/log.h"
 #include "common/data/cache/object_cache.h"
 #include "common/model/network.h"
-#include "scheduler/shell/hold.h"
+#include "scheduler/shell/pool_lock.h"
 #include "scheduler/jobs/journal.h"
 #include "scheduler/shell/record.h"
 #include "tests/fault/failing.h"
@@ -351,32 +351,32 @@ static gp_paths paths;
 static bool walk_hold(const strike *s)
 {
     gp_record record = { .workers = 7, .idle_ms = 11, .devices = "cpu" }, got;
-    gp_hold hold = { .fd = -1 };
+    gp_pool_lock hold = { .fd = -1 };
     gp_error err = { 0 };
     uint64_t before;
 
     failing_set(NULL);
-    REQUIRE_WALK(gp_hold_take(&hold, &paths, &err), err);
+    REQUIRE_WALK(gp_pool_lock_take(&hold, &paths, &err), err);
     before = hold.epoch;
-    gp_hold_release(&hold);
+    gp_pool_lock_release(&hold);
     REQUIRE_WALK(gp_record_write(&(gp_record){ .workers = 3, .idle_ms = 5 }, &paths, &err), err);
     failing_set(s->text);
-    gp_status status = gp_hold_take(&hold, &paths, &err);
+    gp_status status = gp_pool_lock_take(&hold, &paths, &err);
 
     if (status == GP_OK)
         status = gp_record_write(&record, &paths, &err);
     bool struck = failing_struck() > 0;
 
     failing_set(NULL);
-    gp_hold_release(&hold);
+    gp_pool_lock_release(&hold);
     if (status != GP_OK && strstr(err.message, folder) == NULL)
         GP_TEST_FAIL("%s: %s", s->text, err.message);
     CHECK(gp_record_read(&got, &paths));
     CHECK(got.workers == 3 || (got.workers == 7 && got.idle_ms == 11));
-    REQUIRE_WALK(gp_hold_take(&hold, &paths, &err), err);
+    REQUIRE_WALK(gp_pool_lock_take(&hold, &paths, &err), err);
     if (hold.epoch <= before)
         GP_TEST_FAIL("%s: epoch %d after %d", s->text, (int)hold.epoch, (int)before);
-    gp_hold_release(&hold);
+    gp_pool_lock_release(&hold);
     CHECK_INT(0, names_with(".new"));
     return struck;
 }

@@ -53,7 +53,7 @@ TEST(naive_bind_steals_a_live_socket_and_uses_the_umask)
     unlink(path);
 
     /* A channel creates the file with mode 0600 for any umask; a lock decides which process may
-     * bind (scheduler/shell/hold.h). */
+     * bind (scheduler/shell/pool_lock.h). */
     gp_channel *channel = NULL;
     gp_error err;
 

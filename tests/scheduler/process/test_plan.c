@@ -2,7 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "scheduler/shell/hold.h"
+#include "scheduler/shell/pool_lock.h"
 #include "scheduler/process/plan.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
@@ -194,39 +194,39 @@ static void remove_place(const char *directory)
 TEST(pool_has_one_lock_holder_and_epochs_increase)
 {
     char directory[64];
-    gp_hold first, second;
+    gp_pool_lock first, second;
     gp_error err;
 
     REQUIRE(in_a_new_place(directory));
-    REQUIRE_OK(gp_hold_take(&first, &paths, &err), err);
+    REQUIRE_OK(gp_pool_lock_take(&first, &paths, &err), err);
     CHECK_INT(1, first.epoch);
-    CHECK_STATUS(GP_EBUSY, gp_hold_take(&second, &paths, &err));
-    gp_hold_release(&first);
-    REQUIRE_OK(gp_hold_take(&second, &paths, &err), err);
+    CHECK_STATUS(GP_EBUSY, gp_pool_lock_take(&second, &paths, &err));
+    gp_pool_lock_release(&first);
+    REQUIRE_OK(gp_pool_lock_take(&second, &paths, &err), err);
     CHECK_INT(2, second.epoch);
-    gp_hold_release(&second);
+    gp_pool_lock_release(&second);
     remove_place(directory);
 }
 
 TEST(replaced_lock_file_is_detected)
 {
     char directory[64];
-    gp_hold hold;
+    gp_pool_lock hold;
     gp_error err;
 
     REQUIRE(in_a_new_place(directory));
-    REQUIRE_OK(gp_hold_take(&hold, &paths, &err), err);
-    CHECK(gp_hold_valid(&hold, &paths));
+    REQUIRE_OK(gp_pool_lock_take(&hold, &paths, &err), err);
+    CHECK(gp_pool_lock_valid(&hold, &paths));
     unlink(paths.lock);
-    CHECK(!gp_hold_valid(&hold, &paths));
-    gp_hold_release(&hold);
+    CHECK(!gp_pool_lock_valid(&hold, &paths));
+    gp_pool_lock_release(&hold);
     remove_place(directory);
 }
 
 TEST(damaged_epoch_file_does_not_restore_an_old_epoch)
 {
     char directory[64], path[300];
-    gp_hold hold;
+    gp_pool_lock hold;
     gp_error err;
     FILE *file;
 
@@ -236,8 +236,8 @@ TEST(damaged_epoch_file_does_not_restore_an_old_epoch)
     REQUIRE(file != NULL);
     fputs("12", file); /* torn write: the newline is missing */
     fclose(file);
-    REQUIRE_OK(gp_hold_take(&hold, &paths, &err), err);
+    REQUIRE_OK(gp_pool_lock_take(&hold, &paths, &err), err);
     CHECK(hold.epoch > 1700000000);
-    gp_hold_release(&hold);
+    gp_pool_lock_release(&hold);
     remove_place(directory);
 }

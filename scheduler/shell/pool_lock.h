@@ -1,6 +1,6 @@
 /* The lock file and the epoch, which ensure that a pool has only one scheduler. */
-#ifndef GP_HOLD_H
-#define GP_HOLD_H
+#ifndef GP_POOL_LOCK_H
+#define GP_POOL_LOCK_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,28 +9,28 @@
 #include "common/base/error.h"
 #include "proto/local/paths.h"
 
-typedef struct gp_hold {
+typedef struct gp_pool_lock {
     /* locked descriptor of the lock file; the kernel releases the lock when the process exits */
     int fd;
     dev_t device;
     ino_t inode;
     uint64_t epoch; /* increases by one with each scheduler of this pool on this host */
-} gp_hold;
+} gp_pool_lock;
 
 /* Lock paths->lock and increase the epoch. Write the pid into the lock file for users. Release the
- * lock with gp_hold_release() or by exiting. The file remains: if a locked file were unlinked, two
+ * lock with gp_pool_lock_release() or by exiting. The file remains: if a locked file were unlinked, two
  * processes could hold "the" lock.
  *   GP_EBUSY: another scheduler holds the lock
  *   GP_EIO: cannot read or write a file */
-gp_status gp_hold_take(gp_hold *out, const gp_paths *paths, gp_error *err);
-void gp_hold_release(gp_hold *hold);
+gp_status gp_pool_lock_take(gp_pool_lock *out, const gp_paths *paths, gp_error *err);
+void gp_pool_lock_release(gp_pool_lock *hold);
 
 /* Return whether the lock path still names the locked file. If not, another scheduler may be
  * running. */
-bool gp_hold_valid(const gp_hold *hold, const gp_paths *paths);
+bool gp_pool_lock_valid(const gp_pool_lock *hold, const gp_paths *paths);
 
 /* Return whether a scheduler with a larger epoch has started. Then this one no longer owns the
  * pool. */
-bool gp_hold_followed(const gp_hold *hold, const gp_paths *paths);
+bool gp_pool_lock_followed(const gp_pool_lock *hold, const gp_paths *paths);
 
 #endif

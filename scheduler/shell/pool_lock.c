@@ -1,5 +1,5 @@
 /* Pool lock and epoch files. */
-#include "scheduler/shell/hold.h"
+#include "scheduler/shell/pool_lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,7 +75,7 @@ static gp_status epoch_write(const char *directory, const char *path, uint64_t e
 
 /* Open and lock the lock file, and write the pid into it. GP_EBUSY: another process holds the
  * lock. */
-static gp_status lock_take(gp_hold *hold, const char *path, gp_error *err)
+static gp_status lock_take(gp_pool_lock *hold, const char *path, gp_error *err)
 {
     struct stat status;
     char text[24];
@@ -99,16 +99,16 @@ static gp_status lock_take(gp_hold *hold, const char *path, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_hold_take(gp_hold *out, const gp_paths *paths, gp_error *err)
+gp_status gp_pool_lock_take(gp_pool_lock *out, const gp_paths *paths, gp_error *err)
 {
     char path[GP_TEXT_PATH + 8];
-    gp_hold hold = { .fd = -1 };
+    gp_pool_lock hold = { .fd = -1 };
     gp_status status;
 
     do { /* the file may be removed between open() and flock() */
-        gp_hold_release(&hold);
+        gp_pool_lock_release(&hold);
         status = lock_take(&hold, paths->lock, err);
-    } while (status == GP_OK && !gp_hold_valid(&hold, paths));
+    } while (status == GP_OK && !gp_pool_lock_valid(&hold, paths));
     if (status != GP_OK)
         return status;
     snprintf(path, sizeof(path), "%s/epoch", paths->state_dir);
@@ -117,28 +117,28 @@ gp_status gp_hold_take(gp_hold *out, const gp_paths *paths, gp_error *err)
     if (status == GP_OK)
         status = epoch_write(paths->state_dir, path, hold.epoch, err);
     if (status != GP_OK) {
-        gp_hold_release(&hold);
+        gp_pool_lock_release(&hold);
         return status;
     }
     *out = hold;
     return GP_OK;
 }
 
-void gp_hold_release(gp_hold *hold)
+void gp_pool_lock_release(gp_pool_lock *hold)
 {
     if (hold->fd >= 0)
         close(hold->fd);
     hold->fd = -1;
 }
 
-bool gp_hold_valid(const gp_hold *hold, const gp_paths *paths)
+bool gp_pool_lock_valid(const gp_pool_lock *hold, const gp_paths *paths)
 {
     struct stat status;
 
     return stat(paths->lock, &status) == 0 && status.st_dev == hold->device && status.st_ino == hold->inode;
 }
 
-bool gp_hold_followed(const gp_hold *hold, const gp_paths *paths)
+bool gp_pool_lock_followed(const gp_pool_lock *hold, const gp_paths *paths)
 {
     char path[GP_TEXT_PATH + 8], text[32] = "";
     int fd;
