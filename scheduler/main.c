@@ -140,7 +140,7 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_orphans
 static gp_status serve(const arguments *given, gp_error *err)
 {
     gp_paths paths;
-    gp_pool_lock hold = { .fd = -1 };
+    gp_pool_lock lock = { .fd = -1 };
     char program[4096];
     gp_device_list *devices = gp_calloc(1, sizeof(*devices));
     gp_plan_cores *cores = gp_calloc(1, sizeof(*cores));
@@ -148,7 +148,7 @@ static gp_status serve(const arguments *given, gp_error *err)
     gp_record record = { .workers = 0 };
     gp_buffer own; /* attributes of the first scheduler of a pool */
     gp_shell_options options = { .paths = &paths,
-                                 .hold = &hold,
+                                 .lock = &lock,
                                  .worker_program = program,
                                  .devices = devices,
                                  .cores = cores,
@@ -169,9 +169,9 @@ static gp_status serve(const arguments *given, gp_error *err)
     if (status == GP_OK)
         status = gp_paths_create(&paths, err);
     if (status == GP_OK)
-        status = gp_pool_lock_take(&hold, &paths, err);
+        status = gp_pool_lock_take(&lock, &paths, err);
     if (status == GP_OK)
-        status = gp_fault_arm(GP_FAULT_scheduler, 1, (uint32_t)hold.epoch, err);
+        status = gp_fault_arm(GP_FAULT_scheduler, 1, (uint32_t)lock.epoch, err);
     gp_fault_point("locked");
     if (status == GP_OK)
         status = gp_supervise_program(program, sizeof(program), err);
@@ -186,7 +186,7 @@ static gp_status serve(const arguments *given, gp_error *err)
         gp_plan_find_cores(cores);
         status = gp_shell_run(&options, err);
     }
-    gp_pool_lock_release(&hold);
+    gp_pool_lock_release(&lock);
     gp_free(record.process_env);
     gp_buffer_deinit(&own);
     if (orphans != NULL)

@@ -75,26 +75,26 @@ static gp_status epoch_write(const char *directory, const char *path, uint64_t e
 
 /* Open and lock the lock file, and write the pid into it. GP_EBUSY: another process holds the
  * lock. */
-static gp_status lock_take(gp_pool_lock *hold, const char *path, gp_error *err)
+static gp_status lock_take(gp_pool_lock *lock, const char *path, gp_error *err)
 {
     struct stat status;
     char text[24];
 
-    hold->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (hold->fd < 0)
+    lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (lock->fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot open the lock file %s", path);
-    if (flock(hold->fd, LOCK_EX | LOCK_NB) != 0 || fstat(hold->fd, &status) != 0) {
+    if (flock(lock->fd, LOCK_EX | LOCK_NB) != 0 || fstat(lock->fd, &status) != 0) {
         bool busy = errno == EWOULDBLOCK;
 
-        close(hold->fd);
-        hold->fd = -1;
+        close(lock->fd);
+        lock->fd = -1;
         return busy ? gp_fail(err, GP_EBUSY, "another scheduler has locked %s", path)
                     : gp_fail_errno(err, GP_EIO, "cannot lock %s", path);
     }
-    hold->device = status.st_dev;
-    hold->inode = status.st_ino;
+    lock->device = status.st_dev;
+    lock->inode = status.st_ino;
     snprintf(text, sizeof(text), "%d\n", (int)getpid());
-    if (ftruncate(hold->fd, 0) != 0 || pwrite(hold->fd, text, strlen(text), 0) < 0)
+    if (ftruncate(lock->fd, 0) != 0 || pwrite(lock->fd, text, strlen(text), 0) < 0)
         gp_log(GP_LOG_WARN, "pid-unwritten", "cannot write the pid to %s: %s", path, strerror(errno));
     return GP_OK;
 }
@@ -102,43 +102,43 @@ static gp_status lock_take(gp_pool_lock *hold, const char *path, gp_error *err)
 gp_status gp_pool_lock_take(gp_pool_lock *out, const gp_paths *paths, gp_error *err)
 {
     char path[GP_TEXT_PATH + 8];
-    gp_pool_lock hold = { .fd = -1 };
+    gp_pool_lock lock = { .fd = -1 };
     gp_status status;
 
     do { /* the file may be removed between open() and flock() */
-        gp_pool_lock_release(&hold);
-        status = lock_take(&hold, paths->lock, err);
-    } while (status == GP_OK && !gp_pool_lock_valid(&hold, paths));
+        gp_pool_lock_release(&lock);
+        status = lock_take(&lock, paths->lock, err);
+    } while (status == GP_OK && !gp_pool_lock_valid(&lock, paths));
     if (status != GP_OK)
         return status;
     snprintf(path, sizeof(path), "%s/epoch", paths->state_dir);
-    status = epoch_read(&hold.epoch, path, err);
-    hold.epoch++;
+    status = epoch_read(&lock.epoch, path, err);
+    lock.epoch++;
     if (status == GP_OK)
-        status = epoch_write(paths->state_dir, path, hold.epoch, err);
+        status = epoch_write(paths->state_dir, path, lock.epoch, err);
     if (status != GP_OK) {
-        gp_pool_lock_release(&hold);
+        gp_pool_lock_release(&lock);
         return status;
     }
-    *out = hold;
+    *out = lock;
     return GP_OK;
 }
 
-void gp_pool_lock_release(gp_pool_lock *hold)
+void gp_pool_lock_release(gp_pool_lock *lock)
 {
-    if (hold->fd >= 0)
-        close(hold->fd);
-    hold->fd = -1;
+    if (lock->fd >= 0)
+        close(lock->fd);
+    lock->fd = -1;
 }
 
-bool gp_pool_lock_valid(const gp_pool_lock *hold, const gp_paths *paths)
+bool gp_pool_lock_valid(const gp_pool_lock *lock, const gp_paths *paths)
 {
     struct stat status;
 
-    return stat(paths->lock, &status) == 0 && status.st_dev == hold->device && status.st_ino == hold->inode;
+    return stat(paths->lock, &status) == 0 && status.st_dev == lock->device && status.st_ino == lock->inode;
 }
 
-bool gp_pool_lock_followed(const gp_pool_lock *hold, const gp_paths *paths)
+bool gp_pool_lock_followed(const gp_pool_lock *lock, const gp_paths *paths)
 {
     char path[GP_TEXT_PATH + 8], text[32] = "";
     int fd;
@@ -149,5 +149,5 @@ bool gp_pool_lock_followed(const gp_pool_lock *hold, const gp_paths *paths)
     got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
     if (fd >= 0)
         close(fd);
-    return got > 0 && strtoull(text, NULL, 10) > hold->epoch;
+    return got > 0 && strtoull(text, NULL, 10) > lock->epoch;
 }

@@ -23,14 +23,14 @@ typedef struct gp_pool_lock {
  *   GP_EBUSY: another scheduler holds the lock
  *   GP_EIO: cannot read or write a file */
 gp_status gp_pool_lock_take(gp_pool_lock *out, const gp_paths *paths, gp_error *err);
-void gp_pool_lock_release(gp_pool_lock *hold);
+void gp_pool_lock_release(gp_pool_lock *lock);
 
 /* Return whether the lock path still names the locked file. If not, another scheduler may be
  * running. */
-bool gp_pool_lock_valid(const gp_pool_lock *hold, const gp_paths *paths);
+bool gp_pool_lock_valid(const gp_pool_lock *lock, const gp_paths *paths);
 
 /* Return whether a scheduler with a larger epoch has started. Then this one no longer owns the
  * pool. */
-bool gp_pool_lock_followed(const gp_pool_lock *hold, const gp_paths *paths);
+bool gp_pool_lock_followed(const gp_pool_lock *lock, const gp_paths *paths);
 
 #endif

@@ -122,10 +122,10 @@ static void check_lock(shell *s)
     if (gp_now_ms() - s->checked_ms < LOCK_CHECK_MS)
         return;
     s->checked_ms = gp_now_ms();
-    event.holds = gp_pool_lock_valid(s->options->hold, s->options->paths);
-    if (!event.holds && gp_pool_lock_followed(s->options->hold, s->options->paths)) {
+    event.holds = gp_pool_lock_valid(s->options->lock, s->options->paths);
+    if (!event.holds && gp_pool_lock_followed(s->options->lock, s->options->paths)) {
         gp_log_event(GP_LOG_ERROR, "pool-followed",
-                     GP_LOG_WITH({ "epoch", .number = (int64_t)s->options->hold->epoch }),
+                     GP_LOG_WITH({ "epoch", .number = (int64_t)s->options->lock->epoch }),
                      "a newer scheduler runs this pool; exiting and leaving the workers to it");
         s->followed = true;
         return;
@@ -237,7 +237,7 @@ static gp_status open_core(shell *s, gp_error *err)
 
     if (plan == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the worker plan");
-    config.epoch = options->hold->epoch;
+    config.epoch = options->lock->epoch;
     config.clients_max = SHELL_CLIENTS_ALL;
     config.idle_ms = options->idle_timeout_ms;
     config.suspect_ms = options->suspect_ms;
@@ -313,7 +313,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
         gp_log_event(GP_LOG_INFO, "pool-up",
                      GP_LOG_WITH({ "pool", .text = options->paths->pool },
                                  { "workers", .number = s->core->slot_count },
-                                 { "epoch", .number = (int64_t)options->hold->epoch }),
+                                 { "epoch", .number = (int64_t)options->lock->epoch }),
                      "the pool is ready");
         adopts = shell_adopt(s);
         shell_step(s, &tick); /* spawns the workers */

@@ -14,7 +14,7 @@
 /* Options of the shell, borrowed while it runs. */
 typedef struct gp_shell_options {
     const gp_paths *paths;
-    gp_pool_lock *hold;
+    gp_pool_lock *lock;
     const char *worker_program;
     const gp_device_list *devices;
     const gp_plan_cores *cores;

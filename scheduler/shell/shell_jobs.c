@@ -265,7 +265,7 @@ uint32_t shell_jobs_poll(const shell *s, struct pollfd fds[SHELL_JOBS_FDS_MAX])
 static void synchronize(shell *s)
 {
     shell_jobs *jobs = s->jobs;
-    bool hold = s->core->stopping != GP_CORE_RUNNING || !s->core->accepting;
+    bool lock = s->core->stopping != GP_CORE_RUNNING || !s->core->accepting;
     bool stop = s->core->stopping == GP_CORE_STOPPING;
     gp_jobs_event event = { .count = s->core->slot_count };
     gp_core_event news = { .kind = GP_CORE_EVENT_JOBS };
@@ -275,10 +275,10 @@ static void synchronize(shell *s)
         event.kind = GP_JOBS_EVENT_CAPACITY;
         shell_jobs_step(s, &event);
     }
-    if (hold != jobs->held) {
-        jobs->held = hold;
+    if (lock != jobs->held) {
+        jobs->held = lock;
         event.kind = GP_JOBS_EVENT_HOLD;
-        event.count = hold;
+        event.count = lock;
         shell_jobs_step(s, &event);
     }
     if (stop && !jobs->stopped) {
