@@ -16,7 +16,7 @@
 #include "proto/device/device_holder.h"
 #include "proto/device/device_probe.h"
 #include "proto/channel/endpoint.h"
-#include "scheduler/shell/record.h"
+#include "scheduler/shell/pool_record.h"
 #include "scheduler/shell/shell.h"
 #include "scheduler/process/supervise.h"
 #include "scheduler/process/process_env.h"
@@ -111,12 +111,12 @@ static void find_devices(gp_device_list *out, const char *asked, const char *pro
 
 /* Resume the pool of a crashed scheduler with the recorded settings, unless no worker survived and
  * the arguments request other ones. */
-static void go_on(gp_shell_options *options, gp_record *record, const gp_orphans *orphans)
+static void go_on(gp_shell_options *options, gp_pool_record *record, const gp_orphans *orphans)
 {
     const char *devices = options->request.devices;
     bool asked = options->request.workers != 0 || (devices != NULL && strcmp(devices, "auto") != 0);
 
-    bool known = gp_record_read(record, options->paths);
+    bool known = gp_pool_record_read(record, options->paths);
 
     options->follows = known || orphans->count != 0;
     if (!known || (asked && orphans->count == 0))
@@ -145,7 +145,7 @@ static gp_status serve(const arguments *given, gp_error *err)
     gp_device_list *devices = gp_calloc(1, sizeof(*devices));
     gp_plan_cores *cores = gp_calloc(1, sizeof(*cores));
     gp_orphans *orphans = gp_calloc(1, sizeof(*orphans));
-    gp_record record = { .workers = 0 };
+    gp_pool_record record = { .workers = 0 };
     gp_buffer own; /* attributes of the first scheduler of a pool */
     gp_shell_options options = { .paths = &paths,
                                  .lock = &lock,
@@ -159,7 +159,7 @@ static gp_status serve(const arguments *given, gp_error *err)
                                  .silence_ms = given->silence_ms,
                                  .listen = given->listen,
                                  .ready_fd = given->ready_fd };
-    gp_buffer_init(&own, GP_RECORD_BYTES_MAX / 2);
+    gp_buffer_init(&own, GP_POOL_RECORD_BYTES_MAX / 2);
     gp_status status = devices == NULL || cores == NULL || orphans == NULL
                            ? gp_fail(err, GP_ENOMEM, "no memory for the scheduler")
                            : GP_OK;

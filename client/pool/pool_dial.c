@@ -170,7 +170,7 @@ bool pool_missed(const gp_pool *pool)
 
 gp_status pool_reunite(gp_pool *pool, gp_error *err)
 {
-    /* the new scheduler takes the options from the pool record: scheduler/shell/record.h */
+    /* the new scheduler takes the options from the pool record: scheduler/shell/pool_record.h */
     static const gp_pool_options as_it_was;
     gp_timeout timeout = gp_timeout_in(POOL_REUNION_MS);
     int64_t began = gp_now_ms();

@@ -3,7 +3,7 @@
  * The user starts the first scheduler of a pool and sets attributes on purpose, for example with
  * `taskset`, `nice` or `ulimit` before `gradpool up`. After a crash, any client may start the next
  * scheduler, with arbitrary attributes. The new scheduler therefore restores the attributes
- * of the first one from the pool record (record.h).
+ * of the first one from the pool record (pool_record.h).
  *
  *   always the same   no descriptors except 0 to 2 and those handed over; own session without
  *                     terminal; working directory /; umask 077; only SIGPIPE and SIGXFSZ ignored;

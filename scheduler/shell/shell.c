@@ -16,7 +16,7 @@
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
 #include "common/base/system/process.h"
-#include "scheduler/shell/record.h"
+#include "scheduler/shell/pool_record.h"
 #include "scheduler/shell/shell_jobs.h"
 #include "scheduler/shell/shell_remote.h"
 
@@ -209,16 +209,16 @@ static void loop(shell *s)
 
 void shell_record(const shell *s, const char *devices)
 {
-    gp_record record = { .workers = s->core->slot_count,
-                         .idle_ms = s->core->config.idle_ms,
-                         .suspect_ms = s->core->config.suspect_ms,
-                         .silence_ms = s->core->config.beat_ms,
-                         .process_env = (char *)(uintptr_t)s->options->process_env };
+    gp_pool_record record = { .workers = s->core->slot_count,
+                              .idle_ms = s->core->config.idle_ms,
+                              .suspect_ms = s->core->config.suspect_ms,
+                              .silence_ms = s->core->config.beat_ms,
+                              .process_env = (char *)(uintptr_t)s->options->process_env };
     gp_error err;
 
     snprintf(record.devices, sizeof(record.devices), "%s", devices != NULL ? devices : "");
     snprintf(record.listen, sizeof(record.listen), "%s", s->listener.zap != NULL ? s->listener.bound : "");
-    if (gp_record_write(&record, s->options->paths, &err) != GP_OK)
+    if (gp_pool_record_write(&record, s->options->paths, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "record-unwritten",
                "cannot record the settings of the pool for the next scheduler: %s", err.message);
 }

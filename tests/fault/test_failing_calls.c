@@ -18,7 +18,7 @@
 #include "common/model/network.h"
 #include "scheduler/shell/pool_lock.h"
 #include "scheduler/jobs/journal.h"
-#include "scheduler/shell/record.h"
+#include "scheduler/shell/pool_record.h"
 #include "tests/fault/failing.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
@@ -350,7 +350,7 @@ static gp_paths paths;
 
 static bool walk_hold(const strike *s)
 {
-    gp_record record = { .workers = 7, .idle_ms = 11, .devices = "cpu" }, got;
+    gp_pool_record record = { .workers = 7, .idle_ms = 11, .devices = "cpu" }, got;
     gp_pool_lock hold = { .fd = -1 };
     gp_error err = { 0 };
     uint64_t before;
@@ -359,19 +359,19 @@ static bool walk_hold(const strike *s)
     REQUIRE_WALK(gp_pool_lock_take(&hold, &paths, &err), err);
     before = hold.epoch;
     gp_pool_lock_release(&hold);
-    REQUIRE_WALK(gp_record_write(&(gp_record){ .workers = 3, .idle_ms = 5 }, &paths, &err), err);
+    REQUIRE_WALK(gp_pool_record_write(&(gp_pool_record){ .workers = 3, .idle_ms = 5 }, &paths, &err), err);
     failing_set(s->text);
     gp_status status = gp_pool_lock_take(&hold, &paths, &err);
 
     if (status == GP_OK)
-        status = gp_record_write(&record, &paths, &err);
+        status = gp_pool_record_write(&record, &paths, &err);
     bool struck = failing_struck() > 0;
 
     failing_set(NULL);
     gp_pool_lock_release(&hold);
     if (status != GP_OK && strstr(err.message, folder) == NULL)
         GP_TEST_FAIL("%s: %s", s->text, err.message);
-    CHECK(gp_record_read(&got, &paths));
+    CHECK(gp_pool_record_read(&got, &paths));
     CHECK(got.workers == 3 || (got.workers == 7 && got.idle_ms == 11));
     REQUIRE_WALK(gp_pool_lock_take(&hold, &paths, &err), err);
     if (hold.epoch <= before)
@@ -442,7 +442,7 @@ TEST(epochs_are_never_reused_and_records_are_complete)
 /* Devices and listen address may be empty, and the next line must not be mistaken for them. */
 TEST(record_survives_a_round_trip)
 {
-    const gp_record records[] = {
+    const gp_pool_record records[] = {
         { .workers = 3, .idle_ms = 5, .suspect_ms = 1000, .silence_ms = 2000 },
         { .workers = 2, .suspect_ms = 5000, .devices = "cpu:0,1", .listen = "tcp://127.0.0.1:4000" },
     };
@@ -454,10 +454,10 @@ TEST(record_survives_a_round_trip)
     REQUIRE_OK(gp_paths_find(&paths, NULL, &err), err);
     REQUIRE_OK(gp_paths_create(&paths, &err), err);
     for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
-        gp_record got;
+        gp_pool_record got;
 
-        REQUIRE_OK(gp_record_write(&records[i], &paths, &err), err);
-        REQUIRE(gp_record_read(&got, &paths));
+        REQUIRE_OK(gp_pool_record_write(&records[i], &paths, &err), err);
+        REQUIRE(gp_pool_record_read(&got, &paths));
         CHECK_INT(records[i].workers, got.workers);
         CHECK_INT(records[i].idle_ms, got.idle_ms);
         CHECK_INT(records[i].suspect_ms, got.suspect_ms);

@@ -1,5 +1,5 @@
 /* Pool record: a text file with one setting per line, followed by the process attributes. */
-#include "scheduler/shell/record.h"
+#include "scheduler/shell/pool_record.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ static bool line_of(const char *text, const char *key, char *out, size_t bytes)
     return true;
 }
 
-static bool record_parse(gp_record *out, const char *text)
+static bool record_parse(gp_pool_record *out, const char *text)
 {
     gp_core_config config = gp_core_config_default();
     char silence[48];
@@ -46,14 +46,14 @@ static bool record_parse(gp_record *out, const char *text)
            out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
 }
 
-bool gp_record_read(gp_record *out, const gp_paths *paths)
+bool gp_pool_record_read(gp_pool_record *out, const gp_paths *paths)
 {
     int fd = open(paths->record, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    char *text = fd < 0 ? NULL : gp_malloc(GP_RECORD_BYTES_MAX + 1), *rest;
-    ssize_t got = text == NULL ? -1 : read(fd, text, GP_RECORD_BYTES_MAX);
+    char *text = fd < 0 ? NULL : gp_malloc(GP_POOL_RECORD_BYTES_MAX + 1), *rest;
+    ssize_t got = text == NULL ? -1 : read(fd, text, GP_POOL_RECORD_BYTES_MAX);
     bool known;
 
-    *out = (gp_record){ .workers = 0 };
+    *out = (gp_pool_record){ .workers = 0 };
     if (fd >= 0)
         close(fd);
     if (text == NULL)
@@ -74,14 +74,14 @@ bool gp_record_read(gp_record *out, const gp_paths *paths)
     return known;
 }
 
-gp_status gp_record_write(const gp_record *record, const gp_paths *paths, gp_error *err)
+gp_status gp_pool_record_write(const gp_pool_record *record, const gp_paths *paths, gp_error *err)
 {
     char aside[GP_TEXT_ENDPOINT + 8];
     gp_buffer text;
     int fd;
     bool written;
 
-    gp_buffer_init(&text, GP_RECORD_BYTES_MAX);
+    gp_buffer_init(&text, GP_POOL_RECORD_BYTES_MAX);
     gp_status status = gp_buffer_printf(
         &text, err,
         "workers %" PRIu32 "\nidle %" PRId64 "\ndevices %s\nsilence %" PRId64 " %" PRId64 "\n%s%s%s",
