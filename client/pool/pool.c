@@ -250,7 +250,7 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
          * socket can overtake them. */
         if (!listened && pool_is_gone(pool)) {
             listened = true;
-            if (gp_channel_pending(pool->scheduler) || poll(&fds[1], 1, POOL_LAST_WORDS_MS) > 0)
+            if (gp_channel_pending(pool->scheduler) || poll(&fds[1], 1, POOL_FINAL_MESSAGE_MS) > 0)
                 continue;
         }
         if (pool_is_gone(pool) || pool_remote_doubtful(pool))

@@ -197,7 +197,7 @@ static void on_grant(reform *r, const reform_event *event, todo *out)
         return;
     }
     r->phase = REFORM_BREAK; /* also without an earlier notice of the failure */
-    set_alarm(out, REFORM_LAST_WORDS_MS);
+    set_alarm(out, REFORM_FINAL_MESSAGE_MS);
 }
 
 static void on_change(reform *r, const reform_event *event, todo *out)

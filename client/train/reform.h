@@ -51,7 +51,7 @@ enum {
     REFORM_REPLACE_MS = 60000,
 
     /* wait for reports of the remaining ranks after the next generation is known */
-    REFORM_LAST_WORDS_MS = 5000,
+    REFORM_FINAL_MESSAGE_MS = 5000,
     REFORM_PROVED_STEPS = 64, /* a joined worker that lasts this many steps was worth its cost */
 };
 

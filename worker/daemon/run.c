@@ -40,7 +40,7 @@
 #include "common/base/system/fault.h"
 #include "common/base/system/seal.h"
 #include "common/data/store/store.h"
-#include "worker/process/last_words.h"
+#include "worker/process/exit_reason.h"
 #include "worker/task/object.h"
 #include "worker/predict/predictor.h"
 #include "worker/task/tasks.h"

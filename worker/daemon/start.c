@@ -15,7 +15,7 @@
 #include "common/base/system/fault.h"
 #include "common/base/system/process.h"
 #include "worker/daemon/gpu_selftest.h"
-#include "worker/process/last_words.h"
+#include "worker/process/exit_reason.h"
 #include "worker/daemon/probe.h"
 #include "worker/exec/runner.h"
 
@@ -108,7 +108,7 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
         gp_paths_worker_log(&paths, options->index, log);
         gp_log_keep(log, GP_LOG_FILE_BYTES_MAX, true);
         gp_paths_worker_file(&paths, options->index, options->incarnation, ".words", words);
-        gp_last_words_place(words);
+        gp_exit_reason_set_path(words);
         options->device.pool = options->pool;
         options->device.device_dir = paths.device_dir;
         options->device.index = options->index;

@@ -20,7 +20,7 @@
 #include "common/data/loader/loader.h"
 #include "common/model/graph/normalization.h"
 #include "worker/predict/answers.h"
-#include "worker/process/last_words.h"
+#include "worker/process/exit_reason.h"
 
 /* Samples per call. PREDICT_MICRO_BATCH is large enough to use the vectors of every thread, and
  * small enough for the cache. A plan may compute its whole batch even for fewer samples, so

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/system/fault.h"
-#include "worker/process/last_words.h"
+#include "worker/process/exit_reason.h"
 
 /* ---- launching ---- */
 

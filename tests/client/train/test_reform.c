@@ -83,7 +83,7 @@ TEST(after_a_failure_the_next_group_waits_for_all_members_and_the_grant)
     tell(&s, (reform_event){ .kind = REFORM_ENDED, .rank = 0, .end = REFORM_FAILED });
     tell(&s, (reform_event){ .kind = REFORM_GRANT, .workers = 2 });
     CHECK(done(&s, REFORM_DO_BEGIN) == NULL); /* rank 2 may still report its end */
-    CHECK_INT(REFORM_LAST_WORDS_MS, done(&s, REFORM_DO_ALARM)->ms);
+    CHECK_INT(REFORM_FINAL_MESSAGE_MS, done(&s, REFORM_DO_ALARM)->ms);
     tell(&s, (reform_event){ .kind = REFORM_ENDED, .rank = 2, .end = REFORM_FAILED });
     REQUIRE(done(&s, REFORM_DO_BEGIN) != NULL);
     CHECK_INT(2, done(&s, REFORM_DO_BEGIN)->workers);

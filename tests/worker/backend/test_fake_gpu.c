@@ -14,7 +14,7 @@
 #include "tests/fake/gpu/fake_gpu.h"
 #include "worker/backend/cuda/plan/backend.h"
 #include "worker/backend/cuda/libraries/device.h"
-#include "worker/process/last_words.h"
+#include "worker/process/exit_reason.h"
 
 static gp_device *device_take(void)
 {
@@ -195,7 +195,7 @@ TEST(exit_reason_keeps_cause_and_advice_when_truncated)
                 ends[i] == NULL ? "" : ends[i], ends[i] == NULL ? 400 : 1, 0);
         child = fork();
         if (child == 0) {
-            gp_last_words_place(path);
+            gp_exit_reason_set_path(path);
             gp_device_lost("when it was to be opened again", &cause);
         }
         CHECK_INT(child, waitpid(child, &status, 0));

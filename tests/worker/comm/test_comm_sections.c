@@ -91,7 +91,7 @@ TEST(waiting_for_a_rank_that_left_fails_and_names_both_workers)
 }
 
 /* Slot 0 sends and leaves at once; slot 1 arrives later or earlier. */
-static void last_words(rank_place *place)
+static void final_message_pending(rank_place *place)
 {
     gp_comm *comm = join_all(place, 0);
     gp_comm_message message;
@@ -121,7 +121,7 @@ static void last_words(rank_place *place)
 
 TEST(messages_sent_before_leaving_arrive)
 {
-    run_ranks(2, last_words);
+    run_ranks(2, final_message_pending);
 }
 
 /* Slot 1 is in section 2 while slot 0 has only left section 1: slot 0 is late, not gone. */

@@ -1,4 +1,4 @@
-#include "worker/process/last_words.h"
+#include "worker/process/exit_reason.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -11,12 +11,12 @@
 
 static char place[GP_TEXT_PATH];
 
-void gp_last_words_place(const char *path)
+void gp_exit_reason_set_path(const char *path)
 {
     snprintf(place, sizeof(place), "%s", path);
 }
 
-void gp_last_words_leave(const char *text)
+void gp_exit_reason_write(const char *text)
 {
     int file =
         place[0] == '\0' ? -1 : open(place, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -42,6 +42,6 @@ _Noreturn void gp_device_lost(const char *doing, const gp_error *cause)
     cut = strlen(cause->message) > (size_t)room;
     snprintf(words, sizeof(words), "%s%.*s%s%s", begin, cut ? room - 3 : room, cause->message,
              cut ? "..." : "", advice);
-    gp_last_words_leave(words);
+    gp_exit_reason_write(words);
     _exit(GP_EXIT_DEVICE_LOST);
 }
