@@ -5,7 +5,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/data/store/sampler.h"
-#include "worker/train/exact.h"
+#include "worker/train/fixed_point.h"
 
 /* Compute the share of any rank. */
 static void share_of(const gp_schedule *schedule, uint32_t total, uint32_t rank, uint32_t *first,
@@ -47,10 +47,10 @@ static gp_status check_reproducible(gp_schedule *schedule, const gp_graph *graph
                        "reproducible computes blocks of %d samples; leave micro-batch-size (%" PRId64
                        ") at 0",
                        GP_REPRODUCIBLE_BLOCK, options->micro_batch_size);
-    if ((schedule->batch + GP_REPRODUCIBLE_BLOCK - 1) / GP_REPRODUCIBLE_BLOCK > GP_EXACT_TERMS)
+    if ((schedule->batch + GP_REPRODUCIBLE_BLOCK - 1) / GP_REPRODUCIBLE_BLOCK > GP_FIXED_POINT_TERMS)
         return gp_fail(err, GP_ELIMIT,
                        "reproducible adds up at most %d blocks of %d samples; mini-batch-size is %" PRIu32,
-                       GP_EXACT_TERMS, GP_REPRODUCIBLE_BLOCK, schedule->batch);
+                       GP_FIXED_POINT_TERMS, GP_REPRODUCIBLE_BLOCK, schedule->batch);
     schedule->micro_batch = GP_REPRODUCIBLE_BLOCK;
     return GP_OK;
 }

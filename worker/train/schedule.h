@@ -15,7 +15,7 @@
 #include "common/model/train_options.h"
 
 /* Samples per call with `reproducible`. One thread computes a call, and the result is rounded
- * once (exact.h). */
+ * once (fixed_point.h). */
 enum { GP_REPRODUCIBLE_BLOCK = 16 };
 
 /* Constant properties of a training that determine its steps and calls. */

@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
-#include "worker/train/exact.h"
+#include "worker/train/fixed_point.h"
 
 /* Offsets of the leading words: GP_SUMS high words, GP_SUMS low words, then integers. The
  * gradients follow: blob_count high words, then blob_count low words. */
@@ -226,9 +226,9 @@ void gp_exchange_add_call(gp_exchange *exchange, bool gradients)
     size_t count = exchange->blob_count;
     int64_t *words = exchange->words, *high = words + WORD_COUNT;
 
-    words[WORD_BAD] += (int64_t)gp_exact_add_f64(words, words + GP_SUMS, exchange->header, GP_SUMS);
+    words[WORD_BAD] += (int64_t)gp_fixed_point_add_f64(words, words + GP_SUMS, exchange->header, GP_SUMS);
     if (gradients)
-        words[WORD_BAD] += (int64_t)gp_exact_add(high, high + count, exchange->gradients, count);
+        words[WORD_BAD] += (int64_t)gp_fixed_point_add(high, high + count, exchange->gradients, count);
 }
 
 gp_status gp_exchange_words(gp_exchange *exchange, gp_error *err)
@@ -248,7 +248,7 @@ gp_status gp_exchange_words(gp_exchange *exchange, gp_error *err)
     }
     exchange->spent_ns += gp_now_ns() - begin_ns;
     if (status == GP_OK)
-        gp_exact_get(exchange->gradients, words, words + count, count);
+        gp_fixed_point_get(exchange->gradients, words, words + count, count);
     return status;
 }
 
@@ -264,7 +264,7 @@ static gp_status header_from_words(gp_exchange *exchange, gp_error *err)
 
     gp_status status = gp_comm_all_reduce(exchange->comm, words, WORD_COUNT, GP_I64, GP_COMM_SUM, err);
 
-    gp_exact_get_f64(header, words, words + GP_SUMS, GP_SUMS);
+    gp_fixed_point_get_f64(header, words, words + GP_SUMS, GP_SUMS);
     header[GP_HEADER_STOP] = (double)words[WORD_STOP];
     header[GP_HEADER_PAUSE] = (double)words[WORD_PAUSE];
     header[GP_HEADER_SAMPLES] = (double)words[WORD_SAMPLES];

@@ -6,7 +6,7 @@
  *              pass
  *
  * Both are in the arena of the group. With `reproducible` the arena contains fixed-point
- * integers instead (exact.h): the plan writes header and gradients of one call to private
+ * integers instead (fixed_point.h): the plan writes header and gradients of one call to private
  * memory, and each call is added to the integers. */
 #ifndef GP_TRAINER_EXCHANGE_H
 #define GP_TRAINER_EXCHANGE_H

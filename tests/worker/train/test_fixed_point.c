@@ -1,5 +1,5 @@
-/* test_exact.c: fixed-point sums are bitwise independent of the order. */
-#include "worker/train/exact.h"
+/* test_fixed_point.c: fixed-point sums are bitwise independent of the order. */
+#include "worker/train/fixed_point.h"
 
 #include <math.h>
 #include <string.h>
@@ -30,14 +30,14 @@ static void sum_in(const uint32_t order[TERMS], float out[COUNT], uint32_t parts
 
             for (uint32_t i = 0; i < COUNT; i++)
                 values[i] = term(order[k], i);
-            CHECK_INT(0, gp_exact_add(part_high, part_low, values, COUNT));
+            CHECK_INT(0, gp_fixed_point_add(part_high, part_low, values, COUNT));
         }
         for (uint32_t i = 0; i < COUNT; i++) {
             high[i] += part_high[i];
             low[i] += part_low[i];
         }
     }
-    gp_exact_get(out, high, low, COUNT);
+    gp_fixed_point_get(out, high, low, COUNT);
 }
 
 TEST(sums_are_bitwise_identical_in_any_order_and_grouping)
@@ -83,8 +83,8 @@ TEST(halves_and_powers_are_exact)
     int64_t high[8] = { 0 }, low[8] = { 0 };
     double got[8];
 
-    CHECK_INT(0, gp_exact_add_f64(high, low, values, 8));
-    gp_exact_get_f64(got, high, low, 8);
+    CHECK_INT(0, gp_fixed_point_add_f64(high, low, values, 8));
+    gp_fixed_point_get_f64(got, high, low, 8);
     for (int i = 0; i < 8; i++)
         CHECK(got[i] == values[i]);
 }
@@ -95,19 +95,19 @@ TEST(nan_is_counted_and_overflow_saturates)
     int64_t high[4] = { 0 }, low[4] = { 0 };
     float got[4];
 
-    CHECK_INT(1, gp_exact_add(high, low, values, 4));
-    gp_exact_get(got, high, low, 4);
-    CHECK(got[0] == 0.0f && got[1] == (float)GP_EXACT_LIMIT && got[2] == -(float)GP_EXACT_LIMIT &&
+    CHECK_INT(1, gp_fixed_point_add(high, low, values, 4));
+    gp_fixed_point_get(got, high, low, 4);
+    CHECK(got[0] == 0.0f && got[1] == (float)GP_FIXED_POINT_LIMIT && got[2] == -(float)GP_FIXED_POINT_LIMIT &&
           got[3] == 1.0f);
 }
 
 TEST(documented_number_of_terms_fits)
 {
-    float value = (float)GP_EXACT_LIMIT, got;
+    float value = (float)GP_FIXED_POINT_LIMIT, got;
     int64_t high = 0, low = 0;
 
-    for (int i = 0; i < GP_EXACT_TERMS - 1; i++)
-        gp_exact_add(&high, &low, &value, 1);
-    gp_exact_get(&got, &high, &low, 1);
-    CHECK_NEAR(GP_EXACT_LIMIT * (GP_EXACT_TERMS - 1), (double)got, 1e7);
+    for (int i = 0; i < GP_FIXED_POINT_TERMS - 1; i++)
+        gp_fixed_point_add(&high, &low, &value, 1);
+    gp_fixed_point_get(&got, &high, &low, 1);
+    CHECK_NEAR(GP_FIXED_POINT_LIMIT * (GP_FIXED_POINT_TERMS - 1), (double)got, 1e7);
 }

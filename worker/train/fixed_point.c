@@ -1,4 +1,4 @@
-#include "worker/train/exact.h"
+#include "worker/train/fixed_point.h"
 
 #include <string.h>
 
@@ -19,7 +19,9 @@ static inline int64_t integer_of(double shifted)
 
 static inline void add_one(int64_t *high, int64_t *low, double value)
 {
-    double x = value > GP_EXACT_LIMIT ? GP_EXACT_LIMIT : value < -GP_EXACT_LIMIT ? -GP_EXACT_LIMIT : value;
+    double x = value > GP_FIXED_POINT_LIMIT    ? GP_FIXED_POINT_LIMIT
+               : value < -GP_FIXED_POINT_LIMIT ? -GP_FIXED_POINT_LIMIT
+                                               : value;
     double shifted = x * HIGH_SCALE + MAGIC;
     double rest = x - (shifted - MAGIC) * (1.0 / HIGH_SCALE); /* exact */
 
@@ -27,8 +29,8 @@ static inline void add_one(int64_t *high, int64_t *low, double value)
     *low += integer_of(rest * LOW_SCALE + MAGIC);
 }
 
-uint64_t gp_exact_add(int64_t *restrict high, int64_t *restrict low, const float *restrict values,
-                      size_t count)
+uint64_t gp_fixed_point_add(int64_t *restrict high, int64_t *restrict low, const float *restrict values,
+                            size_t count)
 {
     uint64_t bad = 0;
 
@@ -41,8 +43,8 @@ uint64_t gp_exact_add(int64_t *restrict high, int64_t *restrict low, const float
     return bad;
 }
 
-uint64_t gp_exact_add_f64(int64_t *restrict high, int64_t *restrict low, const double *restrict values,
-                          size_t count)
+uint64_t gp_fixed_point_add_f64(int64_t *restrict high, int64_t *restrict low, const double *restrict values,
+                                size_t count)
 {
     uint64_t bad = 0;
 
@@ -60,15 +62,15 @@ static inline double value_of(int64_t high, int64_t low)
     return (double)high * (1.0 / HIGH_SCALE) + (double)low * (1.0 / LOW_SCALE);
 }
 
-void gp_exact_get(float *restrict out, const int64_t *restrict high, const int64_t *restrict low,
-                  size_t count)
+void gp_fixed_point_get(float *restrict out, const int64_t *restrict high, const int64_t *restrict low,
+                        size_t count)
 {
     for (size_t i = 0; i < count; i++)
         out[i] = (float)value_of(high[i], low[i]);
 }
 
-void gp_exact_get_f64(double *restrict out, const int64_t *restrict high, const int64_t *restrict low,
-                      size_t count)
+void gp_fixed_point_get_f64(double *restrict out, const int64_t *restrict high, const int64_t *restrict low,
+                            size_t count)
 {
     for (size_t i = 0; i < count; i++)
         out[i] = value_of(high[i], low[i]);
