@@ -57,19 +57,19 @@ static bool run_has_result(const gp_run *run)
 
 static bool run_has_ended(const gp_run *run, uint32_t rank)
 {
-    return rank >= run->reform.world || run->reform.end_of[rank] != 0;
+    return rank >= run->membership.world || run->membership.end_of[rank] != 0;
 }
 
-static void run_end_rank(gp_run *run, uint32_t rank, reform_end end)
+static void run_end_rank(gp_run *run, uint32_t rank, membership_end end)
 {
-    gp_run_reform(run, &(reform_event){ .kind = REFORM_ENDED, .rank = rank, .end = end });
+    gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_ENDED, .rank = rank, .end = end });
 }
 
 /* Return whether events from rank 0 must be delayed, because the begin event or the regroup event
  * comes first. */
 static bool run_is_early(const gp_run *run)
 {
-    return run->reform.phase == REFORM_BEGIN || !run->report.begun;
+    return run->membership.phase == MEMBERSHIP_BEGIN || !run->report.begun;
 }
 
 /* Record that rank 0 reported steps.
@@ -78,7 +78,7 @@ static void run_stepped(gp_run *run, uint64_t step)
 {
     if (step == 0)
         return;
-    gp_run_reform(run, &(reform_event){ .kind = REFORM_STEP, .step = step });
+    gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_STEP, .step = step });
     run->last_step_ms = gp_now_ms();
 }
 
@@ -133,7 +133,7 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
     if (status == GP_OK)
         gp_report_skipped(&run->report, &done);
     if (status == GP_OK && done.status == GP_OK && done.stop_reason == GP_STOP_PAUSED) {
-        run_end_rank(run, rank, REFORM_PAUSED);
+        run_end_rank(run, rank, MEMBERSHIP_PAUSED);
         return;
     }
     if (status == GP_OK && done.status != GP_OK) {
@@ -145,7 +145,7 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
     }
     if (status != GP_OK)
         run_take_failure(run, &err);
-    run_end_rank(run, rank, status == GP_OK ? REFORM_FINISHED : REFORM_FAILED);
+    run_end_rank(run, rank, status == GP_OK ? MEMBERSHIP_FINISHED : MEMBERSHIP_FAILED);
 }
 
 /* Handle one message from a rank. */
@@ -168,19 +168,20 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
         pool_error_from(in, &err);
         gp_error_prefix(&err, "worker %" PRIu32, run->report.facts.worker_index[rank]);
         run_take_failure(run, &err);
-        run_end_rank(run, rank, REFORM_FAILED);
+        run_end_rank(run, rank, MEMBERSHIP_FAILED);
         return;
     case GP_ID(train_ready):
         if (gp_incoming_decode(in, &message, &err) != GP_OK)
             break;
         gp_report_add_ready(&run->report, rank, &message.ready);
-        gp_run_reform(run, &(reform_event){ .kind = REFORM_READY, .rank = rank, .step = message.ready.step });
+        gp_run_membership(
+            run, &(membership_event){ .kind = MEMBERSHIP_READY, .rank = rank, .step = message.ready.step });
 
         /* When all ranks are ready, report the group and the delayed events. */
-        if (!reform_is_stepping(&run->reform) && run->reform.phase != REFORM_PAUSE)
+        if (!membership_is_stepping(&run->membership) && run->membership.phase != MEMBERSHIP_PAUSE)
             break;
         if (run->pause == GP_RUN_RESTARTED)
-            gp_run_report_regroup(run, run->reform.before, message.ready.step);
+            gp_run_report_regroup(run, run->membership.before, message.ready.step);
         gp_report_begin(&run->report);
         gp_run_report_pending(run, &run->report.early);
         break;
@@ -218,10 +219,10 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 
 gp_status gp_run_begin(gp_run *run, gp_error *err)
 {
-    const uint32_t world = run->reform.world;
+    const uint32_t world = run->membership.world;
 
     /* After the first reported step a rank has the state, or the training cannot continue. */
-    const bool with_weights = run->reform.told == 0;
+    const bool with_weights = run->membership.told == 0;
     gp_status status = GP_OK;
 
     /* The size of the first group determines the options. */
@@ -263,20 +264,20 @@ static void run_look_around(gp_run *run, bool quiet)
 {
     int wanted = run->request->stop == NULL ? 0 : (int)*run->request->stop;
     int64_t now_ms = gp_now_ms(), since_ms = now_ms - run->begun_ms;
-    bool working = run->reform.ended < run->reform.world || gp_run_is_between_groups(run);
+    bool working = run->membership.ended < run->membership.world || gp_run_is_between_groups(run);
     gp_error err;
 
     gp_run_watch(run, quiet);
 
     /* Report a preparation that takes long: opening the data, verifying the checkpoint, planning the
      * network. */
-    if (run->reform.ready < run->reform.world && !run->report.begun && since_ms > LOADING_MS &&
+    if (run->membership.ready < run->membership.world && !run->report.begun && since_ms > LOADING_MS &&
         (run->loading_noted_ms <= run->begun_ms || now_ms - run->loading_noted_ms >= LOADING_AGAIN_MS)) {
         run->loading_noted_ms = now_ms;
         pool_note(run->pool,
                   "waiting for the workers to open the data and build the network: %u of %u ready after "
                   "%" PRId64 " s",
-                  run->reform.ready, run->reform.world, since_ms / 1000);
+                  run->membership.ready, run->membership.world, since_ms / 1000);
     }
     if (run->pool->revoked) {
         bool between = gp_run_is_between_groups(run);
@@ -298,8 +299,8 @@ static void run_look_around(gp_run *run, bool quiet)
 
         /* A soft stop travels with the gradients: one rank is enough. A hard stop must reach every
          * rank. If a link is busy or not up, repeat the request later. */
-        gp_run_reform(run, &(reform_event){ .kind = REFORM_STOPPED, .hard = stop.hard });
-        for (uint32_t rank = 0; rank < (stop.hard ? run->reform.world : 1); rank++)
+        gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_STOPPED, .hard = stop.hard });
+        for (uint32_t rank = 0; rank < (stop.hard ? run->membership.world : 1); rank++)
             if (!run_has_ended(run, rank) &&
                 pool_try_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL, NULL, NULL) == GP_EBUSY)
                 sent = false;
@@ -318,7 +319,7 @@ static bool run_is_over(const gp_run *run)
 
     if (gp_run_is_between_groups(run))
         return failed;
-    if (run->reform.ended < run->reform.world && !(result && run->pool->lost.index != 0))
+    if (run->membership.ended < run->membership.world && !(result && run->pool->lost.index != 0))
         return late;
     return !suspect || result || late;
 }
@@ -329,7 +330,7 @@ static gp_status run_loop(gp_run *run, gp_error *err)
 
     for (run_look_around(run, quiet); !run_is_over(run); run_look_around(run, quiet)) {
         pool_message message;
-        reform_event event;
+        membership_event event;
         gp_status status = run->state == GP_RUN_REGROUPING ? gp_run_regroup(run, err) : GP_OK;
 
         if (status == GP_OK)
@@ -345,7 +346,7 @@ static gp_status run_loop(gp_run *run, gp_error *err)
             run_take(run, message.rank, &message.in);
         else if (message.from == POOL_WORKER &&
                  gp_joiners_take(&run->joiners, run->pool, message.rank, &message.in, &event))
-            gp_run_reform(run, &event);
+            gp_run_membership(run, &event);
         if (message.from != POOL_NOBODY)
             pool_message_close(&message);
     }
@@ -405,7 +406,7 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
 static gp_status run_once(gp_run *run, const gp_lease_request *lease, gp_error *err)
 {
     gp_pool *pool = run->pool;
-    uint32_t before = run->reform.world;
+    uint32_t before = run->membership.world;
     char purpose[96];
     gp_status status;
 
@@ -418,9 +419,9 @@ static gp_status run_once(gp_run *run, const gp_lease_request *lease, gp_error *
                       : (uint32_t)run->options.min_workers;
     status = pool_lease(pool, lease, purpose, run->request->stop, err);
     if (status == GP_OK) {
-        reform_init(&run->reform, pool->grant.slots_count, (uint32_t)run->options.max_restarts);
+        membership_init(&run->membership, pool->grant.slots_count, (uint32_t)run->options.max_restarts);
         if (before != 0) /* not the first lease */
-            run->reform.before = before;
+            run->membership.before = before;
         run->reunions = pool->reunions;
         status = gp_run_begin(run, err);
         if (status == GP_OK)

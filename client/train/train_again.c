@@ -5,7 +5,7 @@
  *   -> the lease gets another generation -> attach -> train_begin to all, restart > 0
  *   -> they agree on the furthest state -> steps ...
  *
- * reform.c decides; this file executes the decisions. */
+ * membership.c decides; this file executes the decisions. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 bool gp_run_is_between_groups(const gp_run *run)
 {
-    return run->reform.phase == REFORM_BREAK || run->reform.phase == REFORM_WAIT;
+    return run->membership.phase == MEMBERSHIP_BREAK || run->membership.phase == MEMBERSHIP_WAIT;
 }
 
 /* ---- failures ---- */
@@ -26,7 +26,7 @@ bool gp_run_is_between_groups(const gp_run *run)
 gp_status gp_run_describe_loss(const gp_run *run, gp_error *err)
 {
     const char *checkpoint = run->options.checkpoint_path;
-    const bool alone = run->reform.why == REFORM_WHY_ALONE;
+    const bool alone = run->membership.why == MEMBERSHIP_REASON_ALONE;
 
     if (!alone && !run->report.begun)
         return gp_fail(err, GP_EPEER, "%s; it happened before the first step", run->cause);
@@ -37,8 +37,8 @@ gp_status gp_run_describe_loss(const gp_run *run, gp_error *err)
         checkpoint[0] == '\0' ? "" : "; continue from the last checkpoint with --resume ", checkpoint);
 }
 
-/* End the run with the error for a decision of reform.c. */
-static void fail(gp_run *run, reform_why why)
+/* End the run with the error for a decision of membership.c. */
+static void fail(gp_run *run, membership_reason why)
 {
     const char *checkpoint = run->options.checkpoint_path;
     gp_run_state state = GP_RUN_FAILED;
@@ -46,27 +46,27 @@ static void fail(gp_run *run, reform_why why)
 
     switch (why) {
     /* gp_run_describe_loss() writes the message */
-    case REFORM_WHY_LOST:
-    case REFORM_WHY_ALONE:
+    case MEMBERSHIP_REASON_LOST:
+    case MEMBERSHIP_REASON_ALONE:
 
         /* with more ranks the cause is too many failures in a row */
-        if (run->reform.world == 1 && !run->reform.stopped)
+        if (run->membership.world == 1 && !run->membership.stopped)
             state = GP_RUN_LOST;
         break;
-    case REFORM_WHY_STATE:
+    case MEMBERSHIP_REASON_STATE:
         gp_fail(&err, GP_EPEER, "%s; no worker is left that had the state of step %" PRIu64 "%s%s",
-                run->cause, run->reform.told,
+                run->cause, run->membership.told,
                 checkpoint[0] == '\0' ? "" : "; continue from the last checkpoint with --resume ",
                 checkpoint);
         state = GP_RUN_LOST;
         break;
-    case REFORM_WHY_NOT_REPLACED:
+    case MEMBERSHIP_REASON_NOT_REPLACED:
         gp_fail(&err, GP_EPEER,
                 "%s; fewer workers were left than min-workers (%" PRId64 "), and none came within %d s",
-                run->cause, run->options.min_workers, REFORM_REPLACE_MS / 1000);
+                run->cause, run->options.min_workers, MEMBERSHIP_REPLACE_MS / 1000);
         break;
-    case REFORM_WHY_SHORT_LIVED:
-    case REFORM_WHY_UNFIT: /* these are not failures */
+    case MEMBERSHIP_REASON_SHORT_LIVED:
+    case MEMBERSHIP_REASON_UNFIT: /* these are not failures */
         return;
     }
     gp_run_fail(run, state, &err);
@@ -78,7 +78,7 @@ void gp_run_report_regroup(gp_run *run, uint32_t before, uint64_t step)
 {
     gp_training_summary *summary = &run->training->summary;
     gp_train_rescale regroup = { .workers_before = before,
-                                 .workers = run->reform.world,
+                                 .workers = run->membership.world,
                                  .step = step,
                                  .seconds = (double)(gp_now_ms() - run->paused_ms) * 1e-3,
                                  .lease = run->pool->lease,
@@ -93,7 +93,7 @@ void gp_run_report_regroup(gp_run *run, uint32_t before, uint64_t step)
     summary->paused_seconds += regroup.seconds;
     strftime(clock, sizeof(clock), "%H:%M", localtime_r(&now, &local));
     pool_note(run->pool, "%s %" PRIu32 " -> %" PRIu32 " workers at step %" PRIu64 ", %.2f s: %s", clock,
-              before, run->reform.world, step, regroup.seconds, run->cause);
+              before, run->membership.world, step, regroup.seconds, run->cause);
     if (run->request->events.regroup != NULL)
         run->request->events.regroup(run->request->events.context, &regroup);
     run->paused_ms = 0;
@@ -101,69 +101,69 @@ void gp_run_report_regroup(gp_run *run, uint32_t before, uint64_t step)
         run->pause = GP_RUN_DIED; /* report the restart only once */
 }
 
-static void do_one(gp_run *run, const reform_action *action)
+static void do_one(gp_run *run, const membership_action *action)
 {
     gp_train_begin fields = run->message.fields;
     gp_error err;
 
     switch (action->kind) {
-    case REFORM_DO_PREPARE:
+    case MEMBERSHIP_DO_PREPARE:
         fields.workers = action->workers;
-        fields.restart = run->reform.restarts + 1;
+        fields.restart = run->membership.restarts + 1;
         fields.prepare = 1;
         gp_joiners_invite(&run->joiners, run->pool, &run->message, &fields);
         break;
-    case REFORM_DO_PAUSE:
+    case MEMBERSHIP_DO_PAUSE:
         /* the request travels with the gradients, so one rank is enough */
         run->paused_ms = 0;
         run->pause = GP_RUN_RESIZED;
         snprintf(run->cause, sizeof(run->cause), "%s",
-                 run->reform.wanted_asked                 ? "resized"
-                 : run->reform.wanted > run->reform.world ? "workers are free"
-                                                          : "workers were given back");
+                 run->membership.wanted_asked                     ? "resized"
+                 : run->membership.wanted > run->membership.world ? "workers are free"
+                                                                  : "workers were given back");
         pool_tell_worker(run->pool, 0, &gp_msg_train_stop, &(gp_train_stop){ .pause = 1 }, NULL, 0, NULL,
                          NULL);
         break;
-    case REFORM_DO_FORM:
+    case MEMBERSHIP_DO_FORM:
         if (run->paused_ms == 0)
             run->paused_ms = run->last_step_ms;
         if (pool_tell(run->pool, &gp_msg_lease_form,
                       &(gp_lease_form){ .joining = gp_joiners_prepared(&run->joiners) }, NULL, &err) != GP_OK)
             gp_run_fail(run, GP_RUN_FAILED, &err);
         break;
-    case REFORM_DO_BEGIN:
+    case MEMBERSHIP_DO_START:
         run->state = GP_RUN_REGROUPING; /* the loop attaches later: a message may be in use here */
         run->message.fields.restart = action->restart;
         break;
-    case REFORM_DO_GO_ON:
+    case MEMBERSHIP_DO_RESUME:
         gp_run_report_regroup(run, action->workers, action->step);
         break;
 
     /* gp_joiners_take() has already reported why a worker cannot join */
-    case REFORM_DO_KEEP:
-        if (action->why == REFORM_WHY_SHORT_LIVED)
+    case MEMBERSHIP_DO_KEEP:
+        if (action->why == MEMBERSHIP_REASON_SHORT_LIVED)
             pool_note(run->pool,
                       "workers that joined died %" PRIu32
                       " times within %d steps: no more of them are taken unless gradpool resize says so",
-                      run->reform.short_lived, REFORM_PROVED_STEPS);
+                      run->membership.short_lived, MEMBERSHIP_PROVED_STEPS);
         if (pool_tell(run->pool, &gp_msg_lease_resize,
                       &(gp_lease_resize){ .lease = run->pool->lease, .workers = action->workers }, NULL,
                       &err) != GP_OK)
             gp_run_fail(run, GP_RUN_FAILED, &err);
         break;
-    case REFORM_DO_ALARM:
+    case MEMBERSHIP_DO_ALARM:
         run->alarm = action->ms == 0 ? (gp_timeout){ 0 } : gp_timeout_in(action->ms);
         break;
-    case REFORM_DO_FAIL:
+    case MEMBERSHIP_DO_FAIL:
         fail(run, action->why);
         break;
     }
 }
 
-void gp_run_reform(gp_run *run, const reform_event *event)
+void gp_run_membership(gp_run *run, const membership_event *event)
 {
-    reform_action actions[REFORM_ACTIONS_MAX];
-    size_t count = reform_step(&run->reform, event, actions);
+    membership_action actions[MEMBERSHIP_ACTIONS_MAX];
+    size_t count = membership_step(&run->membership, event, actions);
 
     for (size_t i = 0; i < count; i++)
         do_one(run, &actions[i]);
@@ -187,7 +187,7 @@ static void watch_lost(gp_run *run)
         run->paused_ms = gp_now_ms();
     while (rank < facts->workers && facts->worker_index[rank] != lost->index)
         rank++;
-    gp_run_reform(run, &(reform_event){ .kind = REFORM_LOST, .rank = rank });
+    gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
 }
 
 void gp_run_watch(gp_run *run, bool quiet)
@@ -200,23 +200,24 @@ void gp_run_watch(gp_run *run, bool quiet)
 
         /* the new scheduler announces joining workers again */
         gp_joiners_forget(&run->joiners, pool);
-        gp_run_reform(run, &(reform_event){ .kind = REFORM_REUNION });
+        gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_RECONNECTED });
     }
-    if (pool->regranted && !run->reform.granted && run->state != GP_RUN_REGROUPING)
-        gp_run_reform(run, &(reform_event){ .kind = REFORM_GRANT, .workers = pool->grant.slots_count });
+    if (pool->regranted && !run->membership.granted && run->state != GP_RUN_REGROUPING)
+        gp_run_membership(
+            run, &(membership_event){ .kind = MEMBERSHIP_GRANT, .workers = pool->grant.slots_count });
     if (pool->change.workers != 0 && !pool->regranted) {
         gp_joiners_change(&run->joiners, pool, &pool->change);
-        gp_run_reform(run, &(reform_event){ .kind = REFORM_CHANGE,
-                                            .workers = pool->change.workers,
-                                            .asked = pool->change.asked,
-                                            .prepared = gp_joiners_count_prepared(&run->joiners) });
+        gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_CHANGE,
+                                                    .workers = pool->change.workers,
+                                                    .asked = pool->change.asked,
+                                                    .prepared = gp_joiners_count_prepared(&run->joiners) });
         pool->change.workers = 0;
     }
 
     /* Handle all messages before the alarm: this process may have been suspended. */
     if (run->alarm.end_ms != 0 && gp_timeout_left(run->alarm) == 0 && quiet) {
         run->alarm = (gp_timeout){ 0 };
-        gp_run_reform(run, &(reform_event){ .kind = REFORM_LATE });
+        gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_LATE });
     }
 }
 
@@ -229,7 +230,8 @@ gp_status gp_run_regroup(gp_run *run, gp_error *err)
 
     if (status != GP_OK)
         return status;
-    gp_run_reform(run, &(reform_event){ .kind = REFORM_ATTACHED, .workers = run->pool->grant.slots_count });
+    gp_run_membership(
+        run, &(membership_event){ .kind = MEMBERSHIP_ATTACHED, .workers = run->pool->grant.slots_count });
     gp_run_report_pending(run, &run->report.early);
     gp_run_report_pending(run, &run->report.spare);
     if (run->pause == GP_RUN_RESIZED)

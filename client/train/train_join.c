@@ -98,7 +98,7 @@ void gp_joiners_invite(gp_joiners *joiners, gp_pool *pool, const gp_begin_messag
 }
 
 bool gp_joiners_take(gp_joiners *joiners, gp_pool *pool, uint32_t rank, const gp_incoming *in,
-                     reform_event *event)
+                     membership_event *event)
 {
     gp_joiner *joiner = &joiners->joiner[rank - joiners->first_rank];
     gp_error err;
@@ -111,13 +111,14 @@ bool gp_joiners_take(gp_joiners *joiners, gp_pool *pool, uint32_t rank, const gp
             return false;
         pool_note(pool, "worker %" PRIu32 " cannot join: %s; the training goes on with %" PRIu32,
                   joiner->index, err.message, joiners->first_rank);
-        *event = (reform_event){ .kind = REFORM_UNFIT };
+        *event = (membership_event){ .kind = MEMBERSHIP_UNFIT };
         return true;
     }
     if (in->type != &gp_msg_ok_reply || joiner->invitation == 0 ||
         in->envelope.correlation != joiner->invitation)
         return false;
     joiner->state = GP_JOINER_PREPARED;
-    *event = (reform_event){ .kind = REFORM_PREPARED, .prepared = gp_joiners_count_prepared(joiners) };
+    *event =
+        (membership_event){ .kind = MEMBERSHIP_PREPARED, .prepared = gp_joiners_count_prepared(joiners) };
     return true;
 }

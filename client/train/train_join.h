@@ -4,12 +4,12 @@
  *   -> ok_reply: prepared | error_reply: cannot join
  *
  * Their links follow those of the group's ranks, and close with the group. A worker that is not in
- * the next group is named again under its generation, and keeps the prepared data. Only reform.c
+ * the next group is named again under its generation, and keeps the prepared data. Only membership.c
  * waits for joining workers. */
 #ifndef GP_TRAIN_JOIN_H
 #define GP_TRAIN_JOIN_H
 
-#include "client/train/reform.h"
+#include "client/train/membership.h"
 #include "client/train/train_begin.h"
 
 typedef enum gp_joiner_state {
@@ -50,9 +50,9 @@ void gp_joiners_invite(gp_joiners *joiners, gp_pool *pool, const gp_begin_messag
                        const gp_train_begin *fields);
 
 /* Handle a message on the link of `rank`. Return true if *event was set; pass it to
- * reform_step(). */
+ * membership_step(). */
 bool gp_joiners_take(gp_joiners *joiners, gp_pool *pool, uint32_t rank, const gp_incoming *in,
-                     reform_event *event);
+                     membership_event *event);
 
 /* Return the prepared workers as a mask: bit index - 1 for each. */
 uint64_t gp_joiners_prepared(const gp_joiners *joiners);

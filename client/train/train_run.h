@@ -12,13 +12,13 @@
  *      '--restart-- LOST, FAILED <-- any state: a failure's cause is known, or late
  *
  * A restart releases the lease, requests another, and continues from the newest checkpoint. In
- * WORKING, the phase of run->reform describes the group's state. After rank 0 has sent the trained
+ * WORKING, the phase of run->membership describes the group's state. After rank 0 has sent the trained
  * weights, the training succeeds even if another rank or the scheduler fails. */
 #ifndef GP_TRAIN_RUN_H
 #define GP_TRAIN_RUN_H
 
 #include "client/pool/pool.h"
-#include "client/train/reform.h"
+#include "client/train/membership.h"
 #include "client/train/train_begin.h"
 #include "client/train/train_join.h"
 #include "client/train/train_report.h"
@@ -40,7 +40,7 @@ typedef enum gp_run_state {
     GP_RUN_PREPARED,   /* no lease yet, or released */
     GP_RUN_WORKING,    /* train_begin was sent to the group; no failure is known */
     GP_RUN_SUSPECT,    /* `error` is the effect of a failure with unknown cause */
-    GP_RUN_RECOVERING, /* a worker of the group failed; run->reform decides the next phase */
+    GP_RUN_RECOVERING, /* a worker of the group failed; run->membership decides the next phase */
     GP_RUN_REGROUPING, /* the next group is known but not attached */
     GP_RUN_FAILED,     /* `error` is the cause; the ranks are ending */
     GP_RUN_LOST,       /* like FAILED, but a restart with another lease may help */
@@ -60,7 +60,7 @@ typedef struct gp_run {
     gp_train_options options;        /* as requested, then scaled to the first group */
     gp_augment augment;              /* parsed from options.augment */
     gp_begin_message message;        /* message for every rank */
-    reform reform;                   /* membership: ranks in the group and the next phase */
+    membership membership;           /* membership: ranks in the group and the next phase */
     gp_train_report report;          /* events and summary */
     gp_joiners joiners;              /* workers that will join the next group */
     gp_run_state state;
@@ -79,7 +79,7 @@ typedef struct gp_run {
     /* start of the pause: the last step ended, or a failure was noticed; 0: not paused */
     int64_t paused_ms;
     int64_t last_step_ms;  /* time of the last step report from rank 0 */
-    gp_timeout alarm;      /* time of the next REFORM_LATE; end_ms 0: never */
+    gp_timeout alarm;      /* time of the next MEMBERSHIP_LATE; end_ms 0: never */
     uint64_t reunions;     /* pool->reunions at the last check */
     int64_t restarts;      /* restarts without a new step between them */
     uint64_t restart_step; /* last reported step at the last restart */
@@ -91,7 +91,7 @@ typedef struct gp_run {
  *   state  GP_RUN_FAILED or GP_RUN_LOST */
 void gp_run_fail(gp_run *run, gp_run_state state, const gp_error *cause);
 
-/* Send train_begin to all ranks of the current grant, whose size run->reform knows. */
+/* Send train_begin to all ranks of the current grant, whose size run->membership knows. */
 gp_status gp_run_begin(gp_run *run, gp_error *err);
 
 /* Report all pending events in a list (train_report.h). */
@@ -99,8 +99,8 @@ void gp_run_report_pending(gp_run *run, gp_pending_list *list);
 
 /* ---- train_again.c ---- */
 
-/* Pass an event to run->reform and execute the resulting actions. */
-void gp_run_reform(gp_run *run, const reform_event *event);
+/* Pass an event to run->membership and execute the resulting actions. */
+void gp_run_membership(gp_run *run, const membership_event *event);
 
 /* Fail with the error of a training that ended after a worker failure; the message contains the
  * last reported step. Call it last, because the other ranks may report more steps. */

@@ -19,7 +19,7 @@
 #define GP_SIM_CLUSTER_H
 
 #include "client/team/dispatch.h"
-#include "client/train/reform.h"
+#include "client/train/membership.h"
 #include "client/pool/submits.h"
 #include "scheduler/core/core.h"
 #include "scheduler/core/core_parts.h"
@@ -130,7 +130,7 @@ typedef struct sim_newcomer {
 
 /* A client's training: consecutive groups. */
 typedef struct sim_training {
-    reform r;
+    membership r;
     sim_newcomer newcomers[SIM_SLOTS];
     uint32_t newcomer_count;
     sim_letter change; /* last change notification, not applied yet */
@@ -279,7 +279,7 @@ typedef struct sim_happening {
             gp_core_wish wish;
         } core;
         sim_letter letter;
-        reform_event train;
+        membership_event train;
         struct {
             gp_jobs_event event;
             gp_jobs_submit submit;

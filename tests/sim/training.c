@@ -1,4 +1,4 @@
-/* A client's training: the real membership state machine (client/train/reform.h) with simulated
+/* A client's training: the real membership state machine (client/train/membership.h) with simulated
  * ranks.
  *
  * All ranks compute a step together, and each one commits alone, so two ranks differ by one step at
@@ -31,10 +31,10 @@ static sim_happening *push_for(sim *s, const sim_client *client, int64_t after_u
 }
 
 /* Send a notification from a rank to the client. */
-static void tell(sim *s, sim_client *client, reform_event event)
+static void tell(sim *s, sim_client *client, membership_event event)
 {
     sim_training *t = &client->training;
-    bool last = event.kind == REFORM_ENDED && event.end == REFORM_FINISHED;
+    bool last = event.kind == MEMBERSHIP_ENDED && event.end == MEMBERSHIP_FINISHED;
     uint32_t late_ms = sim_chance(&client->dice, last ? 30 : 2) ? 1500 : 3; /* the link is congested */
     int64_t at_us = s->now_us + 50 + sim_draw(&client->dice, late_ms * MS);
 
@@ -46,7 +46,7 @@ static void tell(sim *s, sim_client *client, reform_event event)
 
 /* ---- ranks ---- */
 
-static void rank_leaves(sim *s, sim_client *client, uint32_t rank, reform_end end)
+static void rank_leaves(sim *s, sim_client *client, uint32_t rank, membership_end end)
 {
     sim_training *t = &client->training;
     const sim_process *process = rank_of(s, t, rank);
@@ -55,10 +55,10 @@ static void rank_leaves(sim *s, sim_client *client, uint32_t rank, reform_end en
         return;
     t->ended[rank] = true;
     if (process != NULL && process->alive)
-        tell(s, client, (reform_event){ .kind = REFORM_ENDED, .rank = rank, .end = end });
+        tell(s, client, (membership_event){ .kind = MEMBERSHIP_ENDED, .rank = rank, .end = end });
 }
 
-static void all_leave(sim *s, sim_client *client, reform_end end)
+static void all_leave(sim *s, sim_client *client, membership_end end)
 {
     for (uint32_t rank = 0; rank < client->training.world; rank++)
         rank_leaves(s, client, rank, end);
@@ -72,7 +72,7 @@ void sim_rank_breaks(sim *s, const sim_process *process)
 
         for (uint32_t rank = 0; client->trains && rank < t->world; rank++)
             if (rank_of(s, t, rank) == process && !t->ended[rank]) {
-                rank_leaves(s, client, rank, REFORM_FAILED);
+                rank_leaves(s, client, rank, MEMBERSHIP_FAILED);
                 push_for(s, client, sim_draw(&client->dice, 20 * MS), SIM_GROUP_STEPS,
                          0); /* the peers detect the loss */
             }
@@ -141,7 +141,7 @@ static void agree(sim *s, sim_client *client)
 
         process->kept_lease = process->true_lease = client->lease;
         process->kept_step = process->true_step = step;
-        tell(s, client, (reform_event){ .kind = REFORM_READY, .rank = rank, .step = step });
+        tell(s, client, (membership_event){ .kind = MEMBERSHIP_READY, .rank = rank, .step = step });
     }
     push_for(s, client, sim_draw(&client->dice, 5 * MS), SIM_GROUP_STEPS, 0);
 }
@@ -162,7 +162,7 @@ void sim_rank_begins(sim *s, sim_client *client, uint32_t rank, uint32_t serial)
     }
     /* refused: another lease or generation */
     if (process->lease != client->lease || process->generation != t->generation) {
-        rank_leaves(s, client, rank, REFORM_FAILED);
+        rank_leaves(s, client, rank, MEMBERSHIP_FAILED);
         push_for(s, client, sim_draw(&client->dice, 20 * MS), SIM_GROUP_STEPS, 0);
         return;
     }
@@ -187,7 +187,7 @@ void sim_rank_commits(sim *s, sim_client *client, uint32_t rank, uint32_t serial
         process->kept_step = process->true_step = t->step + 1;
         s->tally.train_steps++;
         if (rank == 0)
-            tell(s, client, (reform_event){ .kind = REFORM_STEP, .step = t->step + 1 });
+            tell(s, client, (membership_event){ .kind = MEMBERSHIP_STEP, .step = t->step + 1 });
         sim_process_burns(s, process);
     }
     if (t->serial == serial && --t->committing == 0) {
@@ -204,7 +204,7 @@ void sim_group_steps(sim *s, sim_client *client, uint32_t serial)
     if (!client->trains || t->serial != serial)
         return;
     if (!group_is_whole(s, t)) {
-        all_leave(s, client, REFORM_FAILED);
+        all_leave(s, client, MEMBERSHIP_FAILED);
         return;
     }
     if (t->begun_count < t->world || t->committing > 0)
@@ -213,9 +213,9 @@ void sim_group_steps(sim *s, sim_client *client, uint32_t serial)
     if (until_us != 0) {
         push_for(s, client, until_us - s->now_us, SIM_GROUP_STEPS, 0);
     } else if (t->step >= t->goal) {
-        all_leave(s, client, REFORM_FINISHED);
+        all_leave(s, client, MEMBERSHIP_FINISHED);
     } else if (t->pause) {
-        all_leave(s, client, REFORM_PAUSED);
+        all_leave(s, client, MEMBERSHIP_PAUSED);
     } else {
         t->committing = t->world;
         for (uint32_t rank = 0; rank < t->world; rank++)
@@ -275,15 +275,15 @@ static void prepare_newcomers(sim *s, sim_client *client)
                  MS + sim_draw(&client->dice, (sim_trains_mostly(s) ? PREPARE_MS / 4 : PREPARE_MS) * MS),
                  SIM_NEWCOMER_PREPARES, 0)
             ->train =
-            (reform_event){ .workers = newcomer->member.slot, .rank = newcomer->member.incarnation };
+            (membership_event){ .workers = newcomer->member.slot, .rank = newcomer->member.incarnation };
     }
 }
 
 void sim_newcomer_prepares(sim *s, sim_client *client, const sim_happening *h)
 {
-    const reform_event who = h->train;
+    const membership_event who = h->train;
     sim_process *process = sim_find_process(s, who.workers, who.rank);
-    reform_event event = { .kind = REFORM_PREPARED, .workers = who.workers, .rank = who.rank };
+    membership_event event = { .kind = MEMBERSHIP_PREPARED, .workers = who.workers, .rank = who.rank };
 
     if (!client->trains || client->training.serial != h->link || process == NULL || !process->alive)
         return;
@@ -294,7 +294,7 @@ void sim_newcomer_prepares(sim *s, sim_client *client, const sim_happening *h)
     if (process->lease != client->lease || process->generation != client->training.generation)
         return; /* the worker receives the next generation, and the client is notified again */
     if (sim_chance(&client->dice, 8)) {
-        event.kind = REFORM_UNFIT;
+        event.kind = MEMBERSHIP_UNFIT;
     } else {
         process->prepared_lease = client->lease;
         s->tally.prepared++;
@@ -309,7 +309,7 @@ static void check_newcomers(sim *s, const sim_training *t)
     uint64_t mask;
     uint32_t prepared = count_prepared(t, &mask);
 
-    if (t->r.phase != REFORM_PREPARE)
+    if (t->r.phase != MEMBERSHIP_PREPARE)
         return;
     if (prepared == t->newcomer_count)
         sim_fail(s, "idle-newcomers",
@@ -348,7 +348,7 @@ static bool all_have_said(const sim *s, const sim_training *t)
 
 /* Check the start of a group: a new generation, after all final reports from the old one, and never
  * after the training ended. */
-static void check_begin(sim *s, const sim_client *client, reform_event_kind because)
+static void check_begin(sim *s, const sim_client *client, membership_event_kind because)
 {
     const sim_training *t = &client->training;
 
@@ -356,7 +356,7 @@ static void check_begin(sim *s, const sim_client *client, reform_event_kind beca
         sim_fail(s, "two-groups", "generation %u begins a second time", t->generation);
     if (t->finished)
         sim_fail(s, "after-the-end", "a training restarts although rank 0 had finished");
-    if (because != REFORM_LATE && !all_have_said(s, t))
+    if (because != MEMBERSHIP_LATE && !all_have_said(s, t))
         sim_fail(s, "last-words", "the next group starts before every rank has reported its end");
 }
 
@@ -379,108 +379,109 @@ static void check_go_on(sim *s, const sim_training *t, uint64_t step)
 }
 
 /* Count an event before the state machine receives it. */
-static void note_heard(sim_training *t, const reform_event *event)
+static void note_heard(sim_training *t, const membership_event *event)
 {
     switch (event->kind) {
-    case REFORM_READY:
+    case MEMBERSHIP_READY:
         t->heard_ready++;
         break;
-    case REFORM_STEP:
+    case MEMBERSHIP_STEP:
         t->heard_step = event->step > t->heard_step ? event->step : t->heard_step;
         break;
-    case REFORM_ENDED:
-    case REFORM_LOST:
+    case MEMBERSHIP_ENDED:
+    case MEMBERSHIP_LOST:
         if (event->rank < t->world)
             t->heard_end[event->rank] = true;
-        t->finished = t->finished || (event->kind == REFORM_ENDED && event->rank == 0 &&
-                                      event->end == REFORM_FINISHED && t->r.phase != REFORM_BREAK);
-        t->broke = t->broke || (event->kind == REFORM_LOST && t->r.phase != REFORM_WAIT);
+        t->finished = t->finished || (event->kind == MEMBERSHIP_ENDED && event->rank == 0 &&
+                                      event->end == MEMBERSHIP_FINISHED && t->r.phase != MEMBERSHIP_BREAK);
+        t->broke = t->broke || (event->kind == MEMBERSHIP_LOST && t->r.phase != MEMBERSHIP_WAIT);
         break;
     default:
         break;
     }
 }
 
-static void check_failed(sim *s, const sim_client *client, reform_why why)
+static void check_failed(sim *s, const sim_client *client, membership_reason why)
 {
     const sim_training *t = &client->training;
     const gp_core_lease *lease = s->up ? gp_core_lease_find(s->core, client->lease) : NULL;
 
-    if (why == REFORM_WHY_NOT_REPLACED && lease != NULL && lease->phase == GP_CORE_HELD &&
+    if (why == MEMBERSHIP_REASON_NOT_REPLACED && lease != NULL && lease->phase == GP_CORE_HELD &&
         lease->generation == client->generation && client->epoch == s->epoch)
         sim_fail(s, "not-asked", "a training waited for a group that was never requested");
 
-    if (why == REFORM_WHY_LOST && t->r.world > 1 && t->r.in_a_row < t->r.max_restarts)
+    if (why == MEMBERSHIP_REASON_LOST && t->r.world > 1 && t->r.in_a_row < t->r.max_restarts)
         sim_fail(s, "gives-up", "a training on %u ranks failed after a worker failure", t->r.world);
-    if (why == REFORM_WHY_ALONE && t->r.world > 1)
+    if (why == MEMBERSHIP_REASON_ALONE && t->r.world > 1)
         sim_fail(s, "gives-up", "a training on %u ranks reported a single rank", t->r.world);
-    if (why == REFORM_WHY_STATE && t->furthest >= t->r.told)
+    if (why == MEMBERSHIP_REASON_STATE && t->furthest >= t->r.told)
         sim_fail(s, "gives-up", "a training reported a lost state, but a rank has the state of step %llu",
                  (unsigned long long)t->furthest);
 }
 
-static void does(sim *s, sim_client *client, const reform_action *action, reform_event_kind because)
+static void does(sim *s, sim_client *client, const membership_action *action, membership_event_kind because)
 {
     sim_training *t = &client->training;
     gp_core_event event = { .correlation = 12, .lease = client->lease, .generation = client->generation };
 
     switch (action->kind) {
-    case REFORM_DO_PREPARE:
+    case MEMBERSHIP_DO_PREPARE:
         prepare_newcomers(s, client);
         break;
-    case REFORM_DO_PAUSE:
+    case MEMBERSHIP_DO_PAUSE:
         check_pause(s, client);
         push_for(s, client, sim_draw(&client->dice, 3 * MS), SIM_GROUP_PAUSES, 0);
         break;
-    case REFORM_DO_FORM:
+    case MEMBERSHIP_DO_FORM:
         if (!all_have_said(s, t))
             sim_fail(s, "two-groups", "the next group is requested while ranks are in the old one");
         event.kind = GP_CORE_EVENT_LEASE_FORM;
         count_prepared(t, &event.joining);
         sim_client_posts(s, client, &event);
         break;
-    case REFORM_DO_BEGIN:
+    case MEMBERSHIP_DO_START:
         check_begin(s, client, because);
         count_break(s, t);
         t->begin_due = true;
         push_for(s, client, sim_draw(&client->dice, 3 * MS), SIM_TRAIN_ATTACHES, 0);
         break;
-    case REFORM_DO_KEEP:
+    case MEMBERSHIP_DO_KEEP:
         event.kind = GP_CORE_EVENT_LEASE_RESIZE;
         event.workers = action->workers;
         sim_client_posts(s, client, &event);
         break;
-    case REFORM_DO_ALARM:
+    case MEMBERSHIP_DO_ALARM:
         t->alarms++;
         if (action->ms != 0)
             push_for(s, client, (int64_t)action->ms * MS, SIM_TRAIN_ALARM, t->alarms);
         break;
-    case REFORM_DO_GO_ON:
+    case MEMBERSHIP_DO_RESUME:
         check_go_on(s, t, action->step);
         s->tally.regroups++;
         break;
-    case REFORM_DO_FAIL:
+    case MEMBERSHIP_DO_FAIL:
         s->tally.gave_up++;
         check_failed(s, client, action->why);
         break;
     }
 }
 
-static void steps(sim *s, sim_client *client, reform_event event)
+static void steps(sim *s, sim_client *client, membership_event event)
 {
     sim_training *t = &client->training;
-    reform_action actions[REFORM_ACTIONS_MAX];
+    membership_action actions[MEMBERSHIP_ACTIONS_MAX];
     size_t count;
 
     note_heard(t, &event);
-    count = reform_step(&t->r, &event, actions);
+    count = membership_step(&t->r, &event, actions);
     sim_note(s, "reform", event.kind, event.rank, t->r.phase);
     for (size_t i = 0; i < count; i++)
         does(s, client, &actions[i], event.kind);
     check_newcomers(s, t);
-    if (t->regranted && !t->r.granted && !t->begin_due && t->r.phase != REFORM_OVER &&
-        event.kind != REFORM_GRANT)
-        steps(s, client, (reform_event){ .kind = REFORM_GRANT, .workers = client->claim.member_count });
+    if (t->regranted && !t->r.granted && !t->begin_due && t->r.phase != MEMBERSHIP_OVER &&
+        event.kind != MEMBERSHIP_GRANT)
+        steps(s, client,
+              (membership_event){ .kind = MEMBERSHIP_GRANT, .workers = client->claim.member_count });
 }
 
 /* Apply a change to the group that the client is attached to, or will be. */
@@ -496,10 +497,10 @@ static void take_change(sim *s, sim_client *client)
         return;
     take_newcomers(t, &t->change);
     steps(s, client,
-          (reform_event){ .kind = REFORM_CHANGE,
-                          .workers = t->change.workers,
-                          .asked = t->change.asked,
-                          .prepared = count_prepared(t, &mask) });
+          (membership_event){ .kind = MEMBERSHIP_CHANGE,
+                              .workers = t->change.workers,
+                              .asked = t->change.asked,
+                              .prepared = count_prepared(t, &mask) });
 }
 
 void sim_train_attaches(sim *s, sim_client *client, uint32_t serial)
@@ -525,10 +526,10 @@ void sim_train_attaches(sim *s, sim_client *client, uint32_t serial)
         push_for(s, client, MS + sim_draw(&client->dice, 20 * MS), SIM_RANK_BEGINS, rank);
     }
     if (first)
-        reform_init(&t->r, t->world,
-                    sim_chance(&client->dice, 30) ? 1 + sim_draw(&client->dice, 2) : MAX_RESTARTS);
+        membership_init(&t->r, t->world,
+                        sim_chance(&client->dice, 30) ? 1 + sim_draw(&client->dice, 2) : MAX_RESTARTS);
     else
-        steps(s, client, (reform_event){ .kind = REFORM_ATTACHED, .workers = t->world });
+        steps(s, client, (membership_event){ .kind = MEMBERSHIP_ATTACHED, .workers = t->world });
     if (!group_is_whole(s, t))
         push_for(s, client, sim_draw(&client->dice, 20 * MS), SIM_GROUP_STEPS, 0);
     take_change(s, client);
@@ -544,11 +545,12 @@ void sim_training_granted(sim *s, sim_client *client, bool first)
         push_for(s, client, sim_draw(&client->dice, 3 * MS), SIM_TRAIN_ATTACHES, 0);
         return;
     }
-    if (t->serial == 0 || t->r.phase == REFORM_OVER) /* attaches to the latest one */
+    if (t->serial == 0 || t->r.phase == MEMBERSHIP_OVER) /* attaches to the latest one */
         return;
     t->regranted = true;
     if (!t->r.granted && !t->begin_due)
-        steps(s, client, (reform_event){ .kind = REFORM_GRANT, .workers = client->claim.member_count });
+        steps(s, client,
+              (membership_event){ .kind = MEMBERSHIP_GRANT, .workers = client->claim.member_count });
 }
 
 void sim_training_hears(sim *s, sim_client *client, const sim_letter *letter)
@@ -569,7 +571,7 @@ void sim_training_hears(sim *s, sim_client *client, const sim_letter *letter)
     t->lost_told = true;
     while (rank < t->world && (t->process[rank] == 0 || rank_of(s, t, rank)->slot != letter->lost_slot))
         rank++;
-    steps(s, client, (reform_event){ .kind = REFORM_LOST, .rank = rank });
+    steps(s, client, (membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
 }
 
 void sim_training_reunited(sim *s, sim_client *client)
@@ -579,7 +581,7 @@ void sim_training_reunited(sim *s, sim_client *client)
     if (t->serial == 0)
         return;
     t->newcomer_count = 0;
-    steps(s, client, (reform_event){ .kind = REFORM_REUNION });
+    steps(s, client, (membership_event){ .kind = MEMBERSHIP_RECONNECTED });
 }
 
 void sim_newcomer_tells(sim *s, sim_client *client, const sim_happening *h)
@@ -590,11 +592,12 @@ void sim_newcomer_tells(sim *s, sim_client *client, const sim_happening *h)
 
     if (!client->trains || h->link != t->serial || client->state != SIM_HOLDING || newcomer == NULL)
         return;
-    newcomer->prepared = h->train.kind == REFORM_PREPARED;
+    newcomer->prepared = h->train.kind == MEMBERSHIP_PREPARED;
     if (newcomer->prepared)
-        steps(s, client, (reform_event){ .kind = REFORM_PREPARED, .prepared = count_prepared(t, &mask) });
+        steps(s, client,
+              (membership_event){ .kind = MEMBERSHIP_PREPARED, .prepared = count_prepared(t, &mask) });
     else
-        steps(s, client, (reform_event){ .kind = REFORM_UNFIT });
+        steps(s, client, (membership_event){ .kind = MEMBERSHIP_UNFIT });
 }
 
 void sim_train_hears(sim *s, sim_client *client, const sim_happening *h)
@@ -607,7 +610,7 @@ void sim_train_alarm(sim *s, sim_client *client, const sim_happening *h)
 {
     if (client->trains && h->detail == client->training.alarms && h->link == client->training.serial &&
         client->state == SIM_HOLDING)
-        steps(s, client, (reform_event){ .kind = REFORM_LATE });
+        steps(s, client, (membership_event){ .kind = MEMBERSHIP_LATE });
 }
 
 void sim_group_pauses(sim *s, sim_client *client, uint32_t serial)
@@ -619,5 +622,5 @@ void sim_group_pauses(sim *s, sim_client *client, uint32_t serial)
 
 bool sim_training_over(const sim_client *client)
 {
-    return client->training.r.phase == REFORM_OVER;
+    return client->training.r.phase == MEMBERSHIP_OVER;
 }

@@ -1,11 +1,11 @@
-/* Test one training against the scheduler core: reform.c controls the training, resize.c and
+/* Test one training against the scheduler core: membership.c controls the training, resize.c and
  * group.c its lease. Simulated workers fail and return, another client resizes the lease, and
  * messages arrive in any order that the links allow.
  *
  * Checked at each training step: the group equals one formation of the lease, no other lease has
  * its workers, the state is never older than a reported step, and the group never waits for an
  * unprepared worker. Finally the training has all workers. */
-#include "client/train/reform.h"
+#include "client/train/membership.h"
 #include "scheduler/core/core_parts.h"
 #include "tests/gp_test.h"
 
@@ -25,7 +25,7 @@ typedef struct letter {
     letter_kind kind;
     gp_core_event event;   /* to the core */
     gp_core_action action; /* from the core to a client or worker */
-    reform_event said;     /* to the client */
+    membership_event said; /* to the client */
     uint32_t slot, incarnation, generation;
 } letter;
 
@@ -53,7 +53,7 @@ typedef struct world {
     gp_core_action *actions;
     process processes[SLOTS];
     link links[LINKS];
-    reform r;
+    membership r;
     bool alarm, failed;
     /* granted: last grant received; group: grant that the client is attached to */
     gp_core_action granted;
@@ -105,7 +105,7 @@ static void worker_says(world *w, uint32_t slot, gp_core_event_kind kind, uint64
                                .usable = true } });
 }
 
-static void worker_tells(world *w, uint32_t slot, uint32_t generation, reform_event said)
+static void worker_tells(world *w, uint32_t slot, uint32_t generation, membership_event said)
 {
     post(w, WORKER_CLIENT + slot,
          &(letter){ .kind = FROM_WORKER, .slot = slot, .generation = generation, .said = said });
@@ -121,14 +121,15 @@ static uint32_t rank_in(const gp_core_action *group, uint32_t slot)
 }
 
 /* End the worker's part in the group. The worker keeps the state. */
-static void worker_ends(world *w, uint32_t slot, reform_end end)
+static void worker_ends(world *w, uint32_t slot, membership_end end)
 {
     process *p = &w->processes[slot];
 
     if (p->begun == 0)
         return;
-    worker_tells(w, slot, p->begun,
-                 (reform_event){ .kind = REFORM_ENDED, .rank = rank_in(&w->group, slot), .end = end });
+    worker_tells(
+        w, slot, p->begun,
+        (membership_event){ .kind = MEMBERSHIP_ENDED, .rank = rank_in(&w->group, slot), .end = end });
     p->begun = 0;
     p->ready = p->pause = false;
 }
@@ -142,11 +143,11 @@ static void worker_hears(world *w, const letter *l)
     if (l->kind == TO_WORKER) { /* from the client */
         if (l->generation != p->generation)
             return; /* refused */
-        if (l->said.kind == REFORM_CHANGE) {
+        if (l->said.kind == MEMBERSHIP_CHANGE) {
             p->pause = p->begun != 0;
-        } else if (l->said.kind == REFORM_PREPARED) {
+        } else if (l->said.kind == MEMBERSHIP_PREPARED) {
             p->prepared = true;
-            worker_tells(w, l->slot, p->generation, (reform_event){ .kind = REFORM_PREPARED });
+            worker_tells(w, l->slot, p->generation, (membership_event){ .kind = MEMBERSHIP_PREPARED });
         } else {
             p->begun = l->generation;
         }
@@ -156,12 +157,12 @@ static void worker_hears(world *w, const letter *l)
     case GP_CORE_GRANT:
         if (l->action.lease != 1)
             break;
-        worker_ends(w, l->slot, REFORM_FAILED);
+        worker_ends(w, l->slot, MEMBERSHIP_FAILED);
         p->generation = l->action.generation;
         worker_says(w, l->slot, GP_CORE_EVENT_WORKER_GRANTED, 1, p->generation);
         return;
     case GP_CORE_PEER_LOST:
-        worker_ends(w, l->slot, REFORM_FAILED);
+        worker_ends(w, l->slot, MEMBERSHIP_FAILED);
         return;
     case GP_CORE_REVOKE:
         p->begun = p->generation = 0;
@@ -199,14 +200,14 @@ static void ask_newcomers(world *w)
                         .slot = m->slot,
                         .incarnation = m->incarnation,
                         .generation = w->group.generation,
-                        .said = { .kind = REFORM_PREPARED } });
+                        .said = { .kind = MEMBERSHIP_PREPARED } });
     }
 }
 
-static void client_does(world *w, const reform_event *event)
+static void client_does(world *w, const membership_event *event)
 {
-    reform_action actions[REFORM_ACTIONS_MAX];
-    size_t count = reform_step(&w->r, event, actions);
+    membership_action actions[MEMBERSHIP_ACTIONS_MAX];
+    size_t count = membership_step(&w->r, event, actions);
 
     for (size_t i = 0; i < count; i++) {
         letter l = {
@@ -216,39 +217,39 @@ static void client_does(world *w, const reform_event *event)
         const gp_core_member *first = &w->group.members[0];
 
         switch (actions[i].kind) {
-        case REFORM_DO_PREPARE:
+        case MEMBERSHIP_DO_PREPARE:
             ask_newcomers(w);
             break;
-        case REFORM_DO_PAUSE:
+        case MEMBERSHIP_DO_PAUSE:
             post(w, CLIENT_WORKER + first->slot,
                  &(letter){ .kind = TO_WORKER,
                             .slot = first->slot,
                             .incarnation = first->incarnation,
                             .generation = w->group.generation,
-                            .said = { .kind = REFORM_CHANGE } });
+                            .said = { .kind = MEMBERSHIP_CHANGE } });
             break;
-        case REFORM_DO_FORM:
+        case MEMBERSHIP_DO_FORM:
             l.event.kind = GP_CORE_EVENT_LEASE_FORM;
             l.event.joining = w->prepared;
             for (uint32_t n = 0; n < w->changed.member_count; n++)
                 w->named[w->changed.members[n].slot] = w->changed.members[n].incarnation;
             post(w, CLIENT_CORE, &l);
             break;
-        case REFORM_DO_KEEP:
+        case MEMBERSHIP_DO_KEEP:
             l.event.kind = GP_CORE_EVENT_LEASE_RESIZE;
             l.event.workers = actions[i].workers;
             post(w, CLIENT_CORE, &l);
             break;
-        case REFORM_DO_BEGIN:
+        case MEMBERSHIP_DO_START:
             w->begin_due = true;
             break;
-        case REFORM_DO_GO_ON:
+        case MEMBERSHIP_DO_RESUME:
             w->regroups++;
             break;
-        case REFORM_DO_ALARM:
+        case MEMBERSHIP_DO_ALARM:
             w->alarm = actions[i].ms != 0;
             break;
-        case REFORM_DO_FAIL:
+        case MEMBERSHIP_DO_FAIL:
             GP_TEST_FAIL("it failed: %d", (int)actions[i].why);
             w->failed = true;
             break;
@@ -260,10 +261,11 @@ static void client_watches(world *w)
 {
     if (w->lost != 0 && !w->lost_told) {
         w->lost_told = true;
-        client_does(w, &(reform_event){ .kind = REFORM_LOST, .rank = rank_in(&w->group, w->lost - 1) });
+        client_does(w,
+                    &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank_in(&w->group, w->lost - 1) });
     }
     if (w->regranted && !w->r.granted && !w->begin_due)
-        client_does(w, &(reform_event){ .kind = REFORM_GRANT, .workers = w->granted.member_count });
+        client_does(w, &(membership_event){ .kind = MEMBERSHIP_GRANT, .workers = w->granted.member_count });
     if (w->change != 0 && !w->regranted) {
         /* close the links to workers that are no longer named */
         for (uint32_t s = 0; s < SLOTS; s++)
@@ -271,10 +273,10 @@ static void client_watches(world *w)
                 w->links[WORKER_CLIENT + s].count = w->links[CLIENT_WORKER + s].count = 0;
         w->asked &= newcomers(w);
         w->prepared &= newcomers(w);
-        client_does(w, &(reform_event){ .kind = REFORM_CHANGE,
-                                        .workers = w->change,
-                                        .asked = w->change_asked,
-                                        .prepared = (uint32_t)__builtin_popcountll(w->prepared) });
+        client_does(w, &(membership_event){ .kind = MEMBERSHIP_CHANGE,
+                                            .workers = w->change,
+                                            .asked = w->change_asked,
+                                            .prepared = (uint32_t)__builtin_popcountll(w->prepared) });
         w->change = 0;
     }
     if (!w->begin_due)
@@ -285,14 +287,14 @@ static void client_watches(world *w)
     w->group = w->granted;
     for (uint32_t s = 0; s < SLOTS; s++) /* close the old links */
         w->links[WORKER_CLIENT + s].count = w->links[CLIENT_WORKER + s].count = 0;
-    client_does(w, &(reform_event){ .kind = REFORM_ATTACHED, .workers = w->group.member_count });
+    client_does(w, &(membership_event){ .kind = MEMBERSHIP_ATTACHED, .workers = w->group.member_count });
     for (uint32_t rank = 0; rank < w->group.member_count; rank++)
         post(w, CLIENT_WORKER + w->group.members[rank].slot,
              &(letter){ .kind = TO_WORKER,
                         .slot = w->group.members[rank].slot,
                         .incarnation = w->group.members[rank].incarnation,
                         .generation = w->group.generation,
-                        .said = { .kind = REFORM_READY } });
+                        .said = { .kind = MEMBERSHIP_READY } });
 }
 
 static void client_hears(world *w, const letter *l)
@@ -302,10 +304,10 @@ static void client_hears(world *w, const letter *l)
     if (l->kind == FROM_WORKER) {
         if (l->generation != w->group.generation)
             return;
-        if (l->said.kind == REFORM_PREPARED) {
+        if (l->said.kind == MEMBERSHIP_PREPARED) {
             w->prepared |= 1ull << l->slot & newcomers(w);
-            client_does(w, &(reform_event){ .kind = REFORM_PREPARED,
-                                            .prepared = (uint32_t)__builtin_popcountll(w->prepared) });
+            client_does(w, &(membership_event){ .kind = MEMBERSHIP_PREPARED,
+                                                .prepared = (uint32_t)__builtin_popcountll(w->prepared) });
         } else {
             client_does(w, &l->said);
         }
@@ -389,8 +391,9 @@ static bool group_meets(world *w, bool *pauses)
             GP_TEST_FAIL("worker %u joined at step %d without preparation", slot + 1, (int)furthest);
         w->processes[slot].ready = true;
         w->processes[slot].state = furthest;
-        worker_tells(w, slot, w->group.generation,
-                     (reform_event){ .kind = REFORM_READY, .rank = rank, .step = (uint64_t)furthest });
+        worker_tells(
+            w, slot, w->group.generation,
+            (membership_event){ .kind = MEMBERSHIP_READY, .rank = rank, .step = (uint64_t)furthest });
     }
     if (furthest < w->told)
         GP_TEST_FAIL("step %d was reported, but the group starts at %d", (int)w->told, (int)furthest);
@@ -412,9 +415,9 @@ static void take_step(world *w)
         w->told = ++w->processes[slot].state;
         if (rank == 0)
             worker_tells(w, slot, w->group.generation,
-                         (reform_event){ .kind = REFORM_STEP, .step = (uint64_t)w->told });
+                         (membership_event){ .kind = MEMBERSHIP_STEP, .step = (uint64_t)w->told });
         if (pauses)
-            worker_ends(w, slot, REFORM_PAUSED);
+            worker_ends(w, slot, MEMBERSHIP_PAUSED);
     }
 }
 
@@ -496,7 +499,7 @@ static void happen(world *w, bool chaos)
             if (w->alarm && draw(w, 4) == 0) {
                 w->alarm = false;
                 if (w->r.granted) /* here, the next generation never times out */
-                    client_does(w, &(reform_event){ .kind = REFORM_LATE });
+                    client_does(w, &(membership_event){ .kind = MEMBERSHIP_LATE });
             }
         }
     }
@@ -525,7 +528,7 @@ static void world_run(uint64_t seed)
                       .kind = GP_CORE_EVENT_LEASE_ASK, .session = trainer, .correlation = 4, .wish = &wish });
     while (w->granted.generation == 0 && deliver(w))
         ;
-    reform_init(&w->r, w->granted.member_count, 1000000);
+    membership_init(&w->r, w->granted.member_count, 1000000);
     w->begin_due = true;
     client_watches(w);
     for (int i = 0; i < CHAOS && !w->failed; i++)
@@ -539,7 +542,7 @@ static void world_run(uint64_t seed)
     int left = CALM;
 
     while (left-- > 0 && !w->failed &&
-           (w->told < told + 20 || w->r.phase != REFORM_STEPS || w->r.world != SLOTS))
+           (w->told < told + 20 || w->r.phase != MEMBERSHIP_STEPS || w->r.world != SLOTS))
         happen(w, false);
     if (left <= 0 || w->failed)
         GP_TEST_FAIL(

@@ -311,7 +311,7 @@ static float mark_of(uint32_t slot, size_t i)
 static const uint32_t without_2[] = { 0, 1, 3 };
 static const uint32_t without_0_turned[] = { 3, 1 };
 
-static void reform_twice(rank_place *place)
+static void membership_twice(rank_place *place)
 {
     gp_comm *comm = join_all(place, ARENA);
     void *range = NULL, *other = NULL;
@@ -358,7 +358,7 @@ TEST(survivors_form_a_new_group_with_the_same_arenas)
     rank_family family;
 
     family_open(&family, 4);
-    family_fork(&family, reform_twice);
+    family_fork(&family, membership_twice);
     family_join(&family, 1 << 2 | 1 << 0);
 }
 
