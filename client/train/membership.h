@@ -32,7 +32,7 @@
  *                               invites them again
  *
  * Pure logic: membership_step(state, event) -> actions, without sockets or a clock. The driver
- * (train_again.c, or the simulation) executes the actions, and sends MEMBERSHIP_LATE when the last
+ * (train_recover.c, or the simulation) executes the actions, and sends MEMBERSHIP_LATE when the last
  * MEMBERSHIP_DO_ALARM expires. Workers do the training and train.c interprets failures; this module
  * only decides which ranks to wait for, and the next phase. */
 #ifndef GP_MEMBERSHIP_H

@@ -97,7 +97,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err);
 /* Report all pending events in a list (train_report.h). */
 void gp_run_report_pending(gp_run *run, gp_pending_list *list);
 
-/* ---- train_again.c ---- */
+/* ---- train_recover.c ---- */
 
 /* Pass an event to run->membership and execute the resulting actions. */
 void gp_run_membership(gp_run *run, const membership_event *event);

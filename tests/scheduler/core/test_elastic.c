@@ -176,7 +176,7 @@ static void worker_hears(world *w, const letter *l)
     worker_says(w, l->slot, GP_CORE_EVENT_WORKER_GRANTED, l->action.lease, l->action.generation);
 }
 
-/* ---- the client, like train_again.c ---- */
+/* ---- the client, like train_recover.c ---- */
 
 static uint64_t newcomers(const world *w)
 {

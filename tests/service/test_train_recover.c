@@ -1,4 +1,4 @@
-/* test_train_again.c: a training continues after worker failures with the same result. */
+/* test_train_recover.c: a training continues after worker failures with the same result. */
 #include "tests/service/again.h"
 
 TEST(model_is_bitwise_identical_after_a_failure_in_any_phase)

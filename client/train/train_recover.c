@@ -1,4 +1,4 @@
-/* train_again.c: continue a training in another group of its lease, after a worker failure or a
+/* train_recover.c: continue a training in another group of its lease, after a worker failure or a
  * resize.
  *
  *   steps ... worker_lost, or all ranks pause -> the remaining workers keep the state
