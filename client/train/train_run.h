@@ -123,7 +123,7 @@ bool gp_run_is_between_groups(const gp_run *run);
  *   step    last step whose state the group has */
 void gp_run_report_regroup(gp_run *run, uint32_t before, uint64_t step);
 
-/* ---- train_anew.c ---- */
+/* ---- train_restart.c ---- */
 
 /* Return the state after a pool error: GP_RUN_LOST if another lease may help, otherwise
  * GP_RUN_FAILED. */

@@ -1,4 +1,4 @@
-/* train_anew.c: restart a training with another lease after its state was lost.
+/* train_restart.c: restart a training with another lease after its state was lost.
  *
  *   the only worker failed, all workers failed, or the lease is gone
  *   -> release the lease -> request another

@@ -1,4 +1,4 @@
-/* test_train_anew.c: all workers with the state of a training fail: it restarts, or ends with an
+/* test_train_restart.c: all workers with the state of a training fail: it restarts, or ends with an
  * error message. */
 #include "tests/service/again.h"
 
