@@ -20,7 +20,7 @@
 #include "client/pool/pool.h"
 #include "client/train/membership.h"
 #include "client/train/train_begin.h"
-#include "client/train/train_join.h"
+#include "client/train/scale_up.h"
 #include "client/train/train_report.h"
 #include "common/base/system/timeout.h"
 #include "common/data/store/augment.h"

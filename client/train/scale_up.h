@@ -1,4 +1,4 @@
-/* train_join.h: workers that prepare to join a training while it runs.
+/* scale_up.h: workers that prepare to join a training while it runs.
  *
  *   lease_change names them -> attach, train_begin with `prepare`
  *   -> ok_reply: prepared | error_reply: cannot join
@@ -6,8 +6,8 @@
  * Their links follow those of the group's ranks, and close with the group. A worker that is not in
  * the next group is named again under its generation, and keeps the prepared data. Only membership.c
  * waits for joining workers. */
-#ifndef GP_TRAIN_JOIN_H
-#define GP_TRAIN_JOIN_H
+#ifndef GP_SCALE_UP_H
+#define GP_SCALE_UP_H
 
 #include "client/train/membership.h"
 #include "client/train/train_begin.h"

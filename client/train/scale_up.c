@@ -1,4 +1,4 @@
-#include "client/train/train_join.h"
+#include "client/train/scale_up.h"
 
 #include <inttypes.h>
 
