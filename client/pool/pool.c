@@ -239,7 +239,7 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
         status = pool_receive(pool, out, err);
         if (status == GP_OK && pool_remote_forgotten(pool, out)) {
             pool_message_close(out);
-            return pool_reunite(pool, err);
+            return pool_reconnect(pool, err);
         }
         if (status != GP_ETIMEDOUT)
             return status;
@@ -254,7 +254,7 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
                 continue;
         }
         if (pool_is_gone(pool) || pool_remote_doubtful(pool))
-            return pool_reunite(pool, err);
+            return pool_reconnect(pool, err);
         bool pending = gp_channel_pending(pool->scheduler);
 
         for (uint32_t i = 0; !pool->dialling && i < pool->links; i++)
@@ -321,7 +321,7 @@ gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void 
     for (;;) {
         /* after a pause the remote scheduler may have closed the session */
         bool gone = pool_is_gone(pool) || pool_remote_doubtful(pool);
-        gp_status status = gone ? pool_reunite(pool, err) : GP_OK;
+        gp_status status = gone ? pool_reconnect(pool, err) : GP_OK;
         gp_envelope envelope = pool_envelope(pool);
 
         if (correlation != NULL)

@@ -168,7 +168,7 @@ bool pool_missed(const gp_pool *pool)
     return access(pool->paths.record, F_OK) == 0;
 }
 
-gp_status pool_reunite(gp_pool *pool, gp_error *err)
+gp_status pool_reconnect(gp_pool *pool, gp_error *err)
 {
     /* the new scheduler takes the options from the pool record: scheduler/shell/pool_record.h */
     static const gp_pool_options as_it_was;

@@ -34,7 +34,7 @@ void pool_remote_free(struct pool_remote *remote); /* wipes the key; accepts NUL
 gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err);
 
 /* Return whether the message reports an unknown session: the link broke and ZeroMQ made a new one.
- * pool_reunite() repairs this with a hello, and the caller repeats unanswered requests. */
+ * pool_reconnect() repairs this with a hello, and the caller repeats unanswered requests. */
 bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message);
 
 /* Return whether the link needs a check: it was silent for too long or is known to be broken. */
