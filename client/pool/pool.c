@@ -764,7 +764,7 @@ void pool_release(gp_pool *pool)
 
     /* Send the release even if the scheduler failed: the next scheduler keeps the lease while this
      * process is alive. */
-    if (pool->lease != 0 && !pool->revoked && !pool->forsaken)
+    if (pool->lease != 0 && !pool->revoked && !pool->no_successor)
         pool_ask(pool, &gp_msg_lease_release, &(gp_lease_release){ 0 }, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS,
                  NULL);
     else

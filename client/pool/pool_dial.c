@@ -212,7 +212,7 @@ gp_status pool_reconnect(gp_pool *pool, gp_error *err)
         poll(NULL, 0, RETRY_MS);
     }
     pool->dialling = false;
-    pool->forsaken = status != GP_OK;
+    pool->no_successor = status != GP_OK;
     if (status != GP_OK) {
         pool->scheduler = channel;
         pool->control_socket = control_socket;
