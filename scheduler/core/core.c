@@ -224,7 +224,7 @@ static bool resize_keeps(const gp_core *core, const gp_core_event *event, uint32
 
     if (s >= event->plan_count)
         return !slot->wanted;
-    return slot->wanted && !slot->condemned &&
+    return slot->wanted && !slot->disabled &&
            memcmp(&slot->config, &event->plan[s], sizeof(slot->config)) == 0;
 }
 
@@ -263,7 +263,7 @@ static void resize(gp_core *core, const gp_core_event *event)
         if (resize_keeps(core, event, s))
             continue;
         slot->wanted = wanted;
-        slot->condemned = false;
+        slot->disabled = false;
         slot->tries = slot->early = 0;
         slot->reason[0] = '\0';
         if (wanted)

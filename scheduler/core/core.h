@@ -61,7 +61,7 @@ typedef struct gp_core_slot_config {
 } gp_core_slot_config;
 
 typedef enum gp_core_process {
-    GP_CORE_ABSENT, /* no process; respawned at due_ms unless condemned or unwanted */
+    GP_CORE_ABSENT, /* no process; respawned at due_ms unless disabled or unwanted */
     /* survived an earlier scheduler and has not reported yet; killed at due_ms, after adopt_ms */
     GP_CORE_AWAITED,
     GP_CORE_STARTING, /* spawned, not ready yet; killed at due_ms */
@@ -78,8 +78,8 @@ typedef enum gp_core_work { GP_CORE_OURS, GP_CORE_TRAINING, GP_CORE_USERS } gp_c
 
 typedef struct gp_core_slot {
     gp_core_slot_config config;
-    bool wanted;    /* slot belongs to the pool */
-    bool condemned; /* exited too often while starting: not respawned until the next resize */
+    bool wanted;   /* slot belongs to the pool */
+    bool disabled; /* exited too often while starting: not respawned until the next resize */
     gp_core_process process;
     uint32_t incarnation;
     int32_t pid;    /* process id; 0: not known yet */
@@ -111,7 +111,7 @@ typedef struct gp_core_slot {
     gp_core_id claim_token;
     /* unexpected exits since the scheduler started; requested exits are not counted */
     uint64_t deaths;
-    char reason[GP_ERROR_MESSAGE_MAX]; /* why the slot is excluded or condemned; "": neither */
+    char reason[GP_ERROR_MESSAGE_MAX]; /* why the slot is excluded or disabled; "": neither */
 } gp_core_slot;
 
 typedef enum gp_core_environment { GP_CORE_ANY, GP_CORE_ONLY_CPU, GP_CORE_ONLY_GPU } gp_core_environment;

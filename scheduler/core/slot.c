@@ -9,7 +9,7 @@
  * (adopt.c).
  *
  * Respawning: after an exit before ready, the delay grows with each attempt. After
- * GP_CORE_EARLY_DEATHS_MAX such exits within ten seconds, the slot is condemned, because a worker
+ * GP_CORE_EARLY_DEATHS_MAX such exits within ten seconds, the slot is disabled, because a worker
  * that cannot start must not keep the machine busy.
  *
  * Silence: a READY worker becomes suspect if it sends no heartbeat, or if its training stays in one
@@ -46,7 +46,7 @@ bool gp_core_slot_free(const gp_core_slot *slot)
 
 bool gp_core_slot_coming(const gp_core_slot *slot)
 {
-    if (!slot->wanted || slot->condemned || slot->lease != 0)
+    if (!slot->wanted || slot->disabled || slot->lease != 0)
         return false;
     switch (slot->process) {
     case GP_CORE_ABSENT:
@@ -63,13 +63,13 @@ bool gp_core_slot_coming(const gp_core_slot *slot)
 
 bool gp_core_slot_usable(const gp_core_slot *slot)
 {
-    return slot->wanted && !slot->condemned &&
+    return slot->wanted && !slot->disabled &&
            (slot->process == GP_CORE_READY || slot->lease != 0 || gp_core_slot_coming(slot));
 }
 
 const char *gp_core_slot_word(const gp_core_slot *slot)
 {
-    if (slot->condemned)
+    if (slot->disabled)
         return "dead";
     if (slot->process == GP_CORE_EXCLUDED || (slot->tries != 0 && slot->process != GP_CORE_READY))
         return "excluded";
@@ -355,7 +355,7 @@ static void count_early_death(gp_core *core, uint32_t index, const char *cause)
     slot->due_ms = core->now_ms + (slot->early == 1 ? 0 : 50ll << slot->early);
     if (slot->early < GP_CORE_EARLY_DEATHS_MAX)
         return;
-    slot->condemned = true;
+    slot->disabled = true;
     snprintf(slot->reason, sizeof(slot->reason),
              "exited %u times during startup; last: %.360s; to retry run `gradpool up`", slot->early, cause);
     gp_core_emit_log(core, "giving up on worker %u: %s", index + 1, slot->reason);
@@ -393,7 +393,7 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event)
         slot->reason[0] = '\0';
     if (early)
         count_early_death(core, event->slot, cause);
-    if (slot->condemned && lease != NULL)
+    if (slot->disabled && lease != NULL)
         gp_core_group_shrink(core, lease, event->slot);
     else if (lease != NULL)
         gp_core_group_advance(core, lease); /* an elastic lease needs no replacement */
@@ -441,7 +441,7 @@ void gp_core_slot_tick(gp_core *core, uint32_t index)
         return;
     switch (slot->process) {
     case GP_CORE_ABSENT:
-        if (slot->wanted && !slot->condemned && core->stopping != GP_CORE_STOPPING)
+        if (slot->wanted && !slot->disabled && core->stopping != GP_CORE_STOPPING)
             gp_core_slot_spawn(core, index);
         break;
     case GP_CORE_AWAITED:
@@ -466,8 +466,8 @@ int64_t gp_core_slot_due(const gp_core_slot *slot, const gp_core_config *config)
     int64_t due = INT64_MAX;
 
     if (slot->process != GP_CORE_READY)
-        return slot->process == GP_CORE_ABSENT && (!slot->wanted || slot->condemned) ? INT64_MAX
-                                                                                     : slot->due_ms;
+        return slot->process == GP_CORE_ABSENT && (!slot->wanted || slot->disabled) ? INT64_MAX
+                                                                                    : slot->due_ms;
     if (answer_due(slot, config) < due)
         due = answer_due(slot, config);
     if (silence_due(slot, config) < due)

@@ -1734,7 +1734,7 @@ TEST(irreplaceable_member_is_released_and_the_formation_remains)
         wait_ms(2000);
         died(1, 9);
     }
-    CHECK(core->slots[1].condemned);
+    CHECK(core->slots[1].disabled);
     CHECK_INT(1, core->leases[0].members);
     CHECK(core->leases[0].phase == GP_CORE_HELD);
     CHECK_INT(2, core->leases[0].generation);
