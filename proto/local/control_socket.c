@@ -40,7 +40,7 @@ typedef struct connection {
     pid_t pid;
     uint32_t protocol;   /* common version */
     int64_t deadline_ms; /* SILENT: when the hello must have arrived */
-    bool excused;        /* the deadline has been extended once */
+    bool grace_used;     /* the deadline has been extended once */
     uint32_t next;       /* FREE: index of the next free slot plus 1; 0: none */
 } connection;
 
@@ -233,8 +233,8 @@ static void socket_sweep(gp_control_socket *control_socket)
 
         if (peer->stage != SILENT)
             continue;
-        if (peer->deadline_ms + LATE_MS < now_ms && !peer->excused) {
-            peer->excused = true;
+        if (peer->deadline_ms + LATE_MS < now_ms && !peer->grace_used) {
+            peer->grace_used = true;
             peer->deadline_ms = now_ms + LATE_MS;
         }
         if (peer->deadline_ms <= now_ms && recv(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&

@@ -95,7 +95,7 @@ typedef struct gp_core_slot {
     int64_t stretch_ms, stretch_max_ms;
     uint64_t lease;    /* lease that the slot is a member of; 0: none */
     uint64_t revoking; /* lease that the worker still has to give back; 0: none */
-    bool excused;      /* the revoke deadline was extended once because the worker was suspended */
+    bool grace_used;   /* the revoke deadline was extended once because the worker was suspended */
     uint32_t granted;  /* generation last sent to this incarnation; 0: none */
     uint32_t acked;    /* generation that the worker acknowledged; 0: none */
     int64_t answer_ms; /* deadline for the reply to a grant or revoke; 0: no reply expected */

@@ -79,7 +79,7 @@ void gp_core_lease_revoke(gp_core *core, uint32_t slot, uint64_t lease, uint32_t
     action->lease = lease;
     action->generation = generation;
     core->slots[slot].revoking = lease;
-    core->slots[slot].excused = false;
+    core->slots[slot].grace_used = false;
     core->slots[slot].answer_ms = core->now_ms + core->config.answer_ms;
 }
 

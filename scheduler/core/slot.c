@@ -199,7 +199,7 @@ static int64_t answer_due(const gp_core_slot *slot, const gp_core_config *config
 {
     if (slot->answer_ms == 0)
         return INT64_MAX;
-    return slot->revoking == 0 || slot->excused || slot->answer_ms - slot->beat_ms < STOOD_STILL_MS
+    return slot->revoking == 0 || slot->grace_used || slot->answer_ms - slot->beat_ms < STOOD_STILL_MS
                ? slot->answer_ms
                : longer_of(slot->answer_ms, slot->beat_ms + config->grant_ms);
 }
@@ -234,8 +234,8 @@ static void heard(gp_core *core, uint32_t index, int64_t silent_ms)
     gp_core_slot *slot = &core->slots[index];
     char words[80], time[32];
 
-    if (slot->revoking != 0 && !slot->excused && core->now_ms - slot->beat_ms >= STOOD_STILL_MS) {
-        slot->excused = true; /* once only: the call may take long, and heartbeats may be slow */
+    if (slot->revoking != 0 && !slot->grace_used && core->now_ms - slot->beat_ms >= STOOD_STILL_MS) {
+        slot->grace_used = true; /* once only: the call may take long, and heartbeats may be slow */
         slot->answer_ms = longer_of(slot->answer_ms, core->now_ms + core->config.answer_ms);
     }
     slot->beat_ms = core->now_ms;
