@@ -125,7 +125,7 @@ gp_zap_stats gp_zap_get_stats(gp_zap *zap)
     return stats;
 }
 
-void gp_zap_forgive(gp_zap *zap)
+void gp_zap_uncount_refused(gp_zap *zap)
 {
     pthread_mutex_lock(&zap->lock);
     zap->stats.refused -= zap->stats.refused > 0;

@@ -40,6 +40,6 @@ typedef struct gp_zap_stats {
 gp_zap_stats gp_zap_get_stats(gp_zap *zap);
 
 /* Subtract one refusal: the self-test of a listener caused it. */
-void gp_zap_forgive(gp_zap *zap);
+void gp_zap_uncount_refused(gp_zap *zap);
 
 #endif
