@@ -253,7 +253,7 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
             if (gp_channel_pending(pool->scheduler) || poll(&fds[1], 1, POOL_FINAL_MESSAGE_MS) > 0)
                 continue;
         }
-        if (pool_is_gone(pool) || pool_remote_doubtful(pool))
+        if (pool_is_gone(pool) || pool_remote_stale(pool))
             return pool_reconnect(pool, err);
         bool pending = gp_channel_pending(pool->scheduler);
 
@@ -320,7 +320,7 @@ gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void 
         return usable;
     for (;;) {
         /* after a pause the remote scheduler may have closed the session */
-        bool gone = pool_is_gone(pool) || pool_remote_doubtful(pool);
+        bool gone = pool_is_gone(pool) || pool_remote_stale(pool);
         gp_status status = gone ? pool_reconnect(pool, err) : GP_OK;
         gp_envelope envelope = pool_envelope(pool);
 

@@ -269,7 +269,7 @@ gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
                : gp_fail(err, status, "%s", why.message);
 }
 
-bool pool_remote_doubtful(gp_pool *pool)
+bool pool_remote_stale(gp_pool *pool)
 {
     return pool->remote != NULL && !pool->dialling &&
            (gp_now_ms() - pool->remote->heard_ms > SILENCE_MS || gp_channel_broke(pool->scheduler));

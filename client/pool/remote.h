@@ -38,7 +38,7 @@ gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err);
 bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message);
 
 /* Return whether the link needs a check: it was silent for too long or is known to be broken. */
-bool pool_remote_doubtful(gp_pool *pool);
+bool pool_remote_stale(gp_pool *pool);
 
 /* Check the link with a hello, and reconnect if necessary. Increments pool->reunions on success.
  * GP_EPEER: no reply in time. GP_EPERM: the server rejected the keys, or has another key. */
