@@ -300,7 +300,7 @@ typedef struct gp_backend_ops {
     /* An open backend holds resources that other processes could use (a GPU context). An idle
      * worker
      * closes it. */
-    bool cools;
+    bool release_idle;
     gp_status (*open)(gp_backend **out, const gp_backend_options *options, gp_error *err);
     void (*close)(gp_backend *backend);
     /* Compile one phase of the graph and allocate all memory. */

@@ -125,7 +125,7 @@ static void run_check_device(const gp_run *run, const char *doing, const gp_erro
 {
     gp_error still;
 
-    if (cause->code == GP_EIO && run->backend != NULL && run->options.backend_ops->cools &&
+    if (cause->code == GP_EIO && run->backend != NULL && run->options.backend_ops->release_idle &&
         run->options.backend_ops->sync(run->backend, &still) != GP_OK)
         gp_device_lost(doing, cause);
 }
@@ -635,9 +635,9 @@ static void *run_main(void *argument)
     gp_error err;
 
     for (;;) {
-        bool cools = run->backend != NULL && ops->cools && run->predictor == NULL;
+        bool release_idle = run->backend != NULL && ops->release_idle && run->predictor == NULL;
 
-        if (!gp_mailbox_take(run->options.mailbox, cools ? run->idle_ms : -1, &command)) {
+        if (!gp_mailbox_take(run->options.mailbox, release_idle ? run->idle_ms : -1, &command)) {
             /* Close the idle GPU backend and return its memory to other processes. */
             ops->close(run->backend);
             run->backend = NULL;

@@ -431,7 +431,7 @@ static gp_status plan_libraries(gp_backend *backend, char text[GP_LIBRARIES_BYTE
 
 const gp_backend_ops gp_backend_cuda = {
     .name = "cuda",
-    .cools = true,
+    .release_idle = true,
     .open = plan_backend_open,
     .close = plan_backend_close,
     .compile = plan_compile,
