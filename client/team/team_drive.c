@@ -97,7 +97,7 @@ static bool team_spin(const gp_team *team, int64_t begin_ns, int64_t ns)
 
 /* Sleep until an event on any descriptor, for at most `ns`. `background`: release the lock
  * meanwhile. Return false if there is something to read other than the wakeup eventfds. */
-static bool team_poll(gp_team *team, int64_t ns, bool background)
+static bool team_wait_fds(gp_team *team, int64_t ns, bool background)
 {
     struct pollfd fds[2 * GP_MEMBERS_MAX + 4];
     struct timespec time;
@@ -170,7 +170,7 @@ static void team_sleep(gp_team *team, int64_t end_ns, bool background)
     if (worker_readable(worker_of(team, w)) && !gp_link_asleep(worker_of(team, w)->link, patient))
         quiet = false;
     if (quiet && !gp_channel_pending(team->pool->scheduler))
-        news = !team_poll(team, until > now_ns ? until - now_ns : 0, background);
+        news = !team_wait_fds(team, until > now_ns ? until - now_ns : 0, background);
     else
         news = !team_pending(team);
     team_awake(team);
