@@ -139,7 +139,7 @@ gp_status team_broadcast_wait(gp_team *team, team_broadcast *broadcast, gp_error
 {
     for (;;) {
         gp_error why;
-        gp_status status = team_drive(team, broadcast_ended, broadcast, WAIT_MS, &why);
+        gp_status status = team_poll(team, broadcast_ended, broadcast, WAIT_MS, &why);
 
         if (status == GP_OK)
             return team_broadcast_refused(broadcast, err);

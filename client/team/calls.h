@@ -146,16 +146,16 @@ gp_status team_check_worker(const gp_team *team, uint32_t worker, gp_error *err)
  *   timeout_ms  -1: no limit; 0: process only pending messages
  * GP_ETIMEDOUT: not done in time. GP_ECANCELED: the team's stop flag is set. GP_ESTATE: called from
  * a callback. GP_EPEER and others: the team is broken, and all units have ended. */
-gp_status team_drive(gp_team *team, bool (*until)(void *context), void *context, int64_t timeout_ms,
-                     gp_error *err);
+gp_status team_poll(gp_team *team, bool (*until)(void *context), void *context, int64_t timeout_ms,
+                    gp_error *err);
 
-/* Like team_drive(), but extend the limit by the time in which this process was suspended. */
-gp_status team_drive_patient(gp_team *team, bool (*until)(void *context), void *context, int64_t ms,
+/* Like team_poll(), but extend the limit by the time in which this process was suspended. */
+gp_status team_poll_extended(gp_team *team, bool (*until)(void *context), void *context, int64_t ms,
                              gp_error *err);
 
-/* Like team_drive() without a limit, ignoring the stop flag. Use it to wait for canceled units
+/* Like team_poll() without a limit, ignoring the stop flag. Use it to wait for canceled units
  * before their memory is freed. It returns at the latest when their workers have been replaced. */
-void team_drive_out(gp_team *team, bool (*until)(void *context), void *context);
+void team_poll_canceled(gp_team *team, bool (*until)(void *context), void *context);
 
 /* ---- units ---- */
 

@@ -431,7 +431,7 @@ gp_status gp_future_wait(gp_future *future, int timeout_ms, gp_error *err)
     gp_status status;
 
     team_enter(team);
-    status = team_drive(team, future_has_ended, future, timeout_ms, err);
+    status = team_poll(team, future_has_ended, future, timeout_ms, err);
     if (status == GP_ETIMEDOUT) {
         char words[100];
 
@@ -450,7 +450,7 @@ gp_status gp_future_result(gp_future *future, const void **data, size_t *bytes, 
     gp_status status;
 
     team_enter(team);
-    status = team_drive(team, future_has_ended, future, -1, err);
+    status = team_poll(team, future_has_ended, future, -1, err);
     if (status == GP_OK && future->status != GP_OK) {
         status = gp_fail(err, (gp_status)future->status, "%s",
                          call->payload != NULL ? (const char *)call->payload : "no memory for its result");
@@ -505,7 +505,7 @@ gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for w
         }
     }
     team->patient = what == GP_WAIT_ALL;
-    status = team_drive(team, futures_enough, &wait, timeout_ms, err);
+    status = team_poll(team, futures_enough, &wait, timeout_ms, err);
     team->patient = false;
     if (status == GP_ETIMEDOUT) {
         size_t late = 0, first = 0;
@@ -539,7 +539,7 @@ gp_status gp_team_as_completed(gp_team *team, gp_future **out, int timeout_ms, g
     gp_status status;
 
     team_enter(team);
-    status = team_drive(team, next_is_there, team, timeout_ms, err);
+    status = team_poll(team, next_is_there, team, timeout_ms, err);
     if (team->futures.ended.first != NULL) {
         gp_future *future = (gp_future *)team->futures.ended.first;
 

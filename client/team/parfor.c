@@ -308,11 +308,11 @@ static gp_status loop_run(parfor *loop, gp_error *err)
 
         /* Delivered results make room for more chunks: send these before waiting. */
         if (!loop->changed)
-            status = team_drive(loop->team, loop_changed, loop, -1, err);
+            status = team_poll(loop->team, loop_changed, loop, -1, err);
     }
     if (!loop_empty(loop)) {
         parfor_cancel(loop);
-        team_drive_out(loop->team, loop_empty, loop);
+        team_poll_canceled(loop->team, loop_empty, loop);
     }
     return status;
 }

@@ -186,7 +186,7 @@ gp_status gp_queue_next(gp_queue *queue, uint32_t *worker, void **data, size_t *
     gp_status status;
 
     team_enter(team);
-    status = team_drive(team, queue_has_item, queue, timeout_ms, err);
+    status = team_poll(team, queue_has_item, queue, timeout_ms, err);
     if (status == GP_OK) {
         queue_item *item = item_pop(queue);
         size_t count = item->bytes;

@@ -205,17 +205,17 @@ static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *requ
 /* Wait until all ranks have ended. An error tells why they did not end by themselves. */
 static gp_status block_wait(gp_spmd_result *block, gp_error *err)
 {
-    gp_status status = team_drive(block->team, block_ended_or_complained, block, -1, err);
+    gp_status status = team_poll(block->team, block_ended_or_complained, block, -1, err);
 
     if (status == GP_OK && block->running > 0) {
         gp_error why;
 
-        status = team_drive_patient(block->team, block_ended, block, DEATH_MS, &why);
+        status = team_poll_extended(block->team, block_ended, block, DEATH_MS, &why);
         if (status != GP_ETIMEDOUT)
             return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
         if (!block->stopping)
             block_stop(block);
-        status = team_drive(block->team, block_ended, block, -1, err);
+        status = team_poll(block->team, block_ended, block, -1, err);
     }
     return status;
 }
@@ -228,7 +228,7 @@ static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request
     if (gp_now_ns() - block->team->looked_ns > LOOKED_NS)
         team_look(block->team);
     if (status == GP_OK)
-        status = team_drive_patient(block->team, workers_up, block, WORKERS_UP_MS, err);
+        status = team_poll_extended(block->team, workers_up, block, WORKERS_UP_MS, err);
     if (status == GP_OK && argument == NULL && request->bytes > GP_LINK_INLINE_MAX) {
         /* one copy for all ranks */
         status = gp_broadcast_new(&own, request->argument, request->bytes, err);
@@ -241,7 +241,7 @@ static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request
         status = block_wait(block, err);
     if (block->running > 0) {
         block_stop(block);
-        team_drive_out(block->team, block_ended, block);
+        team_poll_canceled(block->team, block_ended, block);
     }
     if (block->unclean || block->balance != 0 || status != GP_OK)
         block->team->group.world = 0;
@@ -292,7 +292,7 @@ static gp_status spmd(gp_spmd_result **out, gp_team *team, const gp_spmd_request
      * possibly one outside the block, failed shortly before. If the new generation does not come,
      * the errors of the ranks describe the problem. */
     for (int again = 0; again < 3 && status == GP_OK && block->outdated && !block->died; again++) {
-        if (team_drive_patient(team, generation_changed, block, OUTDATED_MS, NULL) != GP_OK)
+        if (team_poll_extended(team, generation_changed, block, OUTDATED_MS, NULL) != GP_OK)
             break;
         block_reset(block);
         status = block_run(block, request, err);

@@ -300,13 +300,13 @@ gp_status team_ask(gp_team *team, uint32_t worker, const team_call *call, team_b
 
     if (status != GP_OK)
         return status;
-    status = team_drive(team, asked_ended, &a, -1, err);
+    status = team_poll(team, asked_ended, &a, -1, err);
 
     /* The stop flag is set. Cancel the unit: it must not outlive the variables that it writes
      * to. */
     if (status != GP_OK && !a.ended) {
         team_unit_cancel(team, unit);
-        team_drive_out(team, asked_ended, &a);
+        team_poll_canceled(team, asked_ended, &a);
         if (a.ended && a.error.code == GP_OK && out != NULL)
             team_bytes_deinit(out);
         return status;

@@ -11,7 +11,7 @@
  *   team.c         open and close, enter and leave, units
  *   team_link.c    membership: stages of the workers, their failure and replacement
  *   team_answers.c records from workers: results, items, log lines
- *   team_drive.c   waiting
+ *   team_poll.c   waiting
  *
  * A worker failure is detected at once by end of file on its control socket. The team then reads
  * the worker's answers, because committed results count. After that, calls not started move to
@@ -150,7 +150,7 @@ bool team_unit_begun(const gp_team *team, const team_unit *unit);
  * there were any. */
 bool team_drain(gp_team *team, uint32_t worker);
 
-/* ---- team_drive.c ---- */
+/* ---- team_poll.c ---- */
 
 /* Process records, end units and send ready ones, without waiting. Return whether there was a
  * record. */

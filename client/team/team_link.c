@@ -377,7 +377,7 @@ gp_status team_link_all(gp_team *team, gp_error *err)
         if (worker_connect(worker, team->wakeup_fd, &why) != GP_OK)
             worker_failed(team, worker, &why);
     }
-    status = team_drive_patient(team, all_up, team, OPEN_MS, err);
+    status = team_poll_extended(team, all_up, team, OPEN_MS, err);
     if (status == GP_ETIMEDOUT)
         return gp_fail(err, GP_ETIMEDOUT,
                        "%" PRIu32 " of %" PRIu32 " leased workers did not open their link in time",

@@ -1,4 +1,4 @@
-/* team_drive.c: drive a team: read records, send ready units, wait.
+/* team_poll.c: drive a team: read records, send ready units, wait.
  *
  * A caller that waits drives the team itself. The background thread drives the team if units are in
  * flight and no call was made for BACKGROUND_MS. A caller that enters meanwhile takes over. */
@@ -212,8 +212,8 @@ static gp_status drive(gp_team *team, bool (*until)(void *context), void *contex
     return GP_OK;
 }
 
-gp_status team_drive(gp_team *team, bool (*until)(void *context), void *context, int64_t timeout_ms,
-                     gp_error *err)
+gp_status team_poll(gp_team *team, bool (*until)(void *context), void *context, int64_t timeout_ms,
+                    gp_error *err)
 {
     int64_t end_ns = INT64_MAX;
 
@@ -225,7 +225,7 @@ gp_status team_drive(gp_team *team, bool (*until)(void *context), void *context,
     return drive(team, until, context, end_ns, false, err);
 }
 
-gp_status team_drive_patient(gp_team *team, bool (*until)(void *context), void *context, int64_t ms,
+gp_status team_poll_extended(gp_team *team, bool (*until)(void *context), void *context, int64_t ms,
                              gp_error *err)
 {
     gp_timeout timeout = gp_timeout_in(ms);
@@ -233,12 +233,12 @@ gp_status team_drive_patient(gp_team *team, bool (*until)(void *context), void *
     gp_error why;
 
     do
-        status = team_drive(team, until, context, gp_timeout_slice(timeout), &why);
+        status = team_poll(team, until, context, gp_timeout_slice(timeout), &why);
     while (status == GP_ETIMEDOUT && gp_timeout_left(timeout) > 0);
     return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
 }
 
-void team_drive_out(gp_team *team, bool (*until)(void *context), void *context)
+void team_poll_canceled(gp_team *team, bool (*until)(void *context), void *context)
 {
     if (!team_in_callback(team))
         drive(team, until, context, INT64_MAX, true, NULL);
