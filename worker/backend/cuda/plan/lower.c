@@ -42,11 +42,11 @@ void *gp_lower_scratch(lowering *l, size_t bytes)
     return gp_region_reserve(l->plan->regions, REGION_SCRATCH, &l->scratch, bytes);
 }
 
-void *gp_lower_lasting(lowering *l, size_t bytes)
+void *gp_lower_persistent(lowering *l, size_t bytes)
 {
-    size_t offset = l->plan->regions[REGION_LASTING].bytes;
+    size_t offset = l->plan->regions[REGION_PERSISTENT].bytes;
 
-    return gp_region_reserve(l->plan->regions, REGION_LASTING, &offset, bytes);
+    return gp_region_reserve(l->plan->regions, REGION_PERSISTENT, &offset, bytes);
 }
 
 uint64_t gp_lower_elements(const lowering *l, const gp_kernel_image *image)

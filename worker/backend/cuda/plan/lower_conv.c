@@ -125,7 +125,7 @@ static bool library_conv(lowering *l, const conv_pass *p)
         at.vector = vector;
         at.image = l->args.x[PLAN_WITH].data;
         if (l->follow->moments != 0)
-            at.sums = l->known = gp_lower_lasting(l, 2 * (size_t)out->channels * sizeof(float));
+            at.sums = l->known = gp_lower_persistent(l, 2 * (size_t)out->channels * sizeof(float));
     }
     gp_lower_work(l, STEP_CONV, work, workspace, &at);
     if (!whole && l->follow->masked)

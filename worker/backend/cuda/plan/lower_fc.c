@@ -132,7 +132,7 @@ static bool library_values(lowering *l, const fc_pass *p)
     at.vector = r.bias ? vector : NULL;
     if (r.mask_out) /* reserve the mask of y > 0 for later ops */
         at.mask = l->plan->values[l->op->out[0]].product_mask =
-            gp_lower_lasting(l, gp_product_mask_row(r.m) * r.n);
+            gp_lower_persistent(l, gp_product_mask_row(r.m) * r.n);
     gp_lower_work(l, STEP_PRODUCT, work, workspace, &at);
     if (forward && !r.bias && !r.relu)
         gp_lower_finish(l, out, vector);

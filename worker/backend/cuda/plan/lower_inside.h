@@ -62,7 +62,7 @@ void gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel p
 /* Reserve scratch memory for this op and return a placeholder. */
 void *gp_lower_scratch(lowering *l, size_t bytes);
 /* Reserve memory for the lifetime of the plan and for this op only. */
-void *gp_lower_lasting(lowering *l, size_t bytes);
+void *gp_lower_persistent(lowering *l, size_t bytes);
 
 /* Return the number of elements of an image in all rows. */
 uint64_t gp_lower_elements(const lowering *l, const gp_kernel_image *image);

@@ -19,7 +19,7 @@ static void *mask_take(lowering *l)
 
     if (!l->follow->relu || l->follow->pooled || !gp_lower_is_wide(l, 1))
         return NULL;
-    l->plan->values[y].mask = gp_lower_lasting(l, gp_lower_elements(l, &l->args.y[0]) / 8);
+    l->plan->values[y].mask = gp_lower_persistent(l, gp_lower_elements(l, &l->args.y[0]) / 8);
     return l->plan->values[y].mask;
 }
 
@@ -76,7 +76,7 @@ void gp_lower_batchnorm_sums(lowering *writer, uint32_t norm)
     l.status = writer->status;
     l.index = writer->index;
     l.scratch = writer->scratch;
-    args.d[1] = gp_lower_lasting(&l, (2 * (size_t)args.x[0].channels + 1) * sizeof(double));
+    args.d[1] = gp_lower_persistent(&l, (2 * (size_t)args.x[0].channels + 1) * sizeof(double));
     args.f[4] = writer->known;
     sums_add(&l, &args, true);
     writer->status = l.status;

@@ -120,7 +120,7 @@ void *gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape 
     have = copy_find(l->plan, &copy);
     if (have != NULL)
         return have->at;
-    copy.at = gp_lower_lasting(l, count * (like->narrow ? 2 : 4));
+    copy.at = gp_lower_persistent(l, count * (like->narrow ? 2 : 4));
     l->plan->copies[l->plan->copy_count++] = copy;
     args.y[0] = vector_image(copy.at, count, like->narrow);
     args.f[0] = weights;
@@ -139,7 +139,7 @@ void *gp_lower_vector(lowering *l, float *bias, uint32_t count, int32_t narrow, 
 
     if (!l->follow->norm && (bias == NULL || (!narrow && (!library || is_aligned(l, bias)))))
         return bias;
-    out = gp_lower_lasting(l, (size_t)count * (narrow ? 2 : 4));
+    out = gp_lower_persistent(l, (size_t)count * (narrow ? 2 : 4));
     args.y[0] = vector_image(out, count, narrow);
     args.f[0] = bias;
     norm_args(l, &args);

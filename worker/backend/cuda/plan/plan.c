@@ -83,14 +83,14 @@ static void plan_free(gp_plan *plan)
  * steps. */
 static gp_status plan_take_regions(gp_plan *plan, gp_error *err)
 {
-    plan_region *regions = plan->regions, *lasting = &regions[REGION_LASTING];
+    plan_region *regions = plan->regions, *persistent = &regions[REGION_PERSISTENT];
     gp_status status = GP_OK;
 
     for (int i = 0; i < REGIONS && status == GP_OK; i++)
         status = gp_heap_take(&plan->heap, &regions[i].at, regions[i].bytes, err);
     /* some of it accumulates, so it must start at zero */
-    if (status == GP_OK && lasting->bytes > 0)
-        status = gp_device_clear(plan->backend->device, lasting->at, lasting->bytes, err);
+    if (status == GP_OK && persistent->bytes > 0)
+        status = gp_device_clear(plan->backend->device, persistent->at, persistent->bytes, err);
     if (status != GP_OK)
         return status;
     gp_step_move(&plan->steps, 0, regions);
