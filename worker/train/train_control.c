@@ -28,7 +28,7 @@ void gp_train_control_reset(gp_train_control *control)
     atomic_store(&control->stretch_max_ms, 0);
 }
 
-void gp_train_control_stretch(gp_train_control *control)
+void gp_train_control_span_begin(gp_train_control *control)
 {
     atomic_store_explicit(&control->stretch_since_ms, gp_running_ms(), memory_order_relaxed);
 }
@@ -45,7 +45,7 @@ gp_status gp_train_control_check(const gp_train_control *control, uint64_t step,
     return gp_fail(err, GP_ECANCELED, "stopped at once, in step %" PRIu64, step + 1);
 }
 
-bool gp_train_control_rest(gp_train_control *control)
+bool gp_train_control_span_end(gp_train_control *control)
 {
     int64_t since = atomic_exchange_explicit(&control->stretch_since_ms, 0, memory_order_relaxed);
 

@@ -58,10 +58,10 @@ void gp_train_control_deinit(gp_train_control *control);
 void gp_train_control_reset(gp_train_control *control);
 
 /* Start or resume a stretch. Called by compute. */
-void gp_train_control_stretch(gp_train_control *control);
+void gp_train_control_span_begin(gp_train_control *control);
 
 /* End the stretch. false: no stretch was running. */
-bool gp_train_control_rest(gp_train_control *control);
+bool gp_train_control_span_end(gp_train_control *control);
 
 /* Count progress. The control thread uses the counter to detect a stalled compute thread. */
 void gp_train_control_progress(gp_train_control *control);

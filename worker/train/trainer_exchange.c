@@ -144,12 +144,12 @@ gp_status gp_exchange_place(gp_exchange *exchange, gp_comm *comm, bool reproduci
 static gp_status sum_moments(void *context, size_t count, gp_error *err)
 {
     gp_exchange *exchange = context;
-    bool stretch = gp_train_control_rest(exchange->control);
+    bool stretch = gp_train_control_span_end(exchange->control);
     gp_status status =
         gp_comm_all_reduce_private(exchange->comm, exchange->coupling.sums, count, GP_F64, GP_COMM_SUM, err);
 
     if (stretch)
-        gp_train_control_stretch(exchange->control);
+        gp_train_control_span_begin(exchange->control);
     gp_train_control_progress(exchange->control);
     return status;
 }
@@ -200,7 +200,7 @@ gp_status gp_exchange_sum(void *context, size_t final_count, gp_error *err)
     gp_exchange *exchange = context;
     int64_t begin_ns = gp_now_ns();
     gp_status status = GP_OK;
-    bool stretch = gp_train_control_rest(exchange->control);
+    bool stretch = gp_train_control_span_end(exchange->control);
 
     while (status == GP_OK && exchange->buckets_done < exchange->bucket_count) {
         const gp_range *next = &exchange->buckets[exchange->buckets_done];
@@ -217,7 +217,7 @@ gp_status gp_exchange_sum(void *context, size_t final_count, gp_error *err)
     }
     exchange->spent_ns += gp_now_ns() - begin_ns;
     if (stretch)
-        gp_train_control_stretch(exchange->control);
+        gp_train_control_span_begin(exchange->control);
     return status;
 }
 

@@ -40,7 +40,7 @@ static gp_status trainer_compute(gp_trainer *trainer, gp_train_cursor *now, gp_t
         if (status != GP_OK)
             return status;
         record->data_ms += (double)waited_ns * 1e-6;
-        gp_train_control_stretch(trainer->control);
+        gp_train_control_span_begin(trainer->control);
         gp_fault_point("forward");
         status = trainer->backend_ops->run(
             trainer->plan,
@@ -62,7 +62,7 @@ static gp_status trainer_compute(gp_trainer *trainer, gp_train_cursor *now, gp_t
             status = trainer->backend_ops->sync(trainer->backend, err);
             gp_exchange_add_call(&trainer->exchange, true);
         }
-        gp_train_control_rest(trainer->control);
+        gp_train_control_span_end(trainer->control);
         record->samples += last->count;
         gp_train_control_progress(trainer->control);
         if (status == GP_OK)
@@ -82,7 +82,7 @@ static gp_status trainer_commit(gp_trainer *trainer, const gp_step_result *resul
     gp_status status = GP_OK;
 
     if (!sharded)
-        gp_train_control_stretch(trainer->control);
+        gp_train_control_span_begin(trainer->control);
     gp_fault_point("commit");
     if (sharded) {
         status = gp_shards_commit(&trainer->shards, &trainer->parameters, trainer->graph, trainer->optim,
@@ -99,7 +99,7 @@ static gp_status trainer_commit(gp_trainer *trainer, const gp_step_result *resul
         gp_statistics_commit(trainer->graph, trainer->parameters, gradients, result->samples, false);
         gp_optim_step(trainer->optim, trainer->parameters, gradients, result->weight, learn_rate);
     }
-    gp_train_control_rest(trainer->control);
+    gp_train_control_span_end(trainer->control);
     return GP_OK;
 }
 

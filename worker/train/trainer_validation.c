@@ -43,7 +43,7 @@ static gp_status validation_call(gp_trainer *trainer, validation *v, uint32_t ca
         status = gp_loader_take(loader, &loaded, NULL, err);
     if (status != GP_OK)
         return status;
-    gp_train_control_stretch(trainer->control);
+    gp_train_control_span_begin(trainer->control);
     gp_fault_point("validation");
     status = trainer->backend_ops->run(trainer->validation_plan,
                                        &(gp_batch){
@@ -65,7 +65,7 @@ static gp_status validation_call(gp_trainer *trainer, validation *v, uint32_t ca
         status = trainer->backend_ops->sync(trainer->backend, err);
         gp_exchange_add_call(&trainer->exchange, false);
     }
-    gp_train_control_rest(trainer->control);
+    gp_train_control_span_end(trainer->control);
     gp_train_control_progress(trainer->control);
     return status;
 }
