@@ -97,7 +97,7 @@ static void let_out(const gp_pool *pool)
 
 /* Apply an unsolicited message about the lease to the handle: worker lost or suspect, new grant,
  * resize, or lease end. Messages for other leases or older generations are ignored. */
-static void pool_take_news(gp_pool *pool, const gp_incoming *in)
+static void pool_take_event(gp_pool *pool, const gp_incoming *in)
 {
     gp_lease_grant grant;
     gp_worker_suspect suspect;
@@ -197,7 +197,7 @@ static gp_status pool_receive(gp_pool *pool, pool_message *out, gp_error *err)
         if (pool->remote != NULL)
             pool->remote->heard_ms = gp_now_ms();
         out->from = POOL_SCHEDULER;
-        pool_take_news(pool, &out->in);
+        pool_take_event(pool, &out->in);
         return GP_OK;
     }
     for (uint32_t n = 0; status == GP_ETIMEDOUT && !pool->dialling && n < pool->links; n++) {

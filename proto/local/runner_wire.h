@@ -46,16 +46,16 @@ typedef struct gp_runner_request {
 } gp_runner_request;
 
 /* Answers of the runner. */
-typedef enum gp_runner_news {
+typedef enum gp_runner_event {
     GP_RUNNER_STARTED = 1,
     GP_RUNNER_ENDED = 2,
     GP_RUNNER_FAILED = 3
-} gp_runner_news;
+} gp_runner_event;
 
 /* Packet from the runner to the client. */
 typedef struct gp_runner_answer {
     uint32_t magic;
-    uint32_t kind; /* gp_runner_news */
+    uint32_t kind; /* gp_runner_event */
     uint64_t job;
     uint32_t pid;      /* STARTED, ENDED */
     uint32_t status;   /* FAILED: gp_status; `text` has the message */

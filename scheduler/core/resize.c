@@ -219,7 +219,7 @@ void gp_core_resize_asked(gp_core *core, const gp_core_event *event)
         return;
     }
     lease->want = event->workers;
-    /* Only another client's request is news to the holder. */
+    /* Only another client's request is events to the holder. */
     lease->asked = !gp_core_id_equal(&lease->session, &event->session);
     if (lease->phase == GP_CORE_HELD)
         let_go_of(core, lease, lease->members & ~lease->formed);

@@ -98,7 +98,7 @@ static void round_trips(const char *what, int control_core, int compute_core, in
  * intervals. */
 static void records(int rounds)
 {
-    static gp_news_message news;
+    static gp_mailbox_event_message news;
     gp_train_record record = { .step = 1 };
     int64_t spent = 0;
     gp_mailbox *mailbox;
@@ -110,10 +110,10 @@ static void records(int rounds)
         int64_t began = gp_now_ns();
 
         for (int j = 0; j < 1000; j++)
-            gp_mailbox_put_news(mailbox, &(gp_news_item){ GP_NEWS_STEPS, .record = record });
+            gp_mailbox_put_event(mailbox, &(gp_mailbox_event){ GP_MAILBOX_EVENT_STEPS, .record = record });
         spent += gp_now_ns() - began;
-        while (gp_mailbox_peek_news(mailbox, &news) != GP_NEWS_NONE)
-            gp_mailbox_drop_news(mailbox);
+        while (gp_mailbox_peek_event(mailbox, &news) != GP_MAILBOX_EVENT_NONE)
+            gp_mailbox_drop_event(mailbox);
     }
     printf("%-28s %.1f ns each\n", "one step's record", (double)spent / rounds);
     gp_mailbox_free(mailbox);

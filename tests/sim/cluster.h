@@ -150,7 +150,7 @@ typedef struct sim_training {
     bool pause;                           /* pause at the next step boundary */
     bool regranted, begin_due, lost_told; /* as gp_run.state in train_run.h */
     uint32_t alarms;
-    int64_t news_us; /* arrival time of the last notification */
+    int64_t event_us; /* arrival time of the last notification */
 } sim_training;
 
 typedef enum sim_client_state { SIM_AWAY, SIM_THINKING, SIM_WAITING, SIM_HOLDING } sim_client_state;

@@ -38,9 +38,9 @@ static void tell(sim *s, sim_client *client, membership_event event)
     uint32_t late_ms = sim_chance(&client->dice, last ? 30 : 2) ? 1500 : 3; /* the link is congested */
     int64_t at_us = s->now_us + 50 + sim_draw(&client->dice, late_ms * MS);
 
-    if (at_us < t->news_us)
-        at_us = t->news_us;
-    t->news_us = at_us;
+    if (at_us < t->event_us)
+        at_us = t->event_us;
+    t->event_us = at_us;
     push_for(s, client, at_us - s->now_us, SIM_TRAIN_HEARS, 0)->train = event;
 }
 

@@ -22,7 +22,7 @@
 #include "worker/task/tasks.h"
 
 enum {
-    NEWS_MS = 50,    /* interval between training messages to the client */
+    EVENT_MS = 50,   /* interval between training messages to the client */
     JOIN_MS = 15000, /* time limit for the first scheduler reply; its disk and cores may be busy */
     STOP_MS = 200,   /* time limit for the compute thread to exit */
     LINGER_MS = 100, /* time for queued replies to be sent before sockets close */
@@ -268,8 +268,8 @@ static int poll_ms(control *c)
         return 0;
     if (control_orphan_due(c) < until)
         until = control_orphan_due(c);
-    if ((news || c->blocked || c->ack.lease != 0 || c->revoke.lease != 0) && now + NEWS_MS < until)
-        until = now + NEWS_MS;
+    if ((news || c->blocked || c->ack.lease != 0 || c->revoke.lease != 0) && now + EVENT_MS < until)
+        until = now + EVENT_MS;
     if (c->end_ms != 0 && c->end_ms < until)
         until = c->end_ms;
     return until > now ? (int)(until - now) : 0;

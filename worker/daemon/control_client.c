@@ -231,22 +231,23 @@ static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *env
 
 /* Send the oldest step or validation message to the client. false: no message is pending, or the
  * client's queue is full. */
-static bool news_pass_on(control *c)
+static bool event_pass_on(control *c)
 {
-    static const gp_message_type *const types[] = { [GP_NEWS_STEPS] = &gp_msg_train_steps,
-                                                    [GP_NEWS_VALIDATION] = &gp_msg_train_validation,
-                                                    [GP_NEWS_VALIDATING] = &gp_msg_train_validating };
-    gp_news_message news;
-    const gp_news kind = gp_mailbox_peek_news(c->mailbox, &news);
+    static const gp_message_type *const types[] = { [GP_MAILBOX_EVENT_STEPS] = &gp_msg_train_steps,
+                                                    [GP_MAILBOX_EVENT_VALIDATION] = &gp_msg_train_validation,
+                                                    [GP_MAILBOX_EVENT_VALIDATING] =
+                                                        &gp_msg_train_validating };
+    gp_mailbox_event_message news;
+    const gp_mailbox_event_kind kind = gp_mailbox_peek_event(c->mailbox, &news);
     gp_error err;
 
-    if (kind == GP_NEWS_NONE)
+    if (kind == GP_MAILBOX_EVENT_NONE)
         return false;
     if (pass_on(c, &c->work.peer, &c->work.envelope, types[kind], &news, NULL, 0, &err) == GP_EBUSY) {
         c->blocked = true;
         return false;
     }
-    gp_mailbox_drop_news(c->mailbox);
+    gp_mailbox_drop_event(c->mailbox);
     return true;
 }
 
@@ -294,6 +295,6 @@ static bool reply_pass_on(control *c)
 void control_outbound(control *c)
 {
     c->blocked = false;
-    while (news_pass_on(c) || (!c->blocked && reply_pass_on(c)))
+    while (event_pass_on(c) || (!c->blocked && reply_pass_on(c)))
         ;
 }

@@ -216,7 +216,8 @@ static void sink_record(void *context, const gp_train_record *record)
 {
     const gp_run *run = context;
 
-    gp_mailbox_put_news(run->options.mailbox, &(gp_news_item){ GP_NEWS_STEPS, .record = *record });
+    gp_mailbox_put_event(run->options.mailbox,
+                         &(gp_mailbox_event){ GP_MAILBOX_EVENT_STEPS, .record = *record });
 }
 
 /* Report a validation from rank 0 only: the result is equal on all ranks. */
@@ -225,8 +226,8 @@ static void sink_validation(void *context, const gp_train_validation *validation
     const gp_run *run = context;
 
     if (run->rank == 0)
-        gp_mailbox_put_news(run->options.mailbox,
-                            &(gp_news_item){ GP_NEWS_VALIDATION, .validation = *validation });
+        gp_mailbox_put_event(run->options.mailbox,
+                             &(gp_mailbox_event){ GP_MAILBOX_EVENT_VALIDATION, .validation = *validation });
 }
 
 static void sink_validating(void *context, const gp_train_validating *validating)
@@ -234,8 +235,8 @@ static void sink_validating(void *context, const gp_train_validating *validating
     const gp_run *run = context;
 
     if (run->rank == 0)
-        gp_mailbox_put_news(run->options.mailbox,
-                            &(gp_news_item){ GP_NEWS_VALIDATING, .validating = *validating });
+        gp_mailbox_put_event(run->options.mailbox,
+                             &(gp_mailbox_event){ GP_MAILBOX_EVENT_VALIDATING, .validating = *validating });
 }
 
 static void sink_note(void *context, const char *text, bool warning)
@@ -374,7 +375,7 @@ static void run_train(gp_run *run, gp_command *command)
         reply_error(run, command, &err, false);
         return;
     }
-    gp_mailbox_begin_news(run->options.mailbox);
+    gp_mailbox_begin_event(run->options.mailbox);
     status = gp_incoming_decode(&command->message, &begin, &err);
     if (status == GP_OK &&
         (begin.restart == 0 || gp_train_held_lease(run->held) != command->message.envelope.lease))

@@ -52,7 +52,7 @@ typedef struct runner {
 
 /* ---- replies ---- */
 
-static gp_runner_answer *answer_add(runner *r, gp_runner_news kind, uint64_t id)
+static gp_runner_answer *answer_add(runner *r, gp_runner_event kind, uint64_t id)
 {
     gp_runner_answer *answer = &r->answers[(r->answer_first + r->answer_count) % ANSWERS_MAX];
 

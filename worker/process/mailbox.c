@@ -28,11 +28,11 @@ struct gp_mailbox {
     uint32_t reply_first, reply_count;
 
     /* Ring with one writer and one reader. Positions only increase; the entry index is position
-     * % GP_MAILBOX_NEWS. */
-    _Atomic uint64_t news_written, news_read;
+     * % GP_MAILBOX_EVENTS. */
+    _Atomic uint64_t events_written, events_read;
     _Atomic uint64_t dropped;
     uint64_t looked_at; /* entries returned by the last peek; used by control only */
-    gp_news_item news[GP_MAILBOX_NEWS];
+    gp_mailbox_event news[GP_MAILBOX_EVENTS];
 };
 
 gp_status gp_mailbox_new(gp_mailbox **out, gp_error *err)
@@ -264,7 +264,7 @@ void gp_mailbox_reply(gp_mailbox *mailbox, const gp_reply *reply)
         pthread_cond_wait(&mailbox->room, &mailbox->lock);
     place = &mailbox->replies[(mailbox->reply_first + mailbox->reply_count) % GP_MAILBOX_REPLIES];
     *place = *reply;
-    place->news = atomic_load_explicit(&mailbox->news_written, memory_order_relaxed);
+    place->news = atomic_load_explicit(&mailbox->events_written, memory_order_relaxed);
     mailbox->reply_count++;
     pthread_mutex_unlock(&mailbox->lock);
     gp_mailbox_wake(mailbox);
@@ -286,7 +286,7 @@ const gp_reply *gp_mailbox_peek_reply(gp_mailbox *mailbox)
 {
     const gp_reply *oldest = reply_oldest(mailbox);
 
-    if (oldest == NULL || oldest->news > atomic_load_explicit(&mailbox->news_read, memory_order_relaxed))
+    if (oldest == NULL || oldest->news > atomic_load_explicit(&mailbox->events_read, memory_order_relaxed))
         return NULL;
     return oldest;
 }
@@ -308,43 +308,43 @@ void gp_mailbox_drop_reply(gp_mailbox *mailbox)
 
 /* ---- training events ---- */
 
-void gp_mailbox_begin_news(gp_mailbox *mailbox)
+void gp_mailbox_begin_event(gp_mailbox *mailbox)
 {
     atomic_store(&mailbox->dropped, 0);
 }
 
-void gp_mailbox_put_news(gp_mailbox *mailbox, const gp_news_item *item)
+void gp_mailbox_put_event(gp_mailbox *mailbox, const gp_mailbox_event *item)
 {
-    uint64_t written = atomic_load_explicit(&mailbox->news_written, memory_order_relaxed);
-    uint64_t waiting = written - atomic_load_explicit(&mailbox->news_read, memory_order_acquire);
+    uint64_t written = atomic_load_explicit(&mailbox->events_written, memory_order_relaxed);
+    uint64_t waiting = written - atomic_load_explicit(&mailbox->events_read, memory_order_acquire);
 
-    if (waiting >= GP_MAILBOX_NEWS - (item->kind == GP_NEWS_STEPS ? GP_MAILBOX_RESERVED : 0)) {
+    if (waiting >= GP_MAILBOX_EVENTS - (item->kind == GP_MAILBOX_EVENT_STEPS ? GP_MAILBOX_RESERVED : 0)) {
         atomic_fetch_add_explicit(&mailbox->dropped, 1, memory_order_relaxed);
         return;
     }
-    mailbox->news[written % GP_MAILBOX_NEWS] = *item;
-    atomic_store_explicit(&mailbox->news_written, written + 1, memory_order_release);
-    if (waiting == GP_MAILBOX_NEWS / 2)
+    mailbox->news[written % GP_MAILBOX_EVENTS] = *item;
+    atomic_store_explicit(&mailbox->events_written, written + 1, memory_order_release);
+    if (waiting == GP_MAILBOX_EVENTS / 2)
         gp_mailbox_wake(mailbox);
 }
 
-gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_news_message *out)
+gp_mailbox_event_kind gp_mailbox_peek_event(gp_mailbox *mailbox, gp_mailbox_event_message *out)
 {
-    uint64_t first = atomic_load_explicit(&mailbox->news_read, memory_order_relaxed);
-    /* Load news_written before the oldest reply: then every reply that precedes these events is
+    uint64_t first = atomic_load_explicit(&mailbox->events_read, memory_order_relaxed);
+    /* Load events_written before the oldest reply: then every reply that precedes these events is
      * visible. */
-    uint64_t end = atomic_load_explicit(&mailbox->news_written, memory_order_acquire);
+    uint64_t end = atomic_load_explicit(&mailbox->events_written, memory_order_acquire);
     const gp_reply *oldest = reply_oldest(mailbox);
 
     if (oldest != NULL && oldest->news < end)
         end = oldest->news;
     mailbox->looked_at = 0;
     if (first == end)
-        return GP_NEWS_NONE;
-    const gp_news_item *item = &mailbox->news[first % GP_MAILBOX_NEWS];
+        return GP_MAILBOX_EVENT_NONE;
+    const gp_mailbox_event *item = &mailbox->news[first % GP_MAILBOX_EVENTS];
 
-    if (item->kind != GP_NEWS_STEPS) {
-        if (item->kind == GP_NEWS_VALIDATION)
+    if (item->kind != GP_MAILBOX_EVENT_STEPS) {
+        if (item->kind == GP_MAILBOX_EVENT_VALIDATION)
             out->validation = item->validation;
         else
             out->validating = item->validating;
@@ -356,14 +356,14 @@ gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_news_message *out)
     steps->records_count = 0;
     steps->dropped = atomic_load_explicit(&mailbox->dropped, memory_order_relaxed);
     while (first != end && steps->records_count < GP_RECORDS_MAX &&
-           mailbox->news[first % GP_MAILBOX_NEWS].kind == GP_NEWS_STEPS)
-        steps->records[steps->records_count++] = mailbox->news[first++ % GP_MAILBOX_NEWS].record;
+           mailbox->news[first % GP_MAILBOX_EVENTS].kind == GP_MAILBOX_EVENT_STEPS)
+        steps->records[steps->records_count++] = mailbox->news[first++ % GP_MAILBOX_EVENTS].record;
     mailbox->looked_at = steps->records_count;
-    return GP_NEWS_STEPS;
+    return GP_MAILBOX_EVENT_STEPS;
 }
 
-void gp_mailbox_drop_news(gp_mailbox *mailbox)
+void gp_mailbox_drop_event(gp_mailbox *mailbox)
 {
-    atomic_fetch_add_explicit(&mailbox->news_read, mailbox->looked_at, memory_order_release);
+    atomic_fetch_add_explicit(&mailbox->events_read, mailbox->looked_at, memory_order_release);
     mailbox->looked_at = 0;
 }

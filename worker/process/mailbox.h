@@ -29,7 +29,7 @@ typedef struct gp_mailbox gp_mailbox;
 enum {
     GP_MAILBOX_COMMANDS = 8,
     GP_MAILBOX_REPLIES = 16,
-    GP_MAILBOX_NEWS = 4096,
+    GP_MAILBOX_EVENTS = 4096,
     GP_MAILBOX_RESERVED = 1024, /* ring entries reserved for validations */
     GP_REPLY_PAYLOADS = 6,
 };
@@ -135,36 +135,41 @@ void gp_mailbox_drop_reply(gp_mailbox *mailbox);
 /* ---- training events ---- */
 
 /* Compute: reset the count of dropped events, at the start of a training. */
-void gp_mailbox_begin_news(gp_mailbox *mailbox);
+void gp_mailbox_begin_event(gp_mailbox *mailbox);
 
-typedef enum gp_news { GP_NEWS_NONE, GP_NEWS_STEPS, GP_NEWS_VALIDATION, GP_NEWS_VALIDATING } gp_news;
+typedef enum gp_mailbox_event_kind {
+    GP_MAILBOX_EVENT_NONE,
+    GP_MAILBOX_EVENT_STEPS,
+    GP_MAILBOX_EVENT_VALIDATION,
+    GP_MAILBOX_EVENT_VALIDATING
+} gp_mailbox_event_kind;
 
 /* Training event. */
-typedef struct gp_news_item {
-    gp_news kind; /* GP_NEWS_STEPS: one step record */
+typedef struct gp_mailbox_event {
+    gp_mailbox_event_kind kind; /* GP_MAILBOX_EVENT_STEPS: one step record */
     union {
         gp_train_record record;
         gp_train_validation validation;
         gp_train_validating validating;
     };
-} gp_news_item;
+} gp_mailbox_event;
 
 /* Compute: append an event; never blocks. A step record is dropped and counted if only the
  * GP_MAILBOX_RESERVED entries are free, a validation if the ring is full. */
-void gp_mailbox_put_news(gp_mailbox *mailbox, const gp_news_item *item);
+void gp_mailbox_put_event(gp_mailbox *mailbox, const gp_mailbox_event *item);
 
 /* Message with one or more training events, by event kind. */
-typedef union gp_news_message {
+typedef union gp_mailbox_event_message {
     gp_train_steps steps;
     gp_train_validation validation;
     gp_train_validating validating;
-} gp_news_message;
+} gp_mailbox_event_message;
 
 /* Control: copy the oldest events to *out as one message: up to GP_RECORDS_MAX step records with
  * the drop count, or one validation, or one validation progress. Events later than the oldest
- * pending reply are not returned. Consume the message with gp_mailbox_drop_news(). */
-gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_news_message *out);
-void gp_mailbox_drop_news(gp_mailbox *mailbox);
+ * pending reply are not returned. Consume the message with gp_mailbox_drop_event(). */
+gp_mailbox_event_kind gp_mailbox_peek_event(gp_mailbox *mailbox, gp_mailbox_event_message *out);
+void gp_mailbox_drop_event(gp_mailbox *mailbox);
 
 /* ---- wakeup eventfd of control ---- */
 

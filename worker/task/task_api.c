@@ -361,7 +361,7 @@ gp_status gp_task_queue(gp_task *task, const char *queue, const void *data, size
     } else if (bytes != 0) {
         memcpy(answer->payload + name_bytes, data, bytes);
     }
-    gp_tasks_commit_news(tasks);
+    gp_tasks_commit_events(tasks);
     return GP_OK;
 }
 
@@ -402,5 +402,5 @@ void gp_task_log(gp_task *task, const char *format, ...)
         answer->id = task->call;
         memcpy(answer->payload, line, length);
     }
-    gp_tasks_commit_news(tasks);
+    gp_tasks_commit_events(tasks);
 }

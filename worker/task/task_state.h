@@ -136,7 +136,7 @@ void gp_view_close(gp_view *view); /* for results of keep and copy; accepts a ze
  * ring is full. The record must be committed before the next reservation. NULL: the link ends,
  * or with until_canceled the call was canceled. */
 gp_answer *gp_tasks_reserve(gp_tasks *tasks, size_t payload_bytes, bool until_canceled);
-void gp_tasks_commit_news(gp_tasks *tasks); /* commit, and wake the client */
+void gp_tasks_commit_events(gp_tasks *tasks); /* commit, and wake the client */
 
 /* Send bytes as a blob and set *number. GP_ENOMEM: out of memory; others as for gp_blobs_send(). */
 gp_status gp_tasks_send_blob(gp_tasks *tasks, const void *data, size_t bytes, uint64_t *number,

@@ -144,7 +144,7 @@ gp_answer *gp_tasks_reserve(gp_tasks *t, size_t payload_bytes, bool until_cancel
     return answer;
 }
 
-void gp_tasks_commit_news(gp_tasks *t)
+void gp_tasks_commit_events(gp_tasks *t)
 {
     gp_link_commit(t->link);
     gp_link_ring(t->link);

@@ -99,6 +99,6 @@ void gp_saver_wait(gp_saver *saver);
 
 /* Fetch the result of the last write, once. false: no new result. *failed: `text` is an error
  * message. */
-bool gp_saver_news(gp_saver *saver, char text[480], bool *failed);
+bool gp_saver_events(gp_saver *saver, char text[480], bool *failed);
 
 #endif

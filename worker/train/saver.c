@@ -131,7 +131,7 @@ void gp_saver_wait(gp_saver *saver)
     pthread_mutex_unlock(&saver->lock);
 }
 
-bool gp_saver_news(gp_saver *saver, char text[480], bool *failed)
+bool gp_saver_events(gp_saver *saver, char text[480], bool *failed)
 {
     bool news;
 

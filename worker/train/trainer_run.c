@@ -221,7 +221,7 @@ static void report_saver(gp_trainer *trainer, const gp_train_sink *sink)
     char text[480];
     bool failed;
 
-    if (gp_saver_news(trainer->saver, text, &failed))
+    if (gp_saver_events(trainer->saver, text, &failed))
         sink->note(sink->context, text, failed);
 }
 

@@ -84,7 +84,7 @@ struct CUevent_st {
 };
 
 extern pthread_mutex_t fake_lock;
-extern pthread_cond_t fake_news;
+extern pthread_cond_t fake_event;
 extern _Thread_local uint32_t fake_capturing; /* captures started by this thread that forbid unsafe calls */
 
 /* Queue run(args) on the stream, or add it to the capture in progress. `reached` is the result of

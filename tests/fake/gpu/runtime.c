@@ -9,7 +9,7 @@
 #include "tests/fake/gpu/parts.h"
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
-pthread_cond_t fake_news = PTHREAD_COND_INITIALIZER;
+pthread_cond_t fake_event = PTHREAD_COND_INITIALIZER;
 _Thread_local uint32_t fake_capturing;
 
 static struct CUstream_st *streams;
@@ -32,7 +32,7 @@ static void fork_in_parent(void)
 
 static void fork_in_child(void)
 {
-    fake_news = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    fake_event = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     default_started = false;
     pthread_mutex_unlock(&fake_lock);
 }
@@ -352,7 +352,7 @@ static void *stream_main(void *argument)
         if (op == NULL && stream->ending)
             break;
         if (op == NULL) {
-            pthread_cond_wait(&fake_news, &fake_lock);
+            pthread_cond_wait(&fake_event, &fake_lock);
             continue;
         }
         pthread_mutex_unlock(&fake_lock);
@@ -364,7 +364,7 @@ static void *stream_main(void *argument)
         if (stream->first == NULL)
             stream->last = &stream->first;
         stream->done++;
-        pthread_cond_broadcast(&fake_news);
+        pthread_cond_broadcast(&fake_event);
         pthread_mutex_unlock(&fake_lock);
         fake_op_free(op);
         pthread_mutex_lock(&fake_lock);
@@ -395,7 +395,7 @@ static void default_before(void)
     default_started = true;
     for (struct CUstream_st *s = streams; s != NULL; s = s->next)
         while (s->blocking && s->done < s->pushed)
-            pthread_cond_wait(&fake_news, &fake_lock);
+            pthread_cond_wait(&fake_event, &fake_lock);
 }
 
 static bool is_default(cudaStream_t stream)
@@ -436,9 +436,9 @@ cudaError_t fake_push(cudaStream_t stream, int reached, void (*run)(void *), voi
     *stream->last = op;
     stream->last = &op->next;
     stream->pushed++;
-    pthread_cond_broadcast(&fake_news);
+    pthread_cond_broadcast(&fake_event);
     while (stream == &default_stream && stream->done < stream->pushed)
-        pthread_cond_wait(&fake_news, &fake_lock);
+        pthread_cond_wait(&fake_event, &fake_lock);
     pthread_mutex_unlock(&fake_lock);
     return cudaSuccess;
 }
@@ -462,7 +462,7 @@ cudaError_t fake_stream_finish(cudaStream_t stream)
         uint64_t until = stream->pushed;
 
         while (stream->done < until)
-            pthread_cond_wait(&fake_news, &fake_lock);
+            pthread_cond_wait(&fake_event, &fake_lock);
     }
     pthread_mutex_unlock(&fake_lock);
     return fake_sticky();
@@ -481,9 +481,9 @@ static void finish_all(void)
     for (struct CUstream_st *s = streams; s != NULL; s = s->next)
         while (s->done < s->pushed && code == 0) {
             if (fake_sticky() == cudaSuccess)
-                pthread_cond_wait(&fake_news, &fake_lock);
+                pthread_cond_wait(&fake_event, &fake_lock);
             else
-                code = pthread_cond_timedwait(&fake_news, &fake_lock, &until);
+                code = pthread_cond_timedwait(&fake_event, &fake_lock, &until);
         }
     pthread_mutex_unlock(&fake_lock);
 }
@@ -531,7 +531,7 @@ FAKE_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)
         }
     stream_count--;
     stream->ending = true;
-    pthread_cond_broadcast(&fake_news);
+    pthread_cond_broadcast(&fake_event);
     pthread_mutex_unlock(&fake_lock);
     return cudaSuccess;
 }
@@ -649,7 +649,7 @@ static void run_record(void *args)
         op->event->recorded++;
     op->event->passed = op->number == 0 ? op->event->recorded : op->number;
     op->event->passed_ns = fake_device_ns();
-    pthread_cond_broadcast(&fake_news);
+    pthread_cond_broadcast(&fake_event);
     pthread_mutex_unlock(&fake_lock);
 }
 
@@ -659,7 +659,7 @@ static void run_wait(void *args)
 
     pthread_mutex_lock(&fake_lock);
     while (op->event->passed < op->number && fake_sticky() == cudaSuccess)
-        pthread_cond_wait(&fake_news, &fake_lock);
+        pthread_cond_wait(&fake_event, &fake_lock);
     pthread_mutex_unlock(&fake_lock);
 }
 

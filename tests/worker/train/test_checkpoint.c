@@ -401,10 +401,10 @@ TEST(saver_writes_in_the_background_and_reports_the_result)
     CHECK(gp_saver_save(saver, &s.state));
     s.state.parameters[0] = 77; /* the saver has a copy */
     gp_saver_wait(saver);
-    REQUIRE(gp_saver_news(saver, text, &failed));
+    REQUIRE(gp_saver_events(saver, text, &failed));
     CHECK(!failed);
     CHECK_CONTAINS(text, "checkpoint of step 5");
-    CHECK(!gp_saver_news(saver, text, &failed));
+    CHECK(!gp_saver_events(saver, text, &failed));
     gp_saver_free(saver);
     REQUIRE_OK(stage_read(&s, damaged, &err), err);
     CHECK(s.state.parameters[0] == value_at(5, 0));
