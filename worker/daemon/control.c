@@ -262,13 +262,13 @@ void control_serve_socket(control *c)
 static int poll_ms(control *c)
 {
     int64_t now = gp_now_ms(), until = c->link.beat_ms;
-    bool news = c->work.kind == WORK_TRAINING || c->work.kind == WORK_TASKS;
+    bool event = c->work.kind == WORK_TRAINING || c->work.kind == WORK_TASKS;
 
     if ((c->link.channel != NULL && gp_channel_pending(c->link.channel)) || gp_channel_pending(c->clients))
         return 0;
     if (control_orphan_due(c) < until)
         until = control_orphan_due(c);
-    if ((news || c->blocked || c->ack.lease != 0 || c->revoke.lease != 0) && now + EVENT_MS < until)
+    if ((event || c->blocked || c->ack.lease != 0 || c->revoke.lease != 0) && now + EVENT_MS < until)
         until = now + EVENT_MS;
     if (c->end_ms != 0 && c->end_ms < until)
         until = c->end_ms;

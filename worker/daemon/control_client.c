@@ -237,13 +237,13 @@ static bool event_pass_on(control *c)
                                                     [GP_MAILBOX_EVENT_VALIDATION] = &gp_msg_train_validation,
                                                     [GP_MAILBOX_EVENT_VALIDATING] =
                                                         &gp_msg_train_validating };
-    gp_mailbox_event_message news;
-    const gp_mailbox_event_kind kind = gp_mailbox_peek_event(c->mailbox, &news);
+    gp_mailbox_event_message event;
+    const gp_mailbox_event_kind kind = gp_mailbox_peek_event(c->mailbox, &event);
     gp_error err;
 
     if (kind == GP_MAILBOX_EVENT_NONE)
         return false;
-    if (pass_on(c, &c->work.peer, &c->work.envelope, types[kind], &news, NULL, 0, &err) == GP_EBUSY) {
+    if (pass_on(c, &c->work.peer, &c->work.envelope, types[kind], &event, NULL, 0, &err) == GP_EBUSY) {
         c->blocked = true;
         return false;
     }

@@ -32,7 +32,7 @@ struct gp_mailbox {
     _Atomic uint64_t events_written, events_read;
     _Atomic uint64_t dropped;
     uint64_t looked_at; /* entries returned by the last peek; used by control only */
-    gp_mailbox_event news[GP_MAILBOX_EVENTS];
+    gp_mailbox_event event[GP_MAILBOX_EVENTS];
 };
 
 gp_status gp_mailbox_new(gp_mailbox **out, gp_error *err)
@@ -264,7 +264,7 @@ void gp_mailbox_reply(gp_mailbox *mailbox, const gp_reply *reply)
         pthread_cond_wait(&mailbox->room, &mailbox->lock);
     place = &mailbox->replies[(mailbox->reply_first + mailbox->reply_count) % GP_MAILBOX_REPLIES];
     *place = *reply;
-    place->news = atomic_load_explicit(&mailbox->events_written, memory_order_relaxed);
+    place->event = atomic_load_explicit(&mailbox->events_written, memory_order_relaxed);
     mailbox->reply_count++;
     pthread_mutex_unlock(&mailbox->lock);
     gp_mailbox_wake(mailbox);
@@ -286,7 +286,7 @@ const gp_reply *gp_mailbox_peek_reply(gp_mailbox *mailbox)
 {
     const gp_reply *oldest = reply_oldest(mailbox);
 
-    if (oldest == NULL || oldest->news > atomic_load_explicit(&mailbox->events_read, memory_order_relaxed))
+    if (oldest == NULL || oldest->event > atomic_load_explicit(&mailbox->events_read, memory_order_relaxed))
         return NULL;
     return oldest;
 }
@@ -322,7 +322,7 @@ void gp_mailbox_put_event(gp_mailbox *mailbox, const gp_mailbox_event *item)
         atomic_fetch_add_explicit(&mailbox->dropped, 1, memory_order_relaxed);
         return;
     }
-    mailbox->news[written % GP_MAILBOX_EVENTS] = *item;
+    mailbox->event[written % GP_MAILBOX_EVENTS] = *item;
     atomic_store_explicit(&mailbox->events_written, written + 1, memory_order_release);
     if (waiting == GP_MAILBOX_EVENTS / 2)
         gp_mailbox_wake(mailbox);
@@ -336,12 +336,12 @@ gp_mailbox_event_kind gp_mailbox_peek_event(gp_mailbox *mailbox, gp_mailbox_even
     uint64_t end = atomic_load_explicit(&mailbox->events_written, memory_order_acquire);
     const gp_reply *oldest = reply_oldest(mailbox);
 
-    if (oldest != NULL && oldest->news < end)
-        end = oldest->news;
+    if (oldest != NULL && oldest->event < end)
+        end = oldest->event;
     mailbox->looked_at = 0;
     if (first == end)
         return GP_MAILBOX_EVENT_NONE;
-    const gp_mailbox_event *item = &mailbox->news[first % GP_MAILBOX_EVENTS];
+    const gp_mailbox_event *item = &mailbox->event[first % GP_MAILBOX_EVENTS];
 
     if (item->kind != GP_MAILBOX_EVENT_STEPS) {
         if (item->kind == GP_MAILBOX_EVENT_VALIDATION)
@@ -356,8 +356,8 @@ gp_mailbox_event_kind gp_mailbox_peek_event(gp_mailbox *mailbox, gp_mailbox_even
     steps->records_count = 0;
     steps->dropped = atomic_load_explicit(&mailbox->dropped, memory_order_relaxed);
     while (first != end && steps->records_count < GP_RECORDS_MAX &&
-           mailbox->news[first % GP_MAILBOX_EVENTS].kind == GP_MAILBOX_EVENT_STEPS)
-        steps->records[steps->records_count++] = mailbox->news[first++ % GP_MAILBOX_EVENTS].record;
+           mailbox->event[first % GP_MAILBOX_EVENTS].kind == GP_MAILBOX_EVENT_STEPS)
+        steps->records[steps->records_count++] = mailbox->event[first++ % GP_MAILBOX_EVENTS].record;
     mailbox->looked_at = steps->records_count;
     return GP_MAILBOX_EVENT_STEPS;
 }

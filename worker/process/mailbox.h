@@ -115,9 +115,9 @@ typedef struct gp_reply {
     } body;
     gp_blob *payloads[GP_REPLY_PAYLOADS]; /* references owned by the reply */
     uint32_t payload_count;
-    bool idle;     /* compute keeps no state of the lease after this reply */
-    bool left;     /* if type is NULL: compute has left the link; otherwise a reset is complete */
-    uint64_t news; /* set by gp_mailbox_reply(): number of events that precede the reply */
+    bool idle;      /* compute keeps no state of the lease after this reply */
+    bool left;      /* if type is NULL: compute has left the link; otherwise a reset is complete */
+    uint64_t event; /* set by gp_mailbox_reply(): number of events that precede the reply */
 } gp_reply;
 
 /* Return the envelope for a reply to a message. */

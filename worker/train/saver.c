@@ -19,7 +19,7 @@ struct gp_saver {
 
     pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t changed;
-    bool writing, stopping, news, failed;
+    bool writing, stopping, event, failed;
     char text[480];
 };
 
@@ -50,7 +50,7 @@ static void *saver_main(void *argument)
         pthread_mutex_lock(&saver->lock);
         memcpy(saver->text, text, sizeof(text));
         saver->failed = failed;
-        saver->news = true;
+        saver->event = true;
         saver->writing = false;
         pthread_cond_broadcast(&saver->changed);
     }
@@ -133,15 +133,15 @@ void gp_saver_wait(gp_saver *saver)
 
 bool gp_saver_events(gp_saver *saver, char text[480], bool *failed)
 {
-    bool news;
+    bool event;
 
     pthread_mutex_lock(&saver->lock);
-    news = saver->news;
-    if (news) {
+    event = saver->event;
+    if (event) {
         memcpy(text, saver->text, sizeof(saver->text));
         *failed = saver->failed;
     }
-    saver->news = false;
+    saver->event = false;
     pthread_mutex_unlock(&saver->lock);
-    return news;
+    return event;
 }

@@ -72,39 +72,39 @@ TEST(commands_are_taken_in_order_and_their_number_is_bounded)
 
 TEST(steps_are_passed_in_order_without_a_wakeup)
 {
-    static gp_mailbox_event_message news;
+    static gp_mailbox_event_message event;
     gp_mailbox *mailbox;
     gp_error err;
 
     REQUIRE_OK(gp_mailbox_new(&mailbox, &err), err);
-    CHECK_INT(GP_MAILBOX_EVENT_NONE, gp_mailbox_peek_event(mailbox, &news));
+    CHECK_INT(GP_MAILBOX_EVENT_NONE, gp_mailbox_peek_event(mailbox, &event));
     for (uint64_t step = 1; step <= GP_RECORDS_MAX + 3; step++)
         record_put(mailbox, step);
     validation_put(mailbox, GP_RECORDS_MAX + 3);
     record_put(mailbox, GP_RECORDS_MAX + 4);
     CHECK(!awake(mailbox));
-    REQUIRE(gp_mailbox_peek_event(mailbox, &news) == GP_MAILBOX_EVENT_STEPS);
-    CHECK_INT(GP_RECORDS_MAX, news.steps.records_count);
-    REQUIRE(gp_mailbox_peek_event(mailbox, &news) == GP_MAILBOX_EVENT_STEPS); /* peeking consumes nothing */
-    CHECK_INT(1, news.steps.records[0].step);
+    REQUIRE(gp_mailbox_peek_event(mailbox, &event) == GP_MAILBOX_EVENT_STEPS);
+    CHECK_INT(GP_RECORDS_MAX, event.steps.records_count);
+    REQUIRE(gp_mailbox_peek_event(mailbox, &event) == GP_MAILBOX_EVENT_STEPS); /* peeking consumes nothing */
+    CHECK_INT(1, event.steps.records[0].step);
     gp_mailbox_drop_event(mailbox);
-    REQUIRE(gp_mailbox_peek_event(mailbox, &news) == GP_MAILBOX_EVENT_STEPS);
-    CHECK_INT(3, news.steps.records_count);
-    CHECK_INT(GP_RECORDS_MAX + 3, news.steps.records[2].step);
+    REQUIRE(gp_mailbox_peek_event(mailbox, &event) == GP_MAILBOX_EVENT_STEPS);
+    CHECK_INT(3, event.steps.records_count);
+    CHECK_INT(GP_RECORDS_MAX + 3, event.steps.records[2].step);
     gp_mailbox_drop_event(mailbox);
-    REQUIRE(gp_mailbox_peek_event(mailbox, &news) == GP_MAILBOX_EVENT_VALIDATION);
-    CHECK_INT(GP_RECORDS_MAX + 3, news.validation.step);
+    REQUIRE(gp_mailbox_peek_event(mailbox, &event) == GP_MAILBOX_EVENT_VALIDATION);
+    CHECK_INT(GP_RECORDS_MAX + 3, event.validation.step);
     gp_mailbox_drop_event(mailbox);
-    REQUIRE(gp_mailbox_peek_event(mailbox, &news) == GP_MAILBOX_EVENT_STEPS);
-    CHECK_INT(1, news.steps.records_count);
+    REQUIRE(gp_mailbox_peek_event(mailbox, &event) == GP_MAILBOX_EVENT_STEPS);
+    CHECK_INT(1, event.steps.records_count);
     gp_mailbox_drop_event(mailbox);
-    CHECK_INT(GP_MAILBOX_EVENT_NONE, gp_mailbox_peek_event(mailbox, &news));
+    CHECK_INT(GP_MAILBOX_EVENT_NONE, gp_mailbox_peek_event(mailbox, &event));
     gp_mailbox_free(mailbox);
 }
 
 TEST(replies_keep_their_order_among_events)
 {
-    static gp_mailbox_event_message news;
+    static gp_mailbox_event_message event;
     const gp_reply *reply;
     gp_mailbox *mailbox;
     gp_error err;
@@ -117,22 +117,22 @@ TEST(replies_keep_their_order_among_events)
     gp_mailbox_calm(mailbox);
     CHECK(!awake(mailbox));
     CHECK(gp_mailbox_peek_reply(mailbox) == NULL);
-    REQUIRE(gp_mailbox_peek_event(mailbox, &news) == GP_MAILBOX_EVENT_STEPS);
-    CHECK_INT(1, news.steps.records_count);
+    REQUIRE(gp_mailbox_peek_event(mailbox, &event) == GP_MAILBOX_EVENT_STEPS);
+    CHECK_INT(1, event.steps.records_count);
     gp_mailbox_drop_event(mailbox);
-    CHECK_INT(GP_MAILBOX_EVENT_NONE, gp_mailbox_peek_event(mailbox, &news));
+    CHECK_INT(GP_MAILBOX_EVENT_NONE, gp_mailbox_peek_event(mailbox, &event));
     reply = gp_mailbox_peek_reply(mailbox);
     REQUIRE(reply != NULL);
     CHECK_INT(7, reply->envelope.correlation);
     gp_mailbox_drop_reply(mailbox);
-    CHECK_INT(GP_MAILBOX_EVENT_STEPS, gp_mailbox_peek_event(mailbox, &news));
-    CHECK_INT(2, news.steps.records[0].step);
+    CHECK_INT(GP_MAILBOX_EVENT_STEPS, gp_mailbox_peek_event(mailbox, &event));
+    CHECK_INT(2, event.steps.records[0].step);
     gp_mailbox_free(mailbox);
 }
 
 TEST(a_full_queue_drops_steps_and_counts_them_but_keeps_validations)
 {
-    static gp_mailbox_event_message news;
+    static gp_mailbox_event_message event;
     uint64_t room = GP_MAILBOX_EVENTS - GP_MAILBOX_RESERVED;
     int kept = 0;
     gp_mailbox *mailbox;
@@ -144,18 +144,18 @@ TEST(a_full_queue_drops_steps_and_counts_them_but_keeps_validations)
     CHECK(awake(mailbox)); /* wakes up when half full */
     for (int i = 0; i < GP_MAILBOX_RESERVED; i++)
         validation_put(mailbox, room);
-    REQUIRE(gp_mailbox_peek_event(mailbox, &news) == GP_MAILBOX_EVENT_STEPS);
-    CHECK_INT(5, news.steps.dropped);
+    REQUIRE(gp_mailbox_peek_event(mailbox, &event) == GP_MAILBOX_EVENT_STEPS);
+    CHECK_INT(5, event.steps.dropped);
     for (gp_mailbox_event_kind kind;
-         (kind = gp_mailbox_peek_event(mailbox, &news)) != GP_MAILBOX_EVENT_NONE;) {
+         (kind = gp_mailbox_peek_event(mailbox, &event)) != GP_MAILBOX_EVENT_NONE;) {
         kept += kind == GP_MAILBOX_EVENT_VALIDATION;
         gp_mailbox_drop_event(mailbox);
     }
     CHECK_INT(GP_MAILBOX_RESERVED, kept);
     gp_mailbox_begin_event(mailbox);
     record_put(mailbox, 1);
-    gp_mailbox_peek_event(mailbox, &news);
-    CHECK_INT(0, news.steps.dropped);
+    gp_mailbox_peek_event(mailbox, &event);
+    CHECK_INT(0, event.steps.dropped);
     gp_mailbox_free(mailbox);
 }
 
@@ -189,7 +189,7 @@ static void *compute(void *argument)
 
 TEST(nothing_is_lost_or_out_of_order_between_two_threads)
 {
-    static gp_mailbox_event_message news;
+    static gp_mailbox_event_message event;
     uint64_t last = 0, validations = 0, replies = 0, seen = 0, dropped = 0;
     gp_alloc_stats before = gp_alloc_get_stats();
     bool idle = false, ordered = true;
@@ -206,14 +206,14 @@ TEST(nothing_is_lost_or_out_of_order_between_two_threads)
         poll(&fd, 1, 20);
         gp_mailbox_calm(mailbox);
         for (gp_mailbox_event_kind kind;
-             (kind = gp_mailbox_peek_event(mailbox, &news)) != GP_MAILBOX_EVENT_NONE;) {
+             (kind = gp_mailbox_peek_event(mailbox, &event)) != GP_MAILBOX_EVENT_NONE;) {
             if (kind == GP_MAILBOX_EVENT_STEPS) {
-                for (uint32_t i = 0; i < news.steps.records_count; i++) {
-                    ordered = ordered && news.steps.records[i].step > last;
-                    last = news.steps.records[i].step;
+                for (uint32_t i = 0; i < event.steps.records_count; i++) {
+                    ordered = ordered && event.steps.records[i].step > last;
+                    last = event.steps.records[i].step;
                 }
-                seen += news.steps.records_count;
-                dropped = news.steps.dropped;
+                seen += event.steps.records_count;
+                dropped = event.steps.dropped;
             } else {
                 validations++;
             }
