@@ -183,7 +183,7 @@ static gp_status hear_accepted(gp_pool *pool, submits *s, uint64_t first, gp_err
 {
     pool_message in;
     gp_job_accepted accepted;
-    int64_t left = s->heard_ms + s->patience_ms - gp_now_ms();
+    int64_t left = s->heard_ms + s->timeout_ms - gp_now_ms();
     gp_status status = left > 0 ? pool_next(pool, &in, (int)left, err) : submits_late_fail(pool, s, err);
 
     if (status != GP_OK || in.from == POOL_NOBODY)

@@ -2,11 +2,11 @@
 
 #include "common/base/memory/alloc.h"
 
-gp_status submits_init(submits *s, uint64_t *jobs, size_t count, size_t window, int64_t patience_ms,
+gp_status submits_init(submits *s, uint64_t *jobs, size_t count, size_t window, int64_t timeout_ms,
                        int64_t now_ms, gp_error *err)
 {
     *s = (submits){
-        .jobs = jobs, .count = count, .window = window, .patience_ms = patience_ms, .heard_ms = now_ms
+        .jobs = jobs, .count = count, .window = window, .timeout_ms = timeout_ms, .heard_ms = now_ms
     };
     s->order = gp_calloc(count == 0 ? 1 : count, sizeof(*s->order));
     if (s->order == NULL)
@@ -59,5 +59,5 @@ bool submits_done(const submits *s)
 
 bool submits_late(const submits *s, int64_t now_ms)
 {
-    return now_ms - s->heard_ms >= s->patience_ms;
+    return now_ms - s->heard_ms >= s->timeout_ms;
 }

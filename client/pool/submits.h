@@ -6,7 +6,7 @@
  * sent again. Submissions with a reply are on the scheduler's disk and are never repeated.
  *
  * The next scheduler recognizes a repeated submission by key and number as long as it keeps the
- * job: at least a minute after the job's end. Thus a submission is repeated only within patience_ms
+ * job: at least a minute after the job's end. Thus a submission is repeated only within timeout_ms
  * after the last reply. Later it could create a second job. */
 #ifndef GP_SUBMITS_H
 #define GP_SUBMITS_H
@@ -20,7 +20,7 @@
 typedef struct submits {
     uint64_t *jobs; /* [count] job ids by number; 0: no reply yet; owned by the caller */
     size_t count, window;
-    int64_t patience_ms;
+    int64_t timeout_ms;
     size_t answered;
     size_t *order; /* numbers in the order sent since the last connect */
     size_t sent;   /* entries in `order` */
@@ -31,7 +31,7 @@ typedef struct submits {
 
 /* Start with `count` unsent submissions. jobs: [count], all 0. GP_ENOMEM: out of
  * memory. */
-gp_status submits_init(submits *s, uint64_t *jobs, size_t count, size_t window, int64_t patience_ms,
+gp_status submits_init(submits *s, uint64_t *jobs, size_t count, size_t window, int64_t timeout_ms,
                        int64_t now_ms, gp_error *err);
 void submits_deinit(submits *s);
 

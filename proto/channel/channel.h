@@ -258,11 +258,11 @@ typedef struct gp_connection_guard_stats {
 
 /* Process connection events and check all connections. Call it after receiving the pending
  * messages, whenever gp_channel_watch_fd() is readable, and at the latest after
- * gp_channel_patience_ms() (-1: never). On other channels this function has no effect, and the
+ * gp_channel_poll_timeout_ms() (-1: never). On other channels this function has no effect, and the
  * other two return -1. */
 void gp_channel_watch(gp_channel *channel);
 int gp_channel_watch_fd(const gp_channel *channel);
-int gp_channel_patience_ms(const gp_channel *channel);
+int gp_channel_poll_timeout_ms(const gp_channel *channel);
 
 /* Get the next peer whose connection has closed. Return false if no peer is left. */
 bool gp_channel_next_gone(gp_channel *channel, gp_peer *out);

@@ -482,7 +482,7 @@ void gp_channel_watch(gp_channel *channel)
             look_at(guard, &guard->links[i]);
 }
 
-int gp_channel_patience_ms(const gp_channel *channel)
+int gp_channel_poll_timeout_ms(const gp_channel *channel)
 {
     const gp_connection_guard *guard = channel->guard;
     int64_t left = guard == NULL ? 0 : guard->looked_ms + LOOK_MS - gp_now_ms();

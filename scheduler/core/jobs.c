@@ -322,12 +322,12 @@ static void hear_cancel(gp_jobs *jobs, const gp_jobs_event *event)
 /* ---- processes ---- */
 
 /* Send SIGTERM once, and set the SIGKILL deadline. */
-static void tell_to_end(gp_jobs *jobs, gp_jobs_job *job, int64_t patience_ms)
+static void tell_to_end(gp_jobs *jobs, gp_jobs_job *job, int64_t timeout_ms)
 {
     if (!job->told)
         act(jobs, GP_JOBS_TERM, job);
     job->told = true;
-    job->due_ms = jobs->now_ms + patience_ms;
+    job->due_ms = jobs->now_ms + timeout_ms;
     if (job->due_ms < jobs->alarm_ms)
         jobs->alarm_ms = job->due_ms;
 }

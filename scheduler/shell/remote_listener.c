@@ -139,7 +139,7 @@ int remote_listener_due_ms(remote_listener *listener)
         return LISTEN_RETRY_MS;
     if (gp_channel_pending(listener->channel))
         return 0;
-    due_ms = gp_channel_patience_ms(listener->channel);
+    due_ms = gp_channel_poll_timeout_ms(listener->channel);
     return due_ms >= 0 && due_ms < KEY_CHECK_MS ? due_ms : KEY_CHECK_MS;
 }
 

@@ -141,7 +141,7 @@ static void check_lock(shell *s)
 }
 
 /* Return the poll timeout: the time until the next deadline, at most LOCK_CHECK_MS. */
-static int patience_ms(shell *s)
+static int timeout_ms(shell *s)
 {
     int64_t left = gp_core_due(s->core) - gp_now_ms();
 
@@ -184,7 +184,7 @@ static void loop(shell *s)
         struct pollfd *jobs = &fds[FIRST_WORKER + workers];
         uint32_t job_fds = shell_jobs_poll(s, jobs);
 
-        poll(fds, FIRST_WORKER + workers + job_fds, patience_ms(s));
+        poll(fds, FIRST_WORKER + workers + job_fds, timeout_ms(s));
         gp_log_tick();
         check_lock(s);
         if (s->followed)

@@ -66,7 +66,7 @@ void gp_device_free(gp_device *device, void *memory)
     gp_free(memory);
 }
 
-int64_t gp_device_patience_ms(const gp_device *device)
+int64_t gp_device_timeout_ms(const gp_device *device)
 {
     (void)device;
     return 5000;

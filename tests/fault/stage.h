@@ -98,7 +98,7 @@ static inline bool stage_told(const char *line)
  * killed here. */
 static inline int stage_finish(pid_t child, int64_t hold_ms)
 {
-    int64_t deadline = gp_now_ms() + 2 * POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + 2 * POOLS_TIMEOUT_MS;
     int state = 0;
     bool late = false;
 
@@ -177,7 +177,7 @@ static int stage_look(const char *path, const struct stat *facts, int kind, stru
 /* Check that soon after `down` (P12) no process, socket or partial file is left. */
 static inline void stage_check_left(void)
 {
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
 
     while (stage_signal_all(0, false) > 0 && gp_now_ms() < deadline)
         gp_sleep_ms(10);
@@ -203,7 +203,7 @@ static inline void stage_end(void)
             printf("     no log\n");
     }
     stage_signal_all(SIGKILL, false);
-    for (int i = 0; i < POOLS_PATIENCE_MS && stage_signal_all(0, false) > 0; i++)
+    for (int i = 0; i < POOLS_TIMEOUT_MS && stage_signal_all(0, false) > 0; i++)
         gp_sleep_ms(1);
     nftw(pools_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }

@@ -207,7 +207,7 @@ static void client_main(int i, int port)
         }
         if (status == GP_OK && seq % 4 == 0) {
             began = gp_now_ms();
-            status = gp_job_wait(&info, pool, &job, 1, false, POOLS_PATIENCE_MS, NULL, &why);
+            status = gp_job_wait(&info, pool, &job, 1, false, POOLS_TIMEOUT_MS, NULL, &why);
             judge(i, "wait", began, status, &why);
             if (status == GP_OK)
                 note((history_entry){ .kind = HISTORY_END, .id = job, .outcome = (int32_t)info.state });
@@ -294,7 +294,7 @@ static pid_t training_start(void)
 
     close(sink);
     elsewhere();
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; steps_told() < 3 && gp_now_ms() < until;)
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; steps_told() < 3 && gp_now_ms() < until;)
         gp_sleep_ms(5);
     CHECK(steps_told() >= 3);
     return child;
@@ -305,7 +305,7 @@ static pid_t training_start(void)
 static void training_end(pid_t training)
 {
     int steps = steps_told();
-    int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS;
 
     while (steps_told() == steps && gp_now_ms() < until)
         gp_sleep_ms(5);
@@ -348,7 +348,7 @@ static void check_history(void)
         all += acknowledged(i);
     on_host();
     REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &why), why);
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(20)) {
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; gp_now_ms() < until; gp_sleep_ms(20)) {
         gp_jobs_reply *page;
         bool over;
 

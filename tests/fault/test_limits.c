@@ -72,7 +72,7 @@ TEST(command_works_or_fails_clearly_with_few_descriptors)
 /* Wait until a daemon has closed the descriptors of disconnected clients, except for a few. */
 static bool await_descriptors(pid_t pid, int count)
 {
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
 
     while (descriptors_of(pid) > count + 8 && gp_now_ms() < deadline)
         gp_sleep_ms(5);
@@ -277,11 +277,11 @@ static swarm swarm_start(int count)
             gp_error err;
             gp_pool *pool;
 
-            byte = gp_pool_open(&pool,
-                                &(gp_pool_options){ .attach_only = true, .timeout_ms = POOLS_PATIENCE_MS },
-                                &err) == GP_OK
-                       ? 'y'
-                       : 'n';
+            byte =
+                gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true, .timeout_ms = POOLS_TIMEOUT_MS },
+                             &err) == GP_OK
+                    ? 'y'
+                    : 'n';
             if (byte == 'n')
                 printf("%s\n", err.message);
             if (write(ready[1], &byte, 1) != 1 || byte == 'n')
@@ -412,7 +412,7 @@ TEST(client_beyond_the_limit_is_refused_and_a_later_one_admitted)
     int again = 0;
 
     /* Clients of the first crowd may still be disconnecting. */
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;;) {
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS;;) {
         crowd = swarm_start(in);
         for (again = 0; again < in && read(crowd.ready, &byte, 1) == 1 && byte == 'y';)
             again++;
@@ -649,7 +649,7 @@ static int disk_case(const char *name, int kib)
             stage_check_error(name);
         printf("     %s of %d KiB: exit code %d: %.150s\n", name, kib, code, stage_err);
         STAGE_RUN("down");
-        for (int i = 0; i < POOLS_PATIENCE_MS && stage_signal_all(0, false) > 0; i++)
+        for (int i = 0; i < POOLS_TIMEOUT_MS && stage_signal_all(0, false) > 0; i++)
             gp_sleep_ms(1);
         CHECK_INT(0, stage_signal_all(0, true));
         fflush(stdout);
@@ -747,7 +747,7 @@ static void check_other_version(const char *control_socket, uint32_t role)
 
     memcpy(hello.session, "0123456789abcdef", 16);
     CHECK_STATUS(GP_EVERSION, gp_control_socket_connect(&fd, &reply, in_root(control_socket), &hello,
-                                                        POOLS_PATIENCE_MS, &err));
+                                                        POOLS_TIMEOUT_MS, &err));
     CHECK_CONTAINS(err.message, "90");
     CHECK_CONTAINS(err.message, "99");
 }

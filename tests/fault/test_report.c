@@ -110,7 +110,7 @@ TEST(failed_training_leaves_a_report)
 static bool await_told(const char *text)
 {
     char told[400] = "";
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
 
     while (strstr(told, text) == NULL && gp_now_ms() < deadline) {
         gp_sleep_ms(10);
@@ -166,7 +166,7 @@ static int count_lines(const char *pattern, const char *path)
  * of the process; 0: the deadline passed. */
 static pid_t await_worker(uint32_t index, uint32_t incarnation, uint64_t step)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
     gp_status_reply *reply;
     gp_pool *pool;
     pid_t pid = 0;

@@ -57,7 +57,7 @@ static seen look(size_t index)
 /* Wait until the worker has that state; return the last state. */
 static seen look_for(size_t index, const char *state)
 {
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     seen out;
 
     do {
@@ -99,7 +99,7 @@ TEST(suspended_worker_is_suspect_until_it_resumes)
 
 TEST(silent_idle_worker_is_replaced)
 {
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
 
     REQUIRE(begin("1", SOON, NULL));
     seen before = look_for(1, "idle"), after = before;
@@ -115,7 +115,7 @@ TEST(silent_idle_worker_is_replaced)
 
 TEST(silent_worker_with_a_command_is_kept_and_its_user_notified)
 {
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS, stopped;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS, stopped;
     seen silent;
 
     REQUIRE(begin("1", "5s", NULL));

@@ -142,7 +142,7 @@ static inline int lines_of(const char *name)
 
 static inline bool wait_for_lines(const char *name, int count)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
 
     while (lines_of(name) < count && gp_timeout_left(timeout) > 0)
         gp_sleep_ms(2);
@@ -167,7 +167,7 @@ static inline int pids_of(const char *name, pid_t *pids)
  * expires. */
 static inline int alive_of(const char *name, bool wait)
 {
-    gp_timeout timeout = gp_timeout_in(wait ? POOLS_PATIENCE_MS : 0);
+    gp_timeout timeout = gp_timeout_in(wait ? POOLS_TIMEOUT_MS : 0);
     pid_t pids[PIDS_MAX];
     int count = pids_of(name, pids), alive;
 
@@ -184,7 +184,7 @@ static inline int alive_of(const char *name, bool wait)
 /* Wait until standard error of the running command contains the text. */
 static inline bool await_err(const char *text)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
 
     for (slurp(in_root("err"), err, sizeof(err)); strstr(err, text) == NULL && gp_timeout_left(timeout) > 0;
          slurp(in_root("err"), err, sizeof(err)))
@@ -195,7 +195,7 @@ static inline bool await_err(const char *text)
 /* Wait until the pool has `count` leases. */
 static inline bool await_leases(uint32_t count)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
     gp_status_reply *reply;
     uint32_t leases = UINT32_MAX;
     gp_pool *pool;

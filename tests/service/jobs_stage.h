@@ -8,7 +8,7 @@
 
 #include "tests/service/pools.h"
 
-enum { PATIENCE_MS = POOLS_PATIENCE_MS };
+enum { TIMEOUT_MS = POOLS_TIMEOUT_MS };
 
 static gp_pool *pool;
 static gp_error err;
@@ -69,7 +69,7 @@ static inline gp_job_info wait_end(uint64_t job)
 {
     gp_job_info info = { .exit_code = -2 };
 
-    if (gp_job_wait(&info, pool, &job, 1, false, PATIENCE_MS, NULL, &err) != GP_OK)
+    if (gp_job_wait(&info, pool, &job, 1, false, TIMEOUT_MS, NULL, &err) != GP_OK)
         GP_TEST_FAIL("job %d: %s", (int)job, err.message);
     return info;
 }
@@ -85,7 +85,7 @@ static inline gp_job_info look(uint64_t job)
 
 static inline bool await_state(uint64_t job, gp_job_state state)
 {
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(2))
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < end; gp_sleep_ms(2))
         if (look(job).state == state || gp_test_failures != 0)
             return gp_test_failures == 0;
     return false;
@@ -93,7 +93,7 @@ static inline bool await_state(uint64_t job, gp_job_state state)
 
 static inline bool await_file(const char *path)
 {
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(2))
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < end; gp_sleep_ms(2))
         if (access(path, F_OK) == 0)
             return true;
     return false;
@@ -120,7 +120,7 @@ static inline char *text_of(const char *path)
 /* Wait until the file contains the text. */
 static inline bool await_text(const char *path, const char *text)
 {
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(5))
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < end; gp_sleep_ms(5))
         if (strstr(text_of(path), text) != NULL)
             return true;
     return false;
@@ -136,7 +136,7 @@ static inline void kill_scheduler(void)
     pid_t pid = scheduler_pid();
 
     kill(pid, SIGKILL);
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; process_alive(pid) && gp_now_ms() < end;)
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; process_alive(pid) && gp_now_ms() < end;)
         gp_sleep_ms(1);
 }
 

@@ -25,7 +25,7 @@ static char pools_root[32]; /* short, because socket paths are limited to 100 by
 
 /* Limit of every wait for an event that must occur, so that a hang ends as a failure. No test
  * measures speed with it. */
-enum { POOLS_PATIENCE_MS = 360000 };
+enum { POOLS_TIMEOUT_MS = 360000 };
 
 /* Return a path under pools_root, valid until the eighth call after this one. */
 static inline const char *in_root(const char *name)
@@ -89,10 +89,10 @@ static inline void pools_end(void)
 {
     gp_pool *pool;
 
-    if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true, .timeout_ms = POOLS_PATIENCE_MS },
+    if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true, .timeout_ms = POOLS_TIMEOUT_MS },
                      NULL) == GP_OK) {
         gp_pool_shutdown(pool, false, NULL);
-        pool_wait_gone(pool, POOLS_PATIENCE_MS, NULL);
+        pool_wait_gone(pool, POOLS_TIMEOUT_MS, NULL);
         gp_pool_close(pool);
     }
     nftw(pools_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
@@ -101,7 +101,7 @@ static inline void pools_end(void)
 /* Return the status of the workers once none of them is starting. Free it with gp_free(). */
 static inline gp_status_reply *pools_settled(gp_pool *pool)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
     gp_error err;
 
     for (;;) {
@@ -135,8 +135,7 @@ static inline bool await_stopped(pid_t pid)
 {
     gp_proc_stat stat = { .state = 'R' };
 
-    for (gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS); gp_timeout_left(timeout) > 0;
-         gp_sleep_ms(1)) {
+    for (gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS); gp_timeout_left(timeout) > 0; gp_sleep_ms(1)) {
         if (!gp_proc_stat_read(&stat, pid) || stat.state == 'X' || stat.state == 'Z' || stat.state == 'T')
             break;
     }

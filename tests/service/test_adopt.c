@@ -8,7 +8,7 @@
 #include "tests/service/killer.h"
 #include "tests/service/pools.h"
 
-enum { PATIENCE_MS = POOLS_PATIENCE_MS, WORKERS = 2 };
+enum { TIMEOUT_MS = POOLS_TIMEOUT_MS, WORKERS = 2 };
 
 static gp_pool *pool;
 static gp_error err;
@@ -78,7 +78,7 @@ static void check_adopted(void)
 
 static bool await_end(pid_t pid)
 {
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; process_alive(pid); gp_sleep_ms(2))
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; process_alive(pid); gp_sleep_ms(2))
         if (gp_now_ms() > until)
             return false;
     return true;
@@ -128,7 +128,7 @@ TEST(opening_a_team_starts_the_next_scheduler_only_if_the_pool_was_not_shut_down
     gp_team_close(team);
     check_adopted();
     REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
-    CHECK_STATUS(GP_OK, pool_wait_gone(pool, PATIENCE_MS, &err));
+    CHECK_STATUS(GP_OK, pool_wait_gone(pool, TIMEOUT_MS, &err));
     CHECK_STATUS(GP_ENOPOOL, gp_team_open(&team, pool, NULL, &err));
     end();
 }
@@ -172,7 +172,7 @@ TEST(connected_worker_does_not_redial_when_the_scheduler_calls)
 
         _exit(status == GP_OK ? 0 : 1);
     }
-    for (int64_t end_ms = gp_now_ms() + PATIENCE_MS; stopped == 0 && gp_now_ms() < end_ms; gp_sleep_ms(5)) {
+    for (int64_t end_ms = gp_now_ms() + TIMEOUT_MS; stopped == 0 && gp_now_ms() < end_ms; gp_sleep_ms(5)) {
         FILE *file = fopen(told, "r");
 
         if (file != NULL && fscanf(file, "%d", &stopped) != 1)
@@ -278,7 +278,7 @@ TEST(clients_of_a_stopped_pool_do_not_restart_it)
     REQUIRE(begin());
     REQUIRE_OK(gp_pool_open(&other, NULL, &err), err);
     REQUIRE_OK(gp_pool_shutdown(other, false, &err), err);
-    CHECK_STATUS(GP_OK, pool_wait_gone(other, PATIENCE_MS, &err));
+    CHECK_STATUS(GP_OK, pool_wait_gone(other, TIMEOUT_MS, &err));
     CHECK_STATUS(GP_EPEER, gp_pool_workers(pool, &count, &err));
     CHECK_CONTAINS(err.message, "is gone");
     CHECK_CONTAINS(err.message, "scheduler.log");
@@ -315,7 +315,7 @@ TEST(failed_adopted_worker_is_detected_and_replaced)
     check_adopted();
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "hold", NULL, &err), err);
     kill(workers[0], SIGKILL);
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; !pool->regranted && gp_now_ms() < until;) {
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; !pool->regranted && gp_now_ms() < until;) {
         pool_message in;
 
         REQUIRE_OK(pool_next(pool, &in, 100, &err), err);
@@ -519,7 +519,7 @@ TEST(training_continues_when_an_adopted_worker_fails)
 
 static bool hear(const bool *what)
 {
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; !*what && gp_now_ms() < until;) {
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; !*what && gp_now_ms() < until;) {
         pool_message in;
         gp_status status = pool_next(pool, &in, 50, &err);
 
@@ -637,7 +637,7 @@ TEST(suspended_client_keeps_its_lease_when_the_scheduler_is_replaced)
     kill(child, SIGSTOP);
     kill_scheduler();
     REQUIRE(open_again());
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(100)) {
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until; gp_sleep_ms(100)) {
         gp_free(reply);
         reply = NULL;
         REQUIRE_OK(pool_status(pool, &reply, &err), err);
@@ -649,7 +649,7 @@ TEST(suspended_client_keeps_its_lease_when_the_scheduler_is_replaced)
     CHECK_STATUS(GP_EBUSY, pool_lease(pool, &(gp_lease_request){ .no_wait = true }, "next", NULL, &err));
     CHECK_CONTAINS(err.message, "not reconnected");
     kill(child, SIGCONT);
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(20)) {
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until; gp_sleep_ms(20)) {
         REQUIRE_OK(pool_status(pool, &reply, &err), err);
         uint32_t leases = reply->leases_count;
 
@@ -678,7 +678,7 @@ TEST(lease_released_without_a_scheduler_is_free)
     pool_release(pool);
     CHECK_INT(0, pool->lease);
     REQUIRE_OK(gp_pool_open(&other, NULL, &err), err);
-    int64_t until = gp_now_ms() + PATIENCE_MS; /* the workers must finish first */
+    int64_t until = gp_now_ms() + TIMEOUT_MS; /* the workers must finish first */
     gp_status status;
 
     do
@@ -951,7 +951,7 @@ TEST(next_scheduler_has_the_environment_of_the_first_not_of_its_starter)
     CHECK_TEXT("/", folder);
     kill(replaced, SIGKILL); /* detected, although the starter ignored SIGCHLD */
     await_end(replaced);
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; workers[1] == replaced && gp_now_ms() < until;
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; workers[1] == replaced && gp_now_ms() < until;
          gp_sleep_ms(5))
         REQUIRE(look()); /* the scheduler detects it asynchronously */
     CHECK_INT(adopted, workers[0]);
@@ -960,7 +960,7 @@ TEST(next_scheduler_has_the_environment_of_the_first_not_of_its_starter)
     CHECK(!has_variable(workers[1], "OMP_NUM_THREADS=17"));
     CHECK(has_variable(workers[1], "ODD=one")); /* unknown to the daemons */
     REQUIRE_OK(gp_pool_shutdown(first, false, &err), err);
-    CHECK_STATUS(GP_OK, pool_wait_gone(first, PATIENCE_MS, &err));
+    CHECK_STATUS(GP_OK, pool_wait_gone(first, TIMEOUT_MS, &err));
     gp_pool_close(first);
     close(go);
     end();

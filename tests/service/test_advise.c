@@ -51,7 +51,7 @@ TEST(advise_predicts_every_number_of_workers_and_a_training_reports_it)
     CHECK(strstr(out, "advise expected") == NULL); /* the advice was compared only once */
 
     /* A released worker stays busy until all state is freed. */
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(20)) {
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; gp_now_ms() < until; gp_sleep_ms(20)) {
         RUN_CODE(0, "status", "--json");
         if (strstr(out, "\"busy\"") == NULL)
             break;

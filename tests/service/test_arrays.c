@@ -52,7 +52,7 @@ static int mappers_become(const char *source, int wanted)
 {
     int count = mappers(source);
 
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; count != wanted && gp_now_ms() < until;) {
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; count != wanted && gp_now_ms() < until;) {
         gp_sleep_ms(20);
         count = mappers(source);
     }

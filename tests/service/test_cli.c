@@ -581,7 +581,7 @@ TEST(training_reports_a_worker_killed_for_memory)
              "64", "--max-restarts", "0");
     CHECK_CONTAINS(err, "was killed because memory ran out (signal 9)");
     pools_end();
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; rmdir(group) != 0 && gp_now_ms() < until;)
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; rmdir(group) != 0 && gp_now_ms() < until;)
         gp_sleep_ms(5);
     CHECK(access(group, F_OK) != 0);
 }
@@ -724,7 +724,7 @@ static pid_t start_endless(void)
 {
     pid_t child = START("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "100000", "--out",
                         "m.onnx", "--metrics", "m.jsonl", "--plots", "none");
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     struct stat facts = { 0 };
 
     while ((stat(in_root("w/m.jsonl"), &facts) != 0 || facts.st_size < 2000) && gp_now_ms() < deadline)
@@ -788,7 +788,7 @@ TEST(sigterm_ends_a_training_whose_worker_never_reports_its_end)
     setenv("GRADPOOL_TERM_GRACE", "1", 1);
     pid_t child =
         START("train", "--network", "lenet", "--data", "digits:128", "--epochs", "1", "--out", "m.onnx");
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
 
     unsetenv("GRADPOOL_TERM_GRACE");
     while (!there_is("told") && gp_now_ms() < deadline)

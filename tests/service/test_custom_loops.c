@@ -411,7 +411,7 @@ TEST(cancel_ends_a_loop_that_never_checks_for_it)
                                                    .timeout_ms = 60000 },
                            &err),
                err);
-    timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
     while (strstr(lines, "begun") == NULL && gp_timeout_left(timeout) > 0)
         gp_future_wait(future, 10, NULL);
     gp_future_cancel(future);

@@ -361,8 +361,7 @@ TEST(inputs_come_from_files_and_pipes_as_they_are_needed)
         start(pipes[0], -1, (const char *const[]){ "parfor", "--arg-file", "-", "--", "touch", NULL });
 
     CHECK_INT(2, write(pipes[1], "x\n", 2));
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;
-         access(in_w("x"), F_OK) != 0 && gp_now_ms() < until;)
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; access(in_w("x"), F_OK) != 0 && gp_now_ms() < until;)
         gp_sleep_ms(5);
     CHECK(access(in_w("x"), F_OK) == 0);
     CHECK_INT(2, write(pipes[1], "y\n", 2));
@@ -462,7 +461,7 @@ TEST(job_that_kills_its_workers_fails_after_three_and_the_others_succeed)
 /* Wait until a process reports a fault. Return the pid; 0: the deadline passed. */
 static pid_t await_fault(const char *fault)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
     char faults[400], pattern[100];
     const char *line;
     int pid = 0;
@@ -549,7 +548,7 @@ TEST(killed_runner_leaves_no_process_and_its_job_is_rerun)
 TEST(runner_that_exits_while_its_client_is_busy_is_replaced)
 {
     static const char lines[] = "1000000\n";
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     char text[1 << 16];
     size_t said = 0;
     int pipes[2], left;
@@ -643,7 +642,7 @@ TEST(no_process_outlives_a_killed_client_and_scheduler)
     kill(child, SIGKILL);
     finish(child);
     CHECK_INT(0, alive_of("pids", true));
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS;
          (process_alive(workers[0]) || process_alive(workers[1])) && gp_now_ms() < until;)
         gp_sleep_ms(5);
     CHECK(!process_alive(workers[0]) && !process_alive(workers[1]));

@@ -226,7 +226,7 @@ TEST(doctor_measures_peer_transfers_and_reports_failures)
 
 static bool trace_says(const char *what, int times)
 {
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     char text[1 << 14];
     int found;
 
@@ -403,7 +403,7 @@ TEST(worker_with_a_hung_device_is_replaced_when_its_client_exits)
     kill(child, SIGKILL);
     finish(child);
     unlink(in_root("stuck"));
-    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     while ((pid_of(1) == before || pid_of(1) == 0) && gp_now_ms() < deadline)
         gp_sleep_ms(20);
     CHECK(pid_of(1) != before);

@@ -58,7 +58,7 @@ TEST(a_job_name_with_control_characters_is_refused)
                                           &e));
     CHECK_CONTAINS(e.message, "the job name has a control character");
     REQUIRE_OK(pool_tell_with(pool, &gp_msg_job_put, &put, payloads, 3, &correlation, &e), e);
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS;
          (reply.from == POOL_NOBODY || reply.in.envelope.correlation != correlation) &&
          gp_now_ms() < until;) {
         pool_message_close(&reply);
@@ -172,7 +172,7 @@ TEST(jobs_beyond_the_number_of_workers_wait)
     REQUIRE(open_pool());
     for (int i = 0; i < 8; i++)
         jobs[i] = SUBMIT("train", "count", in_root("there"), "20");
-    REQUIRE_OK(gp_job_wait(infos, pool, jobs, 8, false, PATIENCE_MS, NULL, &err), err);
+    REQUIRE_OK(gp_job_wait(infos, pool, jobs, 8, false, TIMEOUT_MS, NULL, &err), err);
     for (int i = 0; i < 8; i++)
         CHECK_INT(GP_JOB_DONE, infos[i].state);
     stage_end();
@@ -262,7 +262,7 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
     RUN_CODE(0, "late", "logs", "1"); /* from the history, long after the end */
     CHECK_CONTAINS(text_of(in_root("late.out")), "line 31\n");
     REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
-    pool_wait_gone(pool, PATIENCE_MS, &err);
+    pool_wait_gone(pool, TIMEOUT_MS, &err);
     RUN_CODE(0, "late", "logs", "1"); /* even without a pool */
     CHECK_CONTAINS(text_of(in_root("late.out")), "line 31\n");
     CHECK_CONTAINS(text_of(in_root("late.err")), "no pool is running");
@@ -426,14 +426,14 @@ TEST(interrupt_does_not_truncate_output)
     SUBMIT("spmd", "-n", "1", "--",
            "yes a-line-of-words | head -c 200000; while [ ! -e end ]; do sleep 0.02; done");
     snprintf(path, sizeof(path), "%s/log", look(1).folder);
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; log.st_size < BYTES && gp_now_ms() < until;
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; log.st_size < BYTES && gp_now_ms() < until;
          gp_sleep_ms(10))
         (void)!stat(path, &log);
     CHECK(log.st_size >= BYTES);
     pid_t child = piped(&out, (const char *const[]){ "gradpool", "logs", "1", "-f", NULL });
     int capacity = fcntl(out, F_GETPIPE_SZ);
 
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; full < capacity / 2 && gp_now_ms() < until;
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; full < capacity / 2 && gp_now_ms() < until;
          gp_sleep_ms(10))
         if (ioctl(out, FIONREAD, &full) != 0)
             abort();
@@ -467,7 +467,7 @@ TEST(lease_with_a_higher_priority_is_granted_first)
             SUBMIT("spmd", "-n", "1", "--", "echo low >> order");
         if (wanted == 3)
             SUBMIT("spmd", "--workers", "2", "--priority", "5", "--", "echo high >> order");
-        for (int64_t end = gp_now_ms() + PATIENCE_MS; leases != wanted && gp_now_ms() < end; gp_sleep_ms(5)) {
+        for (int64_t end = gp_now_ms() + TIMEOUT_MS; leases != wanted && gp_now_ms() < end; gp_sleep_ms(5)) {
             REQUIRE_OK(pool_status(pool, &reply, &err), err);
             leases = reply->leases_count;
             gp_free(reply);
@@ -494,7 +494,7 @@ TEST(canceled_job_leaves_no_process)
         snprintf(text, sizeof(text), "%s", text_of(in_root("shell")));
     REQUIRE_OK(gp_job_cancel(NULL, pool, job, &err), err);
     CHECK_INT(GP_JOB_CANCELED, wait_end(job).state);
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; process_alive((pid_t)atoi(text)) && gp_now_ms() < end;)
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; process_alive((pid_t)atoi(text)) && gp_now_ms() < end;)
         gp_sleep_ms(5);
     CHECK(!process_alive((pid_t)atoi(text)));
     stage_end();

@@ -69,7 +69,7 @@ TEST(result_of_a_job_that_ended_without_a_scheduler_is_recorded)
 
     kill_scheduler();
     touch(in_root("end"));
-    for (int64_t end = gp_now_ms() + PATIENCE_MS;
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS;
          (process_alive(pids[0]) || process_alive(pids[1])) && gp_now_ms() < end;)
         gp_sleep_ms(2);
     REQUIRE(open_pool());
@@ -91,7 +91,7 @@ TEST(job_killed_with_its_scheduler_is_tried_three_times)
     for (uint32_t attempt = 1; attempt <= 3 && gp_test_failures == 0; attempt++) {
         gp_job_info info = { 0 };
 
-        for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(2)) {
+        for (int64_t end = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < end; gp_sleep_ms(2)) {
             info = look(job);
             if (info.state == GP_JOB_RUNNING && info.attempts == attempt)
                 break;
@@ -167,7 +167,7 @@ TEST(waiting_clients_continue_with_the_next_scheduler)
     pid_t waiter = START("a", "wait", "1"), follower = START("b", "logs", "1", "-f");
 
     CHECK(await_text(in_root("b.out"), "waiting"));
-    for (int64_t end = gp_now_ms() + PATIENCE_MS;
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS;
 
          /* until the waiter is connected too */
          sockets_of(waiter) < sockets_of(follower) && gp_now_ms() < end;)
@@ -210,7 +210,7 @@ TEST(damaged_journal_disables_jobs_with_a_reason)
     CHECK_CONTAINS(err.message, "move the file away");
     CHECK(gp_job_get(&info, pool, 1, &err) != GP_OK);
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
-    CHECK(gp_job_wait(&info, pool, &(uint64_t){ 1 }, 1, false, PATIENCE_MS, NULL, &err) != GP_OK);
+    CHECK(gp_job_wait(&info, pool, &(uint64_t){ 1 }, 1, false, TIMEOUT_MS, NULL, &err) != GP_OK);
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
     RUN_CODE(1, "a", "jobs");
     CHECK_CONTAINS(text_of(in_root("a.err")), "jobs.db is damaged");
@@ -253,7 +253,7 @@ TEST(full_disk_refuses_new_jobs_and_loses_none)
     CHECK_STATUS(GP_EIO, gp_job_cancel(NULL, pool, 1, &err));
     CHECK_CONTAINS(err.message, "new jobs are rejected");
     REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
-    pool_wait_gone(pool, PATIENCE_MS, &err);
+    pool_wait_gone(pool, TIMEOUT_MS, &err);
     REQUIRE(open_pool());
     CHECK(acknowledged > 0);
     for (uint64_t id = 1; id <= acknowledged; id++)

@@ -151,7 +151,7 @@ TEST(acknowledged_jobs_survive_a_kill_of_all_processes_at_any_time)
 
         if (client == 0)
             submit_for_ever();
-        for (int64_t end = gp_now_ms() + PATIENCE_MS;
+        for (int64_t end = gp_now_ms() + TIMEOUT_MS;
              __atomic_load_n(&shared->acknowledged, __ATOMIC_SEQ_CST) == before && gp_now_ms() < end;)
             gp_sleep_ms(1);
         CHECK(shared->acknowledged > before);

@@ -605,7 +605,7 @@ TEST(loop_returns_each_result_once_while_schedulers_are_killed)
     REQUIRE_OK(loop(request), err);
     request.output = killed;
     killer_start(&k);
-    for (int64_t until = gp_now_ms() + 2 * POOLS_PATIENCE_MS;
+    for (int64_t until = gp_now_ms() + 2 * POOLS_TIMEOUT_MS;
          k.killed < k.times && gp_now_ms() < until && gp_test_failures == 0;) {
         memset(killed, 0, sizeof(killed));
         if (loop(request) != GP_OK)

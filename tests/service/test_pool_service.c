@@ -214,7 +214,7 @@ static void starter(int gate, uint32_t *pid)
 
     if (read(gate, &byte, 1) != 0) /* end of file starts all children at once */
         _exit(3);
-    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = 1, .timeout_ms = 2 * POOLS_PATIENCE_MS }, &err) !=
+    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = 1, .timeout_ms = 2 * POOLS_TIMEOUT_MS }, &err) !=
         GP_OK) {
         fprintf(stderr, "starter: %s\n", err.message);
         _exit(2);

@@ -49,7 +49,7 @@ static void pair_await(pair *p)
 {
     int seen = 0;
 
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; seen < 2 && gp_now_ms() < until; gp_sleep_ms(2)) {
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; seen < 2 && gp_now_ms() < until; gp_sleep_ms(2)) {
         FILE *file = fopen(in_root("told"), "r");
         int pid;
 
@@ -400,7 +400,7 @@ static void interrupt(pid_t child, const char *path, pair *workers, int number, 
     struct stat facts = { 0 };
 
     pair_await(workers);
-    for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; facts.st_size == 0 && gp_now_ms() < until;) {
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; facts.st_size == 0 && gp_now_ms() < until;) {
         if (path == NULL)
             facts.st_size = draft_bytes(child);
         if ((path != NULL && stat(path, &facts) != 0) || facts.st_size == 0)

@@ -10,7 +10,7 @@
 #include "proto/channel/curve.h"
 #include "tests/service/commands.h"
 
-enum { PATIENCE_MS = POOLS_PATIENCE_MS };
+enum { TIMEOUT_MS = POOLS_TIMEOUT_MS };
 
 static char server_dirs[2][200]; /* runtime, state */
 static char endpoint[GP_TEXT_ENDPOINT];
@@ -115,7 +115,7 @@ static bool await_client(pid_t pid)
     if (gp_paths_find(&paths, NULL, NULL) != GP_OK)
         return false;
     snprintf(words, sizeof(words), "event=remote-client key=alice process=%d ", (int)pid);
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(5)) {
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until; gp_sleep_ms(5)) {
         slurp(paths.scheduler_log, log, sizeof(log));
         if (strstr(log, words) != NULL)
             return true;
@@ -311,7 +311,7 @@ TEST(remote_training_is_resized_and_its_report_is_readable)
     hosts_begin();
     if (!listen_begin())
         return;
-    int64_t until = gp_now_ms() + PATIENCE_MS;
+    int64_t until = gp_now_ms() + TIMEOUT_MS;
     int code = 1;
 
     elsewhere();
@@ -436,13 +436,13 @@ TEST(client_and_pool_keys_are_rotated_at_run_time)
     int code = 0;
 
     /* The old pool key is valid for another quarter of a second. */
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; code == 0 && gp_now_ms() < until; gp_sleep_ms(100))
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; code == 0 && gp_now_ms() < until; gp_sleep_ms(100))
         code = RUN("status", "--pool", "box");
     CHECK_INT(1, code);
     fetch_server_key();
     elsewhere();
     code = 1;
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; code != 0 && gp_now_ms() < until; gp_sleep_ms(100))
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; code != 0 && gp_now_ms() < until; gp_sleep_ms(100))
         code = RUN("status", "--pool", "box");
     CHECK_INT(0, code);
     CHECK_TEXT(old, gp_json_text(gp_json_member(remote_status(), "listen"), ""));
@@ -521,7 +521,7 @@ TEST(next_scheduler_listens_at_the_same_address_and_waiting_clients_continue)
 
     CHECK(await_client(waiting));
     kill(scheduler, SIGKILL);
-    for (int64_t until = gp_now_ms() + PATIENCE_MS;
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS;
          (pid_of(0) == 0 || pid_of(0) == scheduler) && gp_now_ms() < until;)
         gp_sleep_ms(20);
     write_file("go", "");
@@ -550,7 +550,7 @@ static bool caller_open(caller *c, const char *key)
     gp_link_keys keys = { .own = &c->own, .server_key = c->server };
 
     gp_channel_connect(&c->channel, endpoint,
-                       &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &keys }, PATIENCE_MS,
+                       &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &keys }, TIMEOUT_MS,
                        &why);
     if (c->channel == NULL)
         GP_TEST_FAIL("cannot open a link: %s", why.message);
@@ -569,7 +569,7 @@ static gp_status call(caller *c, uint8_t session, const gp_message_type *type, c
     gp_incoming in;
 
     memset(envelope.session, session, sizeof(envelope.session));
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(1)) {
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until; gp_sleep_ms(1)) {
         said = said && !gp_channel_broke(c->channel);
         if (!said)
             said = gp_channel_send(c->channel, NULL, &envelope, type, message, NULL, 0, NULL) == GP_OK;
@@ -683,7 +683,7 @@ TEST(offender_is_disconnected_and_listed_while_the_pool_serves_others)
     int code = 0;
 
     /* The key is blocked for 10 s: repeat if the machine was busy for as long. */
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; code == 0 && gp_now_ms() < until;) {
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; code == 0 && gp_now_ms() < until;) {
         int64_t before = cut;
 
         for (int i = 0; i < 12; i++)

@@ -522,7 +522,7 @@ static int job_steps(void)
 
 static bool wait_for_steps(int count)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
 
     while (job_steps() < count && gp_timeout_left(timeout) > 0)
         gp_sleep_ms(5);
@@ -548,7 +548,7 @@ static int last_step(void)
 /* Wait until the job's metrics, read into `out`, contain the text. */
 static bool wait_for_text(const char *text)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
 
     while ((job_steps(), strstr(out, text) == NULL) && gp_timeout_left(timeout) > 0)
         gp_sleep_ms(5);

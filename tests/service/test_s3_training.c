@@ -202,7 +202,7 @@ static void abort_search(pid_t pid, const char *what)
     if (geteuid() != 0 || strncmp(pattern, "core\n", 5) != 0 || stat("/core", &stat_) == 0)
         return;
     CHECK(kill(pid, SIGABRT) == 0);
-    for (int i = 0; i < POOLS_PATIENCE_MS && process_alive(pid); i++)
+    for (int i = 0; i < POOLS_TIMEOUT_MS && process_alive(pid); i++)
         gp_sleep_ms(1);
     for (int i = 0; i < 2; i++)
         if (stat(names[i], &stat_) == 0) {

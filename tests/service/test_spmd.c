@@ -435,7 +435,7 @@ TEST(blocks_continue_while_schedulers_are_killed)
     REQUIRE(team_begin(3, NULL));
     first = holder();
     killer_start(&k);
-    for (int64_t until = gp_now_ms() + 2 * POOLS_PATIENCE_MS;
+    for (int64_t until = gp_now_ms() + 2 * POOLS_TIMEOUT_MS;
          k.killed < k.times && gp_now_ms() < until && gp_test_failures == 0;)
         check_whole(3);
     CHECK_INT(4, killer_join(&k));

@@ -285,7 +285,7 @@ static void check_words(const char *message, uint32_t worker)
 
 static void check_whole_again(gp_pool *pool, uint32_t workers)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
     uint32_t idle = 0;
 
     while (idle != workers && gp_timeout_left(timeout) > 0) {

@@ -359,7 +359,7 @@ typedef struct sim {
 sim *sim_new(void);
 void sim_free(sim *s);
 
-/* Run a script: inject faults until calm_ms, wait until all actors have settled or PATIENCE_MS have
+/* Run a script: inject faults until calm_ms, wait until all actors have settled or TIMEOUT_MS have
  * passed, then shut down the pool. Matches sim_run_fn.
  *   context  the sim
  *   script   seed and faults

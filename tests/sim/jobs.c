@@ -4,10 +4,10 @@
 
 #include "tests/sim/cluster.h"
 
-enum { REPEAT_MS = 3000, PATIENCE_MS = 1200, DIALS_MS = 900, WINDOW = 4, IDS_LEFT = 64 };
+enum { REPEAT_MS = 3000, TIMEOUT_MS = 1200, DIALS_MS = 900, WINDOW = 4, IDS_LEFT = 64 };
 
 /* A submit must not be repeated after the job may have been deleted. */
-_Static_assert(PATIENCE_MS + DIALS_MS < REPEAT_MS, "the scheduler keeps jobs whose submit may be repeated");
+_Static_assert(TIMEOUT_MS + DIALS_MS < REPEAT_MS, "the scheduler keeps jobs whose submit may be repeated");
 
 /* ---- processes ---- */
 
@@ -504,7 +504,7 @@ static void batch_begins(sim *s, sim_submitter *submitter)
     memset(submitter->jobs, 0, sizeof(submitter->jobs));
     submitter->base = submitter->told;
     if (submits_init(&submitter->window, submitter->jobs, 1 + sim_draw(&submitter->dice, SIM_BATCH), WINDOW,
-                     PATIENCE_MS, s->now_us / MS, &err) != GP_OK)
+                     TIMEOUT_MS, s->now_us / MS, &err) != GP_OK)
         sim_fail(s, "memory", "%s", err.message);
     submitter->busy = true;
 }

@@ -7,8 +7,8 @@
 #include "tests/sim/cluster.h"
 
 enum {
-    PATIENCE_MS = 120000, /* after the last fault, all actors must settle within this time */
-    END_MS = 8000,        /* time limit for a shutdown */
+    TIMEOUT_MS = 120000, /* after the last fault, all actors must settle within this time */
+    END_MS = 8000,       /* time limit for a shutdown */
     BEAT_MS = 2000,
     EVENTS_MAX = 4000000, /* per run; more indicates an endless loop */
     ACTOR_NETWORK = 10,
@@ -709,7 +709,7 @@ static void disarm(sim *s)
 static void live(sim *s)
 {
     char why[480] = "";
-    int64_t until_us = s->calm_us + (int64_t)PATIENCE_MS * MS;
+    int64_t until_us = s->calm_us + (int64_t)TIMEOUT_MS * MS;
 
     scheduler_begins(s);
     for (uint32_t i = 0; i < s->script.clients && i < SIM_CLIENTS; i++)
@@ -724,7 +724,7 @@ static void live(sim *s)
     disarm(s);
     for (uint32_t turns = 0; !failed(s) && (turns % 32 != 0 || !settled(s, why)); turns++) {
         if (s->now_us > until_us)
-            sim_fail(s, "not-settled", "%d s after the last fault %.400s", PATIENCE_MS / 1000, why);
+            sim_fail(s, "not-settled", "%d s after the last fault %.400s", TIMEOUT_MS / 1000, why);
         if (s->tally.events > EVENTS_MAX)
             sim_fail(s, "storm", "more than %d events in one run", EVENTS_MAX);
         advance(s);

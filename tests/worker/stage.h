@@ -23,7 +23,7 @@
 
 extern char **environ;
 
-enum { PATIENCE_MS = 300000, WORKERS = 2, EPOCH = 3 };
+enum { TIMEOUT_MS = 300000, WORKERS = 2, EPOCH = 3 };
 
 typedef struct worker {
     pid_t pid;
@@ -130,7 +130,7 @@ static void spawn(worker *w, uint32_t index, const char *device)
  * control socket meanwhile. */
 static bool await(gp_channel *channel, uint32_t id, gp_incoming *in)
 {
-    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + TIMEOUT_MS;
 
     while (gp_now_ms() < deadline) {
         struct pollfd fds[] = {
@@ -213,7 +213,7 @@ static int wait_exit(worker *w)
 {
     int status = -1;
 
-    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(2000))
+    for (int64_t deadline = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < deadline; usleep(2000))
         if (waitpid(w->pid, &status, WNOHANG) == w->pid) {
             w->pid = 0;
             return status;
@@ -294,7 +294,7 @@ static bool dial(worker *w)
     gp_welcome welcome;
     gp_error err;
 
-    if (gp_channel_connect(&w->client, w->slot.endpoint, &options, PATIENCE_MS, &err) != GP_OK) {
+    if (gp_channel_connect(&w->client, w->slot.endpoint, &options, TIMEOUT_MS, &err) != GP_OK) {
         GP_TEST_FAIL("dial: %s", err.message);
         return false;
     }
@@ -333,7 +333,7 @@ static __attribute__((unused)) void weights_send(worker *w, uint64_t lease, uint
 
     memcpy(request.token, s.token, sizeof(request.token));
     if (w->control_socket < 0 && gp_control_socket_connect(&w->control_socket, &reply, w->slot.door, &hello,
-                                                           PATIENCE_MS, &err) != GP_OK)
+                                                           TIMEOUT_MS, &err) != GP_OK)
         GP_TEST_FAIL("door: %s", err.message);
     else if (gp_control_socket_send_fd(w->control_socket, &request, fd, &err) != GP_OK)
         GP_TEST_FAIL("weights: %s", err.message);

@@ -23,7 +23,7 @@
 
 enum {
     ANSWERS_MAX = 2 * GP_RUNNER_JOBS_MAX + 8, /* STARTED and ENDED for each job, and refusals */
-    END_PATIENCE_MS = 60000,                  /* wait for processes that sleep in the kernel */
+    END_TIMEOUT_MS = 60000,                   /* wait for processes that sleep in the kernel */
     /* wait for a live client to receive the last replies */
     TELL_MS = 1000,
     EXIT_FAILED = 1,
@@ -276,7 +276,7 @@ static bool runner_open(runner *r)
 
 static void runner_loop(runner *r)
 {
-    int patience_ms = -1;
+    int timeout_ms = -1;
     for (bool alive = true; alive;) {
         struct pollfd fds[] = {
             { .fd = r->client,
@@ -286,13 +286,13 @@ static void runner_loop(runner *r)
         };
         struct signalfd_siginfo info;
 
-        poll(fds, sizeof(fds) / sizeof(fds[0]), patience_ms);
+        poll(fds, sizeof(fds) / sizeof(fds[0]), timeout_ms);
         while (fds[2].revents != 0 && read(r->signals, &info, sizeof(info)) == sizeof(info))
             alive = alive && info.ssi_signo != SIGTERM;
         jobs_reap(r);
         alive = alive && fds[1].revents == 0;
         alive = alive && requests_serve(r);
-        patience_ms = jobs_kill_due(r);
+        timeout_ms = jobs_kill_due(r);
         jobs_signal(r, SIGTERM);
         jobs_signal(r, SIGKILL);
         alive = alive && answers_send(r) && (fds[0].revents & (POLLHUP | POLLERR)) == 0;
@@ -331,7 +331,7 @@ int gp_runner_main(int client, int worker)
     for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
         if (r->jobs[i].id != 0)
             kill(-r->jobs[i].pid, SIGKILL);
-    if (!gp_descendants_end(END_PATIENCE_MS, end_reaped, r))
+    if (!gp_descendants_end(END_TIMEOUT_MS, end_reaped, r))
         gp_log(GP_LOG_WARN, "process-hangs",
                "a process that a command started does not end; it sleeps in the kernel");
     deadline = gp_now_ms() + TELL_MS;

@@ -27,9 +27,9 @@
 #include "worker/task/values.h"
 
 enum {
-    PATIENCE_NS = 200000, /* minimum time that an answer may wait for a wakeup */
-    PATIENCE_MAX_NS = 2000000,
-    PATIENCE_LONG_NS = 4000000, /* maximum if the client waits for many answers */
+    SPIN_BUDGET_NS = 200000, /* minimum time that an answer may wait for a wakeup */
+    SPIN_BUDGET_MAX_NS = 2000000,
+    SPIN_BUDGET_LONG_NS = 4000000, /* maximum if the client waits for many answers */
     FULL_PAUSE_NS = 100000,
 };
 
@@ -247,16 +247,16 @@ static gp_status taken_copy(const gp_tasks *t, const gp_call *record, gp_taken *
 /* Return how long an answer may wait for a wakeup while calls follow. A wakeup costs the worker
  * 8 us and a client on a busy core 16 us, so for short calls it has to serve several answers.
  * The next calls are already in the ring, so neither side idles. */
-static int64_t patience_max_ns(const gp_tasks *t)
+static int64_t spin_budget_max_ns(const gp_tasks *t)
 {
-    return gp_link_patient(t->link) ? PATIENCE_LONG_NS : PATIENCE_MAX_NS;
+    return gp_link_patient(t->link) ? SPIN_BUDGET_LONG_NS : SPIN_BUDGET_MAX_NS;
 }
 
-static int64_t patience_ns(const gp_tasks *t, int64_t call_ns)
+static int64_t spin_budget_ns(const gp_tasks *t, int64_t call_ns)
 {
-    int64_t most_ns = patience_max_ns(t), several_ns = call_ns < most_ns / 10 ? 10 * call_ns : most_ns;
+    int64_t most_ns = spin_budget_max_ns(t), several_ns = call_ns < most_ns / 10 ? 10 * call_ns : most_ns;
 
-    return several_ns > PATIENCE_NS ? several_ns : PATIENCE_NS;
+    return several_ns > SPIN_BUDGET_NS ? several_ns : SPIN_BUDGET_NS;
 }
 
 static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_error *err)
@@ -267,8 +267,8 @@ static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_err
     int64_t last_ns = call->kind == GP_CALL_RUN ? gp_objects_last_ns(t->objects, call->function) : INT64_MAX;
 
     /* Is the call expected to last until after a waiting answer needs a wakeup? */
-    if (t->unannounced_ns != 0 &&
-        (last_ns > patience_max_ns(t) || t->now_ns - t->unannounced_ns + last_ns > patience_ns(t, last_ns)))
+    if (t->unannounced_ns != 0 && (last_ns > spin_budget_max_ns(t) ||
+                                   t->now_ns - t->unannounced_ns + last_ns > spin_budget_ns(t, last_ns)))
         announce(t);
     gp_link_set_running(t->link, call->id);
     gp_fault_point("task_begin");
@@ -282,7 +282,7 @@ static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_err
     took_ns = t->now_ns - begun_ns;
     if (call->kind == GP_CALL_RUN)
         gp_objects_took(t->objects, call->function, took_ns);
-    if (t->unannounced_ns != 0 && t->now_ns - t->unannounced_ns >= patience_ns(t, took_ns))
+    if (t->unannounced_ns != 0 && t->now_ns - t->unannounced_ns >= spin_budget_ns(t, took_ns))
         announce(t);
 }
 

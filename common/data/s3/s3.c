@@ -22,7 +22,7 @@ enum { WAIT_MAX_MS = 10000, SLOW_BYTES_PER_SECOND = 1024, PROBLEM_BYTES_MAX = 16
 
 struct gp_s3 {
     gp_s3_source source;
-    gp_s3_patience patience;
+    gp_s3_retry_policy patience;
     const gp_curl *curl;
     pthread_mutex_t lock; /* protects all fields below */
     CURL *idle[GP_S3_CONNECTIONS_MAX];
@@ -57,7 +57,8 @@ typedef struct s3_request {
 
 /* ---- opening ---- */
 
-gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patience *patience, gp_error *err)
+gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_policy *patience,
+                     gp_error *err)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     gp_s3 *s3 = gp_calloc(1, sizeof(*s3));
@@ -68,7 +69,7 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patien
         return gp_fail(err, GP_ENOMEM, "no memory to read from s3://%s", source->bucket);
     pthread_mutex_init(&s3->lock, NULL);
     s3->source = *source;
-    s3->patience = patience != NULL ? *patience : (gp_s3_patience){ 0 };
+    s3->patience = patience != NULL ? *patience : (gp_s3_retry_policy){ 0 };
     s3->patience.tries = s3->patience.tries == 0 ? 5 : s3->patience.tries;
     s3->patience.wait_ms = s3->patience.wait_ms == 0 ? 200 : s3->patience.wait_ms;
     s3->patience.connect_s = s3->patience.connect_s == 0 ? 10 : s3->patience.connect_s;
@@ -239,7 +240,7 @@ static void headers_take(s3_request *request)
 
 static void handle_setup(CURL *handle, s3_request *request)
 {
-    const gp_s3_patience *patience = &request->s3->patience;
+    const gp_s3_retry_policy *patience = &request->s3->patience;
     const gp_curl *curl = request->s3->curl;
     const char *authorities = getenv("AWS_CA_BUNDLE");
 

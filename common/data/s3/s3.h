@@ -22,17 +22,18 @@ enum { GP_S3_CONNECTIONS_MAX = 64 };
 typedef struct gp_s3 gp_s3;
 
 /* Retry limits and timeouts; 0 selects the default. */
-typedef struct gp_s3_patience {
+typedef struct gp_s3_retry_policy {
     uint32_t tries;     /* attempts; default 5 */
     uint32_t wait_ms;   /* delay before the first retry; default 200 */
     uint32_t connect_s; /* connect timeout; default 10 */
     uint32_t stall_s;   /* timeout for less than 1,024 bytes per second; default 20 */
-} gp_s3_patience;
+} gp_s3_retry_policy;
 
 /* Prepare access to a bucket, without contacting the server. Missing settings are filled in by
  * gp_s3_source_complete(). patience may be NULL. GP_ENOENT: libcurl is not installed. GP_EPERM: no
  * credentials. */
-gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patience *patience, gp_error *err);
+gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_policy *patience,
+                     gp_error *err);
 void gp_s3_close(gp_s3 *s3); /* accepts NULL; no thread may be in a call */
 
 /* Return the source with all settings filled in. */

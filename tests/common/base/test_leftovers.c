@@ -8,7 +8,7 @@
 
 #include "tests/gp_test.h"
 
-enum { ENDS = 4, PATIENCE_MS = 20000 }; /* ways to end a test; limit for the cleanup */
+enum { ENDS = 4, TIMEOUT_MS = 20000 }; /* ways to end a test; limit for the cleanup */
 
 /* Return whether a process exists and is not a zombie. */
 static bool lives(int pid)
@@ -78,7 +78,7 @@ TEST(files_and_processes_of_a_test_are_removed_however_it_ends)
         fclose(file);
         /* Wait: the kernel may remove a killed process later than the directories are removed. */
         for (int waited = 0;
-             waited < PATIENCE_MS && (access(first, F_OK) == 0 || access(second, F_OK) == 0 || lives(child));
+             waited < TIMEOUT_MS && (access(first, F_OK) == 0 || access(second, F_OK) == 0 || lives(child));
              waited += 10)
             usleep(10000);
         CHECK(first[0] == '/' && access(first, F_OK) != 0);

@@ -14,7 +14,7 @@
 #include "tests/common/data/folder.h"
 #include "tests/fault/failing.h"
 
-enum { BODY = 200000, SCRIPT_MAX = 16, PATIENCE_S = 600 };
+enum { BODY = 200000, SCRIPT_MAX = 16, TIMEOUT_S = 600 };
 
 /* Server behaviour for a request. */
 typedef enum server_act {
@@ -219,9 +219,9 @@ static void trial_run(get_trial *trial, const server_act *script, int script_cou
         options.url = server.url;
     options.directory = in_folder("a/b");
     options.wait_ms = 1;
-    options.connect_s = PATIENCE_S;
+    options.connect_s = TIMEOUT_S;
     /* no timeouts by default, because requests are counted */
-    options.stall_s = options.stall_s == 0 ? PATIENCE_S : options.stall_s;
+    options.stall_s = options.stall_s == 0 ? TIMEOUT_S : options.stall_s;
     trial->err.message[0] = '\0';
     trial->status = gp_get_fetch(&set, &options, &trial->err);
     trial->requests = atomic_load(&server.requests);

@@ -17,7 +17,7 @@
 
 /* Long timeouts by default, because requests are counted and a busy server may be silent for a
  * while. Tests of timeouts set shorter ones. */
-static gp_s3_patience patience = { .tries = 3, .wait_ms = 10, .connect_s = 600, .stall_s = 600 };
+static gp_s3_retry_policy patience = { .tries = 3, .wait_ms = 10, .connect_s = 600, .stall_s = 600 };
 
 #define NEED(server)                                                                                         \
     s3_server *server = s3_start();                                                                          \
@@ -477,7 +477,7 @@ TEST(transient_failures_are_retried)
 {
     NEED(server);
     static const char *const faults[] = { "503", "500", "cut 5", "nothing", "stall 3", "drip 1" };
-    gp_s3_patience usual = patience;
+    gp_s3_retry_policy usual = patience;
     uint64_t retries = 0;
     gp_buffer bytes;
     gp_error err;

@@ -15,7 +15,7 @@
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
-enum { PATIENCE_MS = 300000 };
+enum { TIMEOUT_MS = 300000 };
 
 static const gp_channel_options plain = { .security = GP_SECURITY_NONE };
 static const gp_channel_options bulk = { .security = GP_SECURITY_NONE, .bulk = true };
@@ -40,7 +40,7 @@ static pair pair_open(const gp_channel_options *options)
     gp_error err = { .code = GP_OK };
 
     if (gp_channel_bind(&ends.router, path, options, &err) != GP_OK ||
-        gp_channel_connect(&ends.dealer, endpoint_of(path), options, PATIENCE_MS, &err) != GP_OK)
+        gp_channel_connect(&ends.dealer, endpoint_of(path), options, TIMEOUT_MS, &err) != GP_OK)
         GP_TEST_FAIL("cannot create a channel pair: %s", err.message);
     return ends;
 }
@@ -90,7 +90,7 @@ TEST(message_with_payloads_arrives_and_the_reply_returns)
 
     REQUIRE_OK(gp_channel_send(ends.dealer, NULL, &envelope, &gp_msg_train_begin, &begin, payloads, 3, &err),
                err);
-    CHECK_STATUS(GP_OK, receive_wait(ends.router, &in, PATIENCE_MS));
+    CHECK_STATUS(GP_OK, receive_wait(ends.router, &in, TIMEOUT_MS));
     CHECK(in.type == &gp_msg_train_begin);
     CHECK(in.peer.bytes > 0);
     CHECK_INT(GP_PROTOCOL, in.envelope.protocol);
@@ -109,7 +109,7 @@ TEST(message_with_payloads_arrives_and_the_reply_returns)
     gp_fail(&cause, GP_ENOENT, "there is no /data/x");
     REQUIRE_OK(gp_channel_reply_error(ends.router, &in.peer, &in.envelope, &cause, 3, &err), err);
     gp_incoming_close(&in);
-    CHECK_STATUS(GP_OK, receive_wait(ends.dealer, &in, PATIENCE_MS));
+    CHECK_STATUS(GP_OK, receive_wait(ends.dealer, &in, TIMEOUT_MS));
     gp_error_reply reply;
     REQUIRE_OK(gp_incoming_decode(&in, &reply, &err), err);
     CHECK_INT(77, in.envelope.correlation);
@@ -161,7 +161,7 @@ TEST(large_payload_is_sent_in_place_and_released_once)
     REQUIRE_OK(gp_channel_send(ends.dealer, NULL, &(gp_envelope){ 0 }, &gp_msg_predict_part, &part, &payload,
                                1, &err),
                err);
-    REQUIRE_OK(receive_wait(ends.router, &in, PATIENCE_MS), err);
+    REQUIRE_OK(receive_wait(ends.router, &in, TIMEOUT_MS), err);
     gp_incoming_move(&moved, &in);
     CHECK_INT(0, in.frame_count);
     CHECK_INT(8 << 20, moved.payloads[0].bytes);
@@ -236,20 +236,19 @@ TEST(send_to_a_closed_peer_fails_and_others_are_unaffected)
     gp_peer stranger = { .bytes = 5, .id = "abcde" }, left;
 
     CHECK_STATUS(GP_EPEER, send_stop(ends.router, &stranger, true));
-    REQUIRE_OK(gp_channel_connect(&other, endpoint_of(scratch_path("pair")), &plain, PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_channel_connect(&other, endpoint_of(scratch_path("pair")), &plain, TIMEOUT_MS, &err), err);
     CHECK_STATUS(GP_OK, send_stop(other, NULL, true));
-    REQUIRE_OK(receive_wait(ends.router, &in, PATIENCE_MS), err);
+    REQUIRE_OK(receive_wait(ends.router, &in, TIMEOUT_MS), err);
     left = in.peer;
     gp_incoming_close(&in);
     gp_channel_close(other, 0);
     gp_status status = GP_OK;
 
-    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; status == GP_OK && gp_now_ms() < deadline;
-         usleep(1000))
+    for (int64_t deadline = gp_now_ms() + TIMEOUT_MS; status == GP_OK && gp_now_ms() < deadline; usleep(1000))
         status = send_stop(ends.router, &left, true);
     CHECK_STATUS(GP_EPEER, status);
     CHECK_STATUS(GP_OK, send_stop(ends.dealer, NULL, false));
-    CHECK_STATUS(GP_OK, receive_wait(ends.router, &in, PATIENCE_MS));
+    CHECK_STATUS(GP_OK, receive_wait(ends.router, &in, TIMEOUT_MS));
     CHECK(!gp_peer_equal(&in.peer, &left));
     gp_incoming_close(&in);
     pair_close(ends);
@@ -264,7 +263,7 @@ TEST(full_queue_fails_with_busy_and_accepted_messages_arrive)
     while (sent < 200000 && send_stop(ends.dealer, NULL, true) == GP_OK)
         sent++;
     CHECK(sent >= 1000 && sent < 200000);
-    while (received < sent && receive_wait(ends.router, &in, PATIENCE_MS) == GP_OK) {
+    while (received < sent && receive_wait(ends.router, &in, TIMEOUT_MS) == GP_OK) {
         received++;
         gp_incoming_close(&in);
     }
@@ -280,10 +279,10 @@ TEST(close_with_drain_delivers_queued_messages)
     gp_error err;
 
     REQUIRE_OK(gp_channel_bind(&router, path, &plain, &err), err);
-    REQUIRE_OK(gp_channel_connect(&dealer, endpoint_of(path), &plain, PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_channel_connect(&dealer, endpoint_of(path), &plain, TIMEOUT_MS, &err), err);
     CHECK_STATUS(GP_OK, send_stop(dealer, NULL, true));
     gp_channel_close(dealer, 2000);
-    CHECK_STATUS(GP_OK, receive_wait(router, &in, PATIENCE_MS));
+    CHECK_STATUS(GP_OK, receive_wait(router, &in, TIMEOUT_MS));
     gp_incoming_close(&in);
     gp_channel_close(router, 0);
 }
@@ -297,7 +296,7 @@ TEST(dealer_reconnects_to_a_new_daemon_at_the_same_path)
 
     gp_channel_close(ends.router, 0);
     REQUIRE_OK(gp_channel_bind(&ends.router, scratch_path("pair"), &plain, &err), err);
-    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(10000)) {
+    for (int64_t deadline = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < deadline; usleep(10000)) {
         /* the first send may reach the socket that is being closed */
         status = send_stop(ends.dealer, NULL, true);
         if (status == GP_OK && receive_wait(ends.router, &in, 200) == GP_OK)
@@ -319,7 +318,7 @@ typedef struct attacker {
 static attacker attacker_connect(const char *path)
 {
     attacker bad = { .context = zmq_ctx_new() };
-    int linger = 0, timeout = PATIENCE_MS;
+    int linger = 0, timeout = TIMEOUT_MS;
 
     bad.socket = zmq_socket(bad.context, ZMQ_DEALER);
     zmq_setsockopt(bad.socket, ZMQ_LINGER, &linger, sizeof(linger));
@@ -344,7 +343,7 @@ static void attacker_send(attacker bad, const char *frame, size_t bytes, bool mo
 static void honest_passes(pair ends, uint64_t refused, const char *why)
 {
     gp_incoming in;
-    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + TIMEOUT_MS;
 
     while (gp_channel_get_stats(ends.router).refused < refused && gp_now_ms() < deadline) {
         CHECK_STATUS(GP_ETIMEDOUT, gp_channel_receive(ends.router, &in, NULL));
@@ -355,7 +354,7 @@ static void honest_passes(pair ends, uint64_t refused, const char *why)
     CHECK_INT(refused, stats.refused);
     CHECK_CONTAINS(stats.refused_last, why);
     CHECK_STATUS(GP_OK, send_stop(ends.dealer, NULL, true));
-    CHECK_STATUS(GP_OK, receive_wait(ends.router, &in, PATIENCE_MS));
+    CHECK_STATUS(GP_OK, receive_wait(ends.router, &in, TIMEOUT_MS));
     CHECK(in.type == &gp_msg_train_stop);
     gp_incoming_close(&in);
 }
@@ -396,7 +395,7 @@ TEST(message_with_a_thousand_frames_is_dropped)
     for (int i = 0; i < 9; i++)
         attacker_send(bad, "\x81\xa4hard\xc3", 7, i < 8);
     gp_incoming in;
-    CHECK_STATUS(GP_OK, receive_wait(ends.router, &in, PATIENCE_MS));
+    CHECK_STATUS(GP_OK, receive_wait(ends.router, &in, TIMEOUT_MS));
     CHECK_INT(8, in.payload_count);
     gp_incoming_close(&in);
     attacker_close(bad);
@@ -456,14 +455,14 @@ TEST(unknown_protocol_is_named_but_hello_is_decoded)
     envelope[1] = 7;
     attacker_send(bad, envelope, GOOD_BYTES, true);
     attacker_send(bad, "\x81\xa4hard\xc3", 7, false);
-    REQUIRE_OK(receive_wait(ends.router, &in, PATIENCE_MS), err);
+    REQUIRE_OK(receive_wait(ends.router, &in, TIMEOUT_MS), err);
     CHECK_STATUS(GP_EVERSION, gp_incoming_decode(&in, &stop, &err));
     CHECK_CONTAINS(err.message, "protocol version 7");
     gp_incoming_close(&in);
     envelope[2] = 3;
     attacker_send(bad, envelope, GOOD_BYTES, true);
     attacker_send(bad, hello, sizeof(hello) - 1, false);
-    REQUIRE_OK(receive_wait(ends.router, &in, PATIENCE_MS), err);
+    REQUIRE_OK(receive_wait(ends.router, &in, TIMEOUT_MS), err);
     REQUIRE_OK(gp_incoming_decode(&in, &got, &err), err);
     CHECK_INT(9, got.protocol_max);
     gp_incoming_close(&in);
@@ -471,7 +470,7 @@ TEST(unknown_protocol_is_named_but_hello_is_decoded)
     envelope[2] = 127;
     attacker_send(bad, envelope, GOOD_BYTES, true);
     attacker_send(bad, "\x80", 1, false);
-    REQUIRE_OK(receive_wait(ends.router, &in, PATIENCE_MS), err);
+    REQUIRE_OK(receive_wait(ends.router, &in, TIMEOUT_MS), err);
     CHECK(in.type == NULL);
     CHECK_STATUS(GP_EUNSUPPORTED, gp_incoming_decode(&in, &got, &err));
     gp_incoming_close(&in);
@@ -519,7 +518,7 @@ TEST(paths_over_one_hundred_bytes_are_refused_by_name)
     path[100] = '\0';
     REQUIRE_OK(gp_channel_bind(&channel, path, &plain, &err), err);
     gp_channel *dealer;
-    REQUIRE_OK(gp_channel_connect(&dealer, endpoint_of(path), &plain, PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_channel_connect(&dealer, endpoint_of(path), &plain, TIMEOUT_MS, &err), err);
     gp_channel_close(dealer, 0);
     gp_channel_close(channel, 0);
     CHECK_STATUS(GP_EIO, gp_channel_bind(&channel, scratch_path("no/such/dir"), &plain, &err));
@@ -535,7 +534,7 @@ static int greeting_as(uid_t uid, const char *path)
     /* plain system calls only: the child must not use the parent's ZeroMQ context */
     if (child == 0) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
-        struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
+        struct timeval patience = { .tv_sec = TIMEOUT_MS / 1000 };
         char byte;
         int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 
@@ -606,7 +605,7 @@ TEST(receive_returns_during_a_flood_of_malformed_messages)
 
     for (int i = 0; i < 200; i++)
         attacker_send(bad, "x", 1, false);
-    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(1000))
+    for (int64_t deadline = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < deadline; usleep(1000))
         if (gp_channel_pending(ends.router))
             break;
     usleep(20000); /* let most of them arrive; the test also passes with fewer than 64 */
@@ -635,7 +634,7 @@ TEST(killed_sender_leaves_only_whole_messages)
         char byte;
 
         if (read(started[0], &byte, 1) != 1 ||
-            gp_channel_connect(&dealer, endpoint_of(path), &bulk, PATIENCE_MS, NULL) != GP_OK)
+            gp_channel_connect(&dealer, endpoint_of(path), &bulk, TIMEOUT_MS, NULL) != GP_OK)
             _exit(1);
         for (;;) {
             gp_payload payloads[2] = { payload_big(1 << 20), { .data = "end", .bytes = 3 } };
@@ -646,7 +645,7 @@ TEST(killed_sender_leaves_only_whole_messages)
     }
     REQUIRE_OK(gp_channel_bind(&router, path, &bulk, &err), err);
     CHECK_INT(1, write(started[1], "x", 1));
-    while (whole < 5 && receive_wait(router, &in, PATIENCE_MS) == GP_OK) {
+    while (whole < 5 && receive_wait(router, &in, TIMEOUT_MS) == GP_OK) {
         whole++;
         CHECK_INT(2, in.payload_count);
         CHECK_INT(1 << 20, in.payloads[0].bytes);
@@ -673,7 +672,7 @@ static gp_status send_from_fresh_channel(const char *path)
 {
     gp_channel *dealer;
     gp_predict_part part = { .count = 1 };
-    gp_status status = gp_channel_connect(&dealer, endpoint_of(path), &plain, PATIENCE_MS, NULL);
+    gp_status status = gp_channel_connect(&dealer, endpoint_of(path), &plain, TIMEOUT_MS, NULL);
 
     if (status != GP_OK)
         return status;
@@ -682,7 +681,7 @@ static gp_status send_from_fresh_channel(const char *path)
     payloads_given++;
     status =
         gp_channel_send(dealer, NULL, &(gp_envelope){ 0 }, &gp_msg_predict_part, &part, &payload, 1, NULL);
-    gp_channel_close(dealer, PATIENCE_MS);
+    gp_channel_close(dealer, TIMEOUT_MS);
     return status;
 }
 
@@ -698,7 +697,7 @@ TEST(send_survives_allocation_failures_and_releases_payloads)
     released = 0;
     CHECK_EVERY_ALLOCATION(send_from_fresh_channel(path), (void)0);
     CHECK(payloads_given >= 3); /* body, envelope, success */
-    CHECK_STATUS(GP_OK, receive_wait(router, &in, PATIENCE_MS));
+    CHECK_STATUS(GP_OK, receive_wait(router, &in, TIMEOUT_MS));
     CHECK_INT(1, in.payload_count);
     gp_incoming_close(&in);
 

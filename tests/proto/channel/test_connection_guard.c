@@ -18,7 +18,7 @@
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
-enum { PATIENCE_MS = 300000, ENFORCE_DOMAIN = 93 };
+enum { TIMEOUT_MS = 300000, ENFORCE_DOMAIN = 93 };
 
 /* ---- server under test ---- */
 
@@ -113,7 +113,7 @@ static gp_status dial(gp_channel **out, const stage *s, const gp_key_pair *own, 
 
     return gp_channel_connect(out, s->endpoint,
                               &(gp_channel_options){ .security = GP_SECURITY_CURVE, .curve = &curve },
-                              PATIENCE_MS, err);
+                              TIMEOUT_MS, err);
 }
 
 static gp_status say(gp_channel *channel)
@@ -124,7 +124,7 @@ static gp_status say(gp_channel *channel)
 
 static bool say_wait(gp_channel *channel)
 {
-    int64_t until = gp_now_ms() + PATIENCE_MS;
+    int64_t until = gp_now_ms() + TIMEOUT_MS;
     gp_status status;
 
     while ((status = say(channel)) == GP_EBUSY && gp_now_ms() < until)
@@ -145,7 +145,7 @@ static void check_served(stage *s, const gp_key_pair *own, const char *name)
         return;
     }
     s->from.name[0] = '\0';
-    PUMP_UNTIL(s, PATIENCE_MS, s->heard > before && strcmp(s->from.name, name) == 0);
+    PUMP_UNTIL(s, TIMEOUT_MS, s->heard > before && strcmp(s->from.name, name) == 0);
     CHECK_TEXT(name, s->from.name);
     gp_channel_close(client, 0);
 }
@@ -274,7 +274,7 @@ TEST(curve_alone_admits_any_key_and_the_key_list_refuses_it)
     set_text(guest.socket, ZMQ_CURVE_SERVERKEY, naive.public_key);
     zmq_connect(guest.socket, endpoint);
     zmq_send(guest.socket, "hello", 5, 0);
-    set_int(server.socket, ZMQ_RCVTIMEO, PATIENCE_MS);
+    set_int(server.socket, ZMQ_RCVTIMEO, TIMEOUT_MS);
     zmq_recv(server.socket, word, sizeof(word), 0);
 
     /* the pitfall: an unknown key is admitted */
@@ -390,7 +390,7 @@ TEST(client_detects_an_unexpected_server_key)
         return;
     CHECK_STATUS(GP_EPERM, dial(&client, &s, &s.alice, other.public_key, &err));
     CHECK_CONTAINS(err.message, "server-key-file");
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).failed > 0);
+    PUMP_UNTIL(&s, TIMEOUT_MS, gp_channel_get_guard_stats(s.server).failed > 0);
     CHECK(gp_channel_get_guard_stats(s.server).failed > 0);
     CHECK_INT(0, s.heard);
     stage_close(&s);
@@ -405,7 +405,7 @@ TEST(client_without_curve_is_refused)
     raw guest = raw_dial(&s, NULL, NULL);
 
     raw_say(guest.socket);
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).failed > 0);
+    PUMP_UNTIL(&s, TIMEOUT_MS, gp_channel_get_guard_stats(s.server).failed > 0);
     CHECK(gp_channel_get_guard_stats(s.server).failed > 0);
     CHECK_INT(0, s.heard);
     raw_close(&guest);
@@ -422,7 +422,7 @@ TEST(sender_is_identified_by_key_not_by_routing_id)
     /* The pitfall: with ROUTER_HANDOVER an impostor becomes "w0", and a server that trusts the
      * routing id cannot detect that. */
     set_int(server.socket, ZMQ_ROUTER_HANDOVER, 1);
-    set_int(server.socket, ZMQ_RCVTIMEO, PATIENCE_MS);
+    set_int(server.socket, ZMQ_RCVTIMEO, TIMEOUT_MS);
     for (int i = 0; i < 2; i++) {
         gp_key_pair own = fresh();
 
@@ -447,7 +447,7 @@ TEST(sender_is_identified_by_key_not_by_routing_id)
     raw impostor = raw_dial(&s, &s.bob, "alice");
 
     raw_say(impostor.socket);
-    PUMP_UNTIL(&s, PATIENCE_MS, s.heard > 0);
+    PUMP_UNTIL(&s, TIMEOUT_MS, s.heard > 0);
     CHECK_TEXT("bob", s.from.name);
     CHECK_INT(GP_KEY_OBSERVER, s.from.role);
     CHECK_TEXT(s.bob.public_key, s.from.key);
@@ -466,15 +466,15 @@ TEST(removed_key_is_disconnected_and_refused)
         return;
     REQUIRE_OK(dial(&alice, &s, &s.alice, s.key.public_key, &err), err);
     CHECK(say_wait(alice));
-    PUMP_UNTIL(&s, PATIENCE_MS, s.heard == 1);
+    PUMP_UNTIL(&s, TIMEOUT_MS, s.heard == 1);
     gp_peer peer = s.peer;
 
     allow(&s, false, true); /* without restart or signal: the file was replaced */
     bool told = false;
 
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_REVOKED] > 0);
+    PUMP_UNTIL(&s, TIMEOUT_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_REVOKED] > 0);
     CHECK_INT(1, gp_channel_get_guard_stats(s.server).cut[GP_CUT_REVOKED]);
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; !told && gp_now_ms() < until; usleep(2000)) {
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; !told && gp_now_ms() < until; usleep(2000)) {
         pump(&s);
         while (gp_channel_next_gone(s.server, &gone))
             told |= gp_peer_equal(&gone, &peer);
@@ -527,7 +527,7 @@ TEST(listen_survives_allocation_failures_without_leaks)
                            gp_channel_close(second, 0));
     int after = descriptors_of(getpid());
 
-    for (int64_t until = gp_now_ms() + PATIENCE_MS; after > before && gp_now_ms() < until; usleep(5000)) {
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; after > before && gp_now_ms() < until; usleep(5000)) {
         pump(&s);
         after = descriptors_of(getpid()); /* ZeroMQ closes them in the I/O thread */
     }
@@ -555,7 +555,7 @@ TEST(oversized_frame_disconnects_only_its_sender)
     free(frame);
 
     /* ZeroMQ drops the connection, and the client reconnects. */
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).accepted >= accepted + 2);
+    PUMP_UNTIL(&s, TIMEOUT_MS, gp_channel_get_guard_stats(s.server).accepted >= accepted + 2);
     CHECK(gp_channel_get_guard_stats(s.server).accepted >= accepted + 2);
     CHECK_INT(0, s.heard);
     check_served(&s, &s.alice, "alice");
@@ -593,11 +593,11 @@ TEST(endless_message_is_cut_off_and_its_key_muted)
     raw guest = raw_dial(&s, &s.bob, NULL);
 
     raw_say(guest.socket); /* a valid message first, so that the server knows the connection */
-    PUMP_UNTIL(&s, PATIENCE_MS, s.heard == 1);
+    PUMP_UNTIL(&s, TIMEOUT_MS, s.heard == 1);
     send_without_end(guest.socket); /* 128 MiB, queued by the sender */
     long before = resident_kib(), most = 0;
 
-    for (int64_t until = gp_now_ms() + PATIENCE_MS;
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS;
          gp_channel_get_guard_stats(s.server).cut[GP_CUT_ENDLESS] == 0 && gp_now_ms() < until; usleep(2000)) {
         long now = resident_kib() - before;
 
@@ -610,7 +610,7 @@ TEST(endless_message_is_cut_off_and_its_key_muted)
         GP_TEST_FAIL("an endless message occupies %ld KiB", most);
 
     /* the attacker reconnects and is refused */
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_zap_get_stats(s.zap).muted > 0);
+    PUMP_UNTIL(&s, TIMEOUT_MS, gp_zap_get_stats(s.zap).muted > 0);
     CHECK(gp_zap_get_stats(s.zap).muted > 0);
     check_served(&s, &s.alice, "alice");
     raw_close(&guest);
@@ -628,16 +628,16 @@ TEST(tenth_malformed_message_disconnects_the_sender)
     for (int i = 0; i < 9; i++)
         zmq_send(guest.socket, "garbage", 7, 0);
     raw_say(guest.socket);
-    PUMP_UNTIL(&s, PATIENCE_MS, s.heard == 1);
+    PUMP_UNTIL(&s, TIMEOUT_MS, s.heard == 1);
     CHECK_INT(1, s.heard);
     CHECK_INT(9, gp_channel_get_stats(s.server).refused);
     CHECK_INT(0, gp_channel_get_guard_stats(s.server).cut[GP_CUT_MALFORMED]);
     zmq_send(guest.socket, "garbage", 7, 0);
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_MALFORMED] > 0);
+    PUMP_UNTIL(&s, TIMEOUT_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_MALFORMED] > 0);
     CHECK_INT(1, gp_channel_get_guard_stats(s.server).cut[GP_CUT_MALFORMED]);
 
     /* the attacker reconnects and is refused */
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_zap_get_stats(s.zap).muted > 0);
+    PUMP_UNTIL(&s, TIMEOUT_MS, gp_zap_get_stats(s.zap).muted > 0);
     CHECK(gp_zap_get_stats(s.zap).muted > 0);
     check_served(&s, &s.alice, "alice");
     raw_close(&guest);
@@ -654,7 +654,7 @@ TEST(rate_limit_slows_a_key_and_then_disconnects_it)
 
     for (int i = 0; i < 30000; i++)
         raw_say(guest.socket);
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_RATE] > 0);
+    PUMP_UNTIL(&s, TIMEOUT_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_RATE] > 0);
     gp_connection_guard_stats stats = gp_channel_get_guard_stats(s.server);
 
     CHECK_INT(1, stats.cut[GP_CUT_RATE]);
@@ -676,11 +676,11 @@ TEST(seventeenth_connection_of_a_key_is_refused)
         guests[i] = raw_dial(&s, &s.bob, NULL);
         raw_say(guests[i].socket);
         if (i == 15) {
-            PUMP_UNTIL(&s, PATIENCE_MS, s.heard == 16);
+            PUMP_UNTIL(&s, TIMEOUT_MS, s.heard == 16);
             CHECK_INT(16, s.heard);
         }
     }
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_CROWDED] > 0);
+    PUMP_UNTIL(&s, TIMEOUT_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_CROWDED] > 0);
     CHECK(gp_channel_get_guard_stats(s.server).cut[GP_CUT_CROWDED] > 0);
     CHECK_INT(16, s.heard);
     check_served(&s, &s.alice, "alice");
@@ -709,8 +709,8 @@ TEST(connections_without_a_message_are_closed)
     bool ended[3] = { false };
     int64_t trickled = gp_now_ms();
 
-    for (int64_t until = gp_now_ms() + PATIENCE_MS;
-         !(ended[0] && ended[1] && ended[2]) && gp_now_ms() < until; usleep(2000)) {
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; !(ended[0] && ended[1] && ended[2]) && gp_now_ms() < until;
+         usleep(2000)) {
         pump(&s);
         for (int i = 0; i < 3; i++)
             ended[i] = ended[i] || hung_up(fds[i]);
@@ -722,7 +722,7 @@ TEST(connections_without_a_message_are_closed)
     CHECK(ended[0]);
     CHECK(ended[1]);
     CHECK(ended[2]);
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_SILENT] > 0);
+    PUMP_UNTIL(&s, TIMEOUT_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_SILENT] > 0);
     CHECK(gp_channel_get_guard_stats(s.server).cut[GP_CUT_SILENT] > 0);
     raw_close(&guest);
     check_served(&s, &s.alice, "alice");
@@ -848,7 +848,7 @@ TEST(replayed_conversation_is_refused)
     snprintf(through.endpoint, sizeof(through.endpoint), "tcp://127.0.0.1:%d", p.port);
     REQUIRE_OK(dial(&alice, &through, &s.alice, s.key.public_key, &err), err);
     CHECK(say_wait(alice));
-    PUMP_UNTIL(&s, PATIENCE_MS, s.heard == 1);
+    PUMP_UNTIL(&s, TIMEOUT_MS, s.heard == 1);
     CHECK_INT(1, s.heard);
     gp_channel_close(alice, 0);
     proxy_close(&p);
@@ -866,11 +866,11 @@ TEST(replayed_conversation_is_refused)
         PUMP_UNTIL(&s, 30, false);
         ended = hung_up(fd);
     }
-    PUMP_UNTIL(&s, PATIENCE_MS, ended || hung_up(fd));
+    PUMP_UNTIL(&s, TIMEOUT_MS, ended || hung_up(fd));
     CHECK(hung_up(fd));
 
     /* the disconnect event arrives with a short delay */
-    PUMP_UNTIL(&s, PATIENCE_MS, handshakes_ended(&s) > ends);
+    PUMP_UNTIL(&s, TIMEOUT_MS, handshakes_ended(&s) > ends);
     CHECK(handshakes_ended(&s) > ends);
     CHECK_INT(1, s.heard);
     close(fd);
@@ -898,7 +898,7 @@ TEST(flipped_bit_ends_the_link_before_decoding)
     snprintf(through.endpoint, sizeof(through.endpoint), "tcp://127.0.0.1:%d", p.port);
     REQUIRE_OK(dial(&alice, &through, &s.alice, s.key.public_key, &err), err);
     CHECK(say_wait(alice));
-    PUMP_UNTIL(&s, PATIENCE_MS, p.end);
+    PUMP_UNTIL(&s, TIMEOUT_MS, p.end);
     CHECK(p.end); /* the server closed the connection */
     CHECK_INT(0, s.heard);
     CHECK_INT(0, gp_channel_get_stats(s.server).refused);
@@ -933,12 +933,12 @@ TEST(flipped_bit_and_reset_do_not_abort_the_process)
         snprintf(through.endpoint, sizeof(through.endpoint), "tcp://127.0.0.1:%d", p.port);
         REQUIRE_OK(dial(&alice, &through, &s.alice, s.key.public_key, &err), err);
         CHECK(say_wait(alice));
-        PUMP_UNTIL(&s, PATIENCE_MS, p.end);
+        PUMP_UNTIL(&s, TIMEOUT_MS, p.end);
         gp_channel_close(alice, 0);
         proxy_close(&p);
     }
     PUMP_UNTIL(&s, 700, false); /* longer than a heartbeat */
-    PUMP_UNTIL(&s, PATIENCE_MS, gp_channel_get_guard_stats(s.server).links == 0);
+    PUMP_UNTIL(&s, TIMEOUT_MS, gp_channel_get_guard_stats(s.server).links == 0);
     CHECK_INT(0, gp_channel_get_guard_stats(s.server).links);
     CHECK_INT(0, s.heard);
     check_served(&s, &s.alice, "alice");

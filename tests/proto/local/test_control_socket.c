@@ -19,7 +19,7 @@
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
-enum { PATIENCE_MS = 300000, EPOCH = 42 };
+enum { TIMEOUT_MS = 300000, EPOCH = 42 };
 
 static const gp_control_socket_hello client_hello = {
     .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .session = "0123456789abcdef"
@@ -42,7 +42,7 @@ static int bare_connect(const char *path)
 /* Wait for the next event and return it. */
 static gp_control_socket_event event_wait(gp_control_socket *control_socket)
 {
-    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + TIMEOUT_MS;
     gp_control_socket_event event = { .kind = GP_CONTROL_SOCKET_NOTHING };
 
     while (event.kind == GP_CONTROL_SOCKET_NOTHING && gp_now_ms() < deadline) {
@@ -76,7 +76,7 @@ static gp_control_socket_event greeting(gp_control_socket *control_socket, int *
 static gp_control_socket_reply reply_read(int fd)
 {
     gp_control_socket_reply reply = { .magic = 0 };
-    struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
+    struct timeval patience = { .tv_sec = TIMEOUT_MS / 1000 };
 
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     CHECK_INT(sizeof(reply), recv(fd, &reply, sizeof(reply), 0));
@@ -130,7 +130,7 @@ static pid_t client_fork(const char *path, const gp_control_socket_hello *hello,
     if (child == 0) {
         gp_control_socket_reply reply;
         int fd = -1;
-        gp_status status = gp_control_socket_connect(&fd, &reply, path, hello, PATIENCE_MS, NULL);
+        gp_status status = gp_control_socket_connect(&fd, &reply, path, hello, TIMEOUT_MS, NULL);
 
         while (stay && status == GP_OK)
             pause();
@@ -295,7 +295,7 @@ TEST(silent_clients_are_closed_after_two_seconds)
     close(leaver);
     nothing_left(control_socket);
     CHECK_INT(1, gp_control_socket_get_stats(control_socket).peers);
-    while (!gp_control_socket_gone(silent) && gp_now_ms() < began + PATIENCE_MS) {
+    while (!gp_control_socket_gone(silent) && gp_now_ms() < began + TIMEOUT_MS) {
         poll(&(struct pollfd){ .fd = gp_control_socket_fd(control_socket), .events = POLLIN }, 1, 1000);
         gp_control_socket_next(control_socket, &event);
         CHECK_INT(GP_CONTROL_SOCKET_NOTHING, event.kind);
@@ -362,10 +362,10 @@ TEST(daemon_without_descriptors_refuses_clients_and_recovers)
     gp_error err;
     int fds[40], fd;
 
-    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; access(path, F_OK) != 0 && gp_now_ms() < deadline;)
+    for (int64_t deadline = gp_now_ms() + TIMEOUT_MS; access(path, F_OK) != 0 && gp_now_ms() < deadline;)
         usleep(1000);
     for (int i = 0; i < 40; i++) {
-        gp_status status = gp_control_socket_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, &err);
+        gp_status status = gp_control_socket_connect(&fd, &reply, path, &client_hello, TIMEOUT_MS, &err);
 
         if (status == GP_OK) {
             fds[admitted++] = fd;
@@ -381,8 +381,8 @@ TEST(daemon_without_descriptors_refuses_clients_and_recovers)
         close(fds[--admitted]);
     gp_status status = GP_EBUSY;
 
-    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; status == GP_EBUSY && gp_now_ms() < deadline;)
-        status = gp_control_socket_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, &err);
+    for (int64_t deadline = gp_now_ms() + TIMEOUT_MS; status == GP_EBUSY && gp_now_ms() < deadline;)
+        status = gp_control_socket_connect(&fd, &reply, path, &client_hello, TIMEOUT_MS, &err);
     CHECK_STATUS(GP_OK, status);
     if (status == GP_OK)
         close(fd);
@@ -441,7 +441,7 @@ TEST(descriptors_pass_in_both_directions)
                                          event.fd, &err),
                err);
     close(event.fd);
-    REQUIRE_OK(gp_control_socket_receive_fd(client, &got, &fd, PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_control_socket_receive_fd(client, &got, &fd, TIMEOUT_MS, &err), err);
     memfd_check(fd, "arena");
     close(fd);
 
@@ -456,10 +456,10 @@ TEST(descriptors_pass_in_both_directions)
         err);
 
     /* unwanted descriptor: closed */
-    REQUIRE_OK(gp_control_socket_receive_fd(client, &got, NULL, PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_control_socket_receive_fd(client, &got, NULL, TIMEOUT_MS, &err), err);
     CHECK_INT(before, descriptors_of(getpid()));
     gp_control_socket_close(control_socket);
-    CHECK_STATUS(GP_EPEER, gp_control_socket_receive_fd(client, &got, &fd, PATIENCE_MS, &err));
+    CHECK_STATUS(GP_EPEER, gp_control_socket_receive_fd(client, &got, &fd, TIMEOUT_MS, &err));
     CHECK_STATUS(GP_EPEER, gp_control_socket_send_fd(client, &request, sent, &err));
     close(sent);
     close(client);
@@ -555,7 +555,7 @@ TEST(other_users_are_refused_as_clients_and_as_daemons)
     chmod(path, 0777);
     pid_t child = connect_as(65534, path);
 
-    for (int64_t deadline = gp_now_ms() + PATIENCE_MS;
+    for (int64_t deadline = gp_now_ms() + TIMEOUT_MS;
          gp_control_socket_get_stats(control_socket).refused == 0 && gp_now_ms() < deadline; usleep(1000)) {
         gp_control_socket_next(control_socket, &event);
         CHECK_INT(GP_CONTROL_SOCKET_NOTHING, event.kind);
@@ -568,7 +568,7 @@ TEST(other_users_are_refused_as_clients_and_as_daemons)
 
         _exit(setuid(65534) != 0
                   ? 98
-                  : (int)gp_control_socket_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, NULL));
+                  : (int)gp_control_socket_connect(&fd, &reply, path, &client_hello, TIMEOUT_MS, NULL));
     }
     CHECK_INT(GP_EPERM, exit_of(child));
     chmod(scratch_dir, 0700);
@@ -672,7 +672,7 @@ static gp_status answered_with(const void *bytes, size_t count, gp_error *err)
         _exit(0);
     }
     close(listener);
-    gp_status status = gp_control_socket_connect(&fd, &reply, path, &client_hello, PATIENCE_MS, err);
+    gp_status status = gp_control_socket_connect(&fd, &reply, path, &client_hello, TIMEOUT_MS, err);
 
     CHECK_INT(0, exit_of(child));
     CHECK_INT(-1, fd);
@@ -712,7 +712,7 @@ TEST(each_silent_client_has_a_separate_deadline)
     int first = bare_connect(path), second = -1;
     int64_t began = gp_now_ms();
 
-    while ((!first_gone || second_ms == 0) && gp_now_ms() < began + PATIENCE_MS) {
+    while ((!first_gone || second_ms == 0) && gp_now_ms() < began + TIMEOUT_MS) {
         poll(&(struct pollfd){ .fd = gp_control_socket_fd(control_socket), .events = POLLIN }, 1, 50);
         gp_control_socket_next(control_socket, &event);
         if (second < 0 && gp_now_ms() > began + 500) {

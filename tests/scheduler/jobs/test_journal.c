@@ -15,7 +15,7 @@
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
-enum { PATIENCE_MS = 300000 };
+enum { TIMEOUT_MS = 300000 };
 
 static char directory[64];
 static gp_journal *journal;
@@ -212,7 +212,7 @@ static gp_journal_report await_report(void)
 {
     gp_journal_report report = { .kind = GP_JOURNAL_NOTHING };
 
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end && report.kind == GP_JOURNAL_NOTHING;) {
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < end && report.kind == GP_JOURNAL_NOTHING;) {
         struct pollfd fd = { .fd = gp_journal_fd(journal), .events = POLLIN };
 
         poll(&fd, 1, 1000);

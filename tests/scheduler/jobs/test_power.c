@@ -29,7 +29,7 @@ enum {
     SINGLE_SUBSETS = 64,
     DRAWN_SUBSETS = 8,
     STRIDE = 64, /* check every 64th point while the log is large and each disk has megabytes */
-    PATIENCE_MS = 60000,
+    TIMEOUT_MS = 60000,
 };
 
 typedef struct row {
@@ -130,7 +130,7 @@ static void acknowledged(void)
 
     while (told > 0 && steps[told].acked == UINT32_MAX)
         told--;
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; told < step_count && gp_now_ms() < end;) {
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; told < step_count && gp_now_ms() < end;) {
         struct pollfd fd = { .fd = gp_journal_fd(journal), .events = POLLIN };
         gp_journal_report report;
 

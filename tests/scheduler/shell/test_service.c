@@ -18,7 +18,7 @@
 
 extern char **environ;
 
-enum { PATIENCE_MS = 300000 }; /* only to detect a hang; results do not depend on it */
+enum { TIMEOUT_MS = 300000 }; /* only to detect a hang; results do not depend on it */
 
 static char directory[64];
 static gp_paths paths;
@@ -86,7 +86,7 @@ static int wait_end(pid_t pid)
 {
     int code = -1;
 
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 2)) {
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < end; poll(NULL, 0, 2)) {
         if (waitpid(pid, &code, WNOHANG) == pid)
             return code;
     }
@@ -95,7 +95,7 @@ static int wait_end(pid_t pid)
 
 static bool wait_gone(pid_t pid)
 {
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 2)) {
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < end; poll(NULL, 0, 2)) {
         if (kill(pid, 0) != 0)
             return true;
     }
@@ -144,7 +144,7 @@ static bool tell(client *c, const gp_message_type *type, const void *message)
     gp_envelope envelope = envelope_of(c);
     gp_error err;
 
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 1)) {
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < end; poll(NULL, 0, 1)) {
         gp_status sent = gp_channel_send(c->channel, NULL, &envelope, type, message, NULL, 0, &err);
 
         if (sent != GP_EBUSY)
@@ -156,7 +156,7 @@ static bool tell(client *c, const gp_message_type *type, const void *message)
 /* Wait for the next message with this type and skip others. False: timeout or error_reply. */
 static bool await(client *c, const gp_message_type *type, void *message)
 {
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 1)) {
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < end; poll(NULL, 0, 1)) {
         gp_incoming in;
         gp_error err;
         gp_error_reply reply;
@@ -201,13 +201,13 @@ static bool client_open(client *c)
         return false;
     memcpy(greeting.session, c->session, sizeof(c->session));
     if (gp_control_socket_connect(&c->control_socket, &reply, paths.scheduler_control_socket, &greeting,
-                                  PATIENCE_MS, &err) != GP_OK) {
+                                  TIMEOUT_MS, &err) != GP_OK) {
         printf("     %s\n", err.message);
         return false;
     }
     c->epoch = reply.epoch;
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", paths.scheduler_socket);
-    return gp_channel_connect(&c->channel, endpoint, &options, PATIENCE_MS, &err) == GP_OK &&
+    return gp_channel_connect(&c->channel, endpoint, &options, TIMEOUT_MS, &err) == GP_OK &&
            tell(c, &gp_msg_hello, &hello) && await(c, &gp_msg_welcome, &welcome);
 }
 
@@ -226,7 +226,7 @@ static bool get_status(client *c)
 /* Wait until this many workers are idle. */
 static bool await_idle(client *c, uint32_t count)
 {
-    for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 5)) {
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < end; poll(NULL, 0, 5)) {
         uint32_t idle = 0;
 
         if (!get_status(c))

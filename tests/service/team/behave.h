@@ -235,7 +235,7 @@ static inline gp_team_info team_info(void)
 /* Wait until `count` naps, held and stubborn tasks have started. */
 static inline bool wait_begun(int count)
 {
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     int begun;
 
     do {
@@ -251,7 +251,7 @@ static inline bool wait_begun(int count)
 /* Wait until this call runs and some task, possibly on another worker, has logged a start. */
 static inline bool wait_running(const gp_future *future)
 {
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
 
     while (info_of(future).state == GP_FUTURE_WAITING && gp_now_ms() < deadline)
         gp_sleep_ms(1);

@@ -94,7 +94,7 @@ TEST(closing_all_descriptors_costs_only_the_worker)
     BEGIN(2);
     gp_future *closer = call_with((gp_parfeval_request){ .attempts = 1 }, "close_all", "", 0);
 
-    CHECK_STATUS(GP_OK, gp_future_wait(closer, POOLS_PATIENCE_MS, &err));
+    CHECK_STATUS(GP_OK, gp_future_wait(closer, POOLS_TIMEOUT_MS, &err));
     CHECK_INT(9, number_of(call("square", 3)));
     CHECK_INT(2, workers_alive());
     gp_future_free(closer);
@@ -229,7 +229,7 @@ TEST(results_survive_the_failure_of_their_worker)
     BEGIN(2);
     for (int i = 0; i < 20; i++)
         futures[i] = call("square", i);
-    REQUIRE_OK(gp_futures_wait(futures, 20, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_futures_wait(futures, 20, GP_WAIT_ALL, POOLS_TIMEOUT_MS, &err), err);
     kill(pid_on(1), SIGKILL);
     kill(pid_on(2), SIGKILL);
     for (int i = 0; i < 20; i++) {

@@ -87,7 +87,7 @@ TEST(waiting_for_any_ends_with_the_first)
     BEGIN(2);
     gp_future *futures[] = { call_held(), call("square", 3) };
 
-    REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, POOLS_TIMEOUT_MS, &err), err);
     CHECK_INT(GP_FUTURE_DONE, info_of(futures[1]).state);
     CHECK(wait_running(futures[0]));
     REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, 0, &err), err); /* one has already ended */
@@ -103,13 +103,13 @@ TEST(waiting_for_the_first_error_does_not_wait_for_the_rest)
     gp_future *futures[] = { call_held(), call("square", 3), call_text("fail", "early") };
     gp_future *fine[] = { call("square", 1), call("square", 2) };
 
-    REQUIRE_OK(gp_futures_wait(futures, 3, GP_WAIT_FIRST_ERROR, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_futures_wait(futures, 3, GP_WAIT_FIRST_ERROR, POOLS_TIMEOUT_MS, &err), err);
     CHECK_INT(GP_FUTURE_DONE, info_of(futures[2]).state);
     CHECK(info_of(futures[0]).state != GP_FUTURE_DONE);
     gp_future_cancel(futures[0]);
 
     /* Without an error, this waits for all. */
-    REQUIRE_OK(gp_futures_wait(fine, 2, GP_WAIT_FIRST_ERROR, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_futures_wait(fine, 2, GP_WAIT_FIRST_ERROR, POOLS_TIMEOUT_MS, &err), err);
     CHECK_INT(GP_FUTURE_DONE, info_of(fine[0]).state);
     CHECK_INT(GP_FUTURE_DONE, info_of(fine[1]).state);
     free_all(futures, 3);
@@ -123,7 +123,7 @@ TEST(waiting_for_all_accepts_errors_and_duplicates)
     gp_future *futures[] = { call("nap", 20), call_text("fail", "x"), call("square", 5), NULL };
 
     futures[3] = futures[0];
-    REQUIRE_OK(gp_futures_wait(futures, 4, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_futures_wait(futures, 4, GP_WAIT_ALL, POOLS_TIMEOUT_MS, &err), err);
     for (int i = 0; i < 3; i++)
         CHECK_INT(GP_FUTURE_DONE, info_of(futures[i]).state);
 
@@ -161,7 +161,7 @@ TEST(as_completed_returns_each_future_once)
     for (int n = 0; n < MANY; n++) {
         int i = 0;
 
-        REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_PATIENCE_MS, &err), err);
+        REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_TIMEOUT_MS, &err), err);
         while (i < MANY && futures[i] != next)
             i++;
         REQUIRE(i < MANY);
@@ -192,7 +192,7 @@ TEST(as_completed_returns_at_once_without_remaining_futures)
     let_go();
     gp_future *last = call("nap", 1);
 
-    REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_TIMEOUT_MS, &err), err);
     CHECK(next == last);
     CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &next, 0, &err));
     gp_future_free(last);
@@ -209,7 +209,7 @@ TEST(as_completed_respects_its_timeout)
     CHECK_STATUS(GP_ETIMEDOUT, gp_team_as_completed(team, &next, 0, &err));
     CHECK_STATUS(GP_ETIMEDOUT, gp_team_as_completed(team, &next, 5, &err));
     let_go();
-    REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_TIMEOUT_MS, &err), err);
     CHECK(next == slow);
     gp_future_free(slow);
     team_end();
@@ -265,7 +265,7 @@ TEST(callback_runs_once_for_each_kind_of_end)
     with.attempts = 1;
     futures[3] = call_with(with, "die", "kill", 4);
     let_go();
-    REQUIRE_OK(gp_futures_wait(futures, 4, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_futures_wait(futures, 4, GP_WAIT_ALL, POOLS_TIMEOUT_MS, &err), err);
     for (int i = 0; i < 4; i++) {
         gp_future_cancel(futures[i]); /* too late for all of them */
         CHECK_INT(1, e[i].count);
@@ -288,7 +288,7 @@ TEST(a_callback_can_make_the_next_call)
     gp_future *first =
         call_with((gp_parfeval_request){ .done = submit_more, .context = &e }, "nothing", "", 0);
 
-    REQUIRE_OK(gp_future_wait(first, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_future_wait(first, POOLS_TIMEOUT_MS, &err), err);
     CHECK_INT(1, e.count);
     REQUIRE(e.more != NULL);
     CHECK_INT(81, number_of(e.more));
@@ -302,7 +302,7 @@ static void wait_inside(void *context, gp_future *future)
     gp_future **other = context;
 
     (void)future;
-    CHECK_STATUS(GP_ESTATE, gp_futures_wait(other, 1, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err));
+    CHECK_STATUS(GP_ESTATE, gp_futures_wait(other, 1, GP_WAIT_ALL, POOLS_TIMEOUT_MS, &err));
 }
 
 TEST(wait_inside_a_callback_is_refused_and_the_outer_wait_continues)
@@ -316,7 +316,7 @@ TEST(wait_inside_a_callback_is_refused_and_the_outer_wait_continues)
     futures[0] = call_with(with, "hold", go, strlen(go));
     futures[1] = call("square", 3);
     let_go();
-    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 2, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err));
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 2, GP_WAIT_ALL, POOLS_TIMEOUT_MS, &err));
     free_all(futures, 2);
     team_end();
 }
@@ -529,7 +529,7 @@ TEST(calls_beyond_the_number_of_workers_wait)
     CHECK(info.waiting + info.running + info.ended == 30);
     CHECK(info.waiting > 0 && info.queue_bytes > 0);
     let_go();
-    REQUIRE_OK(gp_futures_wait(futures, 30, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_futures_wait(futures, 30, GP_WAIT_ALL, POOLS_TIMEOUT_MS, &err), err);
     info = team_info();
     CHECK_INT(0, info.waiting);
     CHECK_INT(0, info.running);
@@ -577,7 +577,7 @@ TEST(call_of_higher_priority_overtakes_waiting_calls)
     high = call_with((gp_parfeval_request){ .priority = 5 }, "square", &x, sizeof(x));
     let_go();
     CHECK_INT(4, number_of(high));
-    REQUIRE_OK(gp_futures_wait(low, 20, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_futures_wait(low, 20, GP_WAIT_ALL, POOLS_TIMEOUT_MS, &err), err);
     for (int i = 0; i < 20; i++)
         before += info_of(low[i]).ended_ns < info_of(high).started_ns;
     CHECK_INT(0, before);
@@ -601,7 +601,7 @@ TEST(many_thousand_calls_without_a_future_each_call_back_once)
 
     for (int i = 0; i < CALLS; i++)
         REQUIRE_OK(gp_parfeval(NULL, team, &request, &err), err);
-    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     while (team_info().ended < CALLS && gp_now_ms() < deadline)
         gp_sleep_ms(2);
     CHECK_INT(CALLS, team_info().ended);

@@ -41,7 +41,7 @@ static bool take_result(pid_t *giver)
     const void *data = NULL;
     size_t bytes = 0;
     int number = 1;
-    gp_status status = gp_team_as_completed(team, &future, POOLS_PATIENCE_MS, &err);
+    gp_status status = gp_team_as_completed(team, &future, POOLS_TIMEOUT_MS, &err);
 
     if (status != GP_OK) {
         GP_TEST_FAIL("no next result: %s", err.message);
@@ -91,7 +91,7 @@ TEST(every_call_has_one_result_and_none_runs_after_it_despite_kills)
     killer_join(&schedulers);
 
     /* each result was returned once */
-    CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &futures[0], POOLS_PATIENCE_MS, &err));
+    CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &futures[0], POOLS_TIMEOUT_MS, &err));
     if (!history_read(h, history_path) || !history_close(h))
         GP_TEST_FAIL("%s: %s", history_check(h), history_failure(h));
     counts = history_get_counts(h);

@@ -148,7 +148,7 @@ TEST(full_queue_of_large_items_blocks_the_sender_before_descriptors_run_out)
     CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(sender, 300, &err));
     CHECK(descriptors_of(getpid()) < before + 300);
     for (int i = 1; i <= ITEMS; i++) {
-        REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, POOLS_PATIENCE_MS, &err), err);
+        REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, POOLS_TIMEOUT_MS, &err), err);
         if (bytes != BEHAVE_LARGE || item[0] != i % 251 || item[bytes - 1] != i % 251)
             REQUIRE(!"another item was expected");
         gp_buffer_free(item);

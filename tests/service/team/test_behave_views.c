@@ -423,10 +423,10 @@ TEST(calls_that_follow_the_same_call_start_in_submission_order)
     for (int i = 0; i < 10; i++)
         after[i] = call_with((gp_parfeval_request){ .same_worker_as = first }, "where", "", 0);
     let_go();
-    REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_TIMEOUT_MS, &err), err);
     CHECK(next == first);
     for (int i = 0; i < 10; i++) {
-        REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_PATIENCE_MS, &err), err);
+        REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_TIMEOUT_MS, &err), err);
         CHECK(next == after[i]);
     }
     for (int i = 0; i < 10; i++)
@@ -610,7 +610,7 @@ TEST(queue_keeps_order_and_a_full_queue_blocks_senders)
     gp_future *sender = call("queue_numbers", 3000);
 
     for (int64_t i = 1; i <= 3000; i++) {
-        REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, POOLS_PATIENCE_MS, &err), err);
+        REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, POOLS_TIMEOUT_MS, &err), err);
         if (bytes != sizeof(*item) || *item != i || worker != 1)
             REQUIRE(!"another item was expected");
         gp_buffer_free(item);
@@ -659,7 +659,7 @@ TEST(log_lines_carry_their_worker)
     gp_future *first = call_with((gp_parfeval_request){ .worker = 2 }, "say", "good morning", 12);
 
     CHECK_STATUS(GP_OK, end_of(first));
-    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     while (said[0] == '\0' && gp_now_ms() < deadline)
         gp_sleep_ms(1);
     CHECK_TEXT("2: said: good morning\n", said);

@@ -98,7 +98,7 @@ static void let_go(const char *name)
 /* Wait until a file has `bytes` bytes: one per started call. */
 static bool await_bytes(const char *name, off_t bytes)
 {
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     struct stat facts = { 0 };
 
     while ((stat(place(name), &facts) != 0 || facts.st_size < bytes) && gp_now_ms() < deadline)
@@ -256,7 +256,7 @@ TEST(team_leaks_no_descriptors_and_no_memory)
             blocks = gp_alloc_get_stats().live;
 
         /* A thread of libzmq releases closed sockets asynchronously. */
-        for (int ms = 0; round >= 2 && descriptors() > fds && ms < POOLS_PATIENCE_MS; ms++)
+        for (int ms = 0; round >= 2 && descriptors() > fds && ms < POOLS_TIMEOUT_MS; ms++)
             gp_sleep_ms(1);
         CHECK(round < 2 || descriptors() <= fds);
         CHECK(round < 2 || gp_alloc_get_stats().live <= blocks);
@@ -323,7 +323,7 @@ static size_t shared_mapped(pid_t pid)
 /* Wait until the background thread of the team sleeps without a timeout. */
 static bool await_parked(gp_team *team)
 {
-    const int64_t deadline_ms = gp_now_ms() + POOLS_PATIENCE_MS;
+    const int64_t deadline_ms = gp_now_ms() + POOLS_TIMEOUT_MS;
     bool parked;
 
     do {
@@ -360,7 +360,7 @@ TEST(freed_broadcast_is_released_without_further_calls)
         CHECK(shared_mapped(pids[w]) >= 8 * MIB);
     CHECK(await_parked(f.team));
     gp_broadcast_free(shared);
-    deadline_ms = gp_now_ms() + POOLS_PATIENCE_MS / 12;
+    deadline_ms = gp_now_ms() + POOLS_TIMEOUT_MS / 12;
     while (
         (shared_mapped(pids[0]) >= 8 * MIB || shared_mapped(pids[1]) >= 8 * MIB || descriptors() > before) &&
         gp_now_ms() < deadline_ms)
@@ -532,7 +532,7 @@ TEST(a_callback_sees_its_result_and_may_make_the_next_call)
 
     REQUIRE(begin(&f, 2));
     chain c = { .f = &f, .function = function(&f, "nothing") };
-    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
 
     REQUIRE_OK(gp_parfeval(NULL, f.team,
                            &(gp_parfeval_request){ .function = c.function, .done = chain_on, .context = &c },
@@ -559,7 +559,7 @@ TEST(work_continues_without_library_calls)
 
     for (int k = 0; k < 60; k++)
         futures[k] = nap(&f, sleeper, 3);
-    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     do {
         gp_sleep_ms(5);
         gp_team_get_info(f.team, &i);
@@ -641,7 +641,7 @@ TEST(long_call_does_not_delay_later_calls)
 
     for (int k = 0; k < 40; k++)
         futures[k] = nap(&f, sleeper, 1);
-    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 40, GP_WAIT_ALL, POOLS_PATIENCE_MS, &f.err));
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 40, GP_WAIT_ALL, POOLS_TIMEOUT_MS, &f.err));
     CHECK_INT(GP_FUTURE_RUNNING, info(slow).state);
     gp_future_cancel(slow);
     CHECK_STATUS(GP_ECANCELED, gp_future_result(slow, NULL, NULL, &f.err));
@@ -862,7 +862,7 @@ TEST(canceling_the_team_ends_everything)
     for (int k = 0; k < 200; k++)
         futures[k] = nap(&f, sleeper, 1e9);
     gp_team_cancel(f.team);
-    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 200, GP_WAIT_ALL, POOLS_PATIENCE_MS, &f.err));
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 200, GP_WAIT_ALL, POOLS_TIMEOUT_MS, &f.err));
     for (int k = 0; k < 200; k++)
         CHECK_INT(GP_ECANCELED, info(futures[k]).status);
     gp_future *again = nap(&f, sleeper, 1);
@@ -941,7 +941,7 @@ static gp_status die(fixture *f, const gp_function *death, const char *how, uint
  * pid; 0: timeout. */
 static pid_t replaced(fixture *f, uint32_t index, pid_t old)
 {
-    int64_t deadline_ms = gp_now_ms() + POOLS_PATIENCE_MS;
+    int64_t deadline_ms = gp_now_ms() + POOLS_TIMEOUT_MS;
 
     for (pid_t pid = 0; gp_now_ms() < deadline_ms; gp_sleep_ms(2)) {
         gp_status_reply *reply = pools_settled(f->pool);
@@ -1138,7 +1138,7 @@ TEST(full_queue_blocks_the_sender_and_loses_nothing)
                      .function = function(&f, "count_into_queue"), .argument = &n, .bytes = sizeof(n) });
 
     for (uint32_t k = 1; k <= n; k++) {
-        REQUIRE_OK(gp_queue_next(queue, &worker, &data, &bytes, POOLS_PATIENCE_MS, &f.err), f.err);
+        REQUIRE_OK(gp_queue_next(queue, &worker, &data, &bytes, POOLS_TIMEOUT_MS, &f.err), f.err);
         CHECK(bytes == sizeof(k) && memcmp(data, &k, sizeof(k)) == 0);
         CHECK_INT(1, worker);
         gp_buffer_free(data);
@@ -1410,7 +1410,7 @@ TEST(calls_continue_when_the_scheduler_is_killed)
                                                                 .context = &ended },
                                         &f.err));
     kill((pid_t)f.pool->scheduler_pid, SIGKILL);
-    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     do {
         gp_sleep_ms(5);
         gp_team_get_info(f.team, &i);
@@ -1445,7 +1445,7 @@ TEST(shutdown_of_the_pool_ends_every_call_without_library_calls)
                                                                 .context = &ended },
                                         &f.err));
     CHECK_STATUS(GP_OK, gp_pool_shutdown(f.pool, false, &f.err));
-    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     do {
         gp_sleep_ms(5);
         gp_team_get_info(f.team, &i);

@@ -151,7 +151,7 @@ TEST(worker_leaves_a_running_scheduler_for_a_newer_one)
 
         if (scheduler_begins(EPOCH + 1)) {
             CHECK_STATUS(GP_OK,
-                         gp_control_socket_connect(&call, &reply, w->slot.door, &hello, PATIENCE_MS, &err));
+                         gp_control_socket_connect(&call, &reply, w->slot.door, &hello, TIMEOUT_MS, &err));
             CHECK(join(w));
             CHECK_INT(w->pid, w->ready.slot.pid);
         }
@@ -481,21 +481,21 @@ TEST(stranger_gets_no_descriptor_from_a_control_socket)
     if (lease_begin(1)) {
         train(w, 7, 1, 1, "\"meet\" \"steps\":1000000");
         await_steps(w);
-        REQUIRE_OK(
-            gp_control_socket_connect(&control_socket, &reply, w->slot.door, &hello, PATIENCE_MS, &err), err);
+        REQUIRE_OK(gp_control_socket_connect(&control_socket, &reply, w->slot.door, &hello, TIMEOUT_MS, &err),
+                   err);
         CHECK_STATUS(GP_OK,
                      gp_control_socket_send_fd(control_socket, &request, -1, &err)); /* token: all zeros */
-        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, PATIENCE_MS, &err));
+        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, TIMEOUT_MS, &err));
         CHECK_INT(-1, fd);
         CHECK_INT(0, answer.what);
         memcpy(request.token, s.token, sizeof(request.token));
         request.generation = 2;
         CHECK_STATUS(GP_OK, gp_control_socket_send_fd(control_socket, &request, -1, &err));
-        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, PATIENCE_MS, &err));
+        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, TIMEOUT_MS, &err));
         CHECK_INT(-1, fd);
         request.generation = 1;
         CHECK_STATUS(GP_OK, gp_control_socket_send_fd(control_socket, &request, -1, &err));
-        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, PATIENCE_MS, &err));
+        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, TIMEOUT_MS, &err));
         CHECK(fd >= 0);
         close(fd);
         close(control_socket);
@@ -523,7 +523,7 @@ TEST(leases_and_trainings_leak_no_descriptors)
     }
 
     /* The worker may not have received the end of file on the control socket yet. */
-    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(2000)) {
+    for (int64_t deadline = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < deadline; usleep(2000)) {
         after = descriptors_of(s.workers[0].pid);
         if (after <= before)
             break;
@@ -544,11 +544,11 @@ static void await_meeting(worker *w)
     int control_socket, fd = -1;
 
     memcpy(request.token, s.token, sizeof(request.token));
-    REQUIRE_OK(gp_control_socket_connect(&control_socket, &reply, w->slot.door, &hello, PATIENCE_MS, &err),
+    REQUIRE_OK(gp_control_socket_connect(&control_socket, &reply, w->slot.door, &hello, TIMEOUT_MS, &err),
                err);
-    for (int64_t deadline = gp_now_ms() + PATIENCE_MS; fd < 0 && gp_now_ms() < deadline; usleep(2000)) {
+    for (int64_t deadline = gp_now_ms() + TIMEOUT_MS; fd < 0 && gp_now_ms() < deadline; usleep(2000)) {
         CHECK_STATUS(GP_OK, gp_control_socket_send_fd(control_socket, &request, -1, &err));
-        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, PATIENCE_MS, &err));
+        CHECK_STATUS(GP_OK, gp_control_socket_receive_fd(control_socket, &answer, &fd, TIMEOUT_MS, &err));
     }
     CHECK(fd >= 0);
     if (fd >= 0)

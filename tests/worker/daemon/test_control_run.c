@@ -20,10 +20,9 @@ static int fetch(const worker *w, uint64_t lease, uint32_t generation)
     int control_socket, fd = -1;
 
     memcpy(request.token, s.token, sizeof(request.token));
-    if (gp_control_socket_connect(&control_socket, &reply, w->slot.door, &hello, PATIENCE_MS, &err) !=
-            GP_OK ||
+    if (gp_control_socket_connect(&control_socket, &reply, w->slot.door, &hello, TIMEOUT_MS, &err) != GP_OK ||
         gp_control_socket_send_fd(control_socket, &request, -1, &err) != GP_OK ||
-        gp_control_socket_receive_fd(control_socket, &answer, &fd, PATIENCE_MS, &err) != GP_OK)
+        gp_control_socket_receive_fd(control_socket, &answer, &fd, TIMEOUT_MS, &err) != GP_OK)
         GP_TEST_FAIL("%s", err.message);
     CHECK_INT(GP_RUNNER_WHAT, answer.what);
     close(control_socket);
@@ -62,7 +61,7 @@ static void command(int runner, uint64_t job, const char *line)
 /* Return the next answer; kind 0: end of file. */
 static gp_runner_answer answer(int runner)
 {
-    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + TIMEOUT_MS;
     gp_runner_answer a = { 0 };
 
     while (gp_runner_answer_receive(runner, &a, NULL) == GP_ETIMEDOUT && gp_now_ms() < deadline)
@@ -120,7 +119,7 @@ TEST(worker_can_do_other_work_after_the_commands)
     if (lease_begin(1)) {
         for (int i = 0; i < 3; i++) {
             /* The previous runner may not have exited yet. */
-            for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until && !opened;) {
+            for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until && !opened;) {
                 run_open(w, 7, 1);
                 if (!await(w->client, 0, &in))
                     break;
@@ -139,7 +138,7 @@ TEST(worker_can_do_other_work_after_the_commands)
             CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
             close(runner);
         }
-        for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until;) {
+        for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until;) {
             train(w, 7, 1, 1, "\"steps\":2");
             if (!await(w->client, 0, &in))
                 break;
@@ -265,7 +264,7 @@ TEST(killed_runner_leaves_no_orphan_and_can_be_replaced)
         if (read(file, line, sizeof(line)) > 0)
             orphan = atoi(line);
         CHECK(orphan > 1);
-        for (int64_t until = gp_now_ms() + PATIENCE_MS; kill(orphan, 0) == 0 && gp_now_ms() < until;)
+        for (int64_t until = gp_now_ms() + TIMEOUT_MS; kill(orphan, 0) == 0 && gp_now_ms() < until;)
             usleep(2000);
         CHECK(kill(orphan, 0) != 0);
         if (run_opened(w, 7, 1)) {

@@ -19,7 +19,7 @@
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
-enum { PATIENCE_MS = 60000, TEXT_BYTES = 1 << 16 };
+enum { TIMEOUT_MS = 60000, TEXT_BYTES = 1 << 16 };
 
 typedef struct stage {
     pid_t pid;
@@ -58,7 +58,7 @@ static stage stage_open(void)
 /* Return the exit code of the runner. -1: it does not exit. */
 static int stage_wait(stage *s)
 {
-    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + TIMEOUT_MS;
     int status;
 
     while (waitpid(s->pid, &status, WNOHANG) != s->pid) {
@@ -137,7 +137,7 @@ static void ask_kill(stage *s, uint64_t job, uint32_t grace_ms)
 /* Return the next answer; kind 0: end of file or timeout. */
 static gp_runner_answer answer(stage *s)
 {
-    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + TIMEOUT_MS;
     gp_runner_answer a = { 0 };
 
     while (gp_runner_answer_receive(s->client, &a, NULL) == GP_ETIMEDOUT && gp_now_ms() < deadline)
@@ -170,7 +170,7 @@ static bool alive(pid_t pid)
  * `count`. */
 static void pids_read(const stage *s, const char *name, pid_t *pids, int count)
 {
-    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + TIMEOUT_MS;
     char path[80];
     int got = 0;
 
@@ -192,7 +192,7 @@ static void pids_read(const stage *s, const char *name, pid_t *pids, int count)
 /* Wait until the processes have exited and their parent has reaped them. */
 static void await_ends(const pid_t *pids, int count)
 {
-    int64_t deadline = gp_now_ms() + PATIENCE_MS;
+    int64_t deadline = gp_now_ms() + TIMEOUT_MS;
 
     for (int i = 0; i < count; i++)
         while (kill(pids[i], 0) == 0 && gp_now_ms() < deadline)
@@ -413,7 +413,7 @@ TEST(job_gets_sigterm_then_its_process_tree_is_killed)
     SHELL(&s, 1, "trap 'echo asked; exit 9' TERM; echo $$ > ready; while :; do sleep 0.01; done");
     CHECK_INT(GP_RUNNER_STARTED, answer(&s).kind);
     pids_read(&s, "ready", pids, 1);
-    ask_kill(&s, 1, PATIENCE_MS);
+    ask_kill(&s, 1, TIMEOUT_MS);
     a = answer(&s);
     CHECK_INT(9, a.exit_code);
     CHECK_TEXT("asked\n", said(s.out));

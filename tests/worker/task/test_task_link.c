@@ -35,7 +35,7 @@ static bool link_dial(const worker *w, uint64_t lease)
 
     client_open(&client);
     client.send_blob = blob_send;
-    if (gp_control_socket_connect(&client.control_socket, &reply, w->slot.door, &hello, PATIENCE_MS, &err) !=
+    if (gp_control_socket_connect(&client.control_socket, &reply, w->slot.door, &hello, TIMEOUT_MS, &err) !=
         GP_OK) {
         GP_TEST_FAIL("%s", err.message);
         return false;
@@ -95,7 +95,7 @@ static bool await_hang_up(void)
     gp_control_socket_request request;
     gp_error err;
 
-    return gp_control_socket_receive_fd(client.control_socket, &request, NULL, PATIENCE_MS, &err) == GP_EPEER;
+    return gp_control_socket_receive_fd(client.control_socket, &request, NULL, TIMEOUT_MS, &err) == GP_EPEER;
 }
 
 static bool revoke_answered(uint64_t lease, bool recycle)
@@ -206,7 +206,7 @@ TEST(a_client_that_closes_its_link_can_train_or_open_another)
         call_new(&client, GP_CALL_CLOSE, NULL, 0);
         call_send(&client);
         CHECK_STATUS(GP_EPEER,
-                     gp_control_socket_receive_fd(client.control_socket, &request, NULL, PATIENCE_MS, &err));
+                     gp_control_socket_receive_fd(client.control_socket, &request, NULL, TIMEOUT_MS, &err));
         link_hang_up();
         if (link_open(w, 7) && answer(&client, object_send(&client, TASKS_CALLS, 1))) {
             CHECK_STATUS(GP_OK, last.head.status);
@@ -222,7 +222,7 @@ TEST(exit_of_the_client_frees_the_worker)
         run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
         CHECK(answer_any(&client));
         close(client.control_socket);
-        for (int64_t until = gp_now_ms() + PATIENCE_MS;
+        for (int64_t until = gp_now_ms() + TIMEOUT_MS;
              gp_link_running(client.link) != 0 && gp_now_ms() < until;)
             usleep(2000);
         CHECK_INT(0, gp_link_running(client.link));
@@ -310,7 +310,7 @@ TEST(links_leak_no_descriptors)
             before = descriptors_of(w->pid);
     }
     after = descriptors_of(w->pid);
-    for (int ms = 0; after > before && ms < PATIENCE_MS;
+    for (int ms = 0; after > before && ms < TIMEOUT_MS;
          ms++) { /* it hangs up first and then closes the other descriptors */
         gp_sleep_ms(1);
         after = descriptors_of(w->pid);
@@ -335,7 +335,7 @@ TEST(answer_is_announced_while_the_next_call_runs_unexpectedly_long)
         run_send(&client, work, &long_ms, sizeof(long_ms));
         CHECK(answer(&client, first)); /* sleeps on the eventfd */
         CHECK(!gp_link_pending(client.link));
-        for (int64_t until = gp_now_ms() + PATIENCE_MS;
+        for (int64_t until = gp_now_ms() + TIMEOUT_MS;
              gp_link_running(client.link) != first + 1 && gp_now_ms() < until;)
             usleep(500);
         CHECK_INT(first + 1, gp_link_running(client.link));
@@ -350,7 +350,7 @@ TEST(uncancelable_task_keeps_the_lease_but_not_the_control_thread)
 
     if (link_with_calls()) {
         run_send(&client, function_of(&client, "work"), &(uint32_t){ 60000 }, 4);
-        for (int64_t until = gp_now_ms() + PATIENCE_MS;
+        for (int64_t until = gp_now_ms() + TIMEOUT_MS;
              gp_link_running(client.link) != client.id && gp_now_ms() < until;)
             usleep(2000);
         tell(w, of(7, 1), &gp_msg_revoke, &(gp_revoke){ .reason = "over" });

@@ -11,7 +11,7 @@
 #include "worker/backend/cuda/libraries/cudnn_conv.h"
 #include "worker/backend/cuda/kernels/kernels.h"
 
-enum { PATIENCE_S = 5, PATIENCE_MAX_S = 3600 };
+enum { TIMEOUT_S = 5, TIMEOUT_MAX_S = 3600 };
 
 struct gp_device_graph {
     cudaGraphExec_t exec;
@@ -74,12 +74,12 @@ static gp_status lanes_open(gp_device *device, gp_error *err)
     return status;
 }
 
-static int64_t patience_ms(void)
+static int64_t timeout_ms(void)
 {
     const char *text = getenv("GRADPOOL_GPU_TIMEOUT");
     int64_t seconds = text == NULL ? 0 : atoi(text);
 
-    return 1000 * (seconds < 1 ? PATIENCE_S : seconds > PATIENCE_MAX_S ? PATIENCE_MAX_S : seconds);
+    return 1000 * (seconds < 1 ? TIMEOUT_S : seconds > TIMEOUT_MAX_S ? TIMEOUT_MAX_S : seconds);
 }
 
 /* CUDA_VISIBLE_DEVICES contains the UUID of the device, so the process sees only one. */
@@ -91,7 +91,7 @@ gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
     if (device == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a device");
     atomic_fetch_add(&device_count, 1);
-    device->patience_ms = patience_ms();
+    device->timeout_ms = timeout_ms();
     device->convs = gp_conv_pool_new();
     device->directory = directory == NULL ? NULL : strdup(directory);
     device->kept = (gp_compiled){ .directory = device->directory, .libraries = device->libraries };
@@ -153,9 +153,9 @@ void gp_device_free(gp_device *device, void *memory)
     cudaFree(memory);
 }
 
-int64_t gp_device_patience_ms(const gp_device *device)
+int64_t gp_device_timeout_ms(const gp_device *device)
 {
-    return device->patience_ms;
+    return device->timeout_ms;
 }
 
 size_t gp_device_available(gp_device *device)

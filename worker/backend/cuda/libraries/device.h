@@ -46,14 +46,14 @@ size_t gp_device_available(gp_device *device); /* Return the free device memory 
 
 /* Return the time in milliseconds after which a silent device counts as hung. GRADPOOL_GPU_TIMEOUT
  * sets it, in seconds. */
-int64_t gp_device_patience_ms(const gp_device *device);
-/* Return the timeout of an operation: GP_DEVICE_FIRST_PATIENCE times longer for the first one,
+int64_t gp_device_timeout_ms(const gp_device *device);
+/* Return the timeout of an operation: GP_DEVICE_FIRST_TIMEOUT times longer for the first one,
  * which loads kernels, and at least GP_DEVICE_LONGER times as long as the longest one took
  * (longest_ns; 0: unknown). */
-enum { GP_DEVICE_FIRST_PATIENCE = 24, GP_DEVICE_LONGER = 10 };
+enum { GP_DEVICE_FIRST_TIMEOUT = 24, GP_DEVICE_LONGER = 10 };
 static inline gp_timeout gp_device_timeout(const gp_device *device, bool first, int64_t longest_ns)
 {
-    const int64_t least_ms = gp_device_patience_ms(device) * (first ? GP_DEVICE_FIRST_PATIENCE : 1),
+    const int64_t least_ms = gp_device_timeout_ms(device) * (first ? GP_DEVICE_FIRST_TIMEOUT : 1),
                   longer_ms = GP_DEVICE_LONGER * longest_ns / 1000000;
 
     return gp_timeout_in(longer_ms > least_ms ? longer_ms : least_ms);

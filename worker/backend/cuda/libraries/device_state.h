@@ -23,7 +23,7 @@ struct gp_device {
     char libraries[GP_DEVICE_LIBRARIES_BYTES], *directory;
     gp_compiled kept;
     gp_conv_pool *convs;
-    int64_t patience_ms;
+    int64_t timeout_ms;
     struct ncclComm *group; /* NULL: not in a group */
     bool aborted;           /* a thread is aborting the group */
     pthread_t abort_thread;

@@ -113,7 +113,7 @@ gp_status gp_device_abort(gp_device *device, gp_error *err)
             pause_briefly();
         if (code == cudaErrorNotReady)
             return gp_fail(err, GP_EIO, "the GPU did not come to rest within %d s of an abort",
-                           (int)(device->patience_ms / 1000));
+                           (int)(device->timeout_ms / 1000));
         if (code != cudaSuccess)
             return gp_cuda_check(code, "cudaStreamQuery after an abort", err);
     }
