@@ -22,7 +22,7 @@ enum { WAIT_MAX_MS = 10000, SLOW_BYTES_PER_SECOND = 1024, PROBLEM_BYTES_MAX = 16
 
 struct gp_s3 {
     gp_s3_source source;
-    gp_s3_retry_policy patience;
+    gp_s3_retry_policy retry;
     const gp_curl *curl;
     pthread_mutex_t lock; /* protects all fields below */
     CURL *idle[GP_S3_CONNECTIONS_MAX];
@@ -57,8 +57,7 @@ typedef struct s3_request {
 
 /* ---- opening ---- */
 
-gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_policy *patience,
-                     gp_error *err)
+gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_policy *retry, gp_error *err)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     gp_s3 *s3 = gp_calloc(1, sizeof(*s3));
@@ -69,11 +68,11 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_
         return gp_fail(err, GP_ENOMEM, "no memory to read from s3://%s", source->bucket);
     pthread_mutex_init(&s3->lock, NULL);
     s3->source = *source;
-    s3->patience = patience != NULL ? *patience : (gp_s3_retry_policy){ 0 };
-    s3->patience.tries = s3->patience.tries == 0 ? 5 : s3->patience.tries;
-    s3->patience.wait_ms = s3->patience.wait_ms == 0 ? 200 : s3->patience.wait_ms;
-    s3->patience.connect_s = s3->patience.connect_s == 0 ? 10 : s3->patience.connect_s;
-    s3->patience.stall_s = s3->patience.stall_s == 0 ? 20 : s3->patience.stall_s;
+    s3->retry = retry != NULL ? *retry : (gp_s3_retry_policy){ 0 };
+    s3->retry.tries = s3->retry.tries == 0 ? 5 : s3->retry.tries;
+    s3->retry.wait_ms = s3->retry.wait_ms == 0 ? 200 : s3->retry.wait_ms;
+    s3->retry.connect_s = s3->retry.connect_s == 0 ? 10 : s3->retry.connect_s;
+    s3->retry.stall_s = s3->retry.stall_s == 0 ? 20 : s3->retry.stall_s;
     status = gp_s3_source_complete(&s3->source, err);
     if (status == GP_OK)
         status = gp_curl_load(&s3->curl, err);
@@ -240,7 +239,7 @@ static void headers_take(s3_request *request)
 
 static void handle_setup(CURL *handle, s3_request *request)
 {
-    const gp_s3_retry_policy *patience = &request->s3->patience;
+    const gp_s3_retry_policy *retry = &request->s3->retry;
     const gp_curl *curl = request->s3->curl;
     const char *authorities = getenv("AWS_CA_BUNDLE");
 
@@ -249,9 +248,9 @@ static void handle_setup(CURL *handle, s3_request *request)
     curl->easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
     curl->easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
     curl->easy_setopt(handle, CURLOPT_USERAGENT, "gradpool");
-    curl->easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, (long)patience->connect_s);
+    curl->easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, (long)retry->connect_s);
     curl->easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES_PER_SECOND);
-    curl->easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, (long)patience->stall_s);
+    curl->easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, (long)retry->stall_s);
     curl->easy_setopt(handle, CURLOPT_BUFFERSIZE, 128L << 10);
     curl->easy_setopt(handle, CURLOPT_ERRORBUFFER, request->detail);
     curl->easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_body);
@@ -356,7 +355,7 @@ static gp_status fail_answer(const s3_request *request, const gp_s3_problem *pro
     if (request->http == 401 || request->http == 403 || request->http == 400)
         return fail_refused(request, problem, err);
     return gp_fail(err, GP_EIO, "%s: the server answers %ld %s %.120s (tried %u times)", request->name,
-                   request->http, problem->code, problem->message, request->s3->patience.tries);
+                   request->http, problem->code, problem->message, request->s3->retry.tries);
 }
 
 /* Check that a successful response has the requested bytes. *again: a retry may help. */
@@ -411,7 +410,7 @@ static gp_status request_judge(s3_request *request, bool *again, gp_error *err)
     return gp_fail(err, GP_EIO, "cannot read %s: %s (tried %u times)", request->name,
                    request->detail[0] != '\0' ? request->detail
                                               : request->s3->curl->easy_strerror(request->code),
-                   *again ? request->s3->patience.tries : 1);
+                   *again ? request->s3->retry.tries : 1);
 }
 
 /* Send a request until it succeeds or the attempts are used up. After a rejection, read the
@@ -439,13 +438,13 @@ static gp_status request_run(s3_request *request, gp_error *err)
                 continue;
             }
         }
-        if (!again || attempt + 1 >= s3->patience.tries)
+        if (!again || attempt + 1 >= s3->retry.tries)
             break;
         gp_log(GP_LOG_INFO, "s3-retry", "trying again: %s", why.message);
         s3->retries++;
         /* The delay is exponential, less a random part of up to one half (jitter), so that clients
          * rejected together do not retry together. The clock's nanoseconds provide the randomness. */
-        uint64_t wait = (uint64_t)s3->patience.wait_ms << (attempt < 16 ? attempt : 16);
+        uint64_t wait = (uint64_t)s3->retry.wait_ms << (attempt < 16 ? attempt : 16);
 
         wait = wait < WAIT_MAX_MS ? wait : WAIT_MAX_MS;
         gp_sleep_ms((int64_t)(wait - (uint64_t)gp_now_ns() % (wait / 2 + 1)));

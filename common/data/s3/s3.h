@@ -30,10 +30,9 @@ typedef struct gp_s3_retry_policy {
 } gp_s3_retry_policy;
 
 /* Prepare access to a bucket, without contacting the server. Missing settings are filled in by
- * gp_s3_source_complete(). patience may be NULL. GP_ENOENT: libcurl is not installed. GP_EPERM: no
+ * gp_s3_source_complete(). retry may be NULL. GP_ENOENT: libcurl is not installed. GP_EPERM: no
  * credentials. */
-gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_policy *patience,
-                     gp_error *err);
+gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_policy *retry, gp_error *err);
 void gp_s3_close(gp_s3 *s3); /* accepts NULL; no thread may be in a call */
 
 /* Return the source with all settings filled in. */

@@ -269,7 +269,7 @@ void gp_shared_arrays_serve_end(gp_lender *lender)
 /* Request the descriptor of shared arrays from their owner; -1: no process serves them. */
 static int descriptor_ask(unsigned pid, uint64_t token)
 {
-    const struct timeval patience = { .tv_sec = ANSWER_S };
+    const struct timeval retry = { .tv_sec = ANSWER_S };
     struct sockaddr_un address;
     const socklen_t length = address_of(&address, pid, token);
     int from = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), fd = -1;
@@ -280,9 +280,9 @@ static int descriptor_ask(unsigned pid, uint64_t token)
 
     if (from < 0)
         return -1;
-    setsockopt(from, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    setsockopt(from, SOL_SOCKET, SO_RCVTIMEO, &retry, sizeof(retry));
     /* also limits connect() */
-    setsockopt(from, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+    setsockopt(from, SOL_SOCKET, SO_SNDTIMEO, &retry, sizeof(retry));
     if (connect(from, (struct sockaddr *)&address, length) == 0 && is_ours(from)) {
         do
             got = gp_packet_receive(from, &byte, 1, 0, &fds, &cut);

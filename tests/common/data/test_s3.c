@@ -17,7 +17,7 @@
 
 /* Long timeouts by default, because requests are counted and a busy server may be silent for a
  * while. Tests of timeouts set shorter ones. */
-static gp_s3_retry_policy patience = { .tries = 3, .wait_ms = 10, .connect_s = 600, .stall_s = 600 };
+static gp_s3_retry_policy retry = { .tries = 3, .wait_ms = 10, .connect_s = 600, .stall_s = 600 };
 
 #define NEED(server)                                                                                         \
     s3_server *server = s3_start();                                                                          \
@@ -49,7 +49,7 @@ static gp_s3 *bucket_open(s3_server *server, const char *path)
     gp_s3 *s3 = NULL;
 
     if (gp_s3_source_parse(&source, s3_source(server, path, "0"), &err) != GP_OK ||
-        gp_s3_open(&s3, &source, &patience, &err) != GP_OK)
+        gp_s3_open(&s3, &source, &retry, &err) != GP_OK)
         GP_TEST_FAIL("%s: %s", path, err.message);
     return s3;
 }
@@ -477,7 +477,7 @@ TEST(transient_failures_are_retried)
 {
     NEED(server);
     static const char *const faults[] = { "503", "500", "cut 5", "nothing", "stall 3", "drip 1" };
-    gp_s3_retry_policy usual = patience;
+    gp_s3_retry_policy usual = retry;
     uint64_t retries = 0;
     gp_buffer bytes;
     gp_error err;
@@ -487,10 +487,10 @@ TEST(transient_failures_are_retried)
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         if (i == 4) { /* a busy machine may also be silent for a second */
             gp_s3_close(s3);
-            patience.stall_s = 1;
-            patience.tries = 30;
+            retry.stall_s = 1;
+            retry.tries = 30;
             s3 = letters_open(server);
-            patience = usual;
+            retry = usual;
             retries = 0;
         }
         s3_tell(server, "fault %d %s", i < 4 ? 2 : 1, faults[i]);
@@ -655,7 +655,7 @@ TEST(a_public_bucket_is_read_without_credentials)
     unsetenv("AWS_ACCESS_KEY_ID");
     snprintf(source_text, sizeof(source_text), "%s&anonymous=yes", s3_source(server, "letters", "0"));
     REQUIRE_OK(gp_s3_source_parse(&source, source_text, &err), err);
-    REQUIRE_OK(gp_s3_open(&s3, &source, &patience, &err), err);
+    REQUIRE_OK(gp_s3_open(&s3, &source, &retry, &err), err);
     REQUIRE_OK(read_all(s3, "photos/one", &bytes, &err), err);
     gp_s3_close(s3);
     gp_buffer_deinit(&bytes);
@@ -705,7 +705,7 @@ TEST(an_unreachable_server_fails_after_retries)
     credentials_set("a", "b", NULL);
     gp_buffer_init(&bytes, 1000);
     REQUIRE_OK(gp_s3_source_parse(&source, "s3://bucket/p?endpoint=http://127.0.0.1:1", &err), err);
-    REQUIRE_OK(gp_s3_open(&s3, &source, &patience, &err), err);
+    REQUIRE_OK(gp_s3_open(&s3, &source, &retry, &err), err);
     CHECK_STATUS(GP_EIO, read_all(s3, "k", &bytes, &err));
     CHECK_CONTAINS(err.message, "s3://bucket/k");
     CHECK_CONTAINS(err.message, "tried 3 times");
