@@ -76,7 +76,7 @@ struct gp_link {
     bool worker;
     int wakeup_fd; /* worker: client's wakeup eventfd */
     bool spin;
-    gp_spin patience;
+    gp_spin spin_budget;
     uint32_t wakeup_seen; /* worker: futex value before it last looked for work */
 };
 
@@ -450,7 +450,7 @@ void gp_link_wait(gp_link *link, int64_t timeout_ns)
     if (work_waits(link) || timeout_ns == 0)
         return;
     begin_ns = gp_now_ns();
-    spin_ns = link->spin && gp_link_peer_core(link) != core ? gp_spin_begin(&link->patience) : 0;
+    spin_ns = link->spin && gp_link_peer_core(link) != core ? gp_spin_begin(&link->spin_budget) : 0;
     if (spin_ns == 0 || !worker_spin(link, begin_ns, spin_ns)) {
         int64_t end_ns = timeout_ns < 0 ? INT64_MAX : begin_ns + timeout_ns, now = begin_ns;
 
@@ -458,9 +458,9 @@ void gp_link_wait(gp_link *link, int64_t timeout_ns)
             worker_sleep(link, end_ns == INT64_MAX ? -1 : end_ns - now);
             now = gp_now_ns();
         }
-        gp_spin_end(&link->patience, now - begin_ns);
+        gp_spin_end(&link->spin_budget, now - begin_ns);
     } else {
-        gp_spin_end(&link->patience, 0);
+        gp_spin_end(&link->spin_budget, 0);
     }
     link->wakeup_seen = atomic_load(&segment->wakeup_fd);
 }
