@@ -87,7 +87,7 @@ static inline int leftovers_kill(const char *folder)
     return found;
 }
 
-static inline void leftovers_wait(pid_t test, int told)
+static inline void leftovers_wait(pid_t test, int reported)
 {
     static char folders[LEFTOVERS_MAX][LEFTOVERS_PATH];
     struct pollfd ended = { .fd = (int)syscall(SYS_pidfd_open, test, 0), .events = POLLIN };
@@ -95,7 +95,7 @@ static inline void leftovers_wait(pid_t test, int told)
 
     if (ended.fd >= 0)
         poll(&ended, 1, -1);
-    while (count < LEFTOVERS_MAX && read(told, folders[count], LEFTOVERS_PATH) == LEFTOVERS_PATH)
+    while (count < LEFTOVERS_MAX && read(reported, folders[count], LEFTOVERS_PATH) == LEFTOVERS_PATH)
         count++;
     for (int i = 0; i < count; i++) {
         if (access(folders[i], F_OK) != 0)

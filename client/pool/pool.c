@@ -384,7 +384,7 @@ gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *m
     gp_status status = pool_tell(pool, type, message, &correlation, err);
     gp_timeout timeout = gp_timeout_in(timeout_ms);
     uint64_t asked = pool->reunions;
-    bool told = false;
+    bool reported = false;
 
     while (status == GP_OK) {
         int64_t left = gp_timeout_left(timeout);
@@ -397,8 +397,8 @@ gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *m
             timeout = gp_timeout_in(timeout_ms);
             continue;
         }
-        if (!told && timeout_ms - left >= POOL_ANSWER_TOLD_MS) {
-            told = true;
+        if (!reported && timeout_ms - left >= POOL_ANSWER_TOLD_MS) {
+            reported = true;
             pool_note(pool, "the scheduler of pool %s has not answered '%s' for %d s; it is waited for",
                       pool->paths.pool, type->name, POOL_ANSWER_TOLD_MS / 1000);
         }

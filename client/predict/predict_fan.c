@@ -326,13 +326,13 @@ static void part_tell_skipped(gp_fan *fan, const gp_fan_part *part)
 {
     const gp_predict_request *request = fan->plan->request;
     const char *name = part->skipped_names;
-    uint64_t told = fan->sums.skipped;
+    uint64_t reported = fan->sums.skipped;
 
     for (uint32_t i = 0; i < part->sums.count && part->skipped != NULL; i++) {
         if (part->skipped[i] == 0)
             continue;
-        if (told < SKIPPED_TOLD)
-            snprintf(fan->skipped[told++], sizeof(fan->skipped[0]), "%s", name);
+        if (reported < SKIPPED_TOLD)
+            snprintf(fan->skipped[reported++], sizeof(fan->skipped[0]), "%s", name);
         if (request->skip != NULL)
             request->skip(request->context, part->sums.first + i, name);
         name += strlen(name) + 1;

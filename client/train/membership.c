@@ -40,10 +40,10 @@ static bool all_ended(const membership *r)
 /* Leave the current group and begin the next one, with a new train_begin. */
 static void begin_next(membership *r, todo *out)
 {
-    bool moved = r->step > r->told;
+    bool moved = r->step > r->reported;
 
     r->in_a_row = (moved ? 0 : r->in_a_row) + r->broken;
-    r->told = r->begun_at = r->step;
+    r->reported = r->begun_at = r->step;
     r->left = r->world;
     if (r->ready >= r->world) /* only groups that were ready are reported */
         r->before = r->world;
@@ -79,7 +79,7 @@ static void keep(membership *r, todo *out, membership_reason why)
 
 /* Start the transition to the wanted size, if one is due. told: the size and the joining workers
  * were just announced. */
-static void change_if_due(membership *r, todo *out, bool told)
+static void change_if_due(membership *r, todo *out, bool reported)
 {
     bool grows = r->wanted > r->world;
 
@@ -90,7 +90,7 @@ static void change_if_due(membership *r, todo *out, bool told)
     } else if (!grows || r->prepared >= r->wanted - r->world) {
         r->phase = MEMBERSHIP_PAUSE;
         act(out, MEMBERSHIP_DO_PAUSE);
-    } else if (r->phase == MEMBERSHIP_STEPS || told) {
+    } else if (r->phase == MEMBERSHIP_STEPS || reported) {
         r->phase = MEMBERSHIP_PREPARE;
         act(out, MEMBERSHIP_DO_PREPARE)->workers = r->wanted;
     }
@@ -106,7 +106,7 @@ static void on_ready(membership *r, const membership_event *event, todo *out)
 
     /* Only the last reported step may be missing, because a failed rank may have been the only one
      * with its state. If more steps are missing, the state is lost. Step 0 is the initial state. */
-    if (r->restarts > 0 && event->step + 1 < r->told + (event->step == 0)) {
+    if (r->restarts > 0 && event->step + 1 < r->reported + (event->step == 0)) {
         fail(r, out, MEMBERSHIP_REASON_STATE);
         return;
     }
@@ -145,7 +145,7 @@ static void on_ended(membership *r, const membership_event *event, todo *out)
 /* Return whether the training may continue after a worker failure. */
 static bool may_go_on(const membership *r)
 {
-    bool moved = r->step > r->told;
+    bool moved = r->step > r->reported;
 
     return r->world > 1 && !r->stopped_hard && (moved ? 0 : r->in_a_row) < r->max_restarts;
 }

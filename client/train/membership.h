@@ -145,7 +145,7 @@ typedef struct membership {
     bool stopped, stopped_hard;
     uint64_t step;         /* last reported step */
     uint64_t begun_at;     /* step after which the current group began */
-    uint64_t told;         /* last reported step when the previous group was left */
+    uint64_t reported;     /* last reported step when the previous group was left */
     uint32_t restarts;     /* number of groups left */
     uint32_t in_a_row;     /* worker failures without a step in between */
     uint32_t short_lived;  /* failures in a row of grown groups before MEMBERSHIP_PROVED_STEPS */

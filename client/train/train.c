@@ -222,7 +222,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
     const uint32_t world = run->membership.world;
 
     /* After the first reported step a rank has the state, or the training cannot continue. */
-    const bool with_weights = run->membership.told == 0;
+    const bool with_weights = run->membership.reported == 0;
     gp_status status = GP_OK;
 
     /* The size of the first group determines the options. */

@@ -55,7 +55,7 @@ static void fail(gp_run *run, membership_reason why)
         break;
     case MEMBERSHIP_REASON_STATE:
         gp_fail(&err, GP_EPEER, "%s; no worker is left that had the state of step %" PRIu64 "%s%s",
-                run->cause, run->membership.told,
+                run->cause, run->membership.reported,
                 checkpoint[0] == '\0' ? "" : "; continue from the last checkpoint with --resume ",
                 checkpoint);
         state = GP_RUN_LOST;

@@ -299,7 +299,7 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
                               .want = claim->want != 0 ? claim->want : GP_CORE_SLOTS_MAX,
                               .environment = claim->environment,
                               .phase = GP_CORE_HELD,
-                              .told = true,
+                              .reported = true,
                               .session = event->session,
                               .token = claim->token,
                               .since_ms = core->now_ms,

@@ -178,13 +178,14 @@ static void client_connected(gp_core *core, const gp_core_event *event)
     gp_index_add(&core->sessions, core->client_count);
 }
 
-/* End the leases of a session. told_too: also end those that the client knows about. */
-static void end_leases_of(gp_core *core, const gp_core_id *session, bool told_too)
+/* End the leases of a session. reported_too: also end those that the client knows about. */
+static void end_leases_of(gp_core *core, const gp_core_id *session, bool reported_too)
 {
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
         gp_core_lease *lease = &core->leases[i];
 
-        if (lease->id != 0 && gp_core_id_equal(&lease->session, session) && (told_too || !lease->told))
+        if (lease->id != 0 && gp_core_id_equal(&lease->session, session) &&
+            (reported_too || !lease->reported))
             gp_core_lease_end(core, lease, GP_OK, NULL);
     }
 }

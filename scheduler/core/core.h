@@ -128,14 +128,14 @@ typedef struct gp_core_lease {
     uint64_t members; /* mask of member slots */
     uint64_t formed;  /* members in the current formation: all members unless the lease is elastic */
     gp_core_phase phase;
-    bool told;      /* the client received at least one generation */
+    bool reported;  /* the client received at least one generation */
     uint32_t floor; /* elastic: minimum members that the client continues with; 0: not elastic */
     uint32_t want;  /* elastic: maximum members that the lease accepts */
     /* size that the last lease_change of this generation reported; 0: none sent */
     uint32_t told_size;
-    uint64_t told_joining; /* mask of slots that the last lease_change named as joining */
-    uint64_t joining;      /* members that are prepared for the requested formation */
-    bool asked;            /* another client requested `want` */
+    uint64_t reported_joining; /* mask of slots that the last lease_change named as joining */
+    uint64_t joining;          /* members that are prepared for the requested formation */
+    bool asked;                /* another client requested `want` */
     gp_core_environment environment;
     uint64_t named;       /* mask of slots requested by name; 0: any compatible slot */
     gp_core_id session;   /* session of the holder */
@@ -175,7 +175,7 @@ typedef struct gp_core_ask {
     uint64_t named; /* mask of the named devices' slots; 0: no device named */
     int64_t asked_ms;
     int64_t told_ms; /* time of the last lease_wait message; 0: none sent */
-    uint32_t told_position;
+    uint32_t reported_position;
     uint64_t told_holder;
 } gp_core_ask;
 

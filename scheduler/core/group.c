@@ -63,14 +63,14 @@ void gp_core_group_advance(gp_core *core, gp_core_lease *lease)
         }
         /* The first grant replies to the request; later ones are unsolicited. */
         gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_GRANT, &lease->session,
-                                                        lease->told ? 0 : lease->correlation);
+                                                        lease->reported ? 0 : lease->correlation);
 
         action->lease = lease->id;
         action->generation = lease->generation;
         action->token = lease->token;
         gp_core_list_members(core, lease->formed, action);
         lease->phase = GP_CORE_HELD;
-        lease->told = true;
+        lease->reported = true;
         /* the requested size is reached */
         if ((uint32_t)__builtin_popcountll(lease->formed) == lease->want)
             lease->asked = false;
@@ -125,7 +125,7 @@ void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event
     if ((lease->formed >> event->slot & 1) == 0)
         return;
     break_up(core, lease, event, cause);
-    if (lease->told) {
+    if (lease->reported) {
         gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_WORKER_LOST, &lease->session, 0);
 
         action->lease = lease->id;
@@ -146,7 +146,7 @@ void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event
 void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot)
 {
     uint64_t rest = lease->members & ~(1ull << slot);
-    uint32_t least = lease->floor != 0 && lease->told ? lease->floor : lease->min;
+    uint32_t least = lease->floor != 0 && lease->reported ? lease->floor : lease->min;
     char why[GP_ERROR_MESSAGE_MAX + 64];
 
     if ((lease->formed >> slot & 1) == 0) { /* The lease already continues without this member. */

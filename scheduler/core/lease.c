@@ -100,7 +100,7 @@ void gp_core_lease_end(gp_core *core, gp_core_lease *lease, gp_status status, co
     }
     if (reason == NULL)
         return;
-    if (ended.told) {
+    if (ended.reported) {
         gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_ENDED, &ended.session, 0);
 
         action->lease = ended.id;

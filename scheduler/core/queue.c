@@ -171,9 +171,9 @@ static int64_t wait_due(const gp_core *core, uint32_t i, uint64_t holder)
     const gp_core_ask *ask = &core->asks[i];
     bool held = holder != 0 || (core->adopting_ms == 0 && gp_core_adopt_claims(core) != 0);
 
-    if (ask->told_position == i + 1 && ask->told_holder == holder)
+    if (ask->reported_position == i + 1 && ask->told_holder == holder)
         return INT64_MAX;
-    if (ask->told_position != 0)
+    if (ask->reported_position != 0)
         return ask->told_ms + TELL_EVERY_MS;
     return held ? ask->asked_ms : ask->asked_ms + QUIET_MS;
 }
@@ -193,7 +193,7 @@ static void tell_waiting(gp_core *core)
 
         if (core->now_ms < wait_due(core, i, holder))
             continue;
-        ask->told_position = i + 1;
+        ask->reported_position = i + 1;
         ask->told_holder = holder;
         ask->told_ms = core->now_ms;
         action = gp_core_emit_to_client(core, GP_CORE_LEASE_WAIT, &ask->session, ask->correlation);

@@ -34,7 +34,7 @@ uint64_t gp_core_resize_form(const gp_core *core, const gp_core_lease *lease)
 {
     uint64_t ready = 0, prepared;
 
-    if (lease->floor == 0 || !lease->told)
+    if (lease->floor == 0 || !lease->reported)
         return lease->members;
     GP_CORE_EACH_MEMBER(s, lease->members)
     {
@@ -145,7 +145,7 @@ void gp_core_resize_tell(gp_core *core)
 {
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
         gp_core_lease *lease = &core->leases[i];
-        uint32_t told, size;
+        uint32_t reported, size;
         uint64_t joining;
         bool pending;
 
@@ -156,18 +156,18 @@ void gp_core_resize_tell(gp_core *core)
         take_free(core, lease);
         lease->joining = 0;
         joining = invite_all(core, lease, &pending);
-        told = lease->told_size == 0 ? count_of(lease->formed) : lease->told_size;
+        reported = lease->told_size == 0 ? count_of(lease->formed) : lease->told_size;
         size = count_of(lease->formed) + count_of(joining);
         size = size < lease->want ? size : lease->want;
-        if (size == told && (lease->told_size == 0 || joining == lease->told_joining))
+        if (size == reported && (lease->told_size == 0 || joining == lease->reported_joining))
             continue;
-        if (size > told && pending) /* report several joining workers as one change */
+        if (size > reported && pending) /* report several joining workers as one change */
             continue;
         /* Tell the client the size that its lease can have and the workers that would join. */
         gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_CHANGE, &lease->session, 0);
 
         lease->told_size = size;
-        lease->told_joining = joining;
+        lease->reported_joining = joining;
         action->lease = lease->id;
         action->generation = lease->generation;
         action->workers = size;
@@ -245,7 +245,7 @@ void gp_core_resize_go(gp_core *core, const gp_core_event *event)
     let_go_of(core, lease, lease->members);
     /* A worker that exited after the client named it has a successor that the client does not
      * know. */
-    lease->joining = event->joining & lease->members & (lease->told_size == 0 ? 0 : lease->told_joining);
+    lease->joining = event->joining & lease->members & (lease->told_size == 0 ? 0 : lease->reported_joining);
     lease->generation++;
     lease->told_size = 0;
     lease->phase = GP_CORE_GATHER;

@@ -215,7 +215,7 @@ static void tell_suspicion(gp_core *core, uint32_t index, int64_t silent_ms, con
     action->silent_ms = silent_ms;
     snprintf(action->text, sizeof(action->text), "worker %u (pid %d): %.400s", index + 1, (int)slot->pid,
              words);
-    if (lease == NULL || !lease->told)
+    if (lease == NULL || !lease->reported)
         return;
     const char *text = action->text;
 

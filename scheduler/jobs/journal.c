@@ -67,7 +67,7 @@ struct gp_journal {
     gp_journal_report persisted; /* merged: only the largest number matters */
     bool failed;
     gp_error failure;
-    bool failure_told;
+    bool failure_reported;
     gp_journal_stats stats;
 };
 
@@ -755,8 +755,8 @@ void gp_journal_next(gp_journal *journal, gp_journal_report *out)
         if (journal->reports == NULL)
             journal->reports_last = &journal->reports;
         gp_free(first);
-    } else if (journal->failed && !journal->failure_told) {
-        journal->failure_told = true;
+    } else if (journal->failed && !journal->failure_reported) {
+        journal->failure_reported = true;
         out->kind = GP_JOURNAL_FAILED;
         out->error = journal->failure;
     } else { /* under the lock: a later push wakes the reader again */

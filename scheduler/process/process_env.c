@@ -73,7 +73,7 @@ static const char *const kept[] = {
 };
 
 /* Exceptions: variables that each start sets again. */
-static const char *const own[] = { "GRADPOOL_FAULT", "GRADPOOL_FAULT_TOLD", "GRADPOOL_POOL",
+static const char *const own[] = { "GRADPOOL_FAULT", "GRADPOOL_FAULT_REPORT", "GRADPOOL_POOL",
                                    GP_SECRETS_FD_VARIABLE };
 
 static bool is_named(const char *variable, const char *const *names, size_t count, bool prefixes)

@@ -79,7 +79,7 @@ typedef struct shell {
     int64_t started_ms, checked_ms; /* checked_ms: time of the last lock check */
     bool holds, exit, followed;     /* followed: a later scheduler has taken over the pool */
     /* the pool secrets are up to date: received from a client, or from an adopted worker */
-    bool secrets_told;
+    bool secrets_reported;
     shell_worker workers[GP_CORE_SLOTS_MAX];
     uint32_t clients_max, client_count; /* local clients */
     /* local clients at their control socket index, followed by remote clients */

@@ -142,10 +142,10 @@ static void take_secrets(shell *s, const shell_worker *worker)
         gp_control_socket_receive_fd(worker->call, &request, &fd, 0, &err) != GP_OK || fd < 0)
         return;
     if (request.what == GP_CONTROL_SOCKET_SECRETS && gp_secrets_fd() >= 0 &&
-        (s->secrets_told ? gp_secrets_copy(fd, gp_secrets_fd(), &err)
-                         : gp_secrets_copy(gp_secrets_fd(), fd, &err)) == GP_OK &&
+        (s->secrets_reported ? gp_secrets_copy(fd, gp_secrets_fd(), &err)
+                             : gp_secrets_copy(gp_secrets_fd(), fd, &err)) == GP_OK &&
         dup3(fd, gp_secrets_fd(), O_CLOEXEC) >= 0)
-        s->secrets_told = true;
+        s->secrets_reported = true;
     close(fd);
 }
 

@@ -260,17 +260,17 @@ static void bench_close(bench *b)
 static gp_status bench_kept(bench *b, const gp_batch *batch, gp_error *err)
 {
     gp_step_call call = { .batch = *batch, .learn_rate = 1e-3, .samples = batch->count };
-    gp_step_told told;
+    gp_step_reported reported;
     gp_status status = b->ops->steps->launch(b->plan, &call, err);
 
     if (status == GP_OK)
         b->under_way++;
     if (status != GP_OK || b->under_way < GP_STEPS_AHEAD)
         return status;
-    status = b->ops->steps->told(b->plan, &told, err);
+    status = b->ops->steps->reported(b->plan, &reported, err);
     b->under_way--;
     if (status == GP_OK)
-        memcpy(b->sums, told.sums, sizeof(b->sums));
+        memcpy(b->sums, reported.sums, sizeof(b->sums));
     return status;
 }
 

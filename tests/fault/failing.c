@@ -85,13 +85,13 @@ __attribute__((constructor)) static void from_environment(void)
 
 static void tell(const char *path)
 {
-    const char *told = getenv("GP_FAIL_TOLD");
+    const char *reported = getenv("GP_FAIL_TOLD");
     char line[1200];
     int length = snprintf(line, sizeof(line), "%s %.1000s\n", failing_calls[failing.call], path);
 
-    if (told == NULL)
+    if (reported == NULL)
         return;
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, told, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, reported, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 
     if (fd >= 0) {
         syscall(SYS_write, fd, line, (size_t)length);

@@ -21,7 +21,7 @@ static inline void stage_begin(void)
     stage_seen = 0;
     pools_begin(NULL);
     setenv("HOME", pools_root, 1);
-    setenv("GRADPOOL_FAULT_TOLD", in_root("told"), 1);
+    setenv("GRADPOOL_FAULT_REPORT", in_root("told"), 1);
     if (mkdir(in_root("w"), 0700) != 0)
         abort();
 }
@@ -88,10 +88,10 @@ static const char *stage_enough;
 
 static inline bool stage_told(const char *line)
 {
-    char told[1000];
+    char reported[1000];
 
-    slurp(in_root("told"), told, sizeof(told));
-    return strstr(told, line) != NULL;
+    slurp(in_root("told"), reported, sizeof(reported));
+    return strstr(reported, line) != NULL;
 }
 
 /* Return the exit code of a command. STAGE_KILLED: by a signal; STAGE_LATE: timed out and was

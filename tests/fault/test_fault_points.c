@@ -282,7 +282,7 @@ static void case_run(void *context, size_t i)
 
     /* Interrupt the training once a joined worker, or the next one, has taken part. */
     const char *part = c->row->work == GROW ? ",forward:5:stop@1.2,forward:5:stop@1.3" : "";
-    char faults[160], told[400];
+    char faults[160], reported[400];
     bool reached;
 
     snprintf(faults, sizeof(faults), "%s%s%s:%u:%s@%s%s", c->row->after != NULL ? c->row->after : "",
@@ -291,8 +291,8 @@ static void case_run(void *context, size_t i)
     for (int tries = 1;; tries++) {
         stage_begin();
         check_work(c, entry, run_work(c, entry, faults));
-        slurp(in_root("told"), told, sizeof(told));
-        reached = strstr(told, c->row->point) != NULL;
+        slurp(in_root("told"), reported, sizeof(reported));
+        reached = strstr(reported, c->row->point) != NULL;
         if (reached || !others_took_the_work(c->row->work, tries))
             break;
         if (STAGE_RUN("down") != 0)
@@ -300,7 +300,7 @@ static void case_run(void *context, size_t i)
         stage_end();
     }
     if (!reached)
-        GP_TEST_FAIL("%s was not reached; reached points: %s", c->row->point, told);
+        GP_TEST_FAIL("%s was not reached; reached points: %s", c->row->point, reported);
 
     /* In any case, the pool or a newly started one serves all workers to the next client. */
     if (c->row->work != DOWN) {

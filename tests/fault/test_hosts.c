@@ -260,7 +260,7 @@ static void await_progress(int first, int count, const char *after)
 
 /* ---- the concurrent training ---- */
 
-static int steps_told(void)
+static int steps_reported(void)
 {
     return lines_of("metrics.jsonl");
 }
@@ -294,9 +294,9 @@ static pid_t training_start(void)
 
     close(sink);
     elsewhere();
-    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; steps_told() < 3 && gp_now_ms() < until;)
+    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; steps_reported() < 3 && gp_now_ms() < until;)
         gp_sleep_ms(5);
-    CHECK(steps_told() >= 3);
+    CHECK(steps_reported() >= 3);
     return child;
 }
 
@@ -304,15 +304,15 @@ static pid_t training_start(void)
  * the lease or the group. */
 static void training_end(pid_t training)
 {
-    int steps = steps_told();
+    int steps = steps_reported();
     int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS;
 
-    while (steps_told() == steps && gp_now_ms() < until)
+    while (steps_reported() == steps && gp_now_ms() < until)
         gp_sleep_ms(5);
-    CHECK(steps_told() > steps);
+    CHECK(steps_reported() > steps);
     kill(training, SIGINT);
     CHECK_INT(130, finish(training));
-    printf("     %d steps of the training on the pool's host meanwhile\n", steps_told());
+    printf("     %d steps of the training on the pool's host meanwhile\n", steps_reported());
 }
 
 /* ---- final checks ---- */

@@ -109,19 +109,19 @@ TEST(failed_training_leaves_a_report)
 
 static bool await_told(const char *text)
 {
-    char told[400] = "";
+    char reported[400] = "";
     int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
 
-    while (strstr(told, text) == NULL && gp_now_ms() < deadline) {
+    while (strstr(reported, text) == NULL && gp_now_ms() < deadline) {
         gp_sleep_ms(10);
-        slurp(in_root("told"), told, sizeof(told));
+        slurp(in_root("told"), reported, sizeof(reported));
     }
-    return strstr(told, text) != NULL;
+    return strstr(reported, text) != NULL;
 }
 
 /* Start a client that is suspended before the training starts, until a worker's fault was
  * injected. */
-static pid_t start_held_up(const char *const *words, const char *fault, const char *told)
+static pid_t start_held_up(const char *const *words, const char *fault, const char *reported)
 {
     char faults[100];
 
@@ -134,7 +134,7 @@ static pid_t start_held_up(const char *const *words, const char *fault, const ch
     CHECK(await_told("loading stop"));
     kill(client, SIGSTOP);
     stage_continue(0);
-    CHECK(await_told(told));
+    CHECK(await_told(reported));
     return client;
 }
 

@@ -20,7 +20,7 @@ static char out[OUT_BYTES], err[ERR_BYTES];
 /* ---- running gradpool ---- */
 
 /* Return a number from the JSON object that the last command printed; -1: missing. */
-static inline double told(const char *member)
+static inline double reported(const char *member)
 {
     gp_json *json = NULL;
     gp_error e;
@@ -112,10 +112,10 @@ static inline void exec_faulty(const char *faults)
 {
     RUN_CODE(0, "down");
     setenv("GRADPOOL_FAULT", faults, 1);
-    setenv("GRADPOOL_FAULT_TOLD", in_root("told"), 1);
+    setenv("GRADPOOL_FAULT_REPORT", in_root("told"), 1);
     RUN_CODE(0, "up", "--workers", "2", "--kill-after", "never");
     unsetenv("GRADPOOL_FAULT");
-    unsetenv("GRADPOOL_FAULT_TOLD");
+    unsetenv("GRADPOOL_FAULT_REPORT");
 }
 
 /* ---- running processes ---- */

@@ -153,12 +153,12 @@ static int count_in_log(const char *of, const char *event)
  * itself meanwhile. */
 TEST(connected_worker_does_not_redial_when_the_scheduler_calls)
 {
-    char told[80];
+    char reported[80];
     int stopped = 0;
 
     REQUIRE(begin());
-    snprintf(told, sizeof(told), "%s/told", pools_root);
-    setenv("GRADPOOL_FAULT_TOLD", told, 1);
+    snprintf(reported, sizeof(reported), "%s/told", pools_root);
+    setenv("GRADPOOL_FAULT_REPORT", reported, 1);
     setenv("GRADPOOL_FAULT", "adopting:1:stop", 1);
     gp_pool_close(pool); /* a process with an open pool must not fork */
     pool = NULL;
@@ -173,7 +173,7 @@ TEST(connected_worker_does_not_redial_when_the_scheduler_calls)
         _exit(status == GP_OK ? 0 : 1);
     }
     for (int64_t end_ms = gp_now_ms() + TIMEOUT_MS; stopped == 0 && gp_now_ms() < end_ms; gp_sleep_ms(5)) {
-        FILE *file = fopen(told, "r");
+        FILE *file = fopen(reported, "r");
 
         if (file != NULL && fscanf(file, "%d", &stopped) != 1)
             stopped = 0;
@@ -181,7 +181,7 @@ TEST(connected_worker_does_not_redial_when_the_scheduler_calls)
             fclose(file);
     }
     unsetenv("GRADPOOL_FAULT");
-    unsetenv("GRADPOOL_FAULT_TOLD");
+    unsetenv("GRADPOOL_FAULT_REPORT");
     REQUIRE(stopped > 0 && await_stopped(stopped));
     gp_sleep_ms(400); /* the other worker mostly waits at the control socket by now */
     kill(stopped, SIGCONT);
@@ -577,7 +577,7 @@ TEST(lease_with_a_failed_member_is_granted_again)
 }
 
 /* Fork a child that takes the lease and waits forever; call before this process opens a pool. */
-static pid_t child_holds(int *told)
+static pid_t child_holds(int *reported)
 {
     int ready[2];
     char byte = 1;
@@ -612,7 +612,7 @@ static pid_t child_holds(int *told)
     if (read(ready[0], &byte, 1) != 1 || byte != GP_OK)
         GP_TEST_FAIL("the child has no lease (%d)", byte);
     close(ready[1]);
-    *told = ready[0];
+    *reported = ready[0];
     return child;
 }
 
@@ -629,10 +629,10 @@ static bool open_again(void)
 TEST(suspended_client_keeps_its_lease_when_the_scheduler_is_replaced)
 {
     gp_status_reply *reply = NULL;
-    int told;
+    int reported;
 
     pools_begin(NULL);
-    pid_t child = child_holds(&told);
+    pid_t child = child_holds(&reported);
 
     kill(child, SIGSTOP);
     kill_scheduler();
@@ -663,7 +663,7 @@ TEST(suspended_client_keeps_its_lease_when_the_scheduler_is_replaced)
     waitpid(child, NULL, 0);
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
     CHECK_INT(WORKERS, pool->grant.slots_count);
-    close(told);
+    close(reported);
     end();
 }
 
@@ -693,10 +693,10 @@ TEST(lease_released_without_a_scheduler_is_free)
 
 TEST(client_that_exits_before_claiming_its_lease_frees_it)
 {
-    int told;
+    int reported;
 
     pools_begin(NULL);
-    pid_t child = child_holds(&told);
+    pid_t child = child_holds(&reported);
 
     kill(child, SIGSTOP);
     kill_scheduler();
@@ -706,17 +706,17 @@ TEST(client_that_exits_before_claiming_its_lease_frees_it)
     waitpid(child, NULL, 0);
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
     CHECK_INT(WORKERS, pool->grant.slots_count);
-    close(told);
+    close(reported);
     end();
 }
 
 TEST(workers_without_client_and_scheduler_exit)
 {
     gp_status_reply *reply;
-    int told;
+    int reported;
 
     pools_begin(NULL);
-    pid_t child = child_holds(&told);
+    pid_t child = child_holds(&reported);
 
     REQUIRE(open_again());
     reply = pools_settled(pool);
@@ -734,7 +734,7 @@ TEST(workers_without_client_and_scheduler_exit)
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     CHECK(await_end(workers[0]) && await_end(workers[1]));
-    close(told);
+    close(reported);
     REQUIRE(open_again());
     end();
 }

@@ -203,9 +203,9 @@ TEST(evaluate_counts_only_good_images_despite_worker_failures)
     RUN_CODE(1, "evaluate", "--model", "m.onnx", "--data", "../photos");
     RUN_CODE(0, EVALUATE, "../good", "--confusion", "c.csv");
     CHECK_CONTAINS(out, "\"skipped\": 0, \"skipped_names\": []");
-    accuracy = told("accuracy");
-    loss = told("loss");
-    CHECK_INT(GOOD, (int)told("count"));
+    accuracy = reported("accuracy");
+    loss = reported("loss");
+    CHECK_INT(GOOD, (int)reported("count"));
     slurp(in_w("c.csv"), counts[0], sizeof(counts[0]));
     RUN_CODE(0, "down");
     setenv("GRADPOOL_FAULT", "predict:2:kill@1.1,predict:2:kill@2.1", 1);
@@ -215,9 +215,9 @@ TEST(evaluate_counts_only_good_images_despite_worker_failures)
     CHECK_CONTAINS(err, "its samples go to the others");
     CHECK_CONTAINS(err, "5 images could not be read and were left out: ");
     CHECK_CONTAINS(out, "\"skipped\": 5, \"skipped_names\": [" BAD_NAMES "]");
-    CHECK_NEAR(accuracy, told("accuracy"), 0);
-    CHECK_NEAR(loss, told("loss"), 1e-9); /* other parts, hence another order of summation */
-    CHECK_INT(GOOD, (int)told("count"));
+    CHECK_NEAR(accuracy, reported("accuracy"), 0);
+    CHECK_NEAR(loss, reported("loss"), 1e-9); /* other parts, hence another order of summation */
+    CHECK_INT(GOOD, (int)reported("count"));
     slurp(in_w("c.csv"), counts[1], sizeof(counts[1]));
     CHECK_TEXT(counts[0], counts[1]);
 
@@ -226,7 +226,7 @@ TEST(evaluate_counts_only_good_images_despite_worker_failures)
     RUN_CODE(0, EVALUATE, "../photos", "--image-fit", "crop");
     CHECK_CONTAINS(err, "photos: 1 folder or image was left out: class emu has no images in ");
     CHECK_CONTAINS(out, "\"skipped\": 5, \"skipped_names\": [" BAD_NAMES "]");
-    CHECK_INT(GOOD, (int)told("count"));
+    CHECK_INT(GOOD, (int)reported("count"));
     pools_end();
 }
 

@@ -781,10 +781,10 @@ TEST(sigterm_ends_a_training_whose_worker_never_reports_its_end)
 {
     cli_begin();
     setenv("GRADPOOL_FAULT", "done:1:hang@1.1", 1);
-    setenv("GRADPOOL_FAULT_TOLD", in_root("told"), 1);
+    setenv("GRADPOOL_FAULT_REPORT", in_root("told"), 1);
     RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
     unsetenv("GRADPOOL_FAULT");
-    unsetenv("GRADPOOL_FAULT_TOLD");
+    unsetenv("GRADPOOL_FAULT_REPORT");
     setenv("GRADPOOL_TERM_GRACE", "1", 1);
     pid_t child =
         START("train", "--network", "lenet", "--data", "digits:128", "--epochs", "1", "--out", "m.onnx");

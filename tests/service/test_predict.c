@@ -481,10 +481,10 @@ TEST(evaluate_counts_what_predict_lists)
     matrix_of_rows(counts);
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "digits:6000", "--json", "--per-class",
              "--confusion", "c.json,c.png,c.txt");
-    gp_json *told = pools_json(out), *written = pools_json(file_of("c.json"));
+    gp_json *reported = pools_json(out), *written = pools_json(file_of("c.json"));
 
-    REQUIRE(told != NULL && written != NULL);
-    const gp_json *rows = gp_json_member(written, "counts"), *classes = gp_json_member(told, "per_class");
+    REQUIRE(reported != NULL && written != NULL);
+    const gp_json *rows = gp_json_member(written, "counts"), *classes = gp_json_member(reported, "per_class");
     double right = 0, recall = 0;
 
     for (size_t i = 0; i < 10; i++) {
@@ -498,11 +498,11 @@ TEST(evaluate_counts_what_predict_lists)
         recall += (double)counts[i][i] / (double)truth / 10;
         CHECK_INT(truth, number_in(gp_json_element(classes, i), "truth"));
     }
-    CHECK_INT(1000, number_in(told, "count"));
-    CHECK_NEAR(right / 1000, number_in(told, "accuracy"), 1e-12);
-    CHECK_NEAR(recall, number_in(told, "mean_accuracy"), 1e-12);
-    CHECK(gp_json_member(told, "pixels") == NULL);
-    gp_json_free(told);
+    CHECK_INT(1000, number_in(reported, "count"));
+    CHECK_NEAR(right / 1000, number_in(reported, "accuracy"), 1e-12);
+    CHECK_NEAR(recall, number_in(reported, "mean_accuracy"), 1e-12);
+    CHECK(gp_json_member(reported, "pixels") == NULL);
+    gp_json_free(reported);
     gp_json_free(written);
     CHECK(memcmp(file_of("c.png"), "\x89PNG", 4) == 0);
     CHECK_CONTAINS(file_of("c.txt"), "true \\ predicted");

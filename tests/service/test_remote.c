@@ -328,9 +328,9 @@ TEST(remote_training_is_resized_and_its_report_is_readable)
     CHECK_CONTAINS(err, "3 workers requested, but the pool has 2");
     RUN_CODE(1, "resize", "7", "1", "--pool", "box");
     CHECK_CONTAINS(err, "job 7 has no workers");
-    for (bool told = false; !told && gp_now_ms() < until; gp_sleep_ms(50)) {
+    for (bool reported = false; !reported && gp_now_ms() < until; gp_sleep_ms(50)) {
         RUN_CODE(0, "logs", "1", "--pool", "box");
-        told = strstr(out, "2 -> 1 workers") != NULL;
+        reported = strstr(out, "2 -> 1 workers") != NULL;
     }
     CHECK_CONTAINS(out, "2 -> 1 workers");
 

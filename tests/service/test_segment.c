@@ -81,10 +81,10 @@ static void classes_predict(double counts[2][2])
 static void metrics_check(void)
 {
     double counts[2][2] = { { 0 } }, iou[2], truth[2];
-    const double accuracy = told("accuracy"), mean_accuracy = told("mean_accuracy"),
-                 mean_iou = told("mean_iou"), weighted_iou = told("weighted_iou");
+    const double accuracy = reported("accuracy"), mean_accuracy = reported("mean_accuracy"),
+                 mean_iou = reported("mean_iou"), weighted_iou = reported("weighted_iou");
 
-    CHECK_INT(CHECKS * SIDE * SIDE, (int)told("pixels"));
+    CHECK_INT(CHECKS * SIDE * SIDE, (int)reported("pixels"));
     classes_predict(counts);
     for (int k = 0; k < 2; k++) {
         truth[k] = counts[k][0] + counts[k][1];
@@ -105,13 +105,13 @@ TEST(u_net_learns_to_segment_squares)
              "--out", "unet.onnx", "--json");
 
     /* pixel accuracy; all background would be about 0.87 */
-    CHECK(told("validation_accuracy") > 0.97);
-    CHECK(told("loss") < 0.1);
+    CHECK(reported("validation_accuracy") > 0.97);
+    CHECK(reported("loss") < 0.1);
     RUN_CODE(0, "model", "show", "unet.onnx", "--json");
-    CHECK_INT(29330, (int)told("parameters"));
+    CHECK_INT(29330, (int)reported("parameters"));
     RUN_CODE(0, "evaluate", "--model", "unet.onnx", "--data", "squares", "--json");
-    CHECK(told("accuracy") > 0.97);
-    CHECK_INT(CHECKS, (int)told("count"));
+    CHECK(reported("accuracy") > 0.97);
+    CHECK_INT(CHECKS, (int)reported("count"));
     metrics_check();
     pools_end();
 }
@@ -173,18 +173,18 @@ static void torn_scenes_check(void)
     shell("cp -r scenes rest && rm rest/*/s1.png rest/*/s4.png");
     RUN_CODE(1, "evaluate", "--model", "parts.onnx", "--data", "torn", "--json");
     RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "rest", "--json", "--confusion", "counts.csv");
-    accuracy = told("accuracy");
-    loss = told("loss");
-    pixels = told("pixels");
+    accuracy = reported("accuracy");
+    loss = reported("loss");
+    pixels = reported("pixels");
     slurp(in_w("counts.csv"), counts[0], sizeof(counts[0]));
     RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "torn", "--on-error", "skip", "--json",
              "--confusion", "counts.csv");
     slurp(in_w("counts.csv"), counts[1], sizeof(counts[1]));
     CHECK_TEXT(counts[0], counts[1]);
-    CHECK_NEAR(accuracy, told("accuracy"), 0);
-    CHECK_NEAR(loss, told("loss"), 1e-9);
-    CHECK_INT((int)pixels, (int)told("pixels"));
-    CHECK_INT(SCENES - 2, (int)told("count"));
+    CHECK_NEAR(accuracy, reported("accuracy"), 0);
+    CHECK_NEAR(loss, reported("loss"), 1e-9);
+    CHECK_INT((int)pixels, (int)reported("pixels"));
+    CHECK_INT(SCENES - 2, (int)reported("count"));
     CHECK_CONTAINS(out, "\"skipped\": 2, \"skipped_names\": [\"images/s1.png\", \"images/s4.png\"]");
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "torn", "--on-error", "skip", "--out",
              "torn-labels/", "--overlays", "torn-over");
@@ -215,10 +215,10 @@ TEST(images_of_any_size_are_predicted_in_tiles_and_each_pixel_counts_once)
     for (int n = 0; n < 3; n++) {
         RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "scenes", "--json", "--confusion",
                  "counts.csv", "-n", count_text[n]);
-        accuracy[n] = told("accuracy");
-        loss[n] = told("loss");
-        CHECK_INT(pixels, (int)told("pixels"));
-        CHECK_INT(SCENES, (int)told("count"));
+        accuracy[n] = reported("accuracy");
+        loss[n] = reported("loss");
+        CHECK_INT(pixels, (int)reported("pixels"));
+        CHECK_INT(SCENES, (int)reported("count"));
         slurp(in_w("counts.csv"), counts[n], sizeof(counts[n]));
         CHECK_TEXT(counts[0], counts[n]);
         CHECK_NEAR(accuracy[0], accuracy[n], 0);
@@ -234,8 +234,8 @@ TEST(images_of_any_size_are_predicted_in_tiles_and_each_pixel_counts_once)
     shell("mkdir again && cp -r scenes/images again && cp -r labels/images again/labels && cp "
           "labels/classes.csv again");
     RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "again", "--json");
-    CHECK_NEAR(1, told("accuracy"), 0);
-    CHECK_INT(pixels + 2 * (70 + 41 + 24 + 18 + 33), (int)told("pixels"));
+    CHECK_NEAR(1, reported("accuracy"), 0);
+    CHECK_INT(pixels + 2 * (70 + 41 + 24 + 18 + 33), (int)reported("pixels"));
 
     /* The same images without labels, resized to the network's size or to a given size. */
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes/images", "--out", "bare/",
@@ -369,7 +369,7 @@ TEST(deeplab_trains_and_its_loss_decreases)
     squares_make();
     RUN_CODE(0, "train", "--network", "deeplabv3plus:backbone=mobilenetv2,output-stride=8", "--data",
              "squares", "--epochs", "2", "--mini-batch-size", "16", "--lr", "0.05", "--seed", "1", "--json");
-    CHECK(told("loss") > 0 && told("loss") < 0.5); /* log 2 = 0.69 initially */
-    CHECK_INT(6, (int)told("steps"));
+    CHECK(reported("loss") > 0 && reported("loss") < 0.5); /* log 2 = 0.69 initially */
+    CHECK_INT(6, (int)reported("steps"));
     pools_end();
 }

@@ -71,14 +71,14 @@ static void same_as_validated(const char *data, const char *augment, const char 
     }
     if (finish(start(-1, -1, words)) != 0)
         GP_TEST_FAIL("%s %s: %s", augment, size, err);
-    loss = told("validation_loss");
-    accuracy = told("validation_accuracy");
+    loss = reported("validation_loss");
+    accuracy = reported("validation_accuracy");
     CHECK(loss > 0);
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", data, "--json");
     CHECK_TEXT("", err);
-    CHECK_INT(CHECKED, (int)told("count"));
-    CHECK_NEAR(loss, told("loss"), 1e-6 * loss);
-    CHECK_NEAR(accuracy, told("accuracy"), 1e-12);
+    CHECK_INT(CHECKED, (int)reported("count"));
+    CHECK_NEAR(loss, reported("loss"), 1e-6 * loss);
+    CHECK_NEAR(accuracy, reported("accuracy"), 1e-12);
 }
 
 TEST(evaluate_matches_the_validation_of_a_classifier)
@@ -103,17 +103,17 @@ TEST(preprocessing_can_be_chosen_and_a_mismatch_is_reported)
     exec_begin();
     photos_make("sizes", true);
     same_as_validated("sizes", "crop=resized crop-size=28,28", "");
-    loss = told("loss");
+    loss = reported("loss");
     RUN_CODE(0, "model", "show", "m.onnx");
     CHECK_CONTAINS(out, "trained on images scaled until they just cover 28x28");
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--image-fit", "crop");
     CHECK_TEXT("", err);
-    CHECK_NEAR(loss, told("loss"), 0);
+    CHECK_NEAR(loss, reported("loss"), 0);
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--image-fit", "resize");
     CHECK_CONTAINS(err,
                    "m.onnx was trained on images scaled until they just cover 28x28, and is shown images "
                    "stretched to 28x28, as was asked for");
-    CHECK(told("loss") != loss);
+    CHECK(reported("loss") != loss);
     RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "sizes", "--image-size", "40,40", "--out", "p.csv");
     CHECK_CONTAINS(err, "is shown images brought to 40x40 of which it sees parts of 28x28");
     RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "sizes", "--image-size", "40,40", "--out", "p.csv",
@@ -174,14 +174,14 @@ TEST(network_trained_on_resized_images_evaluates_resized_images)
     /* whole images of 24x24 at 16x16 */
     RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json");
     CHECK_TEXT("", err);
-    loss = told("loss");
-    CHECK_INT(CHECKED * 24 * 24, (int)told("pixels"));
+    loss = reported("loss");
+    CHECK_INT(CHECKED * 24 * 24, (int)reported("pixels"));
     RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--image-fit",
              "resize"); /* the same for square crops */
-    CHECK_NEAR(loss, told("loss"), 0);
+    CHECK_NEAR(loss, reported("loss"), 0);
     CHECK_CONTAINS(err, "f.onnx was trained on images scaled until they just cover 16x16");
     RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--image-fit", "windows");
-    CHECK(told("loss") != loss);
+    CHECK(reported("loss") != loss);
     pools_end();
 }
 
@@ -220,14 +220,14 @@ TEST(whole_image_loss_matches_the_network_for_all_losses)
         if (RUN("train", "--network", "n.json", "--data", "fields", "--epochs", "2", "--mini-batch-size", "8",
                 "--lr", "0.05", "--out", "n.onnx", "--json") != 0)
             GP_TEST_FAIL("network %zu: %s", i, err);
-        shown = told("validation_loss");
+        shown = reported("validation_loss");
         CHECK(shown > 0);
         RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "fields", "--json"); /* at the original size */
-        whole = told("loss");
+        whole = reported("loss");
         CHECK_NEAR(shown, whole, 2e-6 * shown);
-        CHECK_INT(CHECKED * 24 * 24 - (i == 3 ? CHECKED * 24 : 0), (int)told("pixels"));
+        CHECK_INT(CHECKED * 24 * 24 - (i == 3 ? CHECKED * 24 : 0), (int)reported("pixels"));
         RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "fields", "--json", "--image-fit", "input");
-        CHECK_NEAR(shown, told("loss"), 1e-6 * shown);
+        CHECK_NEAR(shown, reported("loss"), 1e-6 * shown);
     }
     pools_end();
 }
@@ -279,14 +279,14 @@ TEST(arrays_of_any_size_are_predicted_in_tiles)
     RUN_CODE(1, "evaluate", "--model", "n.onnx", "--data", "x.npy", "--json");
     CHECK_CONTAINS(err, "arrays of 24x48, which are not resized to 24x24; --image-fit windows takes them");
     RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "x.npy", "--json", "--image-fit", "windows");
-    loss = told("loss");
-    CHECK_INT(3 * 24 * 48, (int)told("pixels"));
+    loss = reported("loss");
+    CHECK_INT(3 * 24 * 48, (int)reported("pixels"));
     RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "wide", "--json", "--image-fit", "windows");
-    CHECK_NEAR(loss, told("loss"), 0);
+    CHECK_NEAR(loss, reported("loss"), 0);
 
     /* At the smallest scale that covers the network input, the images are unchanged. */
     RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "wide", "--json", "--image-fit", "crop");
-    CHECK_NEAR(loss, told("loss"), 0);
+    CHECK_NEAR(loss, reported("loss"), 0);
     RUN_CODE(0, "predict", "--model", "n.onnx", "--data", "x.npy", "--out", "classes.npy", "--image-fit",
              "windows");
     snprintf(command, sizeof(command),
@@ -294,6 +294,6 @@ TEST(arrays_of_any_size_are_predicted_in_tiles)
              in_root("w"));
     CHECK_INT(0, system(command));
     RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "x.npy", "--json", "--image-fit", "windows");
-    CHECK_NEAR(1, told("accuracy"), 0);
+    CHECK_NEAR(1, reported("accuracy"), 0);
     pools_end();
 }

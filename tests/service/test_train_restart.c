@@ -112,7 +112,7 @@ TEST(only_worker_that_always_fails_in_one_step_ends_the_training)
 
 TEST(repeated_failures_of_all_workers_name_the_checkpoint_to_resume)
 {
-    char path[100], told[100];
+    char path[100], reported[100];
     const char *const options[] = { "max-epochs=100", "mini-batch-size=64", "max-restarts=1", path, NULL };
     outcome got = { .kill_all_at = 5, .kill_always = true };
 
@@ -120,10 +120,10 @@ TEST(repeated_failures_of_all_workers_name_the_checkpoint_to_resume)
     REQUIRE(mkdtemp(own_folder) != NULL);
     leftovers_watch(own_folder);
     snprintf(path, sizeof(path), "checkpoint-path=%s", own_folder);
-    snprintf(told, sizeof(told), "--resume %s", own_folder);
+    snprintf(reported, sizeof(reported), "--resume %s", own_folder);
 
     run_on(&got, 2, NULL, options);
     CHECK_STATUS(GP_EPEER, got.status);
-    CHECK_CONTAINS(got.err.message, told);
+    CHECK_CONTAINS(got.err.message, reported);
     remove_own_folder();
 }

@@ -134,7 +134,7 @@ TEST(soft_stop_keeps_the_model_and_hard_stop_ends_at_once)
     pools_end();
 }
 
-static char fault_told[80];
+static char fault_reported[80];
 
 /* Timer: request a stop once the fault was injected; an earlier stop would leave the fault to the
  * next training. */
@@ -143,7 +143,7 @@ static void stop_hung(int signal_number)
     int before = errno;
 
     (void)signal_number;
-    if (access(fault_told, F_OK) == 0)
+    if (access(fault_reported, F_OK) == 0)
         stop_word = 2;
     errno = before;
 }
@@ -160,10 +160,10 @@ TEST(hard_stop_ends_a_training_with_an_unresponsive_worker)
     struct itimerval often = { .it_interval.tv_usec = 100000, .it_value.tv_usec = 100000 }, never = { 0 };
 
     pools_begin("forward:5:hang@1.1");
-    snprintf(fault_told, sizeof(fault_told), "%s/told", pools_root);
-    setenv("GRADPOOL_FAULT_TOLD", fault_told, 1);
+    snprintf(fault_reported, sizeof(fault_reported), "%s/told", pools_root);
+    setenv("GRADPOOL_FAULT_REPORT", fault_reported, 1);
     pool = open_pool(1);
-    unsetenv("GRADPOOL_FAULT_TOLD");
+    unsetenv("GRADPOOL_FAULT_REPORT");
     REQUIRE(pool != NULL);
     stop_word = 0;
     signal(SIGALRM, stop_hung);
@@ -186,7 +186,7 @@ static void resume_suspended(int signal_number)
     int before = errno;
 
     (void)signal_number;
-    if (access(fault_told, F_OK) == 0 && ++ticks == 22)
+    if (access(fault_reported, F_OK) == 0 && ++ticks == 22)
         kill(suspended, SIGCONT);
     errno = before;
 }
@@ -235,10 +235,10 @@ TEST(a_validation_of_more_than_two_seconds_reports_its_progress)
                                              .context = &progress } };
 
     pools_begin("validation:2:stop@1.1");
-    snprintf(fault_told, sizeof(fault_told), "%s/told", pools_root);
-    setenv("GRADPOOL_FAULT_TOLD", fault_told, 1);
+    snprintf(fault_reported, sizeof(fault_reported), "%s/told", pools_root);
+    setenv("GRADPOOL_FAULT_REPORT", fault_reported, 1);
     progress.pool = open_pool(1);
-    unsetenv("GRADPOOL_FAULT_TOLD");
+    unsetenv("GRADPOOL_FAULT_REPORT");
     REQUIRE(progress.pool != NULL);
     signal(SIGALRM, resume_suspended);
     setitimer(ITIMER_REAL, &often, NULL);

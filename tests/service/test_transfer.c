@@ -217,15 +217,15 @@ TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
         CHECK_CONTAINS(err, "give --image-normalization 0..1, 0..255, imagenet or MEAN,STD");
     }
     RUN_CODE(0, "evaluate", "--model", "far.onnx", UNNAMED, "--image-normalization", "0..1", "--json");
-    loss = told("loss");
+    loss = reported("loss");
     CHECK(loss > 0);
     RUN_CODE(0, "evaluate", "--model", "far.onnx", UNNAMED, "--image-normalization", "0..255", "--json");
-    CHECK(told("loss") > loss);
+    CHECK(reported("loss") > loss);
 
     /* A file with a normalization needs no option, and trainings keep it. */
     RUN_CODE(0, "model", "edit", "far.onnx", "--set", "input.normalization=0..1", "-o", "near.onnx");
     RUN_CODE(0, "evaluate", "--model", "near.onnx", UNNAMED, "--json");
-    CHECK_NEAR(loss, told("loss"), 0);
+    CHECK_NEAR(loss, reported("loss"), 0);
     RUN_CODE(0, "model", "show", "near.onnx");
     CHECK_CONTAINS(out, "image normalization: 0..1\n");
     RUN_CODE(0, "model", "show", "far.onnx");
@@ -315,10 +315,10 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
     RUN_CODE(0, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "two", "--epochs",
              "1", "--batch-size", "9", "--lr", "1e-9", "--quiet", "--out", "ours.onnx");
     RUN_CODE(0, "evaluate", NAMED, "all", "--json");
-    const double loss = told("loss");
+    const double loss = reported("loss");
 
     RUN_CODE(0, "evaluate", "--model", "ours.onnx", "--data", "all", "--json");
-    CHECK_NEAR(loss, told("loss"), 1e-4);
+    CHECK_NEAR(loss, reported("loss"), 1e-4);
     RUN_CODE(0, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "list.csv",
              "--epochs", "2", "--batch-size", "9", "--workers", "2", "--metrics", "m.jsonl");
     const char *excluded = strstr(err, "excluded from validation: 1 sample without a class\n");

@@ -271,15 +271,15 @@ static void reply(sim *s, const gp_jobs_action *action)
 
 static void check_changed(sim *s, const gp_jobs_action *action, const sim_fact *fact)
 {
-    gp_jobs_state told = action->job->durable;
+    gp_jobs_state reported = action->job->durable;
 
-    if (!fact->durable || fact->row.state != (told == GP_JOBS_STARTING ? GP_JOBS_RUNNING : told))
+    if (!fact->durable || fact->row.state != (reported == GP_JOBS_STARTING ? GP_JOBS_RUNNING : reported))
         sim_fail(s, "told-early", "job %llu is reported as %s, but is %s on disk",
-                 (unsigned long long)action->id, gp_jobs_state_word(told),
+                 (unsigned long long)action->id, gp_jobs_state_word(reported),
                  gp_jobs_state_word(fact->row.state));
-    if (gp_jobs_state_ended(told))
+    if (gp_jobs_state_ended(reported))
         sim_record(s, s->jobs,
-                   (history_entry){ .kind = HISTORY_END, .id = action->id, .outcome = (int32_t)told });
+                   (history_entry){ .kind = HISTORY_END, .id = action->id, .outcome = (int32_t)reported });
 }
 
 static void write_row(sim *s, const gp_jobs_action *action)
@@ -502,7 +502,7 @@ static void batch_begins(sim *s, sim_submitter *submitter)
 
     submits_deinit(&submitter->window);
     memset(submitter->jobs, 0, sizeof(submitter->jobs));
-    submitter->base = submitter->told;
+    submitter->base = submitter->reported;
     if (submits_init(&submitter->window, submitter->jobs, 1 + sim_draw(&submitter->dice, SIM_BATCH), WINDOW,
                      TIMEOUT_MS, s->now_us / MS, &err) != GP_OK)
         sim_fail(s, "memory", "%s", err.message);
@@ -529,8 +529,8 @@ static void send_one(sim *s, sim_submitter *submitter)
         h->jobs.submit.submitter[1] = (uint8_t)submitter->link;
     submits_sent(window, number);
     sim_record(s, s->jobs, (history_entry){ .kind = HISTORY_SUBMIT, .session = submitter->key, .seq = seq });
-    if (seq > submitter->told)
-        submitter->told = seq;
+    if (seq > submitter->reported)
+        submitter->reported = seq;
 }
 
 void sim_submitter_acts(sim *s, sim_submitter *submitter)

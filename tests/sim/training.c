@@ -414,7 +414,7 @@ static void check_failed(sim *s, const sim_client *client, membership_reason why
         sim_fail(s, "gives-up", "a training on %u ranks failed after a worker failure", t->r.world);
     if (why == MEMBERSHIP_REASON_ALONE && t->r.world > 1)
         sim_fail(s, "gives-up", "a training on %u ranks reported a single rank", t->r.world);
-    if (why == MEMBERSHIP_REASON_STATE && t->furthest >= t->r.told)
+    if (why == MEMBERSHIP_REASON_STATE && t->furthest >= t->r.reported)
         sim_fail(s, "gives-up", "a training reported a lost state, but a rank has the state of step %llu",
                  (unsigned long long)t->furthest);
 }
@@ -511,7 +511,7 @@ void sim_train_attaches(sim *s, sim_client *client, uint32_t serial)
     if (!client->trains || t->serial != serial || !t->begin_due || client->state != SIM_HOLDING)
         return;
     t->serial = ++s->groups;
-    t->begin_due = t->regranted = t->lost_told = t->pause = false;
+    t->begin_due = t->regranted = t->lost_reported = t->pause = false;
     t->generation = client->generation;
     t->world = client->claim.member_count;
     t->begun_count = t->committing = t->newcomer_count = t->heard_ready = 0;
@@ -566,9 +566,9 @@ void sim_training_hears(sim *s, sim_client *client, const sim_letter *letter)
         take_change(s, client);
         return;
     }
-    if (t->lost_told)
+    if (t->lost_reported)
         return;
-    t->lost_told = true;
+    t->lost_reported = true;
     while (rank < t->world && (t->process[rank] == 0 || rank_of(s, t, rank)->slot != letter->lost_slot))
         rank++;
     steps(s, client, (membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });

@@ -225,7 +225,7 @@ typedef struct gp_step_call {
 } gp_step_call;
 
 /* Result of a device-resident step. */
-typedef struct gp_step_told {
+typedef struct gp_step_reported {
     double sums[GP_SUMS], samples; /* sums over all ranks */
     double loss_scale;             /* loss scale used in this step; 0: none */
     bool stop, pause;              /* at least one rank requested a stop or pause */
@@ -234,7 +234,7 @@ typedef struct gp_step_told {
     bool committed; /* the step counts and had samples: the parameters changed */
     /* exchange_ns: only the part that does not overlap with computation */
     int64_t forward_ns, backward_ns, exchange_ns, commit_ns;
-} gp_step_told;
+} gp_step_reported;
 
 /* Membership of a device communicator. */
 typedef struct gp_group {
@@ -258,7 +258,7 @@ typedef struct gp_backend_steps {
     gp_status (*launch)(gp_plan *plan, const gp_step_call *call, gp_error *err);
     /* Wait for the oldest pending step. Fails with the error of gp_group.check() or with a device
      * error; the caller must then call halt(). */
-    gp_status (*told)(gp_plan *plan, gp_step_told *told, gp_error *err);
+    gp_status (*reported)(gp_plan *plan, gp_step_reported *reported, gp_error *err);
     /* Stop launching and committing, and wait until the device is idle. told() still returns the
      * pending steps; a step that counts was committed before the halt. If halt() fails, the device
      * state is lost. */

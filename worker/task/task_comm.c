@@ -213,22 +213,22 @@ static gp_status reduce_in_turn(gp_task_group *group, void *data, size_t bytes, 
                                 void *context, gp_error *err)
 {
     size_t stride = (bytes + PART_ALIGN - 1) & ~(size_t)(PART_ALIGN - 1);
-    unsigned char *total, *told;
+    unsigned char *total, *reported;
     void *memory = NULL;
     gp_status status = group_alloc(group, 2 * stride, &memory, err);
 
     if (status != GP_OK)
         return status;
     total = memory;
-    told = total + stride;
+    reported = total + stride;
     for (uint32_t k = 0; status == GP_OK && k < group->world; k++) {
-        unsigned char *here = k == 0 ? total : told;
+        unsigned char *here = k == 0 ? total : reported;
 
         if (k == group->rank)
             memcpy(here, data, bytes);
         status = gp_comm_broadcast_private(group->comm, here, bytes, k, err);
         if (status == GP_OK && k > 0)
-            combine(total, told, bytes, context);
+            combine(total, reported, bytes, context);
     }
     if (status == GP_OK)
         memcpy(data, total, bytes);

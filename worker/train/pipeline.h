@@ -77,7 +77,7 @@ gp_status gp_pipeline_fetch(gp_pipeline *pipeline, float *parameters, gp_optim *
  *   now       position of the oldest step that is not committed
  *   requests  position of the loader requests; advanced */
 gp_status gp_pipeline_step(gp_pipeline *pipeline, const gp_train_cursor *now, gp_train_cursor *requests,
-                           gp_flight *out, gp_step_told *told, gp_error *err);
+                           gp_flight *out, gp_step_reported *reported, gp_error *err);
 
 /* Wait for all steps in flight and drop their results. */
 gp_status gp_pipeline_drain(gp_pipeline *pipeline, gp_error *err);
@@ -87,6 +87,6 @@ gp_status gp_pipeline_drain(gp_pipeline *pipeline, gp_error *err);
 void gp_pipeline_halt(gp_pipeline *pipeline, const gp_error *cause);
 
 /* Get the next step that was committed before the halt. false: no further step was committed. */
-bool gp_pipeline_halted_step(gp_pipeline *pipeline, gp_flight *out, gp_step_told *told);
+bool gp_pipeline_halted_step(gp_pipeline *pipeline, gp_flight *out, gp_step_reported *reported);
 
 #endif

@@ -95,13 +95,13 @@ static gp_status step_launch(gp_pipeline *pipeline, gp_train_cursor from, gp_tra
 /* ---- results ---- */
 
 /* Wait for the oldest step in flight, and remove it from the pipeline. */
-static gp_status step_take(gp_pipeline *pipeline, gp_flight *out, gp_step_told *told, gp_error *err)
+static gp_status step_take(gp_pipeline *pipeline, gp_flight *out, gp_step_reported *reported, gp_error *err)
 {
-    gp_status status = pipeline->ops->told(pipeline->plan, told, err);
+    gp_status status = pipeline->ops->reported(pipeline->plan, reported, err);
 
     if (status != GP_OK)
         return status;
-    if (told->counts)
+    if (reported->counts)
         pipeline->residency = GP_DEVICE_NEWER;
     *out = pipeline->flights[0];
     pipeline->count--;
@@ -110,7 +110,7 @@ static gp_status step_take(gp_pipeline *pipeline, gp_flight *out, gp_step_told *
 }
 
 gp_status gp_pipeline_step(gp_pipeline *pipeline, const gp_train_cursor *now, gp_train_cursor *requests,
-                           gp_flight *out, gp_step_told *told, gp_error *err)
+                           gp_flight *out, gp_step_reported *reported, gp_error *err)
 {
     gp_status status = GP_OK;
 
@@ -123,17 +123,17 @@ gp_status gp_pipeline_step(gp_pipeline *pipeline, const gp_train_cursor *now, gp
             break;
         status = step_launch(pipeline, from, requests, err);
     }
-    return status == GP_OK ? step_take(pipeline, out, told, err) : status;
+    return status == GP_OK ? step_take(pipeline, out, reported, err) : status;
 }
 
 gp_status gp_pipeline_drain(gp_pipeline *pipeline, gp_error *err)
 {
     gp_status status = GP_OK;
     gp_flight flight;
-    gp_step_told told;
+    gp_step_reported reported;
 
     while (pipeline->count > 0 && status == GP_OK)
-        status = step_take(pipeline, &flight, &told, err);
+        status = step_take(pipeline, &flight, &reported, err);
     return status;
 }
 
@@ -150,10 +150,11 @@ void gp_pipeline_halt(gp_pipeline *pipeline, const gp_error *cause)
     gp_device_lost(doing, cause->code == GP_EIO ? cause : &err);
 }
 
-bool gp_pipeline_halted_step(gp_pipeline *pipeline, gp_flight *out, gp_step_told *told)
+bool gp_pipeline_halted_step(gp_pipeline *pipeline, gp_flight *out, gp_step_reported *reported)
 {
     gp_error ignored;
-    bool committed = pipeline->count > 0 && step_take(pipeline, out, told, &ignored) == GP_OK && told->counts;
+    bool committed =
+        pipeline->count > 0 && step_take(pipeline, out, reported, &ignored) == GP_OK && reported->counts;
 
     if (!committed)
         pipeline->count = 0;

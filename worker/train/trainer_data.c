@@ -297,7 +297,7 @@ void gp_train_data_report(const gp_train_data *data, bool rank_0, bool restarted
 static void source_add_skipped(gp_train_source *source, gp_train_done *done)
 {
     uint64_t reported = source->skipped_reported;
-    uint32_t index[GP_SKIPPED_TOLD], count = gp_store_skipped_first(source->store, index);
+    uint32_t index[GP_SKIPPED_NAMED_MAX], count = gp_store_skipped_first(source->store, index);
     size_t bytes = strlen(done->skipped_names);
 
     source->skipped_reported = gp_store_skipped(source->store);

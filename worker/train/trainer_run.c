@@ -143,22 +143,23 @@ static gp_status host_step(gp_trainer *trainer, gp_train_cursor *now, gp_train_c
 
 /* ---- a step on the device ---- */
 
-static void count_device_step(gp_trainer *trainer, const gp_flight *flight, const gp_step_told *told,
+static void count_device_step(gp_trainer *trainer, const gp_flight *flight, const gp_step_reported *reported,
                               gp_train_record *record)
 {
-    gp_step_result result = gp_step_result_of(told->sums, told->samples, told->stop, told->pause);
+    gp_step_result result =
+        gp_step_result_of(reported->sums, reported->samples, reported->stop, reported->pause);
 
-    if (told->committed)
+    if (reported->committed)
         gp_optim_end(trainer->optim);
 
     /* the device applies the same rule as the host */
-    trainer->progress.loss_scale.scale = told->loss_scale;
+    trainer->progress.loss_scale.scale = reported->loss_scale;
     *record = (gp_train_record){ .samples = flight->samples,
                                  .data_ms = flight->data_ms,
-                                 .forward_ms = (double)told->forward_ns * 1e-6,
-                                 .backward_ms = (double)told->backward_ns * 1e-6,
-                                 .exchange_ms = (double)told->exchange_ns * 1e-6,
-                                 .commit_ms = (double)told->commit_ns * 1e-6 };
+                                 .forward_ms = (double)reported->forward_ns * 1e-6,
+                                 .backward_ms = (double)reported->backward_ns * 1e-6,
+                                 .exchange_ms = (double)reported->exchange_ns * 1e-6,
+                                 .commit_ms = (double)reported->commit_ns * 1e-6 };
     gp_train_progress_count(&trainer->progress, &flight->last, &result, flight->learn_rate, trainer->control,
                             record);
     gp_train_control_progress(trainer->control);
@@ -169,22 +170,23 @@ static gp_status device_step(gp_trainer *trainer, gp_train_cursor *now, gp_train
 {
     gp_train_progress *progress = &trainer->progress;
     gp_flight flight;
-    gp_step_told told;
-    gp_status status = gp_pipeline_step(&trainer->pipeline, now, requests, &flight, &told, err);
+    gp_step_reported reported;
+    gp_status status = gp_pipeline_step(&trainer->pipeline, now, requests, &flight, &reported, err);
 
     if (status != GP_OK)
         return status;
-    if (!told.counts) { /* the steps after it are invalid too */
+    if (!reported.counts) { /* the steps after it are invalid too */
         status = gp_pipeline_drain(&trainer->pipeline, err);
-        return status == GP_OK ? gp_trainer_diverged(trainer, &flight.last,
-                                                     told.sums[GP_SUM_LOSS] / told.sums[GP_SUM_WEIGHT], err)
-                               : status;
+        return status == GP_OK
+                   ? gp_trainer_diverged(trainer, &flight.last,
+                                         reported.sums[GP_SUM_LOSS] / reported.sums[GP_SUM_WEIGHT], err)
+                   : status;
     }
     gp_fault_point("commit");
-    count_device_step(trainer, &flight, &told, record);
+    count_device_step(trainer, &flight, &reported, record);
     *last = flight.last;
     *now = flight.after;
-    return gp_train_progress_scale(progress, &trainer->options, told.sums[GP_SUM_BAD], progress->step - 1,
+    return gp_train_progress_scale(progress, &trainer->options, reported.sums[GP_SUM_BAD], progress->step - 1,
                                    record, err);
 }
 
@@ -196,15 +198,15 @@ static void trainer_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
     const gp_schedule *schedule = &trainer->schedule;
     gp_train_record record;
     gp_flight flight;
-    gp_step_told told;
+    gp_step_reported reported;
     gp_error ignored; /* too many skipped steps: the next group detects that too */
 
     if (trainer->pipeline.residency == GP_ON_HOST)
         return;
     gp_pipeline_halt(&trainer->pipeline, cause);
-    while (gp_pipeline_halted_step(&trainer->pipeline, &flight, &told)) {
-        count_device_step(trainer, &flight, &told, &record);
-        gp_train_progress_scale(progress, &trainer->options, told.sums[GP_SUM_BAD], progress->step - 1,
+    while (gp_pipeline_halted_step(&trainer->pipeline, &flight, &reported)) {
+        count_device_step(trainer, &flight, &reported, &record);
+        gp_train_progress_scale(progress, &trainer->options, reported.sums[GP_SUM_BAD], progress->step - 1,
                                 &record, &ignored);
         progress->epoch = flight.after.epoch;
         progress->first = flight.after.first;

@@ -118,8 +118,8 @@ typedef struct gp_session {
     run_folder folder;
     gp_view *view;
     slow_steps *slow;
-    int stop_told;   /* cli_stop value last reported to the user */
-    gp_error failed; /* error while opening the run folder; GP_OK: none */
+    int stop_reported; /* cli_stop value last reported to the user */
+    gp_error failed;   /* error while opening the run folder; GP_OK: none */
     advice_watch advice;
     gp_buffer warnings;     /* warnings issued before the folder was opened, as lines for the log */
     bool reported;          /* report.json was written */
@@ -267,8 +267,8 @@ static void train_step_event(void *context, const gp_train_step *step)
     if (session->view == NULL)
         return;
     view_step(session->view, step);
-    if (cli_stop > session->stop_told) {
-        session->stop_told = cli_stop;
+    if (cli_stop > session->stop_reported) {
+        session->stop_reported = cli_stop;
         view_say(session->view,
                  cli_stop == 1 ? "stopping at the next step; Ctrl-C again stops at once"
                                : "stopping at once; the model is not kept",

@@ -99,10 +99,10 @@ gp_status gp_fault_arm(gp_fault_process process, uint32_t index, uint32_t incarn
     return gp_fault_setup(getenv("GRADPOOL_FAULT"), process, index, incarnation, err);
 }
 
-/* Append the fault to the file in GRADPOOL_FAULT_TOLD, for the test that waits for the fault. */
+/* Append the fault to the file in GRADPOOL_FAULT_REPORT, for the test that waits for the fault. */
 static void fault_tell(const fault *f)
 {
-    const char *path = getenv("GRADPOOL_FAULT_TOLD");
+    const char *path = getenv("GRADPOOL_FAULT_REPORT");
     int fd = path == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 
     if (fd < 0)

@@ -9,7 +9,7 @@
  * the first incarnation of worker 2, so that the replacement is not affected. Schedulers and
  * commands have index 1. A scheduler's incarnation is its epoch, a job's is its attempt.
  *
- * GRADPOOL_FAULT_TOLD names a file. Before each action, "PID POINT ACTION" is appended to it.
+ * GRADPOOL_FAULT_REPORT names a file. Before each action, "PID POINT ACTION" is appended to it.
  *
  * All builds contain the fault points. A point without an armed fault costs a load and a branch,
  * less than 1 ns (printed by tests/common/base/test_fault.c). */

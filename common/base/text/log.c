@@ -253,16 +253,16 @@ void gp_log_event(gp_log_level level, const char *event, const gp_log_field *fie
 {
     char sentence[SENTENCE_BYTES];
     va_list arguments;
-    bool told = true;
+    bool reported = true;
 
     if (level < log_level)
         return;
     gp_log_tick();
     if (pthread_mutex_trylock(&log_lock) == 0) {
-        told = gp_throttle_pass(&log_throttle, event, gp_now_ms());
+        reported = gp_throttle_pass(&log_throttle, event, gp_now_ms());
         pthread_mutex_unlock(&log_lock);
     }
-    if (!told)
+    if (!reported)
         return;
     va_start(arguments, format);
     vsnprintf(sentence, sizeof(sentence), format, arguments);

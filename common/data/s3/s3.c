@@ -59,7 +59,7 @@ typedef struct s3_request {
 
 gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_policy *retry, gp_error *err)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static atomic_flag reported = ATOMIC_FLAG_INIT;
     gp_s3 *s3 = gp_calloc(1, sizeof(*s3));
     const char *host = s3 == NULL ? NULL : s3->source.endpoint + strlen("http://");
     gp_status status;
@@ -92,7 +92,7 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_
      * sees the data and the session token. */
     if (strncmp(s3->source.endpoint, "http://", 7) == 0 && strncmp(host, "127.", 4) != 0 &&
         strncmp(host, "localhost", 9) != 0 && strncmp(host, "[::1]", 5) != 0 &&
-        !atomic_flag_test_and_set(&told))
+        !atomic_flag_test_and_set(&reported))
         gp_log(GP_LOG_WARN, "s3-unencrypted",
                "%s is not encrypted: who listens sees the data and a session token; https:// would be",
                s3->source.endpoint);

@@ -216,13 +216,13 @@ static gp_status walk_folder(folder_walk *walk, gp_error *err)
     const size_t length = strlen(walk->path);
     name_list files, folders;
     gp_error own;
-    gp_error *told = err != NULL ? err : &own;
+    gp_error *reported = err != NULL ? err : &own;
     uint32_t place;
     DIR *directory;
-    gp_status status = folder_enter(walk, &directory, told);
+    gp_status status = folder_enter(walk, &directory, reported);
 
     if (status != GP_OK && walk->options->on_error == GP_BAD_SKIP)
-        gp_image_list_leave_out(walk->list, told->message);
+        gp_image_list_leave_out(walk->list, reported->message);
     if (status != GP_OK)
         return walk->options->on_error == GP_BAD_SKIP ? GP_OK : status;
     name_list_init(&files);

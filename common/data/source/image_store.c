@@ -99,7 +99,7 @@ bool gp_image_skip(gp_image_store *images, const gp_image_reader *r, uint32_t in
     if ((atomic_fetch_or(&images->store.bad[index / 8], bit) & bit) != 0)
         return true;
     before = atomic_fetch_add(&images->store.skipped, 1);
-    if (before < GP_SKIPPED_TOLD)
+    if (before < GP_SKIPPED_NAMED_MAX)
         atomic_store(&images->store.skipped_first[before], index + 1);
     if (before < TOLD_MAX)
         gp_log(GP_LOG_WARN, "image-skipped", "skipped an image: %s", why->message);

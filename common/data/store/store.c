@@ -380,11 +380,11 @@ char *gp_store_name(const gp_store *store, uint32_t index, char *text, size_t by
     return text;
 }
 
-uint32_t gp_store_skipped_first(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD])
+uint32_t gp_store_skipped_first(const gp_store *store, uint32_t index[GP_SKIPPED_NAMED_MAX])
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < GP_SKIPPED_TOLD; i++) {
+    for (uint32_t i = 0; i < GP_SKIPPED_NAMED_MAX; i++) {
         const uint32_t place = atomic_load(&store->skipped_first[i]);
 
         if (place != 0)

@@ -37,7 +37,7 @@ struct gp_store {
     int32_t *renumber;        /* [classes in the data]: new label numbers; NULL: labels are kept */
     atomic_uchar *bad;        /* bit mask of unreadable samples; NULL: samples are never skipped */
     _Atomic uint64_t skipped;
-    _Atomic uint32_t skipped_first[GP_SKIPPED_TOLD]; /* sample index + 1; 0: not set yet */
+    _Atomic uint32_t skipped_first[GP_SKIPPED_NAMED_MAX]; /* sample index + 1; 0: not set yet */
 };
 
 /* Fill in ops, source, shape, targets and class names ("0", "1", ... if NULL), and check them

@@ -28,10 +28,10 @@ static bool lives(int pid)
 /* Simulate a test that creates directories and a process, and exits without cleaning up.
  *   how   0: _exit(), 1: abort(), 2: SIGKILL, 3: SIGSEGV
  *   told  file that receives both directories and the process id */
-static void dies(int how, const char *told)
+static void dies(int how, const char *reported)
 {
     char first[] = "/tmp/gpt-XXXXXX", second[] = "/tmp/gradpool-test-XXXXXX", path[64];
-    FILE *file = fopen(told, "w");
+    FILE *file = fopen(reported, "w");
 
     if (file == NULL || leftovers_make(first) == NULL || leftovers_make(second) == NULL)
         _exit(99);
@@ -57,10 +57,10 @@ static void dies(int how, const char *told)
 
 TEST(files_and_processes_of_a_test_are_removed_however_it_ends)
 {
-    char told[] = "/tmp/gpt-XXXXXX", path[40];
+    char reported[] = "/tmp/gpt-XXXXXX", path[40];
 
-    REQUIRE(leftovers_make(told) != NULL);
-    snprintf(path, sizeof(path), "%s/told", told);
+    REQUIRE(leftovers_make(reported) != NULL);
+    snprintf(path, sizeof(path), "%s/told", reported);
     for (int how = 0; how < ENDS; how++) {
         char first[40] = "", second[40] = "";
         int child = 0, state;
@@ -87,5 +87,5 @@ TEST(files_and_processes_of_a_test_are_removed_however_it_ends)
             GP_TEST_FAIL("end %d: process %d with the environment of %s is still running", how, child, first);
     }
     /* The directory of the running test is not removed. */
-    CHECK(access(told, F_OK) == 0);
+    CHECK(access(reported, F_OK) == 0);
 }

@@ -203,20 +203,20 @@ TEST(suppressed_counts_are_complete_over_many_windows)
 {
     static gp_throttle throttle;
     const char *event;
-    uint64_t count, told = 0, passed = 0, all = 0;
+    uint64_t count, reported = 0, passed = 0, all = 0;
 
     for (int64_t now_ms = 0; now_ms < 10 * GP_THROTTLE_WINDOW_MS; now_ms += 7) {
         for (int i = 0; i < 3; i++, all++)
             passed += gp_throttle_pass(&throttle, i == 0 ? "first" : "second", now_ms);
         while (gp_throttle_next_ended(&throttle, now_ms, false, &event, &count))
-            told += count;
+            reported += count;
     }
     /* As at process exit. */
     while (gp_throttle_next_ended(&throttle, 0, true, &event, &count))
-        told += count;
-    CHECK_INT(all, passed + told);
+        reported += count;
+    CHECK_INT(all, passed + reported);
     CHECK(passed <= 2 * 11 * GP_THROTTLE_BURST);
-    CHECK(told > 0);
+    CHECK(reported > 0);
 }
 
 TEST(event_kinds_without_a_window_are_not_limited)

@@ -685,7 +685,7 @@ TEST(bad_image_files_fail_by_name_or_are_skipped)
     tile_put("a/1.png", 4, 10);
     tile_put("b/3.png", 4, 30);
     for (size_t kind = 0; kind < sizeof(bad_kinds) / sizeof(bad_kinds[0]); kind++) {
-        uint32_t first[GP_SKIPPED_TOLD];
+        uint32_t first[GP_SKIPPED_NAMED_MAX];
         char name[64];
 
         bad_kinds[kind].put(in_folder("a/2.png"));

@@ -43,7 +43,7 @@ __attribute__((constructor)) static void fork_watch(void)
 }
 
 /* Store an error for cudaGetLastError() and return it. */
-static cudaError_t told(cudaError_t code)
+static cudaError_t reported(cudaError_t code)
 {
     if (code != cudaSuccess && code != cudaErrorNotReady)
         last_error = code;
@@ -108,14 +108,14 @@ cudaError_t fake_context(void)
         FAKE_CALL(function, cudaError_t);                                                                    \
         cudaError_t begin_ = fake_context();                                                                 \
         if (begin_ != cudaSuccess)                                                                           \
-            return told(begin_);                                                                             \
+            return reported(begin_);                                                                         \
     } while (0)
 
 FAKE_EXPORT cudaError_t cudaGetDeviceCount(int *count)
 {
     FAKE_CALL(cudaGetDeviceCount, cudaError_t);
     *count = device_count();
-    return *count == 0 ? told(cudaErrorNoDevice) : cudaSuccess;
+    return *count == 0 ? reported(cudaErrorNoDevice) : cudaSuccess;
 }
 
 FAKE_EXPORT cudaError_t cudaDriverGetVersion(int *version)
@@ -134,7 +134,7 @@ FAKE_EXPORT cudaError_t cudaRuntimeGetVersion(int *version)
 FAKE_EXPORT cudaError_t cudaSetDevice(int device)
 {
     BEGIN(cudaSetDevice);
-    return device < 0 || device >= device_count() ? told(cudaErrorInvalidDevice) : cudaSuccess;
+    return device < 0 || device >= device_count() ? reported(cudaErrorInvalidDevice) : cudaSuccess;
 }
 
 FAKE_EXPORT cudaError_t cudaGetDevice(int *device)
@@ -172,7 +172,7 @@ FAKE_EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int 
 {
     FAKE_CALL(cudaGetDeviceProperties, cudaError_t);
     if (device < 0 || device >= device_count())
-        return told(cudaErrorInvalidDevice);
+        return reported(cudaErrorInvalidDevice);
     memset(out, 0, sizeof(*out));
     snprintf(out->name, sizeof(out->name), "Fake GPU");
     out->major = 9;
@@ -413,7 +413,7 @@ cudaError_t fake_push(cudaStream_t stream, int reached, void (*run)(void *), voi
 
     if (code != cudaSuccess) {
         fake_op_free(op);
-        return told(code);
+        return reported(code);
     }
     if (late || reached == FAKE_HANG) {
         fake_op_free(op);
@@ -421,13 +421,13 @@ cudaError_t fake_push(cudaStream_t stream, int reached, void (*run)(void *), voi
     }
     if (is_default(stream) && fake_forbidden()) {
         fake_op_free(op);
-        return told(cudaErrorStreamCaptureImplicit);
+        return reported(cudaErrorStreamCaptureImplicit);
     }
     pthread_mutex_lock(&fake_lock);
     if (!is_default(stream) && stream->capture != NULL) {
         code = fake_capture_add(stream, op);
         pthread_mutex_unlock(&fake_lock);
-        return told(code);
+        return reported(code);
     }
     if (is_default(stream)) {
         default_before();
@@ -496,7 +496,7 @@ FAKE_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned
     BEGIN(cudaStreamCreateWithPriority);
     stream = calloc(1, sizeof(*stream));
     if (stream == NULL)
-        return told(cudaErrorMemoryAllocation);
+        return reported(cudaErrorMemoryAllocation);
     stream->blocking = (flags & cudaStreamNonBlocking) == 0;
     stream_start(stream);
     pthread_mutex_lock(&fake_lock);
@@ -545,7 +545,7 @@ static cudaError_t captured_is_spoilt(cudaStream_t stream)
     if (captured)
         fake_capture_spoil();
     pthread_mutex_unlock(&fake_lock);
-    return captured ? told(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+    return captured ? reported(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
 }
 
 FAKE_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
@@ -553,7 +553,7 @@ FAKE_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     BEGIN(cudaStreamSynchronize);
     cudaError_t code = captured_is_spoilt(stream);
 
-    return code == cudaSuccess ? told(fake_stream_finish(stream)) : code;
+    return code == cudaSuccess ? reported(fake_stream_finish(stream)) : code;
 }
 
 FAKE_EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream)
@@ -563,16 +563,16 @@ FAKE_EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream)
 
     if (code != cudaSuccess)
         return code;
-    return fake_stream_done(stream) ? told(fake_sticky()) : cudaErrorNotReady;
+    return fake_stream_done(stream) ? reported(fake_sticky()) : cudaErrorNotReady;
 }
 
 FAKE_EXPORT cudaError_t cudaDeviceSynchronize(void)
 {
     BEGIN(cudaDeviceSynchronize);
     if (fake_forbidden())
-        return told(cudaErrorStreamCaptureUnsupported);
+        return reported(cudaErrorStreamCaptureUnsupported);
     finish_all();
-    return told(fake_sticky());
+    return reported(fake_sticky());
 }
 
 typedef struct host_call {
@@ -608,7 +608,7 @@ FAKE_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flag
     BEGIN(cudaEventCreateWithFlags);
     event = calloc(1, sizeof(*event));
     if (event == NULL)
-        return told(cudaErrorMemoryAllocation);
+        return reported(cudaErrorMemoryAllocation);
     event->refs = 1;
     event->flags = flags;
     __atomic_add_fetch(&event_count, 1, __ATOMIC_RELAXED);
@@ -682,7 +682,7 @@ FAKE_EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t
         cudaError_t code = fake_capture_record(event, stream);
 
         pthread_mutex_unlock(&fake_lock);
-        return reached > 0 ? told((cudaError_t)reached) : told(code);
+        return reached > 0 ? reported((cudaError_t)reached) : reported(code);
     }
     event->capture = NULL;
     number = captured ? 0 : ++event->recorded;
@@ -706,7 +706,7 @@ FAKE_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t eve
         cudaError_t code = fake_capture_wait(stream, event);
 
         pthread_mutex_unlock(&fake_lock);
-        return reached > 0 ? told((cudaError_t)reached) : told(code);
+        return reached > 0 ? reported((cudaError_t)reached) : reported(code);
     }
     number = event->recorded;
     pthread_mutex_unlock(&fake_lock);
@@ -721,16 +721,16 @@ FAKE_EXPORT cudaError_t cudaEventQuery(cudaEvent_t event)
     pthread_mutex_lock(&fake_lock);
     passed = event->passed == event->recorded;
     pthread_mutex_unlock(&fake_lock);
-    return passed ? told(fake_sticky()) : cudaErrorNotReady;
+    return passed ? reported(fake_sticky()) : cudaErrorNotReady;
 }
 
 FAKE_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     BEGIN(cudaEventSynchronize);
     if (event->capture != NULL && fake_forbidden())
-        return told(cudaErrorStreamCaptureUnsupported);
+        return reported(cudaErrorStreamCaptureUnsupported);
     run_wait(&(event_op){ event, event->recorded });
-    return told(fake_sticky());
+    return reported(fake_sticky());
 }
 
 FAKE_EXPORT cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
@@ -739,7 +739,7 @@ FAKE_EXPORT cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEv
 
     BEGIN(cudaEventElapsedTime);
     if (((from->flags | to->flags) & cudaEventDisableTiming) != 0)
-        return told(cudaErrorInvalidResourceHandle);
+        return reported(cudaErrorInvalidResourceHandle);
     pthread_mutex_lock(&fake_lock);
     if (from->recorded == 0 || to->recorded == 0)
         code = cudaErrorInvalidResourceHandle;
@@ -748,7 +748,7 @@ FAKE_EXPORT cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEv
     else
         *ms = (float)((double)(to->passed_ns - from->passed_ns) * 1e-6);
     pthread_mutex_unlock(&fake_lock);
-    return told(code);
+    return reported(code);
 }
 
 /* ---- memory ---- */
@@ -832,7 +832,7 @@ static cudaError_t take(void **out, size_t bytes, bool pinned)
     room = pinned || device_bytes + bytes <= memory_limit();
     pthread_mutex_unlock(&fake_lock);
     if (!room || posix_memalign(&at, pinned ? 4096 : 256, bytes) != 0)
-        return told(cudaErrorMemoryAllocation);
+        return reported(cudaErrorMemoryAllocation);
     memset(at, 0x7f, bytes); /* makes reads of uninitialized memory visible */
     block_add((block){ at, bytes, pinned, true });
     *out = at;
@@ -843,7 +843,7 @@ FAKE_EXPORT cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     BEGIN(cudaMalloc);
     if (fake_forbidden())
-        return told(cudaErrorStreamCaptureUnsupported);
+        return reported(cudaErrorStreamCaptureUnsupported);
     return take(out, bytes, false);
 }
 
@@ -855,11 +855,11 @@ FAKE_EXPORT cudaError_t cudaFree(void *at)
     if (at == NULL)
         return cudaSuccess;
     if (fake_forbidden())
-        return told(cudaErrorStreamCaptureUnsupported);
+        return reported(cudaErrorStreamCaptureUnsupported);
     finish_all();
     if (!block_remove(at, false, &b)) {
         fake_violation("cudaFree(%p), which is no device memory", at);
-        return told(cudaErrorInvalidValue);
+        return reported(cudaErrorInvalidValue);
     }
     free(b.at);
     return cudaSuccess;
@@ -890,7 +890,7 @@ FAKE_EXPORT cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     (void)flags;
     BEGIN(cudaHostAlloc);
     if (fake_forbidden())
-        return told(cudaErrorStreamCaptureUnsupported);
+        return reported(cudaErrorStreamCaptureUnsupported);
     return take(out, bytes, true);
 }
 
@@ -910,7 +910,7 @@ FAKE_EXPORT cudaError_t cudaFreeHost(void *at)
     finish_all();
     if (!block_remove(at, true, &b) || !b.ours) {
         fake_violation("cudaFreeHost(%p), which is no pinned memory", at);
-        return told(cudaErrorInvalidValue);
+        return reported(cudaErrorInvalidValue);
     }
     free(b.at);
     return cudaSuccess;
@@ -931,7 +931,7 @@ FAKE_EXPORT cudaError_t cudaHostUnregister(void *at)
     FAKE_CALL(cudaHostUnregister, cudaError_t);
     if (!block_remove(at, true, &b)) {
         fake_violation("cudaHostUnregister(%p), which is not registered", at);
-        return told(cudaErrorHostMemoryNotRegistered);
+        return reported(cudaErrorHostMemoryNotRegistered);
     }
     return cudaSuccess;
 }
@@ -991,11 +991,11 @@ static cudaError_t copy_push(void *to, const void *from, size_t bytes, enum cuda
     copy c = { to, from, bytes };
 
     if (bytes == 0)
-        return reached > 0 ? told((cudaError_t)reached) : cudaSuccess;
+        return reached > 0 ? reported((cudaError_t)reached) : cudaSuccess;
     if (!direction_holds(to, from, bytes, kind)) {
         fake_violation("a copy of %zu bytes from %p to %p is not what its direction says, or too long", bytes,
                        from, to);
-        return told(cudaErrorInvalidValue);
+        return reported(cudaErrorInvalidValue);
     }
     return fake_push(stream, reached, run_copy, NULL, &c, sizeof(c));
 }
@@ -1042,7 +1042,7 @@ static cudaError_t fill_push(void *at, int value, size_t bytes, cudaStream_t str
 {
     if (bytes != 0 && !fake_on_device(at, bytes)) {
         fake_violation("a memset of %zu bytes at %p is not in device memory", bytes, at);
-        return told(cudaErrorInvalidValue);
+        return reported(cudaErrorInvalidValue);
     }
     return fake_push(stream, reached, run_fill, NULL, &(filling){ at, value, bytes }, sizeof(filling));
 }

@@ -470,16 +470,16 @@ TEST(removed_key_is_disconnected_and_refused)
     gp_peer peer = s.peer;
 
     allow(&s, false, true); /* without restart or signal: the file was replaced */
-    bool told = false;
+    bool reported = false;
 
     PUMP_UNTIL(&s, TIMEOUT_MS, gp_channel_get_guard_stats(s.server).cut[GP_CUT_REVOKED] > 0);
     CHECK_INT(1, gp_channel_get_guard_stats(s.server).cut[GP_CUT_REVOKED]);
-    for (int64_t until = gp_now_ms() + TIMEOUT_MS; !told && gp_now_ms() < until; usleep(2000)) {
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; !reported && gp_now_ms() < until; usleep(2000)) {
         pump(&s);
         while (gp_channel_next_gone(s.server, &gone))
-            told |= gp_peer_equal(&gone, &peer);
+            reported |= gp_peer_equal(&gone, &peer);
     }
-    CHECK(told);
+    CHECK(reported);
     uint64_t heard = s.heard;
 
     say(alice);

@@ -187,7 +187,7 @@ TEST(naive_ipc_listener_aborts_without_descriptors)
 }
 
 /* Run a TCP listener with few descriptors. It must drop the flood and then serve a client. */
-static void serve_with_few_descriptors(int told)
+static void serve_with_few_descriptors(int reported)
 {
     static gp_allow_list list;
     gp_key_pair key, alice;
@@ -210,7 +210,7 @@ static void serve_with_few_descriptors(int told)
         _exit(3);
     int port = atoi(strrchr(bound, ':') + 1);
 
-    if (write(told, &port, sizeof(port)) != sizeof(port))
+    if (write(reported, &port, sizeof(port)) != sizeof(port))
         _exit(4);
 
     /* Silent connections are closed after 2 s. When all connections of the flood are gone, connect
@@ -242,18 +242,18 @@ static void serve_with_few_descriptors(int told)
 TEST(tcp_listener_survives_a_connection_flood)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    int fds[FLOOD], told[2], port = 0, state = -1;
+    int fds[FLOOD], reported[2], port = 0, state = -1;
 
-    if (pipe(told) != 0)
+    if (pipe(reported) != 0)
         abort();
     fflush(stdout);
     pid_t server = fork();
 
     if (server == 0)
-        serve_with_few_descriptors(told[1]);
-    close(told[1]);
-    CHECK(read(told[0], &port, sizeof(port)) == sizeof(port));
-    close(told[0]);
+        serve_with_few_descriptors(reported[1]);
+    close(reported[1]);
+    CHECK(read(reported[0], &port, sizeof(port)) == sizeof(port));
+    close(reported[0]);
     address.sin_port = htons((uint16_t)port);
     flood(AF_INET, (struct sockaddr *)&address, sizeof(address), fds);
     usleep(500000);

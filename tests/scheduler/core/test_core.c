@@ -530,7 +530,7 @@ static void silent_until(uint32_t slot, int64_t ms, uint32_t workers)
 
 TEST(silent_worker_is_suspect_after_5_s_and_its_client_is_notified)
 {
-    const gp_core_action *told;
+    const gp_core_action *reported;
 
     REQUIRE(pool_held(2));
     beats(1, GP_CORE_TRAINING, 0, 40);
@@ -539,25 +539,25 @@ TEST(silent_worker_is_suspect_after_5_s_and_its_client_is_notified)
     wait_ms(1);
     CHECK(core->slots[1].suspect);
     REQUIRE(find(GP_CORE_SUSPECT) != NULL);
-    told = find(GP_CORE_WORKER_SUSPECT);
-    REQUIRE(told != NULL);
-    CHECK_INT(1, told->lost_slot);
-    CHECK_INT(5000, told->silent_ms);
-    CHECK(gp_core_id_equal(&told->session, &(gp_core_id){ .bytes = { 1 } }));
+    reported = find(GP_CORE_WORKER_SUSPECT);
+    REQUIRE(reported != NULL);
+    CHECK_INT(1, reported->lost_slot);
+    CHECK_INT(5000, reported->silent_ms);
+    CHECK(gp_core_id_equal(&reported->session, &(gp_core_id){ .bytes = { 1 } }));
     CHECK_TEXT(
         "worker 2 (pid 4712): no heartbeat for 5 s; it will be replaced if this exceeds the time limit of "
         "a step",
-        told->text);
+        reported->text);
     /* the suspicion does not replace the state */
     CHECK_TEXT("busy", gp_core_slot_word(&core->slots[1]));
     silent_until(1, 9000, 2);
     CHECK(find(GP_CORE_WORKER_SUSPECT) == NULL);
     beats(1, GP_CORE_TRAINING, 0, 40);
     CHECK(!core->slots[1].suspect);
-    told = find(GP_CORE_WORKER_SUSPECT);
-    REQUIRE(told != NULL && find(GP_CORE_SUSPECT) != NULL);
-    CHECK_INT(0, told->silent_ms);
-    CHECK_TEXT("worker 2 (pid 4712): responsive again after 9 s", told->text);
+    reported = find(GP_CORE_WORKER_SUSPECT);
+    REQUIRE(reported != NULL && find(GP_CORE_SUSPECT) != NULL);
+    CHECK_INT(0, reported->silent_ms);
+    CHECK_TEXT("worker 2 (pid 4712): responsive again after 9 s", reported->text);
     wait_ms(500);
     CHECK(find(GP_CORE_WORKER_SUSPECT) == NULL && find(GP_CORE_WORKER_LOST) == NULL);
     pool_free();

@@ -60,14 +60,14 @@ typedef struct world {
     gp_core_action group;
     bool regranted, begin_due;
     uint32_t lost; /* slot + 1 of the first member reported lost since then; 0: none */
-    bool lost_told;
+    bool lost_reported;
     uint32_t change;
     bool change_asked;
     gp_core_action changed; /* notification with the joining workers */
     /* masks of joining workers that were asked to prepare, and that are prepared */
     uint64_t asked, prepared;
     uint32_t named[SLOTS]; /* incarnations of the workers named in the last lease_form */
-    int64_t told;          /* last reported step */
+    int64_t reported;      /* last reported step */
     uint32_t kills, regroups;
 } world;
 
@@ -259,8 +259,8 @@ static void client_does(world *w, const membership_event *event)
 
 static void client_watches(world *w)
 {
-    if (w->lost != 0 && !w->lost_told) {
-        w->lost_told = true;
+    if (w->lost != 0 && !w->lost_reported) {
+        w->lost_reported = true;
         client_does(w,
                     &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank_in(&w->group, w->lost - 1) });
     }
@@ -281,7 +281,7 @@ static void client_watches(world *w)
     }
     if (!w->begin_due)
         return;
-    w->begin_due = w->regranted = w->lost_told = false;
+    w->begin_due = w->regranted = w->lost_reported = false;
     w->lost = 0;
     w->asked = w->prepared = 0;
     w->group = w->granted;
@@ -395,8 +395,8 @@ static bool group_meets(world *w, bool *pauses)
             w, slot, w->group.generation,
             (membership_event){ .kind = MEMBERSHIP_READY, .rank = rank, .step = (uint64_t)furthest });
     }
-    if (furthest < w->told)
-        GP_TEST_FAIL("step %d was reported, but the group starts at %d", (int)w->told, (int)furthest);
+    if (furthest < w->reported)
+        GP_TEST_FAIL("step %d was reported, but the group starts at %d", (int)w->reported, (int)furthest);
     return true;
 }
 
@@ -412,10 +412,10 @@ static void take_step(world *w)
         if (w->core->slots[slot].lease != 1)
             GP_TEST_FAIL("worker %u trains, but its slot belongs to lease %d", slot + 1,
                          (int)w->core->slots[slot].lease);
-        w->told = ++w->processes[slot].state;
+        w->reported = ++w->processes[slot].state;
         if (rank == 0)
             worker_tells(w, slot, w->group.generation,
-                         (membership_event){ .kind = MEMBERSHIP_STEP, .step = (uint64_t)w->told });
+                         (membership_event){ .kind = MEMBERSHIP_STEP, .step = (uint64_t)w->reported });
         if (pauses)
             worker_ends(w, slot, MEMBERSHIP_PAUSED);
     }
@@ -428,7 +428,7 @@ static void kill_one(world *w)
     process *p = &w->processes[slot];
 
     for (uint32_t s = 0; s < SLOTS; s++)
-        having += s != slot && w->processes[s].alive && w->processes[s].state >= w->told &&
+        having += s != slot && w->processes[s].alive && w->processes[s].state >= w->reported &&
                   w->core->slots[s].lease == 1 && w->core->slots[s].revoking == 0;
     if (!p->alive || having == 0 || w->core->leases[0].want <= 1)
         return;
@@ -538,16 +538,16 @@ static void world_run(uint64_t seed)
                                     .correlation = 6,
                                     .lease = 1,
                                     .workers = SLOTS });
-    int64_t told = w->told;
+    int64_t reported = w->reported;
     int left = CALM;
 
     while (left-- > 0 && !w->failed &&
-           (w->told < told + 20 || w->r.phase != MEMBERSHIP_STEPS || w->r.world != SLOTS))
+           (w->reported < reported + 20 || w->r.phase != MEMBERSHIP_STEPS || w->r.world != SLOTS))
         happen(w, false);
     if (left <= 0 || w->failed)
         GP_TEST_FAIL(
             "seed %d: phase %d, %u workers, step %d of %d, lease phase %d formed %x members %x want %u",
-            (int)seed, (int)w->r.phase, w->r.world, (int)w->told, (int)told + 20,
+            (int)seed, (int)w->r.phase, w->r.world, (int)w->reported, (int)reported + 20,
             (int)w->core->leases[0].phase, (unsigned)w->core->leases[0].formed,
             (unsigned)w->core->leases[0].members, w->core->leases[0].want);
     CHECK(w->regroups > 0 && w->kills > 0);

@@ -126,21 +126,21 @@ static void forget(uint64_t id)
 /* Wait until all requests are acknowledged. The last mark is then their acknowledgement. */
 static void acknowledged(void)
 {
-    uint32_t told = step_count;
+    uint32_t reported = step_count;
 
-    while (told > 0 && steps[told].acked == UINT32_MAX)
-        told--;
-    for (int64_t end = gp_now_ms() + TIMEOUT_MS; told < step_count && gp_now_ms() < end;) {
+    while (reported > 0 && steps[reported].acked == UINT32_MAX)
+        reported--;
+    for (int64_t end = gp_now_ms() + TIMEOUT_MS; reported < step_count && gp_now_ms() < end;) {
         struct pollfd fd = { .fd = gp_journal_fd(journal), .events = POLLIN };
         gp_journal_report report;
 
         poll(&fd, 1, 1000);
         gp_journal_next(journal, &report);
-        while (report.kind == GP_JOURNAL_PERSISTED && told < report.number)
-            steps[++told].acked = disk_log_last_mark();
+        while (report.kind == GP_JOURNAL_PERSISTED && reported < report.number)
+            steps[++reported].acked = disk_log_last_mark();
     }
-    if (told != step_count)
-        GP_TEST_FAIL("operation %u of %u was never acknowledged", told + 1, step_count);
+    if (reported != step_count)
+        GP_TEST_FAIL("operation %u of %u was never acknowledged", reported + 1, step_count);
 }
 
 static gp_status count_row(void *context, const gp_jobs_job *found, gp_error *error)

@@ -18,7 +18,7 @@ static pid_t pid_on(uint32_t worker)
 TEST(exit_reasons_are_distinguished)
 {
     static const struct {
-        const char *how, *told;
+        const char *how, *reported;
     } ways[] = {
         { "segv", "signal 11" }, { "abort", "signal 6" },           { "kill", "signal 9" },
         { "fpe", "signal 8" },   { "exit3", "exited with code 3" }, { "exit0", "exited with code 0" },
@@ -31,7 +31,7 @@ TEST(exit_reasons_are_distinguished)
             call_with((gp_parfeval_request){ .attempts = 1 }, "die", ways[i].how, strlen(ways[i].how));
 
         CHECK_STATUS(GP_EPEER, end_of(future));
-        CHECK_CONTAINS(err.message, ways[i].told);
+        CHECK_CONTAINS(err.message, ways[i].reported);
         CHECK_CONTAINS(err.message, "worker ");
         CHECK_CONTAINS(err.message, "while it ran this call");
         gp_future_free(future);
@@ -412,10 +412,10 @@ TEST(large_argument_survives_the_failure_of_its_reader)
  * one direction until killed. */
 typedef struct other_client {
     pid_t pid;
-    int tell, told;
+    int tell, reported;
 } other_client;
 
-static void move_large(const char *task, int told)
+static void move_large(const char *task, int reported)
 {
     int64_t length = 64 << 20;
     void *large = calloc(1, (size_t)length);
@@ -425,7 +425,7 @@ static void move_large(const char *task, int told)
         gp_team_open(&team, pool, NULL, NULL) != GP_OK)
         return;
     find(task);
-    if (write(told, "r", 1) != 1)
+    if (write(reported, "r", 1) != 1)
         return;
     for (;;) {
         gp_future *future = call_with((gp_parfeval_request){ 0 }, task, there ? large : &length,
@@ -440,21 +440,21 @@ static void move_large(const char *task, int told)
 static other_client client_fork(const char *task)
 {
     other_client other;
-    int tell[2], told[2];
+    int tell[2], reported[2];
     char byte;
 
-    if (pipe2(tell, O_CLOEXEC) != 0 || pipe2(told, O_CLOEXEC) != 0)
+    if (pipe2(tell, O_CLOEXEC) != 0 || pipe2(reported, O_CLOEXEC) != 0)
         abort();
     fflush(stdout);
-    other = (other_client){ .pid = fork(), .tell = tell[1], .told = told[0] };
+    other = (other_client){ .pid = fork(), .tell = tell[1], .reported = reported[0] };
     if (other.pid == 0) {
         close(tell[1]);
         if (read(tell[0], &byte, 1) == 1)
-            move_large(task, told[1]);
+            move_large(task, reported[1]);
         _exit(1);
     }
     close(tell[0]);
-    close(told[1]);
+    close(reported[1]);
     return other;
 }
 
@@ -464,12 +464,12 @@ static void client_kill_amid(other_client *other)
     char byte;
 
     CHECK_INT(1, write(other->tell, "g", 1));
-    CHECK_INT(1, read(other->told, &byte, 1));
+    CHECK_INT(1, read(other->reported, &byte, 1));
     gp_sleep_ms(35);
     kill(other->pid, SIGKILL);
     waitpid(other->pid, NULL, 0);
     close(other->tell);
-    close(other->told);
+    close(other->reported);
     REQUIRE_OK(team_again(NULL), err); /* waits for the workers */
     CHECK_INT(1, number_of(call("square", 1)));
     gp_team_close(team);

@@ -244,7 +244,7 @@ static gp_batch rig_batch(const rig *g, bool first, bool last)
 }
 
 typedef struct announcements {
-    size_t count[64], told;
+    size_t count[64], reported;
 } announcements;
 
 static gp_status announce(void *context, size_t count, gp_error *err)
@@ -252,8 +252,8 @@ static gp_status announce(void *context, size_t count, gp_error *err)
     announcements *a = context;
 
     (void)err;
-    if (a->told < 64)
-        a->count[a->told++] = count;
+    if (a->reported < 64)
+        a->count[a->reported++] = count;
     return GP_OK;
 }
 
@@ -263,20 +263,20 @@ TEST(gradients_are_announced_in_growing_prefixes_on_the_last_call_only)
 
     for (size_t k = 0; k < 2; k++) {
         rig g = { 0 };
-        announcements a = { .told = 0 };
+        announcements a = { .reported = 0 };
         gp_error err;
         gp_batch batch;
 
         REQUIRE_OK(rig_open(&g, kernels[k], 1, &err), err);
         batch = rig_batch(&g, true, false);
         REQUIRE_OK(gp_backend_cpu.run(g.plan, &batch, announce, &a, &err), err);
-        CHECK_INT(0, a.told);
+        CHECK_INT(0, a.reported);
         batch = rig_batch(&g, false, true);
         REQUIRE_OK(gp_backend_cpu.run(g.plan, &batch, announce, &a, &err), err);
-        CHECK(k == 0 ? a.told == 1 : a.told > 3);
-        for (size_t i = 1; i < a.told; i++)
+        CHECK(k == 0 ? a.reported == 1 : a.reported > 3);
+        for (size_t i = 1; i < a.reported; i++)
             CHECK(a.count[i] > a.count[i - 1]);
-        CHECK(a.told > 0 && a.count[a.told - 1] == g.n.graph->blob_count);
+        CHECK(a.reported > 0 && a.count[a.reported - 1] == g.n.graph->blob_count);
         rig_close(&g);
     }
 }

@@ -739,7 +739,7 @@ static void check_same(const float *expected, const float *got, size_t count, co
 static void check_kept(const net *n, const char *options)
 {
     kept host, device;
-    gp_step_told told;
+    gp_step_reported reported;
     double losses[KEPT_STEPS];
     uint32_t blobs;
     uint64_t *t;
@@ -766,12 +766,12 @@ static void check_kept(const net *n, const char *options)
         }
         if (at == 0)
             continue;
-        REQUIRE_OK(cuda()->steps->told(device.plan, &told, &err), err);
-        CHECK_NEAR(losses[at - 1], told.sums[GP_SUM_LOSS], 1e-3);
-        CHECK_NEAR(KEPT_BATCH, told.samples, 0);
-        CHECK(told.counts && told.committed);
+        REQUIRE_OK(cuda()->steps->reported(device.plan, &reported, &err), err);
+        CHECK_NEAR(losses[at - 1], reported.sums[GP_SUM_LOSS], 1e-3);
+        CHECK_NEAR(KEPT_BATCH, reported.samples, 0);
+        CHECK(reported.counts && reported.committed);
     }
-    CHECK_STATUS(GP_ESTATE, cuda()->steps->told(device.plan, &told, &err));
+    CHECK_STATUS(GP_ESTATE, cuda()->steps->reported(device.plan, &reported, &err));
     REQUIRE_OK(cuda()->steps->fetch(device.plan, device.parameters, state, &err), err);
     check_same(host.parameters, device.parameters, n->graph->blob_count, options, "parameter");
     if (memcmp(host.parameters, n->parameters, n->graph->blob_count * sizeof(float)) == 0)
@@ -786,7 +786,7 @@ TEST(a_step_whose_gradients_overflow_counts_and_commits_nothing)
 {
     net n = { 0 };
     kept k;
-    gp_step_told told;
+    gp_step_reported reported;
     uint32_t blobs;
     uint64_t *t;
     bool resident;
@@ -812,8 +812,8 @@ TEST(a_step_whose_gradients_overflow_counts_and_commits_nothing)
         call.batch.loss_scale = bad ? 1e9 : 64;
         memcpy(n.parameters, k.parameters, n.graph->blob_count * sizeof(float));
         REQUIRE_OK(cuda()->steps->launch(k.plan, &call, &err), err);
-        REQUIRE_OK(cuda()->steps->told(k.plan, &told, &err), err);
-        CHECK(told.counts && told.committed == !bad && (told.sums[GP_SUM_BAD] > 0) == bad);
+        REQUIRE_OK(cuda()->steps->reported(k.plan, &reported, &err), err);
+        CHECK(reported.counts && reported.committed == !bad && (reported.sums[GP_SUM_BAD] > 0) == bad);
         REQUIRE_OK(cuda()->steps->fetch(k.plan, k.parameters, state, &err), err);
         CHECK((memcmp(k.parameters, n.parameters, n.graph->blob_count * sizeof(float)) == 0) == bad);
     }
@@ -862,16 +862,16 @@ static void scaled_launch(scaled *s, int at, double loss_scale)
     REQUIRE_OK(cuda()->steps->launch(s->k.plan, &call, &err), err);
 }
 
-static void scaled_told(scaled *s, double expected)
+static void scaled_reported(scaled *s, double expected)
 {
-    gp_step_told told;
+    gp_step_reported reported;
     bool skip;
     gp_error err;
 
-    REQUIRE_OK(cuda()->steps->told(s->k.plan, &told, &err), err);
-    CHECK_NEAR(expected, told.loss_scale, 0);
-    skip = gp_loss_scale_step(&s->scale, &s->k.options, told.sums[GP_SUM_BAD]);
-    CHECK(told.counts && told.committed == !skip);
+    REQUIRE_OK(cuda()->steps->reported(s->k.plan, &reported, &err), err);
+    CHECK_NEAR(expected, reported.loss_scale, 0);
+    skip = gp_loss_scale_step(&s->scale, &s->k.options, reported.sums[GP_SUM_BAD]);
+    CHECK(reported.counts && reported.committed == !skip);
     s->skipped += skip;
 }
 
@@ -893,12 +893,12 @@ TEST(device_loss_scale_matches_the_hosts_with_a_step_in_flight)
     scaled_open(&device, &n, true);
     for (int at = 0; at < SCALED_STEPS; at++) {
         scaled_launch(&host, at, gp_loss_scale_of_sum(&host.scale, KEPT_BATCH));
-        scaled_told(&host, 0);
+        scaled_reported(&host, 0);
         scaled_launch(&device, at, gp_loss_scale_of_sum(&one, KEPT_BATCH));
         if (at > 0)
-            scaled_told(&device, device.scale.scale);
+            scaled_reported(&device, device.scale.scale);
     }
-    scaled_told(&device, device.scale.scale);
+    scaled_reported(&device, device.scale.scale);
     CHECK(host.skipped > 3 && host.skipped < SCALED_STEPS - 6);
     CHECK_INT(host.skipped, device.skipped);
     CHECK_NEAR(host.scale.scale, device.scale.scale, 0);
@@ -950,7 +950,7 @@ typedef struct ended {
 static void ended_open(ended *e)
 {
     gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH };
-    gp_step_told told;
+    gp_step_reported reported;
     uint32_t blobs;
     uint64_t *t;
     bool resident;
@@ -972,7 +972,7 @@ static void ended_open(ended *e)
     for (int at = 0; at < 2; at++) {
         call.batch = kept_batch(&e->n, at);
         REQUIRE_OK(cuda()->steps->launch(e->k.plan, &call, &err), err);
-        REQUIRE_OK(cuda()->steps->told(e->k.plan, &told, &err), err);
+        REQUIRE_OK(cuda()->steps->reported(e->k.plan, &reported, &err), err);
     }
     e->before = gp_calloc(e->n.graph->blob_count, sizeof(float));
     REQUIRE_OK(cuda()->steps->fetch(e->k.plan, e->before, NULL, &err), err);
@@ -992,7 +992,7 @@ static void ended_close(ended *e)
 TEST(nan_loss_invalidates_all_later_steps)
 {
     gp_step_call call = { .learn_rate = NAN, .samples = KEPT_BATCH };
-    gp_step_told told;
+    gp_step_reported reported;
     ended e;
     gp_error err;
 
@@ -1001,15 +1001,16 @@ TEST(nan_loss_invalidates_all_later_steps)
     REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err); /* the weights become NaN */
     call.learn_rate = 0.05;
     REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
-    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
-    CHECK(told.counts && told.committed);
-    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
-    CHECK(!told.counts && !told.committed && told.sums[GP_SUM_LOSS] != told.sums[GP_SUM_LOSS]);
+    REQUIRE_OK(cuda()->steps->reported(e.k.plan, &reported, &err), err);
+    CHECK(reported.counts && reported.committed);
+    REQUIRE_OK(cuda()->steps->reported(e.k.plan, &reported, &err), err);
+    CHECK(!reported.counts && !reported.committed &&
+          reported.sums[GP_SUM_LOSS] != reported.sums[GP_SUM_LOSS]);
     REQUIRE_OK(cuda()->steps->fetch(e.k.plan, e.before, NULL, &err), err);
     for (int at = 0; at < 2; at++) {
         REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
-        REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
-        CHECK(!told.counts && !told.committed);
+        REQUIRE_OK(cuda()->steps->reported(e.k.plan, &reported, &err), err);
+        CHECK(!reported.counts && !reported.committed);
     }
     ended_close(&e);
 }
@@ -1018,7 +1019,7 @@ TEST(step_without_weight_changes_nothing)
 {
     int32_t ignored[KEPT_BATCH];
     gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH, .stop = true };
-    gp_step_told told;
+    gp_step_reported reported;
     ended e;
     gp_error err;
 
@@ -1028,16 +1029,16 @@ TEST(step_without_weight_changes_nothing)
     call.batch = kept_batch(&e.n, 2);
     call.batch.targets = ignored;
     REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
-    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
-    CHECK(told.counts && !told.committed && told.stop && !told.pause);
-    CHECK_NEAR(0, told.sums[GP_SUM_WEIGHT], 0);
+    REQUIRE_OK(cuda()->steps->reported(e.k.plan, &reported, &err), err);
+    CHECK(reported.counts && !reported.committed && reported.stop && !reported.pause);
+    CHECK_NEAR(0, reported.sums[GP_SUM_WEIGHT], 0);
     ended_close(&e);
 }
 
 TEST(halt_starts_no_step_and_reports_the_earlier_ones)
 {
     gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH };
-    gp_step_told told;
+    gp_step_reported reported;
     ended e;
     gp_error err;
 
@@ -1045,11 +1046,11 @@ TEST(halt_starts_no_step_and_reports_the_earlier_ones)
     call.batch = kept_batch(&e.n, 2);
     REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
     REQUIRE_OK(cuda()->steps->halt(e.k.plan, &err), err);
-    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
+    REQUIRE_OK(cuda()->steps->reported(e.k.plan, &reported, &err), err);
     CHECK_STATUS(GP_ESTATE, cuda()->steps->launch(e.k.plan, &call, &err));
-    CHECK_STATUS(GP_ESTATE, cuda()->steps->told(e.k.plan, &told, &err));
+    CHECK_STATUS(GP_ESTATE, cuda()->steps->reported(e.k.plan, &reported, &err));
     REQUIRE_OK(cuda()->steps->fetch(e.k.plan, e.k.parameters, NULL, &err), err);
-    CHECK(told.counts == (memcmp(e.before, e.k.parameters, e.n.graph->blob_count * sizeof(float)) != 0));
+    CHECK(reported.counts == (memcmp(e.before, e.k.parameters, e.n.graph->blob_count * sizeof(float)) != 0));
     REQUIRE_OK(cuda()->steps->fetch(e.k.plan, e.before, NULL, &err), err);
     ended_close(&e);
 }

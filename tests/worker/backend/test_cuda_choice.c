@@ -17,7 +17,7 @@
 enum { ENGINES = 5, WEIGHTS_MAX = 4000, PLANS_BYTES = 8192 };
 
 typedef struct outcome {
-    char plans[PLANS_BYTES], told[480];     /* "": none */
+    char plans[PLANS_BYTES], reported[480]; /* "": none */
     uint64_t raced;                         /* convolution runs before the first step */
     uint64_t built, read;                   /* plans built by cuDNN, plans loaded from text */
     uint64_t engine[ENGINES], algorithm[3]; /* runs during the training */
@@ -58,7 +58,7 @@ static void take_note(void *context, const char *text, bool warning)
 
     (void)warning;
     if (strstr(text, "plans") != NULL)
-        snprintf(out->told, sizeof(out->told), "%s", text);
+        snprintf(out->reported, sizeof(out->reported), "%s", text);
 }
 
 static void counts_read(outcome *out)
@@ -201,7 +201,7 @@ TEST(fastest_deterministic_engine_is_chosen)
     train(&o, "");
     CHECK(o.raced > 0);
     check_engine(&o, 3);
-    CHECK_CONTAINS(o.told, "timed in");
+    CHECK_CONTAINS(o.reported, "timed in");
     begin(four_is_fast);
     train(&o, "");
     check_engine(&o, 4);
@@ -385,12 +385,12 @@ TEST(untimed_choices_follow_the_rule_permanently)
 
     begin(three_is_fast);
     train(&first, "\"autotune-seconds\":1e-9");
-    CHECK_CONTAINS(first.told, "plans: 1 of");
-    CHECK_CONTAINS(first.told, "too short");
+    CHECK_CONTAINS(first.reported, "plans: 1 of");
+    CHECK_CONTAINS(first.reported, "too short");
     CHECK(first.engine[0] > 0);
     train(&second, "");
     CHECK_INT(0, second.raced);
-    CHECK_TEXT("", second.told);
+    CHECK_TEXT("", second.reported);
     CHECK_INT(first.engine[0], second.engine[0]);
     CHECK(memcmp(first.weights, second.weights, first.count * sizeof(float)) == 0);
     end();
@@ -426,7 +426,7 @@ TEST(second_training_uses_the_stored_choices)
     setenv("FAKE_GPU_ENGINE_US", four_is_fast, 1);
     train(&second, "");
     CHECK_INT(0, second.raced);
-    CHECK_TEXT("", second.told);
+    CHECK_TEXT("", second.reported);
     CHECK_TEXT(first.plans, second.plans);
     check_engine(&second, 3);
     CHECK(memcmp(first.weights, second.weights, first.count * sizeof(float)) == 0);
@@ -450,7 +450,7 @@ TEST(damaged_plans_are_replaced)
     setenv("FAKE_GPU_ENGINE_US", four_is_fast, 1);
     train(&o, "");
     CHECK(o.raced > 0);
-    CHECK_CONTAINS(o.told, "is damaged");
+    CHECK_CONTAINS(o.reported, "is damaged");
     check_engine(&o, 4);
     CHECK_TEXT(path, plans_file());
     train(&o, "");
@@ -524,8 +524,8 @@ TEST(resume_with_other_versions_warns_and_chooses_new_engines)
 
     resume_after(&after, &before, "13020");
     CHECK(after.raced > 0);
-    CHECK_CONTAINS(after.told, "the checkpoint's plans are not used");
-    CHECK_CONTAINS(after.told, "driver 13020");
-    CHECK_CONTAINS(after.told, "driver 13000");
+    CHECK_CONTAINS(after.reported, "the checkpoint's plans are not used");
+    CHECK_CONTAINS(after.reported, "driver 13020");
+    CHECK_CONTAINS(after.reported, "driver 13000");
     check_engine(&after, 4);
 }

@@ -394,18 +394,18 @@ TEST(ranks_exchange_descriptors_through_control_sockets)
 TEST(every_rank_reports_steps_and_only_rank_0_sends_validations_and_weights)
 {
     gp_incoming in;
-    bool told = false, ended = false;
+    bool reported = false, ended = false;
 
     if (lease_begin(WORKERS)) {
         train(&s.workers[1], 7, 1, WORKERS, "\"steps\":20");
         while (!ended && await(s.workers[1].client, 0, &in)) {
-            told |= in.envelope.message == GP_ID(train_steps);
+            reported |= in.envelope.message == GP_ID(train_steps);
             CHECK(in.envelope.message != GP_ID(train_validation));
             ended = in.envelope.message == GP_ID(train_done);
             CHECK_INT(0, in.payload_count);
             gp_incoming_close(&in);
         }
-        CHECK(told && ended);
+        CHECK(reported && ended);
     }
     stage_close();
 }

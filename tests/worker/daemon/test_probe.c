@@ -289,7 +289,7 @@ TEST(device_list_survives_a_round_trip)
 TEST(malformed_device_list_is_refused_and_leaves_the_output_unchanged)
 {
     static const struct {
-        const char *text, *told;
+        const char *text, *reported;
     } cases[] = {
         { "[1", "device list" },
         { "[]", "source" },
@@ -306,7 +306,7 @@ TEST(malformed_device_list_is_refused_and_leaves_the_output_unchanged)
     list.count = 77;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         CHECK_STATUS(GP_EPROTO, gp_device_list_read(&list, cases[i].text, strlen(cases[i].text), &err));
-        CHECK_CONTAINS(err.message, cases[i].told);
+        CHECK_CONTAINS(err.message, cases[i].reported);
     }
     CHECK_INT(77, list.count);
 }

@@ -488,7 +488,7 @@ TEST(orphans_of_a_command_do_not_outlive_the_worker)
 TEST(only_jobs_that_ended_before_the_worker_exited_are_reported)
 {
     stage s = stage_open();
-    bool told = false;
+    bool reported = false;
     pid_t pid;
 
     SHELL(&s, 1, "echo $$ > pid; exit 4");
@@ -499,9 +499,9 @@ TEST(only_jobs_that_ended_before_the_worker_exited_are_reported)
     s.worker = -1;
     for (gp_runner_answer a = answer(&s); a.kind != 0; a = answer(&s)) {
         CHECK(a.job == 1 || a.kind == GP_RUNNER_STARTED);
-        told |= a.job == 1 && a.kind == GP_RUNNER_ENDED && a.exit_code == 4;
+        reported |= a.job == 1 && a.kind == GP_RUNNER_ENDED && a.exit_code == 4;
     }
-    CHECK(told);
+    CHECK(reported);
     CHECK_INT(0, stage_wait(&s));
     stage_close(&s);
 }

@@ -482,7 +482,7 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
 {
     gp_backend *backend = plan->backend;
     input_call call = { plan, batch };
-    size_t told = 0;
+    size_t reported = 0;
 
     assert(batch->count <= plan->options.micro_batch);
     assert(batch->targets != NULL || batch->count == 0 || plan->options.phase == GP_PHASE_INFER ||
@@ -510,9 +510,9 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
             status = couple_nothing(plan, at, batch, err);
 
         if (status == GP_OK && batch->last && ready != NULL && plan->options.phase == GP_PHASE_TRAIN &&
-            at->ready > told) {
-            told = at->ready;
-            status = ready(context, told, err);
+            at->ready > reported) {
+            reported = at->ready;
+            status = ready(context, reported, err);
         }
         if (status != GP_OK)
             return status;

@@ -64,11 +64,11 @@ GP_TASK gp_status sleep_ms(gp_task *task, gp_error *err)
 static gp_status begun_tell(const char *path, gp_error *err)
 {
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-    bool told = fd >= 0 && write(fd, "b", 1) == 1;
+    bool reported = fd >= 0 && write(fd, "b", 1) == 1;
 
     if (fd >= 0)
         close(fd);
-    return told ? GP_OK : gp_fail(err, GP_EIO, "cannot write %s", path);
+    return reported ? GP_OK : gp_fail(err, GP_EIO, "cannot write %s", path);
 }
 
 /* Wait until PATH, the argument, exists or the call is canceled. Reports the start in

@@ -86,26 +86,26 @@ BODY void body_tell(const gp_kernel_args *a, uint32_t i)
 {
     gp_kernel_kept *kept = a->kept;
     uint64_t number = ++kept->steps;
-    gp_kernel_told *told = &a->mail->told[(number - 1) % GP_KERNEL_TOLD];
+    gp_kernel_reported *reported = &a->mail->reported[(number - 1) % GP_KERNEL_REPORTED];
 
     (void)i;
     for (uint32_t k = 0; k < a->n[0]; k++)
-        told->sums[k] = a->d[1][k];
-    told->forward_ns = kept->forward_ns;
-    told->backward_ns = kept->backward_ns;
-    told->exchange_ns = kept->exchange_ns;
-    told->commit_ns = step_now_ns() - kept->mark_ns;
-    told->loss_scale = kept->loss_scale;
+        reported->sums[k] = a->d[1][k];
+    reported->forward_ns = kept->forward_ns;
+    reported->backward_ns = kept->backward_ns;
+    reported->exchange_ns = kept->exchange_ns;
+    reported->commit_ns = step_now_ns() - kept->mark_ns;
+    reported->loss_scale = kept->loss_scale;
     if (kept->counts && kept->loss_scale > 0.0)
         gp_loss_scale_move(&kept->loss_scale, &kept->loss_scale_good, &kept->rule.loss_scale,
                            a->d[1][BODY_BAD]);
-    told->counts = kept->counts;
-    told->commit = kept->commit;
+    reported->counts = kept->counts;
+    reported->commit = kept->commit;
 #ifdef __CUDA_ARCH__
     __threadfence_system();
-    *(volatile uint64_t *)&told->number = number;
+    *(volatile uint64_t *)&reported->number = number;
 #else
-    __atomic_store_n(&told->number, number, __ATOMIC_RELEASE);
+    __atomic_store_n(&reported->number, number, __ATOMIC_RELEASE);
 #endif
 }
 

@@ -74,16 +74,16 @@ typedef struct gp_kernel_kept {
 } gp_kernel_kept;
 
 /* Sizes of the result ring: number of entries, and sums per entry. */
-enum { GP_KERNEL_TOLD = 4, GP_KERNEL_TOLD_SUMS = 16 };
+enum { GP_KERNEL_REPORTED = 4, GP_KERNEL_REPORTED_SUMS = 16 };
 
 /* Result of one step, written by the device. */
-typedef struct gp_kernel_told {
-    double sums[GP_KERNEL_TOLD_SUMS]; /* reduced over all ranks */
-    double loss_scale;                /* loss scale used in the step */
+typedef struct gp_kernel_reported {
+    double sums[GP_KERNEL_REPORTED_SUMS]; /* reduced over all ranks */
+    double loss_scale;                    /* loss scale used in the step */
     uint64_t forward_ns, backward_ns, exchange_ns, commit_ns;
     uint32_t counts, commit;
     uint64_t number; /* step number from 1; written last */
-} gp_kernel_told;
+} gp_kernel_reported;
 
 /* Memory shared by host and device while steps are running. */
 typedef struct gp_kernel_mail {
@@ -91,7 +91,7 @@ typedef struct gp_kernel_mail {
     uint32_t reserved;
     /* written by the device: steps whose own gradients are complete */
     uint64_t computed;
-    gp_kernel_told told[GP_KERNEL_TOLD]; /* ring of results, written by the device */
+    gp_kernel_reported reported[GP_KERNEL_REPORTED]; /* ring of results, written by the device */
 } gp_kernel_mail;
 
 /* Augmentation parameters drawn for a sample of resident data (common/data/store/augment.h). */

@@ -8,7 +8,7 @@ enum { CLIP_CHUNKS = 128 };
 
 _Static_assert((int)GP_CLIP_L2NORM == 0 && (int)GP_CLIP_GLOBAL_L2NORM == 1 && (int)GP_CLIP_ABSOLUTE == 2,
                "body_clip knows the methods by these numbers");
-_Static_assert((int)STEP_SUMS == (int)PLAN_SUMS && (int)PLAN_SUMS <= (int)GP_KERNEL_TOLD_SUMS,
+_Static_assert((int)STEP_SUMS == (int)PLAN_SUMS && (int)PLAN_SUMS <= (int)GP_KERNEL_REPORTED_SUMS,
                "the sums of a step");
 
 /* Frees the graphs first, then leaves the group that they use. The heap frees the memory registered
@@ -330,7 +330,7 @@ static void keep_leave(gp_backend *backend)
 const gp_backend_steps gp_plan_steps = {
     .keep = keep_begin,
     .launch = gp_steps_launch,
-    .told = gp_steps_told,
+    .reported = gp_steps_reported,
     .halt = gp_steps_halt,
     .fetch = keep_fetch,
     .group_id = gp_device_group_id,

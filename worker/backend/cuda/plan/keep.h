@@ -47,10 +47,10 @@ typedef struct gp_kept {
     kept_bucket *buckets;
     uint32_t bucket_count;
     gp_device_graph *graphs[2][2]; /* graphs by call: first of its step or not, last or not */
-    uint64_t launched, told;       /* steps launched, and steps whose result was returned */
+    uint64_t launched, reported;   /* steps launched, and steps whose result was returned */
     bool over;                     /* the host halted the training */
     /* launch times by step; time of the last result; longest time from launch to result */
-    int64_t launched_ns[GP_KERNEL_TOLD], told_ns, longest_ns;
+    int64_t launched_ns[GP_KERNEL_REPORTED], told_ns, longest_ns;
 } gp_kept;
 
 extern const gp_backend_steps gp_plan_steps;
@@ -77,7 +77,7 @@ gp_status gp_feed_launch(gp_plan *plan, gp_error *err);
 
 /* See gp_backend_steps for the contracts of these functions (steps.c). */
 gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err);
-gp_status gp_steps_told(gp_plan *plan, gp_step_told *told, gp_error *err);
+gp_status gp_steps_reported(gp_plan *plan, gp_step_reported *reported, gp_error *err);
 gp_status gp_steps_halt(gp_plan *plan, gp_error *err);
 
 /* Free the recorded graphs. */

@@ -17,20 +17,20 @@ enum { WAIT_SPINS = 20000, WAIT_LEAST_NS = 20000, WAIT_MOST_NS = 300000, LOOK_NS
 
 /* ---- results from the device ---- */
 
-static bool mail_came(const gp_kernel_told *told, uint64_t number)
+static bool mail_came(const gp_kernel_reported *reported, uint64_t number)
 {
-    return __atomic_load_n(&told->number, __ATOMIC_ACQUIRE) == number;
+    return __atomic_load_n(&reported->number, __ATOMIC_ACQUIRE) == number;
 }
 
-static const gp_kernel_told *mail_of(const gp_kept *kept, uint64_t number)
+static const gp_kernel_reported *mail_of(const gp_kept *kept, uint64_t number)
 {
-    return &kept->mail->told[(number - 1) % GP_KERNEL_TOLD];
+    return &kept->mail->reported[(number - 1) % GP_KERNEL_REPORTED];
 }
 
 /* Return the earliest time at which the device could start the step. */
 static int64_t step_since(const gp_kept *kept, uint64_t number)
 {
-    int64_t launched_ns = kept->launched_ns[(number - 1) % GP_KERNEL_TOLD];
+    int64_t launched_ns = kept->launched_ns[(number - 1) % GP_KERNEL_REPORTED];
 
     return launched_ns > kept->told_ns ? launched_ns : kept->told_ns;
 }
@@ -55,19 +55,19 @@ static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_timeout 
  * well. */
 static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
 {
-    const gp_kernel_told *told = mail_of(plan->kept, number);
+    const gp_kernel_reported *reported = mail_of(plan->kept, number);
     gp_timeout timeout;
     int64_t begin_ns, looked_ns, now_ns;
     gp_status status = GP_OK;
 
     for (uint32_t i = 0; i < WAIT_SPINS; i++)
-        if (mail_came(told, number))
+        if (mail_came(reported, number))
             return GP_OK;
     if (plan->kept->over)
         return gp_fail(err, GP_ECANCELED, "the training on the GPU was ended");
     timeout = gp_device_timeout(plan->backend->device, number == 1, plan->kept->longest_ns);
     begin_ns = looked_ns = gp_now_ns();
-    while (status == GP_OK && !mail_came(told, number)) {
+    while (status == GP_OK && !mail_came(reported, number)) {
         int64_t sleep_ns;
 
         now_ns = gp_now_ns();
@@ -85,7 +85,7 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
             nanosleep(&(struct timespec){ .tv_nsec = sleep_ns }, NULL);
     }
     /* the result may have arrived during the last check */
-    return mail_came(told, number) ? GP_OK : status;
+    return mail_came(reported, number) ? GP_OK : status;
 }
 
 /* ---- launching a call ---- */
@@ -197,7 +197,7 @@ gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err
     if (status == GP_OK)
         status = gp_feed_used(plan, err);
     if (status == GP_OK && last)
-        kept->launched_ns[kept->launched++ % GP_KERNEL_TOLD] = gp_now_ns();
+        kept->launched_ns[kept->launched++ % GP_KERNEL_REPORTED] = gp_now_ns();
     return status;
 }
 
@@ -211,34 +211,34 @@ void gp_steps_free_graphs(gp_plan *plan)
 
 /* ---- results for the caller, and halting ---- */
 
-gp_status gp_steps_told(gp_plan *plan, gp_step_told *out, gp_error *err)
+gp_status gp_steps_reported(gp_plan *plan, gp_step_reported *out, gp_error *err)
 {
     gp_kept *kept = plan->kept;
-    const gp_kernel_told *told = mail_of(kept, kept->told + 1);
+    const gp_kernel_reported *reported = mail_of(kept, kept->reported + 1);
     int64_t since_ns;
     gp_status status;
 
-    if (kept->told == kept->launched)
+    if (kept->reported == kept->launched)
         return gp_fail(err, GP_ESTATE, "no step is under way on the GPU");
-    status = mail_wait(plan, kept->told + 1, err);
+    status = mail_wait(plan, kept->reported + 1, err);
     if (status != GP_OK)
         return status;
-    since_ns = step_since(kept, kept->told + 1);
+    since_ns = step_since(kept, kept->reported + 1);
     kept->told_ns = gp_now_ns();
     kept->longest_ns =
         kept->told_ns - since_ns > kept->longest_ns ? kept->told_ns - since_ns : kept->longest_ns;
-    kept->told++;
-    *out = (gp_step_told){ .samples = told->sums[STEP_SAMPLES],
-                           .loss_scale = told->loss_scale,
-                           .stop = told->sums[STEP_STOP] > 0,
-                           .pause = told->sums[STEP_PAUSE] > 0,
-                           .counts = told->counts != 0,
-                           .committed = told->commit != 0,
-                           .forward_ns = (int64_t)told->forward_ns,
-                           .backward_ns = (int64_t)told->backward_ns,
-                           .exchange_ns = (int64_t)told->exchange_ns,
-                           .commit_ns = (int64_t)told->commit_ns };
-    memcpy(out->sums, told->sums, sizeof(out->sums));
+    kept->reported++;
+    *out = (gp_step_reported){ .samples = reported->sums[STEP_SAMPLES],
+                               .loss_scale = reported->loss_scale,
+                               .stop = reported->sums[STEP_STOP] > 0,
+                               .pause = reported->sums[STEP_PAUSE] > 0,
+                               .counts = reported->counts != 0,
+                               .committed = reported->commit != 0,
+                               .forward_ns = (int64_t)reported->forward_ns,
+                               .backward_ns = (int64_t)reported->backward_ns,
+                               .exchange_ns = (int64_t)reported->exchange_ns,
+                               .commit_ns = (int64_t)reported->commit_ns };
+    memcpy(out->sums, reported->sums, sizeof(out->sums));
     return GP_OK;
 }
 
