@@ -7,7 +7,7 @@
 
 #include "client/cli/cli.h"
 
-static const char *const style_words[] = { "auto", "yes", "no", NULL };
+static const char *const style_names[] = { "auto", "yes", "no", NULL };
 
 const gp_param cli_s3_options[] = {
     { .name = "s3-endpoint",
@@ -19,7 +19,7 @@ const gp_param cli_s3_options[] = {
       .help = "where the bucket is (default: $AWS_REGION, the profile's, us-east-1)" },
     { .name = "s3-path-style",
       GP_PARAM_FIELD(cli_s3, path_style),
-      .words = style_words,
+      .words = style_names,
       .help = "HOST/BUCKET/KEY instead of BUCKET.HOST/KEY; auto: with an endpoint" },
     { .name = "s3-profile",
       GP_PARAM_FIELD(cli_s3, profile),

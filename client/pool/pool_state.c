@@ -120,7 +120,7 @@ gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
     }
 }
 
-static const char *const device_words[] = { "none", "cpu", "cuda" };
+static const char *const device_names[] = { "none", "cpu", "cuda" };
 
 static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row)
 {
@@ -133,7 +133,7 @@ static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row
     gp_json_put_text(writer, "host", host);
     gp_json_put_text(writer, "state", pool_worker_word(row));
     gp_json_begin_object(writer, "device");
-    gp_json_put_text(writer, "kind", device_words[row->slot.device_kind]);
+    gp_json_put_text(writer, "kind", device_names[row->slot.device_kind]);
     gp_json_put_integer(writer, "index", row->slot.device_index);
     gp_json_put_text(writer, "uuid", row->slot.device_uuid);
     gp_json_put_text(writer, "name", row->slot.device_name);

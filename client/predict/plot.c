@@ -184,7 +184,7 @@ static double place_y(const axes *a, double y)
 
 /* Draw the title, the frame, the axis labels and the y axis numbers.
  *   x_numbers  also draw the x axis numbers */
-static void axes_draw(plot *p, const axes *a, const plot_area *area, const plot_words *words, bool x_numbers)
+static void axes_draw(plot *p, const axes *a, const plot_area *area, const plot_names *words, bool x_numbers)
 {
     const plot_area *f = &a->frame;
     double first, step;
@@ -269,7 +269,7 @@ static void legend_draw(plot *p, const axes *a, const plot_series *series, size_
     }
 }
 
-void plot_lines(plot *picture, plot_area area, const plot_words *words, const plot_series *series,
+void plot_lines(plot *picture, plot_area area, const plot_names *words, const plot_series *series,
                 size_t count)
 {
     axes a = { frame_of(&area), INFINITY, -INFINITY, INFINITY, -INFINITY };
@@ -292,7 +292,7 @@ void plot_lines(plot *picture, plot_area area, const plot_words *words, const pl
     legend_draw(picture, &a, series, count);
 }
 
-void plot_bars(plot *picture, plot_area area, const plot_words *words, const char *const *names,
+void plot_bars(plot *picture, plot_area area, const plot_names *words, const char *const *names,
                const double *values, size_t count)
 {
     axes a = { frame_of(&area), 0, (double)count, 0, 0 };

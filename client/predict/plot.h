@@ -25,10 +25,10 @@ typedef struct plot_area {
     int left, top, width, height;
 } plot_area;
 
-typedef struct plot_words {
+typedef struct plot_names {
     /* lower case is drawn as upper case; characters not in the font as a box */
     const char *title, *x, *y;
-} plot_words;
+} plot_names;
 
 typedef struct plot_series {
     const char *name;
@@ -38,11 +38,11 @@ typedef struct plot_series {
 
 /* Draw lines with a mark at each point, axes with round numbers, and a legend at the lower
  * right. */
-void plot_lines(plot *picture, plot_area area, const plot_words *words, const plot_series *series,
+void plot_lines(plot *picture, plot_area area, const plot_names *words, const plot_series *series,
                 size_t count);
 
 /* Draw one bar per value, with the name below and the value above. The axis starts at 0. */
-void plot_bars(plot *picture, plot_area area, const plot_words *words, const char *const *names,
+void plot_bars(plot *picture, plot_area area, const plot_names *words, const char *const *names,
                const double *values, size_t count);
 
 /* Create a picture of a confusion matrix with one square per count. Darker squares have a larger

@@ -13,7 +13,7 @@ static const char *const clippings[] = { "l2norm", "global-l2norm", "absolute-va
 static const char *const periods[] = { "epoch", "iteration", NULL };
 static const char *const outputs[] = { "auto", "last", "best-validation", NULL };
 static const char *const shuffles[] = { "never", "once", "every-epoch", NULL };
-const char *const gp_on_error_words[] = { "error", "skip", NULL };
+const char *const gp_on_error_names[] = { "error", "skip", NULL };
 static const char *const statistics[] = { "moving", "population", NULL };
 
 #define AT(field) GP_PARAM_FIELD(gp_train_options, field)
@@ -340,7 +340,7 @@ const gp_param gp_train_options_table[] = {
       .placeholder = "H,W",
       .help = "size that image files are resized to, before a crop; 0,0: their own, which must be the "
               "network's" },
-    { .name = "on-error", AT(on_error), .words = gp_on_error_words, .help = GP_ON_ERROR_HELP },
+    { .name = "on-error", AT(on_error), .words = gp_on_error_names, .help = GP_ON_ERROR_HELP },
     { .name = "max-restarts",
       AT(max_restarts),
       .fallback = 3,

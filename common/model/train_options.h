@@ -88,7 +88,7 @@ typedef struct gp_train_options {
 
 /* Values for on-error in trainings and predictions; gp_on_error in
  * common/data has the same order. */
-extern const char *const gp_on_error_words[];
+extern const char *const gp_on_error_names[];
 #define GP_ON_ERROR_HELP                                                                                     \
     "an image that cannot be read: error, or skip (named in the worker's log, counted in no loss)"
 

@@ -21,18 +21,18 @@ enum { KEY_FILE_BYTES_MAX = 4096, LIST_BYTES_MAX = 64 << 10, LOCK_MS = 5000, RET
 static const char z85_digits[] =
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 
-static const char *const role_words[] = { "nobody", "client", "worker", "observer" };
+static const char *const role_names[] = { "nobody", "client", "worker", "observer" };
 
 const char *gp_key_role_word(gp_key_role role)
 {
-    return role_words[role <= GP_KEY_OBSERVER ? role : GP_KEY_NOBODY];
+    return role_names[role <= GP_KEY_OBSERVER ? role : GP_KEY_NOBODY];
 }
 
 gp_key_role gp_key_role_find(const char *word)
 {
     gp_key_role role = GP_KEY_OBSERVER;
 
-    while (role > GP_KEY_NOBODY && strcmp(word, role_words[role]) != 0)
+    while (role > GP_KEY_NOBODY && strcmp(word, role_names[role]) != 0)
         role--;
     return role;
 }

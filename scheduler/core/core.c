@@ -251,7 +251,7 @@ static void resize(gp_core *core, const gp_core_event *event)
         keeps = keeps && resize_keeps(core, event, s);
     }
     if (!keeps && (gp_core_lease_count(core) != 0 || core->ask_count != 0 || claims != 0)) {
-        gp_core_words_holders(core, holders);
+        gp_core_text_holders(core, holders);
         gp_core_emit_error(core, &event->session, event->correlation, GP_EBUSY,
                            "cannot change the %u workers of the pool while it is in use: %.380s",
                            core->slot_count, holders);

@@ -417,7 +417,7 @@ int64_t gp_core_slot_silence(const gp_core *core, const gp_core_slot *slot);
 
 /* Write a message such as "no sign of life for 7 s; it runs code of its user and is left alone" to
  * text and return text. */
-char *gp_core_words_silence(const gp_core *core, const gp_core_slot *slot, char text[GP_ERROR_MESSAGE_MAX]);
+char *gp_core_text_silence(const gp_core *core, const gp_core_slot *slot, char text[GP_ERROR_MESSAGE_MAX]);
 
 /* Find a lease by id. NULL: no such lease. */
 const gp_core_lease *gp_core_lease_find(const gp_core *core, uint64_t id);

@@ -4,7 +4,7 @@
  *            respawn
  *   queue.c  queued requests, scheduling order    lease.c  start and end of leases
  *   group.c  formations: offer, acknowledge       adopt.c  recovery after a scheduler crash
- *   resize.c elastic leases                       words.c  message texts */
+ *   resize.c elastic leases                       text.c  message texts */
 #ifndef GP_CORE_PARTS_H
 #define GP_CORE_PARTS_H
 
@@ -175,18 +175,18 @@ void gp_core_adopt_claim(gp_core *core, const gp_core_event *event);
 /* End the report period once the deadline has passed or all reports have arrived. */
 void gp_core_adopt_tick(gp_core *core);
 
-/* ---- words.c ---- */
+/* ---- text.c ---- */
 
 /* Write a message such as "worker 2 (pid 4711, cpu cores 1) was killed by signal 9 (Killed) (it
  * last reported step 120); its log is ..." to text. */
-void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot, uint32_t index,
-                         const gp_core_event *event);
+void gp_core_text_exit(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot, uint32_t index,
+                       const gp_core_event *event);
 
 /* Write "lease 3 (train lenet, pid 812) has held 2 workers for 3 m 20 s" to text; several leases
  * are joined with commas. */
-void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX]);
+void gp_core_text_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX]);
 
 /* Write "1 worker", "2 workers" and so on to text; return text. */
-char *gp_core_words_workers(char *text, size_t bytes, uint32_t count);
+char *gp_core_text_workers(char *text, size_t bytes, uint32_t count);
 
 #endif

@@ -111,7 +111,7 @@ static gp_status check_possible(const gp_core *core, const gp_core_ask *ask, gp_
     }
     if (ask->named != 0 || usable >= need)
         return GP_OK;
-    gp_core_words_workers(asked, sizeof(asked), need);
+    gp_core_text_workers(asked, sizeof(asked), need);
     if (ask->wish.environment == GP_CORE_ONLY_GPU && usable == 0)
         return gp_fail(err, GP_ENODEV,
                        "no worker of this pool has a GPU of its own%s%s; use --execution-environment "
@@ -186,7 +186,7 @@ static void tell_waiting(gp_core *core)
     const gp_core_lease *lease = gp_core_lease_find(core, holder);
 
     if (core->ask_count != 0)
-        gp_core_words_holders(core, holders);
+        gp_core_text_holders(core, holders);
     for (uint32_t i = 0; i < core->ask_count; i++) {
         gp_core_ask *ask = &core->asks[i];
         gp_core_action *action;
@@ -242,7 +242,7 @@ void gp_core_queue_serve(gp_core *core)
             char holders[GP_ERROR_MESSAGE_MAX];
 
             remove_ask(core, position);
-            gp_core_words_holders(core, holders);
+            gp_core_text_holders(core, holders);
             gp_core_emit_error(core, &ask.session, ask.correlation, GP_EBUSY, "no workers are free: %.400s",
                                holders);
         } else {

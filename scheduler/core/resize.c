@@ -200,11 +200,11 @@ static gp_status check_asked(const gp_core *core, const gp_core_lease *lease, co
         usable += gp_core_slot_usable(&core->slots[s]) && (may >> s & 1) != 0;
     if (event->workers > usable)
         return gp_fail(err, GP_ENODEV, "%s requested, but the pool has %u that lease %llu can use",
-                       gp_core_words_workers(words, sizeof(words), event->workers), usable,
+                       gp_core_text_workers(words, sizeof(words), event->workers), usable,
                        (unsigned long long)lease->id);
     if (event->workers < lease->floor)
         return gp_fail(err, GP_EINVAL, "%s requested, fewer than min-workers (%u) of lease %llu (%.80s)",
-                       gp_core_words_workers(words, sizeof(words), event->workers), lease->floor,
+                       gp_core_text_workers(words, sizeof(words), event->workers), lease->floor,
                        (unsigned long long)lease->id, lease->description);
     return GP_OK;
 }

@@ -370,7 +370,7 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event)
     bool early = slot->process == GP_CORE_STARTING;
     char cause[GP_ERROR_MESSAGE_MAX];
 
-    gp_core_words_death(cause, slot, event->slot, event);
+    gp_core_text_exit(cause, slot, event->slot, event);
     if (lease != NULL)
         gp_core_group_lost(core, lease, event, cause);
     if (!asked && !excluded) {
@@ -425,7 +425,7 @@ static void tick_ready(gp_core *core, uint32_t index)
 
         slot->suspect = true;
         tell_suspicion(core, index, gp_core_slot_silence(core, slot),
-                       gp_core_words_silence(core, slot, words));
+                       gp_core_text_silence(core, slot, words));
     }
 }
 

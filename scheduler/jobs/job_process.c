@@ -167,7 +167,7 @@ static gp_status start(gp_job_process *out, const char *program, const char *fol
 }
 
 gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job, uint32_t attempt,
-                       const gp_journal_words *words, gp_error *err)
+                       const gp_journal_text *words, gp_error *err)
 {
     char program[4096], folder[GP_TEXT_FOLDER], ours[OURS_MAX][GP_TEXT_FOLDER + 40];
     char **arguments, **environment;

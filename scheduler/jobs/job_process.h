@@ -40,7 +40,7 @@ void gp_job_folder(const gp_paths *paths, uint64_t job, char *path, size_t bytes
  *   GP_ENOENT: the command or the job's directory does not exist
  *   GP_EIO, GP_ENOMEM: cannot spawn */
 gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job, uint32_t attempt,
-                       const gp_journal_words *words, gp_error *err);
+                       const gp_journal_text *words, gp_error *err);
 
 /* Open the gate: the process starts to work. */
 void gp_job_go(gp_job_process *process);

@@ -40,8 +40,8 @@ typedef struct operation {
     uint64_t number;
     uint32_t attempt;
     gp_jobs_job job;
-    gp_journal_words words; /* only for INSERT */
-    char *folder;           /* only for DELETE */
+    gp_journal_text words; /* only for INSERT */
+    char *folder;          /* only for DELETE */
     size_t bytes;
 } operation;
 
@@ -71,12 +71,12 @@ struct gp_journal {
     gp_journal_stats stats;
 };
 
-void gp_journal_words_deinit(gp_journal_words *words)
+void gp_journal_text_deinit(gp_journal_text *words)
 {
     gp_free(words->words);
     gp_free(words->environment);
     gp_free(words->directory);
-    *words = (gp_journal_words){ 0 };
+    *words = (gp_journal_text){ 0 };
 }
 
 /* ---- errors ---- */
@@ -450,7 +450,7 @@ static int fetch(gp_journal *journal, const operation *op)
 {
     sqlite3_stmt *statement = journal->statements[FETCH];
     report *made = gp_calloc(1, sizeof(*made));
-    gp_journal_words *words;
+    gp_journal_text *words;
     size_t bytes;
     int code;
 
@@ -474,7 +474,7 @@ static int fetch(gp_journal *journal, const operation *op)
     made->body.attempt = op->attempt;
     made->body.kind = GP_JOURNAL_FETCHED;
     if (words->words == NULL || words->environment == NULL || words->directory == NULL) {
-        gp_journal_words_deinit(words);
+        gp_journal_text_deinit(words);
         made->body.kind = GP_JOURNAL_UNFETCHED;
         gp_fail(&made->body.error, GP_ENOMEM,
                 code == SQLITE_ROW ? "no memory for the command of the job"
@@ -512,7 +512,7 @@ static void free_operations(operation *op)
     while (op != NULL) {
         operation *next = op->next;
 
-        gp_journal_words_deinit(&op->words);
+        gp_journal_text_deinit(&op->words);
         gp_free(op->folder);
         gp_free(op);
         op = next;
@@ -632,7 +632,7 @@ void gp_journal_close(gp_journal *journal)
     while (journal->reports != NULL) {
         report *next = journal->reports->next;
 
-        gp_journal_words_deinit(&journal->reports->body.words);
+        gp_journal_text_deinit(&journal->reports->body.words);
         gp_free(journal->reports);
         journal->reports = next;
     }
@@ -674,19 +674,19 @@ static operation *new_operation(operation_kind kind, uint64_t number, uint64_t j
 }
 
 gp_status gp_journal_insert(gp_journal *journal, uint64_t number, const gp_jobs_job *job,
-                            const gp_journal_words *words, gp_error *err)
+                            const gp_journal_text *words, gp_error *err)
 {
     operation *op = new_operation(INSERT, number, job->id);
 
     if (op == NULL)
         return ask(journal, op, err);
     op->job = *job;
-    op->words = (gp_journal_words){ .words = copy_bytes(words->words, words->words_bytes),
-                                    .environment = copy_bytes(words->environment, words->environment_bytes),
-                                    .directory = gp_strdup(words->directory),
-                                    .words_bytes = words->words_bytes,
-                                    .environment_bytes = words->environment_bytes,
-                                    .umask = words->umask };
+    op->words = (gp_journal_text){ .words = copy_bytes(words->words, words->words_bytes),
+                                   .environment = copy_bytes(words->environment, words->environment_bytes),
+                                   .directory = gp_strdup(words->directory),
+                                   .words_bytes = words->words_bytes,
+                                   .environment_bytes = words->environment_bytes,
+                                   .umask = words->umask };
     if (op->words.words == NULL || op->words.environment == NULL || op->words.directory == NULL) {
         free_operations(op);
         op = NULL;

@@ -23,13 +23,13 @@ typedef struct gp_journal gp_journal;
 
 /* Command line, environment and directory of a job's process. Arguments and variables are
  * NUL-terminated strings, stored one after the other. */
-typedef struct gp_journal_words {
+typedef struct gp_journal_text {
     char *words, *environment, *directory; /* owned by this struct; directory is a single string */
     size_t words_bytes, environment_bytes;
     uint32_t umask;
-} gp_journal_words;
+} gp_journal_text;
 
-void gp_journal_words_deinit(gp_journal_words *words);
+void gp_journal_text_deinit(gp_journal_text *words);
 
 /* Open the database in a directory; create it if it is missing. Nothing is ever deleted. Close *out
  * with gp_journal_close().
@@ -56,7 +56,7 @@ void gp_journal_close(gp_journal *journal);
  * limit: callers refuse new jobs while gp_journal_full(), and always queue updates and deletes of
  * known jobs. GP_ENOMEM: out of memory. */
 gp_status gp_journal_insert(gp_journal *journal, uint64_t number, const gp_jobs_job *job,
-                            const gp_journal_words *words, gp_error *err);
+                            const gp_journal_text *words, gp_error *err);
 gp_status gp_journal_update(gp_journal *journal, uint64_t number, const gp_jobs_job *job, gp_error *err);
 
 /* Queue a row deletion. After it is durable, also remove `folder`, unless NULL. */
@@ -81,7 +81,7 @@ typedef struct gp_journal_report {
     gp_journal_report_kind kind;
     uint64_t number, job;
     uint32_t attempt;
-    gp_journal_words words;
+    gp_journal_text words;
     gp_error error;
 } gp_journal_report;
 

@@ -246,7 +246,7 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
     gp_job_put message;
     char command[GP_JOBS_COMMAND_BYTES];
     gp_jobs_submit submit = { .name = message.name, .command = command };
-    gp_journal_words words;
+    gp_journal_text words;
     gp_buffer environment;
     gp_error err;
     gp_status status = gp_incoming_decode(in, &message, &err);
@@ -267,12 +267,12 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
         shell_reply_error(s, in, err.code, "%s", err.message);
         return;
     }
-    words = (gp_journal_words){ .words = unconst(in->payloads[0].data),
-                                .words_bytes = in->payloads[0].bytes,
-                                .environment = unconst(in->payloads[1].data),
-                                .environment_bytes = in->payloads[1].bytes,
-                                .directory = unconst(in->payloads[2].data),
-                                .umask = message.umask };
+    words = (gp_journal_text){ .words = unconst(in->payloads[0].data),
+                               .words_bytes = in->payloads[0].bytes,
+                               .environment = unconst(in->payloads[1].data),
+                               .environment_bytes = in->payloads[1].bytes,
+                               .directory = unconst(in->payloads[2].data),
+                               .umask = message.umask };
     if (in->peer.remote) {
         words.environment = (char *)environment.data;
         words.environment_bytes = environment.bytes;

@@ -151,7 +151,7 @@ static void hear_words(shell *s, gp_journal_report *report)
         err = report->error;
     else if (process != NULL)
         status = gp_job_spawn(process, s->options->paths, report->job, report->attempt, &report->words, &err);
-    gp_journal_words_deinit(&report->words);
+    gp_journal_text_deinit(&report->words);
     if (status == GP_OK) {
         event.pid = process->pid;
         event.start_time = process->start_time;

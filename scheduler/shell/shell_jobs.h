@@ -38,7 +38,7 @@ typedef struct shell_jobs {
     gp_jobs *machine;
     gp_journal *journal; /* NULL: no journal */
     /* command of the submit event that the state machine is processing */
-    const gp_journal_words *submitting;
+    const gp_journal_text *submitting;
     gp_job_process processes[SHELL_JOBS_PROCESSES_MAX];
     shell_job_event pending[SHELL_JOBS_PENDING_MAX]; /* events caused by executing actions */
     uint32_t pending_count;

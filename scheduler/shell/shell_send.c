@@ -283,7 +283,7 @@ static void fill_worker_rows(const shell *s, gp_status_reply *status)
         COPY_TEXT(row->reason, slot->reason);
         if (slot->suspect) {
             row->silent_ms = (uint64_t)gp_core_slot_silence(s->core, slot);
-            COPY_TEXT(row->reason, gp_core_words_silence(s->core, slot, text));
+            COPY_TEXT(row->reason, gp_core_text_silence(s->core, slot, text));
         }
         row->lease = slot->lease;
         row->step = slot->step;

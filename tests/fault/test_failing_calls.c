@@ -284,11 +284,11 @@ static gp_status see_row(void *context, const gp_jobs_job *row, gp_error *err)
  * acknowledged row. */
 static uint64_t journal_use(uint64_t first, uint64_t last, gp_status *status, gp_error *err)
 {
-    const gp_journal_words words = { .words = (char[]){ "train" },
-                                     .words_bytes = 6,
-                                     .environment = (char[]){ "A=b" },
-                                     .environment_bytes = 4,
-                                     .directory = (char[]){ "/" } };
+    const gp_journal_text words = { .words = (char[]){ "train" },
+                                    .words_bytes = 6,
+                                    .environment = (char[]){ "A=b" },
+                                    .environment_bytes = 4,
+                                    .directory = (char[]){ "/" } };
     gp_journal *journal = NULL;
     uint64_t next_id, done = first - 1;
 

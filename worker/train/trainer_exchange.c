@@ -231,7 +231,7 @@ void gp_exchange_add_call(gp_exchange *exchange, bool gradients)
         words[WORD_BAD] += (int64_t)gp_fixed_point_add(high, high + count, exchange->gradients, count);
 }
 
-gp_status gp_exchange_words(gp_exchange *exchange, gp_error *err)
+gp_status gp_exchange_text(gp_exchange *exchange, gp_error *err)
 {
     size_t count = exchange->blob_count;
     int64_t *words = exchange->words + WORD_COUNT;

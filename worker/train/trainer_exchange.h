@@ -84,7 +84,7 @@ gp_status gp_exchange_sum(void *context, size_t final_count, gp_error *err);
 void gp_exchange_add_call(gp_exchange *exchange, bool gradients);
 
 /* With `reproducible`: sum the fixed-point gradients over all ranks. */
-gp_status gp_exchange_words(gp_exchange *exchange, gp_error *err);
+gp_status gp_exchange_text(gp_exchange *exchange, gp_error *err);
 
 /* Sum the header over all ranks, including stop and pause requests. samples: see gp_step_result. */
 gp_status gp_exchange_header(gp_exchange *exchange, uint64_t samples, gp_error *err);

@@ -70,7 +70,7 @@ static gp_status trainer_compute(gp_trainer *trainer, gp_train_cursor *now, gp_t
     } while (status == GP_OK && !last->last_call);
     if (status == GP_OK)
         status = trainer->backend_ops->sync(trainer->backend, err);
-    return status == GP_OK && reproducible ? gp_exchange_words(&trainer->exchange, err) : status;
+    return status == GP_OK && reproducible ? gp_exchange_text(&trainer->exchange, err) : status;
 }
 
 /* Update parameters and state. A step without any target changes nothing. */

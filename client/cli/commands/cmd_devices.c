@@ -29,7 +29,7 @@ static const gp_param devices_params[] = {
 
 /* Describe the state of a device: the reason why it is unusable, the worker that holds it, or
  * "free". */
-static void device_words(const gp_device_list *list, uint32_t index, char *words, size_t bytes)
+static void device_names(const gp_device_list *list, uint32_t index, char *words, size_t bytes)
 {
     const gp_device *device = &list->devices[index];
     char busy[120];
@@ -56,7 +56,7 @@ static void devices_show(const gp_device_list *list, bool mine, unsigned cores)
         if (device->major != 0)
             snprintf(capability, sizeof(capability), "%" PRIu32 ".%" PRIu32, device->major, device->minor);
         cli_bytes((double)device->memory_total, memory, sizeof(memory));
-        device_words(list, i, words, sizeof(words));
+        device_names(list, i, words, sizeof(words));
         show_cells(table, "%u\tcuda:%u\t%s\t%s\t%s\t%s\t%s\t%s", device->index, device->ordinal, device->name,
                    capability, memory, device->reason[0] == '\0' ? "yes" : "no", device->uuid, words);
     }

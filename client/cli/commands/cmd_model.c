@@ -2,7 +2,7 @@
 #include "client/cli/model/model_verbs.h"
 
 /* In gp_solver order, like the --solver option of train. */
-static const char *const solver_words[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };
+static const char *const solver_names[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };
 
 static const gp_param net_params[] = {
     { .name = "input",
@@ -20,7 +20,7 @@ static const gp_param net_params[] = {
       .help = "show: samples of a worker for which memory is estimated" },
     { .name = "solver",
       GP_PARAM_FIELD(net_options, solver),
-      .words = solver_words,
+      .words = solver_names,
       .help = "show: whose state counts as memory" },
     { .name = "sha256", GP_PARAM_FIELD(net_options, sha256), .help = "get: the sum that the file must have" },
     { .name = "url",

@@ -230,13 +230,13 @@ gp_status data_split(cli_call *call, const char *source, const char *sizes, cons
                      uint64_t seed, gp_error *err)
 {
     char *sizes_text = gp_strdup(sizes), *paths_text = gp_strdup(outputs);
-    char *size_words[GP_SPLIT_PARTS_MAX], *paths[GP_SPLIT_PARTS_MAX];
+    char *size_names[GP_SPLIT_PARTS_MAX], *paths[GP_SPLIT_PARTS_MAX];
     double numbers[GP_SPLIT_PARTS_MAX];
     uint32_t samples[GP_SPLIT_PARTS_MAX];
     gp_status status = GP_OK;
     cli_progress progress;
     const gp_progress reports = cli_progress_reports(&progress);
-    uint32_t size_count = sizes_text == NULL ? 0 : list_cut(sizes_text, size_words);
+    uint32_t size_count = sizes_text == NULL ? 0 : list_cut(sizes_text, size_names);
     uint32_t path_count = paths_text == NULL ? 0 : list_cut(paths_text, paths);
 
     if (size_count == 0 || path_count != size_count + 1)
@@ -246,9 +246,9 @@ gp_status data_split(cli_call *call, const char *source, const char *sizes, cons
     for (uint32_t i = 0; i < size_count && call->code == CLI_OK; i++) {
         char *end;
 
-        numbers[i] = strtod(size_words[i], &end);
+        numbers[i] = strtod(size_names[i], &end);
         if (*end != '\0')
-            call->code = cli_usage(call, "'%s' is no share and no count", size_words[i]);
+            call->code = cli_usage(call, "'%s' is no share and no count", size_names[i]);
     }
     if (call->code == CLI_OK) {
         cli_progress_begin(call, &progress, "samples");

@@ -193,10 +193,10 @@ static gp_status draw(const scaling *s, gp_error *err)
     }
     plot_lines(
         picture, (plot_area){ 0, 0, 760, 560 },
-        &(plot_words){ s->runs[0].validated ? "validation accuracy" : "accuracy of the training batches",
+        &(plot_names){ s->runs[0].validated ? "validation accuracy" : "accuracy of the training batches",
                        "seconds", "" },
         series, s->count);
-    plot_bars(picture, (plot_area){ 760, 0, 540, 560 }, &(plot_words){ "throughput", "", "images/s" }, words,
+    plot_bars(picture, (plot_area){ 760, 0, 540, 560 }, &(plot_names){ "throughput", "", "images/s" }, words,
               rates, s->count);
     gp_status status = plot_write(picture, s->options->plot, err);
 

@@ -5,7 +5,7 @@
 
 #include "client/cli/show.h"
 
-const char *const fit_words[] = { "model", "input", "resize", "windows", "crop", NULL };
+const char *const fit_names[] = { "model", "input", "resize", "windows", "crop", NULL };
 
 int prediction_check(cli_call *call, const prediction_options *input)
 {
@@ -13,9 +13,9 @@ int prediction_check(cli_call *call, const prediction_options *input)
 
     if ((resize || input->fit == GP_IMAGE_FIT_CROP) && input->image_size[0] != 0)
         return cli_usage(call, "--image-size is of windows and middles; --image-fit is %s",
-                         fit_words[input->fit]);
+                         fit_names[input->fit]);
     if ((resize || input->fit == GP_IMAGE_FIT_INPUT) && input->overlap != 0)
-        return cli_usage(call, "--overlap is of windows; --image-fit is %s", fit_words[input->fit]);
+        return cli_usage(call, "--overlap is of windows; --image-fit is %s", fit_names[input->fit]);
     return CLI_OK;
 }
 
@@ -64,7 +64,7 @@ gp_status prediction_run(prediction *run, gp_pool *pool, gp_evaluation *result, 
                                                    (uint32_t)input->image_size[1] },
                                    .fit = (gp_image_fit)input->fit,
                                    .overlap = (uint32_t)input->overlap,
-                                   .on_error = gp_on_error_words[input->on_error],
+                                   .on_error = gp_on_error_names[input->on_error],
                                    .pixel_classes = run->pixel_classes,
                                    .on_result = run->on_result != NULL ? on_each : NULL,
                                    .skip = on_skip,

@@ -15,10 +15,10 @@ typedef struct prediction_options {
     int64_t overlap;       /* window overlap, in pixels */
     int fit;               /* gp_image_fit */
     int precision;         /* gp_precision */
-    int on_error;          /* index into gp_on_error_words */
+    int on_error;          /* index into gp_on_error_names */
 } prediction_options;
 
-extern const char *const fit_words[]; /* --image-fit words, in gp_image_fit order */
+extern const char *const fit_names[]; /* --image-fit words, in gp_image_fit order */
 
 /* Input options except --model and --data, for commands with a prediction_options member
  * `input`. */
@@ -32,7 +32,7 @@ extern const char *const fit_words[]; /* --image-fit words, in gp_image_fit orde
               "score pixels) windows are cut; 0,0: as the model was trained" },                              \
         { .name = "image-fit",                                                                               \
           GP_PARAM_FIELD(options_type, input.fit),                                                           \
-          .words = fit_words,                                                                                \
+          .words = fit_names,                                                                                \
           .help = "what of images the network is shown; model: what it was trained on; resize: all, "        \
                   "stretched; crop: the largest middle of its proportions; windows (of networks that score " \
                   "pixels)" },                                                                               \
@@ -49,7 +49,7 @@ extern const char *const fit_words[]; /* --image-fit words, in gp_image_fit orde
           .help = "f32; bf16: activations and products in bfloat16, faster on large networks; tf32, fp16: "  \
                   "of GPUs" },                                                                               \
     {                                                                                                        \
-        .name = "on-error", GP_PARAM_FIELD(options_type, input.on_error), .words = gp_on_error_words,        \
+        .name = "on-error", GP_PARAM_FIELD(options_type, input.on_error), .words = gp_on_error_names,        \
         .help = GP_ON_ERROR_HELP                                                                             \
     }
 

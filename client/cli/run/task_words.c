@@ -122,14 +122,14 @@ typedef struct reduction_word {
     size_t bytes; /* bytes per element */
 } reduction_word;
 
-static const reduction_word reduction_words[] = {
+static const reduction_word reduction_names[] = {
     { "sum:f64", GP_REDUCTION_SUM_F64, AS_F64, 8 }, { "sum:f32", GP_REDUCTION_SUM_F32, AS_F32, 4 },
     { "sum:i64", GP_REDUCTION_SUM_I64, AS_I64, 8 }, { "product:f64", GP_REDUCTION_PRODUCT_F64, AS_F64, 8 },
     { "min:f64", GP_REDUCTION_MIN_F64, AS_F64, 8 }, { "max:f64", GP_REDUCTION_MAX_F64, AS_F64, 8 },
     { "min:i64", GP_REDUCTION_MIN_I64, AS_I64, 8 }, { "max:i64", GP_REDUCTION_MAX_I64, AS_I64, 8 },
 };
 
-enum { REDUCTION_WORDS = sizeof(reduction_words) / sizeof(reduction_words[0]), REDUCED_MAX = 65536 };
+enum { REDUCTION_WORDS = sizeof(reduction_names) / sizeof(reduction_names[0]), REDUCED_MAX = 65536 };
 
 /* Parse --reduce: "sum:f64", or "sum:f64:12" for 12 values. *out is set to NULL for "". */
 static gp_status reduction_parse(const char *text, const reduction_word **out, size_t *count, gp_error *err)
@@ -137,17 +137,17 @@ static gp_status reduction_parse(const char *text, const reduction_word **out, s
     *out = NULL;
     *count = 1;
     for (int i = 0; i < REDUCTION_WORDS; i++) {
-        size_t length = strlen(reduction_words[i].word);
+        size_t length = strlen(reduction_names[i].word);
         const char *rest = text + length;
         int64_t number = 1;
 
-        if (strncmp(text, reduction_words[i].word, length) != 0)
+        if (strncmp(text, reduction_names[i].word, length) != 0)
             continue;
         if (*rest == ':' && rest++ && (!read_integer(&rest, &number) || number < 1 || number > REDUCED_MAX))
             break;
         if (*rest != '\0')
             break;
-        *out = &reduction_words[i];
+        *out = &reduction_names[i];
         *count = (size_t)number;
     }
     if (*out == NULL && text[0] != '\0')

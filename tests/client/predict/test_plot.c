@@ -51,7 +51,7 @@ TEST(bars_have_heights_in_proportion)
     int heights[2] = { 0, 0 };
 
     REQUIRE(p != NULL);
-    plot_bars(p, (plot_area){ 0, 0, 500, 400 }, &(plot_words){ "t", "", "y" }, names,
+    plot_bars(p, (plot_area){ 0, 0, 500, 400 }, &(plot_names){ "t", "", "y" }, names,
               (const double[]){ 100, 50 }, 2);
     for (int x = 0; x < 500; x++) {
         int tall[2] = { 0, 0 };
@@ -75,13 +75,13 @@ TEST(every_series_is_drawn_without_points_that_are_not_numbers)
     plot *p = plot_new(600, 400);
 
     REQUIRE(p != NULL);
-    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_words){ "Title!", "x", "y" }, series, 2);
+    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_names){ "Title!", "x", "y" }, series, 2);
     CHECK(count_colour(p, 600, 400, 0x1f6fb4) > 300);
     CHECK(count_colour(p, 600, 400, 0xd9541e) > 300);
-    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_words){ "", "", "" }, series, 0); /* no series */
-    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_words){ "", "", "" },
+    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_names){ "", "", "" }, series, 0); /* no series */
+    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_names){ "", "", "" },
                &(const plot_series){ "flat", x, (const double[]){ 7, 7, 7, 7 }, 4 }, 1);
-    plot_lines(p, (plot_area){ 500, 300, 600, 400 }, &(plot_words){ "half outside", "", "" }, series, 2);
+    plot_lines(p, (plot_area){ 500, 300, 600, 400 }, &(plot_names){ "half outside", "", "" }, series, 2);
     plot_free(p);
     CHECK(plot_new(0, 10) == NULL);
     CHECK(plot_new(10, 1 << 20) == NULL);
@@ -137,7 +137,7 @@ TEST(file_is_a_png_with_the_drawn_pixels)
     gp_error err;
 
     REQUIRE(p != NULL && file >= 0 && read != NULL);
-    plot_bars(p, (plot_area){ 0, 0, 301, 200 }, &(plot_words){ "0123456789", "%", "a" },
+    plot_bars(p, (plot_area){ 0, 0, 301, 200 }, &(plot_names){ "0123456789", "%", "a" },
               (const char *const[]){ "x" }, (const double[]){ 5 }, 1);
     REQUIRE_OK(plot_write(p, path, &err), err);
     REQUIRE(png_image_begin_read_from_file(&image, path) != 0);

@@ -200,12 +200,12 @@ static gp_jobs_job job_of(uint64_t id)
 
 static char text_words[] = "train\0--network\0lenet", text_environment[] = "A=1\0B=2",
             text_directory[] = "/tmp";
-static const gp_journal_words words = { .words = text_words,
-                                        .words_bytes = sizeof(text_words),
-                                        .environment = text_environment,
-                                        .environment_bytes = sizeof(text_environment),
-                                        .directory = text_directory,
-                                        .umask = 027 };
+static const gp_journal_text words = { .words = text_words,
+                                       .words_bytes = sizeof(text_words),
+                                       .environment = text_environment,
+                                       .environment_bytes = sizeof(text_environment),
+                                       .directory = text_directory,
+                                       .umask = 027 };
 
 /* Wait for the next report and return it. */
 static gp_journal_report await_report(void)
@@ -284,7 +284,7 @@ TEST(job_commands_are_read_back_unchanged)
     CHECK(memcmp(report.words.environment, text_environment, sizeof(text_environment)) == 0);
     CHECK_TEXT("/tmp", report.words.directory);
     CHECK_INT(027, report.words.umask);
-    gp_journal_words_deinit(&report.words);
+    gp_journal_text_deinit(&report.words);
     REQUIRE_OK(gp_journal_fetch(journal, 4, 1, &err), err);
     report = await_report();
     CHECK_INT(GP_JOURNAL_UNFETCHED, report.kind);

@@ -90,11 +90,11 @@ static void put_large(uint64_t id, gp_jobs_state state, uint32_t attempts, const
                       size_t words_bytes)
 {
     static char words_text[CROWD_BYTES], environment[] = "A=1", directory[] = "/tmp";
-    const gp_journal_words words = { .words = words_text,
-                                     .words_bytes = words_bytes,
-                                     .environment = environment,
-                                     .environment_bytes = sizeof(environment),
-                                     .directory = directory };
+    const gp_journal_text words = { .words = words_text,
+                                    .words_bytes = words_bytes,
+                                    .environment = environment,
+                                    .environment_bytes = sizeof(environment),
+                                    .directory = directory };
     gp_jobs_job job = job_of(id, state, attempts, reason);
     step *made = step_new();
     bool is_new = id >= made->next_id;

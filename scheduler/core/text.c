@@ -19,13 +19,13 @@ char *gp_core_duration(char *text, size_t bytes, int64_t ms)
     return text;
 }
 
-char *gp_core_words_workers(char *text, size_t bytes, uint32_t count)
+char *gp_core_text_workers(char *text, size_t bytes, uint32_t count)
 {
     snprintf(text, bytes, "%u worker%s", count, gp_plural(count));
     return text;
 }
 
-char *gp_core_words_silence(const gp_core *core, const gp_core_slot *slot, char text[GP_ERROR_MESSAGE_MAX])
+char *gp_core_text_silence(const gp_core *core, const gp_core_slot *slot, char text[GP_ERROR_MESSAGE_MAX])
 {
     static const char *const what[] = {
         [GP_CORE_OURS] = "it will be replaced if this continues",
@@ -41,8 +41,8 @@ char *gp_core_words_silence(const gp_core *core, const gp_core_slot *slot, char 
     return text;
 }
 
-void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot, uint32_t index,
-                         const gp_core_event *event)
+void gp_core_text_exit(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot, uint32_t index,
+                       const gp_core_event *event)
 {
     char how[140], step[48] = "", all[GP_TEXT_WORDS];
     const char *name;
@@ -81,7 +81,7 @@ void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *sl
              (int)slot->pid, slot->config.label, all, slot->config.log);
 }
 
-void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])
+void gp_core_text_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])
 {
     size_t used = 0;
     uint32_t coming = 0, returning = 0;
@@ -93,7 +93,7 @@ void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX])
 
         if (lease->id == 0)
             continue;
-        gp_core_words_workers(count, sizeof(count), (uint32_t)__builtin_popcountll(lease->members));
+        gp_core_text_workers(count, sizeof(count), (uint32_t)__builtin_popcountll(lease->members));
         used += (size_t)snprintf(text + used, GP_ERROR_MESSAGE_MAX - used,
                                  "%slease %llu (%s, pid %d) has held %s for %s", used == 0 ? "" : ", ",
                                  (unsigned long long)lease->id, lease->description, (int)lease->pid, count,
