@@ -15,7 +15,7 @@
  * size changes, because workers are free or a user requested it: all ranks stop at the same step
  * boundary, by a bit that travels with the gradients, and the training asks the scheduler to form
  * the lease again. In both cases the next group agrees on the furthest state of any rank
- * (worker/train/trainer_held.c).
+ * (worker/train/carry_over.c).
  *
  * Joining workers prepare first: they open the data and build the network while the others take
  * steps. The others stop when all joining workers are prepared. Events in PREPARE:

@@ -309,7 +309,7 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
 }
 
 /* Prepare no state for another group: fake trainings end with a worker failure. */
-gp_status gp_trainer_prepare(gp_train_held **out, const gp_trainer_setup *setup, uint64_t lease,
+gp_status gp_trainer_prepare(gp_carry_over **out, const gp_trainer_setup *setup, uint64_t lease,
                              gp_error *err)
 {
     (void)setup, (void)lease, (void)err;
@@ -317,19 +317,19 @@ gp_status gp_trainer_prepare(gp_train_held **out, const gp_trainer_setup *setup,
     return GP_OK;
 }
 
-gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
+gp_carry_over *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
 {
     (void)trainer, (void)lease;
     return NULL;
 }
 
-uint64_t gp_train_held_lease(const gp_train_held *held)
+uint64_t gp_carry_over_lease(const gp_carry_over *held)
 {
     (void)held;
     return 0;
 }
 
-void gp_train_held_free(gp_train_held *held)
+void gp_carry_over_free(gp_carry_over *held)
 {
     (void)held;
 }

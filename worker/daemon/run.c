@@ -59,7 +59,7 @@ struct gp_run {
     gp_predictor *predictor;                 /* NULL unless PREDICTING */
     uint32_t rank;                           /* rank in the current training */
     const gp_command *training;              /* command that started the current training */
-    gp_train_held *held;                     /* training state kept from the previous group; NULL: none */
+    gp_carry_over *held;                     /* training state kept from the previous group; NULL: none */
     bool cooled;                             /* the backend was closed after idling */
     int idle_ms;                             /* close an idle GPU backend after this time; -1: never */
     atomic_bool ended;                       /* the thread is about to exit */
@@ -269,9 +269,9 @@ static gp_status train_results(const gp_trainer *trainer, gp_reply *reply, gp_er
     return GP_OK;
 }
 
-static void run_drop_held(gp_run *run)
+static void run_drop_carry_over(gp_run *run)
 {
-    gp_train_held_free(run->held);
+    gp_carry_over_free(run->held);
     run->held = NULL;
 }
 
@@ -378,8 +378,8 @@ static void run_train(gp_run *run, gp_command *command)
     gp_mailbox_begin_event(run->options.mailbox);
     status = gp_incoming_decode(&command->message, &begin, &err);
     if (status == GP_OK &&
-        (begin.restart == 0 || gp_train_held_lease(run->held) != command->message.envelope.lease))
-        run_drop_held(run);
+        (begin.restart == 0 || gp_carry_over_lease(run->held) != command->message.envelope.lease))
+        run_drop_carry_over(run);
     if (status == GP_OK)
         status = payloads_need(&command->message, 2, "network, options and perhaps weights", &err);
     if (status == GP_OK)
@@ -391,7 +391,7 @@ static void run_train(gp_run *run, gp_command *command)
         gp_rendezvous_end(rendezvous);
         reply_error(run, command, &err, true);
     } else {
-        run_drop_held(run);
+        run_drop_carry_over(run);
         gp_mailbox_reply(run->options.mailbox, &ready);
         run->rank = group.rank;
         run->training = command;
@@ -410,21 +410,21 @@ static void run_prepare(gp_run *run, gp_command *command)
     gp_error err;
     gp_status status = gp_incoming_decode(&command->message, &begin, &err);
 
-    if (gp_train_held_lease(run->held) != lease)
-        run_drop_held(run);
+    if (gp_carry_over_lease(run->held) != lease)
+        run_drop_carry_over(run);
     if (status == GP_OK)
         status = payloads_need(&command->message, 2, "network and options", &err);
     if (status == GP_OK)
         status = run_warm(run, &err);
     if (status == GP_OK) {
         gp_trainer_setup setup = train_setup(run, command, &begin, &group);
-        gp_train_held *held;
+        gp_carry_over *held;
 
         setup.backend = run->backend;
         group.world = begin.workers;
         group.rank = begin.workers - 1;
         status = gp_trainer_prepare(&held, &setup, lease, &err);
-        run_drop_held(run);
+        run_drop_carry_over(run);
         run->held = held;
     }
     gp_fault_point("prepared");
@@ -663,14 +663,14 @@ static void *run_main(void *argument)
             break;
         case GP_COMMAND_RESET:
             run_forget(run);
-            if (gp_train_held_lease(run->held) != atomic_load(&run->options.train->hold))
-                run_drop_held(run);
+            if (gp_carry_over_lease(run->held) != atomic_load(&run->options.train->hold))
+                run_drop_carry_over(run);
             gp_mailbox_reply(run->options.mailbox, &(gp_reply){ .type = NULL, .idle = true });
             break;
         case GP_COMMAND_QUIT:
             gp_command_close(&command);
             run_forget(run);
-            run_drop_held(run);
+            run_drop_carry_over(run);
             gp_objects_free(run->objects);
             if (run->backend != NULL)
                 ops->close(run->backend);

@@ -281,7 +281,7 @@ static gp_status build_data(gp_trainer *trainer, const gp_trainer_setup *setup, 
     if (status == GP_OK)
         status = gp_graph_new(&trainer->graph, trainer->spec, err);
     if (status == GP_OK) {
-        gp_train_held_take_stores(setup->held, trainer->graph, &trainer->data);
+        gp_carry_over_take_stores(setup->held, trainer->graph, &trainer->data);
         status = gp_train_data_open(&trainer->data, setup, &trainer->options, trainer->graph, err);
     }
     gp_fault_point("loading");
@@ -438,7 +438,7 @@ static gp_trainer *trainer_begin(const gp_trainer_setup *setup, gp_error *err)
     return trainer;
 }
 
-gp_status gp_trainer_prepare(gp_train_held **out, const gp_trainer_setup *setup, uint64_t lease,
+gp_status gp_trainer_prepare(gp_carry_over **out, const gp_trainer_setup *setup, uint64_t lease,
                              gp_error *err)
 {
     gp_trainer *trainer = trainer_begin(setup, err);
@@ -477,7 +477,7 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
     gp_status status = trainer_build(trainer, setup, ready, err);
 
     if (status != GP_OK) {
-        gp_train_held_return_stores(setup->held, trainer->graph, &trainer->data);
+        gp_carry_over_return_stores(setup->held, trainer->graph, &trainer->data);
         gp_trainer_free(trainer);
         return status;
     }

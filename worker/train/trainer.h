@@ -27,8 +27,8 @@
 #include "worker/comm/comm.h"
 
 typedef struct gp_trainer gp_trainer;
-typedef struct gp_train_held
-    gp_train_held; /* training state kept for the next group of the lease (trainer_held.c) */
+typedef struct gp_carry_over
+    gp_carry_over; /* training state kept for the next group of the lease (carry_over.c) */
 
 /* Interface between the control thread and a training. It exists as long as the daemon and is
  * reset before each run. `comm` is set while a group exists and protected by `lock`. */
@@ -90,7 +90,7 @@ typedef struct gp_trainer_setup {
     gp_status (*open)(gp_store **out, const char *source, gp_data_role role, const gp_store_options *options,
                       gp_error *err); /* opens data; NULL: gp_store_open_with() */
     /* state from the previous group, if begin->restart > 0; NULL: this rank has none */
-    gp_train_held *held;
+    gp_carry_over *held;
 
     /* rank, world, members, rendezvous; arena_bytes is filled in here */
     const gp_comm_rendezvous *group;
@@ -126,7 +126,7 @@ void gp_trainer_free(gp_trainer *trainer);
  *   out    state for gp_trainer_new() in the next group of that lease; set on failure too; NULL:
  *          nothing is kept
  * GP_ECANCELED: a stop was requested through `control`. */
-gp_status gp_trainer_prepare(gp_train_held **out, const gp_trainer_setup *setup, uint64_t lease,
+gp_status gp_trainer_prepare(gp_carry_over **out, const gp_trainer_setup *setup, uint64_t lease,
                              gp_error *err);
 
 /* Run the training until it ends. *done is always filled in with status, message and stop
@@ -136,10 +136,10 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
 /* Keep a copy of the training state and the open data for the next group of the lease;
  * afterwards the trainer can only be freed. Must follow gp_trainer_run(), with any result, so
  * that the state is that of a step boundary. NULL: the options do not request it (max-restarts
- * 0), a device has lost the state, or out of memory. Free the result with gp_train_held_free(). */
-gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease);
-uint64_t gp_train_held_lease(const gp_train_held *held); /* 0: held is NULL */
-void gp_train_held_free(gp_train_held *held);            /* accepts NULL */
+ * 0), a device has lost the state, or out of memory. Free the result with gp_carry_over_free(). */
+gp_carry_over *gp_trainer_hold(gp_trainer *trainer, uint64_t lease);
+uint64_t gp_carry_over_lease(const gp_carry_over *held); /* 0: held is NULL */
+void gp_carry_over_free(gp_carry_over *held);            /* accepts NULL */
 
 /* Return the weights blob (float32 elements), or the class names as a JSON array. Borrowed until
  * gp_trainer_free(). */

@@ -71,22 +71,22 @@ gp_status gp_trainer_diverged(gp_trainer *trainer, const gp_train_call *call, do
 gp_status gp_trainer_validation_diverged(gp_trainer *trainer, uint32_t first, uint32_t count, double loss,
                                          gp_error *err);
 
-/* ---- trainer_held.c ---- */
+/* ---- carry_over.c ---- */
 
 /* Take over the state from an earlier group. false: the state does not fit this training. held:
  * may be NULL. */
-bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held);
+bool gp_trainer_take(gp_trainer *trainer, const gp_carry_over *held);
 
 /* Move stores that an earlier group left open into *data. held: may be NULL. */
-void gp_train_held_take_stores(gp_train_held *held, const gp_graph *graph, gp_train_data *data);
+void gp_carry_over_take_stores(gp_carry_over *held, const gp_graph *graph, gp_train_data *data);
 
 /* Move the stores back after a failed start, so that the next group need not open them. held:
  * may be NULL. */
-void gp_train_held_return_stores(gp_train_held *held, const gp_graph *graph, gp_train_data *data);
+void gp_carry_over_return_stores(gp_carry_over *held, const gp_graph *graph, gp_train_data *data);
 
 /* Keep only the open data, for a training without a group. NULL: not requested, or out of
  * memory. */
-gp_train_held *gp_trainer_hold_data(gp_trainer *trainer, uint64_t lease);
+gp_carry_over *gp_trainer_hold_data(gp_trainer *trainer, uint64_t lease);
 
 /* Broadcast the most advanced state of any rank to all ranks; collective. */
 gp_status gp_trainer_agree(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err);

@@ -133,8 +133,8 @@ static void engines_count(uint64_t engines[5], uint64_t before[5])
 }
 
 /* Train one generation. Return the state held for the next one. */
-static gp_train_held *train(rank_place *place, gp_backend *backend, gp_train_control *control,
-                            uint32_t generation, const uint32_t *order, uint32_t world, gp_train_held *held)
+static gp_carry_over *train(rank_place *place, gp_backend *backend, gp_train_control *control,
+                            uint32_t generation, const uint32_t *order, uint32_t world, gp_carry_over *held)
 {
     result *out = &shared->results[place->slot];
     watcher w = { out, &out->parts[generation - 1], control, place->slot };
@@ -178,7 +178,7 @@ static gp_train_held *train(rank_place *place, gp_backend *backend, gp_train_con
         return NULL;
     }
     CHECK(trainer->pipeline.residency == GP_ON_BOTH);
-    gp_train_held_free(held);
+    gp_carry_over_free(held);
     engines_count(out->raced[generation - 1], runs);
     gp_trainer_run(trainer, &sink, &w.part->done);
     engines_count(out->engines[generation - 1], runs);
@@ -199,7 +199,7 @@ static void rank_body(rank_place *place)
 {
     uint32_t survivors[SLOT_MAX], count = 0;
     gp_train_control control;
-    gp_train_held *held;
+    gp_carry_over *held;
     gp_backend *backend;
     gp_error err = { 0 };
     char host[16];
@@ -230,7 +230,7 @@ static void rank_body(rank_place *place)
                 survivors[count++] = slot;
         held = train(place, backend, &control, 2, survivors, count, held);
     }
-    gp_train_held_free(held);
+    gp_carry_over_free(held);
     gp_backend_cuda.close(backend);
     gp_train_control_deinit(&control);
     shared->results[place->slot].violations = fake_gpu_violations();

@@ -1,4 +1,4 @@
-/* trainer_held.c -- training state that outlives its group.
+/* carry_over.c -- training state that outlives its group.
  *
  *   steps ... a rank exits, or all pause -> hold -> free: leave the group -> generation + 1: new
  *   -> take -> agree -> steps ...
@@ -17,7 +17,7 @@
 #include "common/base/text/log.h"
 #include "worker/train/trainer_state.h"
 
-struct gp_train_held {
+struct gp_carry_over {
     uint64_t lease;
     uint64_t layout;     /* parameter layout of the network, gp_graph_layout_hash() */
     gp_checkpoint state; /* owns its blobs and plans; parameters NULL: data only */
@@ -28,9 +28,9 @@ struct gp_train_held {
 
 /* ---- end of a group ---- */
 
-gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
+gp_carry_over *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
 {
-    gp_train_held *held = gp_trainer_hold_data(trainer, lease);
+    gp_carry_over *held = gp_trainer_hold_data(trainer, lease);
     const char *plans = trainer->tuning.document;
     gp_checkpoint now;
 
@@ -43,7 +43,7 @@ gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
         (plans != NULL && held->state.plans == NULL)) {
         gp_log(GP_LOG_WARN, "state-not-held", "no memory to keep the state of step %llu for another group",
                (unsigned long long)now.progress.step);
-        gp_train_held_free(held);
+        gp_carry_over_free(held);
         return NULL;
     }
     gp_checkpoint_copy(&held->state, &now, held->count);
@@ -51,12 +51,12 @@ gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
     return held;
 }
 
-gp_train_held *gp_trainer_hold_data(gp_trainer *trainer, uint64_t lease)
+gp_carry_over *gp_trainer_hold_data(gp_trainer *trainer, uint64_t lease)
 {
     /* Host parameters older than those of the device belong to no known step. */
     bool wanted = trainer->graph != NULL && trainer->data.training.store != NULL &&
                   trainer->options.max_restarts > 0 && trainer->pipeline.residency != GP_DEVICE_NEWER;
-    gp_train_held *held = wanted ? gp_calloc(1, sizeof(*held)) : NULL;
+    gp_carry_over *held = wanted ? gp_calloc(1, sizeof(*held)) : NULL;
 
     if (held == NULL)
         return NULL;
@@ -66,12 +66,12 @@ gp_train_held *gp_trainer_hold_data(gp_trainer *trainer, uint64_t lease)
     return held;
 }
 
-uint64_t gp_train_held_lease(const gp_train_held *held)
+uint64_t gp_carry_over_lease(const gp_carry_over *held)
 {
     return held == NULL ? 0 : held->lease;
 }
 
-void gp_train_held_free(gp_train_held *held)
+void gp_carry_over_free(gp_carry_over *held)
 {
     if (held == NULL)
         return;
@@ -84,7 +84,7 @@ void gp_train_held_free(gp_train_held *held)
 
 /* ---- start of the next group ---- */
 
-bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held)
+bool gp_trainer_take(gp_trainer *trainer, const gp_carry_over *held)
 {
     const gp_checkpoint *state;
     gp_checkpoint now;
@@ -107,18 +107,18 @@ bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held)
 
 /* Return whether the stores can be reused. A restart has the same options, so they are open in
  * the required way. */
-static bool held_stores_fit(const gp_train_held *held, const gp_graph *graph)
+static bool held_stores_fit(const gp_carry_over *held, const gp_graph *graph)
 {
     return held != NULL && graph != NULL && held->layout == gp_graph_layout_hash(graph);
 }
 
-void gp_train_held_take_stores(gp_train_held *held, const gp_graph *graph, gp_train_data *data)
+void gp_carry_over_take_stores(gp_carry_over *held, const gp_graph *graph, gp_train_data *data)
 {
     if (held_stores_fit(held, graph))
         gp_train_data_take_over(data, held->stores, held->skipped);
 }
 
-void gp_train_held_return_stores(gp_train_held *held, const gp_graph *graph, gp_train_data *data)
+void gp_carry_over_return_stores(gp_carry_over *held, const gp_graph *graph, gp_train_data *data)
 {
     if (held_stores_fit(held, graph))
         gp_train_data_hand_over(data, held->stores, held->skipped);
