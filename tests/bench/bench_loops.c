@@ -72,9 +72,9 @@ static double train(bench *b)
     return (double)(summary.steps - 1) / (b->ended - b->begun);
 }
 
-static double loop(const bench *b, bool own_loss, double *cpu_ms)
+static double loop(const bench *b, bool custom_loss, double *cpu_ms)
 {
-    loop_request asked = { .batch = b->batch, .steps = b->steps, .own_loss = own_loss };
+    loop_request asked = { .batch = b->batch, .steps = b->steps, .custom_loss = custom_loss };
     gp_spmd_request request = { .argument = &asked, .bytes = sizeof(asked) };
     gp_team *team;
     gp_spmd_result *block;

@@ -14,7 +14,7 @@ static double now(clockid_t clock)
     return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
 }
 
-static gp_status own_loss(gp_loss_call *call, gp_error *err)
+static gp_status custom_loss(gp_loss_call *call, gp_error *err)
 {
     (void)err;
     for (uint32_t n = 0; n < call->count; n++) {
@@ -48,8 +48,8 @@ GP_TASK gp_status loop(gp_task *task, gp_error *err)
     gp_status status = gp_data_open(&data, task, &from, err);
     gp_model_options options = { .network = asked->network,
                                  .data = data,
-                                 .loss = asked->own_loss ? own_loss : NULL,
-                                 .loss_parallel = asked->own_loss,
+                                 .loss = asked->custom_loss ? custom_loss : NULL,
+                                 .loss_parallel = asked->custom_loss,
                                  .train_only = true };
 
     if (status == GP_OK)

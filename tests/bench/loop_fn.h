@@ -7,7 +7,7 @@
 typedef struct loop_request {
     char network[64], data[64];
     uint32_t batch, steps;
-    uint32_t own_loss; /* 1: cross-entropy computed by the task */
+    uint32_t custom_loss; /* 1: cross-entropy computed by the task */
 } loop_request;
 
 typedef struct loop_times {

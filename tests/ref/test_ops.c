@@ -26,7 +26,7 @@ static gp_op window_op(gp_opcode code, gp_window window)
 TEST(every_op_has_its_loop_and_its_name)
 {
     for (int code = 0; code < GP_OP_COUNT; code++) {
-        bool own = code == GP_OP_OWN || code == GP_OP_OWN_BACKWARD || code == GP_OP_OWN_LOSS;
+        bool own = code == GP_OP_CUSTOM || code == GP_OP_CUSTOM_BACKWARD || code == GP_OP_CUSTOM_LOSS;
 
         /* these are internal to a backend */
         CHECK((gp_ref_op_find((gp_opcode)code) == NULL) == own);

@@ -84,7 +84,7 @@ typedef struct gp_plan_options {
     gp_tuning *tuning; /* NULL: take library defaults and record nothing */
 } gp_plan_options;
 
-/* Arguments of a custom loss function (GP_OP_OWN_LOSS). The backend calls the function between the
+/* Arguments of a custom loss function (GP_OP_CUSTOM_LOSS). The backend calls the function between the
  * forward and the backward pass. By default it passes all samples of a call at once, on the thread
  * that runs the plan. If the op allows parallel calls (number[0]), several threads each pass a
  * range of the samples. A parallel loss function must record failures itself, because the backend
@@ -109,7 +109,7 @@ typedef struct gp_plan_memory {
     float *gradients;
     double *sums;         /* [GP_SUMS], in the arena */
     float *scores;        /* [micro_batch, graph->score_count]; INFER only; may be NULL */
-    gp_plan_loss_fn loss; /* for networks that end in GP_OP_OWN_LOSS; TRAIN only */
+    gp_plan_loss_fn loss; /* for networks that end in GP_OP_CUSTOM_LOSS; TRAIN only */
     void *loss_context;
     /* Weights whose gradient the plan stores as two factor matrices instead of their product. The
      * plan does not write the corresponding ranges of `gradients`. TRAIN only, and only for
@@ -143,7 +143,7 @@ typedef struct gp_batch {
     bool last; /* last call in the step: gradients are final afterwards */
     /* TRAIN: the caller needs only sums and statistics; a backend may compute more */
     bool forward_only;
-    /* TRAIN with GP_OP_OWN_LOSS: backward pass for the samples of a preceding forward_only call */
+    /* TRAIN with GP_OP_CUSTOM_LOSS: backward pass for the samples of a preceding forward_only call */
     bool backward_only;
     uint64_t seed, step; /* random seed and step number for dropout */
     uint64_t position;   /* index of samples[0] in the mini-batch of all ranks */

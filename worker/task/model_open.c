@@ -5,7 +5,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/model/graph/normalization.h"
-#include "common/model/graph/own.h"
+#include "common/model/graph/custom.h"
 #include "worker/task/model_state.h"
 
 enum { MICRO_BATCH_MAX = 1 << 20, TARGET_BYTES_MAX = 1 << 28, OPTION_TEXT_MAX = 256 };
@@ -75,7 +75,7 @@ static gp_status network_read(gp_model *model, const gp_model_options *options, 
     gp_shape input = data != NULL ? gp_shape3(data->channels, data->height, data->width)
                                   : gp_shape3(options->channels, options->height, options->width);
     uint32_t classes = data != NULL ? data->class_count : options->classes;
-    bool own_input = input.dim[0] == 0;
+    bool custom_input = input.dim[0] == 0;
 
     if ((options->network == NULL) == (options->content == NULL))
         return gp_fail(err, GP_EINVAL, "a model needs a network or the content of its file, one of the two");
@@ -87,7 +87,7 @@ static gp_status network_read(gp_model *model, const gp_model_options *options, 
         return gp_network_read(&model->network, options->content, options->content_bytes, err);
     if (options->network[strspn(options->network, " \n\t")] == '{')
         return gp_network_read(&model->network, options->network, strlen(options->network), err);
-    if (gp_network_is_file(options->network) || !own_input)
+    if (gp_network_is_file(options->network) || !custom_input)
         return gp_network_load(&model->network, options->network, &input, classes, err);
     gp_status status = gp_zoo_check(options->network, err);
 
@@ -102,7 +102,7 @@ static gp_status graph_with_loss(gp_graph **out, const gp_netspec *given, bool p
 
     if (status != GP_OK)
         return status;
-    status = gp_own_loss_end(spec, parallel, err);
+    status = gp_custom_loss_end(spec, parallel, err);
     if (status == GP_OK)
         status = gp_graph_new(out, spec, err);
     if (status == GP_OK && (*out)->end_count != 1)

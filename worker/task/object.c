@@ -114,7 +114,7 @@ static gp_status file_digest(int fd, const char *path, uint64_t bytes, const uin
 
 /* Look up a symbol that the object itself defines. NULL: not found, or defined in a library that
  * it uses. */
-static void *own_symbol(void *handle, const char *name, unsigned char *type)
+static void *custom_symbol(void *handle, const char *name, unsigned char *type)
 {
     void *address = dlsym(handle, name);
     struct link_map *map = NULL, *home = NULL;
@@ -150,7 +150,7 @@ static gp_status object_open(object *fresh, int *fd, const char *path, gp_error 
                        strstr(said, "undefined symbol") != NULL ? "; link it with the library that has it"
                                                                 : "");
     }
-    const uint32_t *abi = own_symbol(fresh->handle, "gp_task_object_abi", &type);
+    const uint32_t *abi = custom_symbol(fresh->handle, "gp_task_object_abi", &type);
 
     if (abi != NULL && *abi == GP_TASK_ABI)
         return GP_OK;
@@ -334,7 +334,7 @@ gp_status gp_object_function(gp_tasks *tasks, const gp_taken *call, gp_outcome *
                        GP_TASK_FUNCTIONS_MAX);
     if (gp_tasks_name(call, name, NULL, err) != GP_OK)
         return err->code;
-    address = own_symbol(in->handle, name, &type);
+    address = custom_symbol(in->handle, name, &type);
     if (address == NULL)
         return function_missing(in, name, err);
     if (type == STT_OBJECT || type == STT_TLS)

@@ -20,7 +20,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/text/log.h"
-#include "common/model/graph/own.h"
+#include "common/model/graph/custom.h"
 #include "worker/task/blobs.h"
 #include "common/base/system/fault.h"
 #include "worker/task/object.h"
@@ -342,7 +342,7 @@ static void tasks_free(gp_tasks *t)
     gp_names_free(t->constants);
     gp_names_free(t->values);
     gp_names_free(t->files);
-    gp_own_forget(); /* after the constants, which may be models */
+    gp_custom_forget(); /* after the constants, which may be models */
     gp_free(t);
 }
 

@@ -150,7 +150,7 @@ extern const gp_param gp_no_params[];
 /* Call infer->kind->infer() as described there. */
 gp_status gp_kind_infer(gp_infer *infer, gp_error *err);
 
-/* Return the kind with a name, including user-defined kinds (own.h). NULL: not found. */
+/* Return the kind with a name, including user-defined kinds (custom.h). NULL: not found. */
 const gp_kind *gp_kind_find(const char *name);
 
 /* All built-in kinds, NULL-terminated, in kinds.def order. */

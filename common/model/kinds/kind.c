@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "common/model/graph/own.h"
+#include "common/model/graph/custom.h"
 
 #define GP_KIND(name) extern const gp_kind gp_kind_##name;
 #include "common/model/kinds/kinds.def"
@@ -29,5 +29,5 @@ const gp_kind *gp_kind_find(const char *name)
     for (const gp_kind *const *kind = gp_kinds; *kind != NULL; kind++)
         if (strcmp((*kind)->name, name) == 0)
             return *kind;
-    return gp_own_find(name);
+    return gp_custom_find(name);
 }

@@ -190,7 +190,7 @@ static void row_loss(const float *scores, int32_t label, size_t size, float *gra
         gradient[k] = (float)(exp(scores[k] - largest) / sum - (k == (size_t)label));
 }
 
-static gp_status own_loss(gp_loss_call *call, gp_error *err)
+static gp_status custom_loss(gp_loss_call *call, gp_error *err)
 {
     const int32_t *labels = call->targets;
 
@@ -227,7 +227,7 @@ static gp_status parallel_losses(gp_task *task, gp_data *data, const gp_samples 
     gp_model_options options = { .network = asked(task)->network,
                                  .data = data,
                                  .micro_batch = asked(task)->micro_batch,
-                                 .loss = own_loss,
+                                 .loss = custom_loss,
                                  .loss_context = &calls,
                                  .loss_parallel = true };
     const float *scores;
@@ -277,7 +277,7 @@ GP_TASK gp_status losses(gp_task *task, gp_error *err)
                       &(gp_model_options){ .network = asked(task)->network,
                                            .data = data,
                                            .micro_batch = asked(task)->micro_batch,
-                                           .loss = own_loss,
+                                           .loss = custom_loss,
                                            .loss_context = &calls },
                       err));
     const float *reference = gp_model_gradients(theirs), *got = gp_model_gradients(mine);

@@ -183,7 +183,7 @@ static const gp_segment_ops *find_onednn(gp_backend *backend, gp_error *err)
 
 /* Find the next segment without oneDNN, and return its length. Every op that the lanes kernels lack
  * has a loop. */
-static size_t own_segment(const gp_plan *plan, const gp_op *ops, size_t count, const gp_segment_ops **who)
+static size_t custom_segment(const gp_plan *plan, const gp_op *ops, size_t count, const gp_segment_ops **who)
 {
     size_t known = 0;
 
@@ -209,16 +209,16 @@ static size_t next_segment(const gp_plan *plan, const gp_op *ops, size_t count, 
     if (!backend->only_lanes && !backend->only_onednn && gp_lanes_suits(&small, graph, phase, err) != GP_OK)
         return 0;
     if (small)
-        return own_segment(plan, ops, count, who);
+        return custom_segment(plan, ops, count, who);
     onednn = find_onednn(backend, err);
     if (onednn == NULL)
-        return backend->only_onednn ? 0 : own_segment(plan, ops, count, who);
+        return backend->only_onednn ? 0 : custom_segment(plan, ops, count, who);
     claimed = onednn->claim(graph, phase, ops, count);
     if (claimed != 0) {
         *who = onednn;
         return claimed;
     }
-    claimed = own_segment(plan, ops, count, who);
+    claimed = custom_segment(plan, ops, count, who);
     while (alone < claimed && onednn->claim(graph, phase, ops + alone, count - alone) == 0)
         alone++;
     return alone < claimed ? alone : claimed;

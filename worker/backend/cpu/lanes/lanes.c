@@ -66,7 +66,7 @@ enum { SCRATCH_PER_LANE_MAX = 64 << 10, CONV_WEIGHTS_MAX = 100000, FC_WEIGHTS_MA
 /* Return true for a custom op that no lanes kernel executes. */
 static bool is_own(const gp_graph *graph, const gp_op *op)
 {
-    return (op->code == GP_OP_OWN || op->code == GP_OP_OWN_BACKWARD || op->code == GP_OP_OWN_LOSS) &&
+    return (op->code == GP_OP_CUSTOM || op->code == GP_OP_CUSTOM_BACKWARD || op->code == GP_OP_CUSTOM_LOSS) &&
            !gp_lanes_knows(graph, op);
 }
 
@@ -240,7 +240,7 @@ static void bind(lanes_segment *segment)
         step->panel_x = segment->panels + step->panel_x_at;
         step->panel_dy = segment->panels + step->panel_dy_at;
         segment->has_loss =
-            segment->has_loss || step->kind == LANES_SOFTMAX_XENT || step->kind == LANES_OWN_LOSS;
+            segment->has_loss || step->kind == LANES_SOFTMAX_XENT || step->kind == LANES_CUSTOM_LOSS;
     }
     for (uint32_t i = 0; i < segment->finish_count; i++) {
         lanes_finish *finish = &segment->finishes[i];

@@ -21,7 +21,7 @@
 
 #define LANES_NONE UINT32_MAX
 /* maximum number of scores per sample for a custom loss, which are copied to the stack */
-enum { LANES_OWN_SCORES_MAX = 256 };
+enum { LANES_CUSTOM_SCORES_MAX = 256 };
 /* output channels that a Winograd weights step processes together */
 enum { LANES_WINOGRAD_OUTPUTS = 12 };
 
@@ -72,7 +72,7 @@ typedef enum lanes_step_kind {
     LANES_POOL_BACKWARD,    /* dy x, index z or absent -> dx y */
     LANES_DROPOUT,          /* x -> y */
     LANES_SOFTMAX_XENT,     /* x -> logit gradient y, or absent */
-    LANES_OWN_LOSS,         /* x -> logit gradient y, or absent, by a custom loss function */
+    LANES_CUSTOM_LOSS,      /* x -> logit gradient y, or absent, by a custom loss function */
     LANES_ADD,              /* x, z -> y */
     LANES_STEP_COUNT
 } lanes_step_kind;

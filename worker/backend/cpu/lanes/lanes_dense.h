@@ -239,12 +239,12 @@ static void step_softmax_xent(const lanes_step *step, const lanes_block *block)
 
 /* Call the custom loss function with rows of samples. It gets only batch samples; the
  * gradients of the other lanes are zero. */
-static void step_own_loss(const lanes_step *step, const lanes_block *block)
+static void step_custom_loss(const lanes_step *step, const lanes_block *block)
 {
     const gp_plan_memory *memory = &block->segment->memory;
     const float *x = at(&step->x, block);
     int size = view_count(&step->x);
-    float rows[LANES * LANES_OWN_SCORES_MAX], gradient[LANES * LANES_OWN_SCORES_MAX];
+    float rows[LANES * LANES_CUSTOM_SCORES_MAX], gradient[LANES * LANES_CUSTOM_SCORES_MAX];
     gp_error err;
 
     for (uint32_t l = 0; l < block->count; l++)

@@ -174,7 +174,7 @@ static bool reads_vector(gp_opcode code)
 {
     return code == GP_OP_FC || code == GP_OP_FC_BACKWARD_DATA || code == GP_OP_FC_BACKWARD_WEIGHTS ||
            code == GP_OP_RESHAPE || code == GP_OP_DROPOUT || code == GP_OP_DROPOUT_BACKWARD ||
-           code == GP_OP_SOFTMAX_XENT || code == GP_OP_OWN_LOSS;
+           code == GP_OP_SOFTMAX_XENT || code == GP_OP_CUSTOM_LOSS;
 }
 
 /* Find the live part of each value. Values are live if they leave the segment, if an op reads them

@@ -45,7 +45,7 @@ const lanes_isa PASTE(gp_lanes_isa_, GP_LANES_ISA) = {
         [LANES_POOL_BACKWARD] = step_pool_backward,
         [LANES_DROPOUT] = step_dropout,
         [LANES_SOFTMAX_XENT] = step_softmax_xent,
-        [LANES_OWN_LOSS] = step_own_loss,
+        [LANES_CUSTOM_LOSS] = step_custom_loss,
         [LANES_ADD] = step_add,
     },
     .pack = pack_weights,

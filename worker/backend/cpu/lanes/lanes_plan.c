@@ -294,7 +294,7 @@ static void plan_simple(lanes_planner *p, uint32_t i)
 {
     static const lanes_step_kind kinds[GP_OP_COUNT] = { [GP_OP_RELU] = LANES_RELU,
                                                         [GP_OP_SOFTMAX_XENT] = LANES_SOFTMAX_XENT,
-                                                        [GP_OP_OWN_LOSS] = LANES_OWN_LOSS,
+                                                        [GP_OP_CUSTOM_LOSS] = LANES_CUSTOM_LOSS,
                                                         [GP_OP_ADD] = LANES_ADD };
     const gp_op *op = &p->ops[i];
 
@@ -320,7 +320,7 @@ static void plan_op(lanes_planner *p, uint32_t i)
         [GP_OP_DROPOUT] = plan_dropout,
         [GP_OP_DROPOUT_BACKWARD] = plan_dropout,
         [GP_OP_SOFTMAX_XENT] = plan_simple,
-        [GP_OP_OWN_LOSS] = plan_simple,
+        [GP_OP_CUSTOM_LOSS] = plan_simple,
         [GP_OP_ADD] = plan_simple,
     };
     const gp_opcode code = p->ops[i].code;
@@ -336,8 +336,9 @@ static void plan_op(lanes_planner *p, uint32_t i)
  * block. */
 bool gp_lanes_knows(const gp_graph *graph, const gp_op *op)
 {
-    if (op->code == GP_OP_OWN_LOSS)
-        return op->number[0] != 0 && gp_shape_count(&graph->values[op->in[0]].shape) <= LANES_OWN_SCORES_MAX;
+    if (op->code == GP_OP_CUSTOM_LOSS)
+        return op->number[0] != 0 &&
+               gp_shape_count(&graph->values[op->in[0]].shape) <= LANES_CUSTOM_SCORES_MAX;
     return gp_loop_find(op->code) == NULL;
 }
 

@@ -259,9 +259,9 @@ const gp_loop *gp_loop_find(gp_opcode code)
         [GP_OP_TRANSPOSE] = &gp_loop_transpose,
         [GP_OP_SOFTMAX] = &gp_loop_softmax,
         [GP_OP_SOFTMAX_BACKWARD] = &gp_loop_softmax_backward,
-        [GP_OP_OWN] = &gp_loop_own,
-        [GP_OP_OWN_BACKWARD] = &gp_loop_own_backward,
-        [GP_OP_OWN_LOSS] = &gp_loop_own_loss,
+        [GP_OP_CUSTOM] = &gp_loop_custom,
+        [GP_OP_CUSTOM_BACKWARD] = &gp_loop_custom_backward,
+        [GP_OP_CUSTOM_LOSS] = &gp_loop_custom_loss,
     };
 
     assert((unsigned)code < GP_OP_COUNT);

@@ -82,7 +82,7 @@ extern const gp_loop gp_loop_concat, gp_loop_slice, gp_loop_pad, gp_loop_transpo
 extern const gp_loop gp_loop_groupnorm, gp_loop_groupnorm_backward, gp_loop_lrn, gp_loop_lrn_backward;
 extern const gp_loop gp_loop_transconv2d, gp_loop_transconv2d_backward_data,
     gp_loop_transconv2d_backward_weights, gp_loop_resize, gp_loop_resize_backward;
-extern const gp_loop gp_loop_own, gp_loop_own_backward, gp_loop_own_loss;
+extern const gp_loop gp_loop_custom, gp_loop_custom_backward, gp_loop_custom_loss;
 extern const gp_loop gp_loop_weighted_xent, gp_loop_dice, gp_loop_value_loss;
 
 #endif

@@ -196,7 +196,7 @@ static bool feeds_loss(const gp_onednn_translator *t, uint32_t value)
 
     for (const gp_op *op = request->ops; op < request->ops + request->count; op++)
         if (t->roots[op->in[0]] == value &&
-            (op->code == GP_OP_OWN_LOSS ||
+            (op->code == GP_OP_CUSTOM_LOSS ||
              (op->in[1] != GP_NO_VALUE && request->graph->values[op->in[1]].role == GP_VALUE_TARGET)))
             return true;
     return false;

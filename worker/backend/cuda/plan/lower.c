@@ -136,7 +136,7 @@ static lower_fn lower_find(gp_opcode code)
         [GP_OP_DICE] = gp_lower_dice,
         [GP_OP_MSE] = gp_lower_values_loss,
         [GP_OP_HUBER] = gp_lower_values_loss,
-        [GP_OP_OWN_LOSS] = gp_lower_own_loss,
+        [GP_OP_CUSTOM_LOSS] = gp_lower_custom_loss,
     };
 
     return (unsigned)code < GP_OP_COUNT ? table[code] : NULL;

@@ -157,6 +157,6 @@ void gp_lower_lrn(lowering *l);
 void gp_lower_xent(lowering *l);
 void gp_lower_values_loss(lowering *l);
 void gp_lower_dice(lowering *l);
-void gp_lower_own_loss(lowering *l);
+void gp_lower_custom_loss(lowering *l);
 
 #endif

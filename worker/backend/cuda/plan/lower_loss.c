@@ -105,7 +105,7 @@ void gp_lower_dice(lowering *l)
 
 /* Scores are copied to the host in CHW order. The gradient is uploaded in CHW order and converted
  * here. */
-void gp_lower_own_loss(lowering *l)
+void gp_lower_custom_loss(lowering *l)
 {
     gp_kernel_args args = l->args;
     gp_kernel_image plain = args.x[0];
@@ -121,12 +121,12 @@ void gp_lower_own_loss(lowering *l)
     plain.pixel_stride = 1;
     plain.narrow = GP_WIDE;
     plain.data = gp_lower_scratch(l, gp_lower_elements(l, &plain) * sizeof(float));
-    added = gp_lower_step(l, STEP_OWN_LOSS);
+    added = gp_lower_step(l, STEP_CUSTOM_LOSS);
     if (added == NULL)
         return;
     added->at.first = l->plan->buffers.scores;
     added->at.out = plain.data;
-    l->plan->own_loss.bytes = gp_lower_elements(l, &plain) * sizeof(float);
+    l->plan->custom_loss.bytes = gp_lower_elements(l, &plain) * sizeof(float);
     args.x[0] = plain;
     gp_lower_kernel(l, GP_KERNEL_scores_slope, &args, gp_lower_elements(l, &args.y[0]));
 }

@@ -18,7 +18,7 @@ static bool value_is_placed(gp_value_role role)
 static bool op_is_loss(gp_opcode code)
 {
     return code == GP_OP_SOFTMAX_XENT || code == GP_OP_WEIGHTED_XENT || code == GP_OP_DICE ||
-           code == GP_OP_MSE || code == GP_OP_HUBER || code == GP_OP_OWN_LOSS;
+           code == GP_OP_MSE || code == GP_OP_HUBER || code == GP_OP_CUSTOM_LOSS;
 }
 
 gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value)

@@ -71,7 +71,7 @@ static void plan_free(gp_plan *plan)
     gp_step_list_free(&plan->steps);
     gp_step_list_free(&plan->prepare);
     gp_heap_cut(&plan->heap, 0);
-    gp_own_loss_free(&plan->own_loss);
+    gp_custom_loss_free(&plan->custom_loss);
     gp_free(plan->copies);
     gp_free(plan->follows);
     gp_free(plan->ops);
@@ -95,7 +95,7 @@ static gp_status plan_take_regions(gp_plan *plan, gp_error *err)
         return status;
     gp_step_move(&plan->steps, 0, regions);
     gp_step_move(&plan->prepare, 0, regions);
-    return gp_own_loss_take(&plan->own_loss, err);
+    return gp_custom_loss_take(&plan->custom_loss, err);
 }
 
 /* ---- compile ---- */
@@ -144,7 +144,7 @@ static gp_status plan_build(gp_plan *plan, gp_error *err)
     if (status == GP_OK)
         status = lower_input(plan, err);
     for (uint32_t i = 0; i < ops->count; i++)
-        plan->own_loss.present = plan->own_loss.present || ops->op[i].code == GP_OP_OWN_LOSS;
+        plan->custom_loss.present = plan->custom_loss.present || ops->op[i].code == GP_OP_CUSTOM_LOSS;
     if (status == GP_OK)
         status = gp_plan_lower_all(plan, err);
     if (status == GP_OK && plan->options.phase == GP_PHASE_TRAIN && plan->narrow == GP_NARROW_F16)
@@ -228,10 +228,10 @@ static gp_status step_run(gp_plan *plan, const step *s, gp_error *err)
         return gp_device_product_run(device, s->work, &s->at, workspace, err);
     case STEP_COUPLE:
         return couple(plan, s, err);
-    case STEP_OWN_LOSS:
+    case STEP_CUSTOM_LOSS:
         break;
     }
-    return gp_own_loss_run(&plan->own_loss, device, &plan->memory, &plan->batch, &s->at, err);
+    return gp_custom_loss_run(&plan->custom_loss, device, &plan->memory, &plan->batch, &s->at, err);
 }
 
 gp_status gp_plan_launch(gp_plan *plan, const step_list *list, uint32_t first, uint32_t count, gp_error *err)
@@ -305,7 +305,7 @@ static gp_status plan_begin(gp_plan *plan, gp_error *err)
         status = gp_buffers_put_parameters(&plan->buffers, device, graph, plan->memory.parameters, err);
     if (status == GP_OK && batch->first)
         status = gp_buffers_clear_sums(&plan->buffers, device, err);
-    if (status == GP_OK && batch->first && plan->own_loss.present)
+    if (status == GP_OK && batch->first && plan->custom_loss.present)
         memset(plan->memory.sums, 0, GP_SUMS * sizeof(double));
     if (status == GP_OK && batch->count != 0)
         status = gp_device_upload(device, plan->buffers.samples, batch->samples, batch->count * each, err);
@@ -319,16 +319,16 @@ static gp_status plan_end(gp_plan *plan, gp_error *err)
 {
     const gp_batch *batch = &plan->batch;
     const plan_buffers *buffers = &plan->buffers;
-    const bool own_loss = plan->own_loss.present;
+    const bool custom_loss = plan->custom_loss.present;
     gp_device *device = plan->backend->device;
     gp_status status = GP_OK;
 
     if (batch->last || batch->forward_only)
         status = gp_device_download(device, plan->memory.gradients, buffers->gradients,
                                     plan->graph->blob_count * sizeof(float), err);
-    if (status == GP_OK && !own_loss && !batch->backward_only)
+    if (status == GP_OK && !custom_loss && !batch->backward_only)
         status = gp_device_download(device, plan->memory.sums, buffers->sums, GP_SUMS * sizeof(double), err);
-    if (status == GP_OK && own_loss && batch->last)
+    if (status == GP_OK && custom_loss && batch->last)
         status = gp_device_download(device, &plan->memory.sums[GP_SUM_BAD], buffers->sums + GP_SUM_BAD,
                                     sizeof(double), err);
     return status == GP_OK ? gp_device_sync(device, err) : status;
@@ -396,7 +396,7 @@ static gp_plan_times plan_take_times(gp_plan *plan)
 static size_t plan_memory_bytes(const gp_plan *plan)
 {
     return sizeof(*plan) + gp_heap_bytes(&plan->heap) + gp_step_list_bytes(&plan->steps) +
-           gp_step_list_bytes(&plan->prepare) + 2 * plan->own_loss.bytes;
+           gp_step_list_bytes(&plan->prepare) + 2 * plan->custom_loss.bytes;
 }
 
 static void plan_describe(const gp_plan *plan, char *text, size_t bytes)

@@ -9,7 +9,7 @@
  *
  * A plan consists of steps, step sequences recorded as graphs, and device memory allocated after
  * lowering (step.h), device memory allocated before it (buffers.h), both from one heap (heap.h), and
- * custom losses computed on the host (own_loss.h).
+ * custom losses computed on the host (custom_loss.h).
  *
  * Values that change from call to call are stored in device memory, because stretches are
  * replayed. */
@@ -17,7 +17,7 @@
 #define GP_CUDA_PLAN_H
 
 #include "worker/backend/cuda/plan/buffers.h"
-#include "worker/backend/cuda/plan/own_loss.h"
+#include "worker/backend/cuda/plan/custom_loss.h"
 #include "worker/backend/cuda/plan/step.h"
 
 /* Operand positions of a fused op: scale, offset, mean and variance of a batch norm; the second
@@ -95,7 +95,7 @@ struct gp_plan {
     plan_region arena;       /* activations */
     plan_region regions[REGIONS];
     plan_buffers buffers;
-    plan_own_loss own_loss;
+    plan_custom_loss custom_loss;
     gp_batch batch;             /* current call */
     struct gp_kept *kept;       /* keep.c; NULL: the host commits */
     struct gp_predict *predict; /* predict.c; NULL: a plan for training */

@@ -172,7 +172,7 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
         return status;
     predict->compared[slot] = batch->targets != NULL;
     predict->launched++;
-    if (plan->own_loss.present && batch->first && batch->targets != NULL)
+    if (plan->custom_loss.present && batch->first && batch->targets != NULL)
         memset(plan->memory.sums, 0, GP_SUMS * sizeof(double));
     return GP_OK;
 }
@@ -223,7 +223,7 @@ static gp_status predict_take(gp_plan *plan, const float **scores, gp_error *err
     if (status != GP_OK)
         return status;
     predict->taken++;
-    if (predict->compared[slot] && !plan->own_loss.present)
+    if (predict->compared[slot] && !plan->custom_loss.present)
         memcpy(plan->memory.sums, answer, GP_SUMS * sizeof(double));
     *scores = (const float *)(const void *)(answer + predict->scores_at);
     return GP_OK;

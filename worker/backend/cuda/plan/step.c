@@ -94,7 +94,7 @@ gp_status gp_stretches_cut(stretch_table *table, const step_list *prepare, const
                    behind_loss = last != NULL && gp_stretch_is_loss(last);
 
         if (last != NULL && last->forward == forward && !behind_loss &&
-            steps->step[i].kind != STEP_OWN_LOSS) {
+            steps->step[i].kind != STEP_CUSTOM_LOSS) {
             last->count++;
             continue;
         }

@@ -34,8 +34,8 @@ typedef enum step_kind {
     STEP_KERNEL,
     STEP_CONV,
     STEP_PRODUCT,
-    STEP_COUPLE,   /* the host adds `sums` over the ranks: synchronised batch norm */
-    STEP_OWN_LOSS, /* the host computes a loss; always a separate stretch */
+    STEP_COUPLE,      /* the host adds `sums` over the ranks: synchronised batch norm */
+    STEP_CUSTOM_LOSS, /* the host computes a loss; always a separate stretch */
 } step_kind;
 
 /* A step. */
@@ -106,7 +106,7 @@ void gp_stretches_free(stretch_table *table);
 /* Return true if the stretch is a loss that the host computes. */
 static inline bool gp_stretch_is_loss(const stretch *part)
 {
-    return part->list->step[part->first].kind == STEP_OWN_LOSS;
+    return part->list->step[part->first].kind == STEP_CUSTOM_LOSS;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* Convert user-defined layer kinds to gp_kind: a parameter table for the settings, and two
  * operations that carry the user's functions. */
-#include "common/model/graph/own.h"
+#include "common/model/graph/custom.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,23 +10,23 @@
 #include "common/model/graph/graph.h"
 
 /* A registered kind. */
-typedef struct own_kind {
+typedef struct custom_kind {
     gp_kind kind;                               /* must be the first member, see own_of() */
     gp_layer_kind given;                        /* copied user description */
     gp_param table[GP_LAYER_KIND_SETTINGS + 1]; /* settings */
-} own_kind;
+} custom_kind;
 
 /* Registered kinds, each allocated separately: networks point to them. */
-static own_kind *added[GP_LAYER_KINDS_MAX];
+static custom_kind *added[GP_LAYER_KINDS_MAX];
 static uint32_t added_count;
 
-/* Convert a gp_kind with infer == own_infer. */
-static const own_kind *own_of(const gp_kind *kind)
+/* Convert a gp_kind with infer == custom_infer. */
+static const custom_kind *own_of(const gp_kind *kind)
 {
-    return (const own_kind *)(const void *)kind;
+    return (const custom_kind *)(const void *)kind;
 }
 
-gp_layer_dims gp_own_dims(const gp_shape *shape)
+gp_layer_dims gp_custom_dims(const gp_shape *shape)
 {
     gp_layer_dims dims = { .rank = shape->rank < GP_LAYER_KIND_DIMS ? shape->rank : GP_LAYER_KIND_DIMS };
 
@@ -75,11 +75,12 @@ static gp_status parameter_of(gp_parameter_need *out, const gp_layer_parameter *
 }
 
 /* Call the user's infer() and check the limits. */
-static gp_status own_plan(const own_kind *own, const gp_infer *infer, gp_layer_plan *plan, gp_error *err)
+static gp_status custom_plan(const custom_kind *own, const gp_infer *infer, gp_layer_plan *plan,
+                             gp_error *err)
 {
     *plan = (gp_layer_plan){ .input_count = infer->input_count, .settings = infer->settings };
     for (uint32_t k = 0; k < infer->input_count; k++)
-        plan->inputs[k] = gp_own_dims(&infer->inputs[k]);
+        plan->inputs[k] = gp_custom_dims(&infer->inputs[k]);
     plan->output = plan->inputs[0];
     gp_status status = own->given.infer == NULL ? GP_OK : own->given.infer(plan, err);
 
@@ -91,10 +92,10 @@ static gp_status own_plan(const own_kind *own, const gp_infer *infer, gp_layer_p
     return status;
 }
 
-static gp_status own_infer(gp_infer *infer, gp_error *err)
+static gp_status custom_infer(gp_infer *infer, gp_error *err)
 {
     gp_layer_plan plan;
-    gp_status status = own_plan(own_of(infer->kind), infer, &plan, err);
+    gp_status status = custom_plan(own_of(infer->kind), infer, &plan, err);
 
     if (status == GP_OK)
         status = shape_of(&infer->output, &plan.output, "the output", err);
@@ -107,7 +108,7 @@ static gp_status own_infer(gp_infer *infer, gp_error *err)
 /* ---- ops ---- */
 
 /* Build an operation with the inputs common to forward and backward. */
-static gp_op own_op(const gp_lowering *lowering, gp_opcode code)
+static gp_op custom_op(const gp_lowering *lowering, gp_opcode code)
 {
     gp_op op = gp_op_init(code);
 
@@ -115,15 +116,15 @@ static gp_op own_op(const gp_lowering *lowering, gp_opcode code)
     op.settings = lowering->settings;
     op.number[0] = lowering->phase == GP_PHASE_TRAIN;
     for (uint32_t k = 0; k < lowering->input_count; k++)
-        op.in[GP_OWN_X + k] = lowering->x[k];
+        op.in[GP_CUSTOM_X + k] = lowering->x[k];
     for (uint32_t k = 0; k < GP_LAYER_KIND_PARAMETERS; k++)
-        op.in[GP_OWN_PARAMETERS + k] = lowering->parameters[k];
+        op.in[GP_CUSTOM_PARAMETERS + k] = lowering->parameters[k];
     return op;
 }
 
-static gp_status own_forward(gp_lowering *lowering, gp_error *err)
+static gp_status custom_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = own_op(lowering, GP_OP_OWN);
+    gp_op op = custom_op(lowering, GP_OP_CUSTOM);
     gp_infer infer = { .input_count = lowering->input_count, .settings = lowering->settings };
     gp_layer_plan plan = { .saved = 0 };
     gp_status status = GP_OK;
@@ -132,27 +133,27 @@ static gp_status own_forward(gp_lowering *lowering, gp_error *err)
         infer.inputs[k] = lowering->graph->values[lowering->x[k]].shape;
     /* infer() is called again, because lowering does not keep its result. */
     if (lowering->phase == GP_PHASE_TRAIN)
-        status = own_plan(own_of(lowering->kind), &infer, &plan, err);
+        status = custom_plan(own_of(lowering->kind), &infer, &plan, err);
     const gp_shape saved = gp_shape1((int64_t)plan.saved);
 
     if (status == GP_OK && plan.saved > 0)
         status = gp_lowering_save(lowering, 0, GP_F32, &saved, err);
-    op.out[GP_OWN_OUT_Y] = lowering->y;
-    op.out[GP_OWN_OUT_SAVED] = lowering->saved[0];
+    op.out[GP_CUSTOM_OUT_Y] = lowering->y;
+    op.out[GP_CUSTOM_OUT_SAVED] = lowering->saved[0];
     return status == GP_OK ? gp_lowering_emit(lowering, &op, err) : status;
 }
 
-static gp_status own_backward(gp_lowering *lowering, gp_error *err)
+static gp_status custom_backward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = own_op(lowering, GP_OP_OWN_BACKWARD);
+    gp_op op = custom_op(lowering, GP_OP_CUSTOM_BACKWARD);
 
-    op.in[GP_OWN_Y] = lowering->y;
-    op.in[GP_OWN_DY] = lowering->dy;
-    op.in[GP_OWN_SAVED] = lowering->saved[0];
+    op.in[GP_CUSTOM_Y] = lowering->y;
+    op.in[GP_CUSTOM_DY] = lowering->dy;
+    op.in[GP_CUSTOM_SAVED] = lowering->saved[0];
     for (uint32_t k = 0; k < lowering->input_count; k++)
-        op.out[GP_OWN_OUT_DX + k] = lowering->dx[k];
+        op.out[GP_CUSTOM_OUT_DX + k] = lowering->dx[k];
     for (uint32_t k = 0; k < GP_LAYER_KIND_PARAMETERS; k++)
-        op.out[GP_OWN_OUT_GRADIENTS + k] = lowering->gradients[k];
+        op.out[GP_CUSTOM_OUT_GRADIENTS + k] = lowering->gradients[k];
     return gp_lowering_emit(lowering, &op, err);
 }
 
@@ -170,7 +171,7 @@ static gp_status name_check(const char *name, gp_error *err)
 }
 
 /* Check the settings and convert them to a parameter table. */
-static gp_status settings_check(own_kind *own, gp_error *err)
+static gp_status settings_check(custom_kind *own, gp_error *err)
 {
     const gp_layer_setting *settings = own->given.settings;
 
@@ -196,9 +197,9 @@ static gp_status settings_check(own_kind *own, gp_error *err)
 /* User-defined kinds have no test cases. */
 static const gp_kind_check no_checks[] = { { .samples = 0 } };
 
-static gp_status own_new(own_kind **out, const gp_layer_kind *kind, gp_error *err)
+static gp_status custom_new(custom_kind **out, const gp_layer_kind *kind, gp_error *err)
 {
-    own_kind *own = gp_calloc(1, sizeof(*own));
+    custom_kind *own = gp_calloc(1, sizeof(*own));
     uint32_t inputs = kind->inputs == 0 ? 1 : kind->inputs;
 
     if (own == NULL)
@@ -211,9 +212,9 @@ static gp_status own_new(own_kind **out, const gp_layer_kind *kind, gp_error *er
                            .settings_table = own->table,
                            .settings_bytes = GP_LAYER_KIND_SETTINGS * sizeof(double),
                            .checks = no_checks,
-                           .infer = own_infer,
-                           .forward = own_forward,
-                           .backward = own_backward };
+                           .infer = custom_infer,
+                           .forward = custom_forward,
+                           .backward = custom_backward };
     gp_status status = settings_check(own, err);
 
     if (status != GP_OK)
@@ -223,7 +224,7 @@ static gp_status own_new(own_kind **out, const gp_layer_kind *kind, gp_error *er
     return status;
 }
 
-const gp_kind *gp_own_find(const char *name)
+const gp_kind *gp_custom_find(const char *name)
 {
     for (uint32_t i = 0; i < added_count; i++)
         if (strcmp(added[i]->kind.name, name) == 0)
@@ -231,7 +232,7 @@ const gp_kind *gp_own_find(const char *name)
     return NULL;
 }
 
-void gp_own_forget(void)
+void gp_custom_forget(void)
 {
     while (added_count > 0)
         gp_free(added[--added_count]);
@@ -247,7 +248,7 @@ gp_status gp_layer_kind_add(const gp_layer_kind *kind, gp_error *err)
     if (kind->forward == NULL || kind->backward == NULL || kind->inputs > GP_LAYER_KIND_INPUTS)
         return gp_fail(err, GP_EINVAL, "kind %s needs forward, backward and at most %d inputs", kind->name,
                        GP_LAYER_KIND_INPUTS);
-    if (known != NULL && known->infer == own_infer && own_of(known)->given.forward == kind->forward &&
+    if (known != NULL && known->infer == custom_infer && own_of(known)->given.forward == kind->forward &&
         own_of(known)->given.backward == kind->backward && own_of(known)->given.infer == kind->infer)
         return GP_OK;
     if (known != NULL)
@@ -256,7 +257,7 @@ gp_status gp_layer_kind_add(const gp_layer_kind *kind, gp_error *err)
     if (added_count == GP_LAYER_KINDS_MAX)
         return gp_fail(err, GP_ELIMIT, "%d layer kinds were added to this worker; that is the limit",
                        GP_LAYER_KINDS_MAX);
-    status = own_new(&added[added_count], kind, err);
+    status = custom_new(&added[added_count], kind, err);
     if (status == GP_OK)
         added_count++;
     return status;
@@ -278,7 +279,7 @@ static gp_status ownloss_infer(gp_infer *infer, gp_error *err)
 /* Like other losses, compute the input gradient in the forward operation. */
 static gp_status ownloss_forward(gp_lowering *lowering, gp_error *err)
 {
-    gp_op op = gp_op_init(GP_OP_OWN_LOSS);
+    gp_op op = gp_op_init(GP_OP_CUSTOM_LOSS);
     const ownloss_settings *settings = lowering->settings;
 
     op.in[0] = lowering->x[0];
@@ -300,7 +301,7 @@ static const gp_kind ownloss = {
     .forward = ownloss_forward,
 };
 
-gp_status gp_own_loss_end(gp_netspec *spec, bool parallel, gp_error *err)
+gp_status gp_custom_loss_end(gp_netspec *spec, bool parallel, gp_error *err)
 {
     gp_layer *last = spec->layer_count == 0 ? NULL : &spec->layers[spec->layer_count - 1];
     gp_status status = GP_OK;

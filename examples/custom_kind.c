@@ -1,7 +1,7 @@
 /* A custom layer kind: swish, y = x / (1 + exp(-beta x)), with a learned beta for each channel
  * (Ramachandran et al., "Searching for activation functions", 2017).
  *
- *   gradpool spmd -n 2 own_kind.so:train */
+ *   gradpool spmd -n 2 custom_kind.so:train */
 #include <gradpool/train_task.h>
 #include <math.h>
 

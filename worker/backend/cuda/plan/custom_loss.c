@@ -1,11 +1,11 @@
 /* Losses that the host computes. */
-#include "worker/backend/cuda/plan/own_loss.h"
+#include "worker/backend/cuda/plan/custom_loss.h"
 
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
 
-gp_status gp_own_loss_take(plan_own_loss *loss, gp_error *err)
+gp_status gp_custom_loss_take(plan_custom_loss *loss, gp_error *err)
 {
     if (loss->bytes == 0)
         return GP_OK;
@@ -16,14 +16,14 @@ gp_status gp_own_loss_take(plan_own_loss *loss, gp_error *err)
                : GP_OK;
 }
 
-void gp_own_loss_free(plan_own_loss *loss)
+void gp_custom_loss_free(plan_custom_loss *loss)
 {
     gp_free(loss->scores);
     gp_free(loss->gradient);
 }
 
-gp_status gp_own_loss_run(plan_own_loss *loss, gp_device *device, const gp_plan_memory *memory,
-                          const gp_batch *batch, const gp_device_operands *at, gp_error *err)
+gp_status gp_custom_loss_run(plan_custom_loss *loss, gp_device *device, const gp_plan_memory *memory,
+                             const gp_batch *batch, const gp_device_operands *at, gp_error *err)
 {
     gp_status status = GP_OK;
 

@@ -1,11 +1,11 @@
 /* Layer kinds and losses defined by users. */
 #include <pthread.h>
 
-#include "common/model/graph/own.h"
+#include "common/model/graph/custom.h"
 #include "worker/backend/cpu/loops/loops_inside.h"
 
 /* A call of a user function, divided into parts for several threads. */
-typedef struct own_run {
+typedef struct custom_run {
     gp_layer_call call; /* all samples */
     const gp_loop_call *loop;
     gp_status (*function)(const gp_layer_call *call, gp_error *err);
@@ -13,7 +13,7 @@ typedef struct own_run {
     pthread_mutex_t lock;
     gp_status status; /* error of the first part that failed */
     gp_error error;
-} own_run;
+} custom_run;
 
 /* Return the number of elements per sample. 0: the operand is absent. */
 static size_t size_of(const gp_loop_operand *operand)
@@ -22,12 +22,12 @@ static size_t size_of(const gp_loop_operand *operand)
 }
 
 /* Fill in the arguments that forward and backward calls share. */
-static void run_init(own_run *run, const gp_loop_call *loop)
+static void run_init(custom_run *run, const gp_loop_call *loop)
 {
     const gp_op *op = loop->op;
     gp_layer_call *call = &run->call;
 
-    *run = (own_run){ .loop = loop, .lock = PTHREAD_MUTEX_INITIALIZER };
+    *run = (custom_run){ .loop = loop, .lock = PTHREAD_MUTEX_INITIALIZER };
     *call = (gp_layer_call){ .count = loop->batch->count,
                              .input_count = op->own->inputs == 0 ? 1 : op->own->inputs,
                              .settings = op->settings,
@@ -37,12 +37,12 @@ static void run_init(own_run *run, const gp_loop_call *loop)
                              .position = loop->batch->position,
                              .layer = op->layer };
     for (int k = 0; k < GP_LAYER_KIND_INPUTS; k++) {
-        call->x[k] = loop->in[GP_OWN_X + k].data;
-        call->input_size[k] = size_of(&loop->in[GP_OWN_X + k]);
-        call->inputs[k] = gp_own_dims(&loop->in[GP_OWN_X + k].shape);
+        call->x[k] = loop->in[GP_CUSTOM_X + k].data;
+        call->input_size[k] = size_of(&loop->in[GP_CUSTOM_X + k]);
+        call->inputs[k] = gp_custom_dims(&loop->in[GP_CUSTOM_X + k].shape);
     }
     for (int k = 0; k < GP_LAYER_KIND_PARAMETERS; k++)
-        call->parameters[k] = loop->in[GP_OWN_PARAMETERS + k].data;
+        call->parameters[k] = loop->in[GP_CUSTOM_PARAMETERS + k].data;
 }
 
 /* Return the address of sample `first`, or NULL for an absent operand. */
@@ -54,7 +54,7 @@ static float *rows(float *data, size_t first, size_t size)
 /* Call the user function on one thread's samples and record the first error. */
 static void own_share(void *context, uint32_t thread, uint32_t threads)
 {
-    own_run *run = context;
+    custom_run *run = context;
     loop_range range = loop_range_of(run->call.count, 1, thread, threads);
     gp_layer_call part = run->call;
     gp_error err = { 0 };
@@ -84,7 +84,7 @@ static void own_share(void *context, uint32_t thread, uint32_t threads)
 
 /* Call the user function, on several threads if `parallel`. Returns the first error, prefixed with
  * the layer kind. */
-static gp_status own_call(own_run *run, bool parallel, gp_error *err)
+static gp_status custom_call(custom_run *run, bool parallel, gp_error *err)
 {
     size_t elements = run->call.count * run->call.output_size;
 
@@ -102,42 +102,42 @@ static gp_status own_call(own_run *run, bool parallel, gp_error *err)
     return run->status;
 }
 
-static gp_status own_forward_run(const gp_loop_call *loop, gp_error *err)
+static gp_status custom_forward_run(const gp_loop_call *loop, gp_error *err)
 {
-    own_run run;
+    custom_run run;
 
     run_init(&run, loop);
     run.function = loop->op->own->forward;
-    run.call.y = loop->out[GP_OWN_OUT_Y].data;
-    run.call.output = gp_own_dims(&loop->out[GP_OWN_OUT_Y].shape);
-    run.call.output_size = size_of(&loop->out[GP_OWN_OUT_Y]);
-    run.call.saved = loop->out[GP_OWN_OUT_SAVED].data;
-    run.saved_size = size_of(&loop->out[GP_OWN_OUT_SAVED]);
-    gp_status status = own_call(&run, loop->op->own->parallel, err);
+    run.call.y = loop->out[GP_CUSTOM_OUT_Y].data;
+    run.call.output = gp_custom_dims(&loop->out[GP_CUSTOM_OUT_Y].shape);
+    run.call.output_size = size_of(&loop->out[GP_CUSTOM_OUT_Y]);
+    run.call.saved = loop->out[GP_CUSTOM_OUT_SAVED].data;
+    run.saved_size = size_of(&loop->out[GP_CUSTOM_OUT_SAVED]);
+    gp_status status = custom_call(&run, loop->op->own->parallel, err);
 
-    loop_clear_rest(loop, &loop->out[GP_OWN_OUT_Y]);
+    loop_clear_rest(loop, &loop->out[GP_CUSTOM_OUT_Y]);
     return status;
 }
 
-const gp_loop gp_loop_own = { .run = own_forward_run, .dense = true };
+const gp_loop gp_loop_custom = { .run = custom_forward_run, .dense = true };
 
-static gp_status own_backward_run(const gp_loop_call *loop, gp_error *err)
+static gp_status custom_backward_run(const gp_loop_call *loop, gp_error *err)
 {
     bool learns = false;
-    own_run run;
+    custom_run run;
 
     run_init(&run, loop);
     run.function = loop->op->own->backward;
-    run.call.y = loop->in[GP_OWN_Y].data;
-    run.call.output = gp_own_dims(&loop->in[GP_OWN_Y].shape);
-    run.call.output_size = size_of(&loop->in[GP_OWN_Y]);
-    run.call.dy = loop->in[GP_OWN_DY].data;
-    run.call.saved = loop->in[GP_OWN_SAVED].data;
-    run.saved_size = size_of(&loop->in[GP_OWN_SAVED]);
+    run.call.y = loop->in[GP_CUSTOM_Y].data;
+    run.call.output = gp_custom_dims(&loop->in[GP_CUSTOM_Y].shape);
+    run.call.output_size = size_of(&loop->in[GP_CUSTOM_Y]);
+    run.call.dy = loop->in[GP_CUSTOM_DY].data;
+    run.call.saved = loop->in[GP_CUSTOM_SAVED].data;
+    run.saved_size = size_of(&loop->in[GP_CUSTOM_SAVED]);
     for (int k = 0; k < GP_LAYER_KIND_INPUTS; k++)
-        run.call.dx[k] = loop->out[GP_OWN_OUT_DX + k].data;
+        run.call.dx[k] = loop->out[GP_CUSTOM_OUT_DX + k].data;
     for (int k = 0; k < GP_LAYER_KIND_PARAMETERS; k++) {
-        const gp_loop_operand *gradient = &loop->out[GP_OWN_OUT_GRADIENTS + k];
+        const gp_loop_operand *gradient = &loop->out[GP_CUSTOM_OUT_GRADIENTS + k];
 
         run.call.gradients[k] = gradient->data;
         if (gradient->data == NULL)
@@ -146,16 +146,16 @@ static gp_status own_backward_run(const gp_loop_call *loop, gp_error *err)
         if (loop->batch->first)
             memset(gradient->data, 0, size_of(gradient) * sizeof(float));
     }
-    gp_status status = own_call(&run, loop->op->own->parallel && !learns, err);
+    gp_status status = custom_call(&run, loop->op->own->parallel && !learns, err);
 
     for (int k = 0; k < GP_LAYER_KIND_INPUTS; k++)
-        loop_clear_rest(loop, &loop->out[GP_OWN_OUT_DX + k]);
+        loop_clear_rest(loop, &loop->out[GP_CUSTOM_OUT_DX + k]);
     return status;
 }
 
-const gp_loop gp_loop_own_backward = { .run = own_backward_run, .dense = true };
+const gp_loop gp_loop_custom_backward = { .run = custom_backward_run, .dense = true };
 
-static gp_status own_loss_run(const gp_loop_call *call, gp_error *err)
+static gp_status custom_loss_run(const gp_loop_call *call, gp_error *err)
 {
     const gp_loop_operand *scores = &call->in[0], *gradient = &call->out[0];
     size_t each = (size_t)gp_shape_count(&scores->shape);
@@ -173,4 +173,4 @@ static gp_status own_loss_run(const gp_loop_call *call, gp_error *err)
                               err);
 }
 
-const gp_loop gp_loop_own_loss = { .run = own_loss_run, .dense = true, .alone = true };
+const gp_loop gp_loop_custom_loss = { .run = custom_loss_run, .dense = true, .alone = true };

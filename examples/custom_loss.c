@@ -2,7 +2,7 @@
  * gives more weight to samples with a low p (Lin et al., "Focal loss for dense object detection",
  * ICCV 2017).
  *
- *   gradpool spmd -n 2 own_loss.so:train */
+ *   gradpool spmd -n 2 custom_loss.so:train */
 #include <gradpool/train_task.h>
 #include <math.h>
 
