@@ -7,7 +7,7 @@
 
 #include "client/cli/run/command_set.h"
 #include "client/cli/show.h"
-#include "client/cli/run/sweep.h"
+#include "client/cli/run/parfor_train.h"
 #include "client/cli/run/task_words.h"
 
 typedef struct parfor_options {
@@ -109,7 +109,7 @@ static int parfor_check(cli_call *call)
         return cli_usage(call, "standard input cannot be both --arg-file and --stdin");
     if (task_words_check_none(call) != CLI_OK)
         return COMMAND_SET_ERROR;
-    return sweep_asked(call) ? sweep_check(call) : CLI_OK;
+    return parfor_train_asked(call) ? parfor_train_check(call) : CLI_OK;
 }
 
 /* On a terminal, explain two common surprises: a value appended to a command without {}, and a file
@@ -136,8 +136,8 @@ static void parfor_note(const cli_call *call, const cli_template *command)
 
 /* Parse the inputs and the command, and open the job log. The caller releases all members of *command_set
  * even after a failure. */
-static gp_status parfor_prepare(const cli_call *call, command_set_options *command_set, cli_sweep **sweep,
-                                gp_error *err)
+static gp_status parfor_prepare(const cli_call *call, command_set_options *command_set,
+                                cli_parfor_train **train, gp_error *err)
 {
     const parfor_options *options = call->options;
     const char *names[INPUTS_SOURCES_MAX];
@@ -151,12 +151,12 @@ static gp_status parfor_prepare(const cli_call *call, command_set_options *comma
         return status;
     for (; count < inputs_sources(command_set->inputs); count++)
         names[count] = inputs_name(command_set->inputs, count);
-    if (sweep_asked(call))
-        status = sweep_new(sweep, call, &words, &word_count, err);
+    if (parfor_train_asked(call))
+        status = parfor_train_new(train, call, &words, &word_count, err);
     if (status != GP_OK)
         return status;
     status = template_new(&command_set->command, words, word_count, names, count,
-                          *sweep == NULL && crew_by_shell(call, options->shell), err);
+                          *train == NULL && crew_by_shell(call, options->shell), err);
     if (status == GP_OK)
         parfor_note(call, command_set->command);
     if (status == GP_OK)
@@ -185,26 +185,26 @@ static gp_status parfor_run(cli_call *call, gp_error *err)
                                         .json = options->common.json,
                                         .progress = options->progress };
     command_set_result result = { 0 };
-    cli_sweep *sweep = NULL;
+    cli_parfor_train *train = NULL;
     gp_error closing;
 
     if (task_words_given(call))
         return task_words_parfor(call, &options->task, options->tag, options->unordered, options->progress,
                                  err);
-    gp_status status = parfor_prepare(call, &command_set, &sweep, err);
+    gp_status status = parfor_prepare(call, &command_set, &train, err);
 
-    if (status == GP_OK && sweep != NULL && sweep_try(call, command_set.command) != CLI_OK)
+    if (status == GP_OK && train != NULL && parfor_train_try(call, command_set.command) != CLI_OK)
         call->code = COMMAND_SET_ERROR;
     cli_catch_interrupts();
     if (status == GP_OK && call->code == CLI_OK)
         status = options->dry_run ? command_set_print(&command_set, err)
-                 : sweep != NULL  ? sweep_run(sweep, &command_set, &result, err)
+                 : train != NULL  ? parfor_train_run(train, &command_set, &result, err)
                                   : crew_run_on_pool(&command_set, &result, err);
     if (joblog_close(command_set.joblog, &closing) != GP_OK && status == GP_OK) {
         *err = closing;
         status = err->code;
     }
-    sweep_free(sweep);
+    parfor_train_free(train);
     template_free(command_set.command);
     inputs_free(command_set.inputs);
     /* Exit code as defined by GNU parallel: the number of failed jobs, 101 for more than 100, or with

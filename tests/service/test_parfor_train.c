@@ -1,4 +1,4 @@
-/* test_sweep.c: `parfor -- train`: several trainings in parallel. */
+/* test_parfor_train.c: `parfor -- train`: several trainings in parallel. */
 #include "tests/service/commands.h"
 
 #define TRAIN "train", "--network", "lenet", "--max-epochs", "1", "--data"

@@ -1,6 +1,6 @@
 /* Parameter sweeps: run one `gradpool train` process per input combination and collect their JSON
  * results in a table. */
-#include "client/cli/run/sweep.h"
+#include "client/cli/run/parfor_train.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -17,32 +17,32 @@
 enum { TAIL_WORDS = 7, ROWS_MAX = 1 << 20 };
 
 /* A row of the table: inputs and result of a training. */
-typedef struct sweep_row {
+typedef struct parfor_train_row {
     uint64_t job;                     /* job number */
     char *inputs[INPUTS_SOURCES_MAX]; /* input values; owned */
     bool trained, stopped;            /* trained: there is a model; stopped: it ended early */
     int64_t epochs;
     double loss, accuracy, seconds;
     char *place; /* model path, or the failure; owned */
-} sweep_row;
+} parfor_train_row;
 
 /* A sweep. */
-struct cli_sweep {
+struct cli_parfor_train {
     const cli_call *call;
     char self[4096];    /* this executable's path */
     const char **words; /* command template: this executable, words after --, added options */
     const cli_inputs *inputs;
     bool json;
-    sweep_row *rows;
+    parfor_train_row *rows;
     size_t count;
 };
 
-bool sweep_asked(const cli_call *call)
+bool parfor_train_asked(const cli_call *call)
 {
     return call->rest_count > 0 && strcmp(call->rest[0], "train") == 0;
 }
 
-int sweep_check(const cli_call *call)
+int parfor_train_check(const cli_call *call)
 {
     static const char *const no_use[] = { "line-buffer", "tag",   "slots-per-worker",
                                           "shell",       "stdin", "unordered" };
@@ -68,58 +68,58 @@ int sweep_check(const cli_call *call)
 
 /* ---- the command ---- */
 
-gp_status sweep_new(cli_sweep **out, const cli_call *call, const char *const **words, int *count,
-                    gp_error *err)
+gp_status parfor_train_new(cli_parfor_train **out, const cli_call *call, const char *const **words,
+                           int *count, gp_error *err)
 {
     const cli_common *common = call->options;
-    cli_sweep *sweep = gp_calloc(1, sizeof(*sweep));
+    cli_parfor_train *train = gp_calloc(1, sizeof(*train));
     int used = 0;
     ssize_t length;
 
-    if (sweep != NULL)
-        sweep->words = gp_calloc((size_t)call->rest_count + TAIL_WORDS, sizeof(*sweep->words));
-    if (sweep == NULL || sweep->words == NULL) {
-        sweep_free(sweep);
+    if (train != NULL)
+        train->words = gp_calloc((size_t)call->rest_count + TAIL_WORDS, sizeof(*train->words));
+    if (train == NULL || train->words == NULL) {
+        parfor_train_free(train);
         return gp_fail(err, GP_ENOMEM, "no memory for a sweep");
     }
-    length = readlink("/proc/self/exe", sweep->self, sizeof(sweep->self) - 1);
+    length = readlink("/proc/self/exe", train->self, sizeof(train->self) - 1);
     if (length <= 0) {
-        sweep_free(sweep);
+        parfor_train_free(train);
         return gp_fail_errno(err, GP_EIO, "cannot read /proc/self/exe");
     }
-    sweep->call = call;
-    sweep->json = common->json;
-    sweep->words[used++] = sweep->self;
+    train->call = call;
+    train->json = common->json;
+    train->words[used++] = train->self;
     for (int i = 0; i < call->rest_count; i++)
-        sweep->words[used++] = call->rest[i];
-    sweep->words[used++] = "--workers=1";
-    sweep->words[used++] = "--json";
-    sweep->words[used++] = "--quiet";
+        train->words[used++] = call->rest[i];
+    train->words[used++] = "--workers=1";
+    train->words[used++] = "--json";
+    train->words[used++] = "--quiet";
     if (common->pool[0] != '\0') {
-        sweep->words[used++] = "--pool";
-        sweep->words[used++] = common->pool;
+        train->words[used++] = "--pool";
+        train->words[used++] = common->pool;
     }
-    *words = sweep->words;
+    *words = train->words;
     *count = used;
-    *out = sweep;
+    *out = train;
     return GP_OK;
 }
 
-void sweep_free(cli_sweep *sweep)
+void parfor_train_free(cli_parfor_train *train)
 {
-    if (sweep == NULL)
+    if (train == NULL)
         return;
-    for (size_t i = 0; i < sweep->count; i++) {
+    for (size_t i = 0; i < train->count; i++) {
         for (int k = 0; k < INPUTS_SOURCES_MAX; k++)
-            gp_free(sweep->rows[i].inputs[k]);
-        gp_free(sweep->rows[i].place);
+            gp_free(train->rows[i].inputs[k]);
+        gp_free(train->rows[i].place);
     }
-    gp_free(sweep->rows);
-    gp_free(sweep->words);
-    gp_free(sweep);
+    gp_free(train->rows);
+    gp_free(train->words);
+    gp_free(train);
 }
 
-int sweep_try(const cli_call *call, cli_template *command)
+int parfor_train_try(const cli_call *call, cli_template *command)
 {
     cli_inputs *inputs;
     inputs_state state;
@@ -169,7 +169,7 @@ static char *failure_line(const gp_buffer *err)
 /* Fill in a row from the training's JSON object, or from its error output.
  *   training  NULL: the training failed
  *   said      training's standard error */
-static gp_status row_fill(sweep_row *row, const command_job *job, const gp_json *training,
+static gp_status row_fill(parfor_train_row *row, const command_job *job, const gp_json *training,
                           const gp_buffer *said, gp_error *err)
 {
     char words[GP_RUNNER_TEXT_MAX];
@@ -203,31 +203,31 @@ static gp_status row_fill(sweep_row *row, const command_job *job, const gp_json 
 /* Report callback: add a row to the table, print the job's JSON object if requested, and print a
  * progress line. The last members of the object are the training's own object (or null) and, after a
  * failure, the error. */
-static gp_status sweep_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *said,
-                              gp_buffer *text, gp_error *err)
+static gp_status parfor_train_report(void *context, const void *subject, const gp_buffer *out,
+                                     const gp_buffer *said, gp_buffer *text, gp_error *err)
 {
-    cli_sweep *sweep = context;
+    cli_parfor_train *train = context;
     gp_json *training = NULL;
     gp_json_writer writer;
     char time[40];
 
     if (subject == NULL)
         return GP_OK;
-    if (sweep->count == ROWS_MAX)
+    if (train->count == ROWS_MAX)
         return gp_fail(err, GP_ELIMIT, "a table has at most %d rows", ROWS_MAX);
-    sweep_row *grown = gp_array_grow(sweep->rows, sweep->count, sizeof(*grown)), *row;
+    parfor_train_row *grown = gp_array_grow(train->rows, train->count, sizeof(*grown)), *row;
 
     if (grown == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a table of %zu rows", sweep->count + 1);
-    sweep->rows = grown;
-    row = &sweep->rows[sweep->count++];
-    *row = (sweep_row){ .loss = NAN, .accuracy = NAN, .seconds = NAN };
+        return gp_fail(err, GP_ENOMEM, "no memory for a table of %zu rows", train->count + 1);
+    train->rows = grown;
+    row = &train->rows[train->count++];
+    *row = (parfor_train_row){ .loss = NAN, .accuracy = NAN, .seconds = NAN };
     /* A failed training prints no JSON object. */
     if (gp_json_parse(&training, gp_buffer_text(out), out->bytes, NULL) != GP_OK)
         training = NULL;
     gp_status status = row_fill(row, subject, training, said, err);
 
-    if (status == GP_OK && sweep->json) {
+    if (status == GP_OK && train->json) {
         gp_json_writer_init(&writer, text, false);
         gp_json_begin_object(&writer, NULL);
         status = command_job_put(&writer, subject, err);
@@ -241,12 +241,12 @@ static gp_status sweep_report(void *context, const void *subject, const gp_buffe
             status = gp_buffer_append(text, "\n", 1, err);
     }
     gp_json_free(training);
-    if (status != GP_OK || ((const cli_common *)sweep->call->options)->quiet)
+    if (status != GP_OK || ((const cli_common *)train->call->options)->quiet)
         return status;
     fprintf(stderr, "network %" PRIu64, row->job);
-    for (int i = 0; i < inputs_sources(sweep->inputs); i++)
-        fprintf(stderr, "%s%s%s%.60s", i == 0 ? " (" : ", ", inputs_name(sweep->inputs, i),
-                inputs_name(sweep->inputs, i)[0] != '\0' ? "=" : "", row->inputs[i]);
+    for (int i = 0; i < inputs_sources(train->inputs); i++)
+        fprintf(stderr, "%s%s%s%.60s", i == 0 ? " (" : ", ", inputs_name(train->inputs, i),
+                inputs_name(train->inputs, i)[0] != '\0' ? "=" : "", row->inputs[i]);
     if (!row->trained)
         fprintf(stderr, ") failed: %s\n", row->place);
     else
@@ -259,7 +259,7 @@ static gp_status sweep_report(void *context, const void *subject, const gp_buffe
 
 static int row_order(const void *a, const void *b)
 {
-    const sweep_row *x = a, *y = b;
+    const parfor_train_row *x = a, *y = b;
 
     return x->job < y->job ? -1 : x->job > y->job;
 }
@@ -275,21 +275,21 @@ static void show_number(show_table *table, double value, int decimals, const cha
 }
 
 /* Print the table in job order, and name the network with the highest validation accuracy. */
-static void sweep_show(cli_sweep *sweep)
+static void parfor_train_show(cli_parfor_train *train)
 {
-    const int count = inputs_sources(sweep->inputs);
-    const sweep_row *best = NULL;
+    const int count = inputs_sources(train->inputs);
+    const parfor_train_row *best = NULL;
     show_table *table;
 
-    if (sweep->count == 0)
+    if (train->count == 0)
         return;
-    qsort(sweep->rows, sweep->count, sizeof(*sweep->rows), row_order);
+    qsort(train->rows, train->count, sizeof(*train->rows), row_order);
     table = show_table_new((uint32_t)count + 6, "network");
     for (int i = 0; i < count; i++)
         show_cells(table, "%s",
-                   inputs_name(sweep->inputs, i)[0] != '\0' ? inputs_name(sweep->inputs, i) : "input");
+                   inputs_name(train->inputs, i)[0] != '\0' ? inputs_name(train->inputs, i) : "input");
     show_cells(table, "epochs\tloss\taccuracy\tseconds\tmodel");
-    for (const sweep_row *row = sweep->rows; row < sweep->rows + sweep->count; row++) {
+    for (const parfor_train_row *row = train->rows; row < train->rows + train->count; row++) {
         show_cells(table, "%" PRIu64, row->job);
         for (int i = 0; i < count; i++)
             show_cells(table, "%s", row->inputs[i]);
@@ -305,15 +305,15 @@ static void sweep_show(cli_sweep *sweep)
             best = row;
     }
     show_table_print_free(table);
-    if (best != NULL && sweep->count > 1)
+    if (best != NULL && train->count > 1)
         printf("\nbest: network %" PRIu64 ", validation accuracy %.2f %%: %s\n", best->job,
                best->accuracy * 100, best->place);
 }
 
 /* ---- running ---- */
 
-gp_status sweep_run(cli_sweep *sweep, command_set_options *command_set, command_set_result *result,
-                    gp_error *err)
+gp_status parfor_train_run(cli_parfor_train *train, command_set_options *command_set,
+                           command_set_result *result, gp_error *err)
 {
     gp_lease_request request = { 0 };
     uint32_t count = 0;
@@ -335,14 +335,14 @@ gp_status sweep_run(cli_sweep *sweep, command_set_options *command_set, command_
         count = (uint32_t)inputs_count(command_set->inputs);
     if (count == 0)
         return gp_fail(err, GP_ENODEV, "the pool has no worker that could train; 'gradpool status' says why");
-    sweep->inputs = command_set->inputs;
+    train->inputs = command_set->inputs;
     command_set->local = count;
-    command_set->grace_ms = SWEEP_GRACE_MS;
-    command_set->report = sweep_report;
-    command_set->report_context = sweep;
-    command_set->ordered = sweep->json;
+    command_set->grace_ms = PARFOR_TRAIN_GRACE_MS;
+    command_set->report = parfor_train_report;
+    command_set->report_context = train;
+    command_set->ordered = train->json;
     status = command_set_run(command_set, NULL, result, err);
-    if (!sweep->json)
-        sweep_show(sweep);
+    if (!train->json)
+        parfor_train_show(train);
     return status;
 }
