@@ -89,8 +89,8 @@ static gp_status redirect(const char *log, gp_error *err)
     return GP_OK;
 }
 
-/* Find the GPUs unless the request is "cpu", and log those left out. If the driver hangs or crashes,
- * log it; the pool then has CPU workers only. */
+/* Find the GPUs unless the request is "cpu", and log those left out. If the driver hangs or
+ * crashes, log it; the pool then has CPU workers only. */
 static void find_devices(gp_device_list *out, const char *asked, const char *program)
 {
     char why[GP_DEVICE_REASON + 80];

@@ -30,9 +30,9 @@ typedef struct show_table show_table;
 /* Create a table with the given titles, separated by tabs; show_cells() appends missing ones. NULL:
  * out of memory. */
 show_table *show_table_new(uint32_t columns, const char *titles);
-/* Append cells, separated by tabs in `format`; a full row is followed by the next one. Conversions
- * are those of printf() with modifier `l` or none, but no `*` for width or precision. Without memory,
- * or if `table` is NULL, do nothing. */
+/* Append cells, separated by tabs in `format`; a full row is followed by the next one.
+ * Conversions are those of printf() with modifier `l` or none, but no `*` for width or
+ * precision. Without memory, or if `table` is NULL, do nothing. */
 void show_cells(show_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void show_table_print_free(show_table *table); /* prints to standard output; accepts NULL */
 void show_table_free(show_table *table);       /* accepts NULL */

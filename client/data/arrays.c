@@ -1,5 +1,5 @@
-/* arrays.c: the caller's arrays as a data source; public interface to common/data/source/shared_arrays.h
- * (shared arrays). */
+/* arrays.c: the caller's arrays as a data source; public interface to
+ * common/data/source/shared_arrays.h (shared arrays). */
 #include <stddef.h>
 #include <unistd.h>
 

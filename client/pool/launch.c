@@ -23,8 +23,8 @@
 
 enum { RETRY_MS = 5, READY_MS = 2000, REPLACED_MS = 5000, REPLACED_RETRY_MS = 20 };
 
-/* Connect to the scheduler's control socket and wait for the reply. The caller owns *control_socket.
- * GP_ENOPOOL: no scheduler listens. */
+/* Connect to the scheduler's control socket and wait for the reply. The caller owns
+ * *control_socket. GP_ENOPOOL: no scheduler listens. */
 static gp_status launch_find(int *control_socket, gp_control_socket_reply *reply, const gp_paths *paths,
                              const uint8_t session[16], gp_timeout timeout, gp_error *err)
 {

@@ -185,8 +185,8 @@ gp_status pool_reconnect(gp_pool *pool, gp_error *err)
     if (pool->remote != NULL)
         return pool_remote_try(pool, err);
 
-    /* An orderly shutdown ends the lease. The scheduler sent lease_ended, but ZeroMQ drops received,
-     * unread messages when it detects the end of a link. */
+    /* An orderly shutdown ends the lease. The scheduler sent lease_ended, but ZeroMQ drops
+     * received, unread messages when it detects the end of a link. */
     if (!pool_missed(pool)) {
         if (pool->lease != 0 && !pool->revoked) {
             pool->revoked = true;

@@ -35,8 +35,8 @@ typedef struct gp_fan_part {
 typedef struct gp_fan_plan {
     const gp_predict_request *request;
 
-    /* all fields but batch; data "": use request->samples. With `whole`, images keep their size: a row
-     * has height and width (two uint32_t), then the classes */
+    /* all fields but batch; data "": use request->samples. With `whole`, images keep their size:
+     * a row has height and width (two uint32_t), then the classes */
     gp_predict_begin begin;
     const char *netspec; /* JSON */
     size_t netspec_bytes;

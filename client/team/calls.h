@@ -12,9 +12,10 @@
  * A *broadcast* (an object, a function, a value, an open loop) goes to every worker, and to each
  * replacement before all units that are sent to it later.
  *
- * Workers have numbers from 1 to gp_team_size(), also in the public interface; team_worker.index is
- * the number in the pool, as in `gradpool status`, log files and scheduler messages. Every public function begins with team_enter() and ends with
- * team_leave(); call the functions here between the two. */
+ * Workers have numbers from 1 to gp_team_size(), also in the public interface;
+ * team_worker.index is the number in the pool, as in `gradpool status`, log files and scheduler
+ * messages. Every public function begins with team_enter() and ends with team_leave(); call the
+ * functions here between the two. */
 #ifndef GP_TEAM_CALLS_H
 #define GP_TEAM_CALLS_H
 
@@ -23,7 +24,8 @@
 
 typedef struct team_unit team_unit;
 
-/* ---- call.c: a call as described by its sender, and copies that outlive the sender's memory ---- */
+/* ---- call.c: a call as described by its sender, and copies that outlive
+ * the sender's memory ---- */
 
 /* bytes of a payload that a copy can store inside its own structure */
 enum { CALL_IN_PLACE_MAX = 32 };

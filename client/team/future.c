@@ -491,8 +491,8 @@ gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for w
     team_enter(team);
     bool in_callback = team_in_callback(team);
 
-    /* Register the wait with each future, once per future. A wait inside a callback returns at once;
-     * it must not replace the registration of the wait that the callback interrupts. */
+    /* Register the wait with each future, once per future. A wait inside a callback returns at
+     * once; it must not replace the registration of the wait that the callback interrupts. */
     for (size_t i = 0; i < count; i++) {
         gp_future *future = futures[i];
 

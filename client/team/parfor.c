@@ -333,8 +333,8 @@ static gp_status parfor_run(gp_team *team, const gp_parfor_request *request, con
     if (status == GP_OK)
         status = loop_run(&loop, err);
 
-    /* The rejection by a worker that could not open the loop explains the error of the lowest failed
-     * iteration. */
+    /* The rejection by a worker that could not open the loop explains the error
+     * of the lowest failed iteration. */
     if (status == GP_OK && loop.error.code != GP_OK) {
         status = team_broadcast_refused(loop.open, err);
         if (status == GP_OK)

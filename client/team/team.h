@@ -30,8 +30,8 @@
 #include "client/team/worker.h"
 #include "common/base/system/forks.h"
 
-/* Call to every worker of a team, repeated to each replacement: an object, a function, a value or an
- * open loop. calls.h declares the functions for its users. */
+/* Call to every worker of a team, repeated to each replacement: an object, a function, a value
+ * or an open loop. calls.h declares the functions for its users. */
 struct team_broadcast {
     team_broadcast *next;      /* next broadcast in the order of adding */
     team_call call;            /* copy of the call; its id is 0 */

@@ -43,8 +43,8 @@ gp_status team_bytes_take(team_bytes *out, const team_outcome *outcome, gp_error
 }
 
 /* Open a blob that an answer names. A small one is read into memory: the number of mappings per
- * process is limited, and a mapping costs more than this copy. GP_EPROTO: the worker has not sent it, or
- * the file is unsealed or too short. */
+ * process is limited, and a mapping costs more than this copy. GP_EPROTO: the worker has not
+ * sent it, or the file is unsealed or too short. */
 static gp_status blob_map(team_worker *worker, uint64_t number, uint64_t bytes, team_bytes *out)
 {
     int fd = worker_take_blob(worker, number);

@@ -25,9 +25,9 @@ static gp_status name_check(const char *name, gp_error *err)
     return GP_OK;
 }
 
-/* Broadcast a value or file, and remove the older ones that it replaces: those with the same name and
- * for the same or fewer workers. A value for all workers stays in the list before a value for one
- * worker; the replay order keeps the later value. */
+/* Broadcast a value or file, and remove the older ones that it replaces: those with the same
+ * name and for the same or fewer workers. A value for all workers stays in the list before a
+ * value for one worker; the replay order keeps the later value. */
 static gp_status value_set(gp_team *team, uint32_t worker, const char *name, const team_call *call,
                            gp_error *err)
 {

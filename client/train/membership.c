@@ -1,4 +1,5 @@
-/* membership.c: state machine for the membership of a training; membership.h has the state diagram. */
+/* membership.c: state machine for the membership of a training;
+ * membership.h has the state diagram. */
 #include "client/train/membership.h"
 
 #include <assert.h>

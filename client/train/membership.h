@@ -1,5 +1,5 @@
-/* membership.h: decide when a training leaves its group for another group of the same lease, and with
- * which actions.
+/* membership.h: decide when a training leaves its group for another group of the same
+ * lease, and with which actions.
  *
  *              .------------------- all ready: RESUME ------------------------------.
  *              v                                                                   |
@@ -32,9 +32,9 @@
  *                               invites them again
  *
  * Pure logic: membership_step(state, event) -> actions, without sockets or a clock. The driver
- * (train_recover.c, or the simulation) executes the actions, and sends MEMBERSHIP_LATE when the last
- * MEMBERSHIP_DO_ALARM expires. Workers do the training and train.c interprets failures; this module
- * only decides which ranks to wait for, and the next phase. */
+ * (train_recover.c, or the simulation) executes the actions, and sends MEMBERSHIP_LATE when the
+ * last MEMBERSHIP_DO_ALARM expires. Workers do the training and train.c interprets failures;
+ * this module only decides which ranks to wait for, and the next phase. */
 #ifndef GP_MEMBERSHIP_H
 #define GP_MEMBERSHIP_H
 

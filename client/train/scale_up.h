@@ -3,9 +3,9 @@
  *   lease_change names them -> attach, train_begin with `prepare`
  *   -> ok_reply: prepared | error_reply: cannot join
  *
- * Their links follow those of the group's ranks, and close with the group. A worker that is not in
- * the next group is named again under its generation, and keeps the prepared data. Only membership.c
- * waits for joining workers. */
+ * Their links follow those of the group's ranks, and close with the group. A worker that is not
+ * in the next group is named again under its generation, and keeps the prepared data. Only
+ * membership.c waits for joining workers. */
 #ifndef GP_SCALE_UP_H
 #define GP_SCALE_UP_H
 

@@ -269,8 +269,8 @@ static void run_look_around(gp_run *run, bool quiet)
 
     gp_run_watch(run, quiet);
 
-    /* Report a preparation that takes long: opening the data, verifying the checkpoint, planning the
-     * network. */
+    /* Report a preparation that takes long: opening the data, verifying the
+     * checkpoint, planning the network. */
     if (run->membership.ready < run->membership.world && !run->report.begun && since_ms > LOADING_MS &&
         (run->loading_noted_ms <= run->begun_ms || now_ms - run->loading_noted_ms >= LOADING_AGAIN_MS)) {
         run->loading_noted_ms = now_ms;
@@ -413,7 +413,8 @@ static gp_status run_once(gp_run *run, const gp_lease_request *lease, gp_error *
     snprintf(purpose, sizeof(purpose), "train %.80s",
              run->request->pretrained != NULL ? run->request->pretrained : run->request->network);
 
-    /* Minimum worker count with which the training may continue; 0: all workers of the first group. */
+    /* Minimum worker count with which the training may continue; 0: all
+     * workers of the first group. */
     pool->floor = run->options.max_restarts == 0 || run->options.worker_weights[0] != '\0'
                       ? 0
                       : (uint32_t)run->options.min_workers;

@@ -298,7 +298,8 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
     if (status != GP_OK)
         return status;
 
-    /* Record in the model how images were cropped and resized in training, for later predictions. */
+    /* Record in the model how images were cropped and resized in training,
+     * for later predictions. */
     const gp_augment fixed = gp_augment_fixed(&run->augment, run->options.image_size);
     gp_netspec *spec = network->spec;
 

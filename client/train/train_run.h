@@ -12,8 +12,8 @@
  *      '--restart-- LOST, FAILED <-- any state: a failure's cause is known, or late
  *
  * A restart releases the lease, requests another, and continues from the newest checkpoint. In
- * WORKING, the phase of run->membership describes the group's state. After rank 0 has sent the trained
- * weights, the training succeeds even if another rank or the scheduler fails. */
+ * WORKING, the phase of run->membership describes the group's state. After rank 0 has sent the
+ * trained weights, the training succeeds even if another rank or the scheduler fails. */
 #ifndef GP_TRAIN_RUN_H
 #define GP_TRAIN_RUN_H
 

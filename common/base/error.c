@@ -25,8 +25,8 @@ gp_status(gp_fail)(gp_error *err, gp_status code, const char *format, ...)
         va_list arguments;
 
         va_start(arguments, format);
-        /* Mark a truncated message, and replace line breaks and unprintable characters: messages can
-         * quote external names, and library messages can have several lines. */
+        /* Mark a truncated message, and replace line breaks and unprintable characters: messages
+         * can quote external names, and library messages can have several lines. */
         if (vsnprintf(err->message, sizeof(err->message), format, arguments) >= GP_ERROR_MESSAGE_MAX)
             memcpy(err->message + GP_ERROR_MESSAGE_MAX - 4, "...", 4);
         for (char *c = err->message; *c != '\0'; c++)

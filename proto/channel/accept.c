@@ -15,8 +15,8 @@
  *                        frames on each connection are counted as they arrive. A connection
  *                        whose message is too large is reset.
  *
- * For TCP, where frames are encrypted, connection_guard.c does the same with the kernel's byte counter. Unix
- * sockets have no such counter.
+ * For TCP, where frames are encrypted, connection_guard.c does the same with the kernel's byte
+ * counter. Unix sockets have no such counter.
  *
  * The library does not contain this file: user programs keep their own accept4() and recv(). */
 #include "proto/channel/channel.h"

@@ -348,8 +348,8 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
         return status;
     }
 
-    /* From now on monitor disconnects only: connection_guard.c explains why handshake events are dangerous. If
-     * the monitor cannot be opened, a broken link is detected later. */
+    /* From now on monitor disconnects only: connection_guard.c explains why handshake events are
+     * dangerous. If the monitor cannot be opened, a broken link is detected later. */
     if (watched)
         gp_dial_begin(&channel->dial, channel->socket, ZMQ_EVENT_DISCONNECTED, NULL);
     *out = channel;

@@ -99,9 +99,9 @@ gp_status gp_channel_bind(gp_channel **out, const char *path, const gp_channel_o
  *   options   must select CURVE with a key list
  *   bound     set to the actual endpoint
  *
- * Before it returns, it connects to itself with a random key to test that unknown keys are refused.
- * Frames are limited to GP_REMOTE_FRAME_BYTES_MAX. Peers that break the rules in channel_parts.h are
- * disconnected; see gp_channel_watch().
+ * Before it returns, it connects to itself with a random key to test that unknown keys are
+ * refused. Frames are limited to GP_REMOTE_FRAME_BYTES_MAX. Peers that break the rules in
+ * channel_parts.h are disconnected; see gp_channel_watch().
  *
  * GP_EPERM: options without CURVE or without a key list.
  * GP_EINVAL: malformed endpoint or no local address.
@@ -230,8 +230,9 @@ typedef struct gp_channel_stats {
 
 gp_channel_stats gp_channel_get_stats(const gp_channel *channel);
 
-/* Set the largest message in bytes that a local connection to this daemon may send; the default is
- * GP_MESSAGE_BYTES_MAX. Call it before the first bind. Only daemons link this function: accept.c. */
+/* Set the largest message in bytes that a local connection to this daemon may
+ * send; the default is GP_MESSAGE_BYTES_MAX. Call it before the first bind. Only
+ * daemons link this function: accept.c. */
 void gp_accept_limit(uint64_t message_bytes_max);
 
 /* ---- channels that listen for other hosts (connection_guard.c) ---- */

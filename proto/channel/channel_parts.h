@@ -1,5 +1,5 @@
-/* Channel internals: the channel (channel.c, channel_messages.c), links to other hosts (dial.c), and the
- * connection guard of a listener for other hosts (connection_guard.c). */
+/* Channel internals: the channel (channel.c, channel_messages.c), links to other hosts (dial.c),
+ * and the connection guard of a listener for other hosts (connection_guard.c). */
 #ifndef GP_CHANNEL_PARTS_H
 #define GP_CHANNEL_PARTS_H
 

@@ -183,8 +183,9 @@ static void link_cut(gp_connection_guard *guard, gate_link *link, gp_cut why)
     link->ended = true;
 }
 
-/* Close the oldest connection without a message, if there are LINKS_SILENT_MAX. A client needs
- * milliseconds for a handshake, so strangers can only keep it out by connecting faster than that. */
+/* Close the oldest connection without a message, if there are LINKS_SILENT_MAX.
+ * A client needs milliseconds for a handshake, so strangers can only keep it out
+ * by connecting faster than that. */
 static void silent_limit(gp_connection_guard *guard)
 {
     gate_link *oldest = NULL;

@@ -3,8 +3,8 @@
  *
  * The socket is AF_UNIX, SOCK_SEQPACKET. It does what ZeroMQ cannot: identify the peer process,
  * refuse it with a reason, and report at once that a process exited. A client connects, sends a
- * gp_control_socket_hello, receives a gp_control_socket_reply and keeps the connection open while it runs. End of
- * file tells either side that the other process exited.
+ * gp_control_socket_hello, receives a gp_control_socket_reply and keeps the connection open
+ * while it runs. End of file tells either side that the other process exited.
  *
  * All structs are sent as they are in memory: both processes run on the same kernel. Their layout
  * is fixed and checked by static assertions. All descriptors are close-on-exec and non-blocking. */
@@ -74,8 +74,8 @@ gp_status gp_control_socket_open(gp_control_socket **out, const char *path, uint
  * NULL. */
 void gp_control_socket_close(gp_control_socket *control_socket);
 
-/* Return a level-triggered descriptor. It is readable while gp_control_socket_next() has events or work to
- * do. */
+/* Return a level-triggered descriptor. It is readable while
+ * gp_control_socket_next() has events or work to do. */
 int gp_control_socket_fd(const gp_control_socket *control_socket);
 
 /* Event that gp_control_socket_next() returns. */
@@ -103,7 +103,8 @@ typedef struct gp_control_socket_event {
  * timeout, or more than peers_max connections. */
 void gp_control_socket_next(gp_control_socket *control_socket, gp_control_socket_event *event);
 
-/* Reply to a HELLO. gp_control_socket_refuse() also closes the connection; no further event follows. */
+/* Reply to a HELLO. gp_control_socket_refuse() also closes the
+ * connection; no further event follows. */
 void gp_control_socket_admit(gp_control_socket *control_socket, uint64_t id, uint64_t epoch);
 void gp_control_socket_refuse(gp_control_socket *control_socket, uint64_t id, gp_status status,
                               const char *text);
@@ -115,8 +116,8 @@ void gp_control_socket_drop(gp_control_socket *control_socket, uint64_t id);
  * socket has this index. */
 uint32_t gp_control_socket_index(uint64_t id);
 
-/* Return the descriptor of a connection, for gp_control_socket_send_fd(). It still belongs to `control_socket`. -1:
- * invalid id. */
+/* Return the descriptor of a connection, for gp_control_socket_send_fd(). It still belongs to
+ * `control_socket`. -1: invalid id. */
 int gp_control_socket_peer_fd(const gp_control_socket *control_socket, uint64_t id);
 
 typedef struct gp_control_socket_stats {

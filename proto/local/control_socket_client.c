@@ -156,7 +156,8 @@ gp_status gp_control_socket_send_fd(int socket_fd, const gp_control_socket_reque
     return gp_fail_errno(err, GP_EIO, "cannot send on the control socket");
 }
 
-/* If the peer sent more than one descriptor, gp_control_socket_request_read() closes all of them. */
+/* If the peer sent more than one descriptor,
+ * gp_control_socket_request_read() closes all of them. */
 gp_status gp_control_socket_request_read(int socket_fd, gp_control_socket_request *request, int *fd,
                                          gp_error *err)
 {

@@ -69,8 +69,8 @@ gp_status gp_paths_create(const gp_paths *paths, gp_error *err);
 gp_status gp_paths_check(const gp_paths *paths, gp_error *err);
 
 /* Write the path of a worker's file to `out`: its ZeroMQ socket (suffix ""), control socket
- * (".control socket") or exit reason (".words": worker/process/exit_reason.h). index and incarnation count from
- * 1. The ZeroMQ endpoint is "ipc://" followed by the socket path. */
+ * (".control socket") or exit reason (".words": worker/process/exit_reason.h). index and
+ * incarnation count from 1. The ZeroMQ endpoint is "ipc://" followed by the socket path. */
 void gp_paths_worker_file(const gp_paths *paths, uint32_t index, uint32_t incarnation, const char *suffix,
                           char out[GP_TEXT_ENDPOINT]);
 

@@ -1,9 +1,9 @@
 /* Protocol messages as plain C structs, without pointers: texts and lists are inline.
  *
- * messages.def lists all messages with their fields. Message NAME has the struct gp_NAME and the type
- * gp_msg_NAME, which codec and channel use.
- * error_reply and status_reply have their suffix because gp_error and gp_status are taken. The
- * member `none` stands in for an empty struct, which C lacks; it is not sent.
+ * messages.def lists all messages with their fields. Message NAME has the struct gp_NAME and the
+ * type gp_msg_NAME, which codec and channel use. error_reply and status_reply have their suffix
+ * because gp_error and gp_status are taken. The member `none` stands in for an empty struct,
+ * which C lacks; it is not sent.
  *
  * The rows in messages.def define the ranges; PROTOCOL.md lists them. A text is NUL-terminated
  * UTF-8: char x[108] holds 107 bytes. A list is an array and a counter <list>_count.

@@ -8,17 +8,17 @@
  *   3. It sends task_open over ZeroMQ. The worker uses the descriptors sent with this token.
  *   4. The worker replies with task_ready or error_reply.
  *
- * Blobs: after that, GP_CONTROL_SOCKET_BLOB goes in both directions, with the blob number in `lease`. A blob
- * is sent before the record that names it is committed. Numbers are chosen by the sender: above 0,
- * in any order, never reused.
+ * Blobs: after that, GP_CONTROL_SOCKET_BLOB goes in both directions, with the blob number in
+ * `lease`. A blob is sent before the record that names it is committed. Numbers are chosen by
+ * the sender: above 0, in any order, never reused.
  *
  * - A client blob may be named by several calls. It stays mapped until GP_CALL_RELEASE names it
- *   or the link ends. Values, files and objects created from it outlive it.
+ * or the link ends. Values, files and objects created from it outlive it.
  * - A worker blob is named once and then belongs to the client.
  * - In a record with a blob, payload_bytes is the blob size. Inline bytes then extend to the end
- *   of the record, and an inline text ends with a NUL.
+ * of the record, and an inline text ends with a NUL.
  * - A client may have GP_LINK_BLOBS_MAX unreleased blobs; the worker disconnects a client that
- *   sends more.
+ * sends more.
  *
  * A link outlives lease generations: when a worker fails, the other workers keep their links.
  *

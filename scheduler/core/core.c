@@ -412,8 +412,9 @@ size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event 
     core->action_count = 0;
     core->action_max = gp_core_actions_max(core);
     core->now_ms = now_ms;
-    /* Extend all deadlines by the time for which the scheduler itself was suspended (Ctrl-Z, a closed
-     * laptop lid). Messages sent meanwhile are still unread, so no deadline has truly passed. */
+    /* Extend all deadlines by the time for which the scheduler itself was
+     * suspended (Ctrl-Z, a closed laptop lid). Messages sent meanwhile are still
+     * unread, so no deadline has truly passed. */
     if (gap_ms > STOPPED_MS) {
         if (core->adopting_ms != 0)
             core->adopting_ms += gap_ms;

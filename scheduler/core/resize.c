@@ -94,9 +94,9 @@ static void take_free(gp_core *core, gp_core_lease *lease)
     }
 }
 
-/* Grant the lease to each joining worker that is ready, alone, in the current generation. The client
- * can then attach to it and let it prepare. Return those that acknowledged. *pending is set if others
- * are about to. */
+/* Grant the lease to each joining worker that is ready, alone, in the current generation. The
+ * client can then attach to it and let it prepare. Return those that acknowledged. *pending
+ * is set if others are about to. */
 static uint64_t invite_all(gp_core *core, const gp_core_lease *lease, bool *pending)
 {
     uint64_t come = 0;

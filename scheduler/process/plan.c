@@ -145,8 +145,8 @@ gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *c
         workers = gpu_count;
     else if (workers == 0)
         workers = cores->physical < GP_PLAN_AUTO_MAX ? cores->physical : GP_PLAN_AUTO_MAX;
-    /* Each worker gets an equal share of the cores. If there are more workers than cores, all workers
-     * share all cores. */
+    /* Each worker gets an equal share of the cores. If there are more workers than
+     * cores, all workers share all cores. */
     const uint32_t each = workers == 0 ? 0 : cores->count / workers;
 
     memset(slots, 0, GP_CORE_SLOTS_MAX * sizeof(*slots));

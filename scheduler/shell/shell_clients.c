@@ -120,8 +120,8 @@ void shell_serve_control_socket(shell *s)
         if (event.kind == GP_CONTROL_SOCKET_HELLO) {
             client_connected(s, &event);
         } else if (event.kind != GP_CONTROL_SOCKET_GONE) {
-            /* Replace the pool secrets with those from a client. The reply carries the status in place
-             * of a lease. */
+            /* Replace the pool secrets with those from a client. The reply carries
+             * the status in place of a lease. */
             if (event.request.what == GP_CONTROL_SOCKET_SECRETS && event.fd >= 0) {
                 answer.lease = (uint64_t)gp_secrets_copy(gp_secrets_fd(), event.fd, &err);
                 s->secrets_reported = true;

@@ -172,7 +172,8 @@ static int zmtp_connect(const char *path)
     return fd;
 }
 
-/* Send frames that promise more frames until the daemon closes the connection, or `bytes_max` are sent. */
+/* Send frames that promise more frames until the daemon closes the
+ * connection, or `bytes_max` are sent. */
 static size_t endless_send(int fd, uint32_t frame_bytes, size_t bytes_max)
 {
     uint8_t *frame = calloc(1, frame_bytes + 9);

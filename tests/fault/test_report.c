@@ -162,8 +162,8 @@ static int count_lines(const char *pattern, const char *path)
     return WEXITSTATUS(system(command));
 }
 
-/* Wait until the scheduler knows this or a later process of a worker, and this training step. Return the pid
- * of the process; 0: the deadline passed. */
+/* Wait until the scheduler knows this or a later process of a worker, and this training step.
+ * Return the pid of the process; 0: the deadline passed. */
 static pid_t await_worker(uint32_t index, uint32_t incarnation, uint64_t step)
 {
     gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);

@@ -84,11 +84,11 @@ typedef struct gp_plan_options {
     gp_tuning *tuning; /* NULL: take library defaults and record nothing */
 } gp_plan_options;
 
-/* Arguments of a custom loss function (GP_OP_CUSTOM_LOSS). The backend calls the function between the
- * forward and the backward pass. By default it passes all samples of a call at once, on the thread
- * that runs the plan. If the op allows parallel calls (number[0]), several threads each pass a
- * range of the samples. A parallel loss function must record failures itself, because the backend
- * ignores the return value. */
+/* Arguments of a custom loss function (GP_OP_CUSTOM_LOSS). The backend calls the function
+ * between the forward and the backward pass. By default it passes all samples of a call at once,
+ * on the thread that runs the plan. If the op allows parallel calls (number[0]), several threads
+ * each pass a range of the samples. A parallel loss function must record failures itself,
+ * because the backend ignores the return value. */
 typedef struct gp_plan_loss_call {
     uint32_t first, count; /* samples [first, first + count) of the call */
     const float *scores;   /* [count, elements]: output of the last layer */
@@ -143,7 +143,8 @@ typedef struct gp_batch {
     bool last; /* last call in the step: gradients are final afterwards */
     /* TRAIN: the caller needs only sums and statistics; a backend may compute more */
     bool forward_only;
-    /* TRAIN with GP_OP_CUSTOM_LOSS: backward pass for the samples of a preceding forward_only call */
+    /* TRAIN with GP_OP_CUSTOM_LOSS: backward pass for the samples of a
+     * preceding forward_only call */
     bool backward_only;
     uint64_t seed, step; /* random seed and step number for dropout */
     uint64_t position;   /* index of samples[0] in the mini-batch of all ranks */

@@ -10,8 +10,8 @@
 
 #include "common/base/error.h"
 
-/* Create a sealed, zeroed memfd and map it with the pages of the first `present` bytes allocated. The
- * caller closes `fd` and unmaps `map`. GP_ENOMEM: not enough memory. */
+/* Create a sealed, zeroed memfd and map it with the pages of the first `present` bytes
+ * allocated. The caller closes `fd` and unmaps `map`. GP_ENOMEM: not enough memory. */
 gp_status gp_sealed_new(const char *name, size_t bytes, size_t present, int *fd, uint8_t **map,
                         gp_error *err);
 

@@ -4,8 +4,9 @@
  *   GP_CONTROL_SOCKET_SEGMENT, GP_CONTROL_SOCKET_WAKEUP ---> links ----task_open------------------> compute
  *   GP_CONTROL_SOCKET_WEIGHTS, a memfd --------> weights --train_begin, predict_begin-> compute
  *
- * The worker sends the weights of a reply over the connection that sent GP_CONTROL_SOCKET_WEIGHTS. One
- * such connection is enough, because a worker has one run at a time. */
+ * The worker sends the weights of a reply over the connection that sent
+ * GP_CONTROL_SOCKET_WEIGHTS. One such connection is enough, because a
+ * worker has one run at a time. */
 #ifndef GP_CLIENT_FDS_H
 #define GP_CLIENT_FDS_H
 

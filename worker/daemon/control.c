@@ -205,7 +205,8 @@ static void on_request(control *c, const gp_control_socket_event *event)
         descriptors_keep(c, event);
         return;
     case GP_CONTROL_SOCKET_BLOB:
-        /* Keep the descriptor of a large task argument for compute. On failure the link is closed. */
+        /* Keep the descriptor of a large task argument for compute. On failure
+         * the link is closed. */
         if (c->server == NULL || c->server_socket != event->id)
             break;
         if (gp_blobs_add(c->server->blobs, event->request.lease, event->fd, &err) != GP_OK) {

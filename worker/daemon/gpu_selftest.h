@@ -1,5 +1,5 @@
-/* gpu_selftest.h -- the command `gradpool-worker --selftest`: test the GPU engine and its libraries on
- * this machine.
+/* gpu_selftest.h -- the command `gradpool-worker --selftest`: test the GPU engine and
+ * its libraries on this machine.
  *
  * The command runs in its own process, started by `gradpool doctor`. Unlike --probe it uses the
  * devices. It prints one JSON object:

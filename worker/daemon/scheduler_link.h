@@ -1,7 +1,8 @@
 /* scheduler_link.h -- a worker's connection to its scheduler: messages, heartbeats,
  * and finding the next scheduler.
  *
- *   LINKED --end of file, or a newer scheduler calls--> ORPHAN --reply of a valid epoch--> LINKED */
+ *   LINKED --end of file, or a newer scheduler calls--> ORPHAN --reply of a valid epoch--> LINKED
+ */
 #ifndef GP_SCHEDULER_LINK_H
 #define GP_SCHEDULER_LINK_H
 

@@ -171,8 +171,8 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     }
     snprintf(who, sizeof(who), "worker-%u", options.index);
     gp_log_setup(who, GP_LOG_INFO);
-    /* Block the signals that the control thread reads from a signalfd, before any thread is created:
-     * threads inherit the mask. */
+    /* Block the signals that the control thread reads from a signalfd, before any thread is
+     * created: threads inherit the mask. */
     gp_daemon_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);

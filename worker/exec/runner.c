@@ -203,8 +203,8 @@ static void jobs_reap(runner *r)
     }
 }
 
-/* Send SIGKILL to the jobs whose grace period is over. Return the time until the next one is due, in
- * milliseconds. -1: none. */
+/* Send SIGKILL to the jobs whose grace period is over. Return the time until the next one is
+ * due, in milliseconds. -1: none. */
 static int jobs_kill_due(runner *r)
 {
     int64_t now = gp_now_ms(), least = -1;
@@ -325,9 +325,9 @@ int gp_runner_main(int client, int worker)
         return EXIT_FAILED;
     }
     runner_loop(r);
-    /* Kill all descendants and send the last replies. The client's socket stays open until then: its
-     * end of file tells the client that no process is left. Kill the commands first: a shell whose
-     * child is killed would continue with its next command or exit normally. */
+    /* Kill all descendants and send the last replies. The client's socket stays open until then:
+     * its end of file tells the client that no process is left. Kill the commands first: a shell
+     * whose child is killed would continue with its next command or exit normally. */
     for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
         if (r->jobs[i].id != 0)
             kill(-r->jobs[i].pid, SIGKILL);

@@ -27,9 +27,9 @@ typedef struct launch {
 
 /* ---- in the child ---- */
 
-/* Prepare the process and execute the command. Returns only on failure. execvpe() searches PATH like
- * a shell: relative entries refer to the command's directory, and a text file without "#!" is passed
- * to /bin/sh. It takes PATH from `environ`, which the caller restores. */
+/* Prepare the process and execute the command. Returns only on failure. execvpe() searches PATH
+ * like a shell: relative entries refer to the command's directory, and a text file without "#!"
+ * is passed to /bin/sh. It takes PATH from `environ`, which the caller restores. */
 static void launch_child(launch *l)
 {
     struct rlimit files;

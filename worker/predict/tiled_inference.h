@@ -1,5 +1,5 @@
-/* tiled_inference.h -- tiled inference: per-pixel classes for an image of any size, from a network with a
- * fixed input size.
+/* tiled_inference.h -- tiled inference: per-pixel classes for an image of any size, from a
+ * network with a fixed input size.
  *
  *   image file -> resized, or unchanged -> windows -> scores of each window -> merged
  *   (windows.h)

@@ -60,8 +60,8 @@ static gp_status memory_new(size_t bytes, gp_memory *out, gp_error *err)
     status = gp_blob_file_new(&fresh.fd, err);
     if (status != GP_OK)
         return status;
-    /* Reopen the file for writing. The kernel does not count the descriptor from memfd_create() as a
-     * writer, and a lease needs that count. If this fails, the file is not reused. */
+    /* Reopen the file for writing. The kernel does not count the descriptor from memfd_create()
+     * as a writer, and a lease needs that count. If this fails, the file is not reused. */
     again = file_again(fresh.fd, O_RDWR);
     if (again >= 0) {
         close(fresh.fd);

@@ -55,8 +55,8 @@ gp_status gp_exchange_init(gp_exchange *exchange, const gp_graph *graph, const g
 {
     enum { DEVICE_BUCKET_BYTES = 25 << 20 };
     bool given = gp_params_changed(gp_params_find(gp_train_options_table, "exchange-bucket-bytes"), options);
-    /* Sums in shared memory are fastest while a bucket fits a cache. Between GPUs each sum costs some
-     * 10 us, and the links saturate from about 10 MiB. */
+    /* Sums in shared memory are fastest while a bucket fits a cache. Between GPUs each sum costs
+     * some 10 us, and the links saturate from about 10 MiB. */
     size_t wanted =
         (on_device && !given ? DEVICE_BUCKET_BYTES : (size_t)options->exchange_bucket_bytes) / sizeof(float);
     size_t most = graph->blob_count / wanted + graph->parameter_count + 1;

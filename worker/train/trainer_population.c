@@ -9,8 +9,8 @@
 #include "common/base/memory/alloc.h"
 #include "worker/train/trainer_state.h"
 
-/* Add the sums of a call to the totals, in blob order, or with `put` write the totals back. The plan
- * writes the sums in place of the gradients of the statistics. Return the number of totals. */
+/* Add the sums of a call to the totals, in blob order, or with `put` write the totals back. The
+ * plan writes the sums in place of the gradients of the statistics. Return the number of totals. */
 static size_t totals_move(const gp_graph *graph, float *gradients, double *totals, bool put)
 {
     size_t count = 0;

@@ -55,8 +55,8 @@ static gp_status document_broadcast(gp_train_tuning *tuning, gp_error *err)
     return status;
 }
 
-/* Load the existing choices on the root: those of the document, or else of the disk cache. A failure
- * is only noted, because timing replaces them. */
+/* Load the existing choices on the root: those of the document, or else of the disk cache. A
+ * failure is only noted, because timing replaces them. */
 static void tuning_root(gp_train_tuning *tuning)
 {
     size_t said = 0;

@@ -82,8 +82,8 @@ static gp_status validation_compute(gp_trainer *trainer, validation *v, const gp
         status = validation_request(trainer, v, i, err);
     for (uint32_t i = 0; i < v->calls && status == GP_OK; i++) {
         status = validation_call(trainer, v, i, err);
-        /* Report progress first after REPORT_FIRST_MS, then every REPORT_EACH_MS. The other ranks are
-         * assumed to have the same progress. */
+        /* Report progress first after REPORT_FIRST_MS, then every REPORT_EACH_MS. The other
+         * ranks are assumed to have the same progress. */
         seconds = (double)(gp_now_ns() - v->begin_ns) * 1e-9;
         if (sink->validating != NULL && i + 1 < v->calls && seconds * 1e3 >= (double)v->report_ms) {
             v->report_ms = (int64_t)(seconds * 1e3) + REPORT_EACH_MS;

@@ -253,8 +253,8 @@ static int key_check(cli_call *call)
     return CLI_OK;
 }
 
-/* Run the subcommand. If it changes the list of allowed keys, read the list before and write it after
- * that, under a lock. */
+/* Run the subcommand. If it changes the list of allowed keys, read the list before and
+ * write it after that, under a lock. */
 static gp_status key_run(cli_call *call, gp_error *err)
 {
     key_work work = { .options = call->options, .words = call->words + 1 };

@@ -134,8 +134,8 @@ static void parfor_note(const cli_call *call, const cli_template *command)
     }
 }
 
-/* Parse the inputs and the command, and open the job log. The caller releases all members of *command_set
- * even after a failure. */
+/* Parse the inputs and the command, and open the job log. The caller releases all members of
+ * *command_set even after a failure. */
 static gp_status parfor_prepare(const cli_call *call, command_set_options *command_set,
                                 cli_parfor_train **train, gp_error *err)
 {
@@ -207,8 +207,8 @@ static gp_status parfor_run(cli_call *call, gp_error *err)
     parfor_train_free(train);
     template_free(command_set.command);
     inputs_free(command_set.inputs);
-    /* Exit code as defined by GNU parallel: the number of failed jobs, 101 for more than 100, or with
-     * --halt the exit code of the first failed job. */
+    /* Exit code as defined by GNU parallel: the number of failed jobs, 101 for more than 100, or
+     * with --halt the exit code of the first failed job. */
     if (status == GP_OK && call->code == CLI_OK)
         call->code = result.interrupted                                           ? CLI_INTERRUPTED
                      : result.failed > 0 && command_set.halt != COMMAND_SET_NEVER ? result.first_code

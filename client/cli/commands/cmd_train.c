@@ -498,8 +498,8 @@ static gp_status train_on_pool(gp_session *session, gp_training *training, gp_tr
         train_report(session, summary, model);
     }
     run_folder_close(&session->folder, status == GP_OK ? summary : NULL, status == GP_OK ? NULL : err);
-    /* Write the failure report while the logs are recent. A training that failed before the first step
-     * has no folder: the error says it all. A remote pool's logs are on another host. */
+    /* Write the failure report while the logs are recent. A training that failed before the
+     * first step has no folder: the error says it all. A remote pool's logs are on another host. */
     const char *folder = session->folder.path[0] != '\0' ? session->folder.path : job_self_folder();
     gp_paths places;
 

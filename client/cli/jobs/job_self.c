@@ -109,8 +109,8 @@ void job_self_begin(int argc, char **argv)
     gate = take_number("GRADPOOL_JOB_GATE", 10, GATE_MAX);
     mask = take_number("GRADPOOL_JOB_UMASK", 8, 0777);
     self.attempt = take_number("GRADPOOL_JOB_ATTEMPT", 10, 1000000);
-    /* Wait until the scheduler writes a byte to the start pipe. If the pipe closes without a byte, no
-     * scheduler knows this process, which has done nothing yet. */
+    /* Wait until the scheduler writes a byte to the start pipe. If the pipe closes without a
+     * byte, no scheduler knows this process, which has done nothing yet. */
     while (gate >= 0 && (got = read((int)gate, &byte, 1)) < 0 && errno == EINTR)
         ;
     if (gate >= 0 && got != 1)

@@ -53,7 +53,8 @@ static gp_status folder_make(run_folder *folder, const char *network, gp_error *
     if (!made)
         return gp_fail_errno(err, errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot make the folder %s",
                              folder->path);
-    /* Point gradpool-runs/latest at the folder. Errors are ignored: the link is only a convenience. */
+    /* Point gradpool-runs/latest at the folder. Errors are ignored: the link
+     * is only a convenience. */
     snprintf(scratch, sizeof(scratch), "gradpool-runs/.latest-%d", (int)getpid());
     unlink(scratch);
     if (symlink(strrchr(folder->path, '/') + 1, scratch) == 0 && rename(scratch, "gradpool-runs/latest") != 0)

@@ -17,8 +17,8 @@ typedef struct bench_options {
  * `most`. Return the number of entries; 0: malformed or empty. */
 uint32_t bench_list(const char *text, uint64_t least, uint64_t most, uint64_t *numbers);
 
-/* Parse --workers to an ascending list. Return the number of entries; 0: malformed, after printing a
- * usage error. */
+/* Parse --workers to an ascending list. Return the number of entries; 0:
+ * malformed, after printing a usage error. */
 uint32_t bench_counts(cli_call *call, uint64_t *counts);
 
 /* Copy the first `workers` names of --devices to `text` and return it; NULL: no names were

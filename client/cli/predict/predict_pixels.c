@@ -151,8 +151,8 @@ bool pixels_add(void *context, const gp_prediction *p)
             status = file_write(sink->request.labels, "classes", ".csv", classes, strlen(classes), err);
         gp_free(classes);
     }
-    /* The output name: the image name relative to the source, without extension. With ".." in it the
-     * file would be outside the output folder. */
+    /* The output name: the image name relative to the source, without extension. With ".." in it
+     * the file would be outside the output folder. */
     const char *name = p->name + strspn(p->name, "/");
 
     snprintf(stem, sizeof(stem), "%s", name);

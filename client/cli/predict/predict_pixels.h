@@ -32,7 +32,8 @@ typedef struct pixels_sink {
 /* Initialize the output; folders are created when needed. After success, call pixels_close(). */
 gp_status pixels_open(pixels_sink *out, const pixels_request *request, gp_error *err);
 
-/* Write one prediction's images; `sink` is a pixels_sink. false: failed; the reason is in sink->error. */
+/* Write one prediction's images; `sink` is a pixels_sink. false: failed;
+ * the reason is in sink->error. */
 bool pixels_add(void *sink, const gp_prediction *p);
 
 /* Release all memory. Return `status`, or the first error of an image. */

@@ -7,10 +7,10 @@
  *   suspects --idle worker--> RUNNING ALONE   `suspects` were lost COMMAND_SET_LOSSES_SHARED times
  *
  * When a runner exits, all jobs on that worker are lost, and there is no way to tell which job
- * caused the exit. Every loss counts, whether or not the runner reported a start, so a command that
- * kills its runner at once is started at most COMMAND_SET_LOSSES_MAX times. A suspect runs alone on a
- * worker, so its third loss cannot take other jobs with it, and the job that fails is the one that
- * caused the loss.
+ * caused the exit. Every loss counts, whether or not the runner reported a start, so a command
+ * that kills its runner at once is started at most COMMAND_SET_LOSSES_MAX times. A suspect runs
+ * alone on a worker, so its third loss cannot take other jobs with it, and the job that fails
+ * is the one that caused the loss.
  *
  * One loop gives jobs to free slots, waits (exec.h also handles pool messages), and handles events.
  * A run is stopped in three stages: start no new jobs, send SIGTERM to running jobs, send
@@ -345,9 +345,9 @@ static gp_status job_finish(command_set *c, command_job *job, gp_error *err)
     return status;
 }
 
-/* Handle the end of one attempt: finish the job or queue it for another attempt. A lost job is
- * retried until COMMAND_SET_LOSSES_MAX losses, without using up --retries. An spmd job is not retried
- * after a loss. */
+/* Handle the end of one attempt: finish the job or queue it for another attempt. A lost
+ * job is retried until COMMAND_SET_LOSSES_MAX losses, without using up --retries. An spmd
+ * job is not retried after a loss. */
 static gp_status job_ended(command_set *c, command_job *job, const exec_event *event, gp_error *err)
 {
     bool again;

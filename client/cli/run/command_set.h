@@ -18,11 +18,13 @@ enum {
         COMMAND_SET_LOSSES_MAX - 1, /* losses after which a job runs alone on a worker */
     COMMAND_SET_GRACE_MS = 2000,    /* default delay between SIGTERM and SIGKILL */
     COMMAND_SET_SLOTS_CORES = 0,    /* command_set_options.slots: one slot per worker core */
-    /* exit code of gradpool's own errors; programs hardly use 255, so their codes keep their meaning */
+    /* exit code of gradpool's own errors; programs hardly use 255, so their
+     * codes keep their meaning */
     COMMAND_SET_ERROR = 255,
 };
 
-/* Options of both commands. `each` names what a JSON object describes; `often`: --help has --timeout. */
+/* Options of both commands. `each` names what a JSON object describes;
+ * `often`: --help has --timeout. */
 #define COMMAND_SET_PARAMS(options_type, each, often)                                                        \
     { .name = "shell",                                                                                       \
       GP_PARAM_FIELD(options_type, shell),                                                                   \

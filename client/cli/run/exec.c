@@ -490,8 +490,8 @@ static gp_status pool_look(gp_exec *exec, gp_error *err)
         status = gp_fail(err, GP_ECANCELED, "the lease was ended: %s", exec->pool->ended.reason);
     if (status != GP_OK || !exec->pool->regranted)
         return status;
-    /* Attach to the new generation of the lease. Runners that are up keep their commands; all others
-     * are requested again at once. */
+    /* Attach to the new generation of the lease. Runners that are up keep their commands; all
+     * others are requested again at once. */
     status = pool_attach(exec->pool, err);
     if (status == GP_OK && exec->pool->grant.slots_count != exec->workers)
         status = gp_fail(err, GP_EPROTO, "the lease has %" PRIu32 " workers now; it had %" PRIu32,

@@ -62,8 +62,8 @@ enum { EXEC_SLOTS_MAX = GP_RUNNER_JOBS_MAX };
 /* Start runners on all leased workers; the caller called pool_lease(). Does not wait: slots become
  * free as the runners come up.
  *
- * Without a pool, start one local runner. Commands may use all cores of this process. The runner and
- * all its commands end when this process exits. gp_exec_slot() must not be called.
+ * Without a pool, start one local runner. Commands may use all cores of this process. The runner
+ * and all its commands end when this process exits. gp_exec_slot() must not be called.
  *   pool   NULL: none
  *   slots  commands at a time on each worker, 1 to EXEC_SLOTS_MAX */
 gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *err);

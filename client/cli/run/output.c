@@ -200,8 +200,8 @@ static gp_status write_all(const cli_output *output, int which, const void *data
     return GP_OK;
 }
 
-/* Write a piece of a stream in one go, with the job's tag before each line. If it ends within a line,
- * the next piece continues that line. */
+/* Write a piece of a stream in one go, with the job's tag before each line. If it ends within a
+ * line, the next piece continues that line. */
 static gp_status write_piece(output_job *job, int which, const char *text, size_t bytes, gp_error *err)
 {
     stream *s = &job->streams[which];

@@ -200,9 +200,9 @@ static gp_status row_fill(parfor_train_row *row, const command_job *job, const g
     return whole && row->place != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for a table");
 }
 
-/* Report callback: add a row to the table, print the job's JSON object if requested, and print a
- * progress line. The last members of the object are the training's own object (or null) and, after a
- * failure, the error. */
+/* Report callback: add a row to the table, print the job's JSON object if requested, and
+ * print a progress line. The last members of the object are the training's own object (or
+ * null) and, after a failure, the error. */
 static gp_status parfor_train_report(void *context, const void *subject, const gp_buffer *out,
                                      const gp_buffer *said, gp_buffer *text, gp_error *err)
 {

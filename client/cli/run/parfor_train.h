@@ -31,8 +31,8 @@ void parfor_train_free(cli_parfor_train *train); /* accepts NULL */
  * after printing an error. */
 int parfor_train_try(const cli_call *call, cli_template *command);
 
-/* Run the sweep and print the table. `command_set` holds the inputs, the command and the parfor options;
- * this function adds the rest. */
+/* Run the sweep and print the table. `command_set` holds the inputs, the command and the parfor
+ * options; this function adds the rest. */
 gp_status parfor_train_run(cli_parfor_train *train, command_set_options *command_set,
                            command_set_result *result, gp_error *err);
 

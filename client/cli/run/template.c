@@ -1,5 +1,5 @@
-/* Command templates with GNU parallel's replacement strings. The words are searched for them for each
- * job. */
+/* Command templates with GNU parallel's replacement strings. The words are
+ * searched for them for each job. */
 #include "client/cli/run/template.h"
 
 #include <ctype.h>
@@ -148,8 +148,8 @@ gp_status shell_quote(gp_buffer *out, const char *word, gp_error *err)
 
 /* ---- filling ---- */
 
-/* Append the requested part of a value; quote it for the shell in shell mode. The rules are those of
- * GNU parallel, also for unusual paths. */
+/* Append the requested part of a value; quote it for the shell in shell mode. The rules are
+ * those of GNU parallel, also for unusual paths. */
 static gp_status value_put(cli_template *t, const char *value, value_part part, gp_error *err)
 {
     char *copy = gp_strdup(value), *text = copy, *slash, *base;
@@ -178,9 +178,8 @@ static gp_status word_end(cli_template *t, gp_error *err)
     return gp_buffer_append(&t->text, t->shell ? " " : "", 1, err);
 }
 
-/* Append what a replacement string stands for. {} with several inputs becomes several words if it is
- * a word of its own.
- *   alone  the replacement string is a whole word */
+/* Append what a replacement string stands for. {} with several inputs becomes several words if
+ * it is a word of its own. alone  the replacement string is a whole word */
 static gp_status place_put(cli_template *t, const place *p, const char *const *values, uint64_t job,
                            uint32_t slot, bool alone, gp_error *err)
 {

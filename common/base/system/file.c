@@ -209,8 +209,8 @@ gp_status gp_file_draft_commit(gp_file_draft *draft, gp_error *err)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", draft->path);
     gp_fault_point("file-written");
     if (status == GP_OK && !draft->in_place && !draft->named) {
-        /* Give a file created with O_TMPFILE the temporary name, as linkat() cannot replace existing
-         * files. */
+        /* Give a file created with O_TMPFILE the temporary name, as linkat()
+         * cannot replace existing files. */
         snprintf(self, sizeof(self), "/proc/self/fd/%d", draft->fd);
         unlink(name);
         draft->named = linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;

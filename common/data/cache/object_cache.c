@@ -305,8 +305,8 @@ static bool entry_publish(gp_object_cache *cache, int fd, const char *temporary,
     }
     if (atomic_fetch_add(cache->used, (uint64_t)stat_.st_blocks * 512) + (uint64_t)stat_.st_blocks * 512 >
         cache->bytes_max) {
-        /* One process evicts at a time. Check the total again afterwards, because other processes may
-         * have added entries meanwhile. */
+        /* One process evicts at a time. Check the total again afterwards, because other
+         * processes may have added entries meanwhile. */
         if (gp_file_lock(cache->lock) != GP_OK)
             return true;
         for (int i = 0; i < EVICTIONS_MAX && atomic_load(cache->used) > cache->bytes_max; i++)

@@ -208,10 +208,10 @@ static uint32_t jpeg_cut(gp_image_decoder *decoder)
     return (bottom < jpeg->output_height ? bottom : jpeg->output_height) - decoder->out.top;
 }
 
-/* Decode a CMYK or YCCK image row by row to RGB or grey. The buffer holds 4 bytes per pixel from the
- * file, and 3 bytes of RGB for the conversion to grey. The stored values are taken as inverted, as
- * Photoshop writes them. All CMYK files seen in practice are inverted, and Pillow makes the same
- * assumption. */
+/* Decode a CMYK or YCCK image row by row to RGB or grey. The buffer holds 4 bytes per pixel
+ * from the file, and 3 bytes of RGB for the conversion to grey. The stored values are taken
+ * as inverted, as Photoshop writes them. All CMYK files seen in practice are inverted, and
+ * Pillow makes the same assumption. */
 static void jpeg_read_cmyk(gp_image_decoder *decoder)
 {
     const uint32_t width = decoder->out.width, channels = decoder->out.channels;

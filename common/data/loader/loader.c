@@ -574,8 +574,8 @@ gp_status gp_loader_take(gp_loader *loader, gp_loader_batch **out, int64_t *wait
     loader_slot *slot;
 
     pthread_mutex_lock(&loader->lock);
-    /* Adapt the queue depth. Grow if this call waits and threads were idle for lack of a slot. Shrink
-     * after GP_LOADER_CALM takes without a wait. */
+    /* Adapt the queue depth. Grow if this call waits and threads were idle for lack of a slot.
+     * Shrink after GP_LOADER_CALM takes without a wait. */
     if (loader->ready_ring.count == 0) {
         if (waited_ns != NULL)
             since = gp_now_ns();

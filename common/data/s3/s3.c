@@ -88,8 +88,8 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_
         gp_s3_close(s3);
         return status;
     }
-    /* Warn once if the connection is not encrypted. Signatures protect the secret, but an eavesdropper
-     * sees the data and the session token. */
+    /* Warn once if the connection is not encrypted. Signatures protect the secret, but an
+     * eavesdropper sees the data and the session token. */
     if (strncmp(s3->source.endpoint, "http://", 7) == 0 && strncmp(host, "127.", 4) != 0 &&
         strncmp(host, "localhost", 9) != 0 && strncmp(host, "[::1]", 5) != 0 &&
         !atomic_flag_test_and_set(&reported))
@@ -442,8 +442,9 @@ static gp_status request_run(s3_request *request, gp_error *err)
             break;
         gp_log(GP_LOG_INFO, "s3-retry", "trying again: %s", why.message);
         s3->retries++;
-        /* The delay is exponential, less a random part of up to one half (jitter), so that clients
-         * rejected together do not retry together. The clock's nanoseconds provide the randomness. */
+        /* The delay is exponential, less a random part of up to one half (jitter), so
+         * that clients rejected together do not retry together. The clock's
+         * nanoseconds provide the randomness. */
         uint64_t wait = (uint64_t)s3->retry.wait_ms << (attempt < 16 ? attempt : 16);
 
         wait = wait < WAIT_MAX_MS ? wait : WAIT_MAX_MS;

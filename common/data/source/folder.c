@@ -365,9 +365,10 @@ static const char *part_find(const gp_image_list *folders, const char *const *na
     return *names;
 }
 
-/* Choose the folder for a role, part[0], and the one that defines the classes, part[1]. A source is
- * divided into parts if all folders have part names and contain folders; otherwise the folders are
- * classes. The training part defines the classes if it exists, so that a network trained on one part fits the other. */
+/* Choose the folder for a role, part[0], and the one that defines the classes, part[1]. A source
+ * is divided into parts if all folders have part names and contain folders; otherwise the
+ * folders are classes. The training part defines the classes if it exists, so that a network
+ * trained on one part fits the other. */
 static gp_status parts_decide(const char *part[2], const gp_tree *tree, gp_data_role role,
                               const gp_image_list *folders, gp_error *err)
 {
@@ -399,9 +400,9 @@ static gp_status parts_decide(const char *part[2], const gp_tree *tree, gp_data_
 
 /* ---- classes ---- */
 
-/* List the class folders of a part in order. A folder that is not a known class is an error. A class
- * without images is an error only if the classes come from these folders.
- *   place  name of the part, for messages */
+/* List the class folders of a part in order. A folder that is not a known class is an error.
+ * A class without images is an error only if the classes come from these folders. place
+ * name of the part, for messages */
 static gp_status classes_list(gp_image_list *list, const gp_tree *tree, const char *const part[2],
                               const char *place, const gp_image_list *folders,
                               const gp_store_options *options, gp_error *err)

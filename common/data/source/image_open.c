@@ -28,9 +28,9 @@ static gp_status image_look(gp_image_store *images, gp_image_reader *r, uint32_t
     return status;
 }
 
-/* Compare an inspected image with options.exact (grey is accepted where colour is required) and with
- * the size of image `first`, or take over its size and channels.
- *   sizes, channels  the caller gave none, so the images determine them */
+/* Compare an inspected image with options.exact (grey is accepted where colour is required) and
+ * with the size of image `first`, or take over its size and channels. sizes, channels  the
+ * caller gave none, so the images determine them */
 static gp_status shape_take(const gp_image_store *images, gp_store_info *info, uint32_t *first,
                             uint32_t index, const gp_image_info *seen, bool sizes, bool channels,
                             gp_error *err)

@@ -91,7 +91,8 @@ gp_status gp_tar_index_open(gp_tar_index *index, const char *path, const gp_prog
                             gp_tar_fill fill, void *context, gp_error *err);
 void gp_tar_index_close(gp_tar_index *index);
 
-/* Add all archives in the directory, or the one file, at the path `source`; a gp_tar_fill function. */
+/* Add all archives in the directory, or the one file, at the path
+ * `source`; a gp_tar_fill function. */
 gp_status gp_tar_files_take(void *source, gp_tar_index *index, gp_error *err);
 
 /* Return whether a folder contains a name. */

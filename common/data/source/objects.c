@@ -122,8 +122,8 @@ gp_status gp_objects_look(const gp_objects *objects, const char *key, gp_s3_rang
 
 /* ---- ranges ---- */
 
-/* Fetch bytes from the server, put them into the cache (id NULL: bypass it), and append the requested
- * part to `out`. */
+/* Fetch bytes from the server, put them into the cache (id NULL: bypass it), and
+ * append the requested part to `out`. */
 static gp_status bytes_fetch(gp_objects *objects, const gp_s3_range *range, const gp_object_id *id,
                              uint64_t begin, size_t bytes, uint64_t at, size_t part, gp_buffer *out,
                              gp_error *err)

@@ -1,11 +1,12 @@
 /* Shared arrays: samples that a program on this machine provides to all workers as a sealed memory
  * file. Every reader maps the same file, so the memory is used only once.
  *
- * A source has the form arrays:PID:DESCRIPTOR:TOKEN, with the process that holds the file, its
- * descriptor number there, and a random token. The file contains the token, too, so a later process
- * with the same PID is not mistaken for it. The owner passes the descriptor to other processes on
- * request (gp_shared_arrays_serve()). If it does not serve, the file is opened through /proc. Contents are
- * untrusted and therefore checked; the seals ensure that they cannot change afterwards. */
+ * A source has the form arrays:PID:DESCRIPTOR:TOKEN, with the process that holds the file,
+ * its descriptor number there, and a random token. The file contains the token, too, so a
+ * later process with the same PID is not mistaken for it. The owner passes the descriptor to
+ * other processes on request (gp_shared_arrays_serve()). If it does not serve, the file is
+ * opened through /proc. Contents are untrusted and therefore checked; the seals ensure that
+ * they cannot change afterwards. */
 #ifndef GP_SHARED_ARRAYS_H
 #define GP_SHARED_ARRAYS_H
 
@@ -28,9 +29,9 @@ gp_status gp_shared_arrays_make(int *fd, char source[GP_SHARED_ARRAYS_SOURCE_BYT
 /* Thread that passes the descriptor of shared arrays to other processes. */
 typedef struct gp_lender gp_lender;
 
-/* Pass the descriptor to each process of this user that asks for the source's token (shared_arrays.c),
- * on a thread, until gp_shared_arrays_serve_end(). The caller keeps fd and closes it afterwards. GP_ELIMIT:
- * no descriptor or thread available. */
+/* Pass the descriptor to each process of this user that asks for the source's token
+ * (shared_arrays.c), on a thread, until gp_shared_arrays_serve_end(). The caller keeps fd and
+ * closes it afterwards. GP_ELIMIT: no descriptor or thread available. */
 gp_status gp_shared_arrays_serve(gp_lender **out, int fd, const char *source, gp_error *err);
 void gp_shared_arrays_serve_end(gp_lender *lender); /* accepts NULL */
 

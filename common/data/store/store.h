@@ -229,8 +229,8 @@ uint64_t gp_store_skipped(const gp_store *store);
 /* Number of unreadable samples whose indices are kept. */
 enum { GP_SKIPPED_NAMED_MAX = 8 };
 
-/* Get the first unreadable samples, at most GP_SKIPPED_NAMED_MAX. Return their count; 0 for stores that
- * never skip. */
+/* Get the first unreadable samples, at most GP_SKIPPED_NAMED_MAX. Return their
+ * count; 0 for stores that never skip. */
 uint32_t gp_store_skipped_first(const gp_store *store, uint32_t index[GP_SKIPPED_NAMED_MAX]);
 
 /* Format a message about info->left_out, truncated to fit. "": nothing was excluded. Return

@@ -45,8 +45,8 @@ struct gp_store {
  * still close the store. */
 gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store_info *info, gp_error *err);
 
-/* Complete an open whose steps so far gave `status`: compute the fingerprint by reading samples, then
- * set *out. Close the store and return the error if any step failed. */
+/* Complete an open whose steps so far gave `status`: compute the fingerprint by reading samples,
+ * then set *out. Close the store and return the error if any step failed. */
 gp_status gp_store_seal(gp_store **out, gp_store *store, gp_status status, gp_error *err);
 
 /* Renumber the labels by the classes in the options. Call this after gp_store_seal(), so that the

@@ -6,10 +6,10 @@
 
 enum { GP_SPLIT_PARTS_MAX = 16 };
 
-/* Count the samples per class, or the elements (pixels) if each pixel has a class, and the extent per
- * class. Reads all targets. This decodes label images, but not the images.
- *   counts  [class_count + 1]; the last entry counts samples without a class
- *   within  [class_count]: total elements, labelled or not, in all samples that contain the
+/* Count the samples per class, or the elements (pixels) if each pixel has a class, and the
+ * extent per class. Reads all targets. This decodes label images, but not the images. counts
+ * [class_count + 1]; the last entry counts samples without a class within  [class_count]: total
+ * elements, labelled or not, in all samples that contain the
  *           class; may be NULL */
 gp_status gp_store_count_within(const gp_store *store, uint64_t *counts, uint64_t *within,
                                 const gp_progress *progress, gp_error *err);

@@ -29,8 +29,8 @@ const gp_kind *gp_custom_find(const char *name);
 /* Remove all user-defined kinds. No network may use one of them any more. */
 void gp_custom_forget(void);
 
-/* Let the network end in GP_OP_CUSTOM_LOSS, which replaces the last loss or is appended. parallel: see
- * custom_loss in ops.def. */
+/* Let the network end in GP_OP_CUSTOM_LOSS, which replaces the last loss or is appended.
+ * parallel: see custom_loss in ops.def. */
 gp_status gp_custom_loss_end(gp_netspec *spec, bool parallel, gp_error *err);
 
 /* Convert a shape; dimensions beyond GP_LAYER_KIND_DIMS are dropped. */

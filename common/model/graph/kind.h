@@ -128,8 +128,8 @@ typedef struct gp_kind {
      * remains so, and there are no parameters. */
     gp_status (*infer)(gp_infer *infer, gp_error *err);
 
-    /* Operations of most kinds. op: inputs, parameters -> y. op_backward: dy, weight (if any) -> dx,
-     * and parameter gradients if op_weights is 0. op_weights: x, dy -> parameter gradients. */
+    /* Operations of most kinds. op: inputs, parameters -> y. op_backward: dy, weight (if any) ->
+     * dx, and parameter gradients if op_weights is 0. op_weights: x, dy -> parameter gradients. */
     gp_opcode op, op_backward, op_weights;
     gp_backward_reads backward_reads;
     gp_activation function; /* of the operations */

@@ -83,9 +83,9 @@ gp_status gp_xent_forward(gp_lowering *lowering, gp_error *err)
     const gp_xent_settings *settings = lowering->settings;
     const gp_shape *input = &lowering->graph->values[lowering->x[0]].shape;
 
-    /* GP_OP_SOFTMAX_XENT has fast kernels. It can compute this loss if it is the only loss, with one
-     * class per sample; no class weights, ignored label or smoothing; and scores are its input's
-     * softmax. */
+    /* GP_OP_SOFTMAX_XENT has fast kernels. It can compute this loss if it is the only
+     * loss, with one class per sample; no class weights, ignored label or smoothing; and
+     * scores are its input's softmax. */
     const bool plain = settings->weights[0] == '\0' && settings->ignored == -1 &&
                        settings->smoothing == 0.0 && settings->loss.factor == 1.0 &&
                        lowering->graph->end_count == 1 && !lowering->loss.scores_as_is && input->rank == 1;

@@ -1,5 +1,6 @@
-/* Pitfalls of stock ZeroMQ with local sockets and descriptors, and proof that channels avoid them.
- * test_connection_guard.c covers keys and other hosts. Code that may abort or hang runs in a child process. */
+/* Pitfalls of stock ZeroMQ with local sockets and descriptors, and proof that channels
+ * avoid them. test_connection_guard.c covers keys and other hosts. Code that may abort
+ * or hang runs in a child process. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -121,8 +121,8 @@ TEST(control_socket_reports_hello_and_disconnect)
     CHECK_INT(-1, access(path, F_OK));
 }
 
-/* Start a client process. It exits with the status of gp_control_socket_connect(); if `stay` is set and the
- * connection succeeds, it waits until it is killed. */
+/* Start a client process. It exits with the status of gp_control_socket_connect(); if `stay` is
+ * set and the connection succeeds, it waits until it is killed. */
 static pid_t client_fork(const char *path, const gp_control_socket_hello *hello, bool stay)
 {
     pid_t child = fork();

@@ -48,8 +48,8 @@ static inline double gradient_error(const net *n, const float *got, const double
     return worst;
 }
 
-/* Build a network with the layer after another that has weights and keeps the shape, so that dx of the
- * layer reaches a gradient. */
+/* Build a network with the layer after another that has weights and keeps the shape, so that dx
+ * of the layer reaches a gradient. */
 static inline gp_status kind_net(net *n, const gp_kind *kind, const gp_kind_check *check, gp_error *err)
 {
     bool image = check->input.rank == 3;

@@ -87,8 +87,8 @@ void gp_lanes_value_read(lanes_planner *p, uint32_t value, uint32_t op);
 /* Store a value to its plan buffer if it crosses the segment border. */
 void gp_lanes_value_store(lanes_planner *p, uint32_t value, uint32_t op);
 
-/* Append a step that reads x and z and writes y, any of which may be GP_NO_VALUE, and return it. It is
- * valid until the next step is appended. After an error it is not part of the segment. */
+/* Append a step that reads x and z and writes y, any of which may be GP_NO_VALUE, and return it.
+ * It is valid until the next step is appended. After an error it is not part of the segment. */
 lanes_step *gp_lanes_step_make(lanes_planner *p, lanes_step_kind kind, uint32_t op, uint32_t x, uint32_t z,
                                uint32_t y);
 

@@ -65,8 +65,8 @@ static void sums_couple(const norm_pass *pass, size_t channels, size_t c, norm_s
     }
 }
 
-/* Sum x - running mean and its square over channel c. The sums are taken relative to the first pixel,
- * to avoid cancellation. */
+/* Sum x - running mean and its square over channel c. The sums are taken relative to the
+ * first pixel, to avoid cancellation. */
 static norm_sums moments_sum(const gp_loop_call *call, const loop_image *x, size_t c)
 {
     const float *from = x->data + c * x->channel_stride;

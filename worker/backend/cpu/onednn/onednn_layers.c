@@ -216,10 +216,10 @@ static bool is_pointwise(const gp_op *op)
     return true;
 }
 
-/* Describe a fully connected layer, or a pointwise convolution as a product over the pixels in all
- * samples: for weight gradients, oneDNN's product is faster than its convolution, and the result has
- * the layout of the arena. Weights keep the blob layout, possibly converted to bfloat16: packing a
- * large matrix costs more memory traffic than the packed product saves. */
+/* Describe a fully connected layer, or a pointwise convolution as a product over the pixels in
+ * all samples: for weight gradients, oneDNN's product is faster than its convolution, and the
+ * result has the layout of the arena. Weights keep the blob layout, possibly converted to
+ * bfloat16: packing a large matrix costs more memory traffic than the packed product saves. */
 static void product_describe(gp_onednn_translator *t, layer_mds *mds, bool pointwise, uint32_t x,
                              uint32_t weight, uint32_t bias, uint32_t y, const gp_onednn_tail *tail)
 {

@@ -137,9 +137,8 @@ shim_md gp_onednn_md_vector(gp_onednn_translator *t, uint32_t value, bool wide);
 bool gp_onednn_primitive_fits(gp_onednn_translator *t, dnnl_status_t status, const_dnnl_primitive_desc_t pd,
                               bool wide, const char *what);
 
-/* Make room for one more element in the array that `array` points to. Return false, with an error, if
- * out of memory.
- *   count  number of elements
+/* Make room for one more element in the array that `array` points to. Return false, with an
+ * error, if out of memory. count  number of elements
  *   what   name of the elements in the error message */
 bool gp_onednn_grow(gp_onednn_translator *t, void *array, uint32_t count, size_t size, const char *what);
 

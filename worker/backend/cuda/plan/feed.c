@@ -53,8 +53,8 @@ static gp_status data_read(gp_plan *plan, const gp_resident *resident, gp_error 
     return status;
 }
 
-/* Store all samples on the device. GP_ENOMEM: they do not fit in free memory, with a reserve for the
- * libraries. */
+/* Store all samples on the device. GP_ENOMEM: they do not fit in free memory,
+ * with a reserve for the libraries. */
 static gp_status data_take(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
     gp_feed *feed = &plan->kept->feed;

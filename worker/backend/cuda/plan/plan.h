@@ -8,8 +8,8 @@
  *   predict.c, keep.c  predictions and device-resident trainings
  *
  * A plan consists of steps, step sequences recorded as graphs, and device memory allocated after
- * lowering (step.h), device memory allocated before it (buffers.h), both from one heap (heap.h), and
- * custom losses computed on the host (custom_loss.h).
+ * lowering (step.h), device memory allocated before it (buffers.h), both from one heap (heap.h),
+ * and custom losses computed on the host (custom_loss.h).
  *
  * Values that change from call to call are stored in device memory, because stretches are
  * replayed. */

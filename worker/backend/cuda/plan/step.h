@@ -11,8 +11,8 @@
  * into a region is a placeholder: an offset from a base outside the address space.
  * gp_region_address() replaces it. */
 
-/* All ops share the scratch region, because they run one after the other. Memory in PERSISTENT belongs
- * to one op for the lifetime of the plan. All library calls share the workspace. */
+/* All ops share the scratch region, because they run one after the other. Memory in PERSISTENT
+ * belongs to one op for the lifetime of the plan. All library calls share the workspace. */
 enum { REGION_SCRATCH, REGION_PERSISTENT, REGION_WORKSPACE, REGIONS };
 
 /* A region. */
