@@ -146,7 +146,7 @@ TEST(training_on_arrays_matches_files_and_leaks_no_memory)
     gp_training *training;
 
     CHECK_STATUS(GP_ENOENT, gp_train(&training, pool, &request, &err));
-    CHECK_CONTAINS(err.message, "has ended or freed them");
+    CHECK_CONTAINS(err.message, "has exited or freed them");
     gp_pool_close(pool);
     pools_end();
 }

@@ -48,7 +48,7 @@ TEST(shared_arrays_remain_readable_after_the_owner_frees_them)
     CHECK_STATUS(GP_ENOENT, gp_store_open(&store, source, GP_DATA_TEST, &err));
     close(fd);
     CHECK_STATUS(GP_ENOENT, gp_store_open(&(gp_store *){ NULL }, source, GP_DATA_TRAIN, &err));
-    CHECK_CONTAINS(err.message, "has ended or freed them");
+    CHECK_CONTAINS(err.message, "has exited or freed them");
     REQUIRE_OK(gp_store_read(store, &index, 1, got, &label, &err), err);
     CHECK(memcmp(samples + 3 * PIXELS, got, PIXELS) == 0);
     CHECK_INT(2, label);
