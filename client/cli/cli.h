@@ -55,7 +55,7 @@ typedef struct cli_verb {
 /* Which pool run_command() opens for a command and closes after it. */
 typedef enum cli_pool {
     CLI_POOL_NONE,    /* none */
-    CLI_POOL_RUNNING, /* the running pool; it is an error if there is none */
+    CLI_POOL_RUNNING, /* the running pool; an error if no pool is running */
     CLI_POOL_STARTED, /* the running pool, or a new one */
 } cli_pool;
 
@@ -113,14 +113,14 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
 #define CLI_COMMON_PARAMS(options_type)                                                                      \
     { .name = "pool",                                                                                        \
       GP_PARAM_FIELD(options_type, common.pool),                                                             \
-      .help = "name of the pool (default: $GRADPOOL_POOL, else default)" },                                  \
+      .help = "pool name or address (default: $GRADPOOL_POOL, else default)" },                              \
         { .name = "quiet",                                                                                   \
           GP_PARAM_FIELD(options_type, common.quiet),                                                        \
           .help = "print results and errors only" },                                                         \
         { .name = "help",                                                                                    \
           .alias = "h",                                                                                      \
           GP_PARAM_FIELD(options_type, common.help),                                                         \
-          .help = "show usage and the common options" },                                                     \
+          .help = "show usage and common options" },                                                         \
     {                                                                                                        \
         .name = "help-all", GP_PARAM_FIELD(options_type, common.help_all), .help = "show all options"        \
     }
@@ -129,10 +129,10 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
 #define CLI_REMOTE_PARAMS(options_type)                                                                      \
     { .name = "server-key-file",                                                                             \
       GP_PARAM_FIELD(options_type, common.server_key_file),                                                  \
-      .help = "with --pool tcp://HOST:PORT: the pool's public key" },                                        \
+      .help = "for a pool at tcp://HOST:PORT: file with its public key" },                                   \
     {                                                                                                        \
         .name = "key-file", GP_PARAM_FIELD(options_type, common.key_file),                                   \
-        .help = "with --pool tcp://HOST:PORT: your key, a file of mode 0600"                                 \
+        .help = "for a pool at tcp://HOST:PORT: file with your key, mode 0600"                               \
     }
 
 /* Image normalization option for commands that feed images to a model. `field` is a char array in
@@ -140,9 +140,9 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
 #define CLI_NORMALIZATION_PARAM(options_type, field)                                                         \
     {                                                                                                        \
         .name = "image-normalization", GP_PARAM_FIELD(options_type, field),                                  \
-        .help = "how pixels are scaled: 0..1, 0..255, imagenet or MEAN,STD in units of pixel/255 (one "      \
-                "number, or one per channel with colons); needed for models of other programs that do not "  \
-                "state it"                                                                                   \
+        .help =                                                                                              \
+            "image normalization: 0..1, 0..255, imagenet or MEAN,STD in units of pixel/255 (one number, or " \
+            "one per channel with colons); required for models of other programs without this setting"       \
     }
 
 /* The --json option for commands that can print JSON. */

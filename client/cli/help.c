@@ -180,9 +180,10 @@ void help_command(const cli_command *command, bool all)
 
 void help_commands(FILE *out)
 {
-    fprintf(out, "gradpool -- a warm pool of workers, one per GPU, for training and prediction\n\n"
-                 "Usage: gradpool COMMAND [options]        gradpool COMMAND --help\n\n");
+    fprintf(out, "gradpool -- a pool of workers, one per GPU, for training and prediction\n\n"
+                 "Usage: gradpool COMMAND [options]        gradpool COMMAND --help\n"
+                 "\n");
     for (size_t i = 0; cli_commands[i] != NULL; i++)
         fprintf(out, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
-    fprintf(out, "\nWithout a command: the state of the pool and what to do next.\n");
+    fprintf(out, "\nWithout a command, gradpool shows the state of the pool and suggests next steps.\n");
 }

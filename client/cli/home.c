@@ -21,10 +21,10 @@ int cli_home(void)
     gp_status status = gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err);
 
     if (status == GP_ENOPOOL) {
-        printf("No pool is running.  What to do next:\n\n");
+        printf("No pool is running.  Next steps:\n\n");
         home_next("start one", "gradpool up");
-        home_next("see the devices", "gradpool devices");
-        home_next("train (starts a pool by itself)", "gradpool train --network lenet --data fashion-mnist");
+        home_next("list the devices", "gradpool devices");
+        home_next("train (starts a pool if needed)", "gradpool train --network lenet --data fashion-mnist");
         home_next("all commands", "gradpool --help");
         return CLI_OK;
     }
@@ -42,7 +42,7 @@ int cli_home(void)
     }
     show_status(reply);
     show_jobs_line(jobs);
-    printf("\nWhat to do next:\n\n");
+    printf("\nNext steps:\n\n");
     home_next("train", "gradpool train --network lenet --data fashion-mnist");
     home_next("predict with a trained model",
               "gradpool predict --model MODEL.onnx --data SOURCE --out FILE.csv");
@@ -50,11 +50,11 @@ int cli_home(void)
         char follow[64];
 
         snprintf(follow, sizeof(follow), "gradpool logs %" PRIu64 " -f", jobs->rows[0].job);
-        home_next("look at the newest job", follow);
+        home_next("show the newest job", follow);
     } else {
         home_next("train in the background", "gradpool submit -- train --network lenet --data fashion-mnist");
     }
-    home_next("end the pool", reply->leases_count > 0 ? "gradpool down --when-idle" : "gradpool down");
+    home_next("shut down the pool", reply->leases_count > 0 ? "gradpool down --when-idle" : "gradpool down");
     gp_free(reply);
     gp_free(jobs);
     return CLI_OK;

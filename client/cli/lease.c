@@ -23,24 +23,23 @@ const gp_param cli_lease_options[] = {
       GP_PARAM_FIELD(cli_lease, workers),
       .basic = true,
       .placeholder = "N|N:M",
-      .help = "exactly N workers, or N to M [all of the pool]" },
+      .help = "number of workers: N, or N:M for N to M [all of the pool]" },
     { .name = "devices",
       GP_PARAM_FIELD(cli_lease, devices),
       .basic = true,
-      .help = "named devices: 1,3 or cuda:0 or a UUID" },
+      .help = "devices: 1,3 or cuda:0 or a UUID" },
     { .name = "execution-environment",
       GP_PARAM_FIELD(cli_lease, environment),
       .words = environment_words,
       .seed_name = "ExecutionEnvironment",
       .placeholder = "KIND",
-      .help =
-          "parallel-auto: GPU workers if there are any, else all CPU workers; auto, cpu, gpu: one worker" },
+      .help = "parallel-auto: all GPU workers, or without GPUs all CPU workers; auto, cpu, gpu: one worker" },
     { .name = "no-wait", GP_PARAM_FIELD(cli_lease, no_wait), .help = "fail instead of waiting for workers" },
     { .name = "priority",
       GP_PARAM_FIELD(cli_lease, priority),
       .min = -GP_PRIORITY_MAX,
       .max = GP_PRIORITY_MAX,
-      .help = "in the queue for workers: higher is served first" },
+      .help = "priority in the queue for workers; higher values are served first" },
     { 0 },
 };
 
@@ -54,7 +53,7 @@ static gp_status lease_parse(const cli_lease *lease, gp_lease_request *out, gp_e
 
     if (environments[lease->environment].one && text[0] != '\0')
         return gp_fail(err, GP_EINVAL,
-                       "--execution-environment %s means one worker; drop --workers %s or use parallel-auto",
+                       "--execution-environment %s uses one worker; drop --workers %s or use parallel-auto",
                        environment_words[lease->environment], text);
     if (text[0] == '\0') {
         out->workers_min = out->workers_max = environments[lease->environment].one;
@@ -96,11 +95,10 @@ gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_reques
             reply->workers[i].slot.device_kind == GP_DEVICE_CUDA && reply->workers[i].state <= GP_WORKER_BUSY;
     gp_free(reply);
     if (status == GP_OK && out->environment == GP_ENVIRONMENT_GPU && !gpu)
-        return gp_fail(
-            err, GP_ENODEV,
-            "--execution-environment %s: no worker of this pool has a GPU of its own; 'gradpool devices' "
-            "shows what there is, parallel-auto uses the CPU workers",
-            environment_words[lease->environment]);
+        return gp_fail(err, GP_ENODEV,
+                       "--execution-environment %s: no worker of this pool has a GPU of its own; 'gradpool "
+                       "devices' lists the GPUs; parallel-auto uses CPU workers",
+                       environment_words[lease->environment]);
     if (out->environment == GP_ENVIRONMENT_ANY && gpu)
         out->environment = GP_ENVIRONMENT_GPU;
     return status;

@@ -13,23 +13,24 @@ const gp_param cli_s3_options[] = {
     { .name = "s3-endpoint",
       GP_PARAM_FIELD(cli_s3, endpoint),
       .placeholder = "URL",
-      .help = "http://HOST:PORT or https://HOST of a service that is not AWS (default: $AWS_ENDPOINT_URL)" },
+      .help = "endpoint of a service other than AWS, http://HOST:PORT or https://HOST (default: "
+              "$AWS_ENDPOINT_URL)" },
     { .name = "s3-region",
       GP_PARAM_FIELD(cli_s3, region),
-      .help = "where the bucket is (default: $AWS_REGION, the profile's, us-east-1)" },
+      .help = "region of the bucket (default: $AWS_REGION, then the profile, then us-east-1)" },
     { .name = "s3-path-style",
       GP_PARAM_FIELD(cli_s3, path_style),
       .words = style_names,
-      .help = "HOST/BUCKET/KEY instead of BUCKET.HOST/KEY; auto: with an endpoint" },
+      .help = "address objects as HOST/BUCKET/KEY instead of BUCKET.HOST/KEY; auto: with an endpoint" },
     { .name = "s3-profile",
       GP_PARAM_FIELD(cli_s3, profile),
       .help = "profile of ~/.aws/credentials (default: $AWS_PROFILE)" },
     { .name = "s3-anonymous",
       GP_PARAM_FIELD(cli_s3, anonymous),
-      .help = "a public bucket: do not sign requests" },
+      .help = "do not sign requests (public bucket)" },
     { .name = "s3-cache",
       GP_PARAM_FIELD(cli_s3, cache),
-      .help = "what is kept on disk of all that was read: 20GiB; 0: nothing (default: 8GiB)" },
+      .help = "size of the disk cache, such as 20GiB; 0: no cache (default: 8GiB)" },
     { 0 },
 };
 
@@ -93,7 +94,7 @@ gp_status cli_s3_apply(cli_call *call, gp_error *err)
             applied = true;
         }
     if (status == GP_OK && !applied)
-        status = gp_fail(err, GP_EINVAL, "options of S3 (%s) have no effect: no source begins with s3://",
-                         options);
+        status =
+            gp_fail(err, GP_EINVAL, "S3 options (%s) have no effect: no source starts with s3://", options);
     return status;
 }

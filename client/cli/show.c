@@ -173,7 +173,7 @@ static void show_worker(show_table *table, const gp_worker_row *row)
 
 void show_status(const gp_status_reply *status)
 {
-    char up[40], idle[40], end[64] = "never ends by itself";
+    char up[40], idle[40], end[64] = "no idle timeout";
     show_table *workers = show_table_new(7, "worker\tstate\tdevice\tcores\tpid\tlease\t");
 
     if (status->idle_timeout_ms != 0)
@@ -181,12 +181,12 @@ void show_status(const gp_status_reply *status)
                  cli_duration((double)status->idle_timeout_ms * 1e-3, idle, sizeof(idle)));
     printf("pool %s: %" PRIu32 " worker%s, up %s, %s%s\n\n", status->pool, status->workers_count,
            gp_plural(status->workers_count), cli_duration((double)status->uptime_ms * 1e-3, up, sizeof(up)),
-           end, status->accepting ? "" : "; it takes no more work");
+           end, status->accepting ? "" : "; shutting down");
     for (uint32_t i = 0; i < status->workers_count; i++)
         show_worker(workers, &status->workers[i]);
     show_table_print_free(workers);
     if (status->listen[0] != '\0')
-        printf("\nother hosts: %s, %" PRIu32 " connection%s, %" PRIu64 " refused, %" PRIu64 " cut off\n",
+        printf("\nother hosts: %s, %" PRIu32 " connection%s, %" PRIu64 " refused, %" PRIu64 " closed\n",
                status->listen, status->remote_links, gp_plural(status->remote_links), status->remote_refused,
                status->remote_cut);
     if (status->leases_count == 0)

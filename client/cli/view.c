@@ -514,7 +514,7 @@ static void draw_facts(gp_view *view, uint32_t width)
     else if (view->facts.validation_samples > 0)
         draw_line(view, width, "validation: none yet");
     else
-        draw_line(view, width, "no validation data: %s is of the training batches", name);
+        draw_line(view, width, "no validation data: %s is measured on the training batches", name);
 }
 
 /* Redraw the picture. The curves get the lines that remain: a picture taller than the terminal

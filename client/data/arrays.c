@@ -29,10 +29,10 @@ static gp_status info_of(gp_store_info *out, const gp_array_dataset_info *given,
                             .class_names = given->class_names };
     if ((given->values > 0) == (given->class_count > 0))
         return gp_fail(err, GP_EINVAL,
-                       "arrays have %u classes and %u values for each sample; one of the two is asked for",
+                       "the arrays have %u classes and %u values for each sample; give one of them",
                        given->class_count, given->values);
     if (given->values > 0 && given->pixel_labels)
-        return gp_fail(err, GP_EINVAL, "pixel_labels are classes; leave values at 0");
+        return gp_fail(err, GP_EINVAL, "pixel_labels are classes; set values to 0");
     out->targets[0] = (gp_target){ .dtype = given->values > 0 ? GP_F32 : GP_I32 };
     if (given->values > 0)
         out->targets[0].shape = (gp_shape){ .rank = 1, .dim = { given->values } };
@@ -49,7 +49,7 @@ gp_status gp_array_dataset_new(gp_array_dataset **out, const gp_array_dataset_in
     gp_status status = info_of(&info, given, err);
 
     if (status == GP_OK && (samples == NULL || targets == NULL))
-        status = gp_fail(err, GP_EINVAL, "arrays need samples and targets");
+        status = gp_fail(err, GP_EINVAL, "the arrays have no samples or no targets");
     if (status != GP_OK)
         return status;
     arrays = gp_calloc(1, sizeof(*arrays));

@@ -94,7 +94,7 @@ gp_status gp_data_split(const char *source, const double *sizes, const char *con
     gp_status status = GP_OK;
 
     if (count < 2 || count > GP_SPLIT_PARTS_MAX)
-        return gp_fail(err, GP_EINVAL, "%u lists; a source is divided into 2 to %d", count,
+        return gp_fail(err, GP_EINVAL, "cannot split into %u lists; the number must be 2 to %d", count,
                        GP_SPLIT_PARTS_MAX);
     if (gp_s3_is(source))
         status = gp_source_absolute(whole, sizeof(whole), source, err);
@@ -107,12 +107,12 @@ gp_status gp_data_split(const char *source, const double *sizes, const char *con
 
     if (strcmp(info->kind, "folder") != 0 && strcmp(info->kind, "csv") != 0)
         status = gp_fail(err, GP_EUNSUPPORTED,
-                         "%s (%s) cannot be divided into lists of files; folders of images and CSV files can",
+                         "%s (%s) cannot be split into file lists; only image folders and CSV files can",
                          info->source, info->kind);
     if (status == GP_OK) {
         parts = gp_calloc(info->count, sizeof(*parts));
         if (parts == NULL)
-            status = gp_fail(err, GP_ENOMEM, "no memory to divide %u samples", info->count);
+            status = gp_fail(err, GP_ENOMEM, "no memory to split %u samples", info->count);
     }
     if (status == GP_OK)
         status = gp_store_split(store, sizes, count, seed, parts, err);

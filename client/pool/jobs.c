@@ -51,7 +51,7 @@ static gp_status append_text(gp_buffer *out, const char *text, const char *what,
     gp_status status = gp_buffer_append(out, text, strlen(text) + 1, err);
 
     return status == GP_ELIMIT
-               ? gp_fail(err, GP_ELIMIT, "the %s of a job have more than %zu bytes", what, out->bytes_max)
+               ? gp_fail(err, GP_ELIMIT, "the %s of the job are longer than %zu bytes", what, out->bytes_max)
                : status;
 }
 
@@ -63,7 +63,7 @@ static gp_status pack_words(gp_buffer *out, const gp_job_request *request, gp_er
         return gp_fail(err, GP_EINVAL, "a job needs a command: \"train\", \"--network\", ...");
     for (size_t i = 0; status == GP_OK && request->words[i] != NULL; i++) {
         if (i == GP_JOB_WORDS_MAX)
-            return gp_fail(err, GP_ELIMIT, "a job's command has more than %u words", GP_JOB_WORDS_MAX);
+            return gp_fail(err, GP_ELIMIT, "the job's command has more than %u words", GP_JOB_WORDS_MAX);
         status = append_text(out, request->words[i], "words", err);
     }
     return status;
@@ -90,11 +90,10 @@ static gp_status pack_environment(gp_buffer *out, const gp_job_request *request,
         if (equals == NULL || equals == *list)
             continue;
         if (gp_secrets_hide(*list) && request->environment != NULL)
-            return gp_fail(
-                err, GP_EINVAL,
-                "%.*s would be written to the pool's journal with the job; give it to the pool by `gradpool "
-                "up --secret-env %.*s`",
-                (int)(equals - *list), *list, (int)(equals - *list), *list);
+            return gp_fail(err, GP_EINVAL,
+                           "%.*s is a secret and would be stored in the pool's journal; pass it with "
+                           "`gradpool up --secret-env %.*s`",
+                           (int)(equals - *list), *list, (int)(equals - *list), *list);
         if (request->environment == NULL) {
             if ((size_t)(equals - *list) >= sizeof(name))
                 continue;
@@ -103,7 +102,8 @@ static gp_status pack_environment(gp_buffer *out, const gp_job_request *request,
                 continue;
         }
         if (count++ == GP_JOB_VARIABLES_MAX)
-            return gp_fail(err, GP_ELIMIT, "a job is given more than %u variables", GP_JOB_VARIABLES_MAX);
+            return gp_fail(err, GP_ELIMIT, "the job has more than %u environment variables",
+                           GP_JOB_VARIABLES_MAX);
         status = append_text(out, *list, "variables", err);
     }
     return status;
@@ -118,9 +118,9 @@ static gp_status pack_directory(gp_buffer *out, const gp_job_request *request, b
     if (request->directory == NULL && remote)
         return append_text(out, "", "directory's characters", err);
     if (request->directory == NULL && getcwd(here, sizeof(here)) == NULL)
-        return gp_fail_errno(err, GP_EIO, "cannot tell the current directory");
+        return gp_fail_errno(err, GP_EIO, "cannot determine the current directory");
     if (request->directory != NULL && request->directory[0] != '/')
-        return gp_fail(err, GP_EINVAL, "a job's directory is '%.100s'; it must be an absolute path",
+        return gp_fail(err, GP_EINVAL, "the job's directory is '%.100s'; it must be an absolute path",
                        request->directory);
     return append_text(out, request->directory != NULL ? request->directory : here, "directory's characters",
                        err);
@@ -170,9 +170,8 @@ static gp_status send_submit(gp_pool *pool, gp_parcel *parcel, const gp_job_requ
 static gp_status submits_late_fail(const gp_pool *pool, const submits *s, gp_error *err)
 {
     return gp_fail(err, GP_ETIMEDOUT,
-                   "the scheduler of pool %s has not recorded %zu jobs within %d s, and whether it will is "
-                   "not known; its "
-                   "log is %s",
+                   "the scheduler of pool %s did not acknowledge %zu of the jobs within %d s; it may still "
+                   "run them: see `gradpool jobs`; its log is %s",
                    pool->paths.pool, s->count - s->answered, ANSWER_MS / 1000, pool->paths.scheduler_log);
 }
 
@@ -351,7 +350,7 @@ gp_status pool_jobs_glance(gp_pool *pool, uint32_t states, uint32_t count, gp_jo
         return gp_fail(err, status, "%s", why.message);
     *out = gp_calloc(1, sizeof(**out));
     if (*out == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a list of jobs");
+        return gp_fail(err, GP_ENOMEM, "no memory for a job list");
     pool_note(pool, "jobs: %s", why.message);
     return GP_OK;
 }
@@ -392,7 +391,7 @@ gp_status gp_job_get(gp_job_info *out, gp_pool *pool, uint64_t job, gp_error *er
     gp_status status;
 
     if (job == 0)
-        return gp_fail(err, GP_EINVAL, "there is no job 0; jobs count from 1");
+        return gp_fail(err, GP_EINVAL, "there is no job 0; job numbers start at 1");
     status = pool_ask(pool, &gp_msg_job_ask, &ask, &gp_msg_job_reply, &reply, POOL_ANSWER_MS, err);
     if (status != GP_OK)
         return status;
@@ -501,16 +500,16 @@ gp_status gp_job_wait(gp_job_info *infos, gp_pool *pool, const uint64_t *jobs, s
     for (size_t i = 0; i < count; i++) {
         infos[i] = (gp_job_info){ .id = jobs[i], .state = GP_JOB_QUEUED, .exit_code = -1 };
         if (jobs[i] == 0)
-            return gp_fail(err, GP_EINVAL, "there is no job 0; jobs count from 1");
+            return gp_fail(err, GP_EINVAL, "there is no job 0; job numbers start at 1");
     }
     status = count > 0 ? watch_all(&w, err) : GP_OK;
     while (status == GP_OK && !wait_is_over(&w, any)) {
         int64_t left = deadline - gp_now_ms();
 
         if (stop != NULL && *stop != 0)
-            return gp_fail(err, GP_ECANCELED, "the wait was ended; the jobs go on");
+            return gp_fail(err, GP_ECANCELED, "the wait was interrupted; the jobs continue");
         if (left <= 0)
-            return gp_fail(err, GP_ETIMEDOUT, "not ended after %d ms; the jobs go on", timeout_ms);
+            return gp_fail(err, GP_ETIMEDOUT, "no end within %d ms; the jobs continue", timeout_ms);
 
         /* The new scheduler does not know the watches. Send them again, and query the jobs for
          * missed changes. */

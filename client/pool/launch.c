@@ -43,8 +43,8 @@ static gp_status launch_find(int *control_socket, gp_control_socket_reply *reply
     /* A scheduler that is shutting down, or was killed before its socket was closed, accepts the
      * connection and then closes it. Report that no pool is running. */
     return status == GP_EPEER ? gp_fail(err, GP_ENOPOOL,
-                                        "no pool is running: the scheduler of pool %s has just ended; start "
-                                        "one with: gradpool up",
+                                        "no pool is running: the scheduler of pool %s has just exited; start "
+                                        "a pool with: gradpool up",
                                         paths->pool)
                               : status;
 }
@@ -82,7 +82,8 @@ gp_status pool_daemon_path(const char *name, const char *variable, char *path, s
     if (!found)
         snprintf(path, bytes, "%s/%s", GP_INSTALL_BINDIR, name);
     if (access(path, X_OK) != 0)
-        return gp_fail_errno(err, GP_ENOENT, "no %s at %s; set %s to its path", name, path, variable);
+        return gp_fail_errno(err, GP_ENOENT, "cannot find %s at %s; set %s to its path", name, path,
+                             variable);
     return GP_OK;
 }
 
@@ -90,7 +91,7 @@ gp_status pool_daemon_path(const char *name, const char *variable, char *path, s
 static gp_status descriptor_raise(int *fd, const char *what, gp_error *err)
 {
     errno = gp_spawn_raise(fd, 15);
-    return errno == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no descriptor for %s", what);
+    return errno == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot duplicate a descriptor for %s", what);
 }
 
 /* Open the scheduler log as its standard output. Messages go there until the scheduler has parsed
@@ -189,7 +190,7 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *paths, con
     if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
         close(secrets);
         close(log);
-        return gp_fail_errno(err, GP_EIO, "no pipe for the scheduler's readiness");
+        return gp_fail_errno(err, GP_EIO, "cannot create a pipe to the scheduler");
     }
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -235,7 +236,7 @@ static gp_status launch_wait_ready(int ready, bool *started, const gp_paths *pat
         int said = poll(&poll_fd, 1, gp_timeout_slice(timeout));
 
         if (said <= 0 && left == 0) /* Check after poll(): this process may have been suspended. */
-            return gp_fail(err, GP_ETIMEDOUT, "the scheduler did not get ready in time; its log is %s",
+            return gp_fail(err, GP_ETIMEDOUT, "the scheduler was not ready in time; its log is %s",
                            paths->scheduler_log);
         if (said <= 0)
             continue;
@@ -256,7 +257,7 @@ static gp_status launch_wait_ready(int ready, bool *started, const gp_paths *pat
         return gp_fail(err, GP_EBUSY, "another scheduler holds %s", paths->lock);
     if (strncmp(line, "error: ", 7) == 0)
         return gp_fail(err, GP_EIO, "%s", line + 7);
-    return gp_fail(err, GP_EIO, "the scheduler ended while it started (%s); its log is %s",
+    return gp_fail(err, GP_EIO, "the scheduler exited during startup (%s); its log is %s",
                    strncmp(line, "ended: ", 7) == 0 ? line + 7 : "no exit code", paths->scheduler_log);
 }
 
@@ -274,8 +275,8 @@ static gp_status launch_lock(int *lock, const gp_paths *paths, gp_timeout timeou
         if (gp_timeout_left(timeout) == 0) {
             close(fd);
             return gp_fail(err, GP_ETIMEDOUT,
-                           "another process has been starting pool %s all the time; its lock is %s",
-                           paths->pool, path);
+                           "another process is still starting pool %s and holds its lock %s", paths->pool,
+                           path);
         }
         poll(NULL, 0, RETRY_MS);
     }
@@ -339,8 +340,7 @@ static gp_status launch_attach(int *control_socket, gp_control_socket_reply *rep
             return status;
         if (gp_now_ms() >= deadline)
             return gp_fail(err, GP_ENOPOOL,
-                           "the scheduler of pool %s failed, and no client has started the next one; run: "
-                           "gradpool up",
+                           "the scheduler of pool %s failed and no client has replaced it; run: gradpool up",
                            paths->pool);
         gp_sleep_ms(REPLACED_RETRY_MS);
     }

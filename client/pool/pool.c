@@ -53,8 +53,8 @@ void pool_note_skipped(gp_pool *pool, uint64_t count, const char (*names)[128], 
         return;
     for (uint32_t i = 0; i < named && i < TOLD; i++)
         bytes += (size_t)snprintf(text + bytes, sizeof(text) - bytes, "%s%s", i == 0 ? "" : ", ", names[i]);
-    pool_note(pool, "%" PRIu64 " image%s could not be read and %s left out: %s%s; the workers' logs say why",
-              count, gp_plural(count), count == 1 ? "was" : "were", text, count > TOLD ? ", ..." : "");
+    pool_note(pool, "%" PRIu64 " image%s could not be read and %s skipped: %s%s; see the worker logs", count,
+              gp_plural(count), count == 1 ? "was" : "were", text, count > TOLD ? ", ..." : "");
 }
 
 gp_status pool_check_process(const gp_pool *pool, gp_error *err)
@@ -62,8 +62,8 @@ gp_status pool_check_process(const gp_pool *pool, gp_error *err)
     if (pool->forks == gp_forks())
         return GP_OK;
     return gp_fail(err, GP_ESTATE,
-                   "process %d was forked from the one that opened this pool; a handle cannot be used in a "
-                   "child: open pools after fork()",
+                   "process %d is a fork of the process that opened this pool; a child cannot use the "
+                   "handle: open pools after fork()",
                    (int)getpid());
 }
 
@@ -399,8 +399,10 @@ gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *m
         }
         if (!reported && timeout_ms - left >= POOL_ANSWER_TOLD_MS) {
             reported = true;
-            pool_note(pool, "the scheduler of pool %s has not answered '%s' for %d s; it is waited for",
-                      pool->paths.pool, type->name, POOL_ANSWER_TOLD_MS / 1000);
+            pool_note(
+                pool,
+                "the scheduler of pool %s has not replied to '%s' for %d s; still waiting (Ctrl-C cancels)",
+                pool->paths.pool, type->name, POOL_ANSWER_TOLD_MS / 1000);
         }
 
         /* Read pending messages even after the timeout: this process may have been suspended, and
@@ -408,7 +410,7 @@ gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *m
         status = pool_next(pool, reply, gp_timeout_slice(timeout), err);
         if (status == GP_OK && reply->from == POOL_NOBODY && left == 0 && pool->reunions == asked)
             return gp_fail(err, GP_ETIMEDOUT,
-                           "the scheduler of pool %s did not answer '%s' within %d ms; its log is %s",
+                           "the scheduler of pool %s did not reply to '%s' within %d ms; its log is %s",
                            pool->paths.pool, type->name, timeout_ms, pool->paths.scheduler_log);
         if (status != GP_OK || reply->from == POOL_NOBODY)
             continue;
@@ -470,10 +472,10 @@ static void note_started(gp_pool *pool, const char *devices)
     if (list != NULL && pool_devices(pool, list, &cores, NULL) == GP_OK) {
         for (uint32_t i = 0; i < list->count; i++)
             if (gp_device_left_out(list, i, why, sizeof(why)))
-                pool_note(pool, "GPU %" PRIu32 " (%.60s) is left out: %s", list->devices[i].index,
+                pool_note(pool, "GPU %" PRIu32 " (%.60s) is excluded: %s", list->devices[i].index,
                           list->devices[i].name, why);
         if (list->count == 0 && list->note[0] != '\0')
-            pool_note(pool, "no GPU is used: %s", list->note);
+            pool_note(pool, "no GPU is usable: %s", list->note);
     }
     gp_free(list);
 }
@@ -508,7 +510,7 @@ gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *
         snprintf(pool->paths.scheduler_log, sizeof(pool->paths.scheduler_log), "on the host of %s",
                  pool->remote->endpoint);
     if (status == GP_OK && pool->remote != NULL && (options->secret_env != NULL || options->listen != NULL))
-        status = pool_needs_host(pool, "starting a pool or giving it secrets", err);
+        status = pool_needs_host(pool, "starting a pool or changing its secrets", err);
 
     if (status == GP_OK &&
         getrandom(pool->session, sizeof(pool->session), 0) != (ssize_t)sizeof(pool->session))
@@ -609,7 +611,7 @@ static gp_status pool_attach_all(gp_pool *pool, gp_timeout timeout, gp_error *er
         gp_status status = pool_next(pool, &in, gp_timeout_slice(timeout), err);
 
         if (status == GP_OK && in.from == POOL_NOBODY && left == 0)
-            status = gp_fail(err, GP_ETIMEDOUT, "%" PRIu32 " leased workers did not answer", missing);
+            status = gp_fail(err, GP_ETIMEDOUT, "%" PRIu32 " leased workers did not reply", missing);
         if (status != GP_OK || pool->regranted || pool->revoked) {
             if (status == GP_OK)
                 pool_message_close(&in);
@@ -677,8 +679,7 @@ static gp_status lease_ask_fill(const gp_pool *pool, gp_lease_ask *ask, const gp
                        -GP_PRIORITY_MAX, GP_PRIORITY_MAX);
     if (request->devices != NULL &&
         (size_t)snprintf(ask->devices, sizeof(ask->devices), "%s", request->devices) >= sizeof(ask->devices))
-        return gp_fail(err, GP_ELIMIT, "the list of devices is longer than %zu bytes",
-                       sizeof(ask->devices) - 1);
+        return gp_fail(err, GP_ELIMIT, "the device list is longer than %zu bytes", sizeof(ask->devices) - 1);
     return GP_OK;
 }
 

@@ -31,7 +31,7 @@ gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
 {
     return gp_fail(err, GP_EPEER,
                    "the scheduler of pool %s (pid %" PRIu32
-                   ") is gone; its log is %s; the next command starts a new one",
+                   ") exited; its log is %s; the next command starts a new one",
                    pool->paths.pool, pool->scheduler_pid, pool->paths.scheduler_log);
 }
 
@@ -53,7 +53,7 @@ static gp_status tell_secrets(gp_pool *pool, const char *names, int timeout_ms, 
     if (status == GP_OK)
         status = gp_control_socket_receive_fd(pool->control_socket, &answer, NULL, timeout_ms, err);
     if (status == GP_OK && (answer.what != GP_CONTROL_SOCKET_SECRETS || answer.lease != GP_OK))
-        status = gp_fail(err, GP_EPROTO, "the scheduler did not take the secrets; its log is %s",
+        status = gp_fail(err, GP_EPROTO, "the scheduler refused the secrets; its log is %s",
                          pool->paths.scheduler_log);
     return status;
 }
@@ -74,7 +74,8 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
     if (status != GP_OK)
         return status;
     if (reply.epoch < pool->epoch)
-        return gp_fail(err, GP_EPEER, "a scheduler of epoch %" PRIu64 " answers; one of %" PRIu64 " was here",
+        return gp_fail(err, GP_EPEER,
+                       "a scheduler of epoch %" PRIu64 " replied; expected epoch %" PRIu64 " or later",
                        reply.epoch, pool->epoch);
     pool->epoch = reply.epoch;
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->paths.scheduler_socket);
@@ -218,14 +219,14 @@ gp_status pool_reconnect(gp_pool *pool, gp_error *err)
         pool->control_socket = control_socket;
         return gp_fail(err, GP_EPEER,
                        "the scheduler of pool %s (pid %" PRIu32
-                       ") died, and none followed it within %d s (%.200s); its log is %s",
+                       ") failed and was not replaced within %d s (%.200s); its log is %s",
                        pool->paths.pool, pid, POOL_REUNION_MS / 1000, why.message, pool->paths.scheduler_log);
     }
     gp_channel_close(channel, 0);
     close(control_socket);
     pool->reunions++;
     pool_note(pool,
-              "the scheduler (pid %" PRIu32 ") died; the next one (pid %" PRIu32 ") was found after %d ms",
+              "the scheduler (pid %" PRIu32 ") failed; connected to a new one (pid %" PRIu32 ") after %d ms",
               pid, pool->scheduler_pid, (int)(gp_now_ms() - began));
     return GP_OK;
 }

@@ -55,7 +55,7 @@ gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, g
 
     if (devices != NULL &&
         (size_t)snprintf(resize.devices, sizeof(resize.devices), "%s", devices) >= sizeof(resize.devices))
-        return gp_fail(err, GP_ELIMIT, "the list of devices is longer than %zu bytes",
+        return gp_fail(err, GP_ELIMIT, "the device list is longer than %zu bytes",
                        sizeof(resize.devices) - 1);
     status = pool_status(pool, &reply, err);
     if (status == GP_OK) {
@@ -95,10 +95,10 @@ gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
         if (status == GP_ENOPOOL)
             return GP_OK;
         if (status == GP_OK)
-            gp_fail(&why, GP_OK, "it still answers");
+            gp_fail(&why, GP_OK, "it still replies");
         gp_sleep_ms(GONE_PAUSE_MS);
         if (gp_timeout_left(timeout) == 0)
-            return gp_fail(err, GP_ETIMEDOUT, "the pool at %s has not ended after %d ms: %s",
+            return gp_fail(err, GP_ETIMEDOUT, "the pool at %s did not shut down within %d ms: %s",
                            pool->remote->endpoint, timeout_ms, why.message);
     }
     for (;;) {
@@ -110,7 +110,8 @@ gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
         if (gone && !pool_missed(pool))
             return GP_OK;
         if (left == 0)
-            return gp_fail(err, GP_ETIMEDOUT, "pool %s has not ended after %d ms; its log is %s",
+            return gp_fail(err, GP_ETIMEDOUT,
+                           "pool %s did not shut down within %d ms; the scheduler's log is %s",
                            pool->paths.pool, timeout_ms, pool->paths.scheduler_log);
         if (gone) /* the scheduler failed before it had stopped the workers: ask its successor */
             status = gp_pool_shutdown(pool, false, err);

@@ -24,7 +24,7 @@ gp_status pool_send_weights(gp_pool *pool, uint32_t rank, int fd, gp_error *err)
     if (*control_socket < 0)
         status = pool_greet_worker(pool, rank, control_socket, POOL_ATTACH_MS, err);
     if (status == GP_ENOPOOL)
-        status = gp_fail(err, GP_EPEER, "its process is gone");
+        status = gp_fail(err, GP_EPEER, "its process exited");
     if (status == GP_OK)
         status = gp_control_socket_send_fd(*control_socket, &request, fd, err);
     if (status != GP_OK)

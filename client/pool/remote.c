@@ -56,7 +56,7 @@ static gp_status line_take(profile *out, char *line, unsigned number, gp_error *
     if (*line == '#' || *line == '\0')
         return GP_OK;
     if (equals == NULL)
-        return gp_fail(err, GP_EINVAL, "line %u of %s is not: key = value", number, out->path);
+        return gp_fail(err, GP_EINVAL, "line %u of %s is not of the form: key = value", number, out->path);
     for (end = equals; end > line && isblank((unsigned char)end[-1]); end--)
         ;
     *end = '\0';
@@ -76,7 +76,7 @@ static gp_status line_take(profile *out, char *line, unsigned number, gp_error *
     if (strcmp(line, "key-file") == 0)
         return file_set(out->key_file, sizeof(out->key_file), out->directory, value, err);
     return gp_fail(err, GP_EINVAL,
-                   "line %u of %s: '%.40s' is no setting; there are connect, server-key-file and key-file",
+                   "line %u of %s: unknown setting '%.40s'; it must be connect, server-key-file or key-file",
                    number, out->path, line);
 }
 
@@ -107,10 +107,10 @@ static gp_status profile_read(profile *out, const char *name, bool *there, gp_er
     got = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) ? read(fd, text, sizeof(text)) : -1;
     close(fd);
     if (got < 0 || got > PROFILE_BYTES_MAX)
-        return gp_fail(err, GP_EINVAL, "%s is no profile: not a file of at most %d bytes", out->path,
-                       PROFILE_BYTES_MAX);
+        return gp_fail(err, GP_EINVAL, "%s is not a profile: it must be a regular file of at most %d bytes",
+                       out->path, PROFILE_BYTES_MAX);
     if ((facts.st_uid != geteuid() && facts.st_uid != 0) || (facts.st_mode & 022) != 0)
-        return gp_fail(err, GP_EPERM, "%s can be written by others; run: chmod 600 '%s'", out->path,
+        return gp_fail(err, GP_EPERM, "%s is writable by other users; run: chmod 600 '%s'", out->path,
                        out->path);
     text[got] = '\0';
     *there = true;
@@ -142,14 +142,13 @@ static gp_status keys_read(struct pool_remote *remote, const gp_pool_options *op
 
     if (server[0] == '\0')
         return gp_fail(err, GP_EINVAL,
-                       "the pool at %s must prove who it is: give its public key by --server-key-file FILE "
-                       "(`gradpool key show` prints it there)",
+                       "the pool at %s cannot be authenticated without its public key; give "
+                       "--server-key-file FILE (`gradpool key show` on its host prints the key)",
                        remote->endpoint);
     if (own[0] == '\0')
         return gp_fail(err, GP_EINVAL,
-                       "the pool at %s lets in whose key it knows: give yours by --key-file FILE (`gradpool "
-                       "key new FILE` "
-                       "makes one)",
+                       "the pool at %s accepts only clients with a registered key; give yours with "
+                       "--key-file FILE (`gradpool key new FILE` creates one)",
                        remote->endpoint);
     status = gp_key_read_public(remote->server_key, server, err);
     return status == GP_OK ? gp_key_read(&remote->own, own, err) : status;
@@ -171,7 +170,7 @@ gp_status pool_remote_find(struct pool_remote **out, const gp_pool_options *opti
         status = profile_read(named, name, &there, err);
     if (status == GP_OK && there && named->connect[0] == '\0')
         status =
-            gp_fail(err, GP_EINVAL, "the profile %s does not say: connect = tcp://HOST:PORT", named->path);
+            gp_fail(err, GP_EINVAL, "the profile %s has no line: connect = tcp://HOST:PORT", named->path);
     if (status == GP_OK && (direct || there)) {
         status = gp_endpoint_check(direct ? name : named->connect, false, err);
         if (status == GP_OK) {
@@ -210,7 +209,7 @@ static gp_status say_hello(gp_pool *pool, int timeout_ms, gp_error *err)
     }
     return status != GP_EBUSY
                ? status
-               : gp_fail(err, GP_EPEER, "the pool at %s has just ended", pool->remote->endpoint);
+               : gp_fail(err, GP_EPEER, "the pool at %s has just shut down", pool->remote->endpoint);
 }
 
 /* Try once to connect with a new channel, which replaces the old one, and say hello. *unproved: see
@@ -263,9 +262,10 @@ gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
     if (status == GP_OK)
         return GP_OK;
     if (status == GP_ETIMEDOUT)
-        return gp_fail(err, GP_EPEER, "%s takes connections and does not answer", pool->remote->endpoint);
+        return gp_fail(err, GP_EPEER, "%s accepts connections but does not reply", pool->remote->endpoint);
     return status == GP_EPEER
-               ? gp_fail(err, GP_ENOPOOL, "%s: no pool is there, or a firewall is between", why.message)
+               ? gp_fail(err, GP_ENOPOOL, "%s: no pool listens there, or a firewall blocks the port",
+                         why.message)
                : gp_fail(err, status, "%s", why.message);
 }
 
@@ -314,7 +314,7 @@ gp_status pool_remote_try(gp_pool *pool, gp_error *err)
     pool->dialling = false;
     pool->remote->heard_ms = gp_now_ms();
     if (status != GP_OK)
-        return gp_fail(err, status == GP_EPERM ? GP_EPERM : GP_EPEER, "the link to %s is lost: %.200s",
+        return gp_fail(err, status == GP_EPERM ? GP_EPERM : GP_EPEER, "lost the connection to %s: %.200s",
                        pool->remote->endpoint, why.message);
     pool->reunions++;
     return GP_OK;
@@ -324,11 +324,10 @@ gp_status pool_needs_host(const gp_pool *pool, const char *what, gp_error *err)
 {
     if (pool->remote == NULL)
         return GP_OK;
-    return gp_fail(
-        err, GP_EUNSUPPORTED,
-        "%s needs memory that is shared with the workers, so it must run on the pool's host (%s is another); "
-        "`gradpool submit -- ...` runs it there",
-        what, pool->remote->endpoint);
+    return gp_fail(err, GP_EUNSUPPORTED,
+                   "%s shares memory with the workers, so it must run on the host of the pool (%s is another "
+                   "host); `gradpool submit -- ...` runs it there",
+                   what, pool->remote->endpoint);
 }
 
 /* ---- queries that replace local files and drivers ---- */
@@ -342,8 +341,7 @@ static gp_status ask_payload(gp_pool *pool, const gp_message_type *type, const v
     if (status != GP_OK || out->in.payload_count == 1)
         return status;
     pool_message_close(out);
-    return gp_fail(err, GP_EPROTO, "malformed reply to '%s' from the scheduler: it has no payload",
-                   type->name);
+    return gp_fail(err, GP_EPROTO, "malformed reply to '%s' from the scheduler: no payload", type->name);
 }
 
 gp_status pool_job_read(gp_pool *pool, uint64_t job, gp_job_file file, uint32_t worker, uint64_t offset,
@@ -360,7 +358,7 @@ gp_status pool_job_read(gp_pool *pool, uint64_t job, gp_job_file file, uint32_t 
     status = gp_incoming_decode(&in.in, &out->at, err);
     out->bytes = in.in.payloads[0].bytes;
     if (status == GP_OK && out->bytes > GP_JOB_PIECE_BYTES_MAX)
-        status = gp_fail(err, GP_EPROTO, "the pool sent %zu bytes where %u were asked for", out->bytes,
+        status = gp_fail(err, GP_EPROTO, "malformed reply from the pool: %zu bytes, requested %u", out->bytes,
                          GP_JOB_PIECE_BYTES_MAX);
     if (status == GP_OK) {
         memcpy(out->text, in.in.payloads[0].data, out->bytes);

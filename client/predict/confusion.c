@@ -44,7 +44,7 @@ gp_status gp_confusion_save(const gp_confusion *matrix, const char *path, const 
     if (suffix != NULL && strcmp(suffix, ".png") == 0) {
         plot *picture = plot_matrix_new(matrix, title != NULL ? title : "");
         gp_status status = picture != NULL ? plot_write(picture, path, err)
-                                           : gp_fail(err, GP_ENOMEM, "no memory for the picture %s", path);
+                                           : gp_fail(err, GP_ENOMEM, "no memory for the image %s", path);
 
         plot_free(picture);
         return status;
@@ -53,5 +53,6 @@ gp_status gp_confusion_save(const gp_confusion *matrix, const char *path, const 
         if (strcmp(suffix, kinds[i].suffix) == 0)
             return save_texts(matrix, path, kinds[i].forms, kinds[i].count, err);
     return gp_fail(err, GP_EINVAL,
-                   "%s: a confusion matrix is written as FILE.png, FILE.csv, FILE.json or FILE.txt", path);
+                   "cannot write a confusion matrix to %s: the suffix must be .png, .csv, .json or .txt",
+                   path);
 }

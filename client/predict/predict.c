@@ -130,12 +130,12 @@ static view view_of_request(const gp_predict_request *request, const view *model
 static const char *view_format(const view *v, const gp_shape *input, char *text, size_t bytes)
 {
     static const char *const words[] = { [GP_PREDICT_ALL] = "stretched to",
-                                         [GP_PREDICT_MIDDLE] = "of which it sees parts of",
-                                         [GP_PREDICT_FIT] = "scaled until they just cover" };
+                                         [GP_PREDICT_MIDDLE] = "cropped to",
+                                         [GP_PREDICT_FIT] = "scaled to cover" };
     char brought[40] = "";
 
     if (v->size[0] != 0)
-        snprintf(brought, sizeof(brought), " brought to %" PRIu32 "x%" PRIu32, v->size[0], v->size[1]);
+        snprintf(brought, sizeof(brought), " resized to %" PRIu32 "x%" PRIu32 ",", v->size[0], v->size[1]);
     snprintf(text, bytes, "images%s %s %" PRId64 "x%" PRId64, brought, words[v->crop], input->dim[1],
              input->dim[2]);
     return text;
@@ -150,12 +150,11 @@ static void view_note(const gp_predicting *p, const view *asked, const view *mod
     if (request->note == NULL || model->crop == GP_PREDICT_ALL ||
         (asked->crop == model->crop && memcmp(asked->size, model->size, sizeof(asked->size)) == 0))
         return;
-    snprintf(
-        text, sizeof(text),
-        "%.120s was trained on %s, and is shown %s, as was asked for; leave fit and image-size out to show "
-        "it what it was trained on",
-        request->model, view_format(model, &p->network.spec->input, mine, sizeof(mine)),
-        view_format(asked, &p->network.spec->input, other, sizeof(other)));
+    snprintf(text, sizeof(text),
+             "%.120s was trained on %s, but gets %s as requested; drop fit and image-size to prepare images "
+             "as in training",
+             request->model, view_format(model, &p->network.spec->input, mine, sizeof(mine)),
+             view_format(asked, &p->network.spec->input, other, sizeof(other)));
     request->note(request->context, text);
 }
 
@@ -179,8 +178,7 @@ static gp_status view_choose(gp_predicting *p, bool whole, gp_error *err)
     if (!p->by_pixel && request->fit == GP_IMAGE_FIT_WINDOWS)
         return gp_fail(
             err, GP_EINVAL,
-            "windows are of networks that score each pixel; %s does not. Give fit model, resize or "
-            "crop",
+            "fit windows needs a network with scores per pixel, unlike %s; use fit model, resize or crop",
             request->model);
     p->plan.begin.whole = whole && p->by_pixel && request->fit != GP_IMAGE_FIT_INPUT;
     p->plan.begin.crop = (uint32_t)asked.crop;
@@ -261,15 +259,16 @@ static gp_status read_data(gp_predicting *p, gp_error *err)
         return gp_fail(err, GP_EINVAL, "give %s",
                        request->data == NULL ? "data or samples" : "data or samples, not both");
     if (request->samples != NULL && (request->image_size[0] != 0 || request->image_size[1] != 0))
-        return gp_fail(err, GP_EINVAL, "image_size is of images in files; samples have the model's size");
+        return gp_fail(err, GP_EINVAL,
+                       "image_size has no effect on samples in memory; they have the model's size");
     if (request->data != NULL && request->data[0] == '\0')
-        return gp_fail(err, GP_EINVAL, "the name of the data is empty");
+        return gp_fail(err, GP_EINVAL, "the data name is empty");
     if (request->data != NULL)
         return gp_source_absolute(p->plan.begin.data, sizeof(p->plan.begin.data), request->data, err);
     p->plan.begin.samples = request->sample_count;
     p->plan.sample_bytes =
         (size_t)gp_shape_count(&p->network.spec->input) * (request->sample_floats ? sizeof(float) : 1);
-    return request->sample_count > 0 ? GP_OK : gp_fail(err, GP_EINVAL, "there are no samples");
+    return request->sample_count > 0 ? GP_OK : gp_fail(err, GP_EINVAL, "the number of samples is 0");
 }
 
 static gp_status predicting_init(gp_predicting *p, const gp_predict_request *request, gp_error *err)
@@ -495,7 +494,7 @@ static gp_status keeper_grow(gp_keeper *keeper, uint64_t count, gp_error *err)
     if (capacity * (row + classes + index) > SCORES_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT,
                        "the results of %" PRIu64
-                       " samples are more than 64 GiB; take them one by one (gp_predict)",
+                       " samples exceed 64 GiB; receive them one by one with gp_predict()",
                        count);
     float *scores = row > 0 ? gp_realloc_array(keeper->scores.scores, capacity, row) : NULL;
 

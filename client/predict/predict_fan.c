@@ -203,8 +203,8 @@ static gp_status names_check(const gp_frame *names, uint32_t count, gp_error *er
         ends += ((const char *)names->data)[i] == '\0';
     return ends == count && ((const char *)names->data)[names->bytes - 1] == '\0'
                ? GP_OK
-               : gp_fail(err, GP_EPROTO, "a part of %" PRIu32 " predictions came with %" PRIu32 " names",
-                         count, ends);
+               : gp_fail(err, GP_EPROTO, "malformed part: %" PRIu32 " predictions, %" PRIu32 " names", count,
+                         ends);
 }
 
 static const gp_frame *frame_at(const gp_incoming *in, uint32_t index)
@@ -295,14 +295,14 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
     gp_fan_part *part = fan->parts != NULL ? part_find(fan, rank, &got, in) : NULL;
 
     if (part == NULL)
-        return gp_fail(err, GP_EPROTO, "worker %" PRIu32 " sent a part of predictions that was not asked for",
+        return gp_fail(err, GP_EPROTO, "worker %" PRIu32 " sent predictions that were not requested",
                        fan->pool->grant.slots[rank].index);
     const gp_frame *names = frame_at(in, 2), *marks = frame_at(in, 4), *skipped_names = frame_at(in, 5);
 
     if (names != NULL)
         status = names_check(names, got.count, err);
     if (status == GP_OK && marks != NULL && skipped_names == NULL)
-        status = gp_fail(err, GP_EPROTO, "samples were skipped and have no names");
+        status = gp_fail(err, GP_EPROTO, "malformed part: skipped samples have no names");
     if (status == GP_OK && marks != NULL)
         status = names_check(skipped_names, marks_count(marks->data, got.count), err);
     void *const kept[] = { &part->scores, &part->labels,  &part->names,
@@ -350,7 +350,7 @@ static gp_status fan_deliver(gp_fan *fan, gp_error *err)
 
         part_tell_skipped(fan, part);
         if (fan->plan->take != NULL && !fan->plan->take(fan->plan->context, part))
-            return gp_fail(err, GP_ECANCELED, "ended by the caller");
+            return gp_fail(err, GP_ECANCELED, "stopped by the caller");
 
         /* Parts are added in data order, so that floating-point sums are bitwise identical in every
          * run. */
@@ -392,8 +392,8 @@ static gp_status fan_blame(gp_fan *fan, gp_error *err)
         if (part->deaths < GP_FAN_DEATHS_MAX)
             return GP_OK;
         return gp_fail(err, GP_EPEER,
-                       "%" PRIu32 " workers died while they computed samples %" PRIu64 " to %" PRIu64
-                       ", the last (%" PRIu32 "): %s; its log is %s",
+                       "%" PRIu32 " workers failed on samples %" PRIu64 " to %" PRIu64
+                       ", the last one (worker %" PRIu32 "): %s; its log is %s",
                        part->deaths, i * fan->part_size + 1, i * fan->part_size + part_samples(fan, i),
                        lost->index, lost->cause, lost->log);
     }
@@ -462,7 +462,7 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
     if (fan->pool->regranted) {
         gp_status blamed = fan_blame(fan, err);
 
-        pool_note(fan->pool, "%s; its samples go to the others", fan->pool->lost.cause);
+        pool_note(fan->pool, "%s; its samples are sent to other workers", fan->pool->lost.cause);
         fan->stale = false;
         if (blamed == GP_OK)
             blamed = pool_attach(fan->pool, err);
@@ -472,7 +472,7 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
         fan_await_grant(fan);
     if (fan->stale && gp_timeout_left(fan->grant) == 0)
         return gp_fail(err, GP_ETIMEDOUT,
-                       "a worker died and was not replaced within %d s; the scheduler's log is %s",
+                       "a worker exited and was not replaced within %d s; the scheduler's log is %s",
                        GRANT_MS / 1000, fan->pool->paths.scheduler_log);
     gp_status status = pool_next(fan->pool, &message, GP_TIMEOUT_SLICE_MS, err);
 
@@ -498,8 +498,7 @@ gp_status gp_fan_run(gp_fan_sums *out, gp_pool *pool, const gp_fan_plan *plan, g
     while (status == GP_OK && (fan.parts == NULL || fan.delivered < fan.part_count))
         status = fan_step(&fan, err);
     if (status == GP_OK && fan.sums.count == 0 && fan.sums.skipped > 0)
-        status = gp_fail(err, GP_ECORRUPT,
-                         "of the images of %.200s none could be read, %s%s; the workers' logs say why",
+        status = gp_fail(err, GP_ECORRUPT, "no image of %.200s could be read: %s%s; see the worker logs",
                          plan->begin.data, fan.skipped[0], fan.sums.skipped > 1 ? ", ..." : "");
     else if (status == GP_OK)
         pool_note_skipped(pool, fan.sums.skipped, fan.skipped,

@@ -11,7 +11,7 @@ gp_status background_init(team_background *background, gp_error *err)
 {
     pthread_mutex_init(&background->mutex, NULL);
     background->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return background->kick >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no eventfd for a team");
+    return background->kick >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot create an eventfd for a team");
 }
 
 void background_deinit(team_background *background)

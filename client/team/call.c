@@ -32,8 +32,8 @@ gp_status call_copy(team_call *out, const team_call *call, size_t heap_max, void
     if (call->bytes == 0)
         copy.payload = NULL;
     if (call->bytes > GP_LINK_INLINE_MAX && call->shared != NULL)
-        return gp_fail(err, GP_ELIMIT, "%zu bytes beside a shared payload; at most %d", call->bytes,
-                       GP_LINK_INLINE_MAX);
+        return gp_fail(err, GP_ELIMIT, "%zu bytes in addition to a shared payload; the maximum is %d",
+                       call->bytes, GP_LINK_INLINE_MAX);
     if (call->shared != NULL)
         status = shared_seal(shared_of(call), err);
     if (status == GP_OK && call->bytes > heap_max) {

@@ -177,7 +177,7 @@ gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_
     return GP_OK;
 }
 
-/* Return the run-time estimate for a unit; NULL if there is none for this kind of call. */
+/* Return the run-time estimate for a unit; NULL if this kind of call has no estimate. */
 static float *estimate_of(dispatch *d, const team_unit *unit)
 {
     return unit->call.kind == GP_CALL_RUN && unit->call.function <= GP_TASK_FUNCTIONS_MAX

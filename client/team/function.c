@@ -86,7 +86,7 @@ static gp_status image_check(const image *file, gp_error *err)
     if (header == NULL || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_type != ET_DYN ||
         header->e_ident[EI_CLASS] != ELFCLASS64)
         return gp_fail(err, GP_EINVAL,
-                       "%s is no task object; build it with gradpool_add_tasks() or cc -shared -fPIC",
+                       "%s is not a task object; build it with gradpool_add_tasks() or cc -shared -fPIC",
                        file->path);
 
     /* The file must contain all loadable segments; otherwise the dynamic linker of a worker would
@@ -100,13 +100,10 @@ static gp_status image_check(const image *file, gp_error *err)
         whole = segments[i].p_type != PT_LOAD ||
                 image_at(file, segments[i].p_offset, segments[i].p_filesz) != NULL;
     if (!whole)
-        return gp_fail(err, GP_EINVAL,
-                       "%s has %zu bytes, which is not all of it: it was cut off; build it again", file->path,
-                       file->count);
+        return gp_fail(err, GP_EINVAL, "%s is truncated at %zu bytes; rebuild it", file->path, file->count);
     if (header->e_machine != ELF_MACHINE)
-        return gp_fail(err, GP_EINVAL,
-                       "%s was built for another kind of machine (ELF machine %u, this is %u)", file->path,
-                       header->e_machine, (unsigned)ELF_MACHINE);
+        return gp_fail(err, GP_EINVAL, "%s was built for another architecture (ELF machine %u, expected %u)",
+                       file->path, header->e_machine, (unsigned)ELF_MACHINE);
     return GP_OK;
 }
 
@@ -183,12 +180,12 @@ static gp_status abi_check(const image *file, const symbols *all, gp_error *err)
         if (abi != GP_TASK_ABI)
             return gp_fail(err, GP_EVERSION,
                            "%s was built for task ABI %" PRIu32
-                           ", this gradpool has %d; build it again with its task.h",
+                           ", expected %d; rebuild it with this gradpool's task.h",
                            file->path, abi, GP_TASK_ABI);
         return GP_OK;
     }
     return gp_fail(err, GP_EINVAL,
-                   "%s is a shared object, but not of tasks: it does not include <gradpool/task.h>",
+                   "%s is a shared object without tasks; include <gradpool/task.h> in its source",
                    file->path);
 }
 
@@ -212,8 +209,8 @@ static gp_status name_find(const image *file, const symbols *all, const char *na
         return gp_fail(err, GP_ENOENT, "%s has no function '%s'; did you mean '%s'?", file->path, name,
                        nearest);
     return gp_fail(err, GP_ENOENT,
-                   "%s has no function '%s'; is it written with GP_TASK, and in C++ with extern \"C\"?",
-                   file->path, name);
+                   "%s has no function '%s'; define it with GP_TASK, in C++ with extern \"C\"?", file->path,
+                   name);
 }
 
 /* ---- shipping ---- */
@@ -238,7 +235,7 @@ static gp_status object_add(gp_team *team, const image *file, gp_broadcast *shar
             return GP_OK;
         }
     if (team->functions.object_count >= GP_TASK_OBJECTS_MAX)
-        return gp_fail(err, GP_ELIMIT, "the team has %d objects already", GP_TASK_OBJECTS_MAX);
+        return gp_fail(err, GP_ELIMIT, "the team already has %d objects, the maximum", GP_TASK_OBJECTS_MAX);
     object = gp_calloc(1, sizeof(*object));
     if (object == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for an object");
@@ -278,10 +275,12 @@ static gp_status object_read(gp_team *team, int fd, const char *path, const char
     if (!S_ISREG(facts.st_mode))
         return gp_fail(err, GP_EINVAL, "%s is not a regular file", path);
     if (facts.st_uid != geteuid() && facts.st_uid != 0)
-        return gp_fail(err, GP_EPERM, "%s belongs to user %u, not to you; its code would run as you", path,
-                       (unsigned)facts.st_uid);
+        return gp_fail(
+            err, GP_EPERM,
+            "%s belongs to user %u; its code would run with your rights: copy it to a file of yours", path,
+            (unsigned)facts.st_uid);
     if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return gp_fail(err, GP_EPERM, "others than you may write %s (mode %o); try: chmod go-w %s", path,
+        return gp_fail(err, GP_EPERM, "%s is writable by other users (mode %o); run: chmod go-w %s", path,
                        (unsigned)facts.st_mode & 07777, path);
     if (facts.st_size > OBJECT_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %lld bytes; an object has at most %d", path,
@@ -331,7 +330,8 @@ static gp_status function_add(const gp_function **out, gp_team *team, const stru
             return GP_OK;
         }
     if (team->functions.count >= GP_TASK_FUNCTIONS_MAX)
-        return gp_fail(err, GP_ELIMIT, "the team has %d functions already", GP_TASK_FUNCTIONS_MAX);
+        return gp_fail(err, GP_ELIMIT, "the team already has %d functions, the maximum",
+                       GP_TASK_FUNCTIONS_MAX);
     entry = gp_calloc(1, sizeof(*entry));
     if (entry == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a function");
@@ -368,9 +368,10 @@ gp_status gp_function_find(const gp_function **out, gp_team *team, const char *n
     int fd;
 
     if (colon == NULL || colon == name || colon[1] == '\0')
-        return gp_fail(err, GP_EINVAL, "'%s' names no function; write FILE.so:NAME", name);
+        return gp_fail(err, GP_EINVAL, "'%s' does not name a function; write FILE.so:NAME", name);
     if (strlen(colon + 1) >= GP_TASK_NAME_MAX || (size_t)(colon - name) >= sizeof(path))
-        return gp_fail(err, GP_ELIMIT, "the name of a function has at most %d bytes, and of a file %zu",
+        return gp_fail(err, GP_ELIMIT,
+                       "the function name is longer than %d bytes, or the file name longer than %zu",
                        GP_TASK_NAME_MAX - 1, sizeof(path) - 1);
     memcpy(path, name, (size_t)(colon - name));
     path[colon - name] = '\0';

@@ -219,15 +219,17 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
         return status;
     if (request->bytes != 0 && (request->argument == NULL) == (request->shared == NULL))
         return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and %s", request->bytes,
-                       request->shared == NULL ? "no address" : "two places: argument and shared");
+                       request->shared == NULL ? "no address" : "two addresses: argument and shared");
     if (request->depends_on == NULL && request->depends_on_count != 0)
         return gp_fail(err, GP_EINVAL, "depends_on_count is %" PRIu32 " and depends_on is NULL",
                        request->depends_on_count);
     if (request->queue_timeout_ms < 0 || request->timeout_ms < 0)
-        return gp_fail(err, GP_EINVAL, "a time is negative: %" PRId64 " ms",
+        return gp_fail(err, GP_EINVAL, "a timeout is negative: %" PRId64 " ms",
                        request->queue_timeout_ms < 0 ? request->queue_timeout_ms : request->timeout_ms);
     if (dispatch_get_counts(team->dispatch)->live >= GP_FUTURES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%d calls wait already; wait for some of them first", GP_FUTURES_MAX);
+        return gp_fail(err, GP_ELIMIT,
+                       "%d calls are already waiting, the maximum; wait for some of them first",
+                       GP_FUTURES_MAX);
     return GP_OK;
 }
 
@@ -243,9 +245,9 @@ static gp_status needs_check(const gp_team *team, const gp_parfeval_request *req
             return GP_OK;
     if (request->worker != 0)
         return gp_fail(err, GP_EINVAL, "worker %" PRIu32 " has no %s", request->worker,
-                       gpu ? "GPU" : "CPU as its device");
+                       gpu ? "GPU" : "CPU device");
     return gp_fail(err, GP_EINVAL, "none of the %" PRIu32 " workers has %s", team->size,
-                   gpu ? "a GPU" : "the CPU as its device");
+                   gpu ? "a GPU" : "a CPU device");
 }
 
 /* Reject a call that should run on the worker of an earlier call but cannot, or might not be able
@@ -261,17 +263,16 @@ static gp_status follow_check(const gp_team *team, const gp_parfeval_request *re
     if (request->worker != 0 && worker != request->worker)
         return worker != 0
                    ? gp_fail(err, GP_EINVAL,
-                             "the call follows one on worker %" PRIu32 " and is to run on worker %" PRIu32
-                             "; leave out `worker`",
+                             "the call follows one on worker %" PRIu32 " and requests worker %" PRIu32
+                             "; drop `worker`",
                              worker, request->worker)
-                   : gp_fail(
-                         err, GP_EINVAL,
-                         "the call follows one that may run on any worker, and is to run on worker %" PRIu32
-                         "; leave out `worker`, or give it to both",
-                         request->worker);
+                   : gp_fail(err, GP_EINVAL,
+                             "the call follows one that may run on any worker and requests worker %" PRIu32
+                             "; drop `worker`, or set it in both",
+                             request->worker);
     if (request->needs != GP_RESOURCES_ANY && worker == 0 && before->unit.needs != request->needs)
         return gp_fail(err, GP_EINVAL,
-                       "the call needs a %s and follows one that does not; give `needs` to both",
+                       "the call needs a %s and follows one that does not; set `needs` in both",
                        request->needs == GP_RESOURCES_GPU ? "GPU" : "CPU");
     if (worker == 0 || request->needs == GP_RESOURCES_ANY)
         return GP_OK;
@@ -284,7 +285,7 @@ static gp_status depend(gp_team *team, gp_future *future, gp_future *before, boo
                         gp_error *err)
 {
     if (before == NULL || before->team != team)
-        return gp_fail(err, GP_EINVAL, "a future to come after is %s",
+        return gp_fail(err, GP_EINVAL, "a future that the call depends on is %s",
                        before == NULL ? "NULL" : "of another team");
     if (!before->ended)
         return dispatch_after(team->dispatch, &future->unit, &before->unit, follow, err);
@@ -393,12 +394,12 @@ static void future_words(const gp_future *future, char *text, size_t bytes)
     char name[TEAM_NAME_BYTES];
 
     if (future_state(future) == GP_FUTURE_RUNNING)
-        snprintf(text, bytes, "it runs on %s", team_worker_name(future->team, future->unit.worker, name));
+        snprintf(text, bytes, "running on %s", team_worker_name(future->team, future->unit.worker, name));
     else if (future->unit.state == UNIT_HELD)
-        snprintf(text, bytes, "it waits for %" PRIu32 " call%s that it depends on", future->unit.holds,
+        snprintf(text, bytes, "waiting for %" PRIu32 " call%s that it depends on", future->unit.holds,
                  future->unit.holds == 1 ? "" : "s");
     else
-        snprintf(text, bytes, "it waits for a worker");
+        snprintf(text, bytes, "waiting for a worker");
 }
 
 void gp_future_get_info(const gp_future *future, gp_future_info *out)
@@ -487,7 +488,7 @@ gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for w
     team = futures[0]->team;
     for (size_t i = 1; i < count; i++)
         if (futures[i]->team != team)
-            return gp_fail(err, GP_EINVAL, "futures of two teams cannot be waited for together");
+            return gp_fail(err, GP_EINVAL, "the futures belong to two teams; wait for each team separately");
     team_enter(team);
     bool in_callback = team_in_callback(team);
 
@@ -548,7 +549,7 @@ gp_status gp_team_as_completed(gp_team *team, gp_future **out, int timeout_ms, g
         *out = future;
         status = GP_OK;
     } else if (status == GP_OK) {
-        status = gp_fail(err, GP_ENOENT, "every future of the team has been given, or was freed");
+        status = gp_fail(err, GP_ENOENT, "all futures of the team were returned or freed");
     } else if (status == GP_ETIMEDOUT) {
         gp_fail(err, status, "none of %" PRIu64 " calls ended within %d ms", team->futures.coming,
                 timeout_ms);
@@ -564,7 +565,7 @@ gp_status gp_future_cancel_grace(gp_future *future, int64_t grace_ms, gp_error *
     gp_team *team = future->team;
 
     if (grace_ms < 0 || grace_ms > GP_CANCEL_GRACE_MS_MAX)
-        return gp_fail(err, GP_EINVAL, "a grace period of %" PRId64 " ms; 0 to %d are possible", grace_ms,
+        return gp_fail(err, GP_EINVAL, "the grace period is %" PRId64 " ms; it must be 0 to %d", grace_ms,
                        GP_CANCEL_GRACE_MS_MAX);
     team_enter(team);
     if (!future->ended && team->failure.code == GP_OK) {

@@ -54,19 +54,20 @@ static gp_status check_reduction(const gp_parfor_request *request, gp_error *err
     if (request->reduction == GP_REDUCTION_NONE)
         return request->reduced == NULL && request->combine == NULL
                    ? GP_OK
-                   : gp_fail(err, GP_EINVAL, "a loop with room for a reduced value, but without a reduction");
+                   : gp_fail(err, GP_EINVAL, "the loop has a buffer for a reduced value but no reduction");
     if (!own && element == 0)
-        return gp_fail(err, GP_EINVAL, "%d is no reduction", (int)request->reduction);
+        return gp_fail(err, GP_EINVAL, "unknown reduction %d", (int)request->reduction);
     if (own != (request->combine != NULL))
         return gp_fail(err, GP_EINVAL,
-                       own ? "a reduction by a function of yours needs the name of one"
-                           : "a built-in reduction and a combine function; give one of them");
+                       own ? "the reduction by a combine function has no function; set its name"
+                           : "a built-in reduction and a combine function are both given; give one of them");
     if (request->reduced == NULL || request->reduced_bytes == 0 ||
         request->reduced_bytes > GP_TASK_REDUCE_MAX)
-        return gp_fail(err, GP_EINVAL, "a reduction into %zu bytes; 1 to %d are possible",
+        return gp_fail(err, GP_EINVAL, "the reduced value has %zu bytes; it must have 1 to %d",
                        request->reduced == NULL ? 0 : request->reduced_bytes, GP_TASK_REDUCE_MAX);
     if (!own && request->reduced_bytes % element != 0)
-        return gp_fail(err, GP_EINVAL, "a reduction into %zu bytes, which are no whole elements of %zu",
+        return gp_fail(err, GP_EINVAL,
+                       "the reduced value has %zu bytes, not a multiple of the element size %zu",
                        request->reduced_bytes, element);
     return GP_OK;
 }
@@ -74,23 +75,22 @@ static gp_status check_reduction(const gp_parfor_request *request, gp_error *err
 static gp_status check_request(const gp_team *team, const gp_parfor_request *request, gp_error *err)
 {
     if (request->function == NULL)
-        return gp_fail(err, GP_EINVAL, "a loop without a function; gp_function_find() gives one");
+        return gp_fail(err, GP_EINVAL, "the loop has no function; find one with gp_function_find()");
     if (request->function->team != team)
-        return gp_fail(err, GP_EINVAL, "the function %s was found for another team", request->function->name);
+        return gp_fail(err, GP_EINVAL, "the function %s belongs to another team", request->function->name);
     if (request->next != NULL && (request->input != NULL || request->output != NULL))
-        return gp_fail(
-            err, GP_EINVAL,
-            "a loop over a source of items has no array of inputs or outputs; items come from `next`, "
-            "results go to `each`");
+        return gp_fail(err, GP_EINVAL,
+                       "a loop with `next` takes no input or output array; results go to `each`");
     if (request->next == NULL && (request->input == NULL) != (request->input_bytes == 0))
-        return gp_fail(err, GP_EINVAL, "sliced input needs both an array and the bytes of an element");
+        return gp_fail(err, GP_EINVAL, "sliced input needs both an array and an element size");
     if ((request->output == NULL) != (request->output_bytes == 0))
-        return gp_fail(err, GP_EINVAL, "sliced output needs both an array and the bytes of an element");
+        return gp_fail(err, GP_EINVAL, "sliced output needs both an array and an element size");
     if (request->input_bytes > PARFOR_ELEMENT_MAX || request->output_bytes > PARFOR_ELEMENT_MAX)
-        return gp_fail(err, GP_ELIMIT, "elements of %zu bytes in and %zu out; at most %d are possible",
+        return gp_fail(err, GP_ELIMIT,
+                       "input elements have %zu bytes and output elements %zu; the maximum is %d",
                        request->input_bytes, request->output_bytes, PARFOR_ELEMENT_MAX);
     if (request->bytes > 0 && request->argument == NULL)
-        return gp_fail(err, GP_EINVAL, "an argument of %zu bytes at NULL", request->bytes);
+        return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and no address", request->bytes);
     return check_reduction(request, err);
 }
 
@@ -105,7 +105,7 @@ static gp_status loop_describe(parfor *loop, const gp_function *combine, gp_erro
     if (request->next != NULL)
         total = 0;
     if (total > GP_LOOP_ITERATIONS_MAX)
-        return gp_fail(err, GP_ELIMIT, "a loop of %" PRIu64 " iterations; at most %" PRIu64 " are possible",
+        return gp_fail(err, GP_ELIMIT, "the loop has %" PRIu64 " iterations; the maximum is %" PRIu64 "",
                        total, GP_LOOP_ITERATIONS_MAX);
     loop->wire = (gp_task_loop){
         .first = request->first,

@@ -307,7 +307,7 @@ static void chunk_deliver(parfor *loop, const parfor_chunk *chunk)
         gp_task_item item;
 
         if (!item_next(chunk, &at, &item)) {
-            loop_fail(loop, chunk->piece.first, GP_EPROTO, "a worker's results make no sense");
+            loop_fail(loop, chunk->piece.first, GP_EPROTO, "malformed results from a worker");
             break;
         }
         if (!loop->request->on_result(loop->request->context,

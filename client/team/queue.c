@@ -114,10 +114,10 @@ gp_status gp_queue_open(gp_queue **out, gp_team *team, const char *name, const g
     if (options == NULL)
         options = &usual;
     if (length == 0 || length > GP_TASK_NAME_MAX)
-        return gp_fail(err, GP_EINVAL, "a queue's name has 1 to %d bytes; this has %zu", GP_TASK_NAME_MAX,
-                       length);
+        return gp_fail(err, GP_EINVAL, "the name of a queue must have 1 to %d bytes, not %zu",
+                       GP_TASK_NAME_MAX, length);
     if (options->depth > QUEUE_DEPTH_MAX)
-        return gp_fail(err, GP_EINVAL, "a queue keeps at most %d items; asked for were %u", QUEUE_DEPTH_MAX,
+        return gp_fail(err, GP_EINVAL, "the depth of a queue must be at most %d, not %u", QUEUE_DEPTH_MAX,
                        options->depth);
     queue = gp_calloc(1, sizeof(*queue));
     if (queue == NULL)
@@ -129,7 +129,7 @@ gp_status gp_queue_open(gp_queue **out, gp_team *team, const char *name, const g
     memcpy(queue->name, name, length);
     team_enter(team);
     if (queue_find(team, name) != NULL) {
-        status = gp_fail(err, GP_EINVAL, "the team has a queue '%s' already", name);
+        status = gp_fail(err, GP_EINVAL, "the team already has a queue '%s'", name);
         gp_free(queue);
     } else {
         queue->next = team->queues;

@@ -34,14 +34,15 @@ static gp_status shared_new(gp_broadcast **out, size_t bytes, gp_error *err)
     gp_broadcast *shared;
 
     if (bytes > GP_LINK_BLOB_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%zu bytes are more than the %llu that one payload can have", bytes,
+        return gp_fail(err, GP_ELIMIT, "the payload has %zu bytes; the maximum is %llu", bytes,
                        (unsigned long long)GP_LINK_BLOB_BYTES_MAX);
     shared = gp_calloc(1, sizeof(*shared));
     if (shared == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a shared payload");
     shared->fd = memfd_create("gradpool-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (shared->fd < 0) {
-        gp_status status = gp_fail_errno(err, GP_EIO, "no memory file for a payload of %zu bytes", bytes);
+        gp_status status =
+            gp_fail_errno(err, GP_EIO, "cannot create a memory file for a payload of %zu bytes", bytes);
 
         gp_free(shared);
         return status;
@@ -84,7 +85,7 @@ gp_status gp_broadcast_new(gp_broadcast **out, const void *data, size_t bytes, g
 
     /* write() is faster than a copy into a mapping, which causes one page fault per page */
     if (!gp_write_all(shared->fd, data, bytes))
-        status = gp_fail_errno(err, GP_ENOMEM, "a payload of %zu bytes could not be copied", bytes);
+        status = gp_fail_errno(err, GP_ENOMEM, "cannot copy a payload of %zu bytes", bytes);
     return shared_finish(out, shared, status, err);
 }
 
@@ -101,7 +102,7 @@ gp_status gp_broadcast_map(gp_broadcast **out, void **data, size_t bytes, gp_err
         shared->writing = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd, 0);
         if (shared->writing == MAP_FAILED) {
             shared->writing = NULL;
-            status = gp_fail_errno(err, GP_ENOMEM, "a payload of %zu bytes could not be mapped", bytes);
+            status = gp_fail_errno(err, GP_ENOMEM, "cannot map a payload of %zu bytes", bytes);
         }
     }
     if (status != GP_OK) {
@@ -126,7 +127,7 @@ gp_status shared_from_fd(gp_broadcast **out, int fd, size_t bytes, const char *p
         if (count > 0)
             done += (size_t)count;
         else if (count == 0)
-            status = gp_fail(err, GP_EIO, "%s became shorter while it was read", path);
+            status = gp_fail(err, GP_EIO, "%s was truncated while it was read", path);
         else if (errno != EINTR)
             status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
     }
@@ -142,9 +143,8 @@ gp_status shared_seal(gp_broadcast *shared, gp_error *err)
     if (shared->writing != NULL)
         munmap(shared->writing, shared->bytes);
     shared->writing = NULL;
-    return gp_seal(shared->fd, SHARED_SEALS) == 0
-               ? GP_OK
-               : gp_fail_errno(err, GP_EIO, "a payload could not be sealed");
+    return gp_seal(shared->fd, SHARED_SEALS) == 0 ? GP_OK
+                                                  : gp_fail_errno(err, GP_EIO, "cannot seal a payload");
 }
 
 void shared_drop(gp_broadcast *shared)

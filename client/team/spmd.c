@@ -95,7 +95,7 @@ static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
     } else
         gp_fail(&rank->error, outcome->status, "%s", outcome->sentence);
     if (rank->cause == RANK_DIED && outcome->status == GP_ESTALE)
-        gp_fail(&rank->error, GP_EPEER, "%s died before it began its part", name);
+        gp_fail(&rank->error, GP_EPEER, "%s exited before its part of the block started", name);
 
     /* the rank was not started */
     else if (outcome->status != GP_OK && strncmp(outcome->sentence, "worker ", 7) != 0)
@@ -138,16 +138,18 @@ static gp_status size_of(uint32_t *out, gp_team *team, const gp_spmd_request *re
     uint32_t size = gp_team_size(team), most = request->workers_max;
 
     if (request->function == NULL)
-        return gp_fail(err, GP_EINVAL, "a block without a function; gp_function_find() gives one");
+        return gp_fail(err, GP_EINVAL, "the block has no function; find one with gp_function_find()");
     if (request->function->team != team)
-        return gp_fail(err, GP_EINVAL, "the function %s was found for another team", request->function->name);
+        return gp_fail(err, GP_EINVAL, "the function %s belongs to another team", request->function->name);
     if (most == 0)
         most = request->workers_min > size ? request->workers_min : size;
     if (request->workers_min > most)
-        return gp_fail(err, GP_EINVAL, "a block on at least %u and at most %u workers", request->workers_min,
-                       most);
+        return gp_fail(err, GP_EINVAL,
+                       "the block is for %u to %u workers; the minimum must not exceed the maximum",
+                       request->workers_min, most);
     if (request->workers_min > size)
-        return gp_fail(err, GP_EINVAL, "a block on %u workers; this team has %u", request->workers_min, size);
+        return gp_fail(err, GP_EINVAL, "the block needs %u workers; the team has %u", request->workers_min,
+                       size);
     *out = most < size ? most : size;
     return GP_OK;
 }
@@ -257,7 +259,7 @@ static void block_reset(gp_spmd_result *block)
     for (uint32_t k = 0; k < block->size; k++) {
         team_bytes_deinit(&block->ranks[k].result);
         block->ranks[k] = (block_rank){ .block = block, .ended_ns = INT64_MAX };
-        gp_fail(&block->ranks[k].error, GP_ECANCELED, "the block was not begun on this worker");
+        gp_fail(&block->ranks[k].error, GP_ECANCELED, "the block did not start on this worker");
     }
 }
 
@@ -317,7 +319,7 @@ static gp_status spmd(gp_spmd_result **out, gp_team *team, const gp_spmd_request
         if (rank->error.code == GP_OK || rank == failed || rank->cause > RANK_GROUP_FAILED ||
             (rank->cause == RANK_GROUP_FAILED && failed->cause == RANK_GROUP_FAILED))
             continue;
-        gp_fail(&rank->error, GP_ECANCELED, "%s: ended because of another rank: %s",
+        gp_fail(&rank->error, GP_ECANCELED, "%s: ended because another rank failed: %s",
                 team_worker_name(team, k + 1, name), failed->error.message);
     }
     if (status == GP_OK && failed != NULL)
@@ -357,7 +359,7 @@ static gp_status rank_fetch(block_rank *rank, uint32_t worker, gp_error *err)
     status = team_ask(team, worker, &call, &rank->result, err);
     team_leave(team);
     if (status == GP_OK && rank->result.bytes != rank->bytes)
-        status = gp_fail(err, GP_EPROTO, "worker %u gave %zu bytes as a result of %llu", worker,
+        status = gp_fail(err, GP_EPROTO, "malformed result from worker %u: %zu bytes, expected %llu", worker,
                          rank->result.bytes, (unsigned long long)rank->bytes);
     if (status == GP_OK)
         rank->kept = false;
@@ -373,7 +375,7 @@ gp_status gp_spmd_result_get(gp_spmd_result *block, uint32_t index, const void *
     gp_status status;
 
     if (index < 1 || index > block->size)
-        return gp_fail(err, GP_EINVAL, "index %u of a block that has the indices 1 to %u", index,
+        return gp_fail(err, GP_EINVAL, "index %u is out of range; the block has indices 1 to %u", index,
                        block->size);
     rank = &block->ranks[index - 1];
     if (rank->error.code != GP_OK)

@@ -97,7 +97,7 @@ gp_status team_check_worker(const gp_team *team, uint32_t worker, gp_error *err)
 static gp_status team_check_priority(int32_t priority, gp_error *err)
 {
     if (priority < -GP_PRIORITY_MAX || priority > GP_PRIORITY_MAX)
-        return gp_fail(err, GP_EINVAL, "priority %" PRId32 " is not within -%d .. %d", priority,
+        return gp_fail(err, GP_EINVAL, "the priority is %" PRId32 "; it must be -%d to %d", priority,
                        GP_PRIORITY_MAX, GP_PRIORITY_MAX);
     return GP_OK;
 }
@@ -224,28 +224,29 @@ static void over_words(gp_team *team, const team_unit *unit, char *text, size_t 
         bool broadcast = unit->loss != TEAM_LOSS_RERUN && unit->call.kind != GP_CALL_BLOCK;
 
         worker_exit_text(worker_of(team, unit->worker),
-                         broadcast ? " while it took this in" : " while it ran this call", death,
+                         broadcast ? " while it received this value" : " while it ran this call", death,
                          sizeof(death));
         snprintf(text, bytes, "%s%s", death,
-                 unit->attempts_max > 1 || broadcast ? "; others died of it before, so it is not tried again"
-                                                     : "");
+                 unit->attempts_max > 1 || broadcast
+                     ? "; other workers exited before on the same call, so it is not retried"
+                     : "");
     } else if (unit->status == GP_ETIMEDOUT) {
-        snprintf(text, bytes, "it was not begun within its time limit of %" PRIu32 " ms", unit->start_ms_max);
+        snprintf(text, bytes, "it did not start within its time limit of %" PRIu32 " ms", unit->start_ms_max);
     } else if (unit->orphan) {
         snprintf(text, bytes, "%s",
                  unit->call.payload != NULL ? (const char *)unit->call.payload
-                                            : "a call that it depends on has failed");
+                                            : "a call that it depends on failed");
     } else if (unit->over_limit) {
         snprintf(text, bytes,
-                 "it ran longer than its time limit of %" PRIu32 " ms and did not end within %" PRIu32
-                 " ms of the cancel: its worker was replaced",
+                 "exceeded its time limit of %" PRIu32 " ms and did not end within %" PRIu32
+                 " ms after the cancel; its worker was replaced",
                  unit->timeout_ms, unit->grace_ms);
     } else if (unit->canceled) {
-        snprintf(text, bytes, "canceled; it did not end within %" PRIu32 " ms: its worker was replaced",
+        snprintf(text, bytes, "canceled, but did not end within %" PRIu32 " ms; its worker was replaced",
                  unit->grace_ms);
     } else {
         snprintf(text, bytes, "%s",
-                 unit->status == GP_ECANCELED ? "canceled before it began" : "its worker was replaced");
+                 unit->status == GP_ECANCELED ? "canceled before it started" : "its worker was replaced");
     }
 }
 
@@ -417,7 +418,7 @@ gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *opti
     team->wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     status = background_init(&team->background, err);
     if (team->wakeup_fd < 0)
-        status = gp_fail_errno(err, GP_EIO, "no eventfd for a team");
+        status = gp_fail_errno(err, GP_EIO, "cannot create an eventfd for a team");
     if (status == GP_OK)
         status = shared_watch(team->wakeup_fd, err); /* wakes a thread that waits in a call */
     if (status == GP_OK)

@@ -112,7 +112,7 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
         t->head.blob == 0 ? GP_OK : blob_map(worker_of(team, w), t->head.blob, t->head.payload_bytes, &blob);
 
     if (mapped == GP_EPROTO) {
-        worker_mark_corrupt(worker_of(team, w), "a result names a payload that did not come");
+        worker_mark_corrupt(worker_of(team, w), "malformed result: its payload is missing");
         return;
     }
     int64_t begun_ns, ended_ns;
@@ -136,11 +136,10 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
         status = dispatch_canceled_status(unit);
         if (unit->over_limit)
             snprintf(sentence + used, sizeof(sentence) - used,
-                     "it ran longer than its time limit of %" PRIu32 " ms and was canceled after %" PRId64
-                     " ms",
+                     "exceeded its time limit of %" PRIu32 " ms; canceled after %" PRId64 " ms",
                      unit->timeout_ms, ran_ns / 1000000);
         else
-            snprintf(sentence + used, sizeof(sentence) - used, "canceled while it ran");
+            snprintf(sentence + used, sizeof(sentence) - used, "canceled while running");
     } else if (status != GP_OK) {
         size_t used = sentence_begin(team, w, sentence, sizeof(sentence));
 
@@ -172,7 +171,7 @@ static bool on_item(gp_team *team, uint32_t w, const taken *t)
     team_bytes blob = { 0 };
 
     if (length == 0 || length > GP_TASK_NAME_MAX || (t->head.blob == 0 && length == t->inlined_bytes)) {
-        worker_mark_corrupt(worker_of(team, w), "an item for a queue without a name");
+        worker_mark_corrupt(worker_of(team, w), "malformed queue item: no name");
         return true;
     }
     memcpy(name, t->inlined, length);
@@ -186,7 +185,7 @@ static bool on_item(gp_team *team, uint32_t w, const taken *t)
     gp_status status = blob_map(worker_of(team, w), t->head.blob, t->head.payload_bytes, &blob);
 
     if (status == GP_EPROTO)
-        worker_mark_corrupt(worker_of(team, w), "an item for a queue names a payload that did not come");
+        worker_mark_corrupt(worker_of(team, w), "malformed queue item: its payload is missing");
     else if (status != GP_OK)
         team->info.log_dropped++;
     else
@@ -204,7 +203,7 @@ static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t
     if (t.head.blob == 0) {
         /* the worker changed the record after the check */
         if (t.head.payload_bytes > t.inlined_bytes) {
-            worker_mark_corrupt(worker_of(team, w), "a record's length");
+            worker_mark_corrupt(worker_of(team, w), "malformed record: wrong length");
             return true;
         }
         t.inlined_bytes = t.head.payload_bytes;
@@ -229,7 +228,7 @@ static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t
         team->info.log_dropped += t.head.value;
         return true;
     default:
-        worker_mark_corrupt(worker_of(team, w), "a record of unknown kind");
+        worker_mark_corrupt(worker_of(team, w), "malformed record: unknown kind");
         return true;
     }
 }

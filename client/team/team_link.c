@@ -178,7 +178,7 @@ static void on_worker(gp_team *team, const pool_message *message)
         status = gp_incoming_decode(&message->in, &ready, &err);
         if (status == GP_OK && (ready.link_version != GP_LINK_VERSION || ready.task_abi != GP_TASK_ABI))
             status = gp_fail(&err, GP_EVERSION,
-                             "it speaks link %" PRIu32 " and task ABI %" PRIu32 ", this %d and %d",
+                             "it has link version %" PRIu32 " and task ABI %" PRIu32 ", expected %d and %d",
                              ready.link_version, ready.task_abi, GP_LINK_VERSION, GP_TASK_ABI);
         if (status == GP_OK) {
             worker->stage = TEAM_UP;
@@ -228,7 +228,7 @@ static void on_grant(gp_team *team)
 
     pool->regranted = false;
     if (pool->grant.slots_count != team->size) {
-        gp_fail(&err, GP_EPROTO, "the lease has %" PRIu32 " workers now and had %" PRIu32,
+        gp_fail(&err, GP_EPROTO, "the lease has %" PRIu32 " workers, expected %" PRIu32,
                 pool->grant.slots_count, team->size);
         team_break(team, &err);
         return;
@@ -269,7 +269,7 @@ void team_look(gp_team *team)
         if (worker->stage == TEAM_UP)
             worker_down(team, worker);
         else
-            worker_failed(team, worker, &(gp_error){ GP_EPEER, "its door is closed" });
+            worker_failed(team, worker, &(gp_error){ GP_EPEER, "its control socket is closed" });
     }
     for (;;) {
         pool_message message;
@@ -346,7 +346,8 @@ void team_link_tick(gp_team *team)
                 worker_failed(team, worker, &err);
         }
         if (gp_timeout_left(worker->replacement) == 0) {
-            gp_fail(&err, GP_ETIMEDOUT, "%s died and was not replaced within %d s; the scheduler's log is %s",
+            gp_fail(&err, GP_ETIMEDOUT,
+                    "%s exited and was not replaced within %d s; the scheduler's log is %s",
                     worker_name(worker, worker->exit_pid, name), REPLACE_MS / 1000,
                     team->pool->paths.scheduler_log);
             team_break(team, &err);
@@ -379,8 +380,7 @@ gp_status team_link_all(gp_team *team, gp_error *err)
     }
     status = team_poll_extended(team, all_up, team, OPEN_MS, err);
     if (status == GP_ETIMEDOUT)
-        return gp_fail(err, GP_ETIMEDOUT,
-                       "%" PRIu32 " of %" PRIu32 " leased workers did not open their link in time",
+        return gp_fail(err, GP_ETIMEDOUT, "%" PRIu32 " of %" PRIu32 " leased workers did not connect in time",
                        team->size - team->up, team->size);
     return status;
 }

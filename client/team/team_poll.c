@@ -203,9 +203,9 @@ static gp_status drive(gp_team *team, bool (*until)(void *context), void *contex
         if (team->failure.code != GP_OK)
             return team_check(team, err);
         if (!heedless && team->stop != NULL && *team->stop != 0)
-            return gp_fail(err, GP_ECANCELED, "stopped while it waited");
+            return gp_fail(err, GP_ECANCELED, "the wait was interrupted");
         if (team->now_ns >= end_ns)
-            return gp_fail(err, GP_ETIMEDOUT, "it did not end within the time given");
+            return gp_fail(err, GP_ETIMEDOUT, "no end within the timeout");
         if (!moved)
             team_wait(team, end_ns);
     }
@@ -218,8 +218,7 @@ gp_status team_poll(gp_team *team, bool (*until)(void *context), void *context, 
     int64_t end_ns = INT64_MAX;
 
     if (team_in_callback(team))
-        return until(context) ? GP_OK
-                              : gp_fail(err, GP_ESTATE, "a callback may not wait for what its team does");
+        return until(context) ? GP_OK : gp_fail(err, GP_ESTATE, "a callback cannot wait for its own team");
     if (timeout_ms >= 0 && timeout_ms < INT64_MAX / 2000000)
         end_ns = gp_now_ns() + timeout_ms * 1000000;
     return drive(team, until, context, end_ns, false, err);

@@ -21,7 +21,8 @@ static gp_status name_check(const char *name, gp_error *err)
     size_t length = name == NULL ? 0 : strlen(name);
 
     if (length == 0 || length > GP_TASK_NAME_MAX)
-        return gp_fail(err, GP_EINVAL, "a name has 1 to %d bytes; this has %zu", GP_TASK_NAME_MAX, length);
+        return gp_fail(err, GP_EINVAL, "the name of a value must have 1 to %d bytes, not %zu",
+                       GP_TASK_NAME_MAX, length);
     return GP_OK;
 }
 
@@ -128,7 +129,7 @@ static gp_status value_get(gp_team *team, uint32_t worker, const char *name, tea
     const team_call call = { .kind = GP_CALL_GET, .payload = name, .bytes = strlen(name) };
 
     if (worker == 0 || worker > team->size)
-        return gp_fail(err, GP_EINVAL, "a value is read from one worker: 1 to %" PRIu32 ", not %" PRIu32,
+        return gp_fail(err, GP_EINVAL, "a value is read from one worker, 1 to %" PRIu32 ", not %" PRIu32,
                        team->size, worker);
     return team_ask(team, worker, &call, out, err);
 }

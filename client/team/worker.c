@@ -38,7 +38,7 @@ void worker_exit_text(const team_worker *worker, const char *doing, char *text, 
 
     worker_name(worker, worker->exit_pid, name);
     if (!worker->exit_known)
-        snprintf(text, bytes, "%s died%s for an unknown reason; its log is %s", name, doing,
+        snprintf(text, bytes, "%s exited%s for an unknown reason; its log is %s", name, doing,
                  worker->pool->grant.slots[worker->number - 1].log);
     else if (report->out_of_memory != 0)
         snprintf(text, bytes, "%s was killed because memory ran out%s; its log is %s", name, doing,
@@ -121,7 +121,7 @@ void worker_mark_corrupt(team_worker *worker, const char *what)
     if (worker->corrupt)
         return;
     worker->corrupt = true;
-    snprintf(reason, sizeof(reason), "a task has damaged its memory: %.180s", what);
+    snprintf(reason, sizeof(reason), "a task corrupted its memory: %.180s", what);
     worker_replace(worker, reason);
 }
 
@@ -147,11 +147,11 @@ bool worker_read_control_socket(team_worker *worker)
             }
             close(fd);
             worker_mark_corrupt(worker,
-                                "it sent more descriptors than it named, or there is no memory for them");
+                                "it sent more descriptors than announced, or memory for them ran out");
         } else if (status == GP_OK && fd >= 0)
             close(fd);
         else if (status == GP_EPROTO)
-            worker_mark_corrupt(worker, "what it sent through its door is no request");
+            worker_mark_corrupt(worker, "malformed request on its control socket");
         else if (status == GP_ETIMEDOUT)
             return true;
         else if (status != GP_OK)

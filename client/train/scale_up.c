@@ -2,6 +2,8 @@
 
 #include <inttypes.h>
 
+#include "common/base/text/text.h"
+
 void gp_joiners_set_group(gp_joiners *joiners, uint32_t world)
 {
     joiners->first_rank = world;
@@ -93,7 +95,7 @@ void gp_joiners_invite(gp_joiners *joiners, gp_pool *pool, const gp_begin_messag
         if (status == GP_OK)
             status = gp_begin_message_send(message, pool, rank, fields, false, &joiner->invitation, &err);
         if (status != GP_OK)
-            pool_note(pool, "worker %" PRIu32 " could not be asked to join: %s", joiner->index, err.message);
+            pool_note(pool, "worker %" PRIu32 " cannot be invited to join: %s", joiner->index, err.message);
     }
 }
 
@@ -109,8 +111,9 @@ bool gp_joiners_take(gp_joiners *joiners, gp_pool *pool, uint32_t rank, const gp
         /* the grant ended: the scheduler announces the worker again with the next one */
         if (err.code == GP_ESTALE || err.code == GP_ECANCELED)
             return false;
-        pool_note(pool, "worker %" PRIu32 " cannot join: %s; the training goes on with %" PRIu32,
-                  joiner->index, err.message, joiners->first_rank);
+        pool_note(pool,
+                  "worker %" PRIu32 " cannot join: %s; the training continues with %" PRIu32 " worker%s",
+                  joiner->index, err.message, joiners->first_rank, gp_plural(joiners->first_rank));
         *event = (membership_event){ .kind = MEMBERSHIP_UNFIT };
         return true;
     }

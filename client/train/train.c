@@ -357,7 +357,7 @@ static gp_status run_loop(gp_run *run, gp_error *err)
 
     if (!run_has_result(run) && run->state == GP_RUN_SUSPECT) {
         run->state = gp_run_state_after(run, run->error.code);
-        status = gp_fail(err, run->error.code, "%s (no cause was told; the scheduler's log is %s)",
+        status = gp_fail(err, run->error.code, "%s (the cause is unknown; the scheduler's log is %s)",
                          run->error.message, run->pool->paths.scheduler_log);
     } else if (!run_has_result(run)) {
         status = run->error.message[0] == '\0' ? gp_run_describe_loss(run, err)
@@ -443,7 +443,7 @@ gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_r
     gp_status status;
 
     if (run == NULL)
-        return gp_fail(err, GP_ESTATE, "this training has been run; make another");
+        return gp_fail(err, GP_ESTATE, "this training was already run; create a new one");
     run->pool = pool;
     status = run_once(run, &request, &why);
     while (status != GP_OK && gp_run_may_restart(run)) {

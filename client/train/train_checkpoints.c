@@ -24,7 +24,7 @@
 
 static const char *name_of(const char *run)
 {
-    return run[0] == '\0' ? "without an id" : run;
+    return run[0] == '\0' ? "(no id)" : run;
 }
 
 /* List the checkpoints in a directory. A missing directory has none. */
@@ -136,7 +136,7 @@ static gp_status check_resumed(const gp_run *run, const gp_json *record, uint64_
 
     if (status == GP_OK && !automatic && epoch >= options.max_epochs)
         return gp_fail(err, GP_EINVAL,
-                       "the checkpoint of step %" PRIu64 " has all of its %" PRId64
+                       "the checkpoint of step %" PRIu64 " has completed its %" PRId64
                        " epoch%s; raise max-epochs (%" PRId64 ") to continue",
                        step, epoch, gp_plural((uint64_t)epoch), options.max_epochs);
     return status;
@@ -170,7 +170,7 @@ static gp_status check_directory(const gp_train_options *options, bool resumes, 
         else if (readable && steps->step[i] > step)
             status = gp_fail(err, GP_EBUSY,
                              "checkpoint-path %s has a later checkpoint of this run (step %" PRIu64
-                             ", resumed is step %" PRIu64
+                             ", resuming from step %" PRIu64
                              "); resume from the directory, or use an empty checkpoint-path",
                              directory, steps->step[i], step);
         if (readable)
@@ -194,7 +194,8 @@ gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err)
         return gp_fail(err, GP_EINVAL, "run-id is '%s'; it must be letters, digits, '-', '_' and '.'",
                        options->run_id);
     if (automatic && directory[0] == '\0')
-        return gp_fail(err, GP_EINVAL, "resume auto needs checkpoint-path, the directory to look into");
+        return gp_fail(err, GP_EINVAL,
+                       "resume auto needs checkpoint-path, the directory with the checkpoints");
     if (automatic) {
         status = list(&steps, directory, err);
         if (status != GP_OK)
@@ -218,7 +219,7 @@ gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err)
     if (status == GP_OK && options->run_id[0] == '\0' && !resumes)
         status = getrandom(&id, sizeof(id), 0) == sizeof(id)
                      ? GP_OK
-                     : gp_fail_errno(err, GP_EIO, "no random number for a run id");
+                     : gp_fail_errno(err, GP_EIO, "cannot generate a random run id");
     if (status == GP_OK && options->run_id[0] == '\0' && !resumes)
         snprintf(options->run_id, sizeof(options->run_id), "%016" PRIx64, id);
     return status;

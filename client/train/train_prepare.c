@@ -19,7 +19,7 @@ static gp_status path_absolute(char *path, size_t bytes, gp_error *err)
     if (path[0] == '\0' || path[0] == '/')
         return GP_OK;
     if (getcwd(current, sizeof(current)) == NULL)
-        return gp_fail_errno(err, GP_EIO, "the current directory is not known");
+        return gp_fail_errno(err, GP_EIO, "cannot determine the current directory");
     if ((size_t)snprintf(whole, sizeof(whole), "%s/%s", current, path) >= bytes)
         return gp_fail(err, GP_ELIMIT, "the path %s is longer than %zu bytes", whole, bytes - 1);
     strcpy(path, whole);
@@ -121,7 +121,7 @@ static gp_status run_match_classes(gp_run *run, const gp_store_info *info, gp_er
         gp_class_names_format(list, sizeof(list), info->class_names, info->class_count, NULL, 0);
         snprintf(
             text, sizeof(text),
-            "the network's outputs have no names; they are matched in order with the classes of the data: %s",
+            "the network's outputs have no names; they are matched with the classes of the data in order: %s",
             list);
         events->note(events->context, text);
     }
@@ -143,7 +143,7 @@ static void run_suggest_size(const gp_run *run, const gp_store_info *info, gp_er
             continue;
         snprintf(text, sizeof(text), "%s", err->message);
         gp_fail(err, err->code,
-                "%.200s; %s is made for images of %" PRId64 "x%" PRId64 "; give --image-size %" PRId64
+                "%.200s; %s is designed for images of %" PRId64 "x%" PRId64 "; give --image-size %" PRId64
                 ",%" PRId64,
                 text, zoo.name, zoo.input.dim[1], zoo.input.dim[2], zoo.input.dim[1], zoo.input.dim[2]);
     }
@@ -201,12 +201,11 @@ static gp_status run_check_labels(const gp_store *store, const char *use, const 
 
     if (gp_store_has_targets(store))
         return GP_OK;
-    return gp_fail(
-        err, GP_EINVAL,
-        "nothing could be %s: none of the %" PRIu32
-        " samples of %.120s has a label; give labelled data (class folders, label images, FILE.csv or "
-        "y.npy)%s",
-        use, info->count, info->source, other);
+    return gp_fail(err, GP_EINVAL,
+                   "nothing can be %s: none of the %" PRIu32
+                   " samples of %.120s has a label; give labelled data (class folders, label images, "
+                   "FILE.csv or y.npy)%s",
+                   use, info->count, info->source, other);
 }
 
 /* Check that the training data has labels, and count the missing ones.

@@ -29,11 +29,12 @@ gp_status gp_run_describe_loss(const gp_run *run, gp_error *err)
     const bool alone = run->membership.why == MEMBERSHIP_REASON_ALONE;
 
     if (!alone && !run->report.begun)
-        return gp_fail(err, GP_EPEER, "%s; it happened before the first step", run->cause);
+        return gp_fail(err, GP_EPEER, "%s; no step was completed", run->cause);
     return gp_fail(
         err, GP_EPEER, "%s; %s %" PRIu64 "%s%s%s", run->cause,
-        alone ? "no other worker had the state of step" : "the last step that all workers finished is",
-        run->training->summary.steps, alone ? " (with min-workers 2 a training waits for another one)" : "",
+        alone ? "no other worker has the state of step" : "the last step that all workers completed is",
+        run->training->summary.steps,
+        alone ? " (with min-workers 2 the training waits for another worker)" : "",
         checkpoint[0] == '\0' ? "" : "; continue from the last checkpoint with --resume ", checkpoint);
 }
 
@@ -54,15 +55,16 @@ static void fail(gp_run *run, membership_reason why)
             state = GP_RUN_LOST;
         break;
     case MEMBERSHIP_REASON_STATE:
-        gp_fail(&err, GP_EPEER, "%s; no worker is left that had the state of step %" PRIu64 "%s%s",
-                run->cause, run->membership.reported,
+        gp_fail(&err, GP_EPEER, "%s; no remaining worker has the state of step %" PRIu64 "%s%s", run->cause,
+                run->membership.reported,
                 checkpoint[0] == '\0' ? "" : "; continue from the last checkpoint with --resume ",
                 checkpoint);
         state = GP_RUN_LOST;
         break;
     case MEMBERSHIP_REASON_NOT_REPLACED:
         gp_fail(&err, GP_EPEER,
-                "%s; fewer workers were left than min-workers (%" PRId64 "), and none came within %d s",
+                "%s; fewer workers remained than min-workers (%" PRId64
+                "), and no replacement arrived within %d s",
                 run->cause, run->options.min_workers, MEMBERSHIP_REPLACE_MS / 1000);
         break;
     case MEMBERSHIP_REASON_SHORT_LIVED:
@@ -119,8 +121,8 @@ static void do_one(gp_run *run, const membership_action *action)
         run->pause = GP_RUN_RESIZED;
         snprintf(run->cause, sizeof(run->cause), "%s",
                  run->membership.wanted_asked                     ? "resized"
-                 : run->membership.wanted > run->membership.world ? "workers are free"
-                                                                  : "workers were given back");
+                 : run->membership.wanted > run->membership.world ? "more workers available"
+                                                                  : "workers released");
         pool_tell_worker(run->pool, 0, &gp_msg_train_stop, &(gp_train_stop){ .pause = 1 }, NULL, 0, NULL,
                          NULL);
         break;
@@ -143,8 +145,8 @@ static void do_one(gp_run *run, const membership_action *action)
     case MEMBERSHIP_DO_KEEP:
         if (action->why == MEMBERSHIP_REASON_SHORT_LIVED)
             pool_note(run->pool,
-                      "workers that joined died %" PRIu32
-                      " times within %d steps: no more of them are taken unless gradpool resize says so",
+                      "joining workers failed %" PRIu32
+                      " times within %d steps; the training adds no more workers, except on gradpool resize",
                       run->membership.short_lived, MEMBERSHIP_PROVED_STEPS);
         if (pool_tell(run->pool, &gp_msg_lease_resize,
                       &(gp_lease_resize){ .lease = run->pool->lease, .workers = action->workers }, NULL,

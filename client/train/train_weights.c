@@ -34,11 +34,10 @@ static gp_status balance_parse(gp_balance *balance, bool *found, const char *tex
             distance = gp_spell_distance(text, near);
         }
     }
-    return gp_fail(
-        err, GP_EINVAL,
-        "class-weights is '%.60s'; it must be auto, median-frequency, inverse-frequency, none, or a "
-        "number per class (did you mean '%s'?)",
-        text, near);
+    return gp_fail(err, GP_EINVAL,
+                   "class-weights is '%.60s'; it must be auto, median-frequency, inverse-frequency, none, or "
+                   "one number per class (did you mean '%s'?)",
+                   text, near);
 }
 
 /* Write the weights of all classes as text: the given numbers, or values computed from the training
@@ -65,15 +64,15 @@ static gp_status run_weigh(gp_run *run, char *text, size_t bytes, gp_error *err)
     const uint32_t classes = gp_store_get_info(store)->class_count;
     double *weights = gp_calloc(classes + 1, sizeof(*weights));
 
-    status = weights == NULL
-                 ? gp_fail(err, GP_ENOMEM, "no memory for the weights of %" PRIu32 " classes", classes)
-                 : gp_balance_store(balance, store, weights, run->request->data_progress, err);
+    status = weights == NULL ? gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " class weights", classes)
+                             : gp_balance_store(balance, store, weights, run->request->data_progress, err);
     text[0] = '\0';
     for (uint32_t k = 0; k < classes && status == GP_OK; k++) {
         used += (size_t)snprintf(text + used, bytes - used, "%s%.6g", k == 0 ? "" : " ", weights[k]);
         if (used >= bytes)
-            status = gp_fail(err, GP_ELIMIT, "the weights of %" PRIu32 " classes take more than %zu bytes",
-                             classes, bytes - 1);
+            status =
+                gp_fail(err, GP_ELIMIT, "the class weights of %" PRIu32 " classes are longer than %zu bytes",
+                        classes, bytes - 1);
     }
     gp_free(weights);
     gp_store_close(store);
@@ -90,7 +89,7 @@ gp_status gp_run_weigh_classes(gp_run *run, gp_error *err)
     if (run->options.class_weights[0] == '\0')
         return GP_OK;
     if (text == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the weights of classes");
+        return gp_fail(err, GP_ENOMEM, "no memory for class weights");
     status = run_weigh(run, text, GP_XENT_WEIGHTS_BYTES, err);
     for (uint32_t i = 0; i < spec->layer_count && status == GP_OK; i++)
         if (gp_params_find(spec->layers[i].kind->settings_table, "class-weights") != NULL) {
@@ -99,10 +98,9 @@ gp_status gp_run_weigh_classes(gp_run *run, gp_error *err)
         }
     gp_free(text);
     if (status == GP_OK && !set)
-        status = gp_fail(
-            err, GP_EINVAL,
-            "class-weights has no effect: network %s ends in no loss that compares classes one by one "
-            "(crossentropy, pixelclassification)",
-            spec->name);
+        status = gp_fail(err, GP_EINVAL,
+                         "class-weights has no effect: the loss of network %s is neither crossentropy nor "
+                         "pixelclassification",
+                         spec->name);
     return status;
 }

@@ -23,19 +23,18 @@ gp_status gp_transfer_classes(uint32_t *classes, const char *text, const char *s
 
     if (source != NULL && data_classes == 0)
         return gp_fail(err, GP_EINVAL,
-                       "%.100s has no classes; a head for values is put on by gradpool model edit "
+                       "%.100s has no classes; to add a regression head, use gradpool model edit "
                        "--remove-last N --add ...",
                        source);
     if (automatic && source == NULL)
-        return gp_fail(err, GP_EINVAL,
-                       "classes is auto, and there is no data whose classes could be counted");
+        return gp_fail(err, GP_EINVAL, "classes is auto, but no data is given; give data or a number");
     if (!automatic && (end == text || *end != '\0' || number < 1 || number > GP_CHANNELS_MAX))
         return gp_fail(err, GP_EINVAL, "classes is '%.40s'; it must be auto or a number from 2 to %d", text,
                        GP_CHANNELS_MAX);
     if (source != NULL && number != (long)data_classes)
         return gp_fail(err, GP_EINVAL,
-                       "classes is %ld, and %.120s has %" PRIu32 "; say auto for as many as it has", number,
-                       source, data_classes);
+                       "classes is %ld, and %.120s has %" PRIu32 "; use auto for the number in the data",
+                       number, source, data_classes);
     if (number < 2)
         return gp_fail(err, GP_EINVAL, "%ld class%s%.120s; a classification needs at least 2", number,
                        source != NULL ? " in " : "", source != NULL ? source : "");
@@ -113,18 +112,16 @@ static gp_status pretrained_missing(const char *name, const char *path, bool kno
     unsigned distance = 0;
 
     if (known)
-        return gp_fail(err, GP_ENOENT, "the trained %s is not in the cache; gradpool model get %s fetches it",
-                       name, name);
+        return gp_fail(err, GP_ENOENT, "the trained %s is not in the cache; run: gradpool model get %s", name,
+                       name);
     for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
         gp_spell_offer(name, set->name, &near, &distance);
     if (near != NULL)
-        return gp_fail(err, GP_ENOENT, "no trained network is called '%.64s'; did you mean '%s'?", name,
-                       near);
-    return gp_fail(
-        err, GP_ENOENT,
-        "no trained network is called '%.64s', and there is no %.120s; give FILE.onnx, or a name of gradpool "
-        "model list",
-        name, path);
+        return gp_fail(err, GP_ENOENT, "unknown trained network '%.64s'; did you mean '%s'?", name, near);
+    return gp_fail(err, GP_ENOENT,
+                   "unknown trained network '%.64s', and no file %.120s; give FILE.onnx, or a name from "
+                   "gradpool model list",
+                   name, path);
 }
 
 gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err)
@@ -144,10 +141,9 @@ gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err
         return status;
     if (network.weights == NULL) {
         gp_network_deinit(&network);
-        return gp_fail(
-            err, GP_EINVAL,
-            "%.100s has no weights: nothing in it is trained; --network %.100s trains it from the beginning",
-            name, name);
+        return gp_fail(err, GP_EINVAL,
+                       "%.100s has no weights; to train it from the beginning, use --network %.100s", name,
+                       name);
     }
 
     /* A file may be a published network at its cache path. */
@@ -194,7 +190,7 @@ gp_status gp_network_check_data(const gp_graph *graph, const gp_store_info *info
         graph->ends[0].target.shape.rank == 0 && info->class_count != graph->class_count)
         return gp_fail(err, GP_EINVAL,
                        "%.80s has %" PRIu32 " classes; network %s ends in %" PRIu32
-                       "; --pretrained FILE.onnx --classes auto puts a new head on a trained network",
+                       "; to give a trained network a new head, use --pretrained FILE.onnx --classes auto",
                        info->source, info->class_count, spec->name, graph->class_count);
     return gp_graph_check_targets(graph, info->targets, info->target_count, info->source, err);
 }

@@ -90,7 +90,7 @@ typedef struct gp_train_options {
  * common/data has the same order. */
 extern const char *const gp_on_error_names[];
 #define GP_ON_ERROR_HELP                                                                                     \
-    "an image that cannot be read: error, or skip (named in the worker's log, counted in no loss)"
+    "unreadable images: error, or skip (log the file and exclude it from the loss)"
 
 /* Table with all training options. */
 extern const gp_param gp_train_options_table[];

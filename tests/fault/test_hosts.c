@@ -153,7 +153,7 @@ static void judge(int i, const char *call, int64_t began_ms, gp_status status, c
      * (GP_EPROTO). A client cannot distinguish another pool from three broken handshakes of a new
      * connection, or broken handshakes during all reconnect attempts. */
     bool broken = status == GP_EPERM &&
-                  (strcmp(call, "open") == 0 || strncmp(why->message, "the link to ", 12) == 0) &&
+                  (strcmp(call, "open") == 0 || strncmp(why->message, "lost the connection to ", 23) == 0) &&
                   strstr(why->message, "the network closes connections") != NULL;
 
     if ((status != GP_EPEER && status != GP_ENOPOOL && status != GP_ETIMEDOUT && status != GP_EBUSY &&

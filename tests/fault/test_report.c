@@ -148,7 +148,7 @@ TEST(training_that_fails_while_its_client_is_suspended_leaves_a_report)
     client = start_held_up(words, "forward:9:kill@2.1", "forward kill");
     kill(client, SIGCONT);
     CHECK_INT(1, stage_finish(client, 0));
-    CHECK_CONTAINS(stage_err, "the last step that all workers finished is 8");
+    CHECK_CONTAINS(stage_err, "the last step that all workers completed is 8");
     CHECK_CONTAINS(stage_err, "gradpool report gradpool-runs/");
     check_report(run_path());
     end();

@@ -66,7 +66,7 @@ TEST(advise_marks_predictions_beyond_the_pool)
     RUN_CODE(0, "advise", LENET, "--steps", "10", "--workers", "1:4");
     CHECK_CONTAINS(out, "workers  batch  each  step ms  images/s  efficiency  batch for 80 %  memory each\n");
     CHECK_CONTAINS(out, "4 ?");
-    CHECK_CONTAINS(out, "?: more workers than this pool has; their exchange is a guess");
+    CHECK_CONTAINS(out, "?: more workers than this pool has; the exchange time is extrapolated");
     CHECK_CONTAINS(err, "exchange on 2 workers: ");
     pools_end();
 }
@@ -142,9 +142,9 @@ TEST(bench_scaling_reports_a_fixed_batch_and_missing_validation_data)
              "--validation-data", "none");
     CHECK_CONTAINS(out, "\n1        32     0.01  38 ");
     CHECK_CONTAINS(out, "\n2        32     0.01  38 ");
-    CHECK_CONTAINS(out, "they are those of the training batches");
+    CHECK_CONTAINS(out, "measured on the training batches");
     RUN_CODE(2, "bench", "scaling", "--workers", "2,1", LENET);
-    CHECK_CONTAINS(err, "rising numbers");
+    CHECK_CONTAINS(err, "ascending numbers");
     RUN_CODE(2, "bench", "scaling", LENET, "--scale-lr", "linear:32");
     CHECK_CONTAINS(err, "or --fixed-batch");
     RUN_CODE(1, "bench", "scaling", "--workers", "3", LENET);

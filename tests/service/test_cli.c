@@ -83,7 +83,7 @@ TEST(up_resize_and_down_report_the_pool)
     CHECK_CONTAINS(out, "pool default: 3 workers");
     CHECK_CONTAINS(out, "gradpool down");
     RUN_OK("down");
-    CHECK_CONTAINS(out, "ended pool default: 3 workers");
+    CHECK_CONTAINS(out, "pool default was shut down: 3 workers");
     RUN_OK("down");
     CHECK_CONTAINS(err, "no pool is running");
     pools_end();
@@ -96,7 +96,7 @@ TEST(up_fails_if_no_worker_starts)
     chmod(in_root("worker"), 0700);
     setenv("GRADPOOL_WORKER", in_root("worker"), 1);
     RUN_CODE(1, "up", "--workers", "2");
-    CHECK_CONTAINS(err, "no worker has started; worker 1: exited 5 times during startup");
+    CHECK_CONTAINS(err, "no worker started; worker 1: exited 5 times during startup");
     CHECK_CONTAINS(out, "dead");
     CHECK(strstr(out, "ready in") == NULL);
     RUN_OK("down");
@@ -166,7 +166,7 @@ static const mistake mistakes[] = {
     { 1, "did you mean 'form'?", { "model", "show", "googlenet:fom=caffe" } },
     { 1, "did you mean 'resnet18'?", { "model", "get", "resnet-18" } },
     { 1, "--sha256 is 'abc'", { "model", "get", "resnet18", "--sha256", "abc" } },
-    { 1, "does not end in the name of a file", { "model", "get", "http://127.0.0.1/" } },
+    { 1, "does not end in a file name", { "model", "get", "http://127.0.0.1/" } },
     { 2, "unknown option --json", { "down", "--json" } },
     { 2, "--model is missing", { "predict" } },
     { 1, "did you mean 'lenet'?", { "train", "--network", "lenett", "--data", "digits:500" } },
@@ -175,10 +175,10 @@ static const mistake mistakes[] = {
     { 1, "`gradpool up --workers 5`", { LENET, "--workers", "5" } },
     { 2, "--workers is '0'", { LENET, "--workers", "0" } },
     { 1, "has a GPU of its own", { LENET, "--execution-environment", "multi-gpu" } },
-    { 2, "means one worker", { LENET, "--execution-environment", "cpu", "--workers", "2" } },
+    { 2, "uses one worker", { LENET, "--execution-environment", "cpu", "--workers", "2" } },
     { 1, "has only 500 samples", { LENET, "--mini-batch-size", "501" } },
-    { 1, "its folder cannot be written", { LENET, "--out", "nowhere/m.onnx" } },
-    { 1, "its folder cannot be written", { LENET, "--metrics", "nowhere/m.jsonl" } },
+    { 1, "its folder is not writable", { LENET, "--out", "nowhere/m.onnx" } },
+    { 1, "its folder is not writable", { LENET, "--metrics", "nowhere/m.jsonl" } },
 };
 
 TEST(usage_errors_have_a_message_and_no_side_effects)
@@ -509,7 +509,7 @@ TEST(model_is_fetched_from_a_url_and_its_checksum_printed_or_verified)
     snprintf(url, sizeof(url), "http://127.0.0.1:%d/models/net.onnx", port);
     RUN_OK("model", "get", url);
     CHECK_CONTAINS(err, sum);
-    CHECK_CONTAINS(err, "--sha256 SUM checks it");
+    CHECK_CONTAINS(err, "to verify it, give --sha256 SUM");
     CHECK_CONTAINS(out, "/cache/gradpool/models/net.onnx");
     RUN_OK("model", "get", url, "--sha256", sum, "--json");
     CHECK_CONTAINS(out, "\"checked\": true");
@@ -819,7 +819,7 @@ TEST(closed_output_affects_neither_the_model_nor_the_pool)
 
     close(ends[1]);
     FINISH_CODE(1, child);
-    CHECK_CONTAINS(err, "standard output could not be written");
+    CHECK_CONTAINS(err, "cannot write to standard output");
     CHECK(there_is("w/m.onnx"));
     check_pool_free();
     pools_end();

@@ -148,7 +148,7 @@ TEST(closed_output_ends_the_run)
 
     close(pipes[1]);
     FINISH_CODE(255, child);
-    CHECK_CONTAINS(err, "standard output could not be written");
+    CHECK_CONTAINS(err, "cannot write to standard output");
     pools_end();
 }
 
@@ -203,7 +203,7 @@ TEST(usage_errors_are_reported_and_nothing_runs)
     RUN_CODE(255, "parfor", "1:3");
     CHECK_CONTAINS(err, "the command is missing");
     RUN_CODE(255, "parfor", "--", "true");
-    CHECK_CONTAINS(err, "nothing to run over");
+    CHECK_CONTAINS(err, "the input is missing");
     RUN_CODE(255, "parfor", "", "--", "true");
     CHECK_CONTAINS(err, "an input is empty");
     RUN_CODE(255, "parfor", "1:3", "--slots-per-worker", "0", "--", "true");
@@ -289,7 +289,7 @@ TEST(job_log_has_the_format_of_gnu_parallel_and_resumes_a_run)
     CHECK_TEXT("", out);
     write_file("w/other", "no log\n");
     RUN_CODE(255, "parfor", "1:9", "--joblog", "other", "--resume", "--", "echo");
-    CHECK_CONTAINS(err, "other is no job log");
+    CHECK_CONTAINS(err, "other is not a job log");
     pools_end();
 }
 
@@ -321,7 +321,7 @@ TEST(parfor_explains_appended_values_on_a_terminal)
     close(terminal);
     CHECK_INT(child, waitpid(child, NULL, 0));
     CHECK_CONTAINS(said, "the command has no {}; each value is appended");
-    CHECK_CONTAINS(said, "--arg-file list reads values from that file");
+    CHECK_CONTAINS(said, "to read values from the file, use --arg-file list");
     CHECK_CONTAINS(said, "value list\r\n");
     RUN_CODE(0, "parfor", "1", "--", "echo", "value");
     CHECK_TEXT("value 1\n", out);
@@ -454,7 +454,7 @@ TEST(job_that_kills_its_workers_fails_after_three_and_the_others_succeed)
     CHECK_TEXT("1\n2\n4\n5\n6\n", out);
     CHECK_INT(3, lines_of("n3"));
     CHECK_CONTAINS(err, "job 3: lost 3 times; the last time worker ");
-    CHECK_CONTAINS(err, " exited while it ran");
+    CHECK_CONTAINS(err, " exited while the command ran");
     pools_end();
 }
 
@@ -492,7 +492,7 @@ TEST(lost_command_is_attributed_to_the_replaced_worker)
     kill(replacement, SIGCONT);
     kill(runner, SIGKILL);
     FINISH_CODE(255, child);
-    CHECK_CONTAINS(err, "on worker 1: worker 1 exited while it ran");
+    CHECK_CONTAINS(err, "on worker 1: worker 1 exited while the command ran");
     pools_end();
 }
 
@@ -507,7 +507,7 @@ TEST(a_command_that_kills_its_runner_fails_and_its_neighbours_succeed)
     CHECK_INT(3, lines_of("n3"));
     CHECK(lines_of("n1") <= 3 && lines_of("n2") <= 3 && lines_of("n4") <= 3);
     CHECK_INT(1, lines_of("n5"));
-    CHECK_CONTAINS(err, "job 3: lost 3 times; the last time the runner of worker 1 was killed while it ran");
+    CHECK_CONTAINS(err, "job 3: lost 3 times; the last time the runner of worker 1 was killed while the command ran");
     pools_end();
 }
 
@@ -605,7 +605,7 @@ TEST(no_process_outlives_a_killed_worker)
     REQUIRE(wait_for_lines("pids", 6));
     kill(victim, SIGKILL);
     FINISH_CODE(255, child);
-    CHECK_CONTAINS(err, "on worker 1: worker 1 exited while it ran");
+    CHECK_CONTAINS(err, "on worker 1: worker 1 exited while the command ran");
     CHECK_INT(0, alive_of("pids", true)); /* the other ranks were stopped after the failure */
     pools_end();
 }
@@ -619,7 +619,7 @@ TEST(commands_continue_when_the_scheduler_is_killed)
 
     REQUIRE(wait_for_lines("pids", 2));
     kill(scheduler, SIGKILL);
-    CHECK(await_err("the next one"));
+    CHECK(await_err("connected to a new one"));
     write_file("w/go", "");
     FINISH_CODE(0, child);
     CHECK_TEXT("done 1\ndone 2\ndone 3\ndone 4\ndone 5\ndone 6\n", out);

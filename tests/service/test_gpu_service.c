@@ -99,7 +99,7 @@ TEST(gpu_pool_trains_like_a_cpu_pool_alone_and_with_peers)
     CHECK_TEXT("default", holder_told());
     RUN_CODE(0, "down", "--quiet");
     RUN_CODE(0, "devices", "--mine");
-    CHECK_CONTAINS(out, "no worker of a pool of yours holds a GPU");
+    CHECK_CONTAINS(out, "no worker of your pools holds a GPU");
     RUN_CODE(0, "up", "--devices", "cpu", "--workers", "1", "--quiet");
     CHECK_INT(0, TRAIN("--metrics", "cpu.jsonl", "--out", "cpu.onnx"));
     CHECK_NEAR(alone, last_loss("cpu.jsonl"), 1e-3 * alone);
@@ -116,10 +116,10 @@ TEST(unusable_devices_are_excluded_with_the_reason)
                "uuid=%4$s,name=Fake H200,bus=4,total=16384,cc=9.0");
     RUN_CODE(0, "up");
     CHECK_CONTAINS(err,
-                   "GPU 1 (Fake T4) is left out: its compute capability is 7.5; the GPU engine needs 8.0");
-    CHECK_CONTAINS(err, "GPU 2 (Fake Locked) is left out: its compute mode is Prohibited");
+                   "GPU 1 (Fake T4) is excluded: its compute capability is 7.5; the GPU engine needs 8.0");
+    CHECK_CONTAINS(err, "GPU 2 (Fake Locked) is excluded: its compute mode is Prohibited");
     CHECK_CONTAINS(err, "nvidia-smi -i 2 -c DEFAULT");
-    CHECK_CONTAINS(err, "GPU 3 (Fake Small) is left out: it has 1024 MiB of memory");
+    CHECK_CONTAINS(err, "GPU 3 (Fake Small) is excluded: it has 1024 MiB of memory");
     CHECK_CONTAINS(out, "Fake H200");
     CHECK(strstr(out, "Fake T4") == NULL);
     RUN_CODE(0, "status", "--json");
@@ -149,9 +149,9 @@ TEST(busy_and_display_gpus_are_used_only_when_named)
              (int)getppid(), (int)getppid());
     gpus_begin(cards);
     RUN_CODE(0, "up");
-    CHECK_CONTAINS(err, "GPU 1 (Fake Busy) is left out: it is used by pid ");
+    CHECK_CONTAINS(err, "GPU 1 (Fake Busy) is excluded: it is used by pid ");
     CHECK_CONTAINS(err, "`gradpool up --devices 1` uses it nevertheless");
-    CHECK_CONTAINS(err, "GPU 2 (Fake Display) is left out: it drives a display");
+    CHECK_CONTAINS(err, "GPU 2 (Fake Display) is excluded: it drives a display");
     CHECK_CONTAINS(out, "Fake Idle");
     CHECK(strstr(out, "Fake Busy") == NULL && strstr(out, "Fake Display") == NULL);
     RUN_CODE(0, "down", "--quiet");
@@ -172,19 +172,19 @@ TEST(old_driver_or_crashed_probe_leaves_cpu_workers_and_a_message)
     CHECK_INT(1, TRAIN("--execution-environment", "gpu"));
     CHECK_CONTAINS(err, "no worker of this pool has a GPU of its own");
     RUN_CODE(1, "doctor");
-    CHECK_CONTAINS(out, "failure  driver and runtime: the driver takes CUDA 12.4");
+    CHECK_CONTAINS(out, "failure  driver and runtime: the driver supports CUDA 12.4");
     CHECK_CONTAINS(out, "update the driver (580 or newer for CUDA 13)");
     RUN_CODE(0, "down", "--quiet");
     unsetenv("FAKE_GPU_DRIVER");
     setenv("GRADPOOL_CUDA_PLUGIN", "/nonexistent/libgradpool_cuda.so", 1);
     RUN_CODE(0, "up", "--workers", "1");
-    CHECK_CONTAINS(err, "GPU 1 (Fake H200) is left out: the GPU plugin cannot be loaded");
+    CHECK_CONTAINS(err, "GPU 1 (Fake H200) is excluded: the GPU plugin cannot be loaded");
     RUN_CODE(0, "down", "--quiet");
     setenv("FAKE_NVML", "crash", 1);
     RUN_CODE(0, "up", "--workers", "1");
-    CHECK_CONTAINS(err, "no GPU is used: the device probe died of signal 11");
+    CHECK_CONTAINS(err, "no GPU is usable: the device probe was killed by signal 11");
     RUN_CODE(1, "doctor", "--quick");
-    CHECK_CONTAINS(out, "failure  driver: the device probe died of signal 11");
+    CHECK_CONTAINS(out, "failure  driver: the device probe was killed by signal 11");
     gpus_end();
 }
 
@@ -199,8 +199,8 @@ TEST(doctor_measures_peer_transfers_and_reports_failures)
     RUN_CODE(0, "doctor");
     CHECK_CONTAINS(out, "GPU engine: CUDA 13.0, cuDNN 9");
     CHECK_CONTAINS(out, "NCCL 2.");
-    CHECK_CONTAINS(out, "a kernel on cuda:1: computes what the host computes");
-    CHECK_CONTAINS(out, " from GPU to GPU: "); /* a warning or not, depending on the fake's speed */
+    CHECK_CONTAINS(out, "a kernel on cuda:1: same results as on the host");
+    CHECK_CONTAINS(out, " GPU peer copies: "); /* a warning or not, depending on the fake's speed */
     CHECK_CONTAINS(out, "GB/s from, to");
     CHECK_CONTAINS(out, "open files (nofile)");
     CHECK_CONTAINS(out, "0 failures");
@@ -217,7 +217,7 @@ TEST(doctor_measures_peer_transfers_and_reports_failures)
     CHECK_CONTAINS(out, "dmesg | grep Xid");
     setenv("FAKE_GPU_FAULTS", "cudaDeviceCanAccessPeer:1+=101", 1);
     RUN_CODE(1, "doctor", "--quiet");
-    CHECK_CONTAINS(out, "2 of 2 ways fail");
+    CHECK_CONTAINS(out, "2 of 2 paths fail");
     CHECK_CONTAINS(out, "nvidia-smi topo -p2p rw");
     gpus_end();
 }

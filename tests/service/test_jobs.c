@@ -247,7 +247,7 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
     CHECK(await_text(in_root("three.out"), "line 30\n"));
     kill(three, SIGINT);
     FINISH_CODE(130, "three", three);
-    CHECK_CONTAINS(text_of(in_root("three.err")), "detached; job 1 goes on");
+    CHECK_CONTAINS(text_of(in_root("three.err")), "detached; job 1 continues");
     touch(in_root("end"));
     FINISH_CODE(0, "one", one);
     FINISH_CODE(0, "two", two);
@@ -308,7 +308,7 @@ TEST(every_listing_shows_jobs)
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
     CHECK_INT(GP_JOB_DONE, wait_end(other).state);
     RUN_CODE(0, "a", "jobs");
-    CHECK_CONTAINS(text_of(in_root("a.out")), "no jobs run or wait");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "no running or queued jobs");
     CHECK_CONTAINS(text_of(in_root("a.out")), "ended: 3 (2 done, 1 failed");
     RUN_CODE(0, "a", "jobs", "--all");
     CHECK_CONTAINS(text_of(in_root("a.out")), "failed");

@@ -287,7 +287,7 @@ TEST(commands_that_need_shared_memory_name_the_host_and_start_no_local_pool)
     elsewhere();
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         CHECK(finish(start(-1, -1, calls[i])) != 0);
-        CHECK_CONTAINS(err, "on the pool's host");
+        CHECK_CONTAINS(err, "on the host of the pool");
         CHECK_CONTAINS(err, "gradpool submit");
     }
     RUN_CODE(1, "status");
@@ -321,7 +321,7 @@ TEST(remote_training_is_resized_and_its_report_is_readable)
     for (; code != 0 && gp_now_ms() < until; gp_sleep_ms(50)) /* until it holds workers */
         code = RUN("resize", "1", "1", "--pool", "box");
     CHECK_INT(0, code);
-    CHECK_CONTAINS(out, "job 1 goes on with 1 worker");
+    CHECK_CONTAINS(out, "job 1 continues with 1 worker");
     RUN_CODE(1, "resize", "1", "2", "--pool", "look");
     CHECK_CONTAINS(err, "observer");
     RUN_CODE(1, "resize", "1", "3", "--pool", "box");
@@ -357,7 +357,7 @@ TEST(remote_training_is_resized_and_its_report_is_readable)
     RUN_CODE(1, "report", "9", "--pool", "look");
     CHECK_CONTAINS(err, "no job 9");
     RUN_CODE(1, "report", "./w", "--pool", "look");
-    CHECK_CONTAINS(err, "no job");
+    CHECK_CONTAINS(err, "is not a job");
     hosts_end();
 }
 
@@ -497,7 +497,7 @@ TEST(key_files_readable_by_others_are_refused_on_both_sides)
     chmod(in_root("config/gradpool/alice.key"), 0600);
     chmod(in_root("config/gradpool/box.conf"), 0666);
     RUN_CODE(1, "status", "--pool", "box");
-    CHECK_CONTAINS(err, "written by others");
+    CHECK_CONTAINS(err, "writable by other users");
     hosts_end();
 }
 
@@ -697,7 +697,7 @@ TEST(offender_is_disconnected_and_listed_while_the_pool_serves_others)
     CHECK_INT(1, code);
     on_host();
     RUN_CODE(0, "status");
-    CHECK_CONTAINS(out, " cut off");
+    CHECK_CONTAINS(out, " closed");
     elsewhere();
     RUN_CODE(0, "status", "--pool", "box");
     zmq_close(socket);

@@ -335,7 +335,7 @@ TEST(training_below_min_workers_waits_and_fails_if_none_can_join)
 
 static void stop_when_kept(story *s)
 {
-    if (strstr(s->noted, "no more of them are taken") != NULL && s->stop_at == 0)
+    if (strstr(s->noted, "adds no more workers") != NULL && s->stop_at == 0)
         s->stop_at = s->step + 100; /* no worker joins any more */
 }
 
@@ -344,7 +344,7 @@ TEST(worker_that_always_fails_when_joining_is_excluded)
     static const char *const options[] = { "max-epochs=100000",           "mini-batch-size=50",
                                            "initial-learn-rate=0.02",     "max-restarts=2",
                                            "validation-frequency=100000", NULL };
-    story s = { .act = stop_when_kept, .awaited = "no more of them are taken" };
+    story s = { .act = stop_when_kept, .awaited = "adds no more workers" };
 
     run(&s, 2, NULL, options, "forward:3:kill@2");
     check_went_well(&s);
@@ -458,7 +458,7 @@ TEST(joining_worker_without_the_data_is_excluded)
     nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     check_went_well(&s);
     CHECK_CONTAINS(s.noted, " cannot join: ");
-    CHECK_CONTAINS(s.noted, "the training goes on with 2");
+    CHECK_CONTAINS(s.noted, "the training continues with 2 workers");
     CHECK_INT(0, s.regroups);
     CHECK_INT(0, s.told_wrong);
     free(s.model.data);
@@ -564,7 +564,7 @@ TEST(command_resizes_a_background_job_and_its_metrics_show_it)
     RUN_CODE(1, "resize", "1", "3");
     CHECK_CONTAINS(err, "3 workers requested, but the pool has 2");
     RUN_CODE(0, "resize", "1", "1");
-    CHECK_CONTAINS(out, "job 1 goes on with 1 worker");
+    CHECK_CONTAINS(out, "job 1 continues with 1 worker");
     CHECK(wait_for_steps(job_steps() + 5));
     RUN_CODE(0, "resize", "1", "2");
     RUN_CODE(2, "resize", "1");

@@ -60,7 +60,7 @@ static void classes_predict(double counts[2][2])
     FILE *array;
 
     RUN_CODE(1, "predict", "--model", "unet.onnx", "--data", "squares", "--out", "classes.csv");
-    CHECK_CONTAINS(err, "give --out FILE.npy");
+    CHECK_CONTAINS(err, "use --out FILE.npy");
     RUN_CODE(0, "predict", "--model", "unet.onnx", "--data", "squares", "--out", "classes.npy");
     array = fopen(in_w("classes.npy"), "r");
     REQUIRE(array != NULL);
@@ -188,7 +188,7 @@ static void torn_scenes_check(void)
     CHECK_CONTAINS(out, "\"skipped\": 2, \"skipped_names\": [\"images/s1.png\", \"images/s4.png\"]");
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "torn", "--on-error", "skip", "--out",
              "torn-labels/", "--overlays", "torn-over");
-    CHECK_CONTAINS(err, "2 images could not be read and were left out: images/s1.png, images/s4.png; ");
+    CHECK_CONTAINS(err, "2 images could not be read and were skipped: images/s1.png, images/s4.png; ");
     CHECK_CONTAINS(err, "3 samples in ");
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "rest", "--out", "rest-labels/", "--overlays",
              "rest-over");
@@ -261,7 +261,7 @@ TEST(invalid_segmentation_requests_are_refused)
     RUN_CODE(0, "train", "--network", "lenet", "--data", "digits:64", "--epochs", "1", "--mini-batch-size",
              "32", "--out", "lenet.onnx", "--json");
     RUN_CODE(1, "predict", "--model", "lenet.onnx", "--data", "digits:8", "--out", "d/");
-    CHECK_CONTAINS(err, "does not give a class for each pixel");
+    CHECK_CONTAINS(err, "has no class for each pixel");
     RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "d/", "--image-fit", "resize",
              "--class-file", "none.csv");
     CHECK_CONTAINS(err, "there is no class file none.csv");
@@ -273,18 +273,18 @@ TEST(invalid_segmentation_requests_are_refused)
              "17");
     CHECK_CONTAINS(err, "overlap by at most half");
     RUN_CODE(2, "predict", "--model", "u.onnx", "--data", "scenes", "--image-fit", "windows");
-    CHECK_CONTAINS(err, "give --out FOLDER/");
+    CHECK_CONTAINS(err, "needs --out FOLDER/");
     RUN_CODE(1, "evaluate", "--model", "lenet.onnx", "--data", "digits:8", "--image-fit", "windows");
-    CHECK_CONTAINS(err, "windows are of networks that score each pixel");
+    CHECK_CONTAINS(err, "fit windows needs a network with scores per pixel");
     RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "scenes.npy", "--image-fit",
              "resize");
-    CHECK_CONTAINS(err, "images/s1.png is 41x64 (height x width), unlike the 70x50 before it");
+    CHECK_CONTAINS(err, "images/s1.png is 41x64 (height x width) after images of 70x50");
     RUN_CODE(2, "evaluate", "--model", "u.onnx", "--data", "scenes", "--image-fit", "resize", "--overlap",
              "8");
-    CHECK_CONTAINS(err, "--overlap is of windows");
+    CHECK_CONTAINS(err, "--overlap has no effect with --image-fit");
     shell("mkdir twins && cp scenes/images/s0.png twins/a.png && cp scenes/images/s1.png twins/a.PNG");
     RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "twins", "--out", "d/", "--image-fit", "resize");
-    CHECK_CONTAINS(err, "two images are called a but for their endings");
+    CHECK_CONTAINS(err, "two images have the name a and different suffixes");
     shell("cp scenes/labels/s0.png scenes/labels/s1.png");
     RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes");
     CHECK_CONTAINS(err, "is 1x70x50 (channels x height x width), and the network takes 1x32x32");

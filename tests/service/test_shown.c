@@ -105,17 +105,17 @@ TEST(preprocessing_can_be_chosen_and_a_mismatch_is_reported)
     same_as_validated("sizes", "crop=resized crop-size=28,28", "");
     loss = reported("loss");
     RUN_CODE(0, "model", "show", "m.onnx");
-    CHECK_CONTAINS(out, "trained on images scaled until they just cover 28x28");
+    CHECK_CONTAINS(out, "trained on images scaled to cover 28x28");
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--image-fit", "crop");
     CHECK_TEXT("", err);
     CHECK_NEAR(loss, reported("loss"), 0);
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--image-fit", "resize");
     CHECK_CONTAINS(err,
-                   "m.onnx was trained on images scaled until they just cover 28x28, and is shown images "
-                   "stretched to 28x28, as was asked for");
+                   "m.onnx was trained on images scaled to cover 28x28, but gets images "
+                   "stretched to 28x28 as requested");
     CHECK(reported("loss") != loss);
     RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "sizes", "--image-size", "40,40", "--out", "p.csv");
-    CHECK_CONTAINS(err, "is shown images brought to 40x40 of which it sees parts of 28x28");
+    CHECK_CONTAINS(err, "but gets images resized to 40x40, cropped to 28x28 as requested");
     RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "sizes", "--image-size", "40,40", "--out", "p.csv",
              "--quiet");
     CHECK_TEXT("", err);
@@ -123,10 +123,10 @@ TEST(preprocessing_can_be_chosen_and_a_mismatch_is_reported)
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--image-size", "33,36");
     CHECK_TEXT("", err);
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--image-fit", "crop");
-    CHECK_CONTAINS(err, "was trained on images brought to 33x36 of which it sees parts of 28x28");
+    CHECK_CONTAINS(err, "was trained on images resized to 33x36, cropped to 28x28");
     RUN_CODE(2, "evaluate", "--model", "m.onnx", "--data", "sizes", "--image-fit", "crop", "--image-size",
              "33,36");
-    CHECK_CONTAINS(err, "--image-size is of windows and middles; --image-fit is crop");
+    CHECK_CONTAINS(err, "--image-size has no effect with --image-fit crop");
     pools_end();
 }
 
@@ -179,7 +179,7 @@ TEST(network_trained_on_resized_images_evaluates_resized_images)
     RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--image-fit",
              "resize"); /* the same for square crops */
     CHECK_NEAR(loss, reported("loss"), 0);
-    CHECK_CONTAINS(err, "f.onnx was trained on images scaled until they just cover 16x16");
+    CHECK_CONTAINS(err, "f.onnx was trained on images scaled to cover 16x16");
     RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--image-fit", "windows");
     CHECK(reported("loss") != loss);
     pools_end();

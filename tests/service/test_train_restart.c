@@ -106,7 +106,7 @@ TEST(only_worker_that_always_fails_in_one_step_ends_the_training)
     CHECK_STATUS(GP_EPEER, got.status);
     CHECK_CONTAINS(got.err.message, "worker 1");
     CHECK_CONTAINS(got.err.message, "signal 9");
-    CHECK_CONTAINS(got.err.message, "the last step that all workers finished is");
+    CHECK_CONTAINS(got.err.message, "the last step that all workers completed is");
     CHECK(got.next <= 40 && !got.out_of_turn);
 }
 

@@ -98,7 +98,7 @@ TEST(network_with_the_same_classes_keeps_its_head_and_useless_options_are_refuse
     CHECK_CONTAINS(out, "\"changes\": []");
     RUN_CODE(2, "train", "--pretrained", "pre.onnx", "--data", "digits:500", "--classes", "auto",
              "--head-learn-rate-factor", "10,20");
-    CHECK_CONTAINS(err, "the network's classes are those of the data, so its head stays");
+    CHECK_CONTAINS(err, "the classes of the network and the data are equal, so the head is not replaced");
     CHECK_CONTAINS(err, "\n  gradpool train --pretrained pre.onnx --data digits:500 --classes auto\n");
     RUN_CODE(0, "train", "--pretrained", "pre.onnx", "--data", "digits:500", "--classes", "auto", "--epochs",
              "1", "--head-learn-rate-factor=10,20", "--lint", "warn", "--quiet");
@@ -112,7 +112,7 @@ TEST(network_with_the_same_classes_keeps_its_head_and_useless_options_are_refuse
     RUN_CODE(0, TRANSFER, "--classes", "auto", "--freeze-up-to", "conv2", "--epochs", "1", "--quiet", "--out",
              "frozen.onnx");
     RUN_CODE(2, "train", "--pretrained", "frozen.onnx", "--data", "other", "--freeze-up-to", "conv2");
-    CHECK_CONTAINS(err, "frozen in the file already");
+    CHECK_CONTAINS(err, "already frozen in the file");
     pools_end();
 }
 
@@ -128,9 +128,9 @@ TEST(cached_name_is_a_pretrained_network)
              "--quiet");
     RUN_CODE(0, "evaluate", "--model", "mine", "--data", "digits:200");
     RUN_CODE(1, "train", "--pretrained", "yours", "--data", "other");
-    CHECK_CONTAINS(err, "no trained network is called 'yours'");
+    CHECK_CONTAINS(err, "unknown trained network 'yours'");
     RUN_CODE(1, "train", "--pretrained", "resnet18", "--data", "other");
-    CHECK_CONTAINS(err, "gradpool model get resnet18 fetches it");
+    CHECK_CONTAINS(err, "run: gradpool model get resnet18");
     pools_end();
 }
 
@@ -229,7 +229,7 @@ TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
     RUN_CODE(0, "model", "show", "near.onnx");
     CHECK_CONTAINS(out, "image normalization: 0..1\n");
     RUN_CODE(0, "model", "show", "far.onnx");
-    CHECK_CONTAINS(out, "image normalization: unknown; images need --image-normalization\n");
+    CHECK_CONTAINS(out, "image normalization: unknown; images require --image-normalization\n");
     RUN_CODE(0, "model", "edit", "far.onnx", "--set", "head.bias=true", "-o", "edited.onnx");
     RUN_CODE(1, "evaluate", "--model", "edited.onnx", UNNAMED);
     RUN_CODE(0, "train", "--network", "far.onnx", UNNAMED, "--image-normalization", "0.5,0.25", "--epochs",
@@ -297,7 +297,7 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
     CHECK_CONTAINS(out, "\ncow              4 ");
     CHECK_CONTAINS(out, "\nant              2 ");
     RUN_CODE(0, "evaluate", NAMED, "two");
-    CHECK_CONTAINS(out, "classes of the model that the data do not have: bee (1 of 3)\n");
+    CHECK_CONTAINS(out, "classes of the model that the data lacks: bee (1 of 3)\n");
     RUN_CODE(1, "evaluate", NAMED, "new");
     CHECK_CONTAINS(err, "does not know: dog; it knows cow, ant, bee");
     RUN_CODE(1, "predict", NAMED, "new");
@@ -308,7 +308,7 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
     RUN_CODE(0, "evaluate", NAMED, "list.csv");
     CHECK_CONTAINS(out, "excluded: 1 sample without a class\n");
     RUN_CODE(1, "evaluate", NAMED, "plain");
-    CHECK_CONTAINS(err, "nothing was compared: plain has no labels");
+    CHECK_CONTAINS(err, "no sample was evaluated: plain has no labels");
     RUN_CODE(0, "predict", NAMED, "plain");
 
     /* Trainings that keep the head, and their validation. */
@@ -375,7 +375,7 @@ TEST(images_of_another_size_or_with_colour_for_a_grey_model_need_an_option)
     CHECK_CONTAINS(out, "trained on images stretched to 4x4\n");
 
     RUN_CODE(1, "train", "--network", "alexnet", "--data", "large");
-    CHECK_CONTAINS(err, "alexnet is made for images of 224x224; give --image-size 224,224");
+    CHECK_CONTAINS(err, "alexnet is designed for images of 224x224; give --image-size 224,224");
 
     RUN_CODE(0, "train", "--network", "lenet", "--data", "synthetic:16x16x1:2:20", "--epochs", "1",
              "--batch-size", "20", "--quiet", "--out", "grey.onnx");
@@ -502,7 +502,7 @@ TEST(model_edit_refuses_invalid_changes_with_a_message)
           "--classes auto needs --data",
           { "model", "edit", "pre.onnx", "--classes", "auto", "-o", "x.onnx" } },
         { 2,
-          "without --classes: the head stays",
+          "without --classes: the head is not replaced",
           { "model", "edit", "pre.onnx", "--head-learn-rate-factor", "2", "-o", "x.onnx" } },
         { 2, "--data has no effect", { "model", "edit", "pre.onnx", "--data", "other", "-o", "x.onnx" } },
         { 1, "lenet has no weights", { "model", "edit", "lenet", "--classes", "4", "-o", "x.onnx" } },

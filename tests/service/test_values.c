@@ -132,7 +132,7 @@ TEST(training_data_without_values_is_refused_before_a_pool_is_started)
                              "{\"name\": \"loss\", \"kind\": \"mse\"}]}");
     RUN_CODE(0, "down");
     RUN_CODE(1, "train", "--network", "net.json", "--data", "gap");
-    CHECK_CONTAINS(err, "nothing could be trained: none of the 600 samples of ");
+    CHECK_CONTAINS(err, "nothing can be trained: none of the 600 samples of ");
     RUN_CODE(1, "status");
     pools_end();
 }

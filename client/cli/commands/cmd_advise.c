@@ -18,17 +18,17 @@ typedef struct advise_options {
 } advise_options;
 
 static const gp_param advise_params[] = {
-    { .name = "network", GP_PARAM_FIELD(advise_options, network), .help = "as for train" },
-    { .name = "data", GP_PARAM_FIELD(advise_options, data), .help = "as for train" },
+    { .name = "network", GP_PARAM_FIELD(advise_options, network), .help = "see gradpool train" },
+    { .name = "data", GP_PARAM_FIELD(advise_options, data), .help = "see gradpool train" },
     { .name = "steps",
       GP_PARAM_FIELD(advise_options, steps),
       .fallback = 30,
       .min = 10,
       .max = 1000,
-      .help = "timed in each measurement (fewer, but 10, where they take more than 10 s)" },
+      .help = "steps per measurement; fewer, but at least 10, if they take longer than 10 s" },
     { .name = "check",
       GP_PARAM_FIELD(advise_options, check),
-      .help = "then time the training itself on the best number of workers, and print the error" },
+      .help = "also time a training on the recommended number of workers and print the prediction error" },
     CLI_JSON_PARAM(advise_options),
     CLI_COMMON_PARAMS(advise_options),
     { 0 },
@@ -209,7 +209,7 @@ static void show_text(const advise *a)
     show_table_print_free(table);
     printf("\nbest: %" PRIu32 " worker%s\n", a->best, gp_plural(a->best));
     if (guessed)
-        printf("?: more workers than this pool has; their exchange is a guess\n");
+        printf("?: more workers than this pool has; the exchange time is extrapolated\n");
     if (a->check.steps > 0)
         printf("checked on %" PRIu32 " worker%s: %.2f ms predicted, %.2f ms measured: %+.1f %%\n",
                a->check.workers, gp_plural(a->check.workers),
@@ -281,13 +281,13 @@ static gp_status advise_run(cli_call *call, gp_error *err)
         show_text(&a);
     advice_key_of(&key, a.options->network, a.options->data, call->train);
     if (advice_save(&key, &a.model, &saving) != GP_OK && !a.options->common.quiet)
-        fprintf(stderr, "later trainings will not know of this: %s\n", saving.message);
+        fprintf(stderr, "cannot save the advice for later trainings: %s\n", saving.message);
     return GP_OK;
 }
 
 const cli_command cli_command_advise = {
     .name = "advise",
-    .summary = "how many workers a training should have, from some timed steps",
+    .summary = "recommend a number of workers for a training, from timed steps",
     .usage = "--network NETWORK --data SOURCE [--workers N:M] [--check] [training options]",
     .examples =
         "  gradpool advise --network lenet --data fashion-mnist\n"

@@ -11,29 +11,29 @@
     }
 
 static const gp_param bench_params[] = {
-    TEXT("network", network, 512, "scaling: as for train"),
-    TEXT("data", data, 512, "scaling: as for train"),
-    TEXT("validation-data", validation_data, 512, "scaling: as for train"),
+    TEXT("network", network, 512, "scaling: see gradpool train"),
+    TEXT("data", data, 512, "scaling: see gradpool train"),
+    TEXT("validation-data", validation_data, 512, "scaling: see gradpool train"),
     { .name = "workers",
       GP_PARAM_FIELD(bench_options, workers),
       .fallback_text = "1,2",
-      .help = "numbers of workers, one after the other" },
+      .help = "numbers of workers to measure, in ascending order" },
     TEXT("devices", devices, 256,
-         "named devices: 1,3 or cuda:0 or a UUID; the first are taken for fewer workers"),
+         "devices: 1,3 or cuda:0 or a UUID; runs with fewer workers use the first ones"),
     { .name = "fixed-batch",
       GP_PARAM_FIELD(bench_options, fixed_batch),
-      .help = "scaling: the same mini-batch and rate on any number; default: both times the number" },
-    TEXT("plot", plot, 512, "scaling: a chart of accuracy and throughput (FILE.png)"),
+      .help = "scaling: keep mini-batch and learning rate; default: multiply both by the number of workers" },
+    TEXT("plot", plot, 512, "scaling: write a chart of accuracy and throughput to FILE.png"),
     { .name = "sizes",
       GP_PARAM_FIELD(bench_options, sizes),
       .fallback_text = "64K,1M,16M",
-      .help = "allreduce: bytes; K, M after the number" },
+      .help = "allreduce: sizes in bytes, such as 64K,4M" },
     { .name = "steps",
       GP_PARAM_FIELD(bench_options, steps),
       .fallback = 50,
       .min = 10,
       .max = 1000,
-      .help = "allreduce: timed for each size" },
+      .help = "allreduce: repetitions for each size" },
     CLI_JSON_PARAM(bench_options),
     CLI_COMMON_PARAMS(bench_options),
     { 0 },
@@ -72,7 +72,8 @@ uint32_t bench_counts(cli_call *call, uint64_t *counts)
     for (uint32_t i = 1; i < count; i++)
         count = counts[i] > counts[i - 1] ? count : 0;
     if (count == 0)
-        cli_usage(call, "--workers is '%s'; it must be up to %d rising numbers from 1 to %u, such as 1,2,4",
+        cli_usage(call,
+                  "--workers is '%s'; it must be up to %d ascending numbers from 1 to %u, such as 1,2,4",
                   text, BENCH_COUNTS_MAX, GP_MEMBERS_MAX);
     return count;
 }
@@ -89,12 +90,10 @@ const char *bench_devices(const bench_options *options, uint32_t workers, char t
 
 const cli_command cli_command_bench = {
     .name = "bench",
-    .summary = "how training and exchange scale with the number of workers",
-    .usage = "scaling --network NETWORK --data SOURCE [--workers 1,2,4] [training options] | allreduce "
-             "[--sizes 64K,1M]",
+    .summary = "measure how training and gradient exchange scale with the number of workers",
+    .usage = "scaling --network NETWORK --data SOURCE [options] | allreduce [options]",
     .examples =
-        "  gradpool bench scaling --workers 1,2,4 --network lenet --data fashion-mnist --epochs 5 --plot "
-        "scaling.png\n"
+        "  gradpool bench scaling --workers 1,2,4 --network lenet --data fashion-mnist --plot scaling.png\n"
         "  gradpool bench scaling --workers 1,2 --fixed-batch --network resnet18 --data photos --json\n"
         "  gradpool bench allreduce --workers 2,4 --sizes 256K,4M,64M\n",
     .options = bench_params,

@@ -11,7 +11,7 @@ typedef struct cancel_options {
 } cancel_options;
 
 static const gp_param cancel_params[] = {
-    { .name = "all", GP_PARAM_FIELD(cancel_options, all), .help = "every job that has not ended" },
+    { .name = "all", GP_PARAM_FIELD(cancel_options, all), .help = "cancel all queued and running jobs" },
     CLI_REMOTE_PARAMS(cancel_options),
     CLI_COMMON_PARAMS(cancel_options),
     { 0 },
@@ -22,8 +22,8 @@ static int cancel_check(cli_call *call)
     const cancel_options *options = call->options;
 
     if (options->all == (call->word_count > 0))
-        return cli_usage(call, options->all ? "name jobs or --all, not both"
-                                            : "which job? 'gradpool jobs' lists them, --all means every one");
+        return cli_usage(call, options->all ? "give job numbers or --all, not both"
+                                            : "which job? 'gradpool jobs' lists them; --all selects all");
     return job_numbers_check(call);
 }
 
@@ -44,7 +44,7 @@ static gp_status cancel_run(cli_call *call, gp_error *err)
         }
         total += count;
         if (!options->all && count == 0 && !options->common.quiet)
-            printf("job %" PRIu64 " has ended, or was canceled already\n", job);
+            printf("job %" PRIu64 " has ended or was already canceled\n", job);
     }
     if (call->code == CLI_OK && !options->common.quiet && (total > 0 || options->all))
         printf("canceled %" PRIu32 " job%s\n", total, gp_plural(total));
@@ -53,7 +53,7 @@ static gp_status cancel_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_cancel = {
     .name = "cancel",
-    .summary = "end jobs: queued ones never begin, running ones stop (a training keeps its model)",
+    .summary = "cancel queued jobs and stop running jobs; a training keeps its model",
     .usage = "JOB... | --all",
     .examples = "  gradpool cancel 7\n"
                 "  gradpool cancel --all\n",

@@ -38,39 +38,39 @@ static const gp_param data_params[] = {
       .fallback = GP_DIGITS_SEED,
       .min = 0,
       .max = 9007199254740991.0,
-      .help = "make digits: of the drawing; split: of the division; preview: of the draws" },
+      .help = "make digits, split, preview: seed of the random numbers" },
     { .name = "out",
       .alias = "o",
       GP_PARAM_FIELD(data_options, out),
       .placeholder = "FILES",
-      .help = "split: the files, A.csv,B.csv; preview: the PNG" },
+      .help = "split: output files, A.csv,B.csv; preview: output file, SHEET.png" },
     { .name = "augment",
       GP_PARAM_FIELD(data_options, augment),
-      .help = "preview: as of `gradpool train --augment`" },
+      .help = "preview: see `gradpool train --augment`" },
     { .name = "image-size",
       GP_PARAM_FIELD(data_options, image_size),
       .max = 8192,
       .unit = "pixels",
       .placeholder = "H,W",
-      .help = "preview: height, width that images of files are brought to" },
+      .help = "preview: resize image files to height, width" },
     { .name = "rows",
       GP_PARAM_FIELD(data_options, rows),
       .fallback = 6,
       .min = 1,
       .max = 1000,
-      .help = "preview: samples" },
+      .help = "preview: number of samples" },
     { .name = "columns",
       GP_PARAM_FIELD(data_options, columns),
       .fallback = 8,
       .min = 1,
       .max = 1000,
-      .help = "preview: each as it is stored, then in this number less one of epochs" },
+      .help = "preview: images per sample, the stored one and the augmented ones" },
     { .name = "url",
       GP_PARAM_FIELD(data_options, url),
-      .help = "get: a mirror ($GRADPOOL_DATA_URL is another way to name it)" },
+      .help = "get: mirror to download from (default: $GRADPOOL_DATA_URL, else built in)" },
     { .name = "only-local",
       GP_PARAM_FIELD(data_options, only_local),
-      .help = "get: look for it, download nothing" },
+      .help = "get: print the local path, never download" },
     CLI_JSON_PARAM(data_options),
     CLI_COMMON_PARAMS(data_options),
     { 0 },
@@ -112,11 +112,11 @@ static gp_status data_make(cli_call *call, gp_error *err)
     const gp_progress reports = cli_progress_reports(&progress);
 
     if (strcmp(call->words[1], "digits") != 0) {
-        call->code = cli_usage(call, "unknown data '%s'; there is: make digits DIR", call->words[1]);
+        call->code = cli_usage(call, "unknown data set '%s'; usage: make digits DIR", call->words[1]);
         return GP_OK;
     }
     if (!options->common.quiet)
-        fprintf(stderr, "drawing %" PRId64 " + %" PRId64 " digits\n", options->count, options->test_count);
+        fprintf(stderr, "generating %" PRId64 " + %" PRId64 " digits\n", options->count, options->test_count);
     cli_progress_begin(call, &progress, "digits");
     gp_status status = gp_digits_write(directory, (uint32_t)options->count, (uint32_t)options->test_count,
                                        (uint64_t)options->seed, &reports, err);
@@ -146,7 +146,7 @@ static gp_status data_list(cli_call *call, gp_error *err)
 
     for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++)
         show_cells(table, "%s\t%s", set->name, set->about);
-    show_cells(table, "digits[:COUNT]\tdrawn in memory, 28x28, 10 classes");
+    show_cells(table, "digits[:COUNT]\tgenerated in memory, 28x28, 10 classes");
     show_cells(table, "synthetic:HxWxC:CLASSES:COUNT\trandom bytes, for benchmarks");
     show_table_print_free(table);
     return GP_OK;
@@ -190,10 +190,8 @@ static const char *const data_sources[] = { NULL };
 
 const cli_command cli_command_data = {
     .name = "data",
-    .summary = "show, divide, download or make data sets",
-    .usage = "show SOURCE [--json] | split SOURCE SIZE[,SIZE] -o A.csv,B.csv | preview SOURCE [--augment "
-             "...] -o SHEET.png | "
-             "get NAME | make digits DIR | list",
+    .summary = "show, split, preview, download or generate data sets",
+    .usage = "show SOURCE | split SOURCE SIZE,... | preview SOURCE | get NAME | make digits DIR | list",
     .examples = "  gradpool data get fashion-mnist\n"
                 "  gradpool data make digits ./digits --count 20000\n"
                 "  gradpool data show photos\n"

@@ -20,7 +20,7 @@ typedef struct devices_options {
 static const gp_param devices_params[] = {
     { .name = "mine",
       GP_PARAM_FIELD(devices_options, mine),
-      .help = "those alone that workers of your pools hold" },
+      .help = "show only GPUs held by workers of your pools" },
     CLI_JSON_PARAM(devices_options),
     CLI_REMOTE_PARAMS(devices_options),
     CLI_COMMON_PARAMS(devices_options),
@@ -62,7 +62,7 @@ static void devices_show(const gp_device_list *list, bool mine, unsigned cores)
     }
     show_table_print_free(table);
     if (list->count == 0 && mine)
-        printf("no worker of a pool of yours holds a GPU\n");
+        printf("no worker of your pools holds a GPU\n");
     else if (list->count == 0)
         printf("no GPU; %u cores for CPU workers\n", cores);
     if (list->note[0] != '\0')
@@ -109,7 +109,7 @@ static gp_status devices_run(cli_call *call, gp_error *err)
     gp_buffer text;
 
     if (list == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the list of devices");
+        return gp_fail(err, GP_ENOMEM, "no memory for the device list");
     gp_status status = devices_read(call, list, &cores, err);
 
     for (uint32_t i = 0; status == GP_OK && i < list->count; i++)
@@ -130,11 +130,11 @@ static gp_status devices_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_devices = {
     .name = "devices",
-    .summary = "show this machine's GPUs and who uses them, or with --pool those of another host",
+    .summary = "show the GPUs of this host, or of a pool on another host, and their users",
     .usage = "[--mine] [--json]",
     .examples =
         "  gradpool devices\n"
-        "  gradpool devices --mine                                  # what workers of your pools hold\n"
+        "  gradpool devices --mine                                  # GPUs held by workers of your pools\n"
         "  gradpool devices --json | jq '.devices[] | select(.available).uuid'\n",
     .options = devices_params,
     .options_bytes = sizeof(devices_options),

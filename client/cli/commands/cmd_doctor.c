@@ -20,7 +20,7 @@ typedef struct doctor_options {
 static const gp_param doctor_params[] = {
     { .name = "quick",
       GP_PARAM_FIELD(doctor_options, quick),
-      .help = "touch no GPU: neither a kernel nor copies from one to another" },
+      .help = "skip tests on GPUs: run no kernel and no copy between GPUs" },
     CLI_JSON_PARAM(doctor_options),
     CLI_COMMON_PARAMS(doctor_options),
     { 0 },
@@ -147,7 +147,7 @@ static gp_status doctor_run(cli_call *call, gp_error *err)
     gp_device_list *list = gp_calloc(1, sizeof(*list));
     doctor_host host;
     gp_status status =
-        d == NULL || list == NULL ? gp_fail(err, GP_ENOMEM, "no memory to look around") : GP_OK;
+        d == NULL || list == NULL ? gp_fail(err, GP_ENOMEM, "no memory for the checks") : GP_OK;
     bool elsewhere;
     uint32_t gpus = 0;
 
@@ -172,11 +172,11 @@ static gp_status doctor_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_doctor = {
     .name = "doctor",
-    .summary = "look for what keeps pools and GPUs from working, and say how to mend it",
+    .summary = "find problems with this host, its GPUs and pools, and suggest fixes",
     .usage = "[--quick] [--json]",
-    .examples = "  gradpool doctor                                          # exit code 1: something fails\n"
-                "  gradpool doctor --quick --quiet                          # warnings and failures, no GPU "
-                "is touched\n"
+    .examples = "  gradpool doctor                                          # exit code 1: a check failed\n"
+                "  gradpool doctor --quick --quiet                          # only warnings and failures, no "
+                "GPU tests\n"
                 "  gradpool doctor --json | jq '.checks[] | select(.state == \"failure\")'\n",
     .options = doctor_params,
     .options_bytes = sizeof(doctor_options),

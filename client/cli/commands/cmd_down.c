@@ -11,7 +11,9 @@ typedef struct down_options {
 } down_options;
 
 static const gp_param down_params[] = {
-    { .name = "when-idle", GP_PARAM_FIELD(down_options, when_idle), .help = "let what runs finish first" },
+    { .name = "when-idle",
+      GP_PARAM_FIELD(down_options, when_idle),
+      .help = "finish running leases and jobs first" },
     CLI_REMOTE_PARAMS(down_options),
     CLI_COMMON_PARAMS(down_options),
     { 0 },
@@ -45,10 +47,10 @@ static gp_status down_run(cli_call *call, gp_error *err)
         uint32_t waiting = (jobs != NULL ? jobs->queued : 0) + (options->when_idle ? 0 : running);
 
         if (options->when_idle && leases + running > 0)
-            printf("pool %s ends after %" PRIu32 " lease%s and %" PRIu32 " job%s\n", reply->pool, leases,
-                   gp_plural(leases), running, gp_plural(running));
+            printf("pool %s shuts down after %" PRIu32 " lease%s and %" PRIu32 " job%s\n", reply->pool,
+                   leases, gp_plural(leases), running, gp_plural(running));
         else
-            printf("ended pool %s: %" PRIu32 " worker%s, %" PRIu32 " lease%s\n", reply->pool,
+            printf("pool %s was shut down: %" PRIu32 " worker%s, %" PRIu32 " lease%s\n", reply->pool,
                    reply->workers_count, gp_plural(reply->workers_count), leases, gp_plural(leases));
         if (waiting > 0)
             printf("%" PRIu32 " job%s for the next pool\n", waiting, waiting == 1 ? " waits" : "s wait");
@@ -60,9 +62,9 @@ static gp_status down_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_down = {
     .name = "down",
-    .summary = "end the pool",
+    .summary = "shut down the pool",
     .usage = "[--when-idle]",
-    .examples = "  gradpool down                    now: what runs is stopped\n"
+    .examples = "  gradpool down                    at once: stop running work\n"
                 "  gradpool down --when-idle        after the last lease\n",
     .options = down_params,
     .options_bytes = sizeof(down_options),

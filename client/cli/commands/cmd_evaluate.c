@@ -27,16 +27,16 @@ static const gp_param evaluate_params[] = {
       GP_PARAM_FIELD(evaluate_options, input.data),
       .basic = true,
       .placeholder = "SOURCE",
-      .help = "labelled source as for train (docs/data.md); its test part, if it has one" },
+      .help = "labelled data source, see docs/data.md; its test part if it has one" },
     { .name = "per-class",
       GP_PARAM_FIELD(evaluate_options, per_class),
       .basic = true,
-      .help = "recall, precision, F1 and IoU of each class, and the confusion matrix" },
+      .help = "print recall, precision, F1 and IoU of each class, and the confusion matrix" },
     { .name = "confusion",
       GP_PARAM_FIELD(evaluate_options, confusion),
       .basic = true,
       .placeholder = "FILE,...",
-      .help = "write the confusion matrix: FILE.png, .csv, .json or .txt; several with commas" },
+      .help = "write the confusion matrix to FILE.png, .csv, .json or .txt; several with commas" },
     CLI_PREDICTION_PARAMS(evaluate_options),
     CLI_JSON_PARAM(evaluate_options),
     CLI_COMMON_PARAMS(evaluate_options),
@@ -91,7 +91,7 @@ static void evaluate_print_excluded(const evaluated *e)
                show_excluded(text, sizeof(text), e->result.excluded, e->pixels, isnan(e->result.accuracy)));
     if (e->confusion == NULL || e->metrics.present == e->confusion->class_count)
         return;
-    printf("classes of the model that the data do not have:");
+    printf("classes of the model that the data lacks:");
     for (uint32_t i = 0, listed = 0; i < e->confusion->class_count && listed <= ABSENT_LISTED; i++)
         if (gp_confusion_class(e->confusion, i).truth == 0 && listed++ < ABSENT_LISTED)
             printf("%s %s", listed == 1 ? "" : ",", e->confusion->class_names[i]);
@@ -176,8 +176,9 @@ static int evaluate_check(cli_call *call)
                 length > bytes && length < 512 && strncmp(list + length - bytes, suffixes[i], bytes) == 0;
         }
         if (!known)
-            code = cli_usage(call, "--confusion %.*s: give FILE.png, FILE.csv, FILE.json or FILE.txt",
-                             (int)(length < 200 ? length : 200), list);
+            code =
+                cli_usage(call, "--confusion is '%.*s'; it must be FILE.png, FILE.csv, FILE.json or FILE.txt",
+                          (int)(length < 200 ? length : 200), list);
         list += length + (list[length] == ',');
     }
     return code;
@@ -195,17 +196,15 @@ static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e
     if (e->result.labelled == 0)
         return gp_fail(
             err, GP_EINVAL,
-            "nothing was compared: %.120s has no labels, or they are not what the loss of %.120s "
-            "compares with; give labelled data (class folders, label images, FILE.csv or y.npy), or "
-            "use gradpool predict",
+            "no sample was evaluated: %.120s has no labels, or labels that the loss of %.120s cannot use; "
+            "give labelled data (class folders, label images, FILE.csv or y.npy), or use gradpool predict",
             options->input.data, options->input.model);
     if (e->confusion != NULL)
         e->metrics = gp_confusion_metrics(e->confusion);
     else if (options->confusion[0] != '\0' || options->per_class)
         return gp_fail(err, GP_EINVAL,
-                       "no confusion matrix can be counted: the model gives values or more than %d classes, "
-                       "or no sample of %s has "
-                       "a class of the model's",
+                       "no confusion matrix: the model is a regression or has more than %d classes, or no "
+                       "sample of %s has a class of the model",
                        GP_CONFUSION_CLASSES_MAX, options->input.data);
     e->pixels = e->confusion != NULL && e->metrics.count != e->result.labelled;
     return GP_OK;
@@ -234,17 +233,14 @@ static const char *const evaluate_sources[] = { "data", NULL };
 
 const cli_command cli_command_evaluate = {
     .name = "evaluate",
-    .summary = "accuracy (or RMSE of values), loss and confusion matrix on labelled data, over all workers",
-    .usage = "--model FILE.onnx --data SOURCE [--per-class] [--confusion FILE.png|.csv|.json|.txt] [options]",
+    .summary = "compute accuracy (regression: RMSE), loss and confusion matrix on labelled data",
+    .usage = "--model FILE.onnx --data SOURCE [--per-class] [--confusion FILE,...] [options]",
     .examples =
         "  gradpool evaluate --model model.onnx --data fashion-mnist --json\n"
         "  gradpool evaluate --model model.onnx --data photos/ --per-class --confusion confusion.png\n"
-        "  gradpool evaluate --model model.onnx --data photos/ --on-error skip    damaged files are left "
-        "out, "
-        "and named\n"
-        "  gradpool evaluate --model elsewhere.onnx --data photos/ --image-fit crop    the largest middle of "
-        "each "
-        "image, not stretched\n"
+        "  gradpool evaluate --model model.onnx --data photos/ --on-error skip  skip unreadable files\n"
+        "  gradpool evaluate --model elsewhere.onnx --data photos/ --image-fit crop    crop the centre "
+        "instead of stretching\n"
         "  gradpool evaluate --model deeplab.onnx --data camvid --per-class --confusion "
         "confusion.png,confusion.csv\n",
     .options = evaluate_params,

@@ -11,7 +11,7 @@ typedef struct jobs_options {
 } jobs_options;
 
 static const gp_param jobs_params[] = {
-    { .name = "all", GP_PARAM_FIELD(jobs_options, all), .help = "also those that have ended" },
+    { .name = "all", GP_PARAM_FIELD(jobs_options, all), .help = "also show jobs that have ended" },
     CLI_JSON_PARAM(jobs_options),
     CLI_REMOTE_PARAMS(jobs_options),
     CLI_COMMON_PARAMS(jobs_options),
@@ -59,7 +59,7 @@ static gp_status jobs_run(cli_call *call, gp_error *err)
     listing.table = show_jobs_new();
     status = gp_job_list(call->pool, options->all, list_row, &listing, err);
     if (listing.count == 0 && status == GP_OK)
-        printf(options->all ? "no jobs\n" : "no jobs run or wait\n");
+        printf(options->all ? "no jobs\n" : "no running or queued jobs\n");
     if (listing.count == 0)
         show_table_free(listing.table);
     else

@@ -24,10 +24,10 @@ static const gp_param key_params[] = {
     { .name = "role",
       GP_PARAM_FIELD(key_options, role),
       .words = key_roles,
-      .help = "add: what the key may do. client: submit, cancel, end the pool; observer: look" },
+      .help = "add: rights of the key: client (submit, cancel, shut down), observer (view) or worker" },
     { .name = "out",
       GP_PARAM_FIELD(key_options, out),
-      .help = "rotate NAME: make the new pair in this file" },
+      .help = "rotate NAME: generate the new key pair in this file" },
     CLI_JSON_PARAM(key_options),
     CLI_COMMON_PARAMS(key_options),
     { 0 },
@@ -36,7 +36,7 @@ static const gp_param key_params[] = {
 /* Name of the pool's own key in `rotate`; not available for other keys. */
 static const char server_name[] = "server";
 
-static const char missing[] = "there is no key of the name '%.60s'; `gradpool key list` shows them";
+static const char missing[] = "there is no key '%.60s'; `gradpool key list` lists the keys";
 
 /* Arguments of a subcommand, and the state that all subcommands share. */
 typedef struct key_work {
@@ -60,8 +60,7 @@ static gp_status key_given(char out[GP_KEY_TEXT], const char *word, gp_error *er
     gp_status status = gp_key_read_public(out, word, err);
 
     return status == GP_ENOENT
-               ? gp_fail(err, GP_ENOENT,
-                         "'%.60s' is neither a public key, which has 40 characters, nor a file", word)
+               ? gp_fail(err, GP_ENOENT, "'%.60s' is neither a public key (40 characters) nor a file", word)
                : status;
 }
 
@@ -101,9 +100,8 @@ static gp_status verb_new(key_work *work, gp_error *err)
     printf("%s\n", key);
     if (!work->options->common.quiet)
         fprintf(stderr,
-                "the pair is in %s, which only you may read; the line above is its public half: on the "
-                "pool's host, "
-                "gradpool key add NAME KEY\n",
+                "the key pair is in %s (mode 0600); the line above is the public key: on the pool's host, "
+                "run gradpool key add NAME KEY\n",
                 work->words[0]);
     return GP_OK;
 }
@@ -142,7 +140,7 @@ static gp_status verb_list(key_work *work, gp_error *err)
     const bool json = work->options->common.json;
 
     if (status == GP_OK && work->list->count == 0 && !json)
-        printf("no keys: nobody comes in from other hosts; gradpool key add NAME KEY\n");
+        printf("no key is registered; add one with: gradpool key add NAME KEY\n");
     if (status != GP_OK || (work->list->count == 0 && !json))
         return status;
     show_table *table = json ? NULL : show_table_new(3, "name\trole\tpublic key");
@@ -171,7 +169,7 @@ static gp_status verb_add(key_work *work, gp_error *err)
 
     if (status == GP_OK && strcmp(work->words[0], server_name) == 0)
         status = gp_fail(err, GP_EINVAL, "'%s' is the name of the pool's own key", server_name);
-    snprintf(work->said, sizeof(work->said), "%s may come in as %s", work->words[0],
+    snprintf(work->said, sizeof(work->said), "added key %s with role %s", work->words[0],
              key_roles[work->options->role]);
     return status == GP_OK ? gp_allow_add(work->list, gp_key_role_find(key_roles[work->options->role]),
                                           work->words[0], key, err)
@@ -180,8 +178,8 @@ static gp_status verb_add(key_work *work, gp_error *err)
 
 static gp_status verb_remove(key_work *work, gp_error *err)
 {
-    snprintf(work->said, sizeof(work->said),
-             "%s was removed; who is connected with this key is cut off within a second", work->words[0]);
+    snprintf(work->said, sizeof(work->said), "removed key %s; its connections are closed within a second",
+             work->words[0]);
     return gp_allow_remove(work->list, work->words[0]) ? GP_OK
                                                        : gp_fail(err, GP_ENOENT, missing, work->words[0]);
 }
@@ -196,7 +194,7 @@ static gp_status verb_rotate(key_work *work, gp_error *err)
 
     if (name == NULL || strcmp(name, server_name) == 0) {
         snprintf(work->said, sizeof(work->said),
-                 "pool %s has a new key; its clients need it: gradpool key show > pool.key",
+                 "pool %s has a new key; distribute it to the clients: gradpool key show > pool.key",
                  work->paths.pool);
         status = directory_ready(work, err);
         return status == GP_OK ? key_make(work->paths.server_key, true, key, err) : status;
@@ -204,14 +202,14 @@ static gp_status verb_rotate(key_work *work, gp_error *err)
     if (entry == NULL)
         return gp_fail(err, GP_ENOENT, missing, name);
     if ((work->words[1] != NULL) == (out[0] != '\0'))
-        return gp_fail(err, GP_EINVAL, "name the new public key, or a file for a new pair by --out FILE");
+        return gp_fail(err, GP_EINVAL, "give the new public key, or --out FILE to generate a key pair");
     status = work->words[1] != NULL ? key_given(key, work->words[1], err) : key_make(out, true, key, err);
     if (status != GP_OK)
         return status;
     old = *entry;
     gp_allow_remove(work->list, old.name);
-    snprintf(work->said, sizeof(work->said), "%s has a new key; the old one is cut off within a second",
-             name);
+    snprintf(work->said, sizeof(work->said),
+             "replaced key %s; connections with the old key are closed within a second", name);
     return gp_allow_add(work->list, old.role, old.name, key, err);
 }
 
@@ -245,9 +243,8 @@ static int key_check(cli_call *call)
     const key_verb *verb = verb_find(call);
 
     if (verb == NULL)
-        return cli_usage(call, "%s; it is one of new, show, list, add, remove, rotate",
-                         call->word_count == 0 ? "what is to be done with keys?"
-                                               : "this is nothing to do with keys");
+        return cli_usage(call, "%s; use new, show, list, add, remove or rotate",
+                         call->word_count == 0 ? "the verb is missing" : "unknown verb");
     if (call->word_count - 1 < verb->words_min || call->word_count - 1 > verb->words_max)
         return cli_usage(call, "usage: gradpool key %s %s", verb->name, verb->usage);
     return CLI_OK;
@@ -265,7 +262,7 @@ static gp_status key_run(cli_call *call, gp_error *err)
 
     work.list = gp_calloc(1, sizeof(*work.list));
     if (work.list == NULL)
-        status = gp_fail(err, GP_ENOMEM, "no memory for a list of keys");
+        status = gp_fail(err, GP_ENOMEM, "no memory for a key list");
     if (status == GP_OK && changes)
         status = directory_ready(&work, err);
     if (status == GP_OK && changes)
@@ -286,17 +283,17 @@ static gp_status key_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_key = {
     .name = "key",
-    .summary = "keys of links to other hosts: make them, and say whose may come in",
+    .summary = "manage the keys for connections between hosts",
     .usage = "new FILE | show [FILE] | list | add NAME KEY | remove NAME | rotate [NAME ...]",
-    .examples = "  gradpool key new ~/.config/gradpool/laptop.key\n"
-                "                                   on the client: a pair in a file of mode 0600; prints the "
-                "public half\n"
-                "  gradpool key add laptop 'KEY'    on the pool's host: it may come in as a client\n"
-                "  gradpool key add wall 'KEY' --role observer\n"
-                "  ssh gpu-box gradpool key show > ~/.config/gradpool/gpu-box.pub\n"
-                "                                   on the client: the pool's own public key\n"
-                "  gradpool key rotate laptop 'NEW' one key for another, while the pool runs\n"
-                "  gradpool key remove laptop       cut off within a second\n",
+    .examples =
+        "  gradpool key new ~/.config/gradpool/laptop.key\n"
+        "                                   on the client: generate a key pair, print the public key\n"
+        "  gradpool key add laptop 'KEY'    on the pool's host: register the key of a client\n"
+        "  gradpool key add wall 'KEY' --role observer\n"
+        "  ssh gpu-box gradpool key show > ~/.config/gradpool/gpu-box.pub\n"
+        "                                   on the client: get the public key of the pool\n"
+        "  gradpool key rotate laptop 'NEW' replace a key; the pool keeps running\n"
+        "  gradpool key remove laptop       closes its connections within a second\n",
     .options = key_params,
     .options_bytes = sizeof(key_options),
     .words_max = 3,

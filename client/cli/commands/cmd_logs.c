@@ -23,11 +23,11 @@ static const gp_param logs_params[] = {
     { .name = "follow",
       .alias = "f",
       GP_PARAM_FIELD(logs_options, follow),
-      .help = "go on until the job ends; -f does the same; Ctrl-C leaves, the job goes on" },
+      .help = "print new output until the job ends; Ctrl-C detaches" },
     { .name = "plots",
       GP_PARAM_FIELD(logs_options, plots),
       .words = plots_words,
-      .help = "with --follow: a training's live picture on a terminal, or the text" },
+      .help = "with --follow: live curves of a training, or text" },
     CLI_REMOTE_PARAMS(logs_options),
     CLI_COMMON_PARAMS(logs_options),
     { 0 },
@@ -123,12 +123,12 @@ static bool print_without_pool(cli_call *call, gp_tail *tail)
     if (tail->fd < 0)
         return false;
     if (!options->common.quiet)
-        fprintf(stderr, "no pool is running: this is what job %" PRIu64 " had printed\n", tail->job);
+        fprintf(stderr, "no pool is running; showing the stored output of job %" PRIu64 "\n", tail->job);
     return true;
 }
 
-/* Print the log, and with --follow go on until the job ends or Ctrl-C is pressed. A live picture
- * needs local files. */
+/* Print the log, and with --follow new output until the job ends or Ctrl-C is pressed. Live curves
+ * need local files. */
 static gp_status logs_print(cli_call *call, gp_tail *tail, gp_job_info *info, gp_error *err)
 {
     const logs_options *options = call->options;
@@ -167,7 +167,7 @@ static gp_status logs_print(cli_call *call, gp_tail *tail, gp_job_info *info, gp
     job_view_free(view);
     if (cli_stop != 0) {
         fprintf(stderr,
-                "\ndetached; job %" PRIu64 " goes on: 'gradpool logs %" PRIu64 " -f' attaches again\n",
+                "\ndetached; job %" PRIu64 " continues; attach again with 'gradpool logs %" PRIu64 " -f'\n",
                 tail->job, tail->job);
         call->code = CLI_INTERRUPTED;
         return GP_OK;
@@ -203,7 +203,7 @@ static gp_status logs_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_logs = {
     .name = "logs",
-    .summary = "what a job has printed, and with -f what it goes on to print",
+    .summary = "print the output of a job; with -f, follow it",
     .usage = "JOB [-f]",
     .examples = "  gradpool logs 7\n"
                 "  gradpool logs 7 -f\n",

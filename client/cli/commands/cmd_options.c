@@ -70,7 +70,7 @@ static gp_status options_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_options = {
     .name = "options",
-    .summary = "list every training option: default, MATLAB's name, PyTorch's name",
+    .summary = "list all training options with default, MATLAB name and PyTorch name",
     .usage = "[--json]",
     .examples = "  gradpool options\n",
     .options = options_params,

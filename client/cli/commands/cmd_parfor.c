@@ -27,58 +27,59 @@ static const gp_param parfor_params[] = {
       GP_PARAM_FIELD(parfor_options, arg_file),
       .basic = true,
       .placeholder = "FILE",
-      .help = "an input: the lines of FILE, - = standard input; read as they are needed" },
+      .help = "read one input per line from FILE, or standard input (-)" },
     { .name = "null",
       GP_PARAM_FIELD(parfor_options, null_ended),
-      .help = "values of --arg-file end with a zero byte (find -print0)" },
+      .help = "values of --arg-file end with a zero byte, as from find -print0" },
     { .name = "slots-per-worker",
       GP_PARAM_FIELD(parfor_options, slots),
       .fallback_text = "1",
       .basic = true,
       .placeholder = "N|cores",
-      .help = "commands at once on each worker: a number, or cores = as many as it has cores" },
+      .help = "concurrent commands per worker; cores: one per core" },
     { .name = "unordered",
       GP_PARAM_FIELD(parfor_options, unordered),
       .basic = true,
-      .help = "print each job's output when it ends, not in the order of the inputs" },
+      .help = "print the output of each job when it ends, not in input order" },
     { .name = "line-buffer",
       GP_PARAM_FIELD(parfor_options, line_buffer),
-      .help = "print whole lines as they come, those of all jobs mixed" },
+      .help = "print complete lines of all jobs as they arrive" },
     { .name = "tag",
       GP_PARAM_FIELD(parfor_options, tag),
       .basic = true,
-      .help = "put the job's input before each line" },
+      .help = "prefix each line with the input of its job" },
     COMMAND_SET_PARAMS(parfor_options, "job", true),
     { .name = "halt",
       GP_PARAM_FIELD(parfor_options, halt),
       .words = halt_words,
       .basic = true,
-      .help = "at a failure: never = all jobs run; soon = no new ones; now = those that run are ended" },
+      .help =
+          "after a failure: never = run all jobs; soon = start no new jobs; now = also end running jobs" },
     { .name = "keep-going",
       GP_PARAM_FIELD(parfor_options, keep_going),
-      .help = "all jobs run whatever fails: --halt never, the default" },
+      .help = "run all jobs despite failures, like --halt never (the default)" },
     { .name = "retries",
       GP_PARAM_FIELD(parfor_options, retries),
       .min = 0,
       .max = 1000,
       .basic = true,
-      .help = "run a command that failed again, so often" },
+      .help = "number of retries of a failed command" },
     { .name = "joblog",
       GP_PARAM_FIELD(parfor_options, joblog),
       .basic = true,
       .placeholder = "FILE",
-      .help = "write a line for each job that ended into FILE, in GNU parallel's columns" },
+      .help = "log each completed job to FILE, in the columns of GNU parallel" },
     { .name = "resume",
       GP_PARAM_FIELD(parfor_options, resume),
       .basic = true,
-      .help = "leave out the jobs that are in --joblog" },
+      .help = "skip jobs listed in --joblog" },
     { .name = "resume-failed",
       GP_PARAM_FIELD(parfor_options, resume_failed),
-      .help = "leave out the jobs that succeeded according to --joblog" },
+      .help = "skip jobs that succeeded according to --joblog" },
     { .name = "progress",
       GP_PARAM_FIELD(parfor_options, progress),
       .basic = true,
-      .help = "show progress on standard error: a line that moves; in a file a line each 10 % or 10 s" },
+      .help = "show progress on standard error; without a terminal a line each 10 % or 10 s" },
     TASK_WORDS_PARAMS(parfor_options),
     TASK_WORDS_LOOP_PARAMS(parfor_options),
     CLI_COMMON_PARAMS(parfor_options),
@@ -93,16 +94,17 @@ static int parfor_check(cli_call *call)
     if (task_words_given(call))
         return task_words_check_parfor(call, &options->task);
     if (call->rest_count == 0)
-        return cli_usage(call, "the command is missing; it comes behind --: gradpool parfor 1:10 -- echo {}");
+        return cli_usage(call, "the command is missing; give it after --: gradpool parfor 1:10 -- echo {}");
     if (options->line_buffer && (options->unordered || options->common.json))
-        return cli_usage(call, "--line-buffer prints lines as they come; drop --%s",
+        return cli_usage(call, "--line-buffer prints lines on arrival; drop --%s",
                          options->unordered ? "unordered" : "json");
     if (options->common.json && options->tag)
-        return cli_usage(call, "--tag has no effect with --json; each object names its inputs");
+        return cli_usage(call, "--tag has no effect with --json: each object has its inputs; drop it");
     if (options->keep_going && options->halt != COMMAND_SET_NEVER)
-        return cli_usage(call, "--keep-going and --halt %s contradict each other", halt_words[options->halt]);
+        return cli_usage(call, "--keep-going and --halt %s are both given; drop one of them",
+                         halt_words[options->halt]);
     if ((options->resume || options->resume_failed) && options->joblog[0] == '\0')
-        return cli_usage(call, "--resume needs --joblog FILE, which says what is done");
+        return cli_usage(call, "--resume needs --joblog FILE with the completed jobs");
     if (options->null_ended && options->arg_file[0] == '\0')
         return cli_usage(call, "--null has no effect without --arg-file");
     if (strcmp(options->arg_file, "-") == 0 && strcmp(options->stdin_path, "-") == 0)
@@ -129,7 +131,7 @@ static void parfor_note(const cli_call *call, const cli_template *command)
 
         show_clean(clean, sizeof(clean), word);
         fprintf(stderr,
-                "gradpool parfor: '%s' is used as a value; --arg-file %s reads values from that file\n",
+                "gradpool parfor: '%s' is used as a value; to read values from the file, use --arg-file %s\n",
                 clean, clean);
     }
 }
@@ -219,8 +221,8 @@ static gp_status parfor_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_parfor = {
     .name = "parfor",
-    .summary = "run a command for every input, over the pool's workers",
-    .usage = "[-n N] [options] INPUT... -- COMMAND {} | FIRST:LAST tasks.so:FUNCTION [ARGUMENT]",
+    .summary = "run a command for every input, on all workers",
+    .usage = "[options] INPUT... -- COMMAND {} | FIRST:LAST tasks.so:FUNCTION [ARGUMENT]",
     .examples =
         "  gradpool parfor 1:100 -- ./simulate --seed {}\n"
         "  gradpool parfor x=0.1,0.2 seed=1:5 -- ./simulate --x {x} --seed {seed} --out run-{#}\n"
@@ -229,16 +231,15 @@ const cli_command cli_command_parfor = {
         "  ls *.png | gradpool parfor --arg-file - --slots-per-worker cores -- convert {} {.}.jpg\n"
         "  gradpool parfor 0:0.25:1 --joblog jobs.log --resume --retries 2 --timeout 60 -- ./case {}\n"
         "  gradpool parfor 1:1000000 ./tasks.so:sample --reduce sum:f64\n"
-        "\nInputs: FIRST:LAST, FIRST:STEP:LAST, a,b,c, each with NAME= before it or not; several make every\n"
-        "combination.  In the command {} is the value, {NAME} and {2} that of one input, {#} the job's "
-        "number,\n"
-        "{%} its place; {.} {/} {//} a path without extension, its base name, its folder.  Without any "
-        "of them\n"
-        "the value is put behind the command.\n"
-        "\n-- train ... trains a network for every input, each on one worker, and prints one table.\n"
-        "\nExit code: how many jobs failed, 101 = more than 100; with --halt that of the first one; 255 = "
-        "the\n"
-        "command line is wrong or the pool failed; 130 = interrupted.\n",
+        "\nInputs: FIRST:LAST, FIRST:STEP:LAST or a,b,c, optionally with NAME= in front.  Several inputs "
+        "form\n"
+        "all combinations.  In the command, {} is the value, {NAME} or {2} the value of one input, {#} the "
+        "job\n"
+        "number, {%} the slot number; {.} {/} {//} are a path without extension, its base name, its folder.\n"
+        "A command without any of these gets the value as its last argument.\n"
+        "\n-- train ... trains one network per input, each on one worker, and prints one table.\n"
+        "\nExit code: number of failed jobs, 101: more than 100; with --halt that of the first failed job;\n"
+        "255: usage error or pool failure; 130: interrupted.\n",
     .options = parfor_params,
     .options_bytes = sizeof(parfor_options),
     .leases = true,

@@ -34,40 +34,37 @@ static const gp_param predict_params[] = {
       GP_PARAM_FIELD(predict_options, input.data),
       .basic = true,
       .placeholder = "SOURCE",
-      .help = "source as for train (docs/data.md); its test part, if it has one" },
+      .help = "data source, see docs/data.md; its test part if it has one" },
     { .name = "out",
       GP_PARAM_FIELD(predict_options, out),
       .basic = true,
       .placeholder = "FILE|FOLDER",
-      .help = "FILE.csv, FILE.jsonl or FILE.npy; default: CSV on standard output; of networks that score "
-              "pixels FOLDER/: a "
-              "label image for each image" },
+      .help = "FILE.csv, FILE.jsonl, FILE.npy, or with scores per pixel FOLDER/ for label images; default: "
+              "CSV on standard output" },
     { .name = "overlays",
       GP_PARAM_FIELD(predict_options, overlays),
       .basic = true,
       .placeholder = "FOLDER",
-      .help = "write each image with the colours of its pixel classes over it" },
+      .help = "with scores per pixel: write each image with its classes as a colour overlay" },
     { .name = "opacity",
       GP_PARAM_FIELD(predict_options, opacity),
       .fallback = 0.5,
       .max = 1,
-      .help = "of the colours in --overlays" },
+      .help = "opacity of the colours in --overlays" },
     { .name = "class-file",
       GP_PARAM_FIELD(predict_options, class_file),
       .placeholder = "FILE",
-      .help = "numbers and colours of label images and overlays: lines of name,red,green,blue; default: the "
-              "source's" },
+      .help = "file with lines name,red,green,blue for label images and overlays; default: from the source" },
     { .name = "top-k",
       GP_PARAM_FIELD(predict_options, top),
       .min = 0,
       .max = ROWS_TOP_MAX,
       .unit = "classes",
       .basic = true,
-      .help = "the best classes and their scores; default 0: the scores of all" },
+      .help = "print the N best classes and their scores; 0: all scores" },
     { .name = "ignore-labels",
       GP_PARAM_FIELD(predict_options, ignore_labels),
-      .help =
-          "predict whatever classes the data have; folders are only names then, and nothing is compared" },
+      .help = "ignore the classes of the data; folders are only names, and no accuracy is computed" },
     CLI_PREDICTION_PARAMS(predict_options),
     CLI_JSON_PARAM(predict_options),
     CLI_COMMON_PARAMS(predict_options),
@@ -90,7 +87,7 @@ static bool predict_row(void *context, const gp_prediction *p)
     sink->scores = p->scores == NULL                             ? NULL
                    : strcmp(p->score_type, "probabilities") == 0 ? "probabilities (softmax)"
                    : strcmp(p->score_type, "independent_probabilities") == 0
-                       ? "probabilities (sigmoid; each class on its own, they need not add up to 1)"
+                       ? "probabilities (sigmoid, independent for each class; the sum need not be 1)"
                        : p->score_type;
     /* a single file: print the name as given on the command line */
     if (strcmp(p->name, sink->absolute) == 0)
@@ -108,8 +105,8 @@ static gp_status predict_form(rows_form *form, const predict_options *options, g
         *form = ROWS_JSON;
     if (status == GP_OK && *form == ROWS_ARRAY && options->top > 0)
         return gp_fail(err, GP_EINVAL,
-                       "an array has the scores of all classes; leave --top-k out, or give --out FILE.csv or "
-                       "FILE.jsonl");
+                       "--top-k has no effect with FILE.npy, which has the scores of all classes; drop it, "
+                       "or use --out FILE.csv or FILE.jsonl");
     return status;
 }
 
@@ -184,17 +181,20 @@ static int predict_check(cli_call *call)
         return cli_usage(call, "--%s is missing", options->input.model[0] == '\0' ? "model" : "data");
     if (draws(options)) {
         if (options->out[0] != '\0' && !is_folder(options->out))
-            return cli_usage(call, "--overlays goes with --out FOLDER/, or without --out");
-        return options->top == 0 ? prediction_check(call, &options->input)
-                                 : cli_usage(call, "--top-k is of rows, and pictures are asked for");
+            return cli_usage(
+                call, "--overlays cannot be combined with a file in --out; use --out FOLDER/, or drop --out");
+        return options->top == 0
+                   ? prediction_check(call, &options->input)
+                   : cli_usage(call, "--top-k has no effect with label images and overlays; drop it");
     }
     if (options->class_file[0] != '\0')
-        return cli_usage(call, "--class-file is of pictures; give --out FOLDER/ or --overlays FOLDER");
+        return cli_usage(
+            call, "--class-file has no effect without images; give --out FOLDER/ or --overlays FOLDER");
     if (predict_form(&form, options, &err) != GP_OK)
         return cli_usage(call, "%s", err.message);
     if (form != ROWS_ARRAY && (options->input.fit == GP_IMAGE_FIT_WINDOWS || cli_given(call, "overlap")))
         return cli_usage(call,
-                         "windows are of pictures; give --out FOLDER/, --overlays FOLDER or --out FILE.npy");
+                         "--image-fit windows needs --out FOLDER/, --overlays FOLDER or --out FILE.npy");
     return prediction_check(call, &options->input);
 }
 
@@ -245,19 +245,18 @@ static const char *const predict_sources[] = { "data", NULL };
 
 const cli_command cli_command_predict = {
     .name = "predict",
-    .summary = "class and scores of every sample, over all workers, in order",
-    .usage = "--model FILE.onnx --data SOURCE [--out FILE.csv|FILE.jsonl|FILE.npy|FOLDER/] [--overlays "
-             "FOLDER] [--top-k K] [options]",
+    .summary = "predict class and scores of every sample, in order, on all workers",
+    .usage = "--model FILE.onnx --data SOURCE [--out FILE|FOLDER/] [--top-k K] [options]",
     .examples =
         "  gradpool predict --model model.onnx --data fashion-mnist --out predictions.csv\n"
-        "  gradpool predict --model model.onnx --data photos/ --top-k 3 --json      an object a line on "
-        "standard output\n"
+        "  gradpool predict --model model.onnx --data photos/ --top-k 3 --json      one JSON object per "
+        "line\n"
         "  gradpool predict --model unet.onnx --data streets/ --out classes.npy    the class of each pixel\n"
         "  gradpool predict --model deeplab.onnx --data camvid --out labels/ --overlays overlays/\n"
         "  gradpool predict --model deeplab.onnx --data drive/ --out labels/ --image-fit windows --overlap "
         "64\n"
-        "  gradpool predict --model model.onnx --data photos/ --out p.csv --on-error skip    damaged files "
-        "have no row\n",
+        "  gradpool predict --model model.onnx --data photos/ --out p.csv --on-error skip    unreadable "
+        "files have no row\n",
     .options = predict_params,
     .options_bytes = sizeof(predict_options),
     .leases = true,

@@ -22,7 +22,7 @@ typedef struct report_options {
 static const gp_param report_params[] = {
     { .name = "out",
       GP_PARAM_FIELD(report_options, out),
-      .help = "write FILE.tar instead: report.json, and the ends of the logs as files" },
+      .help = "write report.json and the ends of the logs to FILE.tar" },
     CLI_JSON_PARAM(report_options),
     CLI_REMOTE_PARAMS(report_options),
     CLI_COMMON_PARAMS(report_options),
@@ -189,11 +189,10 @@ static gp_status find_folder(char *out, size_t bytes, const char *word, const gp
     else
         snprintf(out, bytes, "%s", word);
     if (stat(out, &facts) != 0 || !S_ISDIR(facts.st_mode))
-        return gp_fail(
-            err, GP_ENOENT,
-            "there is no run %s: %s is no folder; 'gradpool jobs --all' lists jobs, other runs are in "
-            "gradpool-runs",
-            word, out);
+        return gp_fail(err, GP_ENOENT,
+                       "there is no run %s: %s is not a folder; 'gradpool jobs --all' lists jobs, other runs "
+                       "are in gradpool-runs",
+                       word, out);
     return GP_OK;
 }
 
@@ -265,7 +264,7 @@ static gp_status report_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_report = {
     .name = "report",
-    .summary = "why a run failed: error, last steps, each worker's last words, ends of the logs",
+    .summary = "show why a run failed: error, last steps, exit reasons of workers, ends of logs",
     .usage = "JOB|FOLDER",
     .examples = "  gradpool report 7\n"
                 "  gradpool report 7 --pool gpu-box      # a job of a pool on another host\n"

@@ -34,13 +34,13 @@ static gp_status resize_parse(const cli_call *call, resize_what *out, gp_error *
 
     *out = (resize_what){ 0 };
     if (!isdigit((unsigned char)count[0]) || *end != '\0' || workers == 0 || workers > GP_MEMBERS_MAX)
-        return gp_fail(err, GP_EINVAL, "'%.40s' is no number of workers; it must be from 1 to %u", count,
+        return gp_fail(err, GP_EINVAL, "the number of workers is '%.40s'; it must be from 1 to %u", count,
                        GP_MEMBERS_MAX);
     out->workers = (uint32_t)workers;
     if (!lease)
         return job_number(what, &out->job, err);
     if (job_number(what + sizeof(prefix) - 1, &out->lease, NULL) != GP_OK)
-        return gp_fail(err, GP_EINVAL, "'%.40s' is no lease; 'gradpool status' lists them", what);
+        return gp_fail(err, GP_EINVAL, "'%.40s' is not a lease; 'gradpool status' lists leases", what);
     return GP_OK;
 }
 
@@ -64,8 +64,8 @@ static gp_status resize_run(cli_call *call, gp_error *err)
     if (status == GP_OK)
         status = gp_training_resize(call->pool, what.lease, what.job, what.workers, err);
     if (status == GP_OK && !options->common.quiet)
-        printf("%s %" PRIu64 " goes on with %" PRIu32 " worker%s from its next step on, or when so many are "
-               "free\n",
+        printf("%s %" PRIu64 " continues with %" PRIu32
+               " worker%s from its next step, or when enough workers are free\n",
                what.lease != 0 ? "lease" : "job", what.lease != 0 ? what.lease : what.job, what.workers,
                gp_plural(what.workers));
     return status;
@@ -73,10 +73,10 @@ static gp_status resize_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_resize = {
     .name = "resize",
-    .summary = "change the number of workers of a training that runs",
+    .summary = "change the number of workers of a running training",
     .usage = "JOB N | lease:LEASE N",
-    .examples = "  gradpool resize 7 2          # job 7, as 'gradpool jobs' lists it\n"
-                "  gradpool resize lease:3 4    # a training in a terminal, as 'gradpool status' lists it\n"
+    .examples = "  gradpool resize 7 2          # job 7 of 'gradpool jobs'\n"
+                "  gradpool resize lease:3 4    # a training in a terminal, lease 3 of 'gradpool status'\n"
                 "  gradpool resize 7 2 --pool gpu-box     # a job of a pool on another host\n",
     .options = resize_params,
     .options_bytes = sizeof(resize_options),

@@ -15,13 +15,13 @@ static const gp_param spmd_params[] = {
     { .name = "tag",
       GP_PARAM_FIELD(spmd_options, tag),
       .fallback = 1,
-      .help = "put the worker's number before each line (--tag=no: not)" },
+      .help = "prefix each line with its worker number; --tag=no: do not" },
     { .name = "group",
       GP_PARAM_FIELD(spmd_options, whole),
-      .help = "print each worker's output whole, in the workers' order, not lines as they come" },
+      .help = "print the output of each worker at once, in worker order" },
     { .name = "keep-going",
       GP_PARAM_FIELD(spmd_options, keep_going),
-      .help = "let the others go on when one fails; else they are ended" },
+      .help = "continue on other workers after a failure; default: end them" },
     COMMAND_SET_PARAMS(spmd_options, "worker", false),
     TASK_WORDS_PARAMS(spmd_options),
     CLI_COMMON_PARAMS(spmd_options),
@@ -33,10 +33,10 @@ static int spmd_check(cli_call *call)
     if (task_words_given(call))
         return task_words_check_spmd(call);
     if (call->word_count > 0)
-        return cli_usage(call, "unexpected word '%s'; the command comes behind --: gradpool spmd -- %s",
+        return cli_usage(call, "unexpected word '%s'; give the command after --: gradpool spmd -- %s",
                          call->words[0], call->words[0]);
     if (call->rest_count == 0)
-        return cli_usage(call, "the command is missing; it comes behind --: gradpool spmd -- hostname");
+        return cli_usage(call, "the command is missing; give it after --: gradpool spmd -- hostname");
     return task_words_check_none(call);
 }
 
@@ -73,19 +73,17 @@ static gp_status spmd_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_spmd = {
     .name = "spmd",
-    .summary = "run one command on every worker at the same time",
+    .summary = "run a command on all workers at the same time",
     .usage = "[-n N] [options] -- COMMAND... | tasks.so:FUNCTION [ARGUMENT]",
     .examples =
         "  gradpool spmd -- hostname\n"
         "  gradpool spmd -n 2 -- ./solve --part {#}\n"
         "  gradpool spmd -- 'echo worker $GRADPOOL_INDEX of $GRADPOOL_SIZE'\n"
         "  gradpool spmd -n 2 ./tasks.so:solve case-7 --as f64\n"
-        "\nEach command has GRADPOOL_INDEX (1 to GRADPOOL_SIZE), GRADPOOL_SIZE, GRADPOOL_WORKER_INDEX and, "
-        "on a GPU,\n"
-        "CUDA_VISIBLE_DEVICES in its environment.  In the command {#} is the index.\n"
-        "\nExit code: that of the first command that failed, 128 + N when signal N ended it; 255 = "
-        "the command\n"
-        "line is wrong, the pool failed or a worker died; 130 = interrupted.\n",
+        "\nEnvironment of each command: GRADPOOL_INDEX (1 to GRADPOOL_SIZE), GRADPOOL_SIZE,\n"
+        "GRADPOOL_WORKER_INDEX and, on a GPU, CUDA_VISIBLE_DEVICES.  {#} in the command is the index.\n"
+        "\nExit code: that of the first failed command, or 128 + N if signal N ended it; 255: usage error,\n"
+        "pool failure or worker failure; 130: interrupted.\n",
     .options = spmd_params,
     .options_bytes = sizeof(spmd_options),
     .leases = true,

@@ -42,7 +42,7 @@ static gp_status status_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_status = {
     .name = "status",
-    .summary = "show the pool, its workers, leases and jobs",
+    .summary = "show the pool with its workers, leases and jobs",
     .usage = "[--json]",
     .examples = "  gradpool status\n"
                 "  gradpool status --json | jq '.workers[].state'\n",

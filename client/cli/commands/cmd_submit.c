@@ -19,18 +19,19 @@ typedef struct submit_options {
 } submit_options;
 
 static const gp_param submit_params[] = {
-    { .name = "name", GP_PARAM_FIELD(submit_options, name), .help = "shown in listings" },
+    { .name = "name", GP_PARAM_FIELD(submit_options, name), .help = "name of the job in listings" },
     { .name = "priority",
       GP_PARAM_FIELD(submit_options, priority),
       .min = -GP_PRIORITY_MAX,
       .max = GP_PRIORITY_MAX,
-      .help = "higher begins first" },
+      .help = "priority; jobs with higher values start first" },
     { .name = "env",
       GP_PARAM_FIELD(submit_options, env),
-      .help = "more variables for the job, by name: A,B (see the manual for those it gets anyway)" },
+      .help = "more environment variables for the job: A,B (docs/gradpool.md)" },
     { .name = "directory",
       GP_PARAM_FIELD(submit_options, directory),
-      .help = "where the job begins: an absolute path on the pool's host; default: here, or the home there" },
+      .help = "working directory, an absolute path on the pool's host; default: this one, or on another host "
+              "your home" },
     CLI_JSON_PARAM(submit_options),
     CLI_REMOTE_PARAMS(submit_options),
     CLI_COMMON_PARAMS(submit_options),
@@ -56,7 +57,7 @@ static int submit_check(cli_call *call)
     if (gp_printable_check("job name", options->name, &err) != GP_OK)
         return cli_usage(call, "--name: %s", err.message);
     if (call->word_count == 0)
-        return cli_usage(call, "what is to run is missing; usage: gradpool submit %s", call->command->usage);
+        return cli_usage(call, "the command is missing; usage: gradpool submit %s", call->command->usage);
     for (size_t i = 0; job_commands[i] != NULL; i++) {
         known |= strcmp(call->words[0], job_commands[i]) == 0;
         gp_spell_offer(call->words[0], job_commands[i], &near, &distance);
@@ -71,7 +72,8 @@ static int submit_check(cli_call *call)
         if (strcmp(call->words[i], "--") == 0)
             known = false; /* the remaining words belong to a program */
         if (known && (strcmp(call->words[i], "--pool") == 0 || strncmp(call->words[i], "--pool=", 7) == 0))
-            return cli_usage(call, "a job runs in the pool that it is submitted to: put --pool before '--'");
+            return cli_usage(call,
+                             "a job runs in the pool to which it is submitted; give --pool before '--'");
     }
     if (cli_elsewhere(call, &elsewhere, &err) != GP_OK)
         return cli_fail(call, &err);
@@ -112,7 +114,7 @@ static gp_status submit_go(const cli_call *call, gp_job_request *request, uint64
     gp_status status;
 
     if (getrandom(request->key, sizeof(request->key), 0) != (ssize_t)sizeof(request->key))
-        return gp_fail_errno(err, GP_EIO, "no random bytes for a key");
+        return gp_fail_errno(err, GP_EIO, "cannot generate a random key");
     for (;;) {
         gp_pool *pool = NULL;
 
@@ -143,19 +145,20 @@ static gp_status submit_run(cli_call *call, gp_error *err)
         return status;
     printf(options->common.json ? "{\"job\": %" PRIu64 "}\n" : "%" PRIu64 "\n", job);
     if (!options->common.quiet && !options->common.json)
-        fprintf(stderr, "job %" PRIu64 " is queued; 'gradpool logs %" PRIu64 " -f' follows it\n", job, job);
+        fprintf(stderr, "job %" PRIu64 " is queued; follow it with 'gradpool logs %" PRIu64 " -f'\n", job,
+                job);
     return GP_OK;
 }
 
 const cli_command cli_command_submit = {
     .name = "submit",
-    .summary = "run a command in the background: it outlives the terminal",
+    .summary = "run a gradpool command as a background job",
     .usage = "[--name NAME] [--priority N] -- train|predict|evaluate|spmd|parfor ...",
     .examples =
         "  gradpool submit -- train --network lenet --data fashion-mnist --epochs 10\n"
         "  J=$(gradpool submit --quiet --name night -- train --network lenet --data digits)\n"
         "  gradpool submit --pool gpu-box --directory /data/run1 -- train --network lenet --data digits\n"
-        "                                   on another host, by its profile: docs/security.md\n"
+        "                                   on another host, with its profile (docs/security.md)\n"
         "  gradpool wait $J && gradpool submit -- predict --model model.onnx --data digits\n",
     .options = submit_params,
     .options_bytes = sizeof(submit_options),

@@ -24,14 +24,14 @@ typedef struct top_options {
 static const gp_param top_params[] = {
     { .name = "once",
       GP_PARAM_FIELD(top_options, once),
-      .help = "print one frame and end; also without a terminal" },
+      .help = "print one frame and exit; needs no terminal" },
     { .name = "interval",
       GP_PARAM_FIELD(top_options, interval),
       .fallback = 1,
       .min = 0.1,
       .max = 3600,
       .unit = "seconds",
-      .help = "between two frames" },
+      .help = "seconds between frames" },
     CLI_REMOTE_PARAMS(top_options),
     CLI_COMMON_PARAMS(top_options),
     { 0 },
@@ -130,7 +130,7 @@ static void draw_frame(const char *text)
         text += strcspn(text, "\n");
         text += *text == '\n';
     }
-    printf("\033[J\033[7m q: leave \033[0m%s", *text != '\0' ? " (there is more than fits)" : "");
+    printf("\033[J\033[7m q: quit \033[0m%s", *text != '\0' ? " (more lines than fit)" : "");
     fflush(stdout);
 }
 
@@ -213,9 +213,9 @@ static gp_status top_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_top = {
     .name = "top",
-    .summary = "watch the pool: workers, leases, queue and jobs, each second",
+    .summary = "show workers, leases, queue and jobs continuously",
     .usage = "[--once] [--interval SECONDS]",
-    .examples = "  gradpool top                     q or Ctrl-C leaves\n"
+    .examples = "  gradpool top                     exit with q or Ctrl-C\n"
                 "  gradpool top --once\n",
     .options = top_params,
     .options_bytes = sizeof(top_options),

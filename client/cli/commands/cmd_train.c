@@ -48,22 +48,22 @@ static const gp_param train_params[] = {
       GP_PARAM_FIELD(train_options, pretrained),
       .basic = true,
       .placeholder = "MODEL",
-      .help = "trained network: FILE.onnx, or a name from `gradpool model get`" },
+      .help = "trained network: FILE.onnx, or a name of `gradpool model get`" },
     { .name = "classes",
       GP_PARAM_FIELD(train_options, classes),
       .basic = true,
       .placeholder = "N|auto",
-      .help = "with --pretrained: N classes, or auto: as many as in the data" },
+      .help = "with --pretrained: new classifier for N classes, auto: the number in the data" },
     { .name = "head-learn-rate-factor",
       GP_PARAM_FIELD(train_options, head_factor),
       .fallback = 1,
       .max = 1e6,
       .seed_name = "WeightLearnRateFactor, BiasLearnRateFactor",
-      .help = "of the new head's weights and biases" },
+      .help = "with --classes: learn-rate factors of the new head's weights and biases" },
     { .name = "freeze-up-to",
       GP_PARAM_FIELD(train_options, freeze_up_to),
       .placeholder = "LAYER",
-      .help = "of --pretrained: this layer and all before it do not learn" },
+      .help = "with --pretrained: do not train this layer and all layers before it" },
     CLI_NORMALIZATION_PARAM(train_options, image_normalization),
     { .name = "data",
       GP_PARAM_FIELD(train_options, data),
@@ -77,7 +77,7 @@ static const gp_param train_params[] = {
       .seed_name = "ValidationData",
       .basic = true,
       .placeholder = "SOURCE",
-      .help = "source to validate on, or none [test part of --data]" },
+      .help = "validation data, or none [test part of --data]" },
     { .name = "out",
       GP_PARAM_FIELD(train_options, out),
       .basic = true,
@@ -86,19 +86,19 @@ static const gp_param train_params[] = {
     { .name = "metrics",
       GP_PARAM_FIELD(train_options, metrics),
       .placeholder = "FILE.jsonl",
-      .help = "also write the metrics there (FILE.jsonl)" },
+      .help = "also write the metrics to FILE.jsonl" },
     { .name = "lint",
       GP_PARAM_FIELD(train_options, lint),
       .words = lint_words,
-      .help = "options without effect: error or warn" },
+      .help = "how to handle options without effect: error or warn" },
     { .name = "plots",
       GP_PARAM_FIELD(train_options, plots),
       .words = plots_words,
       .seed_name = "Plots",
-      .help = "live picture on a terminal, or the table" },
+      .help = "show live curves on a terminal, or a table" },
     { .name = "verbose",
       GP_PARAM_FIELD(train_options, verbose),
-      .help = "print the values of all training options before the first step" },
+      .help = "print all training options with their values before the first step" },
     CLI_JSON_PARAM(train_options),
     CLI_COMMON_PARAMS(train_options),
     { 0 },
@@ -270,8 +270,8 @@ static void train_step_event(void *context, const gp_train_step *step)
     if (cli_stop > session->stop_reported) {
         session->stop_reported = cli_stop;
         view_say(session->view,
-                 cli_stop == 1 ? "stopping at the next step; Ctrl-C again stops at once"
-                               : "stopping at once; the model is not kept",
+                 cli_stop == 1 ? "stopping after this step; press Ctrl-C again to stop at once"
+                               : "stopping at once; the model is discarded",
                  true);
     }
 }
@@ -357,7 +357,7 @@ static gp_status train_save(const gp_session *session, const gp_training *traini
     if (status == GP_OK)
         return gp_training_save(training, model, err);
     if (gp_training_save(training, model, NULL) == GP_OK)
-        return gp_fail(err, status, "cannot write --out %s; the model is kept in %s", session->options->out,
+        return gp_fail(err, status, "cannot write --out %s; the model is in %s", session->options->out,
                        model);
     return status;
 }
@@ -375,7 +375,7 @@ static gp_status train_check_file(const char *option, const char *path, gp_error
     snprintf(copy, sizeof(copy), "%s", path);
     folder = dirname(copy);
     if (access(folder, W_OK | X_OK) != 0)
-        return gp_fail_errno(err, GP_EIO, "--%s is %s, and its folder cannot be written", option, path);
+        return gp_fail_errno(err, GP_EIO, "--%s is %s, but its folder is not writable", option, path);
     return GP_OK;
 }
 
@@ -540,7 +540,7 @@ static gp_status train_run(cli_call *call, gp_error *err)
     if (status != GP_OK)
         call->code = cli_fail(call, err);
     if (session.reported && job_self_folder() == NULL && !options->common.quiet)
-        fprintf(stderr, "why, in more words: gradpool report %s\n", session.folder.path);
+        fprintf(stderr, "for details, run: gradpool report %s\n", session.folder.path);
     if (summary.stopped && status == GP_OK)
         call->code = CLI_INTERRUPTED;
     return GP_OK; /* the error is printed above, before the report is named */
@@ -550,7 +550,7 @@ static const char *const train_sources[] = { "data", "validation-data", NULL };
 
 const cli_command cli_command_train = {
     .name = "train",
-    .summary = "train a network on the pool's workers",
+    .summary = "train a network on the workers of the pool",
     .usage = "--network NETWORK|--pretrained MODEL --data SOURCE [options]",
     .examples =
         "  gradpool train --network lenet --data fashion-mnist --epochs 10 --lr 0.1\n"

@@ -25,29 +25,30 @@ static const gp_param up_params[] = {
       GP_PARAM_FIELD(up_options, workers),
       .min = 0,
       .max = 256,
-      .help = "how many; 0 = one per GPU, else one per core (at most 16)" },
+      .help = "workers; 0: one per GPU, else one per core, at most 16" },
     { .name = "devices",
       GP_PARAM_FIELD(up_options, devices),
       .fallback_text = "auto",
-      .help = "auto, cpu, 1,3 or cuda:0 or a UUID" },
+      .help = "auto, cpu, or GPUs such as 1,3 or cuda:0 or a UUID" },
     { .name = "idle-timeout",
       GP_PARAM_FIELD(up_options, idle_timeout),
       .fallback_text = "30m",
-      .help = "end after that long without use: 90s, 30m, 2h, or never" },
+      .help = "shut down when idle for this time: 90s, 30m, 2h or never" },
     { .name = "suspect-after",
       GP_PARAM_FIELD(up_options, suspect_after),
       .fallback_text = "5s",
-      .help = "show a worker that gives no sign of life for so long as suspect; or never" },
+      .help = "heartbeat timeout for the state \"suspect\", or never" },
     { .name = "kill-after",
       GP_PARAM_FIELD(up_options, kill_after),
       .fallback_text = "15s",
-      .help = "and replace it after so long, unless it runs code of yours; or never" },
+      .help = "heartbeat timeout to replace a worker that does not run your code, or never" },
     { .name = "secret-env",
       GP_PARAM_FIELD(up_options, secret_env),
-      .help = "variables whose values the pool keeps for its life: A,B; again: renewed" },
+      .help = "environment variables to keep in the pool's memory: A,B; on a running pool: update them" },
     { .name = "listen",
       GP_PARAM_FIELD(up_options, listen),
-      .help = "let clients on other hosts in by their keys, at tcp://ADDRESS:PORT (docs/security.md)" },
+      .help =
+          "accept clients on other hosts with registered keys, at tcp://ADDRESS:PORT (docs/security.md)" },
     CLI_JSON_PARAM(up_options),
     CLI_COMMON_PARAMS(up_options),
     { 0 },
@@ -101,7 +102,8 @@ static gp_status up_check_listen(const cli_call *call, const gp_status_reply *re
     if (!cli_given(call, "listen") || strcmp(options->listen, reply->listen) == 0 ||
         (wanted != NULL && there != NULL && (strcmp(wanted, there) == 0 || strcmp(wanted, ":0") == 0)))
         return GP_OK;
-    return gp_fail(err, GP_EBUSY, "the pool runs already and listens %s%s; end it first: gradpool down",
+    return gp_fail(err, GP_EBUSY,
+                   "the pool is already running and listens %s%s; shut it down first: gradpool down",
                    there != NULL ? "at " : "nowhere", reply->listen);
 }
 
@@ -113,7 +115,7 @@ static void up_say_listen(const cli_call *call, const gp_status_reply *reply)
     uint32_t counts[GP_KEY_OBSERVER + 1] = { 0 };
     gp_paths paths;
     gp_error err;
-    gp_status status = list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory for a list of keys")
+    gp_status status = list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory for a key list")
                                     : gp_paths_find(&paths, cli_pool_name(call), &err);
 
     if (status == GP_OK)
@@ -124,18 +126,19 @@ static void up_say_listen(const cli_call *call, const gp_status_reply *reply)
         counts[list->entries[i].role]++;
     gp_free(list);
     if (status != GP_OK) {
-        fprintf(stderr, "gradpool up: the keys cannot be told: %s\n", err.message);
+        fprintf(stderr, "gradpool up: cannot list the keys: %s\n", err.message);
         return;
     }
-    printf("\nother hosts reach this pool at %s, encrypted, by their keys:\n"
+    printf("\n"
+           "clients on other hosts can connect to %s (encrypted, with a registered key):\n"
            "  %" PRIu32
-           " client%s  may submit jobs, which run as you on this host, cancel them, and end the pool\n"
-           "  %" PRIu32 " observer%s may look at its state, its jobs and their logs\n"
-           "its public key, for their --server-key-file: %s\n",
+           " client%s  may submit jobs, which run as you on this host, cancel them, and shut down the pool\n"
+           "  %" PRIu32 " observer%s may view its state, its jobs and their logs\n"
+           "public key of the pool, for --server-key-file: %s\n",
            reply->listen, counts[GP_KEY_CLIENT], counts[GP_KEY_CLIENT] == 1 ? " " : "s",
            counts[GP_KEY_OBSERVER], counts[GP_KEY_OBSERVER] == 1 ? " " : "s", key);
     if (counts[GP_KEY_CLIENT] + counts[GP_KEY_OBSERVER] == 0)
-        printf("nobody comes in yet: gradpool key add NAME KEY\n");
+        printf("no key is registered yet; add one with: gradpool key add NAME KEY\n");
 }
 
 /* Resize a running pool if another size or other devices are requested. Options that apply only at
@@ -156,7 +159,7 @@ static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error
     story->before = reply;
     for (size_t i = 0; i < 3 && !story->started && !options->common.quiet; i++)
         if (cli_given(call, times[i]))
-            fprintf(stderr, "gradpool up: --%s is of a pool that is started; this one goes on with its own\n",
+            fprintf(stderr, "gradpool up: --%s has no effect on a running pool; it keeps its setting\n",
                     times[i]);
     if (status != GP_OK)
         return status;
@@ -218,7 +221,7 @@ static gp_status up_run(cli_call *call, gp_error *err)
     for (uint32_t i = 0; i < reply->workers_count; i++)
         dead += reply->workers[i].state == GP_WORKER_DEAD;
     if (dead > 0 && dead == reply->workers_count)
-        status = gp_fail(err, GP_EPEER, "no worker has started; worker %" PRIu32 ": %s",
+        status = gp_fail(err, GP_EPEER, "no worker started; worker %" PRIu32 ": %s",
                          reply->workers[0].slot.index, reply->workers[0].reason);
     if (options->common.json) {
         show_status_json(reply, NULL, NULL);
@@ -278,17 +281,16 @@ static int up_check(cli_call *call)
 
 const cli_command cli_command_up = {
     .name = "up",
-    .summary = "start the pool, or attach to it; resize an idle one",
-    .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m] [--suspect-after 5s] [--kill-after 15s] "
-             "[--secret-env NAMES] [--listen ENDPOINT]",
+    .summary = "start the pool or resize an idle pool",
+    .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m] [--listen ENDPOINT] [options]",
     .examples =
         "  gradpool up                      one worker per GPU, or per core\n"
         "  gradpool up --workers 1          one worker on all cores\n"
-        "  gradpool up --devices cpu        CPU workers although there are GPUs\n"
+        "  gradpool up --devices cpu        CPU workers despite GPUs\n"
         "  gradpool up --secret-env AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY,AWS_SESSION_TOKEN\n"
-        "                                   what the workers show to S3; on a running pool, renewed\n"
+        "                                   credentials of the workers for S3; updated on a running pool\n"
         "  gradpool up --listen tcp://10.0.0.5:5555\n"
-        "                                   jobs from other hosts, whose keys `gradpool key add` knows\n",
+        "                                   jobs from other hosts with keys from `gradpool key add`\n",
     .options = up_params,
     .options_bytes = sizeof(up_options),
     .check = up_check,

@@ -13,12 +13,12 @@ typedef struct wait_options {
 } wait_options;
 
 static const gp_param wait_params[] = {
-    { .name = "any", GP_PARAM_FIELD(wait_options, any), .help = "return when one of them has ended" },
+    { .name = "any", GP_PARAM_FIELD(wait_options, any), .help = "return when any of the jobs has ended" },
     { .name = "timeout",
       GP_PARAM_FIELD(wait_options, timeout),
       .max = 1e6,
       .unit = "seconds",
-      .help = "give up after so many seconds; 0 = never" },
+      .help = "timeout in seconds; 0: none" },
     CLI_JSON_PARAM(wait_options),
     CLI_REMOTE_PARAMS(wait_options),
     CLI_COMMON_PARAMS(wait_options),
@@ -81,9 +81,9 @@ static gp_status wait_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_wait = {
     .name = "wait",
-    .summary = "wait for jobs; the exit code is the job's",
+    .summary = "wait for jobs and return their exit code",
     .usage = "JOB... [--any] [--timeout SECONDS]",
-    .examples = "  gradpool wait 7 && echo it is done\n"
+    .examples = "  gradpool wait 7 && echo done\n"
                 "  gradpool wait 7 8 9 --any\n",
     .options = wait_params,
     .options_bytes = sizeof(wait_options),

@@ -421,7 +421,7 @@ static int run_command(const cli_command *command, int argc, char **argv, bool d
         gp_free((char *)(uintptr_t)call.train[i]);
     gp_free(call.options);
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK) {
-        fprintf(stderr, "gradpool: standard output could not be written\n");
+        fprintf(stderr, "gradpool: cannot write to standard output\n");
         code = CLI_FAILED;
     }
     return code;

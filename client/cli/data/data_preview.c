@@ -146,7 +146,7 @@ static gp_status sheet_open(sheet *s, const preview_request *request, const gp_p
 
     if (3 * width * height > SHEET_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT,
-                       "a sheet of %llu x %llu pixels is too large; ask for fewer --rows or --columns",
+                       "a sheet of %llu x %llu pixels is too large; reduce --rows or --columns",
                        (unsigned long long)width, (unsigned long long)height);
     s->width = (uint32_t)width;
     s->height = (uint32_t)height;

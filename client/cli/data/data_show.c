@@ -115,7 +115,7 @@ static void show_text(const data_part *parts, int count)
                info->sizes_differ ? " (the first; sizes differ)" : "",
                gp_targets_format(info->targets, info->target_count, targets, sizeof(targets)));
         if (info->passed_over > 0)
-            printf(", %" PRIu64 " file%s passed over", info->passed_over, gp_plural(info->passed_over));
+            printf(", %" PRIu64 " file%s skipped", info->passed_over, gp_plural(info->passed_over));
         printf("\n");
         if (info->left_out > 0)
             printf("%s\n", gp_store_left_out(parts[i].store, left_out, sizeof(left_out)));
@@ -143,7 +143,7 @@ static void show_text(const data_part *parts, int count)
     }
     show_table_print_free(table);
     printf(
-        "(share and weight of the training part; weight: what train --class-weights auto gives the class)\n");
+        "(share and weight: of the training part; weight: class weight with train --class-weights auto)\n");
     for (int i = 0; i < count; i++)
         if (parts[i].store != NULL && parts[i].counts[gp_store_get_info(parts[i].store)->class_count] > 0)
             printf("%s: %" PRIu64 " without a class\n", parts[i].name,
@@ -241,14 +241,15 @@ gp_status data_split(cli_call *call, const char *source, const char *sizes, cons
 
     if (size_count == 0 || path_count != size_count + 1)
         call->code = cli_usage(
-            call, "%s: sizes of all files but the last, and the files, as in 0.9 -o train.csv,test.csv",
+            call,
+            "%s: give the sizes of all files except the last, and the files, as in 0.9 -o train.csv,test.csv",
             sizes);
     for (uint32_t i = 0; i < size_count && call->code == CLI_OK; i++) {
         char *end;
 
         numbers[i] = strtod(size_names[i], &end);
         if (*end != '\0')
-            call->code = cli_usage(call, "'%s' is no share and no count", size_names[i]);
+            call->code = cli_usage(call, "'%s' is neither a fraction nor a count", size_names[i]);
     }
     if (call->code == CLI_OK) {
         cli_progress_begin(call, &progress, "samples");

@@ -88,7 +88,7 @@ static void write_record(bool ended, int code)
     }
     snprintf(path, sizeof(path), "%s/job.json", self.folder);
     if (show_json_write(&json, path, &err) != GP_OK)
-        fprintf(stderr, "gradpool: the job's record was not written: %s\n", err.message);
+        fprintf(stderr, "gradpool: cannot write the record of the job: %s\n", err.message);
 }
 
 uint32_t job_self_attempt(void)
@@ -150,7 +150,7 @@ void job_self_result(const char *name, char *path, size_t bytes)
 {
     snprintf(path, bytes, "%s/result", self.folder);
     if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        fprintf(stderr, "gradpool: cannot make %s: %s\n", path, strerror(errno));
+        fprintf(stderr, "gradpool: cannot create %s: %s\n", path, strerror(errno));
     snprintf(path, bytes, "%s/result/%s", self.folder, name);
 }
 

@@ -19,7 +19,7 @@ gp_status job_number(const char *word, uint64_t *job, gp_error *err)
 
     if (!isdigit((unsigned char)word[0]) || *end != '\0' || number == 0 || number > INT64_MAX)
         return gp_fail(err, GP_EINVAL,
-                       "'%.40s' is no job; jobs are numbers from 1, 'gradpool jobs' lists them", word);
+                       "'%.40s' is not a job; give a number from 1, 'gradpool jobs' lists jobs", word);
     *job = number;
     return GP_OK;
 }

@@ -435,6 +435,6 @@ void report_write(const char *folder, const gp_paths *paths, const gp_error *fai
     if (status == GP_OK)
         status = gp_file_write(path, text.data, text.bytes, &err);
     if (status != GP_OK)
-        fprintf(stderr, "no report of the failure was written: %s\n", err.message);
+        fprintf(stderr, "cannot write a report of the failure: %s\n", err.message);
     gp_buffer_deinit(&text);
 }

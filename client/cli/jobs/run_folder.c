@@ -28,7 +28,7 @@ static gp_status folder_make(run_folder *folder, const char *network, gp_error *
     bool made = false;
 
     if (mkdir("gradpool-runs", 0777) != 0 && errno != EEXIST)
-        return gp_fail_errno(err, GP_EIO, "cannot make the folder gradpool-runs here");
+        return gp_fail_errno(err, GP_EIO, "cannot create the folder gradpool-runs in the current directory");
     localtime_r(&now, &local);
     strftime(stamp, sizeof(stamp), "%Y-%m-%d-%H%M%S", &local);
     /* The name is the base name of the network without settings (":depth=2") and file extension.
@@ -51,7 +51,7 @@ static gp_status folder_make(run_folder *folder, const char *network, gp_error *
             break;
     }
     if (!made)
-        return gp_fail_errno(err, errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot make the folder %s",
+        return gp_fail_errno(err, errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot create the folder %s",
                              folder->path);
     /* Point gradpool-runs/latest at the folder. Errors are ignored: the link
      * is only a convenience. */
@@ -86,7 +86,7 @@ static gp_status folder_of_job(run_folder *folder, gp_error *err)
     folder->metrics = folder_file(folder, "metrics.jsonl");
     if (folder->metrics != NULL)
         return GP_OK;
-    gp_fail_errno(err, GP_EIO, "cannot write into the folder %s", folder->path);
+    gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
     run_folder_close(folder, NULL, NULL);
     return GP_EIO;
 }
@@ -110,7 +110,7 @@ gp_status run_folder_open(run_folder *folder, const char *network, int argc, cha
     status = folder_make(folder, network, err);
     snprintf(path, sizeof(path), "%s/result", folder->path);
     if (status == GP_OK && mkdir(path, 0777) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot make the folder %s", path);
+        status = gp_fail_errno(err, GP_EIO, "cannot create the folder %s", path);
     if (status == GP_OK) {
         job_self_put_command(show_json_object(&json, true), argc, argv, options);
         snprintf(path, sizeof(path), "%s/job.json", folder->path);
@@ -120,7 +120,7 @@ gp_status run_folder_open(run_folder *folder, const char *network, int argc, cha
         folder->metrics = folder_file(folder, "metrics.jsonl");
         folder->log = folder_file(folder, "log");
         if (folder->metrics == NULL || folder->log == NULL)
-            status = gp_fail_errno(err, GP_EIO, "cannot write into the folder %s", folder->path);
+            status = gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
     }
     if (status != GP_OK)
         run_folder_close(folder, NULL, NULL);
@@ -293,7 +293,7 @@ void run_folder_close(run_folder *folder, const gp_training_summary *summary, co
     if (folder->metrics != NULL && (summary != NULL || failure != NULL))
         folder_end(folder, summary, failure);
     if (folder->lost > 0)
-        fprintf(stderr, "%" PRIu64 " line%s of metrics could not be written: %s\n", folder->lost,
+        fprintf(stderr, "cannot write %" PRIu64 " line%s of metrics: %s\n", folder->lost,
                 gp_plural(folder->lost), strerror(folder->problem));
     if (folder->metrics != NULL)
         fclose(folder->metrics);

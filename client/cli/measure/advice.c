@@ -254,7 +254,7 @@ gp_status advice_load(const advice_key *key, advice_model *out, gp_error *err)
     if (status != GP_OK)
         return status;
     if (!model_read(out, json, key))
-        status = gp_fail(err, GP_ECORRUPT, "%s is no advice; remove it", path);
+        status = gp_fail(err, GP_ECORRUPT, "%s is not an advice file; remove it", path);
     gp_json_free(json);
     return status;
 }
@@ -276,9 +276,9 @@ bool advice_watch_begin(advice_watch *watch, const char *network, const char *da
     if (best.workers == facts->workers)
         return false;
     snprintf(text, bytes,
-             "more workers will not help: %" PRIu32
-             " were measured to be enough for this batch (%.0f images/s, %" PRIu32
-             " give %.0f; gradpool advise); --workers %" PRIu32 " leaves the others free",
+             "more workers will not help: gradpool advise measured that %" PRIu32
+             " are enough for this batch (%.0f images/s; %" PRIu32 " reach %.0f); --workers %" PRIu32
+             " leaves the other workers free",
              best.workers, best.rate, facts->workers, watch->row.rate, best.workers);
     return true;
 }
@@ -326,12 +326,11 @@ static void name_cause(const advice_watch *watch, char *text, size_t bytes)
     if (data_s >= exchange_more && data_s >= compute_more)
         snprintf(text, bytes, "each step waited %.2f ms for data", data_s * 1e3);
     else if (exchange_more >= compute_more)
-        snprintf(text, bytes, "exchanging gradients took %.2f ms per step, expected were %.2f ms",
+        snprintf(text, bytes, "exchanging gradients took %.2f ms per step, expected %.2f ms",
                  exchange_s * 1e3, watch->row.exchange_s * 1e3);
     else
         snprintf(text, bytes,
-                 "computing took %.2f ms per step, expected were %.2f ms; other processes may have used the "
-                 "cores",
+                 "computing took %.2f ms per step, expected %.2f ms; other processes may have used the cores",
                  compute_s * 1e3, (watch->row.step_s - watch->row.exchange_s) * 1e3);
 }
 

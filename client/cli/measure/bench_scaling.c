@@ -182,7 +182,7 @@ static gp_status draw(const scaling *s, gp_error *err)
     double rates[BENCH_COUNTS_MAX];
 
     if (picture == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a picture");
+        return gp_fail(err, GP_ENOMEM, "no memory for an image");
     for (uint32_t i = 0; i < s->count; i++) {
         const scaling_run *run = &s->runs[i];
 
@@ -217,8 +217,7 @@ static void show_text(const scaling *s)
     }
     show_table_print_free(table);
     printf("\naccuracies lie within %.2f points%s\n", accuracy_spread(s) * 100,
-           s->runs[0].validated ? ""
-                                : "; they are those of the training batches: there is no validation data");
+           s->runs[0].validated ? "" : "; measured on the training batches: there is no validation data");
     if (s->options->plot[0] != '\0')
         printf("chart: %s\n", s->options->plot);
 }
@@ -286,8 +285,9 @@ gp_status bench_scaling(cli_call *call, gp_error *err)
     if (s.options->network[0] == '\0' || s.options->data[0] == '\0')
         call->code = cli_usage(call, "--%s is missing", s.options->network[0] == '\0' ? "network" : "data");
     else if (cli_given(call, "mini-batch-size-per-worker") || cli_given(call, "scale-lr"))
-        call->code = cli_usage(call, "the mini-batch and the rate grow with the workers here; give "
-                                     "--mini-batch-size and --lr of one worker, or --fixed-batch");
+        call->code = cli_usage(
+            call, "--mini-batch-size-per-worker and --scale-lr have no effect: bench scales mini-batch and "
+                  "rate itself; give --mini-batch-size and --lr for one worker, or --fixed-batch");
     else if ((s.count = bench_counts(call, counts)) == 0)
         call->code = CLI_USAGE;
     if (call->code != CLI_OK)

@@ -15,17 +15,16 @@ static const char *driver_fix(const char *said, bool container)
 {
     if (strstr(said, "code 18") != NULL || strstr(said, "code 803") != NULL ||
         strstr(said, "mismatch") != NULL)
-        return "the driver's library and its kernel module are of different versions: restart the machine, "
-               "or in a container "
-               "remove its own libcuda";
+        return "the driver library and kernel module have different versions: restart the machine, or remove "
+               "libcuda from the container";
     if (strstr(said, "code 9)") != NULL || strstr(said, "Not Loaded") != NULL)
-        return "modprobe nvidia; dmesg says why it does not load";
+        return "run modprobe nvidia; if it fails, see dmesg";
     if (strstr(said, "no reply") != NULL || strstr(said, "signal") != NULL)
-        return "restart the machine; nvidia-bug-report.sh collects what NVIDIA asks for";
+        return "restart the machine; nvidia-bug-report.sh collects data for a report to NVIDIA";
     if (container)
         return "start the container with --gpus all (NVIDIA Container Toolkit), with "
                "NVIDIA_DRIVER_CAPABILITIES=compute,utility";
-    return "install the driver of your distribution, or mend it: nvidia-smi must work";
+    return "install or repair the driver of your distribution: nvidia-smi must work";
 }
 
 /* Report each device; return the number of usable devices. */
@@ -40,7 +39,7 @@ static uint32_t judge_devices(doctor *d, const gp_device_list *list)
         snprintf(what, sizeof(what), "GPU %" PRIu32, device->index);
         usable += device->reason[0] == '\0';
         if (device->reason[0] != '\0')
-            doctor_add(d, DOCTOR_WARNING, what, "the pool does without it", "%s: %s", device->name,
+            doctor_add(d, DOCTOR_WARNING, what, "the pool does not use it", "%s: %s", device->name,
                        device->reason);
         else if (gp_device_left_out(list, i, why, sizeof(why)))
             doctor_add(d, DOCTOR_WARNING, what, NULL, "%s: %s", device->name, why);
@@ -77,7 +76,7 @@ static void judge_versions(doctor *d, const gp_json *examined)
                    fits
                        ? NULL
                        : "update the driver (580 or newer for CUDA 13), or build gradpool with an older CUDA",
-                   "the driver takes CUDA %lld.%lld, the engine was built with %lld.%lld", driver / 1000,
+                   "the driver supports CUDA %lld.%lld, the engine was built with %lld.%lld", driver / 1000,
                    driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 }
 
@@ -93,11 +92,10 @@ static void judge_kernels(doctor *d, const gp_json *devices)
         snprintf(what, sizeof(what), "a kernel on cuda:%lld",
                  (long long)gp_json_integer(gp_json_member(device, "ordinal"), 0));
         if (problem[0] == '\0')
-            doctor_add(d, DOCTOR_OK, what, NULL, "computes what the host computes");
+            doctor_add(d, DOCTOR_OK, what, NULL, "same results as on the host");
         else
-            doctor_add(d, DOCTOR_FAILURE, what,
-                       "dmesg | grep Xid and nvidia-smi -q -d ECC say whether the card is ill", "%s",
-                       problem);
+            doctor_add(d, DOCTOR_FAILURE, what, "check the card: dmesg | grep Xid, nvidia-smi -q -d ECC",
+                       "%s", problem);
     }
 }
 
@@ -129,19 +127,17 @@ static void judge_peers(doctor *d, const gp_json *peers)
     if (count == 0)
         return;
     if (failed != 0)
-        doctor_add(d, DOCTOR_FAILURE, "from GPU to GPU",
-                   "nvidia-smi topo -p2p rw shows what the driver thinks; in a virtual machine the cards "
-                   "must share a switch",
-                   "%" PRIu32 " of %" PRIu32 " ways fail: %.150s", failed, count, said);
+        doctor_add(d, DOCTOR_FAILURE, "GPU peer copies",
+                   "see nvidia-smi topo -p2p rw; in a virtual machine the cards must share a switch",
+                   "%" PRIu32 " of %" PRIu32 " paths fail: %.150s", failed, count, said);
     else if (detours != 0 || slow != 0)
-        doctor_add(d, DOCTOR_WARNING, "from GPU to GPU",
-                   "switch off ACS and the IOMMU in the firmware or the hypervisor; nvidia-smi topo -m shows "
-                   "the ways",
-                   "%" PRIu32 " of %" PRIu32 " ways go through the host's memory, %" PRIu32
-                   " are slower than 5 GB/s",
-                   detours, count, slow);
+        doctor_add(
+            d, DOCTOR_WARNING, "GPU peer copies",
+            "disable ACS and the IOMMU in the firmware or the hypervisor; nvidia-smi topo -m shows the paths",
+            "%" PRIu32 " of %" PRIu32 " paths use host memory, %" PRIu32 " are slower than 5 GB/s", detours,
+            count, slow);
     else
-        doctor_add(d, DOCTOR_OK, "from GPU to GPU", NULL, "%" PRIu32 " ways, all direct", count);
+        doctor_add(d, DOCTOR_OK, "GPU peer copies", NULL, "%" PRIu32 " paths, all direct", count);
 }
 
 void doctor_gpu_judge(doctor *d, const gp_device_list *list, const char *problem, bool driver_there,
@@ -151,12 +147,12 @@ void doctor_gpu_judge(doctor *d, const gp_device_list *list, const char *problem
     uint32_t usable;
 
     if (!driver_there) {
-        doctor_add(d, DOCTOR_NOTE, "GPUs", NULL, "there is no NVIDIA driver here; workers compute on cores");
+        doctor_add(d, DOCTOR_NOTE, "GPUs", NULL, "no NVIDIA driver; workers use CPU cores");
         return;
     }
     if (problem[0] != '\0' || list->source == GP_DEVICES_FROM_NONE) {
         doctor_add(d, DOCTOR_FAILURE, "driver", driver_fix(said, container), "%s",
-                   said[0] == '\0' ? "it does not answer" : said);
+                   said[0] == '\0' ? "no reply" : said);
         return;
     }
     doctor_add(d, list->source == GP_DEVICES_FROM_NVML ? DOCTOR_OK : DOCTOR_WARNING, "driver",
@@ -168,15 +164,15 @@ void doctor_gpu_judge(doctor *d, const gp_device_list *list, const char *problem
     if (usable == 0)
         doctor_add(d, DOCTOR_FAILURE, "GPUs",
                    list->count == 0 ? "nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may hide them"
-                                    : "what stands beside each of them above",
-                   list->count == 0 ? "the driver shows none" : "none of %" PRIu32 " can be used",
+                                    : "see the reason for each GPU above",
+                   list->count == 0 ? "no GPU found by the driver" : "none of %" PRIu32 " is usable",
                    list->count);
     if (examined == NULL)
         return;
     judge_versions(d, examined);
     if (gp_json_text(gp_json_member(examined, "problem"), "")[0] != '\0')
         doctor_add(d, DOCTOR_FAILURE, "GPU engine",
-                   "build gradpool where CUDA, cuDNN and NCCL are, or put them in LD_LIBRARY_PATH", "%s",
+                   "build gradpool on a host with CUDA, cuDNN and NCCL, or add them to LD_LIBRARY_PATH", "%s",
                    gp_json_text(gp_json_member(examined, "problem"), ""));
     judge_kernels(d, gp_json_member(examined, "devices"));
     judge_peers(d, gp_json_member(examined, "peers"));

@@ -125,7 +125,7 @@ static void judge_shm(doctor *d, const doctor_host *host, uint32_t gpus)
     cli_bytes((double)host->shm_free, left, sizeof(left));
     if (host->shm_free < least)
         doctor_add(d, gpus > 1 ? DOCTOR_FAILURE : DOCTOR_WARNING, "/dev/shm", fix, "%s, %s of it free; %s",
-                   size, left, gpus > 1 ? "NCCL needs about 1 GiB for several GPUs" : "64 MiB are little");
+                   size, left, gpus > 1 ? "NCCL needs about 1 GiB for several GPUs" : "64 MiB is too small");
     else
         doctor_add(d, DOCTOR_OK, "/dev/shm", NULL, "%s, %s of it free", size, left);
 }
@@ -157,7 +157,7 @@ static void judge_limits(doctor *d, const doctor_host *host, uint32_t gpus)
         doctor_add(d, DOCTOR_WARNING, "processes (nproc)",
                    in_docker(host) ? "start the container with --ulimit nproc=65536 and a higher --pids-limit"
                                    : "raise it in /etc/security/limits.conf: * - nproc 65536",
-                   "%s; threads count too", soft);
+                   "%s; includes threads", soft);
     else
         doctor_add(d, DOCTOR_OK, "processes (nproc)", NULL, "%s", soft);
     if (host->memlock == UINT64_MAX) {
@@ -178,7 +178,7 @@ static void judge_container(doctor *d, const doctor_host *host)
     char limit[40], all[40];
 
     doctor_add(d, DOCTOR_NOTE, "container", NULL, "%s",
-               host->container[0] == '\0' ? "none that shows" : host->container);
+               host->container[0] == '\0' ? "no limit found" : host->container);
     cli_bytes((double)host->memory, all, sizeof(all));
     if (host->memory_limit == UINT64_MAX || host->memory_limit >= host->memory) {
         doctor_add(d, DOCTOR_OK, "memory", NULL, "%s, no limit of the cgroup", all);
@@ -189,15 +189,15 @@ static void judge_container(doctor *d, const doctor_host *host)
                    : in_docker(host)
                        ? "start the container with a higher --memory"
                        : "raise memory.max of the cgroup (Slurm: --mem, Kubernetes: limits.memory)",
-                   "the cgroup allows %s of %s; what is over it is killed", limit, all);
+                   "the cgroup allows %s of %s; processes above the limit are killed", limit, all);
     }
     if (host->cpu_quota != UINT32_MAX && host->cpu_quota < host->cores)
         doctor_add(
             d, DOCTOR_WARNING, "cores",
             in_docker(host)
-                ? "start the container with --cpuset-cpus instead of --cpus: pinned threads are not stopped"
-                : "a set of cores (cpuset) instead of a quota of time: pinned threads are not stopped",
-            "%" PRIu32 " cores, but time for %" PRIu32 "; the pool takes %" PRIu32, host->cores,
+                ? "start the container with --cpuset-cpus instead of --cpus: a quota suspends pinned threads"
+                : "use a cpuset instead of a CPU quota: a quota suspends pinned threads",
+            "%" PRIu32 " cores with a CPU quota of %" PRIu32 "; the pool uses %" PRIu32, host->cores,
             host->cpu_quota, host->cpu_quota);
     else
         doctor_add(d, DOCTOR_OK, "cores", NULL, "%" PRIu32, host->cores);
@@ -208,18 +208,18 @@ static void judge_clock(doctor *d, const doctor_host *host)
     bool slow = strcmp(host->clocksource, "hpet") == 0 || strcmp(host->clocksource, "acpi_pm") == 0;
 
     if (host->year != 0 && host->year < YEAR_LEAST)
-        doctor_add(d, DOCTOR_FAILURE, "clock", "set it: timedatectl set-ntp true",
-                   "the year is %d; certificates of S3 and the dates of runs would be wrong", host->year);
+        doctor_add(d, DOCTOR_FAILURE, "clock", "set the clock: timedatectl set-ntp true",
+                   "the year is %d; TLS certificates fail and dates of runs are wrong", host->year);
     else
         doctor_add(d, host->clock_synchronised == 0 ? DOCTOR_NOTE : DOCTOR_OK, "clock",
                    host->clock_synchronised == 0 ? "timedatectl set-ntp true" : NULL, "%s",
-                   host->clock_synchronised == 0   ? "not synchronised; only dates in listings depend on it"
+                   host->clock_synchronised == 0   ? "not synchronised; affects only dates in listings"
                    : host->clock_synchronised == 1 ? "synchronised"
-                                                   : "whether it is synchronised is not told");
+                                                   : "synchronisation state unknown");
     if (host->clocksource[0] != '\0')
         doctor_add(d, slow ? DOCTOR_WARNING : DOCTOR_OK, "clock source",
                    slow ? "boot with clocksource=tsc, if the processor's counter is reliable" : NULL, "%s%s",
-                   host->clocksource, slow ? "; reading the time costs microseconds here" : "");
+                   host->clocksource, slow ? "; reading the time takes microseconds" : "");
 }
 
 static void judge_places(doctor *d, const doctor_host *host)
@@ -227,14 +227,14 @@ static void judge_places(doctor *d, const doctor_host *host)
     char left[40];
 
     if (host->paths[0] != '\0') {
-        doctor_add(d, DOCTOR_FAILURE, "where pools live",
-                   "set GRADPOOL_RUNTIME_DIR and GRADPOOL_STATE_DIR to folders of yours, mode 0700", "%s",
+        doctor_add(d, DOCTOR_FAILURE, "pool directories",
+                   "set GRADPOOL_RUNTIME_DIR and GRADPOOL_STATE_DIR to your own folders, mode 0700", "%s",
                    host->paths);
         return;
     }
     cli_bytes((double)host->state_free, left, sizeof(left));
-    doctor_add(d, host->state_free < GIB ? DOCTOR_WARNING : DOCTOR_OK, "where pools live",
-               host->state_free < GIB ? "make room there, or set GRADPOOL_STATE_DIR" : NULL, "%s, %s free",
+    doctor_add(d, host->state_free < GIB ? DOCTOR_WARNING : DOCTOR_OK, "pool directories",
+               host->state_free < GIB ? "free disk space, or set GRADPOOL_STATE_DIR" : NULL, "%s, %s free",
                host->state_dir, left);
 }
 

@@ -145,7 +145,7 @@ gp_status probe_run(probe_result *out, gp_pool *pool, const probe_request *reque
     else if (status == GP_OK && cli_stop != 0)
         status = gp_fail(err, GP_ECANCELED, "interrupted");
     if (status == GP_OK && p->count < STEPS_LEAST)
-        status = gp_fail(err, GP_ESTATE, "only %" PRIu32 " steps were timed; %d are needed", p->count,
+        status = gp_fail(err, GP_ESTATE, "only %" PRIu32 " steps were timed; the minimum is %d", p->count,
                          STEPS_LEAST);
     if (status == GP_OK) {
         double *const fields[] = { &out->compute_s, &out->exchange_s, &out->wait_s, &out->commit_s,

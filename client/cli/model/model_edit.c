@@ -63,15 +63,17 @@ static int edit_check(const model_edit *knife)
     bool classes = options->classes[0] != '\0';
 
     if (options->out[0] == '\0')
-        return cli_usage(call, "--out is missing: -o FILE.onnx, or FILE.json for the layers alone");
+        return cli_usage(call,
+                         "--out is missing; give -o FILE.onnx, or FILE.json for layers without weights");
     if (end == NULL || (strcmp(end, ".onnx") != 0 && strcmp(end, ".json") != 0))
         return cli_usage(call, "--out is '%s'; it must end in .onnx or .json", options->out);
     if (options->remove_last != 0 && options->remove_from[0] != '\0')
-        return cli_usage(call, "--remove-last and --remove-from are both given; one says where to cut");
+        return cli_usage(call, "--remove-last and --remove-from are both given; drop one of them");
     if (strcmp(options->classes, "auto") == 0 && options->data[0] == '\0')
-        return cli_usage(call, "--classes auto needs --data SOURCE, whose classes are counted");
+        return cli_usage(call, "--classes auto needs --data SOURCE");
     if (cli_given(call, "head-learn-rate-factor") && !classes)
-        return cli_usage(call, "--head-learn-rate-factor has no effect without --classes: the head stays");
+        return cli_usage(
+            call, "--head-learn-rate-factor has no effect without --classes: the head is not replaced");
     if (options->data[0] != '\0' && !classes)
         return cli_usage(call, "--data has no effect without --classes auto");
     return CLI_OK;
@@ -186,7 +188,7 @@ static gp_status names_read(model_edit *knife, gp_error *err)
                            GP_STORE_CLASSES_MAX);
         for (uint32_t i = 0; i < named->count; i++)
             if (strcmp(named->names[i], name) == 0)
-                return gp_fail(err, GP_EINVAL, "class name '%.64s' is given twice", name);
+                return gp_fail(err, GP_EINVAL, "duplicate class name '%.64s'", name);
         named->names[named->count++] = name;
     }
     return GP_OK;
@@ -226,7 +228,8 @@ static gp_status edit_write(const model_edit *knife, gp_error *err)
 
     if (strcmp(strrchr(out, '.'), ".json") != 0) {
         if (edited->weights == NULL)
-            return gp_fail(err, GP_EINVAL, "%.100s has no weights, and an ONNX file has; write -o FILE.json",
+            return gp_fail(err, GP_EINVAL,
+                           "%.100s has no weights, which an ONNX file needs; use -o FILE.json",
                            knife->call->words[1]);
         edit_names(knife, &names, &count);
         return gp_onnx_save(out, edited->spec, edited->graph, edited->weights, names, count, 0, err);
@@ -264,10 +267,10 @@ static gp_status edit_report(const model_edit *knife, gp_error *err)
     } else if (!knife->options->common.quiet) {
         changes_print(&changes);
         printf("%s%s: %zu parameters%s\n",
-               edited->change_count == 0 && knife->named.count == 0 ? "nothing changed; " : "",
-               knife->options->out, edited->graph->learned_count,
+               edited->change_count == 0 && knife->named.count == 0 ? "no change; " : "", knife->options->out,
+               edited->graph->learned_count,
                strcmp(strrchr(knife->options->out, '.'), ".json") == 0 && edited->weights != NULL
-                   ? "; a .json file has the layers, not their weights"
+                   ? "; the .json file has the layers without weights"
                    : "");
     }
     gp_free(changes.rows);

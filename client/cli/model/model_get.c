@@ -34,11 +34,12 @@ static gp_status source_url(net_source *source, const char *url, gp_error *err)
     if (strlen(url) >= sizeof(source->url) || bytes >= sizeof(source->name))
         return gp_fail(err, GP_ELIMIT, "the URL is longer than %d bytes", URL_BYTES - 1);
     if (bytes == 0 || *name == '.')
-        return gp_fail(err, GP_EINVAL, "%s does not end in the name of a file", url);
+        return gp_fail(err, GP_EINVAL, "%s does not end in a file name", url);
     for (const char *c = name; c < query; c++)
         if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL)
             return gp_fail(err, GP_EINVAL,
-                           "the file's name in %s has a '%c'; letters, digits and . _ - are taken", url, *c);
+                           "the file name in %s has a '%c'; it must have only letters, digits and . _ -", url,
+                           *c);
     snprintf(source->url, sizeof(source->url), "%.*s", (int)(name - url - 1), url);
     snprintf(source->name, sizeof(source->name), "%.*s", (int)bytes, name);
     source->file = (gp_get_file){ .name = source->name };
@@ -68,9 +69,8 @@ static gp_status source_find(net_source *source, const char *name, gp_error *err
         snprintf(known + used, sizeof(known) - used, "%s%s", used == 0 ? "" : ", ", set->name);
     }
     if (near != NULL)
-        return gp_fail(err, GP_ENOENT, "no trained model is known as '%s'; did you mean '%s'?", name, near);
-    return gp_fail(err, GP_ENOENT, "no trained model is known as '%s'; there is %s; or give a URL", name,
-                   known);
+        return gp_fail(err, GP_ENOENT, "unknown trained model '%s'; did you mean '%s'?", name, near);
+    return gp_fail(err, GP_ENOENT, "unknown trained model '%s'; give %s, or a URL", name, known);
 }
 
 /* Check --sha256 and convert it to lower case. GP_EINVAL: malformed, or different from the
@@ -88,7 +88,7 @@ static gp_status source_expect(net_source *source, const char *given, char sum[G
     for (size_t i = 0; i <= digits; i++)
         sum[i] = (char)tolower((unsigned char)given[i]);
     if (source->file.sum != NULL && strcmp(source->file.sum, sum) != 0)
-        return gp_fail(err, GP_EINVAL, "--sha256 is %s, and the published sum of %s is %s", sum,
+        return gp_fail(err, GP_EINVAL, "--sha256 is %s, but the published sum of %s is %s", sum,
                        source->set.name, source->file.sum);
     source->file.sum = sum;
     return GP_OK;
@@ -101,8 +101,7 @@ static void get_report(const cli_call *call, const net_source *source, const cha
 
     if (!options->common.json) {
         if (source->file.sum == NULL && !options->common.quiet)
-            fprintf(stderr,
-                    "SHA-256 %s\nnothing says whether that is the right file; --sha256 SUM checks it\n", sum);
+            fprintf(stderr, "SHA-256 %s\nthe file was not verified; to verify it, give --sha256 SUM\n", sum);
         printf("%s\n", path);
         return;
     }

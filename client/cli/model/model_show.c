@@ -81,7 +81,7 @@ static void show_memory(const net_view *view)
         for (int i = 0; i < 5; i++)
             show_cells(table, "%s", cli_bytes(bytes[i], text, sizeof(text)));
     }
-    printf("\nestimated for %" PRId64 " samples on one worker (without the kernels' packed weights):\n",
+    printf("\nestimated for %" PRId64 " samples on one worker (without packed weights of kernels):\n",
            view->options->batch);
     show_table_print_free(table);
 }
@@ -93,16 +93,16 @@ static void show_view(const gp_netspec *spec)
     char brought[40] = "";
 
     if (spec->window_image[0] != 0)
-        snprintf(brought, sizeof(brought), " brought to %" PRIu32 "x%" PRIu32, spec->window_image[0],
+        snprintf(brought, sizeof(brought), " resized to %" PRIu32 "x%" PRIu32 ",", spec->window_image[0],
                  spec->window_image[1]);
     if (spec->windows)
-        printf("trained on images%s of which it sees parts of %" PRId64 "x%" PRId64 "\n", brought,
-               spec->input.dim[1], spec->input.dim[2]);
+        printf("trained on images%s cropped to %" PRId64 "x%" PRId64 "\n", brought, spec->input.dim[1],
+               spec->input.dim[2]);
     if (spec->resized)
         printf("trained on images stretched to %" PRId64 "x%" PRId64 "\n", spec->input.dim[1],
                spec->input.dim[2]);
     if (spec->fitted)
-        printf("trained on images scaled until they just cover %" PRId64 "x%" PRId64 "\n", spec->input.dim[1],
+        printf("trained on images scaled to cover %" PRId64 "x%" PRId64 "\n", spec->input.dim[1],
                spec->input.dim[2]);
 }
 
@@ -116,7 +116,7 @@ static void show_text(const net_view *view)
     printf("\n%zu parameters (%.1f KiB), %" PRIu32 " classes\n", view->graph->learned_count,
            (double)view->graph->learned_count * 4 / 1024, view->graph->class_count);
     printf("image normalization: %s%s\n", gp_normalization_format(spec, normalization),
-           spec->scale_unknown ? "; images need --image-normalization" : "");
+           spec->scale_unknown ? "; images require --image-normalization" : "");
     show_view(spec);
     printf("one sample: %s multiply-adds forward, %s backward; %s FLOPs to predict, %s to train\n",
            count_format(forward, one, sizeof(one)), count_format(backward, two, sizeof(two)),

@@ -27,11 +27,10 @@ static gp_status name_take(pixels_sink *sink, const char *stem, gp_error *err)
     const void *hash = (const void *)(uintptr_t)gp_hash_add(GP_HASH_BEGIN, stem, strlen(stem));
 
     if (tfind(hash, &sink->written, hash_compare) != NULL)
-        return gp_fail(
-            err, GP_EINVAL,
-            "two images are called %s but for their endings, and would be written to one file; rename "
-            "one of them",
-            stem);
+        return gp_fail(err, GP_EINVAL,
+                       "two images have the name %s and different suffixes, so their outputs would have the "
+                       "same name; rename one of them",
+                       stem);
     return tsearch(hash, &sink->written, hash_compare) != NULL
                ? GP_OK
                : gp_fail(err, GP_ENOMEM, "no memory for the names of images");
@@ -118,7 +117,7 @@ static gp_status overlay_write(pixels_sink *sink, const gp_prediction *p, const 
     if (status == GP_OK &&
         (image->height != p->dims[1] || image->width != p->dims[2] || info->dtype != GP_U8))
         status = gp_fail(err, GP_EINVAL,
-                         "%s is %" PRIu32 "x%" PRIu32 " here and %" PRIu64 "x%" PRIu64 " for the workers",
+                         "%s is %" PRIu32 "x%" PRIu32 " here and %" PRIu64 "x%" PRIu64 " on the workers",
                          p->name, image->height, image->width, p->dims[1], p->dims[2]);
     if (status == GP_OK)
         status = gp_palette_overlay(sink->palette, p->pixels, image->sample, info->channels, image->height,
@@ -138,10 +137,9 @@ bool pixels_add(void *context, const gp_prediction *p)
     gp_status status = GP_OK;
 
     if (p->pixels == NULL || p->rank != 3)
-        status = gp_fail(
-            err, GP_EINVAL,
-            "the model does not give a class for each pixel: there is nothing to draw; give --out FILE.csv, "
-            "FILE.jsonl or FILE.npy");
+        status = gp_fail(err, GP_EINVAL,
+                         "the model has no class for each pixel, so there are no label images; use --out "
+                         "FILE.csv, FILE.jsonl or FILE.npy");
     if (status == GP_OK && sink->palette == NULL) {
         status = palette_choose(sink, p, err);
         /* classes.csv maps the numbers in label images to classes */
@@ -161,9 +159,8 @@ bool pixels_add(void *context, const gp_prediction *p)
         *dot = '\0';
     if (status == GP_OK &&
         (strcmp(name, "..") == 0 || strncmp(name, "../", 3) == 0 || strstr(name, "/../") != NULL))
-        status =
-            gp_fail(err, GP_EINVAL,
-                    "the image %s is called with '..', and would be written outside of the folder", name);
+        status = gp_fail(err, GP_EINVAL,
+                         "the name of image %s has '..', so its output would be outside the folder", name);
     if (status == GP_OK)
         status = name_take(sink, stem, err);
     if (status == GP_OK && sink->request.labels[0] != '\0')

@@ -36,8 +36,7 @@ gp_status rows_form_of(rows_form *out, const char *path, gp_error *err)
     /* standard output, and special files such as a pipe, need no suffix */
     if (path[0] != '\0' && (stat(path, &facts) != 0 || S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode)))
         return gp_fail(err, GP_EINVAL,
-                       "%s: predictions are written as FILE.csv, FILE.jsonl (an object a line) or FILE.npy",
-                       path);
+                       "cannot write predictions to %s: the suffix must be .csv, .jsonl or .npy", path);
     *out = ROWS_CSV;
     return GP_OK;
 }
@@ -94,7 +93,7 @@ gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, b
 static bool write_failed(rows *r)
 {
     if (r->error.code == GP_OK)
-        gp_fail_errno(&r->error, GP_EIO, "cannot write %s behind %" PRIu64 " samples",
+        gp_fail_errno(&r->error, GP_EIO, "cannot write %s after %" PRIu64 " samples",
                       r->path[0] != '\0' ? r->path : "standard output", r->count);
     return false;
 }
@@ -292,12 +291,11 @@ static bool array_row(rows *r, const gp_prediction *p)
         if (r->count == 0 && d < 3)
             r->size[d - 1] = p->dims[d];
         else if (d < 3 && p->dims[d] != r->size[d - 1]) {
-            gp_fail(
-                &r->error, GP_EINVAL,
-                "%s is %" PRIu64 "x%" PRIu64 " (height x width), unlike the %" PRIu64 "x%" PRIu64
-                " before it, and an array's samples have one size: give --out FOLDER/ for label images, or "
-                "--image-fit input for classes at the network's size",
-                p->name, p->dims[1], p->dims[2], r->size[0], r->size[1]);
+            gp_fail(&r->error, GP_EINVAL,
+                    "%s is %" PRIu64 "x%" PRIu64 " (height x width) after images of %" PRIu64 "x%" PRIu64
+                    ", but all samples of an array have one size; use --out FOLDER/ for label images, or "
+                    "--image-fit input for classes at the network's size",
+                    p->name, p->dims[1], p->dims[2], r->size[0], r->size[1]);
             return false;
         }
     }
@@ -319,11 +317,11 @@ bool rows_add(rows *r, const gp_prediction *p)
     errno = 0;
     if (r->form != ROWS_ARRAY && p->rank != 1)
         gp_fail(&r->error, GP_EINVAL,
-                "the model gives %" PRIu32 " numbers for a sample, in %" PRIu32
-                " dimensions; give --out FILE.npy, an array%s",
+                "the model has %" PRIu32 " numbers per sample in %" PRIu32
+                " dimensions; use --out FILE.npy for an array%s",
                 p->score_count, p->rank, p->classes != 0 ? " of the class of each pixel" : "");
     else if (r->form != ROWS_ARRAY && r->top > 0 && p->classes == 0)
-        gp_fail(&r->error, GP_EINVAL, "the model gives values, no classes; leave --top-k out");
+        gp_fail(&r->error, GP_EINVAL, "--top-k has no effect on a regression model; drop it");
     if (r->error.code != GP_OK || !writers[r->form](r, p))
         return false;
     r->count++;

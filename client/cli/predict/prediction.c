@@ -12,10 +12,11 @@ int prediction_check(cli_call *call, const prediction_options *input)
     bool resize = input->fit == GP_IMAGE_FIT_RESIZE;
 
     if ((resize || input->fit == GP_IMAGE_FIT_CROP) && input->image_size[0] != 0)
-        return cli_usage(call, "--image-size is of windows and middles; --image-fit is %s",
+        return cli_usage(call, "--image-size has no effect with --image-fit %s; drop one of them",
                          fit_names[input->fit]);
     if ((resize || input->fit == GP_IMAGE_FIT_INPUT) && input->overlap != 0)
-        return cli_usage(call, "--overlap is of windows; --image-fit is %s", fit_names[input->fit]);
+        return cli_usage(call, "--overlap has no effect with --image-fit %s; drop one of them",
+                         fit_names[input->fit]);
     return CLI_OK;
 }
 

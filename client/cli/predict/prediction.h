@@ -28,26 +28,25 @@ extern const char *const fit_names[]; /* --image-fit words, in gp_image_fit orde
       .min = 0,                                                                                              \
       .max = 8192,                                                                                           \
       .unit = "pixels",                                                                                      \
-      .help = "height, width that images are brought to before their middle is taken or (networks that "     \
-              "score pixels) windows are cut; 0,0: as the model was trained" },                              \
+      .help = "resize images to height, width before the centre is cropped or windows are cut; 0,0: as in "  \
+              "training" },                                                                                  \
         { .name = "image-fit",                                                                               \
           GP_PARAM_FIELD(options_type, input.fit),                                                           \
           .words = fit_names,                                                                                \
-          .help = "what of images the network is shown; model: what it was trained on; resize: all, "        \
-                  "stretched; crop: the largest middle of its proportions; windows (of networks that score " \
-                  "pixels)" },                                                                               \
+          .help = "how to fit images to the network; model: as in training; resize: stretch; crop: centre "  \
+                  "crop; "                                                                                   \
+                  "windows: sliding windows (scores per pixel)" },                                           \
         { .name = "overlap",                                                                                 \
           GP_PARAM_FIELD(options_type, input.overlap),                                                       \
           .max = 4096,                                                                                       \
           .unit = "pixels",                                                                                  \
-          .help = "that neighbouring windows share at least; default 0: a quarter of the window's smaller "  \
-                  "side" },                                                                                  \
+          .help = "minimum overlap of neighbouring windows; 0: a quarter of the smaller window side" },      \
         CLI_NORMALIZATION_PARAM(options_type, input.image_normalization),                                    \
         { .name = "precision",                                                                               \
           GP_PARAM_FIELD(options_type, input.precision),                                                     \
           .words = gp_precision_names,                                                                       \
           .help = "f32; bf16: activations and products in bfloat16, faster on large networks; tf32, fp16: "  \
-                  "of GPUs" },                                                                               \
+                  "on GPUs only" },                                                                          \
     {                                                                                                        \
         .name = "on-error", GP_PARAM_FIELD(options_type, input.on_error), .words = gp_on_error_names,        \
         .help = GP_ON_ERROR_HELP                                                                             \

@@ -441,8 +441,7 @@ static void interrupts_look(command_set *c)
         return;
     if (!c->result->interrupted) {
         command_set_wipe(c);
-        fprintf(stderr,
-                "gradpool %s: interrupted; running commands are asked to end, and killed after %d s\n",
+        fprintf(stderr, "gradpool %s: interrupted; running commands get SIGTERM, and SIGKILL after %d s\n",
                 c->options->call->command->name, c->options->grace_ms / 1000);
     }
     c->result->interrupted = true;
@@ -548,7 +547,7 @@ gp_status command_set_print(const command_set_options *options, gp_error *err)
         if (status != GP_OK)
             return status;
         if (puts(line) == EOF)
-            return gp_fail_errno(err, GP_EIO, "standard output could not be written");
+            return gp_fail_errno(err, GP_EIO, "cannot write to standard output");
         if (options->inputs == NULL)
             return GP_OK;
     }

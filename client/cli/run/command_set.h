@@ -28,23 +28,24 @@ enum {
 #define COMMAND_SET_PARAMS(options_type, each, often)                                                        \
     { .name = "shell",                                                                                       \
       GP_PARAM_FIELD(options_type, shell),                                                                   \
-      .help = "run the words as a line of sh; so is a single word with blanks in it (--shell=no: not)" },    \
+      .help =                                                                                                \
+          "run the words as one sh command line; default for one word with spaces (--shell=no: never)" },    \
         { .name = "stdin",                                                                                   \
           GP_PARAM_FIELD(options_type, stdin_path),                                                          \
           .placeholder = "FILE",                                                                             \
-          .help = "standard input of the commands: FILE, opened for each, or -; default: nothing" },         \
+          .help = "standard input for each command: FILE or - [/dev/null]" },                                \
         { .name = "timeout",                                                                                 \
           GP_PARAM_FIELD(options_type, timeout),                                                             \
           .max = 315360000,                                                                                  \
           .unit = "seconds",                                                                                 \
           .basic = often,                                                                                    \
-          .help = "end a command that runs longer: SIGTERM, SIGKILL 2 s later; 0 = never" },                 \
+          .help = "time limit in seconds: SIGTERM, 2 s later SIGKILL; 0: none" },                            \
         { .name = "dry-run",                                                                                 \
           GP_PARAM_FIELD(options_type, dry_run),                                                             \
           .help = "print the commands instead of running them" },                                            \
     {                                                                                                        \
         .name = "json", GP_PARAM_FIELD(options_type, common.json),                                           \
-        .help = "print one JSON object a " each ", on a line each"                                           \
+        .help = "print one JSON object per " each ", one per line"                                           \
     }
 
 /* Reaction to a failed job (--halt). */

@@ -73,7 +73,7 @@ static gp_status inheritance_take(command_set *c, gp_error *err)
     }
     c->spec.directory = getcwd(NULL, 0);
     if (c->spec.directory == NULL)
-        return gp_fail_errno(err, GP_EIO, "the present directory has no path");
+        return gp_fail_errno(err, GP_EIO, "the current directory has no path");
     while (environ[count] != NULL)
         count++;
     c->environment = gp_calloc(count + OWN_VARIABLES + 1, sizeof(*c->environment));

@@ -45,13 +45,12 @@ char *command_job_text(const command_job *job, char *text, size_t bytes)
     if (job->timed_out)
         snprintf(text, bytes, "ended after %.3g s (--timeout)", end->seconds);
     else if (end->kind == EXEC_LOST && end->worker_alive)
-        snprintf(
-            text, bytes,
-            "%sthe runner of worker %u was killed while it ran (the worker is alive; does the command kill "
-            "its parent?)",
-            times, job->worker);
+        snprintf(text, bytes,
+                 "%sthe runner of worker %u was killed while the command ran (the worker is alive; does the "
+                 "command kill its parent?)",
+                 times, job->worker);
     else if (end->kind == EXEC_LOST)
-        snprintf(text, bytes, "%sworker %u exited while it ran", times, job->worker);
+        snprintf(text, bytes, "%sworker %u exited while the command ran", times, job->worker);
     else if (end->kind == EXEC_FAILED)
         snprintf(text, bytes, "not started");
     else if (end->signal != 0)

@@ -86,8 +86,8 @@ gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *e
     bool whole;
 
     if (slots == 0 || slots > EXEC_SLOTS_MAX)
-        return gp_fail(err, GP_EINVAL, "%" PRIu32 " slots per worker; 1 to %d are possible", slots,
-                       EXEC_SLOTS_MAX);
+        return gp_fail(err, GP_EINVAL, "the number of slots per worker is %" PRIu32 "; it must be 1 to %d",
+                       slots, EXEC_SLOTS_MAX);
     exec = gp_calloc(1, sizeof(*exec));
     if (exec == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for commands");
@@ -105,8 +105,7 @@ gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *e
         whole = whole && exec->runners[rank].running != NULL;
     }
     gp_status status =
-        whole ? GP_OK
-              : gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " places for commands", workers * slots);
+        whole ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " command slots", workers * slots);
 
     if (status == GP_OK && pool == NULL)
         status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", path, sizeof(path), err);
@@ -261,7 +260,7 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
     }
     close(fds[0]);
     if (status == GP_EBUSY)
-        return gp_fail(err, GP_EIO, "the runner at rank %" PRIu32 " reads nothing", place.rank);
+        return gp_fail(err, GP_EIO, "the runner at rank %" PRIu32 " does not read its socket", place.rank);
     if (status == GP_OK) {
         r->running[place.slot] = (exec_running){ .job = job };
         r->busy++;
@@ -274,8 +273,7 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
     if (exec->pool != NULL && ++r->failures >= FAILURES_MAX)
         return gp_fail(
             err, GP_EIO,
-            "worker %" PRIu32 " cannot run commands: %d of its runners exited before they answered; "
-            "see %s",
+            "worker %" PRIu32 " cannot run commands: %d of its runners exited before a reply; see %s",
             gp_exec_slot(exec, place.rank)->index, FAILURES_MAX, gp_exec_slot(exec, place.rank)->log);
     return status;
 }
@@ -409,7 +407,7 @@ static gp_status runner_fetch(gp_exec *exec, uint32_t rank, gp_error *err)
     if (status == GP_OK && (request.what != GP_RUNNER_WHAT || socket < 0)) {
         if (socket >= 0)
             close(socket);
-        status = gp_fail(err, GP_ESTALE, "worker %" PRIu32 " has no runner to give", slot->index);
+        status = gp_fail(err, GP_ESTALE, "worker %" PRIu32 " has no runner available", slot->index);
     }
     if (status == GP_OK) {
         exec->runners[rank].socket = socket;
@@ -487,14 +485,14 @@ static gp_status pool_look(gp_exec *exec, gp_error *err)
         pool_message_close(&message);
     }
     if (status == GP_OK && exec->pool->revoked)
-        status = gp_fail(err, GP_ECANCELED, "the lease was ended: %s", exec->pool->ended.reason);
+        status = gp_fail(err, GP_ECANCELED, "the lease ended: %s", exec->pool->ended.reason);
     if (status != GP_OK || !exec->pool->regranted)
         return status;
     /* Attach to the new generation of the lease. Runners that are up keep their commands; all
      * others are requested again at once. */
     status = pool_attach(exec->pool, err);
     if (status == GP_OK && exec->pool->grant.slots_count != exec->workers)
-        status = gp_fail(err, GP_EPROTO, "the lease has %" PRIu32 " workers now; it had %" PRIu32,
+        status = gp_fail(err, GP_EPROTO, "the lease has %" PRIu32 " workers, expected %" PRIu32,
                          exec->pool->grant.slots_count, exec->workers);
     for (exec_runner *r = exec->runners; r < exec->runners + exec->workers; r++)
         if (r->state != RUNNER_UP) {
@@ -573,6 +571,6 @@ gp_status gp_exec_wait(gp_exec *exec, struct pollfd *others, nfds_t count, int t
             kills_send(exec, rank);
         }
     if (exec->pool == NULL && exec->runners[0].state != RUNNER_UP)
-        return gp_fail(err, GP_EPEER, "the runner of commands (pid %d) is gone", (int)exec->local);
+        return gp_fail(err, GP_EPEER, "the runner (pid %d) exited", (int)exec->local);
     return exec->pool != NULL && (look || gp_now_ms() >= exec->look_ms) ? pool_look(exec, err) : GP_OK;
 }

@@ -130,7 +130,7 @@ static gp_status range_fill(source *s, const char *text, gp_error *err)
     s->kind = SOURCE_RANGE;
     for (int i = 0; i < count; i++)
         if (ends[i] - begins[i] + s->decimals > NUMBER_BYTES_MAX || s->decimals > DECIMALS_MAX)
-            return gp_fail(err, GP_ELIMIT, "the range %.60s has numbers of too many digits", text);
+            return gp_fail(err, GP_ELIMIT, "the range %.60s has numbers with too many digits", text);
     s->first = number_scale(begins[0], ends[0], s->decimals);
     last = number_scale(begins[count - 1], ends[count - 1], s->decimals);
     s->step =
@@ -139,7 +139,8 @@ static gp_status range_fill(source *s, const char *text, gp_error *err)
         return gp_fail(err, GP_EINVAL, "the range %.60s has a step of 0", text);
     if (s->first != last && (s->first < last) != (s->step > 0))
         return gp_fail(err, GP_EINVAL,
-                       "the range %.60s is empty; down is FIRST:STEP:LAST with a step below 0", text);
+                       "the range %.60s is empty; to count down, write FIRST:STEP:LAST with a step below 0",
+                       text);
     s->count = ((uint64_t)(s->step > 0 ? last - s->first : s->first - last)) /
                    (uint64_t)(s->step > 0 ? s->step : -s->step) +
                1;
@@ -156,8 +157,8 @@ static gp_status list_fill(source *s, const char *text, gp_error *err)
     for (const char *at = text; *at != '\0'; at++)
         count += *at == ',';
     if (count > INPUTS_LIST_MAX)
-        return gp_fail(err, GP_ELIMIT, "a list of %zu values; at most %d, more go into --arg-file", count,
-                       INPUTS_LIST_MAX);
+        return gp_fail(err, GP_ELIMIT, "a list of %zu values; the maximum is %d, use --arg-file for more",
+                       count, INPUTS_LIST_MAX);
     s->text = gp_strdup(text);
     s->list = gp_calloc(count, sizeof(*s->list));
     if (s->text == NULL || s->list == NULL)
@@ -192,7 +193,7 @@ static gp_status word_add(cli_inputs *inputs, const char *word, gp_error *err)
     memcpy(s->name, word, length);
     for (int i = 0; i < inputs->source_count; i++)
         if (length > 0 && strcmp(inputs->sources[i].name, s->name) == 0)
-            return gp_fail(err, GP_EINVAL, "the input %s stands there twice", s->name);
+            return gp_fail(err, GP_EINVAL, "duplicate input %s", s->name);
     inputs->source_count++; /* inputs_free() frees the source from here on */
     text = length > 0 ? word + length + 1 : word;
     if (range_scan(text, begins, ends, &decimals) != 0)
@@ -227,8 +228,7 @@ gp_status inputs_new(cli_inputs **out, const char *const *words, int count, cons
     for (int i = 0; i < count && status == GP_OK; i++)
         status = word_add(inputs, words[i], err);
     if (status == GP_OK && inputs->source_count == 0)
-        status = gp_fail(err, GP_EINVAL,
-                         "there is nothing to run over; give FIRST:LAST, NAME=a,b,c or --arg-file");
+        status = gp_fail(err, GP_EINVAL, "the input is missing; give FIRST:LAST, NAME=a,b,c or --arg-file");
     if (status != GP_OK) {
         inputs_free(inputs);
         return status;
@@ -292,7 +292,7 @@ static gp_status file_next(cli_inputs *inputs, inputs_state *state, gp_error *er
 
         if (bytes >= INPUTS_VALUE_BYTES_MAX)
             return gp_fail(err, GP_ELIMIT,
-                           "input %" PRIu64 " is longer than the %d bytes that one argument may have",
+                           "input %" PRIu64 " is longer than %d bytes, the maximum for one argument",
                            inputs->line_number + 1, INPUTS_VALUE_BYTES_MAX - 1);
         if (end != NULL || (inputs->fd_ended && left > 0)) {
             *state = INPUTS_VALUES;
@@ -302,8 +302,7 @@ static gp_status file_next(cli_inputs *inputs, inputs_state *state, gp_error *er
             inputs->used += bytes + (end != NULL);
             return strlen(begin) == bytes
                        ? GP_OK
-                       : gp_fail(err, GP_EINVAL,
-                                 "input %" PRIu64 " has a zero byte; --null is for such files",
+                       : gp_fail(err, GP_EINVAL, "input %" PRIu64 " has a zero byte; use --null",
                                  inputs->line_number);
         }
         *state = inputs->fd_ended ? INPUTS_END : INPUTS_WAIT;

@@ -24,7 +24,7 @@ static gp_status done_set(cli_joblog *joblog, uint64_t job, gp_error *err)
     size_t at = (size_t)(job / 8);
 
     if (job > JOBLOG_JOB_MAX)
-        return gp_fail(err, GP_ELIMIT, "--joblog %s has job %" PRIu64 "; --resume goes up to %d",
+        return gp_fail(err, GP_ELIMIT, "--joblog %s has job %" PRIu64 "; the maximum for --resume is %d",
                        joblog->path, job, JOBLOG_JOB_MAX);
     if (at >= joblog->done_bytes) {
         size_t bytes = (at + 1) * 2;
@@ -59,7 +59,7 @@ static gp_status old_read(cli_joblog *joblog, bool failed_again, gp_error *err)
 
         if (first && strcmp(line, heading) != 0)
             status =
-                gp_fail(err, GP_EINVAL, "%s is no job log; --resume needs the file of an earlier --joblog",
+                gp_fail(err, GP_EINVAL, "%s is not a job log; --resume needs the file of an earlier --joblog",
                         joblog->path);
         else if (!first &&
                  sscanf(line, "%" SCNu64 "\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%ld\t%ld%*1[\t]%n",

@@ -160,8 +160,8 @@ gp_status output_open(output_job *job, int *out, int *err, gp_error *error)
         }
         if (ends[i] < 0) {
             gp_fail_errno(error, GP_EIO,
-                          whole ? "no temporary file for a job's output; set TMPDIR"
-                                : "no pipe for a job's output");
+                          whole ? "cannot create a temporary file for the output of a job; set TMPDIR"
+                                : "cannot create a pipe for the output of a job");
             if (ends[0] >= 0)
                 close(ends[0]);
             return GP_EIO;
@@ -190,8 +190,7 @@ static gp_status write_all(const cli_output *output, int which, const void *data
         if (wrote < 0 && errno == EAGAIN)
             poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, -1);
         else if (wrote < 0 && (errno != EINTR || (output->options.stop != NULL && *output->options.stop > 1)))
-            return gp_fail_errno(err, GP_EIO, "standard %s could not be written",
-                                 which == 0 ? "output" : "error");
+            return gp_fail_errno(err, GP_EIO, "cannot write to standard %s", which == 0 ? "output" : "error");
         if (wrote > 0) {
             at += wrote;
             bytes -= (size_t)wrote;
@@ -246,7 +245,7 @@ static gp_status stream_copy(output_job *job, int which, gp_error *err)
         ssize_t got = pread(s->fd, job->output->copy, COPY_BYTES, at);
 
         if (got < 0 && errno != EINTR)
-            return gp_fail_errno(err, GP_EIO, "cannot read back a job's output");
+            return gp_fail_errno(err, GP_EIO, "cannot read back the output of a job");
         if (got == 0)
             break;
         if (got > 0)
@@ -272,7 +271,7 @@ static gp_status stream_keep(stream *s, off_t most, gp_error *err)
         ssize_t got = pread(s->fd, s->text.data + s->text.bytes, (size_t)facts.st_size, 0);
 
         if (got < 0)
-            return gp_fail_errno(err, GP_EIO, "cannot read back a job's output");
+            return gp_fail_errno(err, GP_EIO, "cannot read back the output of a job");
         s->text.bytes += (size_t)got;
         s->text.data[s->text.bytes] = '\0';
     }

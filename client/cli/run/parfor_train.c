@@ -51,16 +51,16 @@ int parfor_train_check(const cli_call *call)
     for (size_t i = 0; i < sizeof(no_use) / sizeof(no_use[0]); i++)
         if (cli_given(call, no_use[i]))
             return cli_usage(call,
-                             "--%s has no effect with train: each network has one worker, and one table is "
-                             "printed",
+                             "--%s has no effect with train: each network is trained on one worker, and one "
+                             "table is printed",
                              no_use[i]);
     for (int i = 1; i < call->rest_count; i++)
         for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
             if (strncmp(call->rest[i], ours[k], strlen(ours[k])) == 0 &&
                 strchr("=", call->rest[i][strlen(ours[k])]) != NULL)
                 return k == 0 ? cli_usage(call,
-                                          "each network is trained on one worker; drop %s, or train them one "
-                                          "after the other",
+                                          "each network is trained on one worker; drop %s, or run one "
+                                          "training after another",
                                           call->rest[i])
                               : cli_usage(call, "%s belongs before --, to parfor", call->rest[i]);
     return CLI_OK;
@@ -128,7 +128,7 @@ int parfor_train_try(const cli_call *call, cli_template *command)
 
     if (!template_has_place(command))
         return cli_usage(call,
-                         "the inputs stand nowhere in the command; write for example --lr {} or --lr {lr}");
+                         "the command has no replacement string; write for example --lr {} or --lr {lr}");
     if (cli_given(call, "arg-file")) /* lines of a file are only known later */
         return CLI_OK;
     if (inputs_new(&inputs, call->words, call->word_count, NULL, false, NULL) != GP_OK)
@@ -334,7 +334,7 @@ gp_status parfor_train_run(cli_parfor_train *train, command_set_options *command
     if (inputs_count(command_set->inputs) < count)
         count = (uint32_t)inputs_count(command_set->inputs);
     if (count == 0)
-        return gp_fail(err, GP_ENODEV, "the pool has no worker that could train; 'gradpool status' says why");
+        return gp_fail(err, GP_ENODEV, "the pool has no usable worker; see 'gradpool status'");
     train->inputs = command_set->inputs;
     command_set->local = count;
     command_set->grace_ms = PARFOR_TRAIN_GRACE_MS;

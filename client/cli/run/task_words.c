@@ -47,7 +47,7 @@ static int check_options(cli_call *call, const char *const *meant)
         for (const char *const *word = meant; *word != NULL; word++)
             means |= strcmp(*word, p->name) == 0;
         if (!means && cli_given(call, p->name))
-            return cli_usage(call, "--%s has no effect with a function; it is for programs behind --",
+            return cli_usage(call, "--%s has no effect with a function; it applies to programs after --",
                              p->name);
     }
     return CLI_OK;
@@ -59,7 +59,8 @@ int task_words_check_none(cli_call *call)
 
     for (const char *const *name = names; *name != NULL; name++)
         if (gp_params_find(call->command->options, *name) != NULL && cli_given(call, *name))
-            return cli_usage(call, "--%s has no effect with a program; it is for tasks.so:function", *name);
+            return cli_usage(call, "--%s has no effect with a program; it applies to tasks.so:function",
+                             *name);
     return CLI_OK;
 }
 
@@ -70,7 +71,8 @@ int task_words_check_spmd(cli_call *call)
 
     function_word(call, &at);
     if (at != 0 || call->word_count > 2)
-        return cli_usage(call, "unexpected word '%s'; gradpool spmd [-n N] tasks.so:function [ARGUMENT]",
+        return cli_usage(call,
+                         "unexpected word '%s'; usage: gradpool spmd [-n N] tasks.so:function [ARGUMENT]",
                          call->words[at != 0 ? 0 : 2]);
     return check_options(call, meant);
 }
@@ -104,10 +106,9 @@ static gp_status range_parse(const char *text, gp_parfor_request *out, gp_error 
         at++;
     }
     if (count < 2 || *at != '\0' || (count == 3 && numbers[1] == 0))
-        return gp_fail(err, GP_EINVAL,
-                       "'%.60s' is no range of a function's iterations; it must be FIRST:LAST or "
-                       "FIRST:STEP:LAST, in whole numbers",
-                       text);
+        return gp_fail(
+            err, GP_EINVAL,
+            "the iterations are '%.60s'; they must be FIRST:LAST or FIRST:STEP:LAST in whole numbers", text);
     out->first = numbers[0];
     out->step = count == 3 ? numbers[1] : 1;
     out->last = numbers[count - 1];
@@ -151,11 +152,10 @@ static gp_status reduction_parse(const char *text, const reduction_word **out, s
         *count = (size_t)number;
     }
     if (*out == NULL && text[0] != '\0')
-        return gp_fail(
-            err, GP_EINVAL,
-            "--reduce is '%s'; it must be sum:f64, sum:f32, sum:i64, product:f64, min:f64, max:f64, "
-            "min:i64 or max:i64, with :COUNT behind it for several",
-            text);
+        return gp_fail(err, GP_EINVAL,
+                       "--reduce is '%s'; it must be sum:f64, sum:f32, sum:i64, product:f64, min:f64, "
+                       "max:f64, min:i64 or max:i64, followed by :COUNT for several",
+                       text);
     return GP_OK;
 }
 
@@ -171,7 +171,7 @@ int task_words_check_parfor(cli_call *call, const task_words *task)
 
     function_word(call, &at);
     if (at != 1 || call->word_count > 3)
-        return cli_usage(call, "a function comes behind one range, and before its argument if it has one: "
+        return cli_usage(call, "a function needs one range before it and at most one argument after it: "
                                "gradpool parfor [-n N] FIRST:LAST tasks.so:function [ARGUMENT]");
     if (range_parse(call->words[0], &request, &err) != GP_OK ||
         reduction_parse(task->reduce, &reduction, &count, &err) != GP_OK)
@@ -224,7 +224,8 @@ static gp_status put_value(gp_buffer *text, int as, const void *data, size_t byt
     if (as == AS_TEXT)
         return gp_buffer_append(text, data, bytes > 0 && at[bytes - 1] == '\0' ? bytes - 1 : bytes, err);
     if (element != 0 && bytes % element != 0)
-        return gp_fail(err, GP_EINVAL, "a result of %zu bytes is not --as %s", bytes, task_words_as[as]);
+        return gp_fail(err, GP_EINVAL, "a result of %zu bytes cannot be shown --as %s", bytes,
+                       task_words_as[as]);
     for (size_t i = 0; status == GP_OK && i < bytes; i += element == 0 ? 1 : element) {
         if (i > 0 && element != 0)
             status = gp_buffer_append(text, " ", 1, err);

@@ -22,21 +22,21 @@ extern const char *const task_words_as[];
     { .name = "as",                                                                                          \
       GP_PARAM_FIELD(options_type, task.as),                                                                 \
       .words = task_words_as,                                                                                \
-      .help = "of functions: what their results are; auto = text, else hexadecimal" },                       \
+      .help = "functions: type of the results; auto = text, else hexadecimal" },                             \
     {                                                                                                        \
         .name = "seed", GP_PARAM_FIELD(options_type, task.seed), .min = 0, .max = 0x1p53,                    \
-        .help = "of functions: of their random numbers"                                                      \
+        .help = "functions: seed of the random numbers"                                                      \
     }
 
 /* Function options for parfor. */
 #define TASK_WORDS_LOOP_PARAMS(options_type)                                                                 \
     { .name = "reduce",                                                                                      \
       GP_PARAM_FIELD(options_type, task.reduce),                                                             \
-      .help = "of functions: what their accumulators are, sum:f64 or max:i64:3 (three of them); printed "    \
-              "last" },                                                                                      \
+      .help =                                                                                                \
+          "functions: reduction of the accumulators, such as sum:f64 or max:i64:3 (three); printed last" },  \
     {                                                                                                        \
         .name = "chunk", GP_PARAM_FIELD(options_type, task.chunk), .min = 0, .max = 1 << 20,                 \
-        .help = "of functions: iterations sent together; 0 = by how long they take"                          \
+        .help = "functions: iterations per chunk; 0 = chosen from their run time"                            \
     }
 
 /* Return whether the command line names a function. */

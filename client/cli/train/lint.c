@@ -70,7 +70,7 @@ static int put_right(const cli_call *call, bool warn, const correction *c)
     print_corrected(call, c);
     if (warn)
         return CLI_OK;
-    fprintf(stderr, "(--lint warn goes on with a warning)\n");
+    fprintf(stderr, "(--lint warn turns this error into a warning)\n");
     return CLI_USAGE;
 }
 
@@ -96,8 +96,8 @@ static int lint_pretrained(const cli_call *call, bool warn)
     }
     if (pretrained && cli_given(call, "head-learn-rate-factor") && !cli_given(call, "classes")) {
         fprintf(stderr,
-                "gradpool %s: --head-learn-rate-factor has no effect: without --classes the head stays; did "
-                "you mean\n",
+                "gradpool %s: --head-learn-rate-factor has no effect: without --classes the head is not "
+                "replaced; did you mean\n",
                 name);
         return put_right(call, warn, &(correction){ .more = "classes", .value = "auto" });
     }
@@ -110,8 +110,8 @@ int lint_transfer(const cli_call *call, bool warn, const cli_changes *changes)
         const char *option, *action, *why;
     } rules_of[] = {
         { "head-learn-rate-factor", "added",
-          "the network's classes are those of the data, so its head stays" },
-        { "freeze-up-to", "frozen", "these layers are frozen in the file already" },
+          "the classes of the network and the data are equal, so the head is not replaced" },
+        { "freeze-up-to", "frozen", "these layers are already frozen in the file" },
     };
 
     for (size_t i = 0; i < sizeof(rules_of) / sizeof(rules_of[0]); i++) {

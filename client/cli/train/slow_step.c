@@ -127,7 +127,7 @@ bool slow_steps_add(slow_steps *slow, const gp_train_step *step, int64_t now_ms,
     if (!complete || (slow->reported_ms != 0 && now_ms - slow->reported_ms < SILENCE_MS))
         return false;
     slow->reported_ms = now_ms;
-    int used = snprintf(text, bytes, "step %" PRIu64 " took %.2f s, usual is %.2f s: ", slow->step,
+    int used = snprintf(text, bytes, "step %" PRIu64 " took %.2f s, usually %.2f s: ", slow->step,
                         slow->took_ms * 1e-3, slow->usual_ms * 1e-3);
 
     if (slow->more_ms >= (slow->took_ms - slow->usual_ms) / 2)

@@ -99,7 +99,7 @@ void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all
         printf("validation: %" PRIu64 " sample%s\n", facts->validation_samples,
                gp_plural(facts->validation_samples));
     else
-        printf("no validation data: the accuracy shown is that of the training batches\n");
+        printf("no validation data: accuracy is measured on the training batches\n");
     printf("run folder: %s\n\n", folder);
     fflush(stdout);
 }

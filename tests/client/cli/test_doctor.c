@@ -115,7 +115,7 @@ TEST(wrong_clock_and_unusable_folder_fail)
     host_gives(&host, 0, "clock", DOCTOR_FAILURE, "timedatectl");
     host.clocksource[0] = '\0';
     strcpy(host.paths, "/run/user/0/gradpool is another user's");
-    host_gives(&host, 0, "where pools live", DOCTOR_FAILURE, "GRADPOOL_RUNTIME_DIR");
+    host_gives(&host, 0, "pool directories", DOCTOR_FAILURE, "GRADPOOL_RUNTIME_DIR");
     host = healthy();
     strcpy(host.clocksource, "hpet");
     host_gives(&host, 0, "clock source", DOCTOR_WARNING, "tsc");
@@ -171,8 +171,8 @@ TEST(slow_or_missing_peer_links_are_reported)
         REQUIRE_OK(gp_json_parse(&json, texts[i], strlen(texts[i]), &err), err);
         doctor_gpu_judge(&d, &list, "", true, false, json);
         gp_json_free(json);
-        REQUIRE(row_of("from GPU to GPU") != NULL);
-        CHECK_INT(states[i], row_of("from GPU to GPU")->state);
+        REQUIRE(row_of("GPU peer copies") != NULL);
+        CHECK_INT(states[i], row_of("GPU peer copies")->state);
         CHECK_INT(2, d.devices);
         CHECK_INT(i == 2 ? DOCTOR_FAILURE : DOCTOR_OK, row_of("driver and runtime")->state);
     }

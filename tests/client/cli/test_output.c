@@ -289,7 +289,7 @@ TEST(closed_sink_is_an_error)
     REQUIRE_OK(output_begin(&job, output, "", &err), err);
     say(job, "x", "");
     CHECK_STATUS(GP_EIO, output_end(job, &err));
-    CHECK_CONTAINS(err.message, "standard output could not be written");
+    CHECK_CONTAINS(err.message, "cannot write to standard output");
     output_free(output);
     close(pipes[1]);
 }
@@ -382,7 +382,7 @@ TEST(file_of_another_format_is_refused_and_unchanged)
 
     log_make("my thesis\n");
     CHECK_STATUS(GP_EINVAL, joblog_open(&log, path, JOBLOG_RESUME, &err));
-    CHECK_CONTAINS(err.message, "is no job log");
+    CHECK_CONTAINS(err.message, "is not a job log");
     unlink(path);
     log_make(HEADING "99999999999\t:\t1\t2\t0\t0\t0\t0\tz\n");
     CHECK_STATUS(GP_ELIMIT, joblog_open(&log, path, JOBLOG_RESUME, &err));

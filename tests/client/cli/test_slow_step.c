@@ -37,7 +37,7 @@ TEST(a_slow_step_names_the_worker_that_waited_least_and_its_phase)
         reports += add(slow, step, step % 4 == 0 ? 50 : 0, 1000); /* below the threshold */
     CHECK_INT(0, reports);
     CHECK(add(slow, 41, 900, 2000));
-    CHECK_TEXT("step 41 took 0.93 s, usual is 0.03 s: worker 3 spent 0.92 s on backward", text);
+    CHECK_TEXT("step 41 took 0.93 s, usually 0.03 s: worker 3 spent 0.92 s on backward", text);
     CHECK(!add(slow, 42, 900, 3000)); /* at most one line in 5 s */
     CHECK(add(slow, 43, 900, 7000));
 
@@ -46,7 +46,7 @@ TEST(a_slow_step_names_the_worker_that_waited_least_and_its_phase)
         slow_steps_add(slow, &(gp_train_step){ .rank = rank, .worker = rank + 1, .step = 44, .wait_ms = 900 },
                        20000, text, sizeof(text));
     CHECK_TEXT(
-        "step 44 took 0.90 s, usual is 0.03 s: all workers waited; other processes may have used the cores",
+        "step 44 took 0.90 s, usually 0.03 s: all workers waited; other processes may have used the cores",
         text);
     slow_steps_reset(slow, 3);
     CHECK(!add(slow, 45, 900, 40000));

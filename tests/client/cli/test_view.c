@@ -138,7 +138,7 @@ TEST(without_utf8_the_picture_is_ascii)
         foreign += (unsigned char)*at >= 0x80;
     CHECK_INT(0, foreign);
     CHECK_CONTAINS(text, "####");
-    CHECK_CONTAINS(text, "no validation data: accuracy is of the training batches");
+    CHECK_CONTAINS(text, "no validation data: accuracy is measured on the training batches");
 }
 
 /* A spike after the first steps neither rescales the axis nor hides the rest. The axis ends at the

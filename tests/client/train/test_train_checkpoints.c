@@ -132,7 +132,7 @@ TEST(a_used_directory_is_refused_unless_its_run_is_continued)
     /* Resuming an older step is refused: the later checkpoint in the same run stays the newest
      * one. */
     CHECK_STATUS(GP_EBUSY, PREPARE(resume_option(4), ));
-    CHECK_CONTAINS(err.message, "later checkpoint of this run (step 8, resumed is step 4)");
+    CHECK_CONTAINS(err.message, "later checkpoint of this run (step 8, resuming from step 4)");
     REQUIRE_OK(PREPARE(resume_option(8), ), err);
     CHECK_TEXT("mine", RUN_ID);
     end();
@@ -174,7 +174,7 @@ TEST(resume_refuses_two_runs_another_network_and_finished_runs)
     CHECK_CONTAINS(err.message, "resume with --seed 1");
     REQUIRE_OK(PREPARE("resume=auto", "max-epochs=1", ), err); /* ends at once with the model */
     CHECK_STATUS(GP_EINVAL, PREPARE(resume_option(4), "max-epochs=1", ));
-    CHECK_CONTAINS(err.message, "has all of its 1 epoch;");
+    CHECK_CONTAINS(err.message, "has completed its 1 epoch;");
 
     /* compared on the worker */
     REQUIRE_OK(PREPARE("resume=auto", "mini-batch-size-per-worker=32", ), err);

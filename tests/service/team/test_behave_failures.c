@@ -135,7 +135,7 @@ TEST(call_that_kills_three_workers_fails)
 
     CHECK_STATUS(GP_EPEER, end_of(poison));
     CHECK_CONTAINS(err.message, "signal 11");
-    CHECK_CONTAINS(err.message, "not tried again");
+    CHECK_CONTAINS(err.message, "not retried");
     CHECK_INT(3, info_of(poison).attempts);
     CHECK_INT(3, number_of(lucky));
     CHECK_INT(5, team_info().worker_deaths);

@@ -399,16 +399,16 @@ TEST(invalid_requests_are_refused_with_the_available_values)
     gp_parfeval_request follower = { .function = nothing, .same_worker_as = first, .worker = 1 };
 
     CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team, &follower, &f.err));
-    CHECK_CONTAINS(f.err.message, "follows one on worker 2 and is to run on worker 1");
+    CHECK_CONTAINS(f.err.message, "follows one on worker 2 and requests worker 1");
     CHECK_STATUS(GP_OK, gp_future_wait(first, -1, &f.err));
     CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team, &follower, &f.err));
-    CHECK_CONTAINS(f.err.message, "follows one on worker 2 and is to run on worker 1");
+    CHECK_CONTAINS(f.err.message, "follows one on worker 2 and requests worker 1");
     follower.worker = 2;
     CHECK_STATUS(GP_OK, gp_parfeval(&future, f.team, &follower, &f.err));
     CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
     CHECK_INT(2, info(future).worker);
     CHECK_STATUS(GP_EINVAL, gp_future_cancel_grace(future, -1, &f.err));
-    CHECK_CONTAINS(f.err.message, "a grace period of -1 ms");
+    CHECK_CONTAINS(f.err.message, "the grace period is -1 ms");
     CHECK_STATUS(GP_EINVAL,
                  gp_parfeval(&future, f.team, &(gp_parfeval_request){ .function = nothing, .priority = 1001 },
                              &f.err));
@@ -431,10 +431,10 @@ TEST(missing_function_is_reported_with_the_nearest_name)
     CHECK_CONTAINS(f.err.message, "FILE.so:NAME");
     snprintf(path, sizeof(path), "%s/CMakeCache.txt:f", build);
     CHECK_STATUS(GP_EINVAL, gp_function_find(&found, f.team, path, &f.err));
-    CHECK_CONTAINS(f.err.message, "no task object");
+    CHECK_CONTAINS(f.err.message, "not a task object");
     snprintf(path, sizeof(path), "%s/lib/libgradpool.so:gp_version", build);
     CHECK_STATUS(GP_EINVAL, gp_function_find(&found, f.team, path, &f.err));
-    CHECK_CONTAINS(f.err.message, "not of tasks");
+    CHECK_CONTAINS(f.err.message, "without tasks");
     snprintf(copy, sizeof(copy), "%s/open.so", pools_root);
     snprintf(command, sizeof(command), "cp %s/tests/service/team_tasks.so %s && chmod 0666 %s", build, copy,
              copy);
@@ -709,10 +709,10 @@ TEST(start_deadlines_and_time_limits_are_enforced)
     gp_future *late = call(&f, (gp_parfeval_request){ .function = nothing, .queue_timeout_ms = 30 });
 
     CHECK_STATUS(GP_ETIMEDOUT, gp_future_result(late, NULL, NULL, &f.err));
-    CHECK_CONTAINS(f.err.message, "not begun within its time limit of 30 ms");
+    CHECK_CONTAINS(f.err.message, "did not start within its time limit of 30 ms");
     CHECK_INT(GP_FUTURE_RUNNING, info(busy).state);
     CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(busy, 1, &f.err));
-    CHECK_CONTAINS(f.err.message, "did not end within 1 ms: it runs on worker 1");
+    CHECK_CONTAINS(f.err.message, "did not end within 1 ms: running on worker 1");
     let_go("go");
     gp_future *running =
         call(&f, (gp_parfeval_request){
@@ -720,7 +720,7 @@ TEST(start_deadlines_and_time_limits_are_enforced)
 
     CHECK_STATUS(GP_ETIMELIMIT, gp_future_result(running, NULL, NULL, &f.err));
     CHECK_CONTAINS(f.err.message,
-                   "worker 1: it ran longer than its time limit of 150 ms and was canceled after ");
+                   "worker 1: exceeded its time limit of 150 ms; canceled after ");
     CHECK_INT(GP_ETIMELIMIT, info(running).status);
     end(&f);
 }
@@ -815,7 +815,7 @@ TEST(a_cancel_with_no_grace_kills_the_worker_at_once)
     CHECK_INT(GP_FUTURE_RUNNING, info(deaf).state);
     CHECK_STATUS(GP_OK, gp_future_cancel_grace(deaf, 0, &f.err));
     CHECK_STATUS(GP_ECANCELED, gp_future_result(deaf, NULL, NULL, &f.err));
-    CHECK_CONTAINS(f.err.message, "did not end within 0 ms: its worker was replaced");
+    CHECK_CONTAINS(f.err.message, "did not end within 0 ms; its worker was replaced");
     gp_team_get_info(f.team, &i);
     CHECK_INT(1, i.worker_deaths);
     end(&f);
@@ -1034,7 +1034,7 @@ TEST(call_that_kills_its_workers_fails_after_three_and_other_calls_continue)
     for (int k = 0; k < 20; k++)
         futures[k] = nap(&f, sleeper, 10);
     CHECK_STATUS(GP_EPEER, gp_future_result(poison, NULL, NULL, &f.err));
-    CHECK_CONTAINS(f.err.message, "not tried again");
+    CHECK_CONTAINS(f.err.message, "not retried");
     CHECK_INT(3, info(poison).attempts);
     CHECK_STATUS(GP_OK, gp_futures_wait(futures, 20, GP_WAIT_ALL, -1, &f.err));
     for (int k = 0; k < 20; k++)
