@@ -89,8 +89,7 @@ typedef struct gp_train_options {
 /* Values for on-error in trainings and predictions; gp_on_error in
  * common/data has the same order. */
 extern const char *const gp_on_error_names[];
-#define GP_ON_ERROR_HELP                                                                                     \
-    "unreadable images: error, or skip (log the file and exclude it from the loss)"
+#define GP_ON_ERROR_HELP "unreadable images: error, or skip (log the file and exclude it from the loss)"
 
 /* Table with all training options. */
 extern const gp_param gp_train_options_table[];

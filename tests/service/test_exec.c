@@ -507,7 +507,8 @@ TEST(a_command_that_kills_its_runner_fails_and_its_neighbours_succeed)
     CHECK_INT(3, lines_of("n3"));
     CHECK(lines_of("n1") <= 3 && lines_of("n2") <= 3 && lines_of("n4") <= 3);
     CHECK_INT(1, lines_of("n5"));
-    CHECK_CONTAINS(err, "job 3: lost 3 times; the last time the runner of worker 1 was killed while the command ran");
+    CHECK_CONTAINS(
+        err, "job 3: lost 3 times; the last time the runner of worker 1 was killed while the command ran");
     pools_end();
 }
 

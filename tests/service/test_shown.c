@@ -110,9 +110,8 @@ TEST(preprocessing_can_be_chosen_and_a_mismatch_is_reported)
     CHECK_TEXT("", err);
     CHECK_NEAR(loss, reported("loss"), 0);
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--image-fit", "resize");
-    CHECK_CONTAINS(err,
-                   "m.onnx was trained on images scaled to cover 28x28, but gets images "
-                   "stretched to 28x28 as requested");
+    CHECK_CONTAINS(err, "m.onnx was trained on images scaled to cover 28x28, but gets images "
+                        "stretched to 28x28 as requested");
     CHECK(reported("loss") != loss);
     RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "sizes", "--image-size", "40,40", "--out", "p.csv");
     CHECK_CONTAINS(err, "but gets images resized to 40x40, cropped to 28x28 as requested");

@@ -34,8 +34,7 @@ extern const char *const fit_names[]; /* --image-fit words, in gp_image_fit orde
           GP_PARAM_FIELD(options_type, input.fit),                                                           \
           .words = fit_names,                                                                                \
           .help = "how to fit images to the network; model: as in training; resize: stretch; crop: centre "  \
-                  "crop; "                                                                                   \
-                  "windows: sliding windows (scores per pixel)" },                                           \
+                  "crop; windows: sliding windows (scores per pixel)" },                                     \
         { .name = "overlap",                                                                                 \
           GP_PARAM_FIELD(options_type, input.overlap),                                                       \
           .max = 4096,                                                                                       \

@@ -1,7 +1,7 @@
 /* Run the jobs of parfor and spmd on the leased workers.
  *
- *   inputs ---free slot---> RUNNING ---success, final failure, COMMAND_SET_LOSSES_MAX losses---> finished,
- *   retries --free slot---> |  |                                                 printed in order
+ *   inputs ---free slot---> RUNNING ---success, final failure, too many losses---> finished,
+ *   retries --free slot---> |  |                                            printed in order
  *     ^---failed, retries left  |
  *     ^---lost at most once-----+
  *   suspects --idle worker--> RUNNING ALONE   `suspects` were lost COMMAND_SET_LOSSES_SHARED times

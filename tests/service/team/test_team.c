@@ -719,8 +719,7 @@ TEST(start_deadlines_and_time_limits_are_enforced)
                      .function = sleeper, .argument = &ms, .bytes = sizeof(ms), .timeout_ms = 150 });
 
     CHECK_STATUS(GP_ETIMELIMIT, gp_future_result(running, NULL, NULL, &f.err));
-    CHECK_CONTAINS(f.err.message,
-                   "worker 1: exceeded its time limit of 150 ms; canceled after ");
+    CHECK_CONTAINS(f.err.message, "worker 1: exceeded its time limit of 150 ms; canceled after ");
     CHECK_INT(GP_ETIMELIMIT, info(running).status);
     end(&f);
 }
