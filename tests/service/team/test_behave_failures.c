@@ -552,7 +552,7 @@ TEST(file_without_tasks_is_refused_without_a_worker_failure)
     snprintf(path, sizeof(path), "%s/cut.so", pools_root);
     copy_object(path, 3000);
     CHECK_STATUS(GP_EINVAL, find_status(path, "square"));
-    CHECK_CONTAINS(err.message, "cut off");
+    CHECK_CONTAINS(err.message, "is truncated at");
     snprintf(path, sizeof(path), "%s", pools_root);
     CHECK(find_status(path, "square") != GP_OK); /* a folder */
     snprintf(path, sizeof(path), "%s/pipe.so", pools_root);
