@@ -554,10 +554,10 @@ static void draw(gp_view *view, bool force)
     for (uint32_t i = 0; i < shown; i++)
         draw_worker(view, i, width);
     if (shown < view->facts.workers)
-        draw_line(view, width, "together  %8.0f images/s   (%" PRIu32 " workers, %" PRIu32 " shown)", total,
+        draw_line(view, width, "total     %8.0f images/s   (%" PRIu32 " workers, %" PRIu32 " shown)", total,
                   view->facts.workers, shown);
     else if (shown > 1)
-        draw_line(view, width, "together  %8.0f images/s", total);
+        draw_line(view, width, "total     %8.0f images/s", total);
     if (view->sentence[0] != '\0' && !view->ended &&
         (view->sentence_until_ms == 0 || gp_now_ms() < view->sentence_until_ms))
         draw_line(view, width, "%s", view->sentence);

@@ -437,7 +437,7 @@ gp_status gp_train_options_from_words(gp_train_options *out, const char *const *
             batch_per_worker = *words;
     }
     if (batch != NULL && batch_per_worker != NULL)
-        return gp_fail(err, GP_EINVAL, "%s and %s: give one of them", batch, batch_per_worker);
+        return gp_fail(err, GP_EINVAL, "%s and %s are both given; drop one of them", batch, batch_per_worker);
     return GP_OK;
 }
 
@@ -466,8 +466,8 @@ gp_status gp_train_options_scale(gp_train_options *options, uint32_t workers, gp
         options->mini_batch_size = options->mini_batch_size_per_worker * workers;
     if ((double)options->mini_batch_size > batch->max)
         return gp_fail(err, GP_EINVAL,
-                       "%" PRId64 " samples for each of %" PRIu32 " workers are %" PRId64
-                       "; a mini-batch has at most %.0f",
+                       "mini-batch-size-per-worker %" PRId64 " on %" PRIu32
+                       " workers makes a mini-batch of %" PRId64 " samples; the maximum is %.0f",
                        options->mini_batch_size_per_worker, workers, options->mini_batch_size, batch->max);
     if (options->scale_lr[0] == '\0')
         return GP_OK;

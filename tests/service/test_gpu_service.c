@@ -166,7 +166,7 @@ TEST(old_driver_or_crashed_probe_leaves_cpu_workers_and_a_message)
     gpus_begin(ONE_CARD);
     setenv("FAKE_GPU_DRIVER", "12040", 1);
     RUN_CODE(0, "up", "--workers", "1");
-    CHECK_CONTAINS(err, "the driver takes CUDA 12.4, the GPU engine was built with 13.");
+    CHECK_CONTAINS(err, "the driver supports CUDA 12.4, the GPU engine was built with 13.");
     CHECK_CONTAINS(out, "cpu");
     CHECK_INT(0, TRAIN("--metrics", "cpu.jsonl", "--out", "cpu.onnx"));
     CHECK_INT(1, TRAIN("--execution-environment", "gpu"));

@@ -111,7 +111,7 @@ void gp_probe_engine(gp_device_list *list)
     if (status == GP_OK && driver / 1000 < runtime / 1000)
         status =
             gp_fail(&err, GP_ENODEV,
-                    "the driver takes CUDA %u.%u, the GPU engine was built with %u.%u; update the driver",
+                    "the driver supports CUDA %u.%u, the GPU engine was built with %u.%u; update the driver",
                     driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     for (uint32_t i = 0; i < list->count && status != GP_OK; i++)
         if (list->devices[i].reason[0] == '\0')

@@ -125,7 +125,7 @@ TEST(options_that_depend_on_the_workers_are_resolved_once)
     CHECK_CONTAINS(err.message, "linear:BASE");
     options.mini_batch_size_per_worker = 1 << 20;
     CHECK_STATUS(GP_EINVAL, gp_train_options_scale(&options, 64, &err));
-    CHECK_CONTAINS(err.message, "samples for each of 64 workers");
+    CHECK_CONTAINS(err.message, "on 64 workers makes a mini-batch of");
 }
 
 TEST(cosine_and_polynomial_change_from_the_initial_to_the_final_rate)
