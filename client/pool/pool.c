@@ -611,7 +611,8 @@ static gp_status pool_attach_all(gp_pool *pool, gp_timeout timeout, gp_error *er
         gp_status status = pool_next(pool, &in, gp_timeout_slice(timeout), err);
 
         if (status == GP_OK && in.from == POOL_NOBODY && left == 0)
-            status = gp_fail(err, GP_ETIMEDOUT, "%" PRIu32 " leased workers did not reply", missing);
+            status = gp_fail(err, GP_ETIMEDOUT, "%" PRIu32 " leased worker%s did not reply", missing,
+                             gp_plural(missing));
         if (status != GP_OK || pool->regranted || pool->revoked) {
             if (status == GP_OK)
                 pool_message_close(&in);

@@ -42,8 +42,8 @@ gp_status gp_training_resize(gp_pool *pool, uint64_t lease, uint64_t job, uint32
     gp_ok_reply ok;
 
     if (workers == 0 || workers > GP_MEMBERS_MAX)
-        return gp_fail(err, GP_EINVAL, "%" PRIu32 " workers; a training has 1 to %u", workers,
-                       GP_MEMBERS_MAX);
+        return gp_fail(err, GP_EINVAL, "the number of workers is %" PRIu32 "; it must be from 1 to %u",
+                       workers, GP_MEMBERS_MAX);
     return pool_ask(pool, &gp_msg_lease_resize, &resize, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS, err);
 }
 

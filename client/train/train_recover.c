@@ -13,6 +13,7 @@
 
 #include "client/train/train_run.h"
 #include "common/base/clock.h"
+#include "common/base/text/text.h"
 
 bool gp_run_is_between_groups(const gp_run *run)
 {
@@ -146,8 +147,9 @@ static void do_one(gp_run *run, const membership_action *action)
         if (action->why == MEMBERSHIP_REASON_SHORT_LIVED)
             pool_note(run->pool,
                       "joining workers failed %" PRIu32
-                      " times within %d steps; the training adds no more workers, except on gradpool resize",
-                      run->membership.short_lived, MEMBERSHIP_PROVED_STEPS);
+                      " time%s within %d steps; the training adds no more workers, except on gradpool resize",
+                      run->membership.short_lived, gp_plural(run->membership.short_lived),
+                      MEMBERSHIP_PROVED_STEPS);
         if (pool_tell(run->pool, &gp_msg_lease_resize,
                       &(gp_lease_resize){ .lease = run->pool->lease, .workers = action->workers }, NULL,
                       &err) != GP_OK)

@@ -38,7 +38,7 @@ TEST(failing_training_leaves_the_others_and_usage_errors_are_reported_once)
     CHECK_CONTAINS(out, "failed: no data set \"nowhere\"");
     CHECK_CONTAINS(out, "\n3        digits:300  1 ");
     RUN_CODE(255, "parfor", "lr=0.1,0.2", "--", TRAIN, "digits:200");
-    CHECK_CONTAINS(err, "the inputs stand nowhere in the command");
+    CHECK_CONTAINS(err, "the command has no replacement string");
     RUN_CODE(255, "parfor", "lr=0.1,0.2", "--", TRAIN, "digits:200", "--lern-rate", "{lr}");
     CHECK_CONTAINS(err, "unknown option --lern-rate");
     CHECK(strstr(strstr(err, "--lern-rate") + 1, "--lern-rate") == NULL);

@@ -32,12 +32,12 @@ static void use_in_child(gp_pool *pool, gp_team *team)
     int64_t began = gp_now_ms();
 
     CHECK_STATUS(GP_ESTATE, gp_pool_workers(pool, &count, &err));
-    CHECK_CONTAINS(err.message, "was forked from the one that opened this pool");
+    CHECK_CONTAINS(err.message, "is a fork of the process that opened this pool");
     CHECK_STATUS(GP_ESTATE, gp_pool_open(&own, NULL, &err));
     CHECK_CONTAINS(err.message, "open pools after fork()");
     CHECK_STATUS(GP_ESTATE, gp_team_open(&second, pool, NULL, &err));
     CHECK_STATUS(GP_ESTATE, gp_team_put(team, 1, "x", "y", 1, &err));
-    CHECK_CONTAINS(err.message, "was forked");
+    CHECK_CONTAINS(err.message, "is a fork");
     gp_team_cancel(team);
     gp_team_close(team);
     gp_pool_close(pool);

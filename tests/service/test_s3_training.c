@@ -286,7 +286,7 @@ TEST(job_reads_from_s3_with_the_pools_secrets_and_the_journal_has_none)
     tiles_begin(server);
     CHECK(RUN("submit", "--env", "AWS_SECRET_ACCESS_KEY", "--", "train", "--network", "lenet", "--data",
               SOURCE) != 0);
-    CHECK_CONTAINS(err, "would be written to the pool's journal");
+    CHECK_CONTAINS(err, "would be stored in the pool's journal");
     RUN_CODE(0, "submit", "--", "train", "--network", "lenet", "--data", SOURCE, "--max-epochs", "1",
              "--mini-batch-size", "4");
     if (RUN("wait", "1") != 0) {

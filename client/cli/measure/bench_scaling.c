@@ -143,7 +143,8 @@ static gp_status run_train(scaling *s, scaling_run *run, gp_pool *pool, gp_error
     gp_training_summarize(training, &run->summary);
     gp_training_free(training);
     if (run->summary.stopped)
-        return gp_fail(err, GP_ECANCELED, "interrupted while training on %" PRIu32 " workers", run->workers);
+        return gp_fail(err, GP_ECANCELED, "interrupted while training on %" PRIu32 " worker%s", run->workers,
+                       gp_plural(run->workers));
     run->rate = run->steps_s > 0 ? (double)run->images / run->steps_s : NAN;
     return GP_OK;
 }

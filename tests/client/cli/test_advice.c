@@ -168,7 +168,7 @@ TEST(training_warns_about_slow_steps_and_reports_the_error_of_the_advice)
                               sizeof(text)));
     CHECK(advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_info){ .workers = 4 }, text,
                              sizeof(text)));
-    CHECK_CONTAINS(text, "more workers will not help: 3 were measured to be enough");
+    CHECK_CONTAINS(text, "more workers will not help: gradpool advise measured that 3 are enough");
     for (int i = 1; i <= 11; i++) { /* 10 ms per step; a validation takes 1 s before step 6 */
         advice_watch_step(&watch,
                           &(gp_train_step){ .rank = 0, .seconds = i * 0.01 + (i >= 6), .data_ms = 7 });

@@ -106,7 +106,7 @@ TEST(malformed_inputs_are_refused_with_the_expected_form)
     CHECK_CONTAINS(err.message, "step of 0");
     CHECK_STATUS(GP_EINVAL, ALL("1:2:3:4"));
     CHECK_STATUS(GP_EINVAL, ALL("a=1,2", "a=3"));
-    CHECK_CONTAINS(err.message, "twice");
+    CHECK_CONTAINS(err.message, "duplicate input");
     CHECK_STATUS(GP_ELIMIT, ALL("1:99999999999999999999"));
     CHECK_STATUS(GP_ELIMIT, ALL("0:0.00000000001:1"));
     CHECK_STATUS(GP_EINVAL, all(NULL, 0, NULL, false, &err));

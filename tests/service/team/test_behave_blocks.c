@@ -130,9 +130,9 @@ TEST(failing_rank_ends_the_others_in_any_operation)
         CHECK_CONTAINS(err.message, "rank 2 gives up");
         CHECK_CONTAINS(err.message, "2");
         REQUIRE(block != NULL);
-        check_ended_by_another(block, 1, "another rank: worker 2: rank 2 gives up");
+        check_ended_by_another(block, 1, "another rank failed: worker 2: rank 2 gives up");
         CHECK_STATUS(GP_ECORRUPT, gp_spmd_result_get(block, 2, &data, &bytes, &err));
-        check_ended_by_another(block, 3, "another rank: worker 2: rank 2 gives up");
+        check_ended_by_another(block, 3, "another rank failed: worker 2: rank 2 gives up");
         gp_spmd_result_free(block);
     }
     REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err); /* the team is complete */
@@ -149,7 +149,7 @@ TEST(a_failure_of_a_rank_explains_the_collective_that_failed_before)
     CHECK_STATUS(GP_ECORRUPT, run_block(&block, "missed_barrier", NULL, 0));
     CHECK_CONTAINS(err.message, "worker 2: rank 2 gives up");
     REQUIRE(block != NULL);
-    check_ended_by_another(block, 1, "another rank: worker 2: rank 2 gives up");
+    check_ended_by_another(block, 1, "another rank failed: worker 2: rank 2 gives up");
     gp_spmd_result_free(block);
     team_end();
 }
@@ -167,7 +167,7 @@ TEST(crashed_rank_ends_the_others_and_is_replaced)
         CHECK_CONTAINS(err.message, "signal 9");
         REQUIRE(block != NULL);
         CHECK_STATUS(GP_EPEER, gp_spmd_result_get(block, 2, &data, &bytes, &err));
-        check_ended_by_another(block, 1, "another rank: worker 2 (pid ");
+        check_ended_by_another(block, 1, "another rank failed: worker 2 (pid ");
         check_ended_by_another(block, 3, "signal 9");
         gp_spmd_result_free(block);
         REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err);
@@ -226,13 +226,13 @@ TEST(block_that_exceeds_its_time_limit_is_ended)
     request.function = find("nap");
     status = gp_spmd(&block, team, &request, &err);
     CHECK_STATUS(GP_ETIMELIMIT, status);
-    CHECK_CONTAINS(err.message, "longer than its time limit of 50 ms");
+    CHECK_CONTAINS(err.message, "exceeded its time limit of 50 ms");
     for (uint32_t index = 1; index <= 2; index++) {
         const void *data;
         size_t bytes;
 
         CHECK(gp_spmd_result_get(block, index, &data, &bytes, &err) != GP_OK);
-        CHECK_CONTAINS(err.message, "longer than its time limit of 50 ms");
+        CHECK_CONTAINS(err.message, "exceeded its time limit of 50 ms");
     }
     gp_spmd_result_free(block);
     CHECK_INT(25, number_of(call("square", 5)));

@@ -445,7 +445,7 @@ TEST(call_is_ended_at_its_deadline_or_time_limit)
 
     status = end_of(slow);
     CHECK_STATUS(GP_ETIMELIMIT, status);
-    CHECK_CONTAINS(err.message, "longer than its time limit of 50 ms");
+    CHECK_CONTAINS(err.message, "exceeded its time limit of 50 ms");
     gp_future_free(busy);
     gp_future_free(slow);
     gp_future_free(late);
