@@ -67,6 +67,7 @@ typedef union shell_message {
     gp_error_reply error;
     gp_grant grant;
     gp_peer_lost peer_lost;
+    gp_revoke revoke;
 } shell_message;
 
 typedef struct shell {

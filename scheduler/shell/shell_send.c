@@ -128,7 +128,6 @@ void shell_send_to_worker(shell *s, const gp_core_action *action)
                              .lease = action->lease,
                              .generation = action->generation };
     const gp_message_type *type = &gp_msg_quit;
-    const void *message = &s->out;
     gp_error err;
 
     if (worker->child.incarnation != action->incarnation || worker->peer.bytes == 0)
@@ -154,11 +153,9 @@ void shell_send_to_worker(shell *s, const gp_core_action *action)
     } else if (action->kind == GP_CORE_REVOKE) {
         gp_fault_point("revoking");
         type = &gp_msg_revoke;
-        message = &(gp_revoke){ .reason = "the lease ended" };
-    } else {
-        message = &(gp_quit){ 0 };
-    }
-    gp_status status = shell_send(s, &worker->peer, &envelope, type, message, NULL, &err);
+        s->out.revoke = (gp_revoke){ .reason = "the lease ended" };
+    } /* otherwise quit, which has no fields */
+    gp_status status = shell_send(s, &worker->peer, &envelope, type, &s->out, NULL, &err);
 
     if (action->kind == GP_CORE_GRANT)
         gp_fault_point("granting");
