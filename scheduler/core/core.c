@@ -192,11 +192,11 @@ static void end_leases_of(gp_core *core, const gp_core_id *session, bool reporte
 
 static void client_gone(gp_core *core, const gp_core_event *event)
 {
-    gp_core_client *client = find_client(core, &event->session),
-                   *last = &core->clients[core->client_count - 1];
+    gp_core_client *client = find_client(core, &event->session), *last;
 
     if (client == NULL)
         return;
+    last = &core->clients[core->client_count - 1];
     gp_index_remove(&core->sessions, (uint32_t)(client - core->clients) + 1);
     if (client != last) { /* the last client moves into the free entry */
         gp_index_remove(&core->sessions, core->client_count);
