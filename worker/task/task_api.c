@@ -345,8 +345,10 @@ gp_status gp_task_queue(gp_task *task, const char *queue, const void *data, size
         }
         tasks->large_items = canceled ? LARGE_AT_ONCE : 1;
     }
-    if (large && !canceled && gp_tasks_send_blob(tasks, data, bytes, &blob, err) != GP_OK)
-        return err->code;
+    gp_status status = large && !canceled ? gp_tasks_send_blob(tasks, data, bytes, &blob, err) : GP_OK;
+
+    if (status != GP_OK) /* the task may pass no err */
+        return status;
     if (!canceled)
         answer = gp_tasks_reserve(tasks, large ? name_bytes : name_bytes + bytes, true);
     if (answer == NULL)

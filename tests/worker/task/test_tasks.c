@@ -791,6 +791,17 @@ TEST(lines_and_items_precede_the_result_in_order)
     link_end();
 }
 
+TEST(an_item_that_cannot_be_sent_fails_also_without_an_error_struct)
+{
+    uint64_t id;
+
+    link_with_calls();
+    id = run_send(&s.client, function_of(&s.client, "tell_without_err"), NULL, 0);
+    CHECK(answer(&s.client, id));
+    CHECK(last.bytes == 1 && last.content[0] == 1);
+    link_end();
+}
+
 TEST(unread_log_is_dropped_and_counted)
 {
     uint64_t lines = 0, dropped = 0;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -212,6 +213,22 @@ GP_TASK gp_status tell(gp_task *task, gp_error *err)
         return err->code;
     gp_task_log(task, "end");
     return gp_task_queue(task, "", "x", 1, err);
+}
+
+/* Send a large item without `err` while no descriptor can be opened. Return 1 if that fails. */
+GP_TASK gp_status tell_without_err(gp_task *task, gp_error *err)
+{
+    static char large[100000];
+    struct rlimit before, none;
+    char failed;
+
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = before;
+    none.rlim_cur = 3;
+    setrlimit(RLIMIT_NOFILE, &none);
+    failed = gp_task_queue(task, "large", large, sizeof(large), NULL) != GP_OK;
+    setrlimit(RLIMIT_NOFILE, &before);
+    return gp_task_result(task, &failed, sizeof(failed), err);
 }
 
 /* Send more than a ring holds. The argument selects lines or items, and "for ever" runs until it
