@@ -116,8 +116,10 @@ gp_status gp_runner_start(pid_t *pid, int *exit_code, const gp_runner_spec *spec
 
     *exit_code = 126;
     for (const char *const *entry = spec->environment; *entry != NULL; entry++)
-        if (strncmp(*entry, "PATH=", strlen("PATH=")) == 0)
+        if (strncmp(*entry, "PATH=", strlen("PATH=")) == 0) {
             l.search[0] = *entry;
+            break; /* getenv() also returns the first one */
+        }
     pid_t child = launch_fork(&l);
 
     if (child < 0)

@@ -322,6 +322,19 @@ TEST(command_that_cannot_run_gives_an_error_and_a_shell_exit_code)
     stage_close(&s);
 }
 
+TEST(the_first_of_two_search_paths_counts)
+{
+    stage s = stage_open();
+    const char *const arguments[] = { "true", NULL };
+    const char *const environment[] = { "PATH=/usr/bin:/bin", "PATH=/nonexistent", NULL };
+    gp_runner_spec spec = { .directory = s.directory, .arguments = arguments, .environment = environment };
+    gp_error err;
+
+    REQUIRE_OK(ask_with(&s, 1, &spec, s.out, &err), err);
+    CHECK_INT(0, end_of(&s, 1).exit_code);
+    stage_close(&s);
+}
+
 TEST(scripts_run_with_their_interpreter_and_without_one_by_the_shell)
 {
     stage s = stage_open();
