@@ -379,10 +379,12 @@ static void backward_describe(gp_onednn_translator *t, layer_mds *mds, shim_pass
 {
     dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
 
-    if (mds->fits)
-        mds->fits = gp_onednn_primitive_fits(
-            t, shim_layer_pd(pd, t->segment->engine, &mds->l, pass, mds->forward, attr), *pd, mds->wide,
-            what);
+    if (mds->fits) {
+        /* not an argument of the call below, which reads *pd */
+        dnnl_status_t status = shim_layer_pd(pd, t->segment->engine, &mds->l, pass, mds->forward, attr);
+
+        mds->fits = gp_onednn_primitive_fits(t, status, *pd, mds->wide, what);
+    }
     dnnl_primitive_attr_destroy(attr);
 }
 
