@@ -38,7 +38,7 @@ typedef struct gp_paths {
     char lock[GP_TEXT_ENDPOINT];                     /* pool_dir/lock: held by a live scheduler */
     char record[GP_TEXT_ENDPOINT];                   /* pool_dir/record: removed by an orderly shutdown */
     char scheduler_socket[GP_TEXT_ENDPOINT];         /* pool_dir/scheduler */
-    char scheduler_control_socket[GP_TEXT_ENDPOINT]; /* pool_dir/scheduler.control socket */
+    char scheduler_control_socket[GP_TEXT_ENDPOINT]; /* pool_dir/scheduler.door */
     char state_root[GP_TEXT_PATH];                   /* `state` above */
     char state_dir[GP_TEXT_PATH];
     char log_dir[GP_TEXT_PATH];
@@ -69,7 +69,7 @@ gp_status gp_paths_create(const gp_paths *paths, gp_error *err);
 gp_status gp_paths_check(const gp_paths *paths, gp_error *err);
 
 /* Write the path of a worker's file to `out`: its ZeroMQ socket (suffix ""), control socket
- * (".control socket") or exit reason (".words": worker/process/exit_reason.h). index and
+ * (".door") or exit reason (".words": worker/process/exit_reason.h). index and
  * incarnation count from 1. The ZeroMQ endpoint is "ipc://" followed by the socket path. */
 void gp_paths_worker_file(const gp_paths *paths, uint32_t index, uint32_t incarnation, const char *suffix,
                           char out[GP_TEXT_ENDPOINT]);

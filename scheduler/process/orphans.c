@@ -109,7 +109,7 @@ static void look_at(gp_orphans *orphans, const gp_paths *paths, const char *name
         return;
     gp_paths_worker_file(paths, index, incarnation, ".door", path);
     if (strcmp(path + strlen(path) - strlen(name), name) != 0)
-        return; /* not a canonical name, such as "w01.1.control socket" */
+        return; /* not a canonical name, such as "w01.1.door" */
     found.slot = index - 1;
     found.child.incarnation = incarnation;
     if (hold(&found, path)) {

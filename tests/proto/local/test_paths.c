@@ -101,7 +101,7 @@ TEST(errors_name_relative_and_overlong_paths_and_the_fix)
     CHECK_CONTAINS(err.message, "GRADPOOL_RUNTIME_DIR is 'run'");
     memset(longer, 'x', sizeof(longer));
     longer[0] = '/';
-    longer[78] = '\0'; /* 78 + "/p" + "/w256.4294967295.control socket" = 101 */
+    longer[78] = '\0'; /* 78 + "/p" + "/w256.4294967295.door" = 101 */
     setenv("GRADPOOL_RUNTIME_DIR", longer, 1);
     CHECK_STATUS(GP_ELIMIT, gp_paths_find(&paths, "p", &err));
     CHECK_CONTAINS(err.message, longer);
