@@ -179,6 +179,7 @@ static const mistake mistakes[] = {
     { 1, "has only 500 samples", { LENET, "--mini-batch-size", "501" } },
     { 1, "its folder is not writable", { LENET, "--out", "nowhere/m.onnx" } },
     { 1, "its folder is not writable", { LENET, "--metrics", "nowhere/m.jsonl" } },
+    { 1, "a folder; it must be a file", { LENET, "--out", "nowhere/" } },
 };
 
 TEST(usage_errors_have_a_message_and_no_side_effects)

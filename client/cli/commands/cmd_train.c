@@ -370,7 +370,7 @@ static gp_status train_check_file(const char *option, const char *path, gp_error
 
     if (path[0] == '\0')
         return GP_OK;
-    if (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode))
+    if (path[strlen(path) - 1] == '/' || (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)))
         return gp_fail(err, GP_EINVAL, "--%s is %s, a folder; it must be a file", option, path);
     snprintf(copy, sizeof(copy), "%s", path);
     folder = dirname(copy);
