@@ -84,11 +84,10 @@ gp_status gp_printable_check(const char *what, const char *text, gp_error *err)
         size_t length = character_next(text + at, &printable);
 
         if (!printable)
-            return gp_fail(
-                err, GP_EINVAL,
-                "the %s has a control character or invalid UTF-8 (0x%02x at byte %zu); use printable "
-                "characters",
-                what, (unsigned char)text[at], at + 1);
+            return gp_fail(err, GP_EINVAL,
+                           "the %s contains a control character or invalid UTF-8 (0x%02x at byte %zu); use "
+                           "printable characters",
+                           what, (unsigned char)text[at], at + 1);
         at += length;
     }
     return GP_OK;

@@ -95,17 +95,17 @@ gp_status gp_checkpoint_read_record(gp_json **out, const char *directory, uint64
     snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);
     file = fopen(path, "re");
     if (file == NULL)
-        return gp_fail_errno(err, GP_ENOENT, "%s could not be opened", path);
+        return gp_fail_errno(err, GP_ENOENT, "cannot open %s", path);
     gp_buffer_init(&text, GP_CHECKPOINT_RECORD_BYTES_MAX);
     for (char part[4096]; status == GP_OK && !feof(file) && !ferror(file);)
         status = gp_buffer_append(&text, part, fread(part, 1, sizeof(part), file), err);
     fclose(file);
     if (status == GP_ELIMIT)
-        status = gp_fail(err, GP_ECORRUPT, "it is damaged: a record has at most %d bytes",
+        status = gp_fail(err, GP_ECORRUPT, "it is damaged: its record has more than %d bytes",
                          GP_CHECKPOINT_RECORD_BYTES_MAX);
     snprintf(wanted, sizeof(wanted), "%08" PRIx32, gp_checkpoint_checksum(&text, found));
     if (status == GP_OK && strcmp(found, wanted) != 0)
-        status = gp_fail(err, GP_ECORRUPT, "it is damaged: its checksum is %s, its text has %s",
+        status = gp_fail(err, GP_ECORRUPT, "it is damaged: its checksum is %s, but its record states %s",
                          found[0] == '\0' ? "missing" : found, wanted);
     if (status == GP_OK)
         status = gp_json_parse(out, gp_buffer_text(&text), text.bytes, err);
@@ -146,7 +146,7 @@ static gp_status check_options(const gp_json *record, const gp_train_options *op
         gp_params_format(param, &now, is, sizeof(is));
         if (strcmp(was, is) != 0)
             return gp_fail(err, GP_EINVAL,
-                           "%s was written with %s %s; this training has %s: resume with --%s %s", path,
+                           "%s was written with %s %s, but this training has %s; resume with --%s %s", path,
                            fixed[i], was, is, fixed[i], was);
     }
     return GP_OK;
@@ -159,11 +159,11 @@ gp_status gp_checkpoint_check_record(const gp_json *record, const gp_graph *grap
     char layout[20];
 
     if (format != GP_CHECKPOINT_FORMAT)
-        return gp_fail(err, GP_EVERSION, "%s has format %" PRId64 "; this program reads %d", path, format,
-                       GP_CHECKPOINT_FORMAT);
+        return gp_fail(err, GP_EVERSION, "%s has format %" PRId64 ", but this program supports format %d",
+                       path, format, GP_CHECKPOINT_FORMAT);
     snprintf(layout, sizeof(layout), "%016" PRIx64, gp_graph_layout_hash(graph));
     if (strcmp(layout, gp_json_text(gp_json_member(record, "layout"), "")) != 0)
-        return gp_fail(err, GP_EINVAL, "%s is of network %s, whose tensors are not those of %s", path,
+        return gp_fail(err, GP_EINVAL, "the tensors of %s (network %s) do not match network %s", path,
                        gp_json_text(gp_json_member(record, "network"), "?"), graph->spec->name);
     return check_options(record, options, path, err);
 }

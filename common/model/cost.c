@@ -124,7 +124,7 @@ static gp_status peak_find(double *out, const gp_graph *graph, gp_phase phase, i
     if (lives == NULL || change == NULL) {
         gp_free(lives);
         gp_free(change);
-        return gp_fail(err, GP_ENOMEM, "no memory to look at %u ops", ops->count);
+        return gp_fail(err, GP_ENOMEM, "no memory for the cost of %u ops", ops->count);
     }
     lives_find(lives, graph, ops);
     for (uint32_t v = 0; v < graph->value_count; v++)

@@ -39,7 +39,8 @@ static gp_status layer_find(const gp_edit *edit, const char *name, uint32_t *ind
     if (near != NULL)
         return gp_fail(err, GP_EINVAL, "network %s has no layer '%.64s'; did you mean '%s'?", spec->name,
                        name, near);
-    return gp_fail(err, GP_EINVAL, "network %s has no layer '%.64s'; gradpool model show lists its %" PRIu32,
+    return gp_fail(err, GP_EINVAL,
+                   "network %s has no layer '%.64s'; list its %" PRIu32 " layers with gradpool model show",
                    spec->name, name, spec->layer_count);
 }
 
@@ -155,7 +156,7 @@ gp_status gp_edit_new(gp_edit **out, const gp_netspec *spec, const float *weight
     gp_edit *edit = gp_calloc(1, sizeof(*edit));
 
     if (edit == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to edit a network");
+        return gp_fail(err, GP_ENOMEM, "no memory for the edited network");
     edit->weights = weights;
     edit->given_count = spec->layer_count;
     for (uint32_t i = 0; i < GP_LAYERS_MAX; i++)
@@ -203,7 +204,8 @@ gp_status gp_edit_remove_last(gp_edit *edit, uint32_t count, gp_error *err)
 
     if (count >= have)
         return gp_fail(err, GP_EINVAL,
-                       "%" PRIu32 " layers cannot be removed: network %s has %" PRIu32 ", and one must stay",
+                       "cannot remove %" PRIu32 " layers: network %s has %" PRIu32
+                       ", and at least one must remain",
                        count, edit->spec->name, have);
     edit_truncate(edit, have - count);
     return GP_OK;
@@ -215,7 +217,7 @@ gp_status gp_edit_remove_from(gp_edit *edit, const char *layer, gp_error *err)
     gp_status status = layer_find(edit, layer, &index, err);
 
     if (status == GP_OK && index == 0)
-        status = gp_fail(err, GP_EINVAL, "%s is the first layer of network %s; one must stay", layer,
+        status = gp_fail(err, GP_EINVAL, "cannot remove %s: it is the first layer of network %s", layer,
                          edit->spec->name);
     if (status == GP_OK)
         edit_truncate(edit, index);
@@ -254,8 +256,8 @@ static gp_status add_parse(add_text *add, const char *text, gp_error *err)
     *add = (add_text){ 0 };
     /* Use half the buffer: the first setting's name may be added. */
     if (strlen(text) >= sizeof(add->words) / 2)
-        return gp_fail(err, GP_ELIMIT, "a layer's text of %zu bytes; at most %zu", strlen(text),
-                       sizeof(add->words) / 2 - 1);
+        return gp_fail(err, GP_ELIMIT, "the text of a layer has %zu bytes, at most %zu are supported",
+                       strlen(text), sizeof(add->words) / 2 - 1);
     rest = strcpy(add->words, text);
     head = strsep(&rest, ",");
     value = strchr(head, ':');
@@ -272,7 +274,7 @@ static gp_status add_parse(add_text *add, const char *text, gp_error *err)
 
     if (value != NULL && kind != NULL && strchr(value, '=') == NULL) {
         if (kind->settings_table[0].type == GP_PARAM_NONE)
-            return gp_fail(err, GP_EINVAL, "%s has no settings; leave :%s out", kind->name, value);
+            return gp_fail(err, GP_EINVAL, "%s has no settings; omit :%s", kind->name, value);
         used = (size_t)snprintf(add->settings, sizeof(add->settings), "%s=%s", kind->settings_table[0].name,
                                 value);
         /* A word without '=' continues the list before it. */
@@ -307,7 +309,7 @@ gp_status gp_edit_add(gp_edit *edit, const char *text, gp_error *err)
     if (edit->spec->layer_count > 0 &&
         (edit->spec->layers[edit->spec->layer_count - 1].kind->flags & GP_KIND_LOSS))
         return gp_fail(err, GP_EINVAL,
-                       "nothing can stand behind the loss %s; remove it first (it comes back by itself)",
+                       "no layer can follow the loss %s; remove it first (it is added again automatically)",
                        edit->spec->layers[edit->spec->layer_count - 1].name);
     if (add.name == NULL)
         name_free(edit, add.kind, name);
@@ -387,11 +389,10 @@ static gp_status head_missing(const gp_edit *edit, gp_error *err)
     for (uint32_t i = first; i < spec->layer_count; i++)
         used += (size_t)snprintf(last + used, sizeof(last) - used, "%s%.24s (%s)", i == first ? "" : ", ",
                                  spec->layers[i].name, spec->layers[i].kind->name);
-    return gp_fail(
-        err, GP_EINVAL,
-        "no head is found: network %.24s ends in %s, not in one fc or convolution; put one there with "
-        "gradpool model edit --remove-last N --add fc:CLASSES",
-        spec->name, last);
+    return gp_fail(err, GP_EINVAL,
+                   "no classifier found: network %.24s ends in %s, not in a single fc or convolution; "
+                   "replace the end with gradpool model edit --remove-last N --add fc:CLASSES",
+                   spec->name, last);
 }
 
 gp_status gp_edit_set_head(gp_edit *edit, const gp_edit_head *head, gp_error *err)
@@ -400,7 +401,7 @@ gp_status gp_edit_set_head(gp_edit *edit, const gp_edit_head *head, gp_error *er
     gp_status status;
 
     if (head->classes < 2)
-        return gp_fail(err, GP_EINVAL, "%" PRIu32 " class%s; a classification needs at least 2",
+        return gp_fail(err, GP_EINVAL, "%" PRIu32 " class%s, but a classification needs at least 2",
                        head->classes, head->classes == 1 ? "" : "es");
     status = edit_add_loss(edit, err);
     if (status != GP_OK)
@@ -467,7 +468,8 @@ static gp_status input_set(gp_edit *edit, const char *setting, const char *value
             size.dim[0] < 1 || size.dim[1] < 1 || size.dim[2] < 1 || size.dim[0] > GP_CHANNELS_MAX ||
             size.dim[1] > GP_CHANNELS_MAX || size.dim[2] > GP_CHANNELS_MAX)
             return gp_fail(err, GP_EINVAL,
-                           "input.size is '%.40s'; it must be CHANNELSxHEIGHTxWIDTH, such as 3x32x32", value);
+                           "input.size is '%.40s'; must be CHANNELSxHEIGHTxWIDTH, for example 3x32x32",
+                           value);
         spec->input = size;
         return GP_OK;
     }
@@ -475,12 +477,13 @@ static gp_status input_set(gp_edit *edit, const char *setting, const char *value
         return gp_normalization_set(spec, value, err);
     if (!is_scale && strcmp(setting, "offset") != 0)
         return gp_fail(err, GP_EINVAL,
-                       "the input has no '%.40s'; it has normalization, scale, offset and size", setting);
+                       "the input has no setting '%.40s'; it has normalization, scale, offset and size",
+                       setting);
     count = numbers_parse(value, given, GP_NORMALIZE_MAX);
     if (count == 0)
         return gp_fail(err, GP_EINVAL,
-                       "input.%s is '%.60s'; it must be a number, or one per channel with commas", setting,
-                       value);
+                       "input.%s is '%.60s'; must be a number, or one per channel separated by commas",
+                       setting, value);
     if (count < spec->normalize_count)
         for (; count < spec->normalize_count; count++)
             given[count] = given[0];
@@ -500,7 +503,7 @@ gp_status gp_edit_set(gp_edit *edit, const char *text, gp_error *err)
     gp_status status;
 
     if (strlen(text) >= sizeof(layer))
-        return gp_fail(err, GP_ELIMIT, "a setting of %zu bytes; at most %zu", strlen(text),
+        return gp_fail(err, GP_ELIMIT, "a setting has %zu bytes, at most %zu are supported", strlen(text),
                        sizeof(layer) - 1);
     strcpy(layer, text);
     value = strchr(layer, '=');
@@ -509,7 +512,7 @@ gp_status gp_edit_set(gp_edit *edit, const char *text, gp_error *err)
     /* Layer names can contain dots, settings cannot. */
     setting = strrchr(layer, '.');
     if (value == NULL || setting == NULL)
-        return gp_fail(err, GP_EINVAL, "'%.80s' is not of the form LAYER.setting=value", text);
+        return gp_fail(err, GP_EINVAL, "'%.80s' must be LAYER.setting=value", text);
     *setting++ = '\0';
     *value++ = '\0';
     if (strcmp(layer, "input") == 0)
@@ -531,7 +534,7 @@ gp_status gp_edit_freeze(gp_edit *edit, const char *layer, gp_error *err)
     for (uint32_t i = 0; i <= index; i++)
         any |= has_weights(edit, i) || edit->origin[i] == EDIT_NEW;
     if (!any)
-        return gp_fail(err, GP_EINVAL, "no layer up to %s has weights: there is nothing to freeze", layer);
+        return gp_fail(err, GP_EINVAL, "nothing to freeze: no layer up to %s has weights", layer);
     edit->frozen = index + 1;
     return GP_OK;
 }

@@ -46,10 +46,9 @@ static gp_status finish_freeze(gp_edit *edit, gp_error *err)
             learns |= gp_parameter_learns(parameter);
     }
     gp_graph_free(graph);
-    return learns
-               ? GP_OK
-               : gp_fail(err, GP_EINVAL, "nothing would learn: no layer behind %s has weights that may move",
-                         edit->spec->layers[edit->frozen - 1].name);
+    return learns ? GP_OK
+                  : gp_fail(err, GP_EINVAL, "no layer after %s has learnable weights",
+                            edit->spec->layers[edit->frozen - 1].name);
 }
 
 /* ---- weights ---- */

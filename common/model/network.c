@@ -53,9 +53,8 @@ gp_status gp_network_load(gp_network *out, const char *name, const gp_shape *inp
     if (!gp_network_is_file(name)) {
         status = gp_zoo_check(name, err);
         if (status == GP_OK && input == NULL)
-            status =
-                gp_fail(err, GP_EINVAL,
-                        "%s is a network without weights; give a model that was trained (FILE.onnx)", name);
+            status = gp_fail(err, GP_EINVAL,
+                             "%s is a network without weights; use a trained model (FILE.onnx)", name);
         if (status == GP_OK)
             status = gp_zoo_build(&out->spec, name, input, classes, err);
         return status;

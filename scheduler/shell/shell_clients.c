@@ -125,7 +125,7 @@ void shell_serve_control_socket(shell *s)
             if (event.request.what == GP_CONTROL_SOCKET_SECRETS && event.fd >= 0) {
                 answer.lease = (uint64_t)gp_secrets_copy(gp_secrets_fd(), event.fd, &err);
                 s->secrets_reported = true;
-                gp_log(GP_LOG_INFO, "secrets-told", "the credentials of the pool were %s",
+                gp_log(GP_LOG_INFO, "secrets-told", "the secrets of the pool were %s",
                        answer.lease == GP_OK ? "replaced" : "not replaced");
                 if (gp_control_socket_send_fd(gp_control_socket_peer_fd(s->control_socket, event.id), &answer,
                                               -1, &err) != GP_OK)

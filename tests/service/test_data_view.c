@@ -63,7 +63,7 @@ TEST(different_samples_on_a_worker_are_an_error_before_the_first_step)
     RUN_CODE(0, "data", "make", "digits", other + strlen("mount --bind "), "--count", "310", "--test-count",
              "100");
     RUN_CODE(0, "up", "--workers", "2", "--devices", "cpu", "--quiet");
-    train_expect("310 samples here, 300 there", "let all workers see the same files");
+    train_expect("310 samples here, 300 there", "make the same files available to all workers");
     snprintf(other, sizeof(other), "rm -rf /tmp/gradpool-test-other-%d", (int)getpid());
     CHECK_INT(0, system(other));
 }

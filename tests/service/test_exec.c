@@ -189,7 +189,7 @@ TEST(exit_codes_signals_and_failed_starts_are_distinguished_and_counted)
     CHECK_CONTAINS(err, "job 3: signal 6 (Aborted)");
     CHECK_CONTAINS(err, "job 5: exit code 127");
     RUN_CODE(1, "parfor", "1:1", "--", "no-such-program");
-    CHECK_CONTAINS(err, "command 'no-such-program' was not found; PATH is ");
+    CHECK_CONTAINS(err, "command not found: 'no-such-program'; PATH is ");
     RUN_CODE(101, "parfor", "1:120", "--quiet", "--", "false");
     CHECK_TEXT("", err);
     RUN_CODE(139, "spmd", "-n", "1", "--", "ulimit -c 0; kill -SEGV $$");

@@ -115,8 +115,8 @@ TEST(unusable_devices_are_excluded_with_the_reason)
                "uuid=%3$s,name=Fake Small,bus=3,total=1024,cc=9.0;"
                "uuid=%4$s,name=Fake H200,bus=4,total=16384,cc=9.0");
     RUN_CODE(0, "up");
-    CHECK_CONTAINS(err,
-                   "GPU 1 (Fake T4) is excluded: its compute capability is 7.5; the GPU engine needs 8.0");
+    CHECK_CONTAINS(
+        err, "GPU 1 (Fake T4) is excluded: its compute capability 7.5 is too old: the GPU engine needs 8.0");
     CHECK_CONTAINS(err, "GPU 2 (Fake Locked) is excluded: its compute mode is Prohibited");
     CHECK_CONTAINS(err, "nvidia-smi -i 2 -c DEFAULT");
     CHECK_CONTAINS(err, "GPU 3 (Fake Small) is excluded: it has 1024 MiB of memory");
@@ -359,7 +359,7 @@ TEST(gpu_lost_in_a_prediction_is_reported_and_its_samples_are_predicted_again)
 {
     static const char *const how[] = { "719", "hang" };
     static const char *const words[] = { "unspecified launch failure (CUDA error 719)",
-                                         "the GPU has not answered within" };
+                                         "no result from the GPU within" };
 
     for (int i = 0; i < 2; i++) {
         char rule[200];

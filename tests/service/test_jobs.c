@@ -56,7 +56,7 @@ TEST(a_job_name_with_control_characters_is_refused)
                                           &(gp_job_request){ .words = (const char *const[]){ "train", NULL },
                                                              .name = put.name },
                                           &e));
-    CHECK_CONTAINS(e.message, "the job name has a control character");
+    CHECK_CONTAINS(e.message, "the job name contains a control character");
     REQUIRE_OK(pool_tell_with(pool, &gp_msg_job_put, &put, payloads, 3, &correlation, &e), e);
     for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS;
          (reply.from == POOL_NOBODY || reply.in.envelope.correlation != correlation) &&
@@ -66,7 +66,7 @@ TEST(a_job_name_with_control_characters_is_refused)
     }
     REQUIRE(reply.from != POOL_NOBODY && reply.in.type == &gp_msg_error_reply);
     CHECK_STATUS(GP_EINVAL, pool_error_from(&reply.in, &e));
-    CHECK_CONTAINS(e.message, "the job name has a control character");
+    CHECK_CONTAINS(e.message, "the job name contains a control character");
     pool_message_close(&reply);
     stage_end();
 }

@@ -268,7 +268,7 @@ TEST(renewed_secrets_reach_running_workers_and_expired_ones_are_reported)
     CHECK_INT(0, train(SOURCE, "a.jsonl"));
     credentials_set(server, "AKIDTEST", SECRET "-2", TOKEN "-2");
     CHECK(train(SOURCE, "b.jsonl") != 0);
-    CHECK_CONTAINS(err, "the pool's secrets (`gradpool up --secret-env`)");
+    CHECK_CONTAINS(err, "the secrets of the pool (`gradpool up --secret-env`)");
     CHECK(strstr(err, "canary") == NULL);
     RUN_CODE(0, "up", "--secret-env", "AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY,AWS_SESSION_TOKEN");
     if (train(SOURCE, "c.jsonl") != 0)

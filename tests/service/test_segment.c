@@ -264,11 +264,11 @@ TEST(invalid_segmentation_requests_are_refused)
     CHECK_CONTAINS(err, "has no class for each pixel");
     RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "d/", "--image-fit", "resize",
              "--class-file", "none.csv");
-    CHECK_CONTAINS(err, "there is no class file none.csv");
+    CHECK_CONTAINS(err, "the class file none.csv does not exist");
     write_file("w/other.csv", "background\nbridge\n");
     RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "d/", "--image-fit", "resize",
              "--class-file", "other.csv");
-    CHECK_CONTAINS(err, "other.csv does not name 'square'");
+    CHECK_CONTAINS(err, "other.csv lacks the class 'square' of the model");
     RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes", "--image-fit", "windows", "--overlap",
              "17");
     CHECK_CONTAINS(err, "overlap by at most half");
@@ -287,9 +287,10 @@ TEST(invalid_segmentation_requests_are_refused)
     CHECK_CONTAINS(err, "two images have the name a and different suffixes");
     shell("cp scenes/labels/s0.png scenes/labels/s1.png");
     RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes");
-    CHECK_CONTAINS(err, "is 1x70x50 (channels x height x width), and the network takes 1x32x32");
+    CHECK_CONTAINS(err, "has 1x70x50 values (channels x height x width), but the network needs 1x32x32");
     RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes", "--image-fit", "resize");
-    CHECK_CONTAINS(err, "labels/s1.png is 70x50 (height x width), but the image that it labels is 41x64");
+    CHECK_CONTAINS(err,
+                   "labels/s1.png has 70x50 pixels (height x width), but the image that it labels has 41x64");
     pools_end();
 }
 

@@ -276,7 +276,7 @@ TEST(arrays_of_any_size_are_predicted_in_tiles)
     array_write("x.npy", x, sizeof(x));
     array_write("y.npy", y, sizeof(y));
     RUN_CODE(1, "evaluate", "--model", "n.onnx", "--data", "x.npy", "--json");
-    CHECK_CONTAINS(err, "arrays of 24x48, which are not resized to 24x24; --image-fit windows takes them");
+    CHECK_CONTAINS(err, "arrays of 24x48, which cannot be resized to 24x24; use --image-fit windows");
     RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "x.npy", "--json", "--image-fit", "windows");
     loss = reported("loss");
     CHECK_INT(3 * 24 * 48, (int)reported("pixels"));

@@ -154,7 +154,7 @@ TEST(incompatible_networks_are_refused_before_a_pool_is_started)
         { "plain.json has no weights", { "train", "--pretrained", "plain.json", "--data", "other" } },
         { "the samples of synthetic:9x9x1:10:50 are 1x9x9",
           { TRANSFER, "--validation-data", "synthetic:9x9x1:10:50" } },
-        { "no head is found",
+        { "no classifier found",
           { "train", "--pretrained", "headless.onnx", "--data", "other", "--classes", "auto" } },
     };
 
@@ -280,7 +280,7 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
     /* Unnamed outputs are matched in order if their number is equal, which is reported; otherwise
      * they are refused. */
     RUN_CODE(0, "evaluate", "--model", "far.onnx", "--data", "all", "--image-normalization", "0..1");
-    CHECK_CONTAINS(err, "matched in order with the classes of the data: ant, bee, cow");
+    CHECK_CONTAINS(err, "assuming the order of the data's classes: ant, bee, cow");
     RUN_CODE(1, "evaluate", "--model", "far.onnx", "--data", "two", "--image-normalization", "0..1");
     CHECK_CONTAINS(err, "has 2 classes (ant, cow) and the model 3 outputs without names");
 
@@ -299,7 +299,7 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
     RUN_CODE(0, "evaluate", NAMED, "two");
     CHECK_CONTAINS(out, "classes of the model that the data lacks: bee (1 of 3)\n");
     RUN_CODE(1, "evaluate", NAMED, "new");
-    CHECK_CONTAINS(err, "does not know: dog; it knows cow, ant, bee");
+    CHECK_CONTAINS(err, "lacks: dog; the model has cow, ant, bee");
     RUN_CODE(1, "predict", NAMED, "new");
     RUN_CODE(0, "predict", NAMED, "new", "--ignore-labels", "--json");
     CHECK(strstr(out, "label") == NULL);
@@ -344,7 +344,7 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
     CHECK_CONTAINS(err, "none of the 2 samples of ");
     CHECK_CONTAINS(err, "plain has a label");
     RUN_CODE(1, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "new");
-    CHECK_CONTAINS(err, "does not know: dog");
+    CHECK_CONTAINS(err, "lacks: dog");
     RUN_CODE(0, "train", "--pretrained", "named.onnx", "--classes", "auto", "--data", "all", "--epochs", "1",
              "--batch-size", "9", "--json");
     CHECK_CONTAINS(out, "\"changes\": []");
@@ -360,14 +360,14 @@ TEST(images_of_another_size_or_with_colour_for_a_grey_model_need_an_option)
     photos_write("large/ant", 2, 16);
     photos_write("large/bee", 2, 16);
     RUN_CODE(1, "evaluate", NAMED, "large");
-    CHECK_CONTAINS(
-        err, "is 3x16x16 (channels x height x width), and the network takes 3x4x4; give --image-size 4,4");
+    CHECK_CONTAINS(err, "has 3x16x16 values (channels x height x width), but the network needs 3x4x4; resize "
+                        "the images with --image-size 4,4");
     RUN_CODE(0, "evaluate", NAMED, "large", "--image-fit", "resize");
     RUN_CODE(0, "evaluate", NAMED, "large", "--image-size", "4,4");
 
     /* A model trained with --image-size stores the size. */
     RUN_CODE(1, "train", "--network", "named.onnx", "--data", "large");
-    CHECK_CONTAINS(err, "give --image-size 4,4");
+    CHECK_CONTAINS(err, "--image-size 4,4");
     RUN_CODE(0, "train", "--network", "named.onnx", "--data", "large", "--image-size", "4,4", "--epochs", "1",
              "--batch-size", "4", "--quiet", "--out", "ours.onnx");
     RUN_CODE(0, "evaluate", "--model", "ours.onnx", "--data", "large");
@@ -380,7 +380,7 @@ TEST(images_of_another_size_or_with_colour_for_a_grey_model_need_an_option)
     RUN_CODE(0, "train", "--network", "lenet", "--data", "synthetic:16x16x1:2:20", "--epochs", "1",
              "--batch-size", "20", "--quiet", "--out", "grey.onnx");
     RUN_CODE(1, "predict", "--model", "grey.onnx", "--data", "large");
-    CHECK_CONTAINS(err, "is 3x16x16 (channels x height x width), and the network takes 1x16x16");
+    CHECK_CONTAINS(err, "has 3x16x16 values (channels x height x width), but the network needs 1x16x16");
     pools_end();
 }
 

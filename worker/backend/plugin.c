@@ -61,17 +61,19 @@ gp_status gp_plugin_load(const gp_plugin **out, const char *path, gp_error *err)
     }
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
-        return gp_fail(err, GP_ENOENT, "the GPU plugin cannot be loaded: %s", dlerror());
+        return gp_fail(err, GP_ENOENT, "cannot load the GPU plugin: %s", dlerror());
     *(void **)&entry = dlsym(library, GP_PLUGIN_SYMBOL);
     plugin = entry != NULL ? entry() : NULL;
     if (plugin == NULL)
-        return gp_fail(err, GP_EPROTO, "%s is not a gradpool plugin: it has no %s", path, GP_PLUGIN_SYMBOL);
+        return gp_fail(err, GP_EPROTO, "%s is not a gradpool plugin: it lacks the symbol %s", path,
+                       GP_PLUGIN_SYMBOL);
     if (plugin->abi != GP_PLUGIN_ABI)
         return gp_fail(err, GP_EVERSION,
-                       "%s has plugin interface %" PRIu32 ", this worker has %u; build both together", path,
-                       plugin->abi, GP_PLUGIN_ABI);
+                       "%s has plugin interface version %" PRIu32
+                       ", but this worker has version %u; build both together",
+                       path, plugin->abi, GP_PLUGIN_ABI);
     if (!plugin_complete(plugin))
-        return gp_fail(err, GP_EPROTO, "%s leaves parts of the plugin interface empty", path);
+        return gp_fail(err, GP_EPROTO, "%s has an incomplete plugin interface", path);
     *out = plugin;
     return GP_OK;
 }
@@ -85,7 +87,7 @@ gp_status gp_plugin_load_device(const gp_plugin **out, const char *path, gp_erro
     if (status == GP_OK)
         status = plugin->device_count(&count, err);
     if (status == GP_OK && count == 0)
-        status = gp_fail(err, GP_ENODEV, "the driver is there but shows no device");
+        status = gp_fail(err, GP_ENODEV, "the driver is loaded but reports no device");
     if (status == GP_OK)
         *out = plugin;
     return status;

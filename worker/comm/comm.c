@@ -24,7 +24,7 @@ uint32_t gp_comm_generation(const gp_comm *comm)
 gp_status gp_shm_check_formed(const gp_comm *comm, gp_error *err)
 {
     if (comm->world == 0)
-        return gp_fail(err, GP_ESTATE, "no group is formed; call gp_comm_form() first");
+        return gp_fail(err, GP_ESTATE, "this rank is not in a group; call gp_comm_form() first");
     return GP_OK;
 }
 
@@ -35,9 +35,10 @@ static gp_status arena_next(gp_comm *comm, size_t bytes, bool ours, size_t *offs
     size_t left = comm->arena_bytes - comm->arena_used;
 
     if (bytes > left)
-        return gp_fail(err, GP_ELIMIT,
-                       "%zu bytes asked of an arena that has %zu of %zu left; form with a larger arena_bytes",
-                       bytes, left, comm->arena_bytes);
+        return gp_fail(
+            err, GP_ELIMIT,
+            "cannot allocate %zu bytes: the arena has %zu of %zu bytes left; pass a larger arena_bytes",
+            bytes, left, comm->arena_bytes);
     if (comm->sparse && ours && gp_sealed_take(comm->arena + comm->arena_used, bytes, err) != GP_OK)
         return GP_ENOMEM;
     *offset = comm->arena_used;
@@ -62,7 +63,7 @@ gp_status gp_comm_arena_alloc_of(gp_comm *comm, uint32_t owner, size_t bytes, vo
     gp_status status = gp_shm_check_formed(comm, err);
 
     if (status == GP_OK && owner >= comm->world)
-        status = gp_fail(err, GP_EINVAL, "a range of rank %u in a group of %u ranks", owner, comm->world);
+        status = gp_fail(err, GP_EINVAL, "rank %u is not in the group of %u ranks", owner, comm->world);
     if (status == GP_OK)
         status = arena_next(comm, bytes, owner == comm->rank, &offset, err);
     if (status == GP_OK)
@@ -104,17 +105,18 @@ static gp_status check_call(const gp_comm *comm, gp_comm_call *call, bool in_are
     if (status != GP_OK)
         return status;
     if (call->how != GP_COMM_SUM && call->how != GP_COMM_MAX)
-        return gp_fail(err, GP_EINVAL, "unknown reduction %d", (int)call->how);
+        return gp_fail(err, GP_EINVAL, "unknown reduction operator %d", (int)call->how);
     if (size == 0 || call->count > SIZE_MAX / size || at % size != 0)
-        return gp_fail(err, GP_EINVAL, "%zu elements of type %d at %p: unaligned or too many", call->count,
+        return gp_fail(err, GP_EINVAL,
+                       "invalid buffer: %zu elements of type %d at %p are unaligned or too many", call->count,
                        (int)call->type, call->buffer);
     if (!in_arena)
         return GP_OK;
     if (at < start || at - start > comm->arena_bytes || call->count * size > comm->arena_bytes - (at - start))
-        return gp_fail(err, GP_EINVAL,
-                       "a buffer of %zu bytes is not within the arena of %zu bytes; take it "
-                       "from gp_comm_arena_alloc()",
-                       call->count * size, comm->arena_bytes);
+        return gp_fail(
+            err, GP_EINVAL,
+            "a buffer of %zu bytes is not in the arena of %zu bytes; allocate it with gp_comm_arena_alloc()",
+            call->count * size, comm->arena_bytes);
     call->offset = at - start;
     return GP_OK;
 }
@@ -148,7 +150,7 @@ static gp_status run(gp_comm *comm, collective operation, gp_comm_call *call, bo
 
     if (type != GP_F32 && type != GP_F64 && type != GP_I32 && type != GP_I64)
         status =
-            gp_fail(err, GP_EINVAL, "elements of type %s (%d) cannot be reduced; f32, f64, i32 and i64 can",
+            gp_fail(err, GP_EINVAL, "cannot reduce elements of type %s (%d); must be f32, f64, i32 or i64",
                     gp_dtype_name(type), (int)type);
     if (status == GP_OK)
         status = check_call(comm, call, in_arena, err);
@@ -196,7 +198,8 @@ static gp_status run_broadcast(gp_comm *comm, bool in_arena, void *buffer, size_
     gp_status status = check_call(comm, &call, in_arena, err);
 
     if (status == GP_OK && root >= comm->world)
-        status = gp_fail(err, GP_EINVAL, "broadcast from rank %u in a group of %u ranks", root, comm->world);
+        status = gp_fail(err, GP_EINVAL, "cannot broadcast from rank %u: the group has %u ranks", root,
+                         comm->world);
     if (status == GP_OK)
         status = in_arena ? gp_shm_broadcast(comm, &call, root, err)
                           : gp_shm_broadcast_private(comm, &call, root, err);
@@ -220,7 +223,7 @@ gp_status gp_comm_gather_private(gp_comm *comm, void *all, const size_t *parts, 
 
     for (uint32_t k = 0; status == GP_OK && k < comm->world; k++) {
         if (parts[0] != 0 || parts[k + 1] < parts[k])
-            status = gp_fail(err, GP_EINVAL, "the parts of a gathering do not follow each other");
+            status = gp_fail(err, GP_EINVAL, "the parts of a gather operation are not contiguous");
     }
     if (status != GP_OK)
         return status;

@@ -40,9 +40,9 @@ gp_status gp_sealed_new(const char *name, size_t bytes, size_t present, int *fd,
     int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (made < 0)
-        return gp_fail_errno(err, GP_ENOMEM, "cannot make shared memory of %zu bytes", bytes);
+        return gp_fail_errno(err, GP_ENOMEM, "cannot create %zu bytes of shared memory", bytes);
     if (ftruncate(made, (off_t)bytes) != 0 || fcntl(made, F_ADD_SEALS, SEALS) != 0)
-        status = gp_fail_errno(err, GP_ENOMEM, "cannot size and seal shared memory of %zu bytes", bytes);
+        status = gp_fail_errno(err, GP_ENOMEM, "cannot resize and seal %zu bytes of shared memory", bytes);
     if (status == GP_OK)
         status = gp_sealed_map(made, bytes, &at, err);
     if (status == GP_OK && present > 0)
@@ -68,8 +68,8 @@ gp_status gp_sealed_map(int fd, size_t bytes, uint8_t **map, gp_error *err)
     if (fstat(fd, &info) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot stat shared memory");
     if (info.st_size < 0 || (uint64_t)info.st_size < bytes)
-        return gp_fail(err, GP_EPROTO, "shared memory has %lld bytes; %zu are needed",
-                       (long long)info.st_size, bytes);
+        return gp_fail(err, GP_EPROTO, "shared memory has %lld bytes, needs %zu", (long long)info.st_size,
+                       bytes);
     at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return gp_fail_errno(err, GP_ENOMEM, "cannot map %zu bytes of shared memory", bytes);

@@ -79,11 +79,10 @@ static gp_status check_left_out(const gp_comm *comm, const gp_comm_rendezvous *r
             continue;
         if (comm->control != NULL && atomic_load(&comm->control->lines[k].left) == UNMAPPED)
             continue;
-        return gp_fail(
-            err, GP_ESTATE,
-            "worker %u (pid %d) is left out of generation %u but alive, and could still store into the "
-            "others' memory; kill it first",
-            peer->member.index, (int)peer->member.pid, rendezvous->generation);
+        return gp_fail(err, GP_ESTATE,
+                       "worker %u (pid %d) is not in generation %u but is still alive and has access to the "
+                       "shared memory; kill it first",
+                       peer->member.index, (int)peer->member.pid, rendezvous->generation);
     }
     return GP_OK;
 }
@@ -94,27 +93,28 @@ static gp_status check_rendezvous(const gp_comm *comm, const gp_comm_rendezvous 
     const gp_comm_member *self = &rendezvous->members[rendezvous->rank];
 
     if (rendezvous->world < 1 || rendezvous->world > GP_COMM_WORLD_MAX)
-        return gp_fail(err, GP_ELIMIT, "a group of %u ranks; it must have 1 to %d", rendezvous->world,
+        return gp_fail(err, GP_ELIMIT, "invalid group size %u: must be between 1 and %d", rendezvous->world,
                        GP_COMM_WORLD_MAX);
     if (rendezvous->rank >= rendezvous->world)
-        return gp_fail(err, GP_EINVAL, "rank %u in a group of %u ranks", rendezvous->rank, rendezvous->world);
+        return gp_fail(err, GP_EINVAL, "rank %u is not in the group of %u ranks", rendezvous->rank,
+                       rendezvous->world);
     if (rendezvous->generation == 0)
-        return gp_fail(err, GP_EINVAL, "generation 0; the first one is 1");
+        return gp_fail(err, GP_EINVAL, "invalid generation 0: must be 1 or more");
     if (rendezvous->arena_bytes > GP_COMM_ARENA_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "an arena of %zu bytes; at most %zu are possible",
+        return gp_fail(err, GP_ELIMIT, "invalid arena size of %zu bytes: at most %zu are allowed",
                        rendezvous->arena_bytes, GP_COMM_ARENA_BYTES_MAX);
     if (rendezvous->world > 1 && rendezvous->ops == NULL)
-        return gp_fail(err, GP_EINVAL, "a group of %u ranks needs a way to exchange descriptors",
+        return gp_fail(err, GP_EINVAL, "a group of %u ranks needs a function that exchanges descriptors",
                        rendezvous->world);
     if (rendezvous->generation <= comm->generation)
-        return gp_fail(err, GP_ESTALE, "generation %u is not newer than %u", rendezvous->generation,
-                       comm->generation);
+        return gp_fail(err, GP_ESTALE, "generation %u is not newer than generation %u",
+                       rendezvous->generation, comm->generation);
     if (self->pid != getpid())
-        return gp_fail(err, GP_EINVAL, "rank %u is pid %d, and we are pid %d", rendezvous->rank,
+        return gp_fail(err, GP_EINVAL, "rank %u has pid %d, but this process has pid %d", rendezvous->rank,
                        (int)self->pid, (int)getpid());
     if (rendezvous->arena_bytes < comm->arena_bytes)
-        return gp_fail(err, GP_EINVAL, "an arena of %zu bytes cannot shrink to %zu", comm->arena_bytes,
-                       rendezvous->arena_bytes);
+        return gp_fail(err, GP_EINVAL, "an arena of %zu bytes cannot be reduced to %zu bytes",
+                       comm->arena_bytes, rendezvous->arena_bytes);
     return check_left_out(comm, rendezvous, err);
 }
 
@@ -240,13 +240,13 @@ static void control_drop(gp_comm *comm, uint32_t left)
 static gp_status check_forming(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     if (atomic_load(&comm->aborted_through) >= rendezvous->generation)
-        return gp_fail(err, GP_ECANCELED, "generation %u was aborted while it formed",
+        return gp_fail(err, GP_ECANCELED, "generation %u was aborted while the group formed",
                        rendezvous->generation);
     if (comm->control != NULL && gp_shm_verdict(comm, NULL) != GP_OK)
         return gp_shm_verdict(comm, err);
     for (uint32_t k = 0; k < rendezvous->world; k++) {
         if (k != rendezvous->rank && gp_process_dead(comm->peers[k].pidfd))
-            return gp_fail(err, GP_EPEER, "worker %u (rank %u, pid %d) died while generation %u formed",
+            return gp_fail(err, GP_EPEER, "worker %u (rank %u, pid %d) exited while generation %u formed",
                            comm->peers[k].member.index, k, (int)comm->peers[k].member.pid,
                            rendezvous->generation);
     }
@@ -322,11 +322,12 @@ static gp_status control_fetch(gp_comm *comm, const gp_comm_rendezvous *rendezvo
     control = (const shm_control *)map;
     if (control->magic != MAGIC || control->lease != rendezvous->lease ||
         control->generation != rendezvous->generation || control->world != rendezvous->world) {
-        status = gp_fail(
-            err, GP_EPROTO,
-            "worker %u (rank 0) formed lease %llu, generation %u, %u ranks; expected %llu, %u, %u",
-            comm->peers[0].member.index, (unsigned long long)control->lease, control->generation,
-            control->world, (unsigned long long)rendezvous->lease, rendezvous->generation, rendezvous->world);
+        status = gp_fail(err, GP_EPROTO,
+                         "worker %u (rank 0) formed lease %llu, generation %u with %u ranks; expected lease "
+                         "%llu, generation %u with %u ranks",
+                         comm->peers[0].member.index, (unsigned long long)control->lease, control->generation,
+                         control->world, (unsigned long long)rendezvous->lease, rendezvous->generation,
+                         rendezvous->world);
         gp_sealed_unmap(map, bytes);
         return status;
     }

@@ -229,11 +229,11 @@ gp_status gp_comm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *d
     if (status != GP_OK)
         return status;
     if (rank >= comm->world)
-        return gp_fail(err, GP_EINVAL, "send to rank %u in a group of %u ranks", rank, comm->world);
+        return gp_fail(err, GP_EINVAL, "cannot send to rank %u: the group has %u ranks", rank, comm->world);
     if (tag == GP_COMM_ANY)
-        return gp_fail(err, GP_EINVAL, "tag %u means any; send with a smaller one", tag);
+        return gp_fail(err, GP_EINVAL, "invalid tag %u: reserved for any tag; use a smaller one", tag);
     if (bytes > GP_COMM_MESSAGE_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "a message of %zu bytes; at most %zu are possible, send it in parts",
+        return gp_fail(err, GP_ELIMIT, "the message has %zu bytes, at most %zu are allowed; send it in parts",
                        bytes, GP_COMM_MESSAGE_BYTES_MAX);
     status = gp_shm_verdict(comm, err);
     if (status != GP_OK)
@@ -242,7 +242,8 @@ gp_status gp_comm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *d
         shm_message *message;
 
         if (!queue_has_room(comm, bytes))
-            return gp_fail(err, GP_ELIMIT, "%zu bytes of messages wait to be received; take those first",
+            return gp_fail(err, GP_ELIMIT,
+                           "%zu bytes of unreceived messages to this rank; receive them first",
                            comm->queue_bytes);
         message = message_new(comm, rank, tag, bytes);
         if (message == NULL)
@@ -263,7 +264,8 @@ static gp_status check_source(const gp_comm *comm, uint32_t rank, gp_error *err)
     gp_status status = gp_shm_check_formed(comm, err);
 
     if (status == GP_OK && rank != GP_COMM_ANY && rank >= comm->world)
-        return gp_fail(err, GP_EINVAL, "receive from rank %u in a group of %u ranks", rank, comm->world);
+        return gp_fail(err, GP_EINVAL, "cannot receive from rank %u: the group has %u ranks", rank,
+                       comm->world);
     return status;
 }
 
@@ -291,7 +293,7 @@ gp_status gp_comm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buff
             *message = describe(*link);
             if (message->bytes > capacity)
                 return gp_fail(err, GP_ELIMIT,
-                               "the message has %zu bytes, the buffer %zu; receive it with more room",
+                               "the message has %zu bytes, but the buffer only %zu; use a larger buffer",
                                message->bytes, capacity);
             if (message->bytes > 0)
                 memcpy(buffer, (*link)->data, message->bytes);
@@ -299,14 +301,14 @@ gp_status gp_comm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buff
             return GP_OK;
         }
         if (intake.full)
-            return gp_fail(err, GP_ELIMIT,
-                           "%zu bytes of other messages wait to be received; take those first",
+            return gp_fail(err, GP_ELIMIT, "%zu bytes of other unreceived messages; receive them first",
                            comm->queue_bytes);
         if (intake.poor)
             return gp_fail(err, GP_ENOMEM, "no memory for an arriving message");
         if (rank == comm->rank || comm->world == 1)
-            return gp_fail(err, GP_ESTATE, "nothing was sent to ourselves with tag %u: it would never come",
-                           tag);
+            return gp_fail(
+                err, GP_ESTATE,
+                "deadlock: this rank waits for a message from itself with tag %u that it has not sent", tag);
         if (!intake.moved)
             status = gp_shm_wait(comm, wakeup_fd, rung + 1, rank, err);
     }

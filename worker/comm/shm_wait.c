@@ -64,26 +64,25 @@ gp_status gp_shm_verdict(const gp_comm *comm, gp_error *err)
         return GP_OK;
     switch ((shm_end)(verdict >> 8 & 0xff)) {
     case SHM_DIED:
-        return gp_fail(err, GP_EPEER, "worker %u (rank %u, pid %d) died; form the next generation without it",
+        return gp_fail(err, GP_EPEER,
+                       "worker %u (rank %u, pid %d) exited; form the next generation without it",
                        member->index, rank, (int)member->pid);
     case SHM_LEFT:
-        return gp_fail(err, GP_EPEER, "worker %u (rank %u, pid %d) left the group while it was needed",
+        return gp_fail(err, GP_EPEER, "worker %u (rank %u, pid %d) left the group during a collective",
                        member->index, rank, (int)member->pid);
     case SHM_MIXED_UP:
-        return gp_fail(
-            err, GP_ESTATE,
-            "worker %u (rank %u, pid %d) saw its neighbour in another collective: every rank must call "
-            "the same ones in the same order with equal sizes",
-            member->index, rank, (int)member->pid);
+        return gp_fail(err, GP_ESTATE,
+                       "worker %u (rank %u, pid %d) is in another collective than its neighbor: all ranks "
+                       "must call the same collectives in the same order with equal sizes",
+                       member->index, rank, (int)member->pid);
     case SHM_MALFORMED:
-        return gp_fail(err, GP_EPROTO, "worker %u (rank %u, pid %d) wrote a malformed message", member->index,
+        return gp_fail(err, GP_EPROTO, "malformed message from worker %u (rank %u, pid %d)", member->index,
                        rank, (int)member->pid);
     case SHM_OVER:
-        return gp_fail(
-            err, GP_ESTATE,
-            "worker %u (pid %d) has ended its part while worker %u waits for it: every rank must call the "
-            "same collectives, and a receive needs a send",
-            member->index, (int)member->pid, comm->peers[waiter].member.index);
+        return gp_fail(err, GP_ESTATE,
+                       "worker %u (pid %d) has finished, but worker %u waits for it: all ranks must call the "
+                       "same collectives, and each receive needs a send",
+                       member->index, (int)member->pid, comm->peers[waiter].member.index);
     default:
         return gp_fail(err, GP_ECANCELED, "worker %u (rank %u, pid %d) aborted generation %u of the group",
                        member->index, rank, (int)member->pid, comm->generation);

@@ -91,7 +91,7 @@ void control_end(control *c, int exit_code, int within_ms, const char *why)
 
     if (c->end_ms != 0 && c->end_ms <= end_ms)
         return;
-    gp_log(exit_code == GP_WORKER_EXIT_ASKED ? GP_LOG_INFO : GP_LOG_WARN, "ends", "ends: %s", why);
+    gp_log(exit_code == GP_WORKER_EXIT_ASKED ? GP_LOG_INFO : GP_LOG_WARN, "ends", "exiting: %s", why);
     if (c->end_ms == 0)
         c->exit_code = exit_code;
     c->end_ms = end_ms;
@@ -115,7 +115,7 @@ static void control_close(control *c)
     gp_error err;
 
     if (gp_run_stop(c->run, STOP_MS, &err) != GP_OK) {
-        gp_log(GP_LOG_ERROR, "close-failed", "%s; the process ends without it", err.message);
+        gp_log(GP_LOG_ERROR, "close-failed", "%s; exiting without waiting for it", err.message);
         control_leave(c, c->exit_code);
     }
     gp_runner_link_close(c->runner);
@@ -169,7 +169,7 @@ static void beat(control *c)
     else if (c->link.joined_before)
         control_orphaned(c); /* another scheduler may reply */
     else
-        control_end(c, GP_WORKER_EXIT_FAILED, 0, "the scheduler did not answer within 15 s");
+        control_end(c, GP_WORKER_EXIT_FAILED, 0, "no reply from the scheduler within 15 s");
 }
 
 /* ---- the control socket ---- */
@@ -187,8 +187,8 @@ static void descriptors_keep(control *c, const gp_control_socket_event *event)
     if (!ours || !client_fds_keep(&c->fds, event)) {
         gp_log_event(GP_LOG_INFO, "descriptors-refused",
                      GP_LOG_WITH({ "lease", .number = (int64_t)request->lease }),
-                     weights ? "refused weights of another lease or generation"
-                             : "turned the descriptors of a link away");
+                     weights ? "rejected weights of another lease or generation"
+                             : "rejected the descriptors of a link");
         if (event->fd >= 0)
             close(event->fd);
     }
@@ -211,7 +211,7 @@ static void on_request(control *c, const gp_control_socket_event *event)
             break;
         if (gp_blobs_add(c->server->blobs, event->request.lease, event->fd, &err) != GP_OK) {
             gp_log_event(GP_LOG_WARN, "link-ended", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
-                         "the link ends: %s", err.message);
+                         "closing the link: %s", err.message);
             gp_link_server_stop(c->server);
         }
         return;
@@ -243,7 +243,7 @@ void control_serve_socket(control *c)
             if (c->server != NULL && c->server_socket == event.id) {
                 gp_log_event(GP_LOG_INFO, "client-gone",
                              GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
-                             "the client of the lease has hung up");
+                             "the client of the lease disconnected");
                 gp_link_server_stop(c->server);
             }
         } else if (event.hello.role == GP_ROLE_SCHEDULER) {
@@ -324,14 +324,14 @@ static void control_loop(control *c)
         if (control_tasks_abandoned(c)) {
             /* Exit while compute is still running a call. The scheduler starts a replacement. */
             gp_log_event(GP_LOG_INFO, "ends", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
-                         "ends: the client of the running task has exited");
+                         "exiting: the client of the running task has exited");
             control_leave(c, GP_WORKER_EXIT_ASKED);
         }
         if (fds[5].revents != 0 && c->link.control_socket >= 0 &&
             gp_control_socket_gone(c->link.control_socket)) {
             gp_log_event(GP_LOG_WARN, "scheduler-gone",
-                         GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }), "the scheduler is gone%s",
-                         c->lease.id != 0 ? "; the lease goes on" : "");
+                         GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }), "the scheduler exited%s",
+                         c->lease.id != 0 ? "; keeping the lease" : "");
             control_orphaned(c);
         }
         control_orphan_serve(c);

@@ -19,7 +19,7 @@ static void reply(control *c, const gp_incoming *in, const gp_message_type *type
     gp_error err;
 
     if (gp_channel_send(c->clients, &in->peer, &envelope, type, message, NULL, 0, &err) != GP_OK)
-        gp_log(GP_LOG_INFO, "message-unsent", "%s did not reach a client: %s", type->name, err.message);
+        gp_log(GP_LOG_INFO, "message-unsent", "cannot send %s to a client: %s", type->name, err.message);
 }
 
 /* ---- requests: an error makes control_client() refuse the message ---- */
@@ -55,7 +55,7 @@ static gp_status on_attach(control *c, gp_incoming *in, gp_error *err)
 static gp_status client_check(const control *c, const gp_incoming *in, gp_error *err)
 {
     if (c->end_ms != 0)
-        return gp_fail(err, GP_ESTATE, "worker %u is ending", c->options->index);
+        return gp_fail(err, GP_ESTATE, "worker %u is shutting down", c->options->index);
     return served_lease_check_client(&c->lease, in, c->options->index, err);
 }
 
@@ -167,7 +167,7 @@ static gp_status client_request(control *c, gp_incoming *in, gp_error *err)
             control_tasks_abort(c, stop.call);
         return GP_OK;
     default:
-        return gp_fail(err, GP_EUNSUPPORTED, "a worker does not understand message %u", in->envelope.message);
+        return gp_fail(err, GP_EUNSUPPORTED, "unexpected message %u to a worker", in->envelope.message);
     }
 }
 
@@ -177,11 +177,11 @@ void control_client(control *c, gp_incoming *in)
 
     if (client_request(c, in, &error) == GP_OK)
         return;
-    gp_log(GP_LOG_WARN, "message-refused", "refused %s: %s", in->type == NULL ? "a message" : in->type->name,
+    gp_log(GP_LOG_WARN, "message-refused", "rejected %s: %s", in->type == NULL ? "a message" : in->type->name,
            error.message);
     if (gp_channel_reply_error(c->clients, &in->peer, &in->envelope, &error, c->options->index, &err) !=
         GP_OK)
-        gp_log(GP_LOG_INFO, "message-unsent", "the refusal did not reach the client: %s", err.message);
+        gp_log(GP_LOG_INFO, "message-unsent", "cannot send an error reply to the client: %s", err.message);
 }
 
 /* ---- messages from compute ---- */
@@ -206,13 +206,12 @@ static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *env
         if (gp_blob_fd(blobs[i]) < 0)
             continue;
         control_serve_socket(c); /* the connection may have ended */
-        status =
-            c->fds.weights_socket == 0
-                ? gp_fail(err, GP_ESTATE, "the client has no connection for weights at the door of worker %u",
-                          c->options->index)
-                : gp_control_socket_send_fd(
-                      gp_control_socket_peer_fd(c->control_socket, c->fds.weights_socket), &request,
-                      gp_blob_fd(blobs[i]), err);
+        status = c->fds.weights_socket == 0
+                     ? gp_fail(err, GP_ESTATE, "the client has no connection for weights to worker %u",
+                               c->options->index)
+                     : gp_control_socket_send_fd(
+                           gp_control_socket_peer_fd(c->control_socket, c->fds.weights_socket), &request,
+                           gp_blob_fd(blobs[i]), err);
     }
     for (uint32_t i = 0; i < count && status == GP_OK; i++)
         payloads[i] = gp_blob_payload(blobs[i]);

@@ -29,7 +29,7 @@ static void lease_drop(control *c)
         gp_log_event(GP_LOG_INFO, "messages-lost",
                      GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id },
                                  { "count", .number = (int64_t)c->undelivered }),
-                     "the client of the lease did not get some messages");
+                     "cannot send all messages to the client of the lease");
     c->undelivered = 0;
     control_tasks_left(c);
     client_fds_drop(&c->fds);
@@ -54,7 +54,7 @@ static void lease_take(control *c)
     if (gp_rendezvous_new(&c->group, grant.lease, grant.generation, &c->next_grant, c->mailbox, &err) !=
         GP_OK) {
         gp_log_event(GP_LOG_ERROR, "lease-refused", GP_LOG_WITH({ "lease", .number = (int64_t)grant.lease }),
-                     "the lease is not served: %s", err.message);
+                     "cannot serve the lease: %s", err.message);
         return;
     }
     served_lease_begin(&c->lease, &grant, &c->next_grant);
@@ -77,7 +77,7 @@ static void lease_take(control *c)
                              { "generation", .number = grant.generation },
                              { "rank", .number = c->next_grant.rank },
                              { "ranks", .number = c->next_grant.members_count }),
-                 "serves a lease");
+                 "serving a lease");
     gp_fault_point("leased");
 }
 
@@ -164,11 +164,12 @@ static gp_status grant_check(const control *c, const gp_envelope *envelope, cons
     if (c->options->device->excluded[0] != '\0')
         return gp_fail(err, GP_ENODEV, "%s", c->options->device->excluded);
     if (envelope->lease == c->lease.id && envelope->generation < c->lease.generation)
-        return gp_fail(err, GP_ESTALE, "lease %llu is at generation %u here; this grant is of generation %u",
+        return gp_fail(err, GP_ESTALE, "lease %llu has generation %u here; the grant has generation %u",
                        (unsigned long long)c->lease.id, c->lease.generation, envelope->generation);
     if (envelope->lease == 0 || grant->rank >= grant->members_count || own->index != c->slot.index ||
         own->incarnation != c->slot.incarnation)
-        return gp_fail(err, GP_EPROTO, "the grant of lease %llu does not name worker %u.%u at rank %u of %u",
+        return gp_fail(err, GP_EPROTO,
+                       "malformed grant of lease %llu: it does not have worker %u.%u at rank %u of %u",
                        (unsigned long long)envelope->lease, c->slot.index, c->slot.incarnation, grant->rank,
                        grant->members_count);
     return GP_OK;
@@ -205,7 +206,7 @@ static gp_status on_revoke(control *c, gp_incoming *in, gp_error *err)
         c->next = (gp_envelope){ 0 };
     if (c->lease.id == c->revoke.lease) {
         gp_log_event(GP_LOG_INFO, "lease-revoked", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
-                     "the lease is revoked: %s", revoke.reason);
+                     "the lease was revoked: %s", revoke.reason);
         control_reset(c);
     } else {
         control_answer(c); /* this worker holds no state of that lease */
@@ -226,7 +227,7 @@ static void on_peer_lost(control *c, gp_incoming *in)
     }
     gp_log_event(GP_LOG_WARN, "peer-lost",
                  GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }, { "worker", .number = lost.index }),
-                 "a worker of this lease is gone: %s", lost.cause);
+                 "another worker of this lease failed: %s", lost.cause);
     if (c->server != NULL && served_lease_includes(&c->lease, lost.index, atomic_load(&c->server->world)))
         control_tasks_abort(c, 0);
     if (c->work.kind == WORK_TRAINING && served_lease_includes(&c->lease, lost.index, c->work.world)) {
@@ -244,8 +245,7 @@ void control_report(control *c)
     if (c->lease.resetting)
         return;
     if (c->lease.id == 0 && c->recycle) {
-        control_end(c, GP_WORKER_EXIT_ORPHAN, 0,
-                    "code or values of a lease that has ended are in this process");
+        control_end(c, GP_WORKER_EXIT_ORPHAN, 0, "task code or values of an ended lease are loaded");
         return;
     }
     served_lease_report(&c->lease, &ready);
@@ -255,7 +255,7 @@ void control_report(control *c)
     }
     gp_fault_point("reporting");
     if (scheduler_link_send(&c->link, &(gp_envelope){ 0 }, &gp_msg_worker_ready, &ready) != GP_OK)
-        control_end(c, GP_WORKER_EXIT_FAILED, 0, "could not report to the scheduler");
+        control_end(c, GP_WORKER_EXIT_FAILED, 0, "cannot send worker_ready to the scheduler");
     else
         gp_log(GP_LOG_DEBUG, "ready", "worker_ready %.2f ms after the start",
                (double)(gp_now_ns() - c->options->started_ns) * 1e-6);
@@ -274,7 +274,7 @@ void control_scheduler(control *c, gp_incoming *in)
         gp_log_event(GP_LOG_WARN, "message-stale",
                      GP_LOG_WITH({ "epoch", .number = (int64_t)in->envelope.epoch },
                                  { "ours", .number = (int64_t)c->link.epoch }),
-                     "ignored a message of another scheduler's epoch");
+                     "ignored a message of another epoch");
         return;
     }
     switch (in->envelope.message) {
@@ -298,14 +298,14 @@ void control_scheduler(control *c, gp_incoming *in)
         on_peer_lost(c, in);
         break;
     case GP_ID(quit):
-        control_end(c, GP_WORKER_EXIT_ASKED, CONTROL_ASKED_MS, "told to quit");
+        control_end(c, GP_WORKER_EXIT_ASKED, CONTROL_ASKED_MS, "the scheduler requested a shutdown");
         break;
     case GP_ID(error_reply):
         if (gp_incoming_decode(in, &reply, &err) != GP_OK)
             snprintf(reply.message, sizeof(reply.message), "%s", err.message);
-        gp_log(GP_LOG_ERROR, "scheduler-error", "the scheduler says: %s", reply.message);
+        gp_log(GP_LOG_ERROR, "scheduler-error", "error from the scheduler: %s", reply.message);
         if (!c->link.joined)
-            control_end(c, GP_WORKER_EXIT_FAILED, 0, "could not join the pool");
+            control_end(c, GP_WORKER_EXIT_FAILED, 0, "cannot join the pool");
         break;
     default:
         break;
@@ -315,7 +315,7 @@ void control_scheduler(control *c, gp_incoming *in)
 
         reply = (gp_error_reply){ .code = err.code, .worker = c->options->index };
         snprintf(reply.message, sizeof(reply.message), "%s", err.message);
-        gp_log(GP_LOG_WARN, "message-refused", "refused: %s", err.message);
+        gp_log(GP_LOG_WARN, "message-refused", "rejected a message: %s", err.message);
         scheduler_link_send(&c->link, &envelope, &gp_msg_error_reply, &reply);
     }
 }

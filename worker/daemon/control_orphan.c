@@ -38,11 +38,12 @@ void control_called(control *c, const gp_control_socket_event *greeting)
 
     gp_control_socket_admit(c->control_socket, greeting->id, c->link.epoch);
     gp_log_event(GP_LOG_INFO, "scheduler-calls", GP_LOG_WITH({ "scheduler", .number = greeting->pid }),
-                 "a scheduler calls");
+                 "a new scheduler connected");
     if (gp_secrets_fd() >= 0 &&
         gp_control_socket_send_fd(gp_control_socket_peer_fd(c->control_socket, greeting->id), &secrets,
                                   gp_secrets_fd(), &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "secrets-missing", "it was not given the pool's secrets: %s", err.message);
+        gp_log(GP_LOG_WARN, "secrets-missing", "cannot send the secrets of the pool to the scheduler: %s",
+               err.message);
     memcpy(&epoch, greeting->hello.session, sizeof(epoch));
 
     /* Ignore a call from the scheduler that this worker is already connected to. */
@@ -66,24 +67,24 @@ void control_orphan_serve(control *c)
     /* End the lease of a client that has exited, because no scheduler will revoke it. */
     if (c->lease.id != 0 && !c->lease.resetting && served_lease_client_exited(&c->lease)) {
         gp_log_event(GP_LOG_INFO, "client-dead", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
-                     "the client of the lease is dead");
+                     "the client of the lease exited");
         control_reset(c);
     }
     if (c->lease.id != 0 && !c->lease.resetting)
         scheduler_link_extend(&c->link);
     if (c->lease.id == 0 && c->recycle) { /* the failed scheduler would have replaced this worker */
-        control_end(c, GP_WORKER_EXIT_ORPHAN, 0,
-                    "code or values of a lease that has ended are in this process");
+        control_end(c, GP_WORKER_EXIT_ORPHAN, 0, "task code or values of an ended lease are loaded");
         return;
     }
     if (scheduler_link_redial(&c->link, c->options->paths)) {
         gp_log_event(GP_LOG_INFO, "scheduler-found",
-                     GP_LOG_WITH({ "epoch", .number = (int64_t)c->link.epoch }), "found a scheduler");
+                     GP_LOG_WITH({ "epoch", .number = (int64_t)c->link.epoch }),
+                     "connected to a new scheduler");
         /* The scheduler connected to this worker before it replied: send the secrets before
          * worker_ready. */
         control_serve_socket(c);
     } else if (gp_timeout_left(c->link.deadline) == 0) {
-        control_end(c, GP_WORKER_EXIT_ORPHAN, 0, "there was no scheduler for 4.5 s");
+        control_end(c, GP_WORKER_EXIT_ORPHAN, 0, "no scheduler was found within 4.5 s");
     }
 }
 

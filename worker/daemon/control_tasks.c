@@ -20,16 +20,14 @@ gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err
     gp_status status;
 
     if (open->link_version != GP_LINK_VERSION || open->task_abi != GP_TASK_ABI)
-        return gp_fail(
-            err, GP_EVERSION,
-            "the client has version %u of links and ABI %u of tasks, worker %u has %d and %d; install the "
-            "same version of gradpool on both sides",
-            open->link_version, open->task_abi, c->options->index, GP_LINK_VERSION, GP_TASK_ABI);
+        return gp_fail(err, GP_EVERSION,
+                       "version mismatch: the client has link version %u and task ABI %u, worker %u has %d "
+                       "and %d; install the same version of gradpool on both sides",
+                       open->link_version, open->task_abi, c->options->index, GP_LINK_VERSION, GP_TASK_ABI);
     control_serve_socket(c); /* receive the descriptors that the client sent before this message */
     link = client_fds_link(&c->fds);
     if (link == NULL)
-        return gp_fail(err, GP_ESTATE,
-                       "no segment and wakeup descriptor of this lease came through the door of worker %u",
+        return gp_fail(err, GP_ESTATE, "worker %u did not receive the descriptors of the link",
                        c->options->index);
     status = gp_link_server_new(&c->server, link->segment, link->wakeup_fd,
                                 gp_control_socket_peer_fd(c->control_socket, link->connection_id), c->mailbox,
@@ -107,10 +105,11 @@ gp_status control_run_open(control *c, gp_error *err)
         /* A repeated request: the first reply was lost with its link when the lease was renewed. */
         return GP_OK;
     if (c->runner != NULL)
-        return gp_fail(err, GP_EBUSY, "worker %u still ends the commands that ran before; try again",
+        return gp_fail(err, GP_EBUSY, "worker %u is still stopping earlier commands; try again",
                        c->options->index);
     if (c->work.kind != WORK_IDLE)
-        return gp_fail(err, GP_ESTATE, "worker %u is busy; one run at a time", c->options->index);
+        return gp_fail(err, GP_ESTATE, "worker %u is busy: it runs one operation at a time",
+                       c->options->index);
     status = gp_runner_link_open(&c->runner, c->options->index, err);
     if (status == GP_OK)
         c->work.kind = WORK_TASKS;
@@ -132,11 +131,10 @@ void control_run_fetch(control *c, uint64_t id, const gp_control_socket_request 
         gp_log_event(GP_LOG_INFO, "runner-refused",
                      GP_LOG_WITH({ "lease", .number = (int64_t)request->lease },
                                  { "generation", .number = request->generation }),
-                     "turned a request for the runner away");
+                     "rejected a request to the runner");
     if (gp_control_socket_send_fd(gp_control_socket_peer_fd(c->control_socket, id), &reply, fd, &err) !=
         GP_OK)
-        gp_log(GP_LOG_INFO, "runner-unanswered", "a request for the runner was not answered: %s",
-               err.message);
+        gp_log(GP_LOG_INFO, "runner-unanswered", "cannot reply to a request to the runner: %s", err.message);
     if (fd >= 0)
         close(fd);
 }

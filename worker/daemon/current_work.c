@@ -40,14 +40,15 @@ void current_work_end(current_work *work)
 
 gp_status current_work_check(const current_work *work, uint32_t message, uint32_t worker, gp_error *err)
 {
-    static const char *const doing[] = { "idle", "training", "predicting", "serving tasks", "preparing" };
+    static const char *const doing[] = { "idle", "training", "predicting", "running tasks", "preparing" };
     bool idle_needed =
         message == GP_ID(train_begin) || message == GP_ID(predict_begin) || message == GP_ID(task_open);
 
     if (idle_needed && work->kind != WORK_IDLE)
-        return gp_fail(err, GP_ESTATE, "worker %u is %s; one run at a time", worker, doing[work->kind]);
+        return gp_fail(err, GP_ESTATE, "worker %u is %s: it runs one operation at a time", worker,
+                       doing[work->kind]);
     if (!idle_needed && work->kind != WORK_PREDICTING)
-        return gp_fail(err, GP_ESTATE, "no prediction is open; begin one first");
+        return gp_fail(err, GP_ESTATE, "no prediction is open; open one first");
     return GP_OK;
 }
 
@@ -63,12 +64,12 @@ void current_work_explain(const current_work *work, gp_reply *reply, uint32_t wo
     if (reply->type == &gp_msg_train_done && done->status != GP_OK) {
         done->status = GP_EPEER;
         done->stop_reason = GP_STOP_FAILED;
-        snprintf(done->message, sizeof(done->message), "worker %u was lost: %s", work->lost_index,
+        snprintf(done->message, sizeof(done->message), "worker %u failed: %s", work->lost_index,
                  work->lost_cause);
     } else if (reply->type == &gp_msg_error_reply) {
         error->code = GP_EPEER;
         error->worker = work->lost_index;
-        snprintf(error->message, sizeof(error->message), "worker %u was lost: %s", work->lost_index,
+        snprintf(error->message, sizeof(error->message), "worker %u failed: %s", work->lost_index,
                  work->lost_cause);
     }
 }

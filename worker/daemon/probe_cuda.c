@@ -54,7 +54,8 @@ static bool cuda_load(cuda *api, gp_device_list *out)
     RESOLVE(bus, "cuDeviceGetPCIBusId");
 #undef RESOLVE
     if (api->init == NULL || api->count == NULL || api->get == NULL || api->uuid == NULL) {
-        snprintf(out->note, sizeof(out->note), "CUDA driver: %.150s is not it or is too old", path);
+        snprintf(out->note, sizeof(out->note), "CUDA driver: %.150s is not the CUDA driver or is too old",
+                 path);
         return false;
     }
     return true;
@@ -117,10 +118,10 @@ bool gp_probe_cuda(gp_device_list *out)
     out->source = GP_DEVICES_FROM_CUDA;
     if (api.driver != NULL && api.driver(&version) == 0)
         snprintf(out->driver, sizeof(out->driver), "CUDA %d.%d", version / 1000, version % 1000 / 10);
-    snprintf(out->note, sizeof(out->note), "NVML did not answer: who uses the devices is not known");
+    snprintf(out->note, sizeof(out->note), "cannot load NVML: processes on the devices are unknown");
     for (int i = 0; i < count && out->count < GP_DEVICES_MAX; i++)
         if (!device_add(&api, i, out))
-            snprintf(out->note, sizeof(out->note), "device %d of the CUDA driver is left out: it has no UUID",
+            snprintf(out->note, sizeof(out->note), "device %d of the CUDA driver is excluded: it has no UUID",
                      i);
     return true;
 }

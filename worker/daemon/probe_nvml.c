@@ -180,7 +180,7 @@ static bool instances_add(const nvml *api, nvml_device handle, const gp_device *
     if (!found)
         snprintf(
             out->note, sizeof(out->note),
-            "%.60s (%.60s) is in MIG mode and has no instances; nvidia-smi mig -cgi PROFILE -C makes them",
+            "%.60s (%.60s) is in MIG mode without instances; create them with nvidia-smi mig -cgi PROFILE -C",
             card->name, card->uuid);
     return true;
 }
@@ -211,7 +211,7 @@ bool gp_probe_nvml(gp_device_list *out)
         if (code == 0)
             code = api.uuid(handle, card.uuid, sizeof(card.uuid));
         if (code != 0) {
-            snprintf(out->note, sizeof(out->note), "device %u of the driver is left out: %.150s (code %d)", i,
+            snprintf(out->note, sizeof(out->note), "device %u of the driver is excluded: %.150s (code %d)", i,
                      nvml_text(&api, code), code);
             continue;
         }

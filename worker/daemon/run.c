@@ -112,9 +112,9 @@ static gp_status run_warm(gp_run *run, gp_error *err)
     /* Exit if a second open fails: the library cannot restart in this process, but can in a new
      * one. */
     if (status != GP_OK && run->cooled)
-        gp_device_lost("when it was to be opened again", err);
+        gp_device_lost("when it was reopened", err);
     if (status == GP_OK)
-        gp_log(GP_LOG_DEBUG, "backend-open", "backend %s open after %.2f ms", run->options.backend_ops->name,
+        gp_log(GP_LOG_DEBUG, "backend-open", "opened backend %s in %.2f ms", run->options.backend_ops->name,
                (double)(gp_now_ns() - began) * 1e-6);
     return status;
 }
@@ -175,18 +175,17 @@ static gp_status weights_open(weights *out, const gp_incoming *in, uint32_t inde
 
     if (frame->bytes != sizeof(bytes))
         return gp_fail(err, GP_EVERSION,
-                       "%s brought weights in a frame of %zu bytes; this worker takes them as a descriptor; "
+                       "%s has weights in a frame of %zu bytes, but this worker expects a descriptor; "
                        "install the same version of gradpool on both sides",
                        in->type->name, frame->bytes);
     memcpy(&bytes, frame->data, sizeof(bytes));
     if (bytes == 0) /* a network without parameters */
         return GP_OK;
     if (bytes % sizeof(float) != 0)
-        return gp_fail(err, GP_EPROTO, "weights of %llu bytes; expected float32 elements of 4 bytes",
+        return gp_fail(err, GP_EPROTO, "weights of %llu bytes are not a multiple of 4 bytes (float32)",
                        (unsigned long long)bytes);
     if (in->fd < 0)
-        return gp_fail(err, GP_EPROTO, "no descriptor of weights came through the door before %s",
-                       in->type->name);
+        return gp_fail(err, GP_EPROTO, "no descriptor of weights was received before %s", in->type->name);
     gp_status status = gp_seal_map(&data, in->fd, bytes, err);
 
     if (status == GP_OK)
@@ -205,7 +204,7 @@ static gp_status payloads_need(const gp_incoming *in, uint32_t least, const char
 {
     if (in->payload_count >= least)
         return GP_OK;
-    return gp_fail(err, GP_EPROTO, "%s came with %u payloads; expected %s", in->type->name, in->payload_count,
+    return gp_fail(err, GP_EPROTO, "%s has %u payloads; must have %s", in->type->name, in->payload_count,
                    what);
 }
 
@@ -370,7 +369,7 @@ static void run_train(gp_run *run, gp_command *command)
     gp_rendezvous *rendezvous = run_rendezvous(run);
 
     if (run->predictor != NULL || rendezvous == NULL) {
-        gp_fail(&err, GP_ESTATE, "the worker is not free to train: it %s",
+        gp_fail(&err, GP_ESTATE, "this worker cannot train: it %s",
                 run->predictor != NULL ? "is predicting" : "has no lease");
         reply_error(run, command, &err, false);
         return;
@@ -381,7 +380,7 @@ static void run_train(gp_run *run, gp_command *command)
         (begin.restart == 0 || gp_carry_over_lease(run->held) != command->message.envelope.lease))
         run_drop_carry_over(run);
     if (status == GP_OK)
-        status = payloads_need(&command->message, 2, "network, options and perhaps weights", &err);
+        status = payloads_need(&command->message, 2, "network, options and optional weights", &err);
     if (status == GP_OK)
         status = gp_rendezvous_begin(rendezvous, begin.workers, !run->options.device->shared, &group, &err);
     if (status == GP_OK)
@@ -494,7 +493,7 @@ static void run_predict_begin(gp_run *run, gp_command *command)
     gp_error err;
 
     if (run->predictor != NULL) {
-        gp_fail(&err, GP_ESTATE, "a prediction is open already; end it first");
+        gp_fail(&err, GP_ESTATE, "a prediction is already open; close it first");
         reply_error(run, command, &err, false);
         return;
     }
@@ -557,7 +556,7 @@ static void run_predict_ask(gp_run *run, gp_command *command)
     gp_status status;
 
     if (run->predictor == NULL)
-        status = gp_fail(&err, GP_ESTATE, "no prediction is open; begin one first");
+        status = gp_fail(&err, GP_ESTATE, "no prediction is open; open one first");
     else if (atomic_load(&run->options.train->stop) == 2)
         status = gp_fail(&err, GP_ECANCELED, "the prediction was canceled");
     else
@@ -591,7 +590,7 @@ static void run_tasks(gp_run *run)
     gp_error err;
 
     if (run->objects == NULL && gp_objects_new(&run->objects, &err) != GP_OK) {
-        gp_log(GP_LOG_ERROR, "link-unserved", "a link is not served: %s", err.message);
+        gp_log(GP_LOG_ERROR, "link-unserved", "cannot serve a link: %s", err.message);
     } else {
         setup.objects = run->objects;
         gp_tasks_serve(&setup);
@@ -616,7 +615,7 @@ static int idle_read(void)
     if (*end == '\0' && seconds > 0 && seconds <= GPU_IDLE_S_MAX)
         return seconds < 0.001 ? 1 : (int)(seconds * 1000);
     gp_log(GP_LOG_WARN, "setting-ignored",
-           "GRADPOOL_GPU_IDLE is \"%.40s\"; expected seconds up to %d, or 0 for never; 120 are taken", text,
+           "GRADPOOL_GPU_IDLE is \"%.40s\"; must be 0 (never) or seconds up to %d; using 120", text,
            GPU_IDLE_S_MAX);
     return GPU_IDLE_MS;
 }
@@ -643,14 +642,14 @@ static void *run_main(void *argument)
             ops->close(run->backend);
             run->backend = NULL;
             run->cooled = true;
-            gp_log(GP_LOG_INFO, "backend-closed", "no work for %g s: the GPU's memory is given back",
+            gp_log(GP_LOG_INFO, "backend-closed", "idle for %g s; releasing the memory of the GPU",
                    run->idle_ms / 1000.0);
             continue;
         }
         switch (command.kind) {
         case GP_COMMAND_WARM: /* so that the first training finds the threads of the backend running */
             if (run_warm(run, &err) != GP_OK) /* the command that needs the backend reports the error */
-                gp_log(GP_LOG_WARN, "backend-failed", "the backend did not open: %s", err.message);
+                gp_log(GP_LOG_WARN, "backend-failed", "cannot open the backend: %s", err.message);
             break;
         case GP_COMMAND_TASKS:
             run_tasks(run);
@@ -701,7 +700,7 @@ gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *er
     if (problem != 0) {
         gp_free(run);
         errno = problem;
-        return gp_fail_errno(err, GP_ELIMIT, "the compute thread could not be started");
+        return gp_fail_errno(err, GP_ELIMIT, "cannot start the compute thread");
     }
     pthread_setname_np(run->thread, "compute");
     *out = run;
@@ -730,10 +729,10 @@ gp_status gp_run_stop(gp_run *run, int timeout_ms, gp_error *err)
     if (run == NULL)
         return GP_OK;
     if (gp_mailbox_post(run->options.mailbox, GP_COMMAND_QUIT, NULL, err) != GP_OK)
-        return gp_fail(err, GP_ETIMEDOUT, "the compute thread could not be told to end");
+        return gp_fail(err, GP_ETIMEDOUT, "cannot stop the compute thread: its queue is full");
     while (!atomic_load(&run->ended)) {
         if (gp_now_ms() >= deadline)
-            return gp_fail(err, GP_ETIMEDOUT, "the compute thread does not end");
+            return gp_fail(err, GP_ETIMEDOUT, "the compute thread does not stop");
         nanosleep(&(struct timespec){ .tv_nsec = 500000 }, NULL);
     }
     pthread_join(run->thread, NULL);

@@ -44,7 +44,7 @@ gp_status scheduler_link_open(scheduler_link *link, const gp_paths *paths, int d
         return status;
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", paths->scheduler_socket);
     if (reply.epoch < link->epoch)
-        status = gp_fail(err, GP_ESTALE, "a scheduler of epoch %llu answers; one of %llu was here",
+        status = gp_fail(err, GP_ESTALE, "a scheduler of epoch %llu replied; expected epoch %llu or later",
                          (unsigned long long)reply.epoch, (unsigned long long)link->epoch);
     /* Connect in attempts of at most ATTEMPT_MS. Between attempts, check whether the scheduler
      * has exited. ZeroMQ heartbeats are off: a suspended scheduler cannot answer them, and a
@@ -118,7 +118,7 @@ gp_status scheduler_link_send(scheduler_link *link, const gp_envelope *envelope,
     status = gp_channel_send(link->channel, NULL, &filled, type, message, NULL, 0, &err);
     if (status != GP_OK)
         gp_log_event(GP_LOG_WARN, "message-unsent", GP_LOG_WITH({ "message", .text = type->name }),
-                     "%s did not reach the scheduler: %s", type->name, err.message);
+                     "cannot send %s to the scheduler: %s", type->name, err.message);
     return status;
 }
 

@@ -30,11 +30,10 @@ static gp_status lease_check(const served_lease *lease, const gp_envelope *envel
                              gp_error *err)
 {
     if (lease->id == 0 || lease->resetting)
-        return gp_fail(err, GP_ESTALE, "worker %u serves no lease now; lease %llu has ended here", worker,
+        return gp_fail(err, GP_ESTALE, "worker %u has no lease; lease %llu has ended", worker,
                        (unsigned long long)envelope->lease);
     if (envelope->lease != lease->id || envelope->generation != lease->generation)
-        return gp_fail(err, GP_ESTALE,
-                       "worker %u serves lease %llu generation %u; asked for was lease %llu generation %u",
+        return gp_fail(err, GP_ESTALE, "worker %u has lease %llu generation %u, not lease %llu generation %u",
                        worker, (unsigned long long)lease->id, lease->generation,
                        (unsigned long long)envelope->lease, envelope->generation);
     return GP_OK;
@@ -46,7 +45,8 @@ gp_status served_lease_check_client(const served_lease *lease, const gp_incoming
     gp_status status = lease_check(lease, &in->envelope, worker, err);
 
     if (status == GP_OK && !gp_peer_equal(&lease->client, &in->peer))
-        status = gp_fail(err, GP_EPERM, "attach to lease %llu first", (unsigned long long)lease->id);
+        status =
+            gp_fail(err, GP_EPERM, "not attached to lease %llu; attach first", (unsigned long long)lease->id);
     return status;
 }
 
@@ -66,7 +66,7 @@ gp_status served_lease_attach(served_lease *lease, const gp_incoming *in, const 
     if (lease_check(lease, &in->envelope, worker, err) != GP_OK)
         return err->code;
     if (!token_equal(token, lease->grant.token))
-        return gp_fail(err, GP_EPERM, "the token is not that of lease %llu", (unsigned long long)lease->id);
+        return gp_fail(err, GP_EPERM, "wrong token for lease %llu", (unsigned long long)lease->id);
     lease->client = in->peer;
     memcpy(lease->client_session, in->envelope.session, sizeof(lease->client_session));
     return GP_OK;

@@ -34,23 +34,20 @@ typedef struct start_options {
 
 static void usage_print(FILE *out)
 {
-    fputs(
-        "gradpool-worker -- one worker of a pool; gradpool-scheduler starts it\n"
-        "  --probe               print the machine's GPUs as JSON and exit\n"
-        "  --selftest             print what the GPU engine and its libraries are and do here, as JSON, and "
-        "exit\n"
-        "  --pool NAME           of the pool (default)\n"
-        "  --index N             of the worker in the pool, from 1\n"
-        "  --incarnation N       which process in that place this is, from 1\n"
-        "  --device cpu|UUID     what it computes on (cpu)\n"
-        "  --device-name TEXT    the GPU's name, for listings\n"
-        "  --device-ordinal N    the GPU's CUDA ordinal, for listings\n"
-        "  --cores LIST          its cores, like 0-3,8 (all allowed ones)\n"
-        "  --shared              the cores are others' too: pin and spin nothing\n"
-        "  --run                 start commands for the client of a worker, which gives it descriptors 3 "
-        "and 4\n"
-        "  --claim-wait MS       how long to wait for a GPU that a dying worker holds (2500)\n",
-        out);
+    fputs("gradpool-worker -- run a worker of a pool; gradpool-scheduler starts it\n"
+          "  --probe               print the GPUs of this host as JSON and exit\n"
+          "  --selftest            test the GPU engine and its libraries, print the result as JSON and exit\n"
+          "  --pool NAME           name of the pool [default]\n"
+          "  --index N             index of the worker in the pool, from 1\n"
+          "  --incarnation N       number of the process among those of this index, from 1\n"
+          "  --device cpu|UUID     compute device [cpu]\n"
+          "  --device-name TEXT    name of the GPU, for listings\n"
+          "  --device-ordinal N    CUDA ordinal of the GPU, for listings\n"
+          "  --cores LIST          CPU cores, for example 0-3,8 [all allowed cores]\n"
+          "  --shared              share the cores with other workers: do not pin threads, do not spin\n"
+          "  --run                 run commands for the client of a worker; uses descriptors 3 and 4\n"
+          "  --claim-wait MS       time to wait for a GPU that an exiting worker holds [2500]\n",
+          out);
 }
 
 static gp_status options_parse(start_options *options, int count, char **arguments, gp_error *err)
@@ -81,7 +78,7 @@ static gp_status options_parse(start_options *options, int count, char **argumen
     if (!options->probe && !options->selftest && !options->help &&
         (options->index == 0 || options->incarnation == 0))
         return gp_fail(err, GP_EINVAL,
-                       "--index and --incarnation are needed; workers are started by gradpool-scheduler");
+                       "--index and --incarnation are required; workers are started by gradpool-scheduler");
     return GP_OK;
 }
 

@@ -108,9 +108,9 @@ static gp_status job_start(runner *r, const gp_runner_request *request, const in
     gp_fault_point("command-begin");
     *exit_code = 126;
     if (job_find(r, request->job) != NULL)
-        return gp_fail(err, GP_EINVAL, "job %llu runs already", (unsigned long long)request->job);
+        return gp_fail(err, GP_EINVAL, "job %llu is already running", (unsigned long long)request->job);
     if (place == NULL)
-        return gp_fail(err, GP_ELIMIT, "%d commands run on this worker; that is all it takes",
+        return gp_fail(err, GP_ELIMIT, "the worker has reached its limit of %d running commands",
                        GP_RUNNER_JOBS_MAX);
     gp_status status = gp_runner_spec_read(&spec, &memory, fds[0], request->spec_bytes, err);
 
@@ -234,7 +234,7 @@ static bool requests_serve(runner *r)
             return true;
         if (status != GP_OK) {
             if (status != GP_EPEER)
-                gp_log(GP_LOG_WARN, "client-damaged", "the client is not understood: %s", err.message);
+                gp_log(GP_LOG_WARN, "client-damaged", "malformed request from the client: %s", err.message);
             return false;
         }
         if (request.kind == GP_RUNNER_START && job_start(r, &request, fds, &exit_code, &err) != GP_OK) {
@@ -268,7 +268,7 @@ static bool runner_open(runner *r)
     r->signals = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
     if (r->signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
         fcntl(r->client, F_SETFD, FD_CLOEXEC) != 0 || fcntl(r->worker, F_SETFD, FD_CLOEXEC) != 0) {
-        gp_log(GP_LOG_ERROR, "runner-failed", "cannot begin to run commands: %s", strerror(errno));
+        gp_log(GP_LOG_ERROR, "runner-failed", "cannot start the runner: %s", strerror(errno));
         return false;
     }
     return true;
@@ -333,7 +333,7 @@ int gp_runner_main(int client, int worker)
             kill(-r->jobs[i].pid, SIGKILL);
     if (!gp_descendants_end(END_TIMEOUT_MS, end_reaped, r))
         gp_log(GP_LOG_WARN, "process-hangs",
-               "a process that a command started does not end; it sleeps in the kernel");
+               "a process of a command does not exit after SIGKILL: it hangs in the kernel");
     deadline = gp_now_ms() + TELL_MS;
     while (answers_send(r) && r->answer_count > 0 && gp_now_ms() < deadline)
         poll(&(struct pollfd){ .fd = r->client, .events = POLLOUT }, 1, 100);

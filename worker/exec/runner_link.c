@@ -30,7 +30,7 @@ gp_status gp_runner_link_open(gp_runner_link **out, uint32_t index, gp_error *er
     gp_runner_link *runner = gp_calloc(1, sizeof(*runner));
 
     if (runner == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a runner of commands");
+        return gp_fail(err, GP_ENOMEM, "no memory for a runner");
     runner->pidfd = runner->pipe = runner->client = -1;
     /* orphans of a killed runner become children of this process, not of init */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -44,7 +44,7 @@ gp_status gp_runner_link_open(gp_runner_link **out, uint32_t index, gp_error *er
     if (problem != 0) {
         gp_runner_link_close(runner);
         errno = problem;
-        return gp_fail_errno(err, GP_EIO, "cannot start a runner of commands");
+        return gp_fail_errno(err, GP_EIO, "cannot start a runner");
     }
     *out = runner;
     return GP_OK;
@@ -87,8 +87,7 @@ bool gp_runner_link_gone(gp_runner_link *runner)
         return false;
     runner->reaped = true;
     if (WIFSIGNALED(status)) {
-        gp_log(GP_LOG_WARN, "runner-killed",
-               "the runner of commands was killed by signal %d; what it started is killed too",
+        gp_log(GP_LOG_WARN, "runner-killed", "the runner was killed by signal %d; killing its commands",
                WTERMSIG(status));
         gp_descendants_end(ORPHANS_MS, NULL, NULL);
     }

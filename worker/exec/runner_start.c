@@ -93,16 +93,17 @@ static gp_status launch_explain(const launch *l, int *exit_code, gp_error *err)
     if (l->stage == STAGE_SETUP)
         return gp_fail_errno(err, GP_EIO, "cannot prepare a process for '%.100s'", name);
     if (l->stage == STAGE_DIRECTORY)
-        return gp_fail_errno(err, GP_ENOENT, "cannot enter the directory %.200s", l->spec->directory);
+        return gp_fail_errno(err, GP_ENOENT, "cannot change to the directory %.200s", l->spec->directory);
     if (l->error != ENOENT && l->error != ENOTDIR)
         return gp_fail_errno(err, l->error == EACCES ? GP_EPERM : GP_EIO, "cannot run '%.100s'", name);
     *exit_code = 127;
     if (strchr(name, '/') == NULL)
-        return gp_fail(err, GP_ENOENT, "command '%.60s' was not found; PATH is %.300s", name,
+        return gp_fail(err, GP_ENOENT, "command not found: '%.60s'; PATH is %.300s", name,
                        l->search[0] + strlen("PATH="));
     errno = l->error;
     if (access(name, F_OK) == 0 && name[0] == '/')
-        return gp_fail(err, GP_ENOENT, "cannot run '%.100s': the interpreter that it names is missing", name);
+        return gp_fail(err, GP_ENOENT,
+                       "cannot run '%.100s': the interpreter in its first line does not exist", name);
     errno = l->error;
     return gp_fail_errno(err, GP_ENOENT, "cannot run '%.100s' in %.150s", name, l->spec->directory);
 }
@@ -124,7 +125,7 @@ gp_status gp_runner_start(pid_t *pid, int *exit_code, const gp_runner_spec *spec
 
     if (child < 0)
         return gp_fail_errno(err, errno == EAGAIN ? GP_ELIMIT : GP_ENOMEM,
-                             "cannot make a process for '%.100s'", spec->arguments[0]);
+                             "cannot create a process for '%.100s'", spec->arguments[0]);
     if (l.error != 0)
         return launch_explain(&l, exit_code, err); /* jobs_reap() reaps the child */
     *pid = child;

@@ -42,7 +42,7 @@ gp_status gp_answers_init(gp_answers *answers, bool whole, gp_error *err)
     gp_buffer_init(&answers->rows, GP_PAYLOAD_BYTES_MAX);
     answers->place_count = target->dtype == GP_I32 ? (uint32_t)gp_shape_count(&target->shape) : 0;
     if (answers->kind == GP_ANSWER_CLASSES && answers->place_count == 0)
-        return gp_fail(err, GP_EINVAL, "the model gives values, no classes");
+        return gp_fail(err, GP_EINVAL, "the model predicts values, not classes");
     if (answers->kind == GP_ANSWER_SCORES)
         answers->sample_bytes = answers->graph->score_count * sizeof(float);
     else if (answers->kind == GP_ANSWER_CLASSES && !whole)

@@ -178,12 +178,12 @@ static gp_status view_take(gp_predictor *predictor, const gp_predict_begin *begi
     char text[80] = "";
 
     if (crop != GP_PREDICT_ALL && input->rank != 3)
-        return gp_fail(err, GP_EINVAL, "image-size and fit are of images; the model takes a vector");
+        return gp_fail(err, GP_EINVAL, "image-size and fit need images, but the model takes a vector");
     if (crop == GP_PREDICT_MIDDLE && begin->image_height != 0 &&
         (begin->image_height < input->dim[1] || begin->image_width < input->dim[2]))
         return gp_fail(err, GP_EINVAL,
-                       "image-size is %" PRIu32 ",%" PRIu32 "; the model takes %" PRId64 ",%" PRId64
-                       " of them, so it must be at least that",
+                       "image-size %" PRIu32 ",%" PRIu32 " is smaller than the %" PRId64 ",%" PRId64
+                       " that the model takes",
                        begin->image_height, begin->image_width, input->dim[1], input->dim[2]);
     if (crop != GP_PREDICT_ALL)
         snprintf(text, sizeof(text), "crop=%s crop-size=%" PRId64 ",%" PRId64, crops[crop], input->dim[1],
@@ -295,8 +295,7 @@ static gp_status plan_end(gp_predictor *predictor, const float **scores, gp_erro
     if (why[0] != '\0' && !predictor->pieces_logged) {
         predictor->pieces_logged = true;
         gp_log(GP_LOG_WARN, "predict-pieces",
-               "predictions are launched kernel by kernel instead of as one graph, which takes longer: %s",
-               why);
+               "predictions run as single kernels instead of a CUDA graph, which is slower: %s", why);
     }
     return call_checked(predictor, status, err);
 }
@@ -321,13 +320,12 @@ static gp_status tiles_begin(gp_predictor *predictor, const gp_predict_begin *be
     char shape[64];
 
     if (!gp_graph_scores_pixels(graph))
-        return gp_fail(
-            err, GP_EINVAL,
-            "network %s does not give a class for each pixel of its input, %s: images must be of that "
-            "size",
-            graph->spec->name, gp_shape_format(input, shape, sizeof(shape)));
+        return gp_fail(err, GP_EINVAL,
+                       "network %s does not predict a class for each pixel of its input, %s: only images of "
+                       "that size are supported",
+                       graph->spec->name, gp_shape_format(input, shape, sizeof(shape)));
     if (predictor->data == NULL || predictor->answers.kind == GP_ANSWER_SCORES)
-        return gp_fail(err, GP_EPROTO, "whole images come from data, and their classes are answered");
+        return gp_fail(err, GP_EPROTO, "whole images need a data source, and predict classes");
     gp_tiled_inference_setup setup = {
         .store = predictor->data,
         .height = (uint32_t)input->dim[1],
@@ -354,8 +352,8 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
     if (status == GP_OK)
         status = gp_graph_new(&predictor->graph, predictor->spec, err);
     if (status == GP_OK && setup->weights_count != predictor->graph->blob_count)
-        status = gp_fail(err, GP_EPROTO, "%zu weights for a network of %zu", setup->weights_count,
-                         predictor->graph->blob_count);
+        status = gp_fail(err, GP_EPROTO, "the number of weights (%zu) does not match the network's %zu",
+                         setup->weights_count, predictor->graph->blob_count);
     if (status == GP_OK)
         status = data_begin(predictor, setup, err);
     if (status == GP_OK && setup->begin->whole) { /* the number of windows per image is not known */
@@ -534,11 +532,11 @@ static gp_status ask_check(const gp_predictor *predictor, const gp_predictor_ask
     if (ask->count == 0 || ask->count > predictor->answers.part_max || ask->first >= total ||
         ask->count > total - ask->first)
         return gp_fail(err, GP_EINVAL,
-                       "samples %" PRIu64 " to %" PRIu64 " were asked for; there are %" PRIu64
+                       "invalid range: samples %" PRIu64 " to %" PRIu64 "; there are %" PRIu64
                        ", and a part has at most %" PRIu32,
                        ask->first + 1, ask->first + ask->count, total, predictor->answers.part_max);
     if (predictor->data == NULL && ask->samples_bytes != ask->count * predictor->sample_bytes)
-        return gp_fail(err, GP_EINVAL, "%" PRIu32 " samples of %zu bytes came as %zu bytes", ask->count,
+        return gp_fail(err, GP_EINVAL, "%" PRIu32 " samples must have %zu bytes, but have %zu", ask->count,
                        predictor->sample_bytes, ask->samples_bytes);
     return GP_OK;
 }
@@ -578,7 +576,7 @@ char *gp_predictor_note(const gp_predictor *predictor, char *text, size_t bytes)
     if (info->matched_by_number && predictor->answers.compares)
         snprintf(
             text + strlen(text), bytes - strlen(text),
-            "%sthe model's outputs have no names; they are matched in order with the classes of the data: %s",
+            "%sthe outputs of the model have no names; assuming the order of the data's classes: %s",
             text[0] == '\0' ? "" : "; ",
             gp_class_names_format(classes, sizeof(classes), info->class_names, info->class_count, NULL, 0));
     return text;

@@ -128,7 +128,7 @@ static gp_status image_reserve(gp_tiled_inference *s, uint32_t index, gp_error *
         return gp_fail(
             err, GP_ELIMIT,
             "%s: the scores of %" PRIu32 " classes for %" PRIu32 "x%" PRIu32
-            " pixels take %.1f GiB; at most %.0f GiB are taken: bring images to a smaller --image-size",
+            " pixels need %.1f GiB, at most %.0f GiB are allowed; reduce the images with --image-size",
             gp_store_name(s->setup.store, index, name, sizeof(name)), s->setup.classes, image->read_height,
             image->read_width, (double)map / (1 << 30), (double)GP_TILED_INFERENCE_BYTES_MAX / (1 << 30));
     }

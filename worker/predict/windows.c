@@ -57,8 +57,10 @@ gp_status gp_window_axis_set(gp_window_axis *axis, uint32_t length, uint32_t siz
                              gp_error *err)
 {
     if (2 * (uint64_t)overlap > size)
-        return gp_fail(err, GP_EINVAL, "windows of %u pixels overlap by at most half of that, not by %u",
-                       size, overlap);
+        return gp_fail(
+            err, GP_EINVAL,
+            "invalid overlap: windows of %u pixels can overlap by at most half their size, not by %u", size,
+            overlap);
     /* n windows cover size + (n - 1) * (size - overlap) pixels. */
     const uint32_t count = length <= size ? 1 : (length - overlap + size - overlap - 1) / (size - overlap);
 

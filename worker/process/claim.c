@@ -21,14 +21,14 @@ gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const
     gp_status status;
 
     if (uuid[0] == '\0')
-        return gp_fail(err, GP_EINVAL, "a device without a UUID cannot be claimed");
+        return gp_fail(err, GP_EINVAL, "cannot claim a device without UUID");
     folder = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
-        return gp_fail_errno(err, GP_EIO, "device folder %s", directory);
+        return gp_fail_errno(err, GP_EIO, "cannot open the directory %s", directory);
     gp_device_claim_name(name, uuid);
     fd = openat(folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd < 0)
-        status = gp_fail_errno(err, GP_EIO, "claim file %s/%s", directory, name);
+        status = gp_fail_errno(err, GP_EIO, "cannot open the claim file %s/%s", directory, name);
     close(folder);
     if (fd < 0)
         return status;
@@ -40,7 +40,7 @@ gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const
             continue;
         }
         if (errno != EWOULDBLOCK) {
-            status = gp_fail_errno(err, GP_EIO, "device %s cannot be locked", uuid);
+            status = gp_fail_errno(err, GP_EIO, "cannot lock device %s", uuid);
         } else {
             /* Name the holder. The record is missing between the holder's flock and its write. */
             ssize_t got = pread(fd, record, GP_DEVICE_CLAIM_RECORD, 0);
@@ -48,8 +48,8 @@ gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const
 
             record[got > 0 ? got : 0] = '\0';
             status = gp_device_claim_read(&by, record)
-                         ? gp_fail(err, GP_EBUSY, "device %s is held by worker %u of pool %s (pid %u)", uuid,
-                                   by.worker, by.pool, by.pid)
+                         ? gp_fail(err, GP_EBUSY, "device %s is held by worker %u of pool %s (pid %u)",
+                                   uuid, by.worker, by.pool, by.pid)
                          : gp_fail(err, GP_EBUSY, "device %s is held by another process", uuid);
         }
         close(fd);

@@ -45,9 +45,10 @@ gp_status gp_cores_parse(int **out, uint32_t *count, const char *text, gp_error 
 
     for (;;) {
         if (!range_parse(&rest, member) || (*rest != '\0' && *rest != ','))
-            return gp_fail(err, GP_EINVAL,
-                           "\"%.60s\" is no list of cores; expected numbers and ranges below %u, like 0-3,8",
-                           text, GP_CORES_MAX);
+            return gp_fail(
+                err, GP_EINVAL,
+                "invalid core list \"%.60s\": must be numbers and ranges below %u, for example 0-3,8", text,
+                GP_CORES_MAX);
         if (*rest == '\0')
             break;
         rest++;
@@ -98,7 +99,7 @@ static gp_status cores_open(gp_worker_device *device, const gp_worker_device_opt
             return status;
     } else {
         if (sched_getaffinity(0, sizeof(set), set) != 0)
-            return gp_fail_errno(err, GP_EIO, "the cores of this process cannot be read");
+            return gp_fail_errno(err, GP_EIO, "cannot read the CPU affinity of this process");
         device->cores = gp_calloc(GP_CORES_MAX, sizeof(*device->cores));
         if (device->cores == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory for a list of cores");
@@ -113,8 +114,7 @@ static gp_status cores_open(gp_worker_device *device, const gp_worker_device_opt
     for (uint32_t i = 0; i < device->core_count; i++)
         CPU_SET_S((size_t)device->cores[i], sizeof(set), set);
     if (sched_setaffinity(0, sizeof(set), set) != 0)
-        return gp_fail_errno(err, GP_EINVAL, "the cores %s cannot be used by this process",
-                             device->cores_text);
+        return gp_fail_errno(err, GP_EINVAL, "cannot set the CPU affinity to %s", device->cores_text);
     return GP_OK;
 }
 

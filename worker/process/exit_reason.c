@@ -35,8 +35,7 @@ _Noreturn void gp_device_lost(const char *doing, const gp_error *cause)
     bool cut;
     int room;
 
-    gp_log(GP_LOG_ERROR, "gpu-lost",
-           "the GPU is lost %s, with its state; this worker ends, to be replaced: %s", doing, cause->message);
+    gp_log(GP_LOG_ERROR, "gpu-lost", "GPU failure %s; exiting to be replaced: %s", doing, cause->message);
     snprintf(begin, sizeof(begin), "lost its GPU %.80s: ", doing);
     room = (int)(sizeof(words) - strlen(begin) - sizeof(advice));
     cut = strlen(cause->message) > (size_t)room;

@@ -44,7 +44,7 @@ gp_status gp_mailbox_new(gp_mailbox **out, gp_error *err)
     mailbox->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (mailbox->wake < 0) {
         gp_free(mailbox);
-        return gp_fail_errno(err, GP_EIO, "no eventfd for the mailbox");
+        return gp_fail_errno(err, GP_EIO, "cannot create an eventfd for the mailbox");
     }
     pthread_mutex_init(&mailbox->lock, NULL);
     pthread_cond_init(&mailbox->work, NULL);
@@ -102,7 +102,7 @@ gp_status gp_mailbox_post(gp_mailbox *mailbox, gp_command_kind kind, gp_incoming
     if (mailbox->command_count >= GP_MAILBOX_COMMANDS + (urgent ? EXTRA : 0)) {
         pthread_mutex_unlock(&mailbox->lock);
         gp_free(command);
-        return gp_fail(err, GP_EBUSY, "%d requests wait already; send the next when one is answered",
+        return gp_fail(err, GP_EBUSY, "the queue is full (%d requests); wait for a reply",
                        GP_MAILBOX_COMMANDS);
     }
     command->has_message = message != NULL;

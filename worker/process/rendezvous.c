@@ -87,7 +87,7 @@ static void send_answer(gp_control_socket *control_socket, uint64_t id, uint32_t
     gp_error err;
 
     if (gp_control_socket_send_fd(gp_control_socket_peer_fd(control_socket, id), &answer, fd, &err) != GP_OK)
-        gp_log(GP_LOG_INFO, "peer-unanswered", "a peer's request was not answered: %s", err.message);
+        gp_log(GP_LOG_INFO, "peer-unanswered", "cannot reply to a peer: %s", err.message);
 }
 
 /* Answer a request if its descriptor is published. Return whether the waiter can be removed. */
@@ -118,7 +118,7 @@ void gp_rendezvous_serve(gp_rendezvous *r, gp_control_socket *control_socket, ui
                      GP_LOG_WITH({ "lease", .number = (int64_t)request->lease },
                                  { "generation", .number = request->generation },
                                  { "what", .number = request->what }),
-                     "turned a request away");
+                     "rejected a request");
         send_answer(control_socket, id, WHAT_STALE, -1);
         return;
     }
@@ -197,7 +197,7 @@ static gp_status link_receive(peer_link *l, uint32_t what, int64_t deadline, int
         if (answer.what == WHAT_STALE || answer.what >= WHATS || came < 0) {
             if (came >= 0)
                 close(came);
-            return gp_fail(err, GP_ESTALE, "the peer serves another lease or generation");
+            return gp_fail(err, GP_ESTALE, "the peer has another lease or generation");
         }
         if (l->got[answer.what] >= 0)
             close(l->got[answer.what]);
@@ -229,7 +229,7 @@ static gp_status fetch(void *context, uint32_t rank, gp_comm_what what, uint32_t
         pthread_mutex_lock(&r->lock);
         *fd = r->published[what] >= 0 ? fcntl(r->published[what], F_DUPFD_CLOEXEC, 0) : -1;
         pthread_mutex_unlock(&r->lock);
-        return *fd >= 0 ? GP_OK : gp_fail(err, GP_ESTATE, "nothing was published by this rank itself");
+        return *fd >= 0 ? GP_OK : gp_fail(err, GP_ESTATE, "this rank has not published a descriptor");
     }
     if (l->fd < 0)
         status = gp_control_socket_connect(&l->fd, &reply, r->grant.members[rank].door, &hello,
@@ -255,8 +255,8 @@ static gp_status fetch(void *context, uint32_t rank, gp_comm_what what, uint32_t
          * alive. Sleep 1 ms before the retry, to give the peer time to open its socket. */
         link_close(l);
         usleep(1000);
-        return gp_fail(err, GP_ETIMEDOUT, "worker %u does not answer at its door %s",
-                       r->grant.members[rank].index, r->grant.members[rank].door);
+        return gp_fail(err, GP_ETIMEDOUT, "no reply from worker %u at %s", r->grant.members[rank].index,
+                       r->grant.members[rank].door);
     }
 }
 
@@ -266,8 +266,8 @@ gp_status gp_rendezvous_begin(gp_rendezvous *r, uint32_t world, bool spin, gp_co
                               gp_error *err)
 {
     if (world > r->grant.members_count || r->grant.rank >= world)
-        return gp_fail(err, GP_EINVAL, "a training on %u workers does not fit rank %u of a lease of %u",
-                       world, r->grant.rank, r->grant.members_count);
+        return gp_fail(err, GP_EINVAL, "invalid training of %u workers for rank %u of a lease of %u", world,
+                       r->grant.rank, r->grant.members_count);
     for (uint32_t rank = 0; rank < world; rank++) {
         const gp_slot *slot = &r->grant.members[rank];
 

@@ -51,7 +51,7 @@ gp_status gp_blobs_new(gp_blobs **out, int control_socket, gp_mailbox *mailbox, 
     b->control_socket = fcntl(control_socket, F_DUPFD_CLOEXEC, 0);
     if (b->control_socket < 0) {
         gp_free(b);
-        return gp_fail_errno(err, GP_EIO, "the connection of a link could not be kept");
+        return gp_fail_errno(err, GP_EIO, "cannot duplicate the connection of a link");
     }
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->came, NULL);
@@ -95,13 +95,12 @@ gp_status gp_blobs_add(gp_blobs *b, uint64_t number, int fd, gp_error *err)
 
     pthread_mutex_lock(&b->lock);
     if (number == 0 || fd < 0 || blob_here(b, number) != NULL) {
-        status = gp_fail(err, GP_EPROTO, "blob %llu came %s", (unsigned long long)number,
-                         number == 0 ? "without a number"
-                         : fd < 0    ? "without a descriptor"
-                                     : "twice");
+        status = gp_fail(err, GP_EPROTO, "malformed blob %llu: %s", (unsigned long long)number,
+                         number == 0 ? "no number"
+                         : fd < 0    ? "no descriptor"
+                                     : "duplicate number");
     } else if (b->count == GP_LINK_BLOBS_MAX) {
-        status =
-            gp_fail(err, GP_ELIMIT, "the client holds %d blobs here and sent another", GP_LINK_BLOBS_MAX);
+        status = gp_fail(err, GP_ELIMIT, "the client exceeded its limit of %d blobs", GP_LINK_BLOBS_MAX);
     } else {
         b->numbers[b->count] = number;
         b->blobs[b->count++] = (blob){ .fd = fd };
@@ -156,9 +155,9 @@ static blob *blob_find(gp_blobs *b, uint64_t number, gp_error *err)
         found = blob_here(b, number);
     }
     if (found == NULL && atomic_load(&b->closed))
-        gp_fail(err, GP_ECANCELED, "the link ends");
+        gp_fail(err, GP_ECANCELED, "the link was closed");
     else if (found == NULL)
-        gp_fail(err, GP_EPROTO, "blob %llu is not here", (unsigned long long)number);
+        gp_fail(err, GP_EPROTO, "blob %llu was not received", (unsigned long long)number);
     return found;
 }
 
@@ -173,22 +172,21 @@ static gp_status blob_map(blob *found, uint64_t number, uint64_t bytes, gp_error
             return gp_fail(err, GP_EPROTO, "blob %llu is not sealed against shrinking",
                            (unsigned long long)number);
         if ((uint64_t)facts.st_size < bytes || (uint64_t)facts.st_size > GP_LINK_BLOB_BYTES_MAX)
-            return gp_fail(err, GP_EPROTO, "blob %llu has %lld bytes; %llu were announced",
+            return gp_fail(err, GP_EPROTO, "blob %llu has %lld bytes, must have %llu",
                            (unsigned long long)number, (long long)facts.st_size, (unsigned long long)bytes);
         /* MAP_PRIVATE, because older kernels refuse a shared mapping of a file sealed against
          * writing. */
         found->map = mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_PRIVATE, found->fd, 0);
         if (found->map == MAP_FAILED) {
             found->map = NULL;
-            return gp_fail_errno(err, GP_ENOMEM, "blob %llu of %lld bytes could not be mapped",
+            return gp_fail_errno(err, GP_ENOMEM, "cannot map blob %llu of %lld bytes",
                                  (unsigned long long)number, (long long)facts.st_size);
         }
         found->bytes = (uint64_t)facts.st_size;
     }
     if (found->bytes < bytes)
-        return gp_fail(err, GP_EPROTO, "blob %llu has %llu bytes; %llu were announced",
-                       (unsigned long long)number, (unsigned long long)found->bytes,
-                       (unsigned long long)bytes);
+        return gp_fail(err, GP_EPROTO, "blob %llu has %llu bytes, must have %llu", (unsigned long long)number,
+                       (unsigned long long)found->bytes, (unsigned long long)bytes);
     return GP_OK;
 }
 
@@ -217,7 +215,7 @@ gp_status gp_blobs_file(gp_blobs *b, uint64_t number, int *fd, gp_error *err)
     if (found == NULL)
         status = err->code;
     else if ((*fd = fcntl(found->fd, F_DUPFD_CLOEXEC, 0)) < 0)
-        status = gp_fail_errno(err, GP_EIO, "blob %llu could not be kept", (unsigned long long)number);
+        status = gp_fail_errno(err, GP_EIO, "cannot keep blob %llu", (unsigned long long)number);
     pthread_mutex_unlock(&b->lock);
     return status;
 }
@@ -249,7 +247,7 @@ gp_status gp_blob_file_new(int *out, gp_error *err)
     int fd = memfd_create("gradpool-blob", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0)
-        return gp_fail_errno(err, GP_EIO, "no memory file for a result");
+        return gp_fail_errno(err, GP_EIO, "cannot create shared memory for a result");
     *out = fd;
     return GP_OK;
 }
@@ -280,7 +278,7 @@ gp_status gp_blobs_send(gp_blobs *b, int fd, uint64_t *number, gp_error *err)
         struct pollfd room = { .fd = b->control_socket, .events = POLLOUT };
 
         if (atomic_load(&b->closed))
-            return gp_fail(err, GP_ECANCELED, "the link ends");
+            return gp_fail(err, GP_ECANCELED, "the link was closed");
         poll(&room, 1, SEND_SLICE_MS);
     }
     if (status != GP_OK)

@@ -38,7 +38,7 @@ gp_status gp_custom_loss_call(void *context, const gp_plan_loss_call *part, gp_e
     gp_status status = loss->function(&call, &why);
 
     if (status != GP_OK && why.message[0] == '\0')
-        gp_fail(&why, status, "the loss returned %s", gp_status_text(status));
+        gp_fail(&why, status, "the loss function returned %s", gp_status_text(status));
     if (status != GP_OK) {
         pthread_mutex_lock(&loss->lock);
         if (loss->status == GP_OK) {

@@ -63,8 +63,8 @@ gp_status gp_model_find_tensor(gp_model *model, const char *name, gp_model_tenso
         else if (used + 6 < sizeof(known) && known[used - 1] != '.')
             snprintf(known + used, sizeof(known) - used, ", ...");
     }
-    return gp_fail(err, GP_ENOENT, "network %s has no tensor \"%.40s\"; it has %s", model->graph->spec->name,
-                   name, known[0] == '\0' ? "none" : known);
+    return gp_fail(err, GP_ENOENT, "network %s has no tensor \"%.40s\"; its tensors are %s",
+                   model->graph->spec->name, name, known[0] == '\0' ? "none" : known);
 }
 
 size_t gp_model_outputs(const gp_model *model)
@@ -78,7 +78,7 @@ static gp_status check_canceled(const gp_model *model, gp_error *err)
 {
     if (!gp_tasks_canceled(model->tasks))
         return GP_OK;
-    return gp_fail(err, GP_ECANCELED, "the task was canceled, in step %" PRIu64, model->step + 1);
+    return gp_fail(err, GP_ECANCELED, "the task was canceled in step %" PRIu64, model->step + 1);
 }
 
 /* Return the batch for samples [first, first + count) of the supplied ones. */
@@ -100,10 +100,11 @@ static gp_batch batch_of(const gp_model *model, const gp_samples *samples, uint3
 static gp_status samples_check(const gp_model *model, const gp_samples *samples, bool targets, gp_error *err)
 {
     if (samples->count != 0 && (samples->samples == NULL || (targets && samples->targets == NULL)))
-        return gp_fail(err, GP_EINVAL, "%" PRIu32 " samples without %s", samples->count,
+        return gp_fail(err, GP_EINVAL, "%" PRIu32 " samples, but no %s", samples->count,
                        samples->samples == NULL ? "memory" : "targets");
     if (model->loss.forward.count != 0)
-        return gp_fail(err, GP_ESTATE, "gp_model_forward waits for its gp_model_backward");
+        return gp_fail(err, GP_ESTATE,
+                       "gp_model_forward called before gp_model_backward of the previous pass");
     return GP_OK;
 }
 
@@ -146,7 +147,7 @@ gp_status gp_model_forward_backward(gp_model *model, const gp_samples *samples, 
         status = check_canceled(model, err);
     if (status == GP_OK && samples->count > model->micro_batch && model->graph->couples_samples)
         status = gp_fail(err, GP_EINVAL,
-                         "%" PRIu32 " samples in calls of %" PRIu32
+                         "%" PRIu32 " samples need calls of %" PRIu32
                          ", but network %s couples the samples of a call (batch norm); raise micro_batch",
                          samples->count, model->micro_batch, model->graph->spec->name);
     if (status != GP_OK)
@@ -168,15 +169,18 @@ gp_status gp_model_forward(gp_model *model, const gp_samples *samples, const flo
     if (status == GP_OK)
         status = check_canceled(model, err);
     if (status == GP_OK && model->loss.parallel)
-        status = gp_fail(err, GP_ESTATE, "the model was opened with loss_parallel: its passes are one");
+        status = gp_fail(
+            err, GP_ESTATE,
+            "the model was opened with loss_parallel; forward and backward cannot be called separately");
     if (status == GP_OK && model->loss.function == NULL)
         status =
-            gp_fail(err, GP_ESTATE,
-                    "network %s computes its loss between the passes; open the model with a loss of your own",
+            gp_fail(err, GP_ESTATE, "network %s computes its own loss; open the model with a custom loss",
                     model->graph->spec->name);
     if (status == GP_OK && (samples->count == 0 || samples->count > model->micro_batch))
-        status = gp_fail(err, GP_EINVAL, "a forward pass of %" PRIu32 " samples; 1 to micro_batch, %" PRIu32,
-                         samples->count, model->micro_batch);
+        status =
+            gp_fail(err, GP_EINVAL,
+                    "invalid batch of %" PRIu32 " samples: must be between 1 and micro_batch (%" PRIu32 ")",
+                    samples->count, model->micro_batch);
     if (status != GP_OK)
         return status;
     step_begins(model);
@@ -185,7 +189,7 @@ gp_status gp_model_forward(gp_model *model, const gp_samples *samples, const flo
     model->loss.forward = *samples;
     status = samples_run(model, samples, true, err);
     if (status == GP_OK && model->loss.gradient == NULL)
-        status = gp_fail(err, GP_EINVAL, "network %s has nothing to learn", model->graph->spec->name);
+        status = gp_fail(err, GP_EINVAL, "network %s has no learnable parameters", model->graph->spec->name);
     if (status != GP_OK) {
         model->loss.forward.count = 0;
         return status;
@@ -198,7 +202,7 @@ gp_status gp_model_forward(gp_model *model, const gp_samples *samples, const flo
 gp_status gp_model_backward(gp_model *model, double loss, double weight, gp_error *err)
 {
     if (model->loss.forward.count == 0)
-        return gp_fail(err, GP_ESTATE, "there was no gp_model_forward to go back from");
+        return gp_fail(err, GP_ESTATE, "gp_model_backward called without gp_model_forward");
     gp_batch batch = batch_of(model, &model->loss.forward, 0, model->loss.forward.count);
 
     batch.backward_only = true;
@@ -260,17 +264,15 @@ gp_status gp_model_optimizer_step(gp_model *model, double learn_rate, gp_error *
     double loss = model->sums[GP_SUM_LOSS], weight = model->sums[GP_SUM_WEIGHT];
 
     if (model->fresh || model->loss.forward.count != 0 || weight == 0.0)
-        return gp_fail(err, GP_ESTATE, "step %" PRIu64 " has no gradients to commit: %s", model->step + 1,
-                       model->fresh                     ? "nothing was computed since the last one"
+        return gp_fail(err, GP_ESTATE, "cannot commit step %" PRIu64 ": %s", model->step + 1,
+                       model->fresh                     ? "no gradients were computed since the last commit"
                        : model->loss.forward.count != 0 ? "a backward pass is missing"
                                                         : "the total weight is 0");
     if (!isfinite(loss) || !isfinite(weight) || weight < 0.0 || !isfinite(learn_rate))
-        return gp_fail(
-            err, GP_EDIVERGED,
-            "in step %" PRIu64
-            " the loss is %g, the weight %g, the learning rate %g; the parameters are those of step "
-            "%" PRIu64,
-            model->step + 1, loss, weight, learn_rate, model->step);
+        return gp_fail(err, GP_EDIVERGED,
+                       "in step %" PRIu64 " the loss is %g, the weight %g and the learning rate %g; the "
+                                          "parameters are those of step %" PRIu64,
+                       model->step + 1, loss, weight, learn_rate, model->step);
     /* Statistics first, because the optimizer may clip the gradients. */
     gp_statistics_commit(model->graph, model->parameters, model->gradients, model->sums[MODEL_SAMPLES],
                          false);
@@ -291,8 +293,7 @@ gp_status gp_model_scores(gp_model *model, const gp_samples *samples, float *sco
     if (status == GP_OK)
         status = check_canceled(model, err);
     if (status == GP_OK && model->inference == NULL)
-        status =
-            gp_fail(err, GP_ESTATE, "the model was opened with train_only: it has no plan for inference");
+        status = gp_fail(err, GP_ESTATE, "the model was opened with train_only; it cannot predict");
     memset(model->inference_sums, 0, sizeof(model->inference_sums));
     for (uint32_t first = 0; status == GP_OK && first < samples->count; first += model->micro_batch) {
         uint32_t left = samples->count - first;

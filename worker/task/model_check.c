@@ -115,11 +115,10 @@ static gp_status check_run(line_check *c, float *gradients, gp_error *err)
     status = tensors_try(c, err);
     if (status != GP_OK || worst <= c->out->tolerance)
         return status;
-    return gp_fail(
-        err, GP_EINVAL,
-        "the gradient of %s says that the loss has slope %.6g, measured it has %.6g: off by %.2g of it, "
-        "more than %g",
-        c->out->worst, c->out->slope, c->out->measured, c->out->error, c->out->tolerance);
+    return gp_fail(err, GP_EINVAL,
+                   "the gradient of %s is wrong: the loss has slope %.6g according to it, but a measured "
+                   "slope of %.6g; the relative error is %.2g, more than %g",
+                   c->out->worst, c->out->slope, c->out->measured, c->out->error, c->out->tolerance);
 }
 
 gp_status gp_model_check_gradients(gp_model *model, const gp_samples *samples, gp_gradient_check *check,
@@ -130,9 +129,8 @@ gp_status gp_model_check_gradients(gp_model *model, const gp_samples *samples, g
     gp_status status;
 
     if (graph->learned_count != graph->blob_count || samples->count == 0 || model->loss.forward.count != 0)
-        return gp_fail(
-            err, graph->learned_count != graph->blob_count ? GP_EUNSUPPORTED : GP_EINVAL,
-            "gradients are checked with at least one sample, of networks without running statistics");
+        return gp_fail(err, graph->learned_count != graph->blob_count ? GP_EUNSUPPORTED : GP_EINVAL,
+                       "gradient checks need at least one sample and a network without running statistics");
     for (uint32_t i = 0; i < graph->parameter_count; i++)
         if ((size_t)graph->parameters[i].count > largest)
             largest = (size_t)graph->parameters[i].count;

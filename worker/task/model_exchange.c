@@ -62,11 +62,11 @@ gp_status gp_model_couple(gp_model *model, gp_error *err)
     if (!model->options.synchronize_batch_norm)
         return GP_OK;
     if (widest == 0)
-        return gp_fail(err, GP_EINVAL, "network %s has no batch norm; leave synchronize-batch-norm out",
+        return gp_fail(err, GP_EINVAL, "network %s has no batch norm; omit synchronize-batch-norm",
                        model->graph->spec->name);
     if (model->group == NULL)
         return gp_fail(err, GP_ESTATE,
-                       "synchronize-batch-norm is for the ranks of a block, and models that end with it");
+                       "synchronize-batch-norm needs an spmd block and a model that is opened in it");
     model->coupling = (gp_coupling){ .sums = gp_calloc(2 * (size_t)widest + 1, sizeof(double)),
                                      .reduce = coupling_reduce,
                                      .context = model };
@@ -120,11 +120,11 @@ void gp_model_give_back_memory(gp_model *model)
 static gp_status group_of(const gp_model *model, const gp_task *task, gp_comm **out, gp_error *err)
 {
     if (task->group == NULL)
-        return gp_fail(
-            err, GP_ESTATE,
-            "this task is not a rank of an spmd block: there is nobody to exchange gradients with");
+        return gp_fail(err, GP_ESTATE,
+                       "this task is not a rank of an spmd block; it has no peers for a gradient exchange");
     if (model->loss.forward.count != 0)
-        return gp_fail(err, GP_ESTATE, "gp_model_forward waits for its gp_model_backward");
+        return gp_fail(err, GP_ESTATE,
+                       "gp_model_forward called before gp_model_backward of the previous pass");
     *out = task->group->comm;
     return GP_OK;
 }
@@ -159,7 +159,8 @@ static gp_status collected_check(const gp_model *model, gp_error *err)
     if (!model->fresh)
         return GP_OK;
     return gp_fail(err, GP_ESTATE,
-                   "step %" PRIu64 " has no gradients yet; a rank without samples computes 0 of them",
+                   "step %" PRIu64
+                   " has no gradients; a rank without samples must compute a batch of 0 samples",
                    model->step + 1);
 }
 
@@ -186,10 +187,10 @@ gp_status gp_model_reduce_scatter(gp_model *model, gp_task *task, gp_error *err)
     if (status == GP_OK)
         status = collected_check(model, err);
     if (status == GP_OK && model->graph->learned_count != model->graph->blob_count)
-        status = gp_fail(err, GP_EUNSUPPORTED,
-                         "network %s has running statistics (batch norm), which every rank needs whole; use "
-                         "gp_model_all_reduce",
-                         model->graph->spec->name);
+        status = gp_fail(
+            err, GP_EUNSUPPORTED,
+            "network %s has running statistics (batch norm), which all ranks need; use gp_model_all_reduce",
+            model->graph->spec->name);
     if (status != GP_OK)
         return status;
     status = model->group != NULL ? gp_comm_reduce_scatter(comm, model->gradients, model->graph->blob_count,
@@ -228,7 +229,7 @@ gp_status gp_model_slice(const gp_model *model, const gp_task *task, uint32_t in
 
     if (task->group == NULL || index < 1 || index > task->group->world)
         return gp_fail(err, task->group == NULL ? GP_ESTATE : GP_EINVAL,
-                       "the slice of index %" PRIu32 " in a block of %" PRIu32, index,
+                       "index %" PRIu32 " is not in the block of %" PRIu32, index,
                        task->group == NULL ? 0 : task->group->world);
     gp_comm_slice(task->group->comm, model->graph->blob_count, GP_F32, index - 1, first, &end);
     *count = end - *first;
@@ -245,7 +246,7 @@ gp_status gp_model_broadcast(gp_model *model, gp_task *task, uint32_t root, gp_e
         return status;
     if (root < 1 || root > task->group->world)
         return gp_fail(err, GP_EINVAL,
-                       "broadcast from index %" PRIu32 "; this block has the indices 1 to %" PRIu32, root,
+                       "cannot broadcast from index %" PRIu32 ": must be between 1 and %" PRIu32, root,
                        task->group->world);
     status = model->group != NULL ? gp_comm_broadcast(comm, model->parameters, bytes, root - 1, err)
                                   : gp_comm_broadcast_private(comm, model->parameters, bytes, root - 1, err);

@@ -32,7 +32,7 @@ static gp_status option_set(gp_train_options *options, char *text, gp_error *err
     const gp_param *param;
 
     if (value == NULL)
-        return gp_fail(err, GP_EINVAL, "option \"%s\" has no value; write name=value;name=value", text);
+        return gp_fail(err, GP_EINVAL, "option \"%s\" has no value; must be name=value;name=value", text);
     *value++ = '\0';
     param = gp_params_find(gp_train_options_table, text);
     if (param == NULL)
@@ -40,8 +40,7 @@ static gp_status option_set(gp_train_options *options, char *text, gp_error *err
     for (const char *const *used = options_used; *used != NULL; used++)
         if (strcmp(*used, param->name) == 0)
             return gp_params_set(param, options, value, err);
-    return gp_fail(err, GP_EINVAL,
-                   "option %s has no effect on a model: in a loop of your own it is yours to do",
+    return gp_fail(err, GP_EINVAL, "option %s has no effect on a model; implement it in the loop",
                    param->name);
 }
 
@@ -55,7 +54,7 @@ static gp_status options_read(gp_train_options *options, const char *text, gp_er
         size_t length = strcspn(text, ";");
 
         if (length >= sizeof(one))
-            return gp_fail(err, GP_ELIMIT, "option \"%.40s...\" is longer than %zu bytes", text,
+            return gp_fail(err, GP_ELIMIT, "option \"%.40s...\" has more than %zu bytes", text,
                            sizeof(one) - 1);
         memcpy(one, text, length);
         one[length] = '\0';
@@ -78,11 +77,10 @@ static gp_status network_read(gp_model *model, const gp_model_options *options, 
     bool custom_input = input.dim[0] == 0;
 
     if ((options->network == NULL) == (options->content == NULL))
-        return gp_fail(err, GP_EINVAL, "a model needs a network or the content of its file, one of the two");
+        return gp_fail(err, GP_EINVAL, "a model needs either a network or the content of a model file");
     if (data != NULL && (options->channels | options->height | options->width | options->classes) != 0)
         return gp_fail(err, GP_EINVAL,
-                       "the data say what samples look like; leave channels, height, width and "
-                       "classes at 0");
+                       "the data determine the sample shape; leave channels, height, width and classes at 0");
     if (options->content != NULL)
         return gp_network_read(&model->network, options->content, options->content_bytes, err);
     if (options->network[strspn(options->network, " \n\t")] == '{')
@@ -106,10 +104,9 @@ static gp_status graph_with_loss(gp_graph **out, const gp_netspec *given, bool p
     if (status == GP_OK)
         status = gp_graph_new(out, spec, err);
     if (status == GP_OK && (*out)->end_count != 1)
-        status =
-            gp_fail(err, GP_EUNSUPPORTED,
-                    "network %s has %" PRIu32 " losses; a loss of your own takes the place of an only one",
-                    spec->name, (*out)->end_count);
+        status = gp_fail(err, GP_EUNSUPPORTED,
+                         "network %s has %" PRIu32 " losses; a custom loss can replace only a single one",
+                         spec->name, (*out)->end_count);
     gp_netspec_free(spec);
     return status;
 }
@@ -153,13 +150,12 @@ static gp_status sizes_choose(gp_model *model, const gp_model_options *options, 
     if (model->micro_batch == 0 || model->micro_batch > MICRO_BATCH_MAX ||
         model->target_bytes > TARGET_BYTES_MAX)
         return gp_fail(err, GP_EINVAL,
-                       "micro_batch is %" PRIu32
-                       " and target_bytes %zu; without data a model needs a micro_batch "
-                       "of 1 to %d samples, and targets have at most %d bytes",
+                       "invalid micro_batch %" PRIu32 " or target_bytes %zu: without data, micro_batch must "
+                                                      "be between 1 and %d, and target_bytes at most %d",
                        model->micro_batch, model->target_bytes, MICRO_BATCH_MAX, TARGET_BYTES_MAX);
     if (options->target_bytes != 0 && model->loss.function == NULL)
         return gp_fail(err, GP_EINVAL,
-                       "target_bytes is of a loss of your own; the network's knows its targets");
+                       "target_bytes needs a custom loss; the loss of the network determines it otherwise");
     return GP_OK;
 }
 

@@ -68,15 +68,15 @@ static gp_status file_check(int fd, const char *path, uint64_t bytes, gp_error *
     struct stat facts;
 
     if (seals < 0 || (seals & SEALS_NEEDED) != SEALS_NEEDED)
-        return gp_fail(err, GP_EPERM, "%s came in a file that others could still write", path);
+        return gp_fail(err, GP_EPERM, "the file of %s is not sealed against writing", path);
     if (fstat(fd, &facts) != 0)
-        return gp_fail_errno(err, GP_EIO, "%s cannot be read", path);
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
     if (bytes == 0 || bytes > GP_OBJECT_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; a task object has between 1 and %d", path,
+        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; a task object must have 1 to %d", path,
                        (unsigned long long)bytes, GP_OBJECT_BYTES_MAX);
     if ((uint64_t)facts.st_size != bytes)
-        return gp_fail(err, GP_ECORRUPT, "%s came with %lld bytes; %llu were announced", path,
-                       (long long)facts.st_size, (unsigned long long)bytes);
+        return gp_fail(err, GP_ECORRUPT, "%s has %lld bytes, must have %llu", path, (long long)facts.st_size,
+                       (unsigned long long)bytes);
     return GP_OK;
 }
 
@@ -85,7 +85,7 @@ static gp_status file_map(int fd, const char *path, uint64_t bytes, const uint8_
     void *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
 
     if (map == MAP_FAILED)
-        return gp_fail_errno(err, GP_ENOMEM, "%s could not be mapped", path);
+        return gp_fail_errno(err, GP_ENOMEM, "cannot map %s", path);
     *out = map;
     return GP_OK;
 }
@@ -105,8 +105,7 @@ static gp_status file_digest(int fd, const char *path, uint64_t bytes, const uin
     SHA256Final(digest, &hash);
     munmap((void *)(uintptr_t)content, bytes);
     if (memcmp(digest, sha256, sizeof(digest)) != 0)
-        return gp_fail(err, GP_ECORRUPT, "%s did not come as it was sent: its content has another SHA-256",
-                       path);
+        return gp_fail(err, GP_ECORRUPT, "%s was corrupted in transit: its SHA-256 differs", path);
     return GP_OK;
 }
 
@@ -142,12 +141,12 @@ static gp_status object_open(object *fresh, int *fd, const char *path, gp_error 
         const char *said = dlerror(), *after;
 
         if (said == NULL)
-            said = "no reason was given";
+            said = "unknown reason";
         after = strncmp(said, "/proc/", 6) == 0 ? strstr(said, ": ") : NULL;
         if (after != NULL)
             said = after + 2;
-        return gp_fail(err, GP_EINVAL, "%s could not be loaded: %s%s", path, said,
-                       strstr(said, "undefined symbol") != NULL ? "; link it with the library that has it"
+        return gp_fail(err, GP_EINVAL, "cannot load %s: %s%s", path, said,
+                       strstr(said, "undefined symbol") != NULL ? "; link it with the library that defines it"
                                                                 : "");
     }
     const uint32_t *abi = custom_symbol(fresh->handle, "gp_task_object_abi", &type);
@@ -155,11 +154,12 @@ static gp_status object_open(object *fresh, int *fd, const char *path, gp_error 
     if (abi != NULL && *abi == GP_TASK_ABI)
         return GP_OK;
     if (abi == NULL)
-        status = gp_fail(err, GP_EINVAL, "%s is not a task object: build it with <gradpool/task.h>", path);
+        status = gp_fail(err, GP_EINVAL, "%s is not a task object: include <gradpool/task.h> and rebuild it",
+                         path);
     else
         status = gp_fail(err, GP_EVERSION,
-                         "%s was built for ABI %u of tasks; this worker has ABI %d: build it again with this "
-                         "version's <gradpool/task.h>",
+                         "%s was built for task ABI %u, this worker has ABI %d; rebuild it with "
+                         "<gradpool/task.h> of this version",
                          path, *abi, GP_TASK_ABI);
     dlclose(fresh->handle); /* only its constructors have run */
     if (dlopen(name, RTLD_NOW | RTLD_NOLOAD) != NULL)
@@ -185,7 +185,7 @@ static gp_status object_add(gp_objects *objects, const gp_task_object *about, in
             return GP_OK;
     }
     if (objects->loaded_count == GP_TASK_OBJECTS_MAX)
-        return gp_fail(err, GP_ELIMIT, "%d task objects are loaded here; that is the limit",
+        return gp_fail(err, GP_ELIMIT, "this worker has reached its limit of %d task objects",
                        GP_TASK_OBJECTS_MAX);
     status = object_open(fresh, fd, path, err);
     if (status != GP_OK)
@@ -212,7 +212,7 @@ gp_status gp_object_load(gp_tasks *tasks, const gp_taken *call, gp_outcome *out,
     (void)out;
     if (call->inlined_bytes < sizeof(about) || call->blob == 0 || call->count == 0 ||
         call->count > GP_TASK_OBJECTS_MAX || objects->numbered[call->count] != NULL)
-        return gp_fail(err, GP_EPROTO, "object %u: not described, without a file or with a number in use",
+        return gp_fail(err, GP_EPROTO, "object %u: invalid description, missing file or number in use",
                        call->count);
     memcpy(&about, call->inlined, sizeof(about));
     snprintf(path, sizeof(path), "%.*s", (int)(call->inlined_bytes - sizeof(about)),
@@ -227,7 +227,7 @@ gp_status gp_object_load(gp_tasks *tasks, const gp_taken *call, gp_outcome *out,
     if (status != GP_OK)
         return status;
     objects->numbered[call->count] = loaded;
-    gp_log(GP_LOG_DEBUG, "object-loaded", "loaded %s of %llu bytes in %.2f ms", path,
+    gp_log(GP_LOG_DEBUG, "object-loaded", "loaded %s (%llu bytes) in %.2f ms", path,
            (unsigned long long)about.bytes, (double)(gp_now_ns() - began_ns) * 1e-6);
     return GP_OK;
 }
@@ -308,13 +308,13 @@ static gp_status function_missing(const object *in, const char *name, gp_error *
     }
     if (o.count == 0)
         return gp_fail(err, GP_ENOENT,
-                       "%s has no function \"%s\", and no other; put GP_TASK before its tasks", in->path,
+                       "%s has no function \"%s\" and no other; mark its functions with GP_TASK", in->path,
                        name);
     if (o.nearest != NULL)
         return gp_fail(err, GP_ENOENT, "%s has no function \"%s\"; did you mean \"%s\"?", in->path, name,
                        o.copy);
-    return gp_fail(err, GP_ENOENT, "%s has no function \"%s\"; it has %s%s", in->path, name, o.names,
-                   o.count > NAMES_SHOWN ? ", ..." : "");
+    return gp_fail(err, GP_ENOENT, "%s has no function \"%s\"; its functions are %s%s", in->path, name,
+                   o.names, o.count > NAMES_SHOWN ? ", ..." : "");
 }
 
 gp_status gp_object_function(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
@@ -327,18 +327,18 @@ gp_status gp_object_function(gp_tasks *tasks, const gp_taken *call, gp_outcome *
 
     (void)out;
     if (in == NULL)
-        return gp_fail(err, GP_ENOENT, "no object has number %u here", call->count);
+        return gp_fail(err, GP_ENOENT, "this worker has no object %u", call->count);
     if (call->function == 0 || call->function > GP_TASK_FUNCTIONS_MAX ||
         objects->functions[call->function].address != NULL)
-        return gp_fail(err, GP_EPROTO, "function number %u is in use, or not in [1, %d]", call->function,
-                       GP_TASK_FUNCTIONS_MAX);
+        return gp_fail(err, GP_EPROTO, "function number %u is in use, or not between 1 and %d",
+                       call->function, GP_TASK_FUNCTIONS_MAX);
     if (gp_tasks_name(call, name, NULL, err) != GP_OK)
         return err->code;
     address = custom_symbol(in->handle, name, &type);
     if (address == NULL)
         return function_missing(in, name, err);
     if (type == STT_OBJECT || type == STT_TLS)
-        return gp_fail(err, GP_ENOENT, "\"%s\" of %s is data, not a function", name, in->path);
+        return gp_fail(err, GP_ENOENT, "\"%s\" in %s is data, not a function", name, in->path);
     objects->functions[call->function] = (function){ .address = address, .last_ns = INT64_MAX };
     return GP_OK;
 }
@@ -348,7 +348,7 @@ void *gp_objects_find(const gp_objects *objects, uint32_t number, gp_error *err)
     void *address = number <= GP_TASK_FUNCTIONS_MAX ? objects->functions[number].address : NULL;
 
     if (address == NULL)
-        gp_fail(err, GP_ENOENT, "no function has number %u here", number);
+        gp_fail(err, GP_ENOENT, "this worker has no function %u", number);
     return address;
 }
 

@@ -55,7 +55,7 @@ static gp_status memory_new(size_t bytes, gp_memory *out, gp_error *err)
     int again;
 
     if (bytes > GP_LINK_BLOB_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "a result of %zu bytes; the limit is %llu", bytes,
+        return gp_fail(err, GP_ELIMIT, "the result has %zu bytes, at most %llu are allowed", bytes,
                        (unsigned long long)GP_LINK_BLOB_BYTES_MAX);
     status = gp_blob_file_new(&fresh.fd, err);
     if (status != GP_OK)

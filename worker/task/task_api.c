@@ -333,8 +333,8 @@ gp_status gp_task_queue(gp_task *task, const char *queue, const void *data, size
     uint64_t blob = 0;
 
     if (name_bytes == 1 || name_bytes > GP_TASK_NAME_MAX + 1)
-        return gp_fail(err, GP_EINVAL, "a queue's name has %zu bytes; it must have between 1 and %d",
-                       name_bytes - 1, GP_TASK_NAME_MAX);
+        return gp_fail(err, GP_EINVAL, "invalid queue name of %zu bytes: must have 1 to %d", name_bytes - 1,
+                       GP_TASK_NAME_MAX);
     /* Limit the large items in flight. Each is a descriptor in the client until it is read, and
      * descriptors are scarce: after LARGE_AT_ONCE items, wait until the client has emptied the
      * ring. */
@@ -352,7 +352,7 @@ gp_status gp_task_queue(gp_task *task, const char *queue, const void *data, size
     if (!canceled)
         answer = gp_tasks_reserve(tasks, large ? name_bytes : name_bytes + bytes, true);
     if (answer == NULL)
-        return gp_fail(err, GP_ECANCELED, "the task was canceled while it waited for room in queue \"%s\"",
+        return gp_fail(err, GP_ECANCELED, "the task was canceled while it waited for space in queue \"%s\"",
                        queue);
     answer->kind = GP_ANSWER_QUEUE;
     answer->id = task->call;

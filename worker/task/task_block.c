@@ -85,19 +85,20 @@ static gp_status group_begin(gp_tasks *tasks, const gp_taken *call, gp_rendezvou
 
         *rendezvous = tasks->host.rendezvous(tasks->host.context);
         if (*rendezvous == NULL)
-            return gp_fail(err, GP_ESTATE, "the worker has no lease in which a block could run");
+            return gp_fail(err, GP_ESTATE, "the worker has no lease to run a block");
         status = gp_rendezvous_begin(*rendezvous, call->count, spin, out, err);
         if (status != GP_OK)
             return status;
         if (out->generation == generation)
             break;
         if (out->generation > generation || gp_now_ms() > deadline || gp_tasks_canceled(tasks))
-            return gp_fail(err, GP_ESTALE, "a block of generation %u of the lease; the worker is in %u",
+            return gp_fail(err, GP_ESTALE,
+                           "stale block: it has generation %u of the lease, the worker has generation %u",
                            generation, out->generation);
         gp_sleep_ms(1);
     }
     if (out->rank != rank_of(call))
-        return gp_fail(err, GP_EPROTO, "rank %u of a block for the worker of rank %u", rank_of(call),
+        return gp_fail(err, GP_EPROTO, "the block assigns rank %u to the worker with rank %u", rank_of(call),
                        out->rank);
     return GP_OK;
 }
@@ -128,8 +129,9 @@ static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_take
     gp_train_control_set_comm(tasks->train, group->comm, call->attempt);
     atomic_store(&tasks->server->world, call->count);
     /* A stop that precedes the communicator is recorded in the link. */
-    status = gp_tasks_canceled(tasks) ? gp_fail(err, GP_ECANCELED, "the block was ended while it formed")
-                                      : gp_comm_form(group->comm, &how, err);
+    status = gp_tasks_canceled(tasks)
+                 ? gp_fail(err, GP_ECANCELED, "the block was ended while its group formed")
+                 : gp_comm_form(group->comm, &how, err);
 
     /* before the client learns of this block, and so before the next group forms */
     gp_rendezvous_end(rendezvous);
@@ -149,8 +151,8 @@ gp_status gp_group_join(gp_task_group *group, gp_tasks *tasks, const gp_taken *c
 
     if (call->count < 1 || call->count > GP_COMM_WORLD_MAX || rank_of(call) >= call->count ||
         call->attempt == 0)
-        return gp_fail(err, GP_EPROTO, "rank %u of a block of %u in group %u", rank_of(call), call->count,
-                       call->attempt);
+        return gp_fail(err, GP_EPROTO, "started rank %u of a block of %u in group %u", rank_of(call),
+                       call->count, call->attempt);
     if (group->number == call->attempt && group->world == call->count && group->rank == rank_of(call))
         return GP_OK;
     gp_group_deinit(group);
@@ -195,10 +197,11 @@ static gp_status kept_add(struct gp_task_blocks *blocks, uint64_t block, gp_resu
     size_t k = kept_find(blocks, block);
 
     if (kept_has(blocks, k, block))
-        return gp_fail(err, GP_EPROTO, "block %llu has a result here already", (unsigned long long)block);
+        return gp_fail(err, GP_EPROTO, "this worker already has a result of block %llu",
+                       (unsigned long long)block);
     if (blocks->kept_count == GP_BLOCKS_KEPT_MAX)
         return gp_fail(err, GP_ELIMIT,
-                       "the results of %d blocks stay on this worker; free some of them first",
+                       "the worker has reached its limit of %d block results; free some first",
                        GP_BLOCKS_KEPT_MAX);
     kept_result *kept = gp_array_grow(blocks->kept, blocks->kept_count, sizeof(*kept));
 
@@ -218,7 +221,7 @@ gp_status gp_block_fetch(gp_tasks *tasks, const gp_taken *call, gp_outcome *out,
     size_t k = blocks == NULL ? 0 : kept_find(blocks, (uint64_t)call->first);
 
     if (blocks == NULL || !kept_has(blocks, k, (uint64_t)call->first))
-        return gp_fail(err, GP_ENOENT, "the result of the block is not on this worker any more");
+        return gp_fail(err, GP_ENOENT, "the worker no longer has the result of the block");
     gp_result_answer(&blocks->kept[k].result, out);
     gp_result_close(&blocks->kept[k].result);
     kept_remove(blocks, k);

@@ -20,8 +20,7 @@ enum {
 static gp_status group_of(const gp_task *task, gp_task_group **out, gp_error *err)
 {
     if (task->group == NULL)
-        return gp_fail(err, GP_ESTATE,
-                       "this task is not a rank of an spmd block; only those can talk to each other");
+        return gp_fail(err, GP_ESTATE, "this task is not a rank of an spmd block; it has no peers");
     *out = task->group;
     return GP_OK;
 }
@@ -30,8 +29,7 @@ static gp_status index_check(const gp_task_group *group, uint32_t index, const c
 {
     if (index >= 1 && index <= group->world)
         return GP_OK;
-    return gp_fail(err, GP_EINVAL, "%s index %u; this block has the indices 1 to %u", what, index,
-                   group->world);
+    return gp_fail(err, GP_EINVAL, "cannot %s index %u: must be between 1 and %u", what, index, group->world);
 }
 
 /* Mark the group as broken if the status makes it unusable. */
@@ -51,7 +49,7 @@ static gp_status group_alloc(gp_task_group *group, size_t bytes, void **out, gp_
         memory = gp_aligned_calloc(_Alignof(gp_task_memory),
                                    (sizeof(*memory) + bytes + PART_ALIGN - 1) & ~(size_t)(PART_ALIGN - 1));
     if (memory == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes of the ranks' data", bytes);
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes of all ranks", bytes);
     memory->next = group->memory;
     group->memory = memory;
     *out = memory->data;
@@ -91,7 +89,7 @@ gp_status gp_task_send(gp_task *task, uint32_t to, uint32_t tag, const void *dat
     if (status != GP_OK)
         return status;
     if (tag == GP_TASK_ANY_TAG)
-        return gp_fail(err, GP_EINVAL, "tag %u means any; send with a smaller one", tag);
+        return gp_fail(err, GP_EINVAL, "invalid tag %u: reserved for any tag; use a smaller one", tag);
     status = group_result(group, gp_comm_send(group->comm, to - 1, tag, data, bytes, err));
     if (status == GP_OK)
         group->balance++;
@@ -140,7 +138,7 @@ gp_status gp_task_probe(gp_task *task, uint32_t from, uint32_t tag, bool *found,
     gp_status status = group_of(task, &group, err);
 
     if (status == GP_OK && from != GP_TASK_ANY)
-        status = index_check(group, from, "probe of", err);
+        status = index_check(group, from, "probe for a message from", err);
     if (status == GP_OK)
         status = group_result(group, gp_comm_probe(group->comm, from == GP_TASK_ANY ? GP_COMM_ANY : from - 1,
                                                    tag, found, &message, err));
@@ -246,15 +244,16 @@ gp_status gp_task_all_reduce(gp_task *task, void *data, size_t bytes, gp_combine
     if (status != GP_OK)
         return status;
     if (combine == NULL || bytes > GP_COMM_MESSAGE_BYTES_MAX)
-        return gp_fail(err, GP_EINVAL, "a reduction of %zu bytes %s; at most %zu are possible", bytes,
-                       combine == NULL ? "without a function" : "", GP_COMM_MESSAGE_BYTES_MAX);
+        return gp_fail(err, GP_EINVAL, "invalid reduction of %zu bytes%s: at most %zu are allowed", bytes,
+                       combine == NULL ? " without a function" : "", GP_COMM_MESSAGE_BYTES_MAX);
     for (size_t i = 0; i < sizeof(combine_kinds) / sizeof(combine_kinds[0]); i++)
         if (combine_kinds[i].combine == combine)
             kind = &combine_kinds[i];
     size_t element = kind == NULL ? 1 : gp_dtype_bytes(kind->type);
 
     if (bytes % element != 0)
-        return gp_fail(err, GP_EINVAL, "a reduction of %zu bytes is not one of elements of %zu bytes", bytes,
+        return gp_fail(err, GP_EINVAL,
+                       "a reduction of %zu bytes is not a multiple of the element size of %zu bytes", bytes,
                        element);
     if (kind != NULL && kind->native && (uintptr_t)data % element == 0)
         status = gp_comm_all_reduce_private(group->comm, data, bytes / element, kind->type, kind->how, err);
@@ -283,7 +282,7 @@ gp_status gp_task_all_gather(gp_task *task, const void *data, size_t bytes, cons
     for (uint32_t k = 0; status == GP_OK && k < group->world; k++) {
         /* All ranks make the same decision. */
         if (lengths[k] > GP_LINK_BLOB_BYTES_MAX - at[k])
-            return gp_fail(err, GP_ELIMIT, "the ranks' data together have more than %llu bytes",
+            return gp_fail(err, GP_ELIMIT, "the data of all ranks have more than %llu bytes",
                            (unsigned long long)GP_LINK_BLOB_BYTES_MAX);
         at[k + 1] = at[k] + lengths[k];
     }

@@ -38,9 +38,9 @@ static gp_status data_build(gp_data *data, const gp_data_options *options, gp_er
     gp_status status = GP_OK;
 
     if (options->source == NULL || options->epochs > EPOCHS_MAX)
-        return gp_fail(err, GP_EINVAL, "data without a source, or of over %d epochs", EPOCHS_MAX);
+        return gp_fail(err, GP_EINVAL, "the data have no source, or more than %d epochs", EPOCHS_MAX);
     if (options->test && options->shuffle != NULL && strcmp(options->shuffle, "never") != 0)
-        return gp_fail(err, GP_EINVAL, "test data are not shuffled; leave shuffle \"%.40s\" away",
+        return gp_fail(err, GP_EINVAL, "test data cannot be shuffled; omit shuffle \"%.40s\"",
                        options->shuffle);
     if (options->shuffle != NULL) {
         status =
@@ -55,7 +55,7 @@ static gp_status data_build(gp_data *data, const gp_data_options *options, gp_er
     const gp_store_info *info = gp_store_get_info(data->store);
 
     if (options->batch > info->count || options->read_max > info->count)
-        return gp_fail(err, GP_EINVAL, "a batch of %" PRIu32 " samples of %s, which has %" PRIu32,
+        return gp_fail(err, GP_EINVAL, "invalid batch of %" PRIu32 " samples: %s has %" PRIu32,
                        options->batch > info->count ? options->batch : options->read_max, info->source,
                        info->count);
     gp_sampler_init(&data->sampler, info->count, shuffle, options->seed);
@@ -136,9 +136,9 @@ gp_status gp_data_next(gp_data *data, gp_samples *out, gp_error *err)
     uint32_t first, count;
 
     if (data->loader == NULL)
-        return gp_fail(err, GP_ESTATE, "the data were opened without a batch; use gp_data_read");
+        return gp_fail(err, GP_ESTATE, "the data were opened without a batch size; use gp_data_read");
     if (gp_tasks_canceled(data->tasks))
-        return gp_fail(err, GP_ECANCELED, "the task was canceled, in epoch %" PRIu32 " of %" PRIu32,
+        return gp_fail(err, GP_ECANCELED, "the task was canceled in epoch %" PRIu32 " of %" PRIu32,
                        now->epoch + 1, data->epochs);
     if (data->loaded != NULL)
         gp_loader_release(data->loader, data->loaded);
@@ -180,8 +180,8 @@ gp_status gp_data_read(gp_data *data, uint32_t epoch, uint32_t first, uint32_t c
     if (epoch == 0 || count > data->read_max || first > data->sampler.count ||
         count > data->sampler.count - first)
         return gp_fail(err, GP_EINVAL,
-                       "%" PRIu32 " samples from position %" PRIu32 " of epoch %" PRIu32
-                       "; there are %" PRIu32 ", epochs count from 1 and read_max is %" PRIu32,
+                       "cannot read %" PRIu32 " samples from position %" PRIu32 " of epoch %" PRIu32
+                       ": there are %" PRIu32 ", epochs start at 1, and read_max is %" PRIu32,
                        count, first, epoch, data->sampler.count, data->read_max);
     gp_sampler_get(&data->sampler, epoch - 1, first, count, data->index);
     gp_status status = gp_store_read(data->store, data->index, count, data->samples, data->targets, err);

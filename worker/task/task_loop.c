@@ -86,7 +86,7 @@ static gp_status loop_get(gp_tasks *tasks, uint32_t number, open_loop **out, gp_
 {
     *out = number == 0 ? NULL : loop_find(tasks->loops, number);
     if (*out == NULL)
-        return gp_fail(err, GP_EPROTO, "loop %u is not open on this worker", number);
+        return gp_fail(err, GP_EPROTO, "this worker has no open loop %u", number);
     return GP_OK;
 }
 
@@ -111,17 +111,17 @@ static gp_status loop_keep(gp_tasks *tasks, const gp_taken *call, open_loop *loo
     gp_status status;
 
     if (call->inlined_bytes < sizeof(loop->plan))
-        return gp_fail(err, GP_EPROTO, "a loop described in %zu bytes", call->inlined_bytes);
+        return gp_fail(err, GP_EPROTO, "malformed description of a loop: %zu bytes", call->inlined_bytes);
     memcpy(&loop->plan, call->inlined, sizeof(loop->plan));
     size_t element = gp_reduce_element_bytes((gp_reduce_kind)plan->reduce_kind);
 
     if (plan->total > GP_LOOP_ITERATIONS_MAX || plan->output_bytes > ANSWER_BYTES_MAX)
-        return gp_fail(err, GP_EPROTO, "a loop of %llu iterations with outputs of %u bytes",
+        return gp_fail(err, GP_EPROTO, "invalid loop: %llu iterations with outputs of %u bytes",
                        (unsigned long long)plan->total, plan->output_bytes);
     if (plan->reduce_bytes != 0 &&
         (plan->reduce_bytes > GP_TASK_REDUCE_MAX || plan->reduce_block == 0 ||
          (plan->combine == 0 && (element == 0 || plan->reduce_bytes % element != 0))))
-        return gp_fail(err, GP_EPROTO, "a reduction of kind %u over %u bytes in groups of %u",
+        return gp_fail(err, GP_EPROTO, "invalid reduction: kind %u over %u bytes in groups of %u",
                        plan->reduce_kind, plan->reduce_bytes, plan->reduce_block);
     status = gp_tasks_keep(tasks, call, &loop->kept, err);
     if (status != GP_OK)
@@ -132,7 +132,7 @@ static gp_status loop_keep(gp_tasks *tasks, const gp_taken *call, open_loop *loo
         loop->argument.data = (const unsigned char *)loop->kept.data + sizeof(loop->plan);
     }
     if (loop->argument.bytes != loop->plan.argument_bytes)
-        return gp_fail(err, GP_EPROTO, "a loop with an argument of %zu bytes; %llu were said",
+        return gp_fail(err, GP_EPROTO, "the argument of a loop has %zu bytes, must have %llu",
                        loop->argument.bytes, (unsigned long long)loop->plan.argument_bytes);
     if (loop->argument.bytes == 0)
         loop->argument.data = NULL;
@@ -153,10 +153,11 @@ gp_status gp_loop_open(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, g
         gp_buffer_init(&tasks->loops->items, (size_t)2 * ANSWER_BYTES_MAX);
     }
     if (call->count == 0 || loop_find(tasks->loops, call->count) != NULL)
-        return gp_fail(err, GP_EPROTO, "loop %u is open already", call->count);
+        return gp_fail(err, GP_EPROTO, "loop %u is already open", call->count);
     loop = loop_find(tasks->loops, 0);
     if (loop == NULL)
-        return gp_fail(err, GP_ELIMIT, "%d loops are open on this worker", GP_TASK_LOOPS_MAX);
+        return gp_fail(err, GP_ELIMIT, "the worker has reached its limit of %d open loops",
+                       GP_TASK_LOOPS_MAX);
     status = loop_keep(tasks, call, loop, err);
     if (status == GP_OK) {
         *(void **)&loop->function = gp_objects_find(tasks->objects, call->function, err);
@@ -212,8 +213,8 @@ static gp_status loop_room(gp_task *task, size_t bytes, void **out, gp_error *er
     gp_status status;
 
     if (bytes > ANSWER_BYTES_MAX - sizeof(head) - ITEM_ALIGN)
-        return gp_fail(err, GP_ELIMIT, "a result of %zu bytes; an iteration can give %d at most", bytes,
-                       ANSWER_BYTES_MAX);
+        return gp_fail(err, GP_ELIMIT, "the output of an iteration has %zu bytes, at most %d are allowed",
+                       bytes, ANSWER_BYTES_MAX);
     if (c->loops->item != SIZE_MAX)
         items->bytes = c->loops->item;
     c->loops->item = SIZE_MAX;
@@ -295,7 +296,7 @@ static gp_status chunk_group(chunk *c, gp_tasks *tasks, gp_task *task, uint32_t 
         if (c->budget_ns != 0 && now_ns - c->begun_ns >= c->budget_ns)
             c->ending = true;
         if (status == GP_OK && gp_tasks_canceled(tasks))
-            status = gp_fail(err, GP_ECANCELED, "the loop was ended");
+            status = gp_fail(err, GP_ECANCELED, "the loop was canceled");
     }
     return status;
 }
@@ -331,14 +332,15 @@ static gp_status chunk_check(const chunk *c, const gp_taken *call, gp_error *err
 
     if (call->first < 0 || c->first >= GP_LOOP_ITERATIONS_MAX || c->count == 0 ||
         (plan->total != 0 && (c->first >= plan->total || c->count > plan->total - c->first)))
-        return gp_fail(err, GP_EPROTO, "%u iterations from %lld on of a loop of %llu", c->count,
+        return gp_fail(err, GP_EPROTO, "invalid chunk: %u iterations from %lld of a loop of %llu", c->count,
                        (long long)call->first, (unsigned long long)plan->total);
     if (c->loop->tree != NULL && c->first % plan->reduce_block != 0)
-        return gp_fail(err, GP_EPROTO, "a chunk at %lld in a reduction by groups of %u",
+        return gp_fail(err, GP_EPROTO, "invalid chunk at %lld for a reduction in groups of %u",
                        (long long)call->first, plan->reduce_block);
     if ((uint64_t)c->count * plan->output_bytes > ANSWER_BYTES_MAX ||
         c->input.bytes != (uint64_t)c->count * plan->input_bytes)
-        return gp_fail(err, GP_EPROTO, "%zu bytes of input for %u iterations of %u, which give %u each",
+        return gp_fail(err, GP_EPROTO,
+                       "invalid input: %zu bytes for %u iterations of %u, with %u bytes of output each",
                        c->input.bytes, c->count, plan->input_bytes, plan->output_bytes);
     return GP_OK;
 }
@@ -412,8 +414,8 @@ gp_status gp_loop_combine(gp_tasks *tasks, const gp_taken *call, gp_outcome *out
     gp_buffer *whole = &tasks->loops->items;
 
     if (bytes == 0 || call->count % 2 != 0 || given.bytes != (uint64_t)call->count * bytes)
-        return gp_fail(err, GP_EPROTO, "%u accumulators of %zu bytes in %zu", call->count, bytes,
-                       given.bytes);
+        return gp_fail(err, GP_EPROTO, "invalid number of accumulators: %u of %zu bytes in %zu bytes",
+                       call->count, bytes, given.bytes);
     gp_buffer_clear(whole);
     for (uint32_t k = 0; status == GP_OK && k < call->count; k += 2) {
         memcpy(loop->group, (const unsigned char *)given.data + k * bytes, bytes);

@@ -177,7 +177,7 @@ static void call_answer(gp_tasks *t, const gp_taken *call, gp_status status, gp_
     else if (out->bytes > GP_LINK_INLINE_MAX)
         status = gp_tasks_send_blob(t, out->data, out->bytes, &blob, err);
     if (!gp_status_known((long)status)) {
-        gp_fail(err, GP_EINVAL, "the task returned %d, which is no status", (int)status);
+        gp_fail(err, GP_EINVAL, "the task returned the unknown status %d", (int)status);
         status = GP_EINVAL;
     }
     if (status != GP_OK) { /* the answer is the error message */
@@ -233,12 +233,12 @@ static gp_status taken_copy(const gp_tasks *t, const gp_call *record, gp_taken *
         call->blob_bytes = payload_bytes;
         call->inlined_bytes = behind;
         if (payload_bytes > GP_LINK_BLOB_BYTES_MAX)
-            return gp_fail(err, GP_EPROTO, "a call with a blob of %llu bytes; the limit is %llu",
+            return gp_fail(err, GP_EPROTO, "the blob of a call has %llu bytes, at most %llu are allowed",
                            (unsigned long long)payload_bytes, (unsigned long long)GP_LINK_BLOB_BYTES_MAX);
     } else {
         call->inlined_bytes = (size_t)payload_bytes;
         if (payload_bytes > behind)
-            return gp_fail(err, GP_EPROTO, "a call with %llu bytes in a record that has room for %zu",
+            return gp_fail(err, GP_EPROTO, "malformed call: %llu bytes in a record of %zu",
                            (unsigned long long)payload_bytes, behind);
     }
     return GP_OK;
@@ -273,9 +273,8 @@ static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_err
     gp_link_set_running(t->link, call->id);
     gp_fault_point("task_begin");
     if (status == GP_OK)
-        status = handler != NULL
-                     ? handler(t, call, &out, err)
-                     : gp_fail(err, GP_EUNSUPPORTED, "a worker does not know calls of kind %u", call->kind);
+        status = handler != NULL ? handler(t, call, &out, err)
+                                 : gp_fail(err, GP_EUNSUPPORTED, "unknown kind of call: %u", call->kind);
     call_answer(t, call, status, &out, err, begun_ns);
     gp_link_set_running(t->link, 0);
     atomic_fetch_add_explicit(&t->train->progress, 1, memory_order_relaxed);
@@ -327,7 +326,7 @@ static void serve(gp_tasks *t, gp_mailbox *mailbox)
             t->now_ns = gp_now_ns();
             break;
         default:
-            gp_log(GP_LOG_ERROR, "link-failed", "%s; its client has to open another", err.message);
+            gp_log(GP_LOG_ERROR, "link-failed", "%s; reopen the team", err.message);
             t->ended = true;
         }
     announce(t);
@@ -379,7 +378,7 @@ void gp_tasks_serve(const gp_tasks_setup *setup)
     gp_error err;
 
     if (tasks_new(&t, setup, &err) != GP_OK) {
-        gp_log(GP_LOG_ERROR, "link-unserved", "a link is not served: %s", err.message);
+        gp_log(GP_LOG_ERROR, "link-unserved", "cannot serve a link: %s", err.message);
         return;
     }
     gp_mailbox_ring_link(setup->mailbox, t->link);
@@ -434,7 +433,7 @@ gp_status gp_tasks_keep(gp_tasks *t, const gp_taken *call, gp_view *out, gp_erro
         return status;
     map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED)
-        status = gp_fail_errno(err, GP_ENOMEM, "%zu bytes could not be mapped", bytes);
+        status = gp_fail_errno(err, GP_ENOMEM, "cannot map %zu bytes", bytes);
     else
         *out = (gp_view){ .data = map, .bytes = bytes, .map = map };
     close(fd);
@@ -459,10 +458,11 @@ gp_status gp_tasks_name(const gp_taken *call, char name[GP_TASK_NAME_MAX + 1], g
     name[most < GP_TASK_NAME_MAX + 1 ? most : GP_TASK_NAME_MAX] = '\0';
     length = strlen(name);
     if (length == 0)
-        return gp_fail(err, GP_EPROTO, "a call without a name");
+        return gp_fail(err, GP_EPROTO, "the function has no name");
     /* The name ends at a NUL or at the end of the bytes. */
     if (length == GP_TASK_NAME_MAX && most > GP_TASK_NAME_MAX && call->inlined[GP_TASK_NAME_MAX] != '\0')
-        return gp_fail(err, GP_EPROTO, "a name of more than %d bytes: \"%.40s...\"", GP_TASK_NAME_MAX, name);
+        return gp_fail(err, GP_EPROTO, "the function name has more than %d bytes: \"%.40s...\"",
+                       GP_TASK_NAME_MAX, name);
     after = length < call->inlined_bytes ? length + 1 : length;
     if (rest_of != NULL)
         *rest_of = (gp_view){ .data = call->inlined + after, .bytes = call->inlined_bytes - after };

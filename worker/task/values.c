@@ -88,8 +88,9 @@ static gp_status named_new(named **out, gp_names *names, const char *name, gp_er
     named *fresh;
 
     if (names->count >= names->count_max)
-        return gp_fail(err, GP_ELIMIT, "%u names are kept here; remove some before \"%s\"", names->count,
-                       name);
+        return gp_fail(err, GP_ELIMIT,
+                       "the worker has reached its limit of %u values; remove some before setting \"%s\"",
+                       names->count, name);
     fresh = gp_calloc(1, sizeof(*fresh) + strlen(name) + 1);
     if (fresh == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for \"%s\"", name);
@@ -111,7 +112,7 @@ gp_status gp_names_set(gp_names *names, const char *name, const gp_kept *kept, g
     named *at;
 
     if (length == 0 || length > GP_TASK_NAME_MAX)
-        return gp_fail(err, GP_EINVAL, "a name of %zu bytes; it must have between 1 and %d", length,
+        return gp_fail(err, GP_EINVAL, "invalid name of %zu bytes: must have 1 to %d", length,
                        GP_TASK_NAME_MAX);
     at = *place_of(names, name);
     if (at != NULL)
@@ -179,7 +180,7 @@ gp_status gp_value_get_call(gp_tasks *tasks, const gp_taken *call, gp_outcome *o
         return status;
     kept = gp_names_find(tasks->values, name);
     if (kept == NULL)
-        return gp_fail(err, GP_ENOENT, "it has no value \"%s\"", name);
+        return gp_fail(err, GP_ENOENT, "no value \"%s\"", name);
     out->data = kept->view.data;
     out->bytes = kept->view.bytes;
     return GP_OK;
@@ -204,7 +205,7 @@ gp_status gp_value_file(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)getpid(), kept.fd);
     kept.path = gp_strdup(path);
     if (seals < 0 || (seals & needed) != needed)
-        status = gp_fail(err, GP_EPERM, "the file \"%s\" came unsealed: others could still write it", name);
+        status = gp_fail(err, GP_EPERM, "the file \"%s\" is not sealed against writing", name);
     else if (kept.path == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for the file \"%s\"", name);
     else

@@ -181,8 +181,9 @@ static gp_status sums_init(block_sums *sums, uint64_t bytes, gp_error *err)
 
     *sums = (block_sums){ .count = (uint32_t)count };
     if (count > BLOCKS_MAX)
-        return gp_fail(err, GP_ELIMIT, "a checkpoint of %" PRIu64 " bytes; at most %d GiB are possible",
-                       bytes, BLOCKS_MAX / 256);
+        return gp_fail(err, GP_ELIMIT,
+                       "a checkpoint of %" PRIu64 " bytes is too large: at most %d GiB are supported", bytes,
+                       BLOCKS_MAX / 256);
     sums->sum = gp_calloc(count, sizeof(*sums->sum));
     return sums->sum != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for checksums");
 }
@@ -202,31 +203,31 @@ static gp_status file_commit(const char *directory, const char *name, const piec
     snprintf(scratch, sizeof(scratch), "%s/.tmp-%d-%s", directory, (int)getpid(), name);
     fd = open(scratch, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return gp_fail_errno(err, GP_EIO, "%s could not be made", scratch);
+        return gp_fail_errno(err, GP_EIO, "cannot create %s", scratch);
     full = posix_fallocate(fd, 0, (off_t)bytes);
     if (full != 0) {
         errno = full;
-        status = gp_fail_errno(err, GP_EIO, "%s: no room for its %" PRIu64 " bytes", path, bytes);
+        status = gp_fail_errno(err, GP_EIO, "no space for %s (%" PRIu64 " bytes)", path, bytes);
     }
     for (uint32_t i = 0; i < count && status == GP_OK; i++) {
         if (!gp_write_all(fd, pieces[i].data, pieces[i].bytes))
-            status = gp_fail_errno(err, GP_EIO, "%s could not be written", path);
+            status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
         if (sums != NULL)
             sums_add(sums, pieces[i].data, pieces[i].bytes);
         gp_fault_point("checkpoint");
     }
     if (status == GP_OK && fsync(fd) != 0)
-        status = gp_fail_errno(err, GP_EIO, "%s could not be synced", path);
+        status = gp_fail_errno(err, GP_EIO, "cannot sync %s", path);
     if (close(fd) != 0 && status == GP_OK)
-        status = gp_fail_errno(err, GP_EIO, "%s could not be written", path);
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
     gp_fault_point("checkpoint-written");
     if (status == GP_OK && rename(scratch, path) != 0)
-        status = gp_fail_errno(err, GP_EIO, "%s could not be renamed to %s", scratch, path);
+        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", scratch, path);
     gp_fault_point("checkpoint-renamed");
     if (status != GP_OK)
         unlink(scratch);
     if (status == GP_OK && !gp_directory_sync(directory))
-        status = gp_fail_errno(err, GP_EIO, "%s could not be synced", directory);
+        status = gp_fail_errno(err, GP_EIO, "cannot sync %s", directory);
     return status;
 }
 
@@ -422,14 +423,14 @@ static gp_status tensors_read(const char *path, const gp_json *record, const pie
     int fd = open(path, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0)
-        return gp_fail_errno(err, GP_ECORRUPT, "%s could not be opened", path);
+        return gp_fail_errno(err, GP_ECORRUPT, "cannot open %s", path);
     if (fstat(fd, &facts) != 0 || (uint64_t)facts.st_size != bytes)
-        status = gp_fail(err, GP_ECORRUPT, "%s is damaged: it has %lld bytes instead of %" PRIu64, path,
+        status = gp_fail(err, GP_ECORRUPT, "%s is damaged: it has %lld bytes, must have %" PRIu64, path,
                          (long long)facts.st_size, bytes);
     if (status == GP_OK)
         status = sums_init(&sums, bytes, err);
     if (status == GP_OK && gp_json_count(sums_wanted) != sums.count)
-        status = damaged(err, path, "its record has other checksums");
+        status = damaged(err, path, "the checksums in its record differ");
     unsigned char *head = status == GP_OK ? gp_malloc(pieces[0].bytes) : NULL;
 
     if (status == GP_OK && head == NULL)
@@ -439,7 +440,7 @@ static gp_status tensors_read(const char *path, const gp_json *record, const pie
         ssize_t got = gp_read_at(fd, into, pieces[i].bytes, at);
 
         if (got != (ssize_t)pieces[i].bytes)
-            status = damaged(err, path, got >= 0 ? "it is too short" : strerrordesc_np(errno));
+            status = damaged(err, path, got >= 0 ? "it is truncated" : strerrordesc_np(errno));
         at += pieces[i].bytes;
         if (status == GP_OK)
             sums_add(&sums, into, pieces[i].bytes);
@@ -450,11 +451,11 @@ static gp_status tensors_read(const char *path, const gp_json *record, const pie
         snprintf(text, sizeof(text), "%08" PRIx32, sums.sum[i]);
         if (strcmp(text, gp_json_text(gp_json_element(sums_wanted, i), "")) != 0)
             status = gp_fail(err, GP_ECORRUPT,
-                             "%s is damaged: block %" PRIu32 " of %" PRIu32 " has another checksum", path,
+                             "%s is damaged: the checksum of block %" PRIu32 " of %" PRIu32 " differs", path,
                              i + 1, sums.count);
     }
     if (status == GP_OK && memcmp(head, pieces[0].data, pieces[0].bytes) != 0)
-        status = damaged(err, path, "its header does not fit the network");
+        status = damaged(err, path, "its header does not match the network");
     gp_free(head);
     gp_free(sums.sum);
     close(fd);
@@ -505,9 +506,10 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
     status = gp_checkpoint_check_record(record, frame->graph, frame->options, path, err);
     snprintf(data, sizeof(data), "%016" PRIx64, frame->data_fingerprint);
     if (status == GP_OK && strcmp(data, gp_json_text(gp_json_member(record, "data"), "")) != 0)
-        status = gp_fail(err, GP_EINVAL,
-                         "%s was trained on other data: its fingerprint is %s, that of these is %s", path,
-                         gp_json_text(gp_json_member(record, "data"), "?"), data);
+        status = gp_fail(
+            err, GP_EINVAL,
+            "%s was trained on other data: its data fingerprint is %s, the fingerprint of this data is %s",
+            path, gp_json_text(gp_json_member(record, "data"), "?"), data);
     /* The file may have best weights that are not wanted, or lack them. */
     bool has_best = gp_json_bool(gp_json_member(record, "has_best"), false);
     float *scratch = NULL;

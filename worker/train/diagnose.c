@@ -210,16 +210,16 @@ const char *gp_diagnosis_format(const gp_diagnosis *diagnosis, const gp_graph *g
         snprintf(text, bytes, "the weights of layer %s (%s) are not finite", name, kind);
         break;
     case GP_BAD_INPUT:
-        snprintf(text, bytes, "the input of sample %" PRIu64 " of the %s is not finite",
-                 diagnosis->position + 1, whole);
+        snprintf(text, bytes, "sample %" PRIu64 " of the %s is not finite", diagnosis->position + 1, whole);
         break;
     case GP_BAD_OUTPUT:
         snprintf(text, bytes,
-                 "it first appears in the output of layer %s (%s), in sample %" PRIu64 " of the %s", name,
-                 kind, diagnosis->position + 1, whole);
+                 "the first non-finite value is in the output of layer %s (%s), for sample %" PRIu64
+                 " of the %s",
+                 name, kind, diagnosis->position + 1, whole);
         break;
     case GP_BAD_NOWHERE:
-        snprintf(text, bytes, "in float32 every layer's output is finite");
+        snprintf(text, bytes, "all layer outputs are finite in float32");
         break;
     }
     return text;

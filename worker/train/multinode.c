@@ -122,14 +122,12 @@ static gp_status interface_choose(gp_multinode *out, const char *root, gp_error 
     if (wanted != NULL && matched)
         snprintf(out->interface, sizeof(out->interface), "%.63s", wanted);
     if (wanted != NULL && !matched)
-        return gp_fail(err, GP_EINVAL,
-                       "NCCL_SOCKET_IFNAME is '%s', and no interface of that name is up; %s%s are", wanted,
+        return gp_fail(err, GP_EINVAL, "no interface matches NCCL_SOCKET_IFNAME='%s'; %s%s are up", wanted,
                        names[0] == '\0' ? "none" : "", names);
     if (best < 0)
         return gp_fail(
             err, GP_ENODEV,
-            "no network interface that leads to other hosts is up; leave nccl-auto-network out, or name one "
-            "in NCCL_SOCKET_IFNAME");
+            "no network interface to other hosts is up; omit nccl-auto-network, or set NCCL_SOCKET_IFNAME");
     return GP_OK;
 }
 
@@ -168,8 +166,7 @@ static void direct_find(gp_multinode *out, const char *root)
         out->direct = true;
         out->reason = "by DMA-BUF";
     } else {
-        out->reason =
-            "load it (modprobe nvidia-peermem), or take NVIDIA's open kernel modules, which need none";
+        out->reason = "run modprobe nvidia-peermem, or install NVIDIA's open kernel modules";
     }
 }
 
@@ -211,11 +208,11 @@ void gp_multinode_describe(const gp_multinode *found, char *text, size_t bytes, 
         snprintf(speed, sizeof(speed), " (%u Mbit/s)", found->speed);
     *warning = found->card[0] == '\0' || !found->direct;
     if (found->card[0] == '\0')
-        snprintf(text, bytes,
-                 "nccl-auto-network: interface %s%s; no InfiniBand or RoCE card has an active port, so NCCL "
-                 "takes TCP",
-                 found->interface, speed);
+        snprintf(
+            text, bytes,
+            "nccl-auto-network: using interface %s%s with TCP; no InfiniBand or RoCE card has an active port",
+            found->interface, speed);
     else
-        snprintf(text, bytes, "nccl-auto-network: interface %s%s, card %s, GPUDirect RDMA is %s: %s",
+        snprintf(text, bytes, "nccl-auto-network: using interface %s%s and card %s; GPUDirect RDMA is %s: %s",
                  found->interface, speed, found->card, found->direct ? "on" : "off", found->reason);
 }

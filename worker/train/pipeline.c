@@ -29,7 +29,7 @@ static gp_status check_peers(void *context, gp_error *err)
     if (status != GP_OK)
         return status;
     if (pipeline->join_ns != 0 && gp_now_ns() - pipeline->join_ns > JOIN_S * (int64_t)1000000000)
-        return gp_fail(err, GP_ETIMEDOUT, "the GPUs of %u ranks did not find each other within %d s",
+        return gp_fail(err, GP_ETIMEDOUT, "timed out forming an NCCL group of %u ranks after %d s",
                        pipeline->schedule->world, JOIN_S);
     if (!left || pipeline->left_ns == 0) {
         pipeline->left_ns = left ? gp_now_ns() : 0;
@@ -55,10 +55,9 @@ static gp_status set_network(const gp_pipeline *pipeline, gp_train_notes *notes,
     if (pipeline->options->nccl_auto_network) {
         status = gp_multinode_look(&found, "", err);
         if (status == GP_OK && used && !set)
-            status = gp_fail(
-                err, GP_ESTATE,
-                "this worker has used NCCL without nccl-auto-network, and NCCL reads its settings once; "
-                "begin a new pool (gradpool down)");
+            status = gp_fail(err, GP_ESTATE,
+                             "this worker already uses NCCL without nccl-auto-network, and NCCL reads its "
+                             "settings only once; restart the pool (gradpool down)");
         if (status != GP_OK)
             return status;
         gp_multinode_set(&found);
@@ -91,8 +90,9 @@ static gp_status pipeline_join(gp_pipeline *pipeline, gp_train_notes *notes, boo
     status = gp_comm_all_reduce_private(comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
     if (status == GP_OK && failed != 0)
         return gp_fail(err, why.message[0] == '\0' ? GP_EPEER : why.code, "%s",
-                       why.message[0] == '\0' ? "another rank's network is not fit for nccl-auto-network"
-                                              : why.message);
+                       why.message[0] == '\0'
+                           ? "the network of another rank does not support nccl-auto-network"
+                           : why.message);
     if (status != GP_OK)
         return status;
     if (group.rank == 0)
@@ -111,7 +111,7 @@ static gp_status pipeline_join(gp_pipeline *pipeline, gp_train_notes *notes, boo
     if (status == GP_OK && failed != 0) {
         ops->leave(pipeline->backend);
         gp_log(GP_LOG_WARN, "gpu-exchange-indirect",
-               "GPUs do not exchange by themselves, gradients go through the host's memory: %s",
+               "the GPUs cannot exchange gradients directly; using host memory: %s",
                why.message[0] == '\0' ? "another rank cannot" : why.message);
         *joined = false;
     }
@@ -199,7 +199,7 @@ gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim
     pipeline->plan = plan;
     if (pipeline->options->nccl_auto_network && pipeline->ops == NULL)
         return gp_fail(err, GP_EINVAL,
-                       "nccl-auto-network is of NCCL between GPUs, and these are CPU workers; leave it out");
+                       "nccl-auto-network needs GPU workers, but these are CPU workers; omit it");
     if (pipeline->ops == NULL || options->reproducible || options->synchronize_batch_norm ||
         options->batch_norm_statistics !=
             GP_STATISTICS_MOVING) /* options and device kind are the same on all ranks */

@@ -41,10 +41,11 @@ static void *saver_main(void *argument)
         begin_ns = gp_now_ns();
         failed = gp_checkpoint_write(saver->directory, saver->frame, &saver->copy, &err) != GP_OK;
         if (failed)
-            snprintf(text, sizeof(text), "no checkpoint of step %llu: %.400s; the training continues",
+            snprintf(text, sizeof(text),
+                     "cannot write the checkpoint of step %llu: %.400s; the training continues",
                      (unsigned long long)saver->copy.progress.step, err.message);
         else
-            snprintf(text, sizeof(text), "checkpoint of step %llu in %.380s (%.0f ms)",
+            snprintf(text, sizeof(text), "wrote the checkpoint of step %llu to %.380s in %.0f ms",
                      (unsigned long long)saver->copy.progress.step, saver->directory,
                      (double)(gp_now_ns() - begin_ns) * 1e-6);
         pthread_mutex_lock(&saver->lock);
@@ -78,8 +79,8 @@ gp_status gp_saver_new(gp_saver **out, const char *directory, const gp_checkpoin
         problem = gp_thread_start(&saver->thread, "gp-saver", 0, saver_main, saver);
         saver->started = problem == 0;
         if (!saver->started)
-            status = gp_fail(err, GP_ELIMIT, "the thread for checkpoints could not be started: %s",
-                             strerrordesc_np(problem));
+            status =
+                gp_fail(err, GP_ELIMIT, "cannot start the checkpoint thread: %s", strerrordesc_np(problem));
     }
     if (status != GP_OK) {
         gp_saver_free(saver);

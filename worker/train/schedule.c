@@ -34,23 +34,23 @@ static gp_status check_reproducible(gp_schedule *schedule, const gp_graph *graph
 
     if (options->precision == GP_PRECISION_F16)
         return gp_fail(err, GP_EINVAL,
-                       "reproducible adds up gradients as they are, and fp16 skips steps by them; use f32, "
-                       "tf32 or bf16");
+                       "reproducible does not support fp16, because fp16 skips steps depending on gradients; "
+                       "use f32, tf32 or bf16");
     if (graph->couples_samples)
+        return gp_fail(err, GP_EINVAL,
+                       "network %s couples the samples of a call (batch norm), so results depend on the "
+                       "number of workers; reproducible needs other layers, such as group norm",
+                       graph->spec->name);
+    if (options->micro_batch_size != 0)
         return gp_fail(
             err, GP_EINVAL,
-            "network %s couples the samples of a call (batch norm), so its bits depend on who computes them; "
-            "reproducible needs layers that do not, such as group norm",
-            graph->spec->name);
-    if (options->micro_batch_size != 0)
-        return gp_fail(err, GP_EINVAL,
-                       "reproducible computes blocks of %d samples; leave micro-batch-size (%" PRId64
-                       ") at 0",
-                       GP_REPRODUCIBLE_BLOCK, options->micro_batch_size);
+            "reproducible computes blocks of %d samples; leave micro-batch-size at 0 (it is %" PRId64 ")",
+            GP_REPRODUCIBLE_BLOCK, options->micro_batch_size);
     if ((schedule->batch + GP_REPRODUCIBLE_BLOCK - 1) / GP_REPRODUCIBLE_BLOCK > GP_FIXED_POINT_TERMS)
-        return gp_fail(err, GP_ELIMIT,
-                       "reproducible adds up at most %d blocks of %d samples; mini-batch-size is %" PRIu32,
-                       GP_FIXED_POINT_TERMS, GP_REPRODUCIBLE_BLOCK, schedule->batch);
+        return gp_fail(
+            err, GP_ELIMIT,
+            "reproducible supports at most %d blocks of %d samples, but mini-batch-size is %" PRIu32,
+            GP_FIXED_POINT_TERMS, GP_REPRODUCIBLE_BLOCK, schedule->batch);
     schedule->micro_batch = GP_REPRODUCIBLE_BLOCK;
     return GP_OK;
 }
@@ -79,7 +79,7 @@ gp_status gp_schedule_init(gp_schedule *schedule, const gp_train_options *option
     if (schedule->batch > schedule->samples)
         return gp_fail(err, GP_EINVAL,
                        "mini-batch-size is %" PRIu32 ", but %s has only %" PRIu32
-                       " samples; use at most that many",
+                       " samples; use a smaller one",
                        schedule->batch, data->source, schedule->samples);
     for (uint32_t rank = 0; rank < schedule->world; rank++) {
         share_of(schedule, schedule->batch, rank, &first, &count);
@@ -91,7 +91,7 @@ gp_status gp_schedule_init(gp_schedule *schedule, const gp_train_options *option
     if (graph->couples_samples && schedule->micro_batch < largest)
         return gp_fail(err, GP_EINVAL,
                        "micro-batch-size is %" PRIu32
-                       ", but network %s couples the samples of a call; leave it at 0",
+                       ", but network %s couples the samples of a call (batch norm); leave it at 0",
                        schedule->micro_batch, graph->spec->name);
     return options->reproducible ? check_reproducible(schedule, graph, err) : GP_OK;
 }

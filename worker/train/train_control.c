@@ -42,7 +42,7 @@ gp_status gp_train_control_check(const gp_train_control *control, uint64_t step,
 {
     if (atomic_load_explicit(&control->stop, memory_order_relaxed) < 2)
         return GP_OK;
-    return gp_fail(err, GP_ECANCELED, "stopped at once, in step %" PRIu64, step + 1);
+    return gp_fail(err, GP_ECANCELED, "stopped in step %" PRIu64, step + 1);
 }
 
 bool gp_train_control_span_end(gp_train_control *control)

@@ -61,8 +61,8 @@ static gp_status trainer_take_memory(gp_trainer *trainer, const gp_trainer_setup
     size_t count = trainer->graph->blob_count;
 
     if (setup->weights != NULL && setup->weights_count != count)
-        return gp_fail(err, GP_EPROTO, "%zu initial weights for a network of %zu", setup->weights_count,
-                       count);
+        return gp_fail(err, GP_EPROTO, "the number of initial weights (%zu) does not match the network's %zu",
+                       setup->weights_count, count);
     trainer->parameters = gp_aligned_calloc(64, count * sizeof(float));
     if (trainer->parameters == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu parameters", count);
@@ -112,13 +112,13 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
         return status;
     trainer->tuning.document = checkpoint.plans;
     if (damaged[0] != '\0')
-        gp_train_notes_add(&trainer->notes, true, "%s; the checkpoint before it is used", damaged);
+        gp_train_notes_add(&trainer->notes, true, "%s; using the previous checkpoint", damaged);
     gp_train_notes_add(&trainer->notes, false, "resumed after step %" PRIu64 " of %.200s",
                        checkpoint.progress.step, trainer->options.resume);
     gp_trainer_continue(trainer, &checkpoint);
     if (progress->first >= trainer->data.shape.count)
         return gp_fail(err, GP_ECORRUPT,
-                       "the checkpoint of step %" PRIu64 " stands at sample %" PRIu32 " of %" PRIu32,
+                       "the checkpoint of step %" PRIu64 " is at sample %" PRIu32 " of %" PRIu32,
                        progress->step, progress->first, trainer->data.shape.count);
     /* A complete run takes no step. Validate once more, so that the result has metrics. */
     progress->validation_due =
@@ -182,8 +182,7 @@ static gp_status trainer_check_layout(gp_trainer *trainer, gp_error *err)
     gp_status status = gp_comm_all_reduce_private(trainer->comm, seen, 2, GP_I64, GP_COMM_MAX, err);
 
     if (status == GP_OK && (seen[0] != hash || seen[1] != -hash))
-        return gp_fail(err, GP_EPROTO, "the ranks do not agree on the layout of network %s",
-                       trainer->spec->name);
+        return gp_fail(err, GP_EPROTO, "the ranks have different layouts of network %s", trainer->spec->name);
     return status;
 }
 
@@ -217,10 +216,11 @@ static gp_status trainer_check_memory(gp_trainer *trainer, const gp_plan_options
 
     fits = fits < 0 ? 0 : fits;
     if (!trainer->graph->couples_samples && fits > 0)
-        snprintf(parts, sizeof(parts), ", or micro-batch-size %" PRId64 ", which computes it in parts", fits);
+        snprintf(parts, sizeof(parts), ", or set micro-batch-size to %" PRId64 " to compute it in parts",
+                 fits);
     return gp_fail(
         err, GP_ENOMEM,
-        "a share of %" PRIu32 " samples of network %s needs about %.1f GiB of memory and each of %" PRIu32
+        "not enough memory: %" PRIu32 " samples of network %s need about %.1f GiB, and each of %" PRIu32
         " workers has %.1f GiB; use a mini-batch-size of at most %" PRId64 "%s",
         trainer->schedule.micro_batch, trainer->spec->name, (double)numbers[NEED] / gib,
         trainer->schedule.world, -(double)numbers[MISSING] / gib, fits * trainer->schedule.world, parts);
@@ -255,7 +255,7 @@ static gp_status compile_plans(gp_trainer *trainer, bool group, gp_error *err)
         status = trainer->backend_ops->compile(&trainer->plan, trainer->backend, trainer->graph, &options,
                                                &memory, err);
     if (status == GP_OK)
-        gp_log(GP_LOG_DEBUG, "plan-compiled", "a plan of %" PRIu32 " samples after %.2f ms",
+        gp_log(GP_LOG_DEBUG, "plan-compiled", "compiled a plan of %" PRIu32 " samples in %.2f ms",
                options.micro_batch, (double)(gp_now_ns() - began_ns) * 1e-6);
     if (status != GP_OK || trainer->data.validation.store == NULL)
         return status;
@@ -363,7 +363,7 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     for (int i = 0; i < BUILT_COUNT; i++)
         ms[i] = (double)(built_ns[i] - (i == 0 ? begin_ns : built_ns[i - 1])) * 1e-6;
     gp_log(GP_LOG_DEBUG, "training-built",
-           "a training is built: data %.1f ms, state %.1f ms, group %.1f ms, plans %.1f ms", ms[BUILT_DATA],
+           "set up a training: data %.1f ms, state %.1f ms, group %.1f ms, plans %.1f ms", ms[BUILT_DATA],
            ms[BUILT_STATE], ms[BUILT_GROUP], ms[BUILT_PLANS]);
     ready->data_ms = ms[BUILT_DATA];
     ready->network_ms = ms[BUILT_STATE] + ms[BUILT_PLANS];
@@ -451,14 +451,14 @@ gp_status gp_trainer_prepare(gp_carry_over **out, const gp_trainer_setup *setup,
 
     data_ns = gp_now_ns();
     if (status == GP_OK && atomic_load(&trainer->control->stop) == 2)
-        status = gp_fail(err, GP_ECANCELED, "stopped while it prepared");
+        status = gp_fail(err, GP_ECANCELED, "stopped during preparation");
     if (status == GP_OK)
         status = build_state(trainer, setup, err);
     if (status == GP_OK)
         status = gp_exchange_place(&trainer->exchange, NULL, trainer->options.reproducible, false, err);
     if (status == GP_OK) /* the plans that a rank of a future group will have */
         status = compile_plans(trainer, false, err);
-    gp_log(GP_LOG_DEBUG, "training-prepared", "prepared to join a training: data %.1f ms, the rest %.1f ms",
+    gp_log(GP_LOG_DEBUG, "training-prepared", "prepared to join a training: data %.1f ms, other %.1f ms",
            (double)(data_ns - begin_ns) * 1e-6, (double)(gp_now_ns() - data_ns) * 1e-6);
     *out = gp_trainer_hold_data(trainer, lease);
     gp_trainer_free(trainer);

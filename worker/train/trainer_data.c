@@ -222,18 +222,18 @@ static gp_status data_judge(const gp_train_data *data, const data_seen *all, con
 
     if (!data_same(ours, usual))
         return gp_fail(err, GP_EINVAL,
-                       "on %s the %s data %s differ from what other workers see on %s: %" PRIu64
-                       " samples here, %" PRIu64 " there%s; let all workers see the same files",
+                       "on %s the %s data %s differ from those on %s: %" PRIu64 " samples here, %" PRIu64
+                       " there%s; make the same files available to all workers",
                        ours->host, training ? "training" : "validation", info->source, usual->host,
                        training ? ours->samples : ours->validation_samples,
                        training ? usual->samples : usual->validation_samples,
                        (training ? ours->samples == usual->samples
                                  : ours->validation_samples == usual->validation_samples)
-                           ? ", with other content"
+                           ? ", with different content"
                            : "");
     for (uint32_t rank = 0; rank < world; rank++)
         if (!data_same(&all[rank], usual))
-            return gp_fail(err, GP_EPEER, "rank %" PRIu32 " of %" PRIu32 " sees other data", rank, world);
+            return gp_fail(err, GP_EPEER, "rank %" PRIu32 " of %" PRIu32 " has different data", rank, world);
     return GP_OK;
 }
 
@@ -289,7 +289,7 @@ void gp_train_data_report(const gp_train_data *data, bool rank_0, bool restarted
             snprintf(directory, sizeof(directory), "the cache: neither XDG_CACHE_HOME nor HOME is set");
         snprintf(text, sizeof(text), "decoded the %s data of %.100s in %.2f s; %s %.200s", parts[i],
                  info->source, (double)info->decode_ns * 1e-9,
-                 info->decode_cached ? "cached for later runs in" : "it could not be cached in", directory);
+                 info->decode_cached ? "cached for later runs in" : "cannot cache it in", directory);
         sink->note(sink->context, text, false);
     }
 }

@@ -167,7 +167,7 @@ gp_status gp_exchange_couple(gp_exchange *exchange, const gp_graph *graph, const
     }
     if (widest == 0 &&
         (options->synchronize_batch_norm || options->batch_norm_statistics != GP_STATISTICS_MOVING))
-        return gp_fail(err, GP_EINVAL, "network %s has no batch norm; leave %s out", graph->spec->name,
+        return gp_fail(err, GP_EINVAL, "network %s has no batch norm; omit %s", graph->spec->name,
                        options->synchronize_batch_norm ? "synchronize-batch-norm" : "batch-norm-statistics");
     if (!options->synchronize_batch_norm)
         return GP_OK;

@@ -91,7 +91,7 @@ static gp_status population_compute(gp_trainer *trainer, double *totals, gp_erro
     for (uint32_t first = 0, share; first < samples && status == GP_OK;
          first += gp_schedule_batch(&trainer->schedule, first)) {
         if (atomic_load(&trainer->control->stop) > 1)
-            status = gp_fail(err, GP_ECANCELED, "stopped while the statistics were taken");
+            status = gp_fail(err, GP_ECANCELED, "stopped while collecting statistics");
         else
             status = population_call(trainer, first, &share, err);
         if (status == GP_OK && share > 0)

@@ -66,12 +66,11 @@ gp_status gp_train_progress_scale(gp_train_progress *progress, const gp_train_op
     record->skipped = gp_loss_scale_step(scale, options, bad);
     if (scale->skips < GP_LOSS_SCALE_SKIPS_MAX)
         return GP_OK;
-    return gp_fail(
-        err, GP_EDIVERGED,
-        "the gradients of %d steps in a row are not finite, down to a loss scale of %g; the weights are "
-        "those of step %" PRIu64 "; lower initial-learn-rate (%g), or use --precision bf16",
-        GP_LOSS_SCALE_SKIPS_MAX, record->loss_scale, before - (GP_LOSS_SCALE_SKIPS_MAX - 1),
-        options->initial_learn_rate);
+    return gp_fail(err, GP_EDIVERGED,
+                   "non-finite gradients in %d consecutive steps, down to a loss scale of %g; the weights "
+                   "are those of step %" PRIu64 "; lower initial-learn-rate (%g), or use --precision bf16",
+                   GP_LOSS_SCALE_SKIPS_MAX, record->loss_scale, before - (GP_LOSS_SCALE_SKIPS_MAX - 1),
+                   options->initial_learn_rate);
 }
 
 bool gp_train_progress_improved(gp_train_progress *progress, double loss)

@@ -251,7 +251,7 @@ static void trainer_save(gp_trainer *trainer, const gp_train_call *last, bool en
         sum += 0.0f * trainer->parameters[i];
     /* the next step reports it; the previous checkpoint stays the newest */
     if (isnan(sum)) {
-        sink->note(sink->context, "weights are not finite: no checkpoint is written", true);
+        sink->note(sink->context, "no checkpoint is written: the weights are not finite", true);
         return;
     }
     if (ends)
@@ -379,7 +379,7 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
     }
     if (gp_log_tells(GP_LOG_DEBUG))
         gp_log(GP_LOG_DEBUG, "weights",
-               "rank %" PRIu32 " of %" PRIu32 " ends at step %" PRIu64 " with weights %08" PRIx32,
+               "rank %" PRIu32 " of %" PRIu32 " finished at step %" PRIu64 ", weights checksum %08" PRIx32,
                trainer->schedule.rank, trainer->schedule.world, trainer->progress.step,
                gp_crc32c(0, trainer->parameters, trainer->graph->blob_count * sizeof(float)));
     if (status != GP_OK)

@@ -42,8 +42,8 @@ static gp_status document_broadcast(gp_train_tuning *tuning, gp_error *err)
     if (status != GP_OK)
         return status;
     if (bytes < 1 || bytes > GP_TUNING_BYTES_MAX)
-        return gp_fail(err, GP_EPROTO, "rank %u sends plans of %lld bytes; 1 to %d are possible", root,
-                       (long long)bytes, GP_TUNING_BYTES_MAX);
+        return gp_fail(err, GP_EPROTO, "malformed plans from rank %u: %lld bytes, must be between 1 and %d",
+                       root, (long long)bytes, GP_TUNING_BYTES_MAX);
     if (is_root)
         return gp_comm_broadcast_private(tuning->comm, tuning->document, (size_t)bytes, root, err);
     text = gp_calloc(1, (size_t)bytes + 1);
@@ -68,14 +68,14 @@ static void tuning_root(gp_train_tuning *tuning)
                            &why) == GP_OK)
             return;
         snprintf(tuning->note, sizeof(tuning->note),
-                 "the checkpoint's plans are not used, and chosen anew for %.150s: %.220s", tuning->libraries,
+                 "cannot use the plans of the checkpoint; autotuning for %.150s: %.220s", tuning->libraries,
                  why.message);
         said = strlen(tuning->note);
     }
     status = gp_tuning_load(&tuning->tuning, tuning->libraries, &why);
     if (status != GP_OK && status != GP_ENOENT)
-        snprintf(tuning->note + said, sizeof(tuning->note) - said, "%splans are chosen anew: %s",
-                 said > 0 ? "; " : "", why.message);
+        snprintf(tuning->note + said, sizeof(tuning->note) - said,
+                 "%scannot use the cached plans; autotuning: %s", said > 0 ? "; " : "", why.message);
     if (!tuning->restarted)
         tuning->tuning.left_ns = (int64_t)(autotune_seconds(tuning->options) * 1e9);
 }
@@ -111,7 +111,7 @@ gp_status gp_train_tuning_begin(gp_train_tuning *tuning, gp_comm *comm, gp_error
     status = document_broadcast(tuning, err);
     if (status == GP_OK && gp_tuning_read(&tuning->tuning, tuning->document, strlen(tuning->document),
                                           tuning->libraries, &why) != GP_OK)
-        gp_log(GP_LOG_WARN, "plans-differ", "rank %u's plans are of no use on %s: %s; here by rule",
+        gp_log(GP_LOG_WARN, "plans-differ", "cannot use the plans of rank %u on %s: %s; using default plans",
                tuning->root, tuning->libraries, why.message);
     return status;
 }
@@ -130,10 +130,10 @@ static void tuning_describe(gp_train_tuning *tuning)
         whole += made->choices[i].used && strncmp(made->choices[i].how, "whole ", 6) == 0;
     }
     if (made->untimed > 0)
-        snprintf(late, sizeof(late), "; for %u autotune-seconds were too short: by rule", made->untimed);
+        snprintf(late, sizeof(late), "; no time was left for %u, which use default plans", made->untimed);
     if (made->timed > 0 || made->untimed > 0)
         snprintf(tuning->note + said, sizeof(tuning->note) - said,
-                 "%splans: %u of %u convolutions and products timed in %.1f s, %u with what follows them%s",
+                 "%splans: timed %u of %u convolutions and products in %.1f s, %u fused with following ops%s",
                  said > 0 ? "; " : "", made->timed, used, seconds, whole, late);
 }
 
@@ -154,12 +154,12 @@ gp_status gp_train_tuning_end(gp_train_tuning *tuning, gp_train_notes *notes, gp
         return GP_OK;
     if (made->unknown > 0)
         gp_log(GP_LOG_WARN, "plans-unknown",
-               "%u plans name an engine that the libraries do not have here; by rule", made->unknown);
+               "%u plans name an engine that these libraries lack; using default plans", made->unknown);
     if (gp_comm_rank(tuning->comm) == tuning->root) {
         tuning_describe(tuning);
         if ((made->timed > 0 || made->untimed > 0) && atomic_load(&tuning->control->stop) == 0 &&
             gp_tuning_save(made, tuning->libraries, &why) != GP_OK)
-            gp_log(GP_LOG_WARN, "plans-not-kept", "plans are not kept for the next training: %s",
+            gp_log(GP_LOG_WARN, "plans-not-kept", "cannot cache the plans for later trainings: %s",
                    why.message);
         gp_buffer_init(&text, GP_TUNING_BYTES_MAX);
         status = gp_tuning_write(&text, &tuning->tuning, tuning->libraries, err);

@@ -100,13 +100,13 @@ static gp_status document_read(gp_tuning *tuning, const gp_json *document, const
     if (gp_json_integer(gp_json_member(document, "format"), 0) != FORMAT || !gp_json_is_array(choices) ||
         !word_read(made_with, sizeof(made_with), gp_json_member(document, "libraries")) ||
         gp_json_count(choices) > GP_CHOICES_MAX)
-        return gp_fail(err, GP_ECORRUPT, "no document of plans of format %d, or one of more than %d choices",
+        return gp_fail(err, GP_ECORRUPT, "unknown format of plans: must be format %d with at most %d choices",
                        FORMAT, GP_CHOICES_MAX);
     if (strcmp(made_with, libraries) != 0)
-        return gp_fail(err, GP_ESTALE, "made with %s", made_with);
+        return gp_fail(err, GP_ESTALE, "the plans were made with %s", made_with);
     for (size_t i = 0; i < gp_json_count(choices); i++)
         if (!choice_read(&tuning->choices[tuning->count++], gp_json_element(choices, i)))
-            return gp_fail(err, GP_ECORRUPT, "choice %zu of the plans is none", i + 1);
+            return gp_fail(err, GP_ECORRUPT, "choice %zu of the plans is malformed", i + 1);
     return GP_OK;
 }
 
@@ -119,7 +119,7 @@ gp_status gp_tuning_read(gp_tuning *tuning, const char *text, size_t bytes, cons
 
     tuning->count = 0;
     if (bytes > GP_TUNING_BYTES_MAX)
-        return gp_fail(err, GP_ECORRUPT, "a document of plans of %zu bytes; at most %d are read", bytes,
+        return gp_fail(err, GP_ECORRUPT, "a file of plans has %zu bytes, at most %d are allowed", bytes,
                        GP_TUNING_BYTES_MAX);
     if (gp_json_parse(&document, text, bytes, &why) != GP_OK)
         return gp_fail(err, GP_ECORRUPT, "%s", why.message);

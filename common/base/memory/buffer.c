@@ -28,8 +28,9 @@ void gp_buffer_clear(gp_buffer *buffer)
 gp_status gp_buffer_reserve(gp_buffer *buffer, size_t more, gp_error *err)
 {
     if (more > buffer->bytes_max || buffer->bytes > buffer->bytes_max - more)
-        return gp_fail(err, GP_ELIMIT, "%zu + %zu bytes are over the limit of %zu", buffer->bytes, more,
-                       buffer->bytes_max);
+        return gp_fail(err, GP_ELIMIT,
+                       "the buffer would exceed its limit: %zu + %zu bytes, at most %zu are allowed",
+                       buffer->bytes, more, buffer->bytes_max);
     /* One more byte for the NUL. */
     size_t needed = buffer->bytes + more + 1;
 
@@ -71,7 +72,7 @@ gp_status gp_buffer_printf(gp_buffer *buffer, gp_error *err, const char *format,
     int length = vsnprintf(NULL, 0, format, arguments);
     va_end(arguments);
     if (length < 0)
-        return gp_fail(err, GP_EINVAL, "the format '%s' cannot be printed", format);
+        return gp_fail(err, GP_EINVAL, "cannot format '%s'", format);
     gp_status status = gp_buffer_reserve(buffer, (size_t)length, err);
 
     if (status != GP_OK)

@@ -104,7 +104,7 @@ static gp_status page_write(int fd, secrets_page *page, gp_error *err)
     uint64_t version = 0;
 
     if (pread(fd, &version, sizeof(version), offsetof(secrets_head, version)) != (ssize_t)sizeof(version))
-        return gp_fail_errno(err, GP_EIO, "cannot read the pool's secrets");
+        return gp_fail_errno(err, GP_EIO, "cannot read the secrets of the pool");
     memcpy(page->head.magic, secrets_magic, sizeof(secrets_magic));
     page->head.sum = gp_crc32c(0, page->text, page->head.bytes);
     page->head.version = version | 1;
@@ -113,7 +113,7 @@ static gp_status page_write(int fd, secrets_page *page, gp_error *err)
     if (!write_at(fd, &page->head.version, sizeof(version), offsetof(secrets_head, version)) ||
         !write_at(fd, page, sizeof(*page), 0) ||
         !write_at(fd, &version, sizeof(version), offsetof(secrets_head, version)))
-        return gp_fail_errno(err, GP_EIO, "cannot write the pool's secrets");
+        return gp_fail_errno(err, GP_EIO, "cannot write the secrets of the pool");
     return GP_OK;
 }
 
@@ -149,17 +149,17 @@ static gp_status variable_add(secrets_page *page, const char *name, size_t lengt
 
     if (length >= sizeof(copy) || memchr(name, '=', length) != NULL)
         return gp_fail(err, GP_EINVAL,
-                       "a name of a variable has %zu bytes or an '='; names are wanted, never values",
+                       "invalid variable name of %zu bytes: pass names of environment variables, not values",
                        length);
     memcpy(copy, name, length);
     copy[length] = '\0';
     value = getenv(copy);
     if (value == NULL || value[0] == '\0')
-        return gp_fail(err, GP_EINVAL, "the variable %s is not set", copy);
+        return gp_fail(err, GP_EINVAL, "the environment variable %s is not set", copy);
     written =
         snprintf(page->text + page->head.bytes, sizeof(page->text) - page->head.bytes, "%s=%s", copy, value);
     if (written < 0 || (size_t)written >= sizeof(page->text) - page->head.bytes)
-        return gp_fail(err, GP_ELIMIT, "secrets have more than %d bytes together", GP_SECRETS_BYTES_MAX);
+        return gp_fail(err, GP_ELIMIT, "the secrets have more than %d bytes in total", GP_SECRETS_BYTES_MAX);
     page->head.bytes += (uint32_t)written + 1;
     return GP_OK;
 }
@@ -192,7 +192,7 @@ gp_status gp_secrets_copy(int to, int from, gp_error *err)
     gp_status status;
 
     if (fstat(from, &stat_) != 0 || stat_.st_size != (off_t)sizeof(page) || !page_read(from, &page))
-        return gp_fail(err, GP_EPROTO, "what was sent as secrets is something else");
+        return gp_fail(err, GP_EPROTO, "malformed secrets");
     status = page_write(to, &page, err);
     gp_secret_wipe(&page, sizeof(page));
     return status;
@@ -242,7 +242,8 @@ gp_status gp_secrets_keep(gp_error *err)
         return status;
     adopted = out_of_the_way(fd);
     close(fd);
-    return adopted >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no descriptor for secrets");
+    return adopted >= 0 ? GP_OK
+                        : gp_fail_errno(err, GP_EIO, "cannot duplicate the descriptor of the secrets");
 }
 
 const char *gp_secrets_assignment(char text[GP_SECRETS_ASSIGNMENT_BYTES], int fd)

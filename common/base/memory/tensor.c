@@ -52,13 +52,13 @@ gp_status gp_shape_check(const gp_shape *shape, int64_t count_max, gp_error *err
     int64_t count = 1;
 
     if (shape->rank > GP_RANK_MAX)
-        return gp_fail(err, GP_ELIMIT, "a tensor of %" PRIu32 " dimensions; at most %d", shape->rank,
-                       GP_RANK_MAX);
+        return gp_fail(err, GP_ELIMIT, "a tensor has %" PRIu32 " dimensions, at most %d are supported",
+                       shape->rank, GP_RANK_MAX);
     for (uint32_t i = 0; i < shape->rank; i++) {
         if (shape->dim[i] < 0)
             return gp_fail(err, GP_ELIMIT, "dimension %" PRIu32 " is %" PRId64, i + 1, shape->dim[i]);
         if (__builtin_mul_overflow(count, shape->dim[i], &count) || count > count_max)
-            return gp_fail(err, GP_ELIMIT, "a tensor of more than %" PRId64 " elements", count_max);
+            return gp_fail(err, GP_ELIMIT, "a tensor has more than %" PRId64 " elements", count_max);
     }
     return GP_OK;
 }

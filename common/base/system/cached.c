@@ -37,21 +37,22 @@ static gp_status file_read(const char *path, size_t bytes_max, char **out, size_
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
     if (fd < 0)
-        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "%s could not be opened", path);
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
     if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_uid != geteuid() ||
         (uintmax_t)facts.st_size > bytes_max) {
         close(fd);
-        return gp_fail(err, GP_EIO, "%s is no file of ours of at most %zu bytes", path, bytes_max);
+        return gp_fail(err, GP_EIO, "%s is not a regular file of this user with at most %zu bytes", path,
+                       bytes_max);
     }
     text = gp_malloc((size_t)facts.st_size + 1);
     if (text != NULL)
         got = read(fd, text, (size_t)facts.st_size);
     close(fd);
     if (text == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to read %s", path);
+        return gp_fail(err, GP_ENOMEM, "no memory for the content of %s", path);
     if (got < 0) {
         gp_free(text);
-        return gp_fail_errno(err, GP_EIO, "%s could not be read", path);
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
     }
     text[got] = '\0';
     *out = text;
@@ -73,7 +74,7 @@ gp_status gp_cached_read(char **out, size_t *bytes, const char *path, const char
         head_write(head, word, text + head_bytes, got - head_bytes);
     if (got < head_bytes || memcmp(text, head, head_bytes) != 0) {
         gp_free(text);
-        return gp_fail(err, GP_ECORRUPT, "%s is damaged: it has another checksum", path);
+        return gp_fail(err, GP_ECORRUPT, "%s is damaged: its checksum differs", path);
     }
     memmove(text, text + head_bytes, got - head_bytes + 1);
     *out = text;
@@ -118,13 +119,13 @@ static gp_status file_write(const char *path, const char *scratch, const char *h
     gp_status status = GP_OK;
 
     if (fd < 0)
-        return gp_fail_errno(err, GP_EIO, "%s could not be made", scratch);
+        return gp_fail_errno(err, GP_EIO, "cannot create %s", scratch);
     if (write(fd, head, head_bytes) != (ssize_t)head_bytes || write(fd, data, bytes) != (ssize_t)bytes)
-        status = gp_fail_errno(err, GP_EIO, "%s could not be written", scratch);
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", scratch);
     if (close(fd) != 0 && status == GP_OK)
-        status = gp_fail_errno(err, GP_EIO, "%s could not be written", scratch);
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", scratch);
     if (status == GP_OK && rename(scratch, path) != 0)
-        status = gp_fail_errno(err, GP_EIO, "%s could not be renamed to %s", scratch, path);
+        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", scratch, path);
     if (status != GP_OK)
         unlink(scratch);
     return status;
@@ -138,7 +139,7 @@ gp_status gp_cached_write(const char *path, const char *word, const void *data, 
     gp_status status;
 
     if (slash == NULL || slash == path || slash - path >= PATH_MAX)
-        return gp_fail(err, GP_EINVAL, "%.200s is in no directory of a cache", path);
+        return gp_fail(err, GP_EINVAL, "%.200s is not in a cache directory", path);
     snprintf(directory, sizeof(directory), "%.*s", (int)(slash - path), path);
     snprintf(scratch, sizeof(scratch), "%s/.tmp-%d", directory, (int)getpid());
     status = gp_directory_make(directory, 0700, err);
@@ -159,15 +160,14 @@ gp_status gp_cache_path(char *path, size_t path_bytes, const char *what, const c
     /* The XDG specification requires relative paths to be ignored. */
     if (cache == NULL || cache[0] != '/') {
         if (home == NULL || home[0] != '/')
-            return gp_fail(err, GP_ENOENT,
-                           "there is no cache directory: neither XDG_CACHE_HOME nor HOME is set");
+            return gp_fail(err, GP_ENOENT, "no cache directory: neither XDG_CACHE_HOME nor HOME is set");
         cache = home;
         middle = "/.cache";
     }
     length = snprintf(path, path_bytes, "%s%s/gradpool/%s%s%s", cache, middle, what, name == NULL ? "" : "/",
                       name == NULL ? "" : name);
     if (length < 0 || (size_t)length >= path_bytes)
-        return gp_fail(err, GP_ELIMIT, "the path of the cache under %s is longer than %zu bytes", cache,
+        return gp_fail(err, GP_ELIMIT, "the path of the cache in %s has more than %zu bytes", cache,
                        path_bytes);
     return GP_OK;
 }

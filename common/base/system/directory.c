@@ -14,7 +14,7 @@ static gp_status make(const char *path, size_t length, mode_t mode, gp_error *er
     struct stat facts;
 
     if (length >= sizeof(part))
-        return gp_fail(err, GP_ELIMIT, "the path %.200s... has %zu bytes; at most %zu can be made", path,
+        return gp_fail(err, GP_ELIMIT, "the path %.200s... has %zu bytes, at most %zu are supported", path,
                        length, sizeof(part) - 1);
     memcpy(part, path, length);
     part[length] = '\0';
@@ -29,8 +29,8 @@ static gp_status make(const char *path, size_t length, mode_t mode, gp_error *er
             if (saved != 0 && (stat(part, &facts) != 0 || !S_ISDIR(facts.st_mode))) {
                 errno = saved == EEXIST ? ENOTDIR : saved;
                 if (at == length)
-                    return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", part);
-                return gp_fail_errno(err, GP_EIO, "cannot make the directory %s for %s", part, path);
+                    return gp_fail_errno(err, GP_EIO, "cannot create the directory %s", part);
+                return gp_fail_errno(err, GP_EIO, "cannot create the directory %s for %s", part, path);
             }
             part[at] = at == length ? '\0' : '/';
         }

@@ -82,7 +82,7 @@ gp_status gp_fault_setup(const char *spec, gp_fault_process process, uint32_t in
             return gp_fail(err, GP_ELIMIT, "GRADPOOL_FAULT has more than %d faults", FAULTS_MAX);
         if (!fault_parse(spec, f))
             return gp_fail(err, GP_EINVAL,
-                           "GRADPOOL_FAULT has \"%.60s\"; expected "
+                           "GRADPOOL_FAULT has \"%.60s\"; must be "
                            "POINT:N:kill|stop|exit|hang[@INDEX[.INCARNATION]] with a point of docs/faults.md",
                            spec);
         fault_count += f->entry->process == process && (f->index == 0 || f->index == index) &&
@@ -117,7 +117,7 @@ static void fault_act(const fault *f)
     gp_log_event(
         GP_LOG_WARN, "fault-point",
         GP_LOG_WITH({ "point", .text = f->entry->point }, { "action", .text = action_names[f->action] }),
-        "a fault point was passed that is armed");
+        "an armed fault point was reached");
     fault_tell(f);
     switch (f->action) {
     case FAULT_KILL:

@@ -101,7 +101,7 @@ gp_status gp_file_open(int *out, size_t *bytes, const char *path, size_t bytes_m
     else if (!S_ISREG(facts.st_mode))
         status = gp_fail(err, GP_ELIMIT, "%s is not a regular file", path);
     else if ((uintmax_t)facts.st_size > bytes_max)
-        status = gp_fail(err, GP_ELIMIT, "%s has %jd bytes; at most %zu are read", path,
+        status = gp_fail(err, GP_ELIMIT, "%s has %jd bytes, at most %zu are supported", path,
                          (intmax_t)facts.st_size, bytes_max);
     if (status != GP_OK) {
         close(fd);
@@ -128,7 +128,7 @@ gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t b
         return gp_fail(err, GP_ENOMEM, "no memory for the %zu bytes of %s", size, path);
     if (got != (ssize_t)size) {
         gp_free(buffer);
-        return gp_fail(err, GP_EIO, "%s ended after %zd of %zu bytes", path, got > 0 ? got : 0, size);
+        return gp_fail(err, GP_EIO, "%s is truncated: %zd of %zu bytes", path, got > 0 ? got : 0, size);
     }
     buffer[size] = '\0';
     *data = buffer;
@@ -155,11 +155,11 @@ static gp_status path_resolve(gp_file_draft *draft, const char *path, gp_error *
         return GP_OK;
     if (stat(path, &target) != 0)
         return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO,
-                             "%s is a symbolic link whose target cannot be written", path);
+                             "%s is a symbolic link to a file that cannot be written", path);
     draft->in_place = !S_ISREG(target.st_mode) && !S_ISDIR(target.st_mode);
     if (!draft->in_place && (realpath(path, draft->path) == NULL ||
                              strlen(draft->path) + sizeof(".tmp-2147483647") > sizeof(draft->path)))
-        return gp_fail_errno(err, GP_EIO, "cannot follow the symbolic link %s", path);
+        return gp_fail_errno(err, GP_EIO, "cannot resolve the symbolic link %s", path);
     return GP_OK;
 }
 
@@ -215,7 +215,7 @@ gp_status gp_file_draft_commit(gp_file_draft *draft, gp_error *err)
         unlink(name);
         draft->named = linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
         if (!draft->named)
-            status = gp_fail_errno(err, GP_EIO, "cannot give %s its name", draft->path);
+            status = gp_fail_errno(err, GP_EIO, "cannot rename a temporary file to %s", draft->path);
     }
     if (close(draft->fd) != 0 && status == GP_OK)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", draft->path);

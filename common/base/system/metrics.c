@@ -15,7 +15,7 @@ gp_status gp_confusion_new(gp_confusion **out, uint32_t class_count, const char 
     size_t text = 0, used = 0;
 
     if (class_count == 0 || class_count > GP_CONFUSION_CLASSES_MAX)
-        return gp_fail(err, GP_EINVAL, "a confusion matrix of %" PRIu32 " classes; it can have 1 to %d",
+        return gp_fail(err, GP_EINVAL, "invalid confusion matrix of %" PRIu32 " classes: must have 1 to %d",
                        class_count, GP_CONFUSION_CLASSES_MAX);
     for (uint32_t i = 0; i < class_count; i++)
         text += class_names != NULL ? strlen(class_names[i]) + 1 : sizeof("4095");
@@ -121,7 +121,7 @@ gp_status gp_confusion_unpack(gp_confusion *into, const void *cells, size_t byte
     uint64_t next = 0;
 
     if (bytes % GP_CONFUSION_CELL_BYTES != 0)
-        return gp_fail(err, GP_EPROTO, "%zu bytes are no whole number of cells of a confusion matrix", bytes);
+        return gp_fail(err, GP_EPROTO, "malformed confusion matrix: %zu bytes", bytes);
     /* The first pass checks all cells; the second one adds them. */
     for (int add = 0; add < 2; add++)
         for (size_t i = 0; i < count; i++) {
@@ -137,8 +137,8 @@ gp_status gp_confusion_unpack(gp_confusion *into, const void *cells, size_t byte
             if (truth >= classes || predicted >= classes || place < next || n == 0 ||
                 __builtin_add_overflow(into->counts[place], n, &sum))
                 return gp_fail(err, GP_EPROTO,
-                               "a cell of a confusion matrix of %" PRIu64 " classes says %" PRIu64
-                               " of class %" PRIu64 " were taken for %" PRIu64,
+                               "malformed confusion matrix of %" PRIu64 " classes: %" PRIu64
+                               " samples of class %" PRIu64 " predicted as class %" PRIu64,
                                classes, n, truth, predicted);
             next = place + 1;
         }

@@ -130,13 +130,13 @@ static gp_status confusions_put(gp_buffer *text, const gp_confusion *matrix, gp_
             count = count > CONFUSIONS_MAX ? CONFUSIONS_MAX : count;
         }
     if (count == 0)
-        return gp_buffer_printf(text, err, "no sample was taken for another class\n");
+        return gp_buffer_printf(text, err, "no sample was assigned to a wrong class\n");
     for (size_t i = 0; i < count && status == GP_OK; i++) {
         char truth[400], predicted[400];
 
         snprintf(truth, sizeof(truth), "%s", matrix->class_names[top[i].truth]);
         snprintf(predicted, sizeof(predicted), "%s", matrix->class_names[top[i].predicted]);
-        status = gp_buffer_printf(text, err, "%10" PRIu64 "  %s taken for %s\n", top[i].count,
+        status = gp_buffer_printf(text, err, "%10" PRIu64 "  %s predicted as %s\n", top[i].count,
                                   gp_printable(truth), gp_printable(predicted));
     }
     return status;

@@ -70,5 +70,5 @@ gp_status gp_daemon_signals_open(int *fd, gp_error *err)
 
     gp_daemon_signals(&set);
     *fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return *fd < 0 ? gp_fail_errno(err, GP_EIO, "no descriptor for signals") : GP_OK;
+    return *fd < 0 ? gp_fail_errno(err, GP_EIO, "cannot create a signalfd") : GP_OK;
 }

@@ -29,9 +29,9 @@ gp_status gp_seal_new(int *fd, const void *data, size_t bytes, gp_error *err)
     int made = memfd_create("gradpool-sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (made < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot create a memory file of %zu bytes", bytes);
+        return gp_fail_errno(err, GP_EIO, "cannot create %zu bytes of shared memory", bytes);
     if (!gp_write_all(made, data, bytes) || gp_seal(made, SEALS | F_SEAL_SEAL) != 0) {
-        gp_status status = gp_fail_errno(err, GP_ENOMEM, "cannot copy %zu bytes into a memory file", bytes);
+        gp_status status = gp_fail_errno(err, GP_ENOMEM, "cannot copy %zu bytes to shared memory", bytes);
 
         close(made);
         return status;
@@ -47,14 +47,13 @@ gp_status gp_seal_map(const void **data, int fd, size_t bytes, gp_error *err)
     void *map;
 
     if (seals < 0 || (seals & SEALS) != SEALS)
-        return gp_fail(err, GP_EPROTO,
-                       "a memory file is not sealed against writing, growing and shrinking (seals %d)",
+        return gp_fail(err, GP_EPROTO, "shared memory is not sealed against writing and resizing (seals %d)",
                        seals);
     if (fstat(fd, &facts) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot stat a memory file");
+        return gp_fail_errno(err, GP_EIO, "cannot stat shared memory");
     if (facts.st_size < 0 || (uint64_t)facts.st_size != bytes)
-        return gp_fail(err, GP_EPROTO, "a memory file has %lld bytes; expected %zu", (long long)facts.st_size,
-                       bytes);
+        return gp_fail(err, GP_EPROTO, "shared memory has %lld bytes, must have %zu",
+                       (long long)facts.st_size, bytes);
     if (bytes == 0) {
         *data = NULL;
         return GP_OK;
@@ -64,7 +63,7 @@ gp_status gp_seal_map(const void **data, int fd, size_t bytes, gp_error *err)
      * against writing. */
     map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED)
-        return gp_fail_errno(err, GP_ENOMEM, "cannot map a memory file of %zu bytes", bytes);
+        return gp_fail_errno(err, GP_ENOMEM, "cannot map %zu bytes of shared memory", bytes);
     *data = map;
     return GP_OK;
 }

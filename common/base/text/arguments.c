@@ -18,7 +18,7 @@ static gp_status number_set(const gp_argument *argument, void *value, const char
     number = automatic ? 0 : strtoll(text, &end, 10);
     if (!automatic &&
         (errno != 0 || end == text || *end != '\0' || number < argument->min || number > argument->max))
-        return gp_fail(err, GP_EINVAL, "--%s is \"%.40s\"; expected a number from %lld to %lld",
+        return gp_fail(err, GP_EINVAL, "--%s is \"%.40s\"; must be a number from %lld to %lld",
                        argument->name, text, (long long)argument->min, (long long)argument->max);
     if (argument->bytes == sizeof(uint32_t))
         *(uint32_t *)value = (uint32_t)number;
@@ -47,7 +47,7 @@ gp_status gp_arguments_parse(const gp_argument *table, void *values, int count, 
         gp_status status = GP_OK;
 
         if (option != 0)
-            status = gp_fail(why, GP_EINVAL, "the command line is not understood; see --help");
+            status = gp_fail(why, GP_EINVAL, "malformed command line; see --help");
         else if (argument->type == GP_ARGUMENT_FLAG)
             *(bool *)value = true;
         else if (argument->type == GP_ARGUMENT_TEXT)
@@ -57,6 +57,6 @@ gp_status gp_arguments_parse(const gp_argument *table, void *values, int count, 
         first = first == GP_OK ? status : first;
     }
     if (first == GP_OK && optind < count)
-        first = gp_fail(err, GP_EINVAL, "\"%.60s\" is not understood; see --help", words[optind]);
+        first = gp_fail(err, GP_EINVAL, "invalid argument \"%.60s\"; see --help", words[optind]);
     return first;
 }

@@ -38,7 +38,7 @@ static gp_status json_check_depth(const char *text, size_t bytes, gp_error *err)
             quoted = true;
         } else if (c == '{' || c == '[') {
             if (++depth > GP_JSON_DEPTH_MAX)
-                return gp_fail(err, GP_ELIMIT, "JSON nested deeper than %d levels", GP_JSON_DEPTH_MAX);
+                return gp_fail(err, GP_ELIMIT, "JSON has more than %d levels of nesting", GP_JSON_DEPTH_MAX);
         } else if ((c == '}' || c == ']') && depth > 0) {
             depth--;
         }
@@ -51,7 +51,8 @@ gp_status gp_json_parse(gp_json **out, const char *text, size_t bytes, gp_error 
     json_error_t problem;
 
     if (bytes > GP_JSON_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "JSON of %zu bytes; at most %d", bytes, GP_JSON_BYTES_MAX);
+        return gp_fail(err, GP_ELIMIT, "JSON has %zu bytes, at most %d are supported", bytes,
+                       GP_JSON_BYTES_MAX);
     gp_status status = json_check_depth(text, bytes, err);
 
     if (status != GP_OK)
@@ -66,7 +67,7 @@ gp_status gp_json_parse(gp_json **out, const char *text, size_t bytes, gp_error 
         return gp_fail(err, GP_ENOMEM, "no memory for JSON of %zu bytes", bytes);
     }
     if (document == NULL)
-        return gp_fail(err, GP_EINVAL, "not valid JSON at line %d, column %d: %s", problem.line,
+        return gp_fail(err, GP_EINVAL, "malformed JSON at line %d, column %d: %s", problem.line,
                        problem.column, problem.text);
     *out = (gp_json *)document;
     return GP_OK;

@@ -98,8 +98,8 @@ static void held_back_tell(bool all)
     while (gp_throttle_next_ended(&log_throttle, gp_now_ms(), all, &event, &count)) {
         char sentence[160];
 
-        snprintf(sentence, sizeof(sentence), "%" PRIu64 " more lines of %s in %d s were left out", count,
-                 event, GP_THROTTLE_WINDOW_MS / 1000);
+        snprintf(sentence, sizeof(sentence), "suppressed %" PRIu64 " more lines of event %s within %d s",
+                 count, event, GP_THROTTLE_WINDOW_MS / 1000);
         if (log_who[0] != '\0')
             line_write(GP_LOG_WARN, "held-back",
                        GP_LOG_WITH({ "of", .text = event }, { "count", .number = (int64_t)count }), sentence);

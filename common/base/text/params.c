@@ -140,7 +140,7 @@ gp_status gp_params_unknown(const gp_param *table, const char *name, gp_error *e
 /* Fail with GP_EINVAL: the value `text` does not have the `wanted` type. */
 static gp_status param_refuse(const gp_param *param, const char *text, const char *wanted, gp_error *err)
 {
-    return gp_fail(err, GP_EINVAL, "%s is '%s'; it must be %s", param->name, text, wanted);
+    return gp_fail(err, GP_EINVAL, "%s is '%s'; must be %s", param->name, text, wanted);
 }
 
 static gp_status param_check_range(const gp_param *param, double value, gp_error *err)
@@ -149,7 +149,7 @@ static gp_status param_check_range(const gp_param *param, double value, gp_error
 
     if (isfinite(value) && value >= param->min && value <= param->max)
         return GP_OK;
-    return gp_fail(err, GP_EINVAL, "%s is %s; it must be from %.10g to %.10g", param->name,
+    return gp_fail(err, GP_EINVAL, "%s is %s; must be between %.10g and %.10g", param->name,
                    gp_number_text(value, text), param->min, param->max);
 }
 
@@ -204,7 +204,7 @@ static gp_status param_set_numbers(const gp_param *param, void *values, const ch
     assert(count <= 16);
     for (;;) {
         if (given == count)
-            return gp_fail(err, GP_EINVAL, "%s is '%s'; it takes at most %" PRIu32 " number%s", param->name,
+            return gp_fail(err, GP_EINVAL, "%s is '%s'; must have at most %" PRIu32 " number%s", param->name,
                            text, count, gp_plural(count));
         void *slot = param->type == GP_PARAM_I64 ? (void *)&parsed.i[given] : (void *)&parsed.f[given];
         gp_status status = param_parse_number(param, &at, slot, err);
@@ -219,7 +219,7 @@ static gp_status param_set_numbers(const gp_param *param, void *values, const ch
                                 err);
     }
     if (given != 1 && given != count)
-        return gp_fail(err, GP_EINVAL, "%s is '%s'; it takes one number or %" PRIu32, param->name, text,
+        return gp_fail(err, GP_EINVAL, "%s is '%s'; must be one number or %" PRIu32, param->name, text,
                        count);
     for (uint32_t i = given; i < count; i++)
         /* Both union members have eight bytes, so this copies doubles too. */
@@ -248,7 +248,7 @@ static gp_status param_set_word(const gp_param *param, void *values, const char 
     if (near != NULL)
         return gp_fail(err, GP_EINVAL, "%s is '%s'; did you mean '%s'? (one of %s)", param->name, text, near,
                        known);
-    return gp_fail(err, GP_EINVAL, "%s is '%s'; it must be one of %s", param->name, text, known);
+    return gp_fail(err, GP_EINVAL, "%s is '%s'; must be one of %s", param->name, text, known);
 }
 
 gp_status gp_params_set(const gp_param *param, void *values, const char *text, gp_error *err)
@@ -276,14 +276,14 @@ gp_status gp_params_set(const gp_param *param, void *values, const char *text, g
         return param_set_word(param, values, text, err);
     case GP_PARAM_TEXT:
         if (strlen(text) >= param_count(param))
-            return gp_fail(err, GP_ELIMIT, "%s is %zu bytes long; at most %" PRIu32, param->name,
+            return gp_fail(err, GP_ELIMIT, "%s has %zu bytes, at most %" PRIu32 " are allowed", param->name,
                            strlen(text), param_count(param) - 1);
         strcpy(param_at(param, values), text);
         return GP_OK;
     case GP_PARAM_NONE:
         break;
     }
-    return gp_fail(err, GP_EINTERNAL, "parameter %s has no type", param->name);
+    return gp_fail(err, GP_EINTERNAL, "internal error: parameter %s has no type", param->name);
 }
 
 /* Convert a JSON value to the text form for gp_params_set(), which then checks types and ranges. */
@@ -308,18 +308,19 @@ static gp_status json_as_text(const gp_json *value, char *text, size_t bytes, gp
             char one[64];
 
             if (!gp_json_is_number(element))
-                return gp_fail(err, GP_EINVAL, "a list may hold numbers only");
+                return gp_fail(err, GP_EINVAL, "a list may contain only numbers");
             json_as_text(element, one, sizeof(one), NULL);
             int length = snprintf(text + used, bytes - used, "%s%s", i == 0 ? "" : ",", one);
 
             used += (size_t)length;
             if (used >= bytes)
-                return gp_fail(err, GP_ELIMIT, "a list of %zu numbers is too long", gp_json_count(value));
+                return gp_fail(err, GP_ELIMIT, "a list has %zu numbers, which is too many",
+                               gp_json_count(value));
         }
         if (used == 0)
             text[0] = '\0';
     } else {
-        return gp_fail(err, GP_EINVAL, "neither a number, a text, true, false nor a list of numbers");
+        return gp_fail(err, GP_EINVAL, "must be a number, a text, true, false or a list of numbers");
     }
     return GP_OK;
 }
@@ -360,7 +361,7 @@ gp_status gp_params_from_json(const gp_param *table, void *values, const gp_json
     json_visit visit = { table, values };
 
     if (!gp_json_is_object(object))
-        return gp_fail(err, GP_EINVAL, "the parameters are not a JSON object");
+        return gp_fail(err, GP_EINVAL, "parameters must be a JSON object");
     return gp_json_each(object, params_set_member, &visit, err);
 }
 

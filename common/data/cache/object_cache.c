@@ -80,7 +80,8 @@ gp_object_cache *gp_object_cache_open(const char *name, uint64_t bytes_max)
     if (used >= 0)
         close(used);
     if (cache->used == MAP_FAILED) {
-        gp_log(GP_LOG_WARN, "cache-unusable", "there is no %s cache on disk: '%s': %s", name, cache->path,
+        gp_log(GP_LOG_WARN, "cache-unusable", "cannot create the %s cache on disk '%s': %s", name,
+               cache->path,
                cache->path[0] == '\0' ? "neither XDG_CACHE_HOME nor HOME is set" : strerror(errno));
         cache->used = NULL;
         gp_object_cache_close(cache);

@@ -61,8 +61,8 @@ typedef struct fetch {
 /* Format advice for a failed or mismatched download. */
 static const char *hint(const fetch *job, bool network, char text[128])
 {
-    snprintf(text, 128, "%s%s%s", network ? "check the network" : "", network ? ", or " : "",
-             job->mirror != NULL ? "name a mirror in " : "give another URL");
+    snprintf(text, 128, "%s%s%s", network ? "check the network connection" : "", network ? ", or " : "",
+             job->mirror != NULL ? "set a mirror with " : "use another URL");
     if (job->mirror != NULL)
         strcat(text, job->mirror);
     return text;
@@ -144,7 +144,7 @@ static gp_status present_check(const fetch *job, bool *there, gp_error *err)
     status = job->file->sum == NULL ? GP_OK : file_sum(sum, job->file->sum, job->path, err);
     if (status == GP_OK && job->file->sum != NULL && strcmp(sum, job->file->sum) != 0)
         return gp_fail(err, GP_ESTATE,
-                       "%s is there already and is not the published file (%s %s, published %s); remove it",
+                       "%s exists but is not the published file (its %s is %s, published %s); remove it",
                        job->path, sum_name(sum_is_md5(job->file->sum)), sum, job->file->sum);
     return status;
 }
@@ -170,14 +170,14 @@ static gp_status part_open(fetch *job, gp_error *err)
         ours.st_ino != named.st_ino) {
         close(job->fd);
         job->fd = -1;
-        return gp_fail(err, GP_EBUSY, "another process is downloading %s; wait for it", job->path);
+        return gp_fail(err, GP_EBUSY, "another process is downloading %s; wait for it to finish", job->path);
     }
     /* Without a checksum, a mix of two file versions would go unnoticed, so start again. */
     if (job->file->sum != NULL && (uint64_t)ours.st_size <= bytes_most(job)) {
         job->bytes = (uint64_t)ours.st_size;
         job->resumed = job->bytes > 0;
     } else if (ftruncate(job->fd, 0) != 0) {
-        return gp_fail_errno(err, GP_EIO, "cannot empty %s", job->part);
+        return gp_fail_errno(err, GP_EIO, "cannot truncate %s", job->part);
     }
     return GP_OK;
 }
@@ -186,7 +186,7 @@ static gp_status part_restart(fetch *job, gp_error *err)
 {
     job->bytes = 0;
     job->resumed = false;
-    return ftruncate(job->fd, 0) == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot empty %s", job->part);
+    return ftruncate(job->fd, 0) == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot truncate %s", job->part);
 }
 
 static void handle_setup(CURL *handle, fetch *job)
@@ -228,7 +228,8 @@ static gp_status part_judge(fetch *job, bool *again, gp_error *err)
     return status != GP_OK
                ? status
                : gp_fail(err, GP_ECORRUPT,
-                         "%s has the %s sum %s, published is %s: the server's file is damaged or another; %s",
+                         "checksum mismatch of %s: %s %s, published %s; the file on the server is damaged or "
+                         "another one; %s",
                          job->url, sum_name(sum_is_md5(published)), sum, published, hint(job, false, text));
 }
 
@@ -245,22 +246,22 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
         job->resumed = job->bytes > 0;
         handle = job->curl->easy_init();
         if (handle == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory to download %s", job->url);
+            return gp_fail(err, GP_ENOMEM, "no memory for the download of %s", job->url);
         handle_setup(handle, job);
         code = job->curl->easy_perform(handle);
         job->curl->easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &http);
         job->curl->easy_cleanup(handle);
     }
     if (job->canceled)
-        return gp_fail(err, GP_ECANCELED, "the download of %s was cancelled", job->url);
+        return gp_fail(err, GP_ECANCELED, "the download of %s was canceled", job->url);
     if (job->write_errno != 0) {
         errno = job->write_errno;
-        return gp_fail_errno(err, GP_EIO, "cannot write %s after %llu bytes", job->part,
+        return gp_fail_errno(err, GP_EIO, "cannot write to %s after %llu bytes", job->part,
                              (unsigned long long)job->bytes);
     }
     if (job->too_long)
-        return gp_fail(err, GP_ECORRUPT, "%s sends more than the %s %llu bytes: another file; %s", job->url,
-                       job->file->bytes != 0 ? "published" : "most that is taken,",
+        return gp_fail(err, GP_ECORRUPT, "%s has more than the %s %llu bytes and must be another file; %s",
+                       job->url, job->file->bytes != 0 ? "published" : "supported",
                        (unsigned long long)bytes_most(job), hint(job, false, text));
     if (job->file->bytes == 0 ? code == CURLE_OK : job->bytes == job->file->bytes)
         return part_judge(job, again, err);
@@ -271,7 +272,7 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
     if (restart && part_restart(job, err) != GP_OK)
         return GP_EIO;
     if (code == CURLE_OK || code == CURLE_PARTIAL_FILE)
-        return gp_fail(err, GP_EIO, "%s ended after %llu of %llu bytes; %s", job->url,
+        return gp_fail(err, GP_EIO, "%s is truncated: %llu of %llu bytes; %s", job->url,
                        (unsigned long long)job->bytes, (unsigned long long)job->file->bytes,
                        hint(job, true, text));
     return gp_fail(err, GP_EIO, "cannot download %s: %s; %s", job->url,
@@ -363,7 +364,7 @@ gp_status gp_get(const char *name, const gp_get_options *options, gp_error *err)
             return gp_get_fetch(set, options, err);
         gp_spell_offer(name, set->name, &nearest, &distance);
     }
-    return gp_fail(err, GP_EINVAL, "no data set \"%s\" can be downloaded; %s \"%s\"", name,
-                   nearest != NULL ? "did you mean" : "there is",
+    return gp_fail(err, GP_EINVAL, "no downloadable data set has the name \"%s\"; %s \"%s\"", name,
+                   nearest != NULL ? "did you mean" : "use, for example,",
                    nearest != NULL ? nearest : gp_get_sets[0].name);
 }

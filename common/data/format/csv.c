@@ -43,7 +43,7 @@ static gp_status quoted_take(gp_csv *csv, char **field, gp_error *err)
         char c = csv->text[csv->at];
 
         if (csv->at == csv->bytes)
-            return gp_fail(err, GP_ECORRUPT, "%s: the quote that begins in line %u never ends", csv->name,
+            return gp_fail(err, GP_ECORRUPT, "%s: line %u has a quote without a closing quote", csv->name,
                            line);
         if (c == '"' && csv->text[csv->at + 1] != '"')
             break;
@@ -53,10 +53,9 @@ static gp_status quoted_take(gp_csv *csv, char **field, gp_error *err)
     }
     csv->at++;
     if (csv->at < csv->bytes && strchr(",\r\n", csv->text[csv->at]) == NULL)
-        return gp_fail(
-            err, GP_ECORRUPT,
-            "%s: there is text behind the closing quote in line %u; a quote inside is written twice",
-            csv->name, csv->line);
+        return gp_fail(err, GP_ECORRUPT,
+                       "%s: text follows the closing quote in line %u; write a quote in a quoted field twice",
+                       csv->name, csv->line);
     *to = '\0'; /* overwrites the closing quote, or an earlier byte if quotes were doubled */
     return GP_OK;
 }
@@ -80,7 +79,7 @@ static gp_status field_take(gp_csv *csv, char **field, bool *last, gp_error *err
     if (csv->text[csv->at] == '\r' && csv->text[csv->at + 1] == '\n')
         csv->at++;
     if (csv->text[csv->at] == '\0' && csv->at < csv->bytes)
-        return gp_fail(err, GP_ECORRUPT, "%s: line %u has a zero byte; this is not a text file", csv->name,
+        return gp_fail(err, GP_ECORRUPT, "%s: line %u contains a NUL byte; it must be a text file", csv->name,
                        csv->line);
     *last = csv->text[csv->at] != ',';
     csv->line += csv->text[csv->at] == '\n';

@@ -54,9 +54,9 @@ static gp_status reader_get(idx_reader *reader, void *data, size_t bytes, size_t
             if (code == Z_ERRNO)
                 return gp_fail_errno(err, GP_EIO, "cannot read %s after %zu bytes", reader->name, *got);
             if (code == Z_MEM_ERROR)
-                return gp_fail(err, GP_ENOMEM, "no memory to unpack %s", reader->name);
-            return gp_fail(err, GP_ECORRUPT, "%s is a damaged gzip file (%s); fetch it again", reader->name,
-                           text);
+                return gp_fail(err, GP_ENOMEM, "no memory to decompress %s", reader->name);
+            return gp_fail(err, GP_ECORRUPT, "%s is a damaged gzip file (%s); download it again",
+                           reader->name, text);
         }
         if (n == 0)
             break;
@@ -65,7 +65,7 @@ static gp_status reader_get(idx_reader *reader, void *data, size_t bytes, size_t
     /* After a truncated gzip stream, gzread() returns fewer bytes and sets Z_BUF_ERROR. */
     (void)gzerror(reader->file, &code);
     if (code == Z_BUF_ERROR)
-        return gp_fail(err, GP_ECORRUPT, "%s is a truncated gzip file of %llu bytes; fetch it again",
+        return gp_fail(err, GP_ECORRUPT, "%s is a truncated gzip file of %llu bytes; download it again",
                        reader->name, (unsigned long long)reader->disk_bytes);
     return GP_OK;
 }
@@ -83,7 +83,7 @@ static gp_status header_read(gp_idx *idx, idx_reader *reader, uint32_t rank, gp_
     if (status != GP_OK)
         return status;
     if (got >= 4 && magic != (MAGIC_U8 | rank))
-        return gp_fail(err, GP_ECORRUPT, "%s is %s (magic 0x%08x), expected %s 0x%08x", reader->name,
+        return gp_fail(err, GP_ECORRUPT, "%s is %s (magic 0x%08x), must be %s 0x%08x", reader->name,
                        magic == (MAGIC_U8 | 1)   ? "an IDX label file"
                        : magic == (MAGIC_U8 | 3) ? "an IDX image file"
                        : (magic & 0xff) != 0 && type >= 8 && type <= 14
@@ -91,16 +91,17 @@ static gp_status header_read(gp_idx *idx, idx_reader *reader, uint32_t rank, gp_
                            : "not an IDX file",
                        magic, rank == 1 ? "labels" : "images", MAGIC_U8 | rank);
     if (got < expected)
-        return gp_fail(err, GP_ECORRUPT, "%s ends after %zu bytes, inside its header of %zu; fetch it again",
-                       reader->name, got, expected);
+        return gp_fail(err, GP_ECORRUPT,
+                       "%s is truncated: %zu bytes, but its header has %zu; download it again", reader->name,
+                       got, expected);
     idx->rank = rank;
     for (uint32_t i = 0; i < rank; i++) {
         uint32_t max = i == 0 ? GP_STORE_SAMPLES_MAX : GP_STORE_SIDE_MAX;
 
         idx->dim[i] = big_endian_get(header + 4 + 4 * i);
         if (idx->dim[i] < 1 || idx->dim[i] > max)
-            return gp_fail(err, GP_ELIMIT, "%s: dimension %u is %u; 1 to %u is possible", reader->name, i + 1,
-                           idx->dim[i], max);
+            return gp_fail(err, GP_ELIMIT, "%s: dimension %u is %u; must be between 1 and %u", reader->name,
+                           i + 1, idx->dim[i], max);
         total *= idx->dim[i];
     }
 
@@ -109,10 +110,10 @@ static gp_status header_read(gp_idx *idx, idx_reader *reader, uint32_t rank, gp_
     possible = reader->disk_bytes * (gzdirect(reader->file) ? 1 : INFLATE_RATIO_MAX);
     if (total > possible)
         return gp_fail(err, GP_ECORRUPT,
-                       "%s is truncated: its header announces %llu bytes, the file has %llu; fetch it again",
-                       reader->name, (unsigned long long)total, (unsigned long long)reader->disk_bytes);
+                       "%s is truncated: it needs %llu bytes, but has %llu; download it again", reader->name,
+                       (unsigned long long)total, (unsigned long long)reader->disk_bytes);
     if (total > GP_STORE_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s holds %llu bytes; up to %llu are possible", reader->name,
+        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes, at most %llu are supported", reader->name,
                        (unsigned long long)total, (unsigned long long)GP_STORE_BYTES_MAX);
     idx->bytes = (size_t)total;
     return GP_OK;
@@ -130,14 +131,14 @@ static gp_status body_read(void *context, void *to, size_t bytes, gp_error *err)
         return status;
     if (got < bytes)
         return gp_fail(err, GP_ECORRUPT,
-                       "%s is truncated: %zu bytes follow its header, which announces %zu; fetch it again",
+                       "%s is truncated: %zu bytes follow its header, which needs %zu; download it again",
                        reader->name, got, bytes);
     status = reader_get(reader, &extra, 1, &got, err); /* also makes zlib verify the CRC */
     if (status != GP_OK)
         return status;
     if (got != 0)
         return gp_fail(err, GP_ECORRUPT,
-                       "%s goes on after the %zu bytes that its header announces; fetch it again",
+                       "%s has extra data after the %zu bytes that its header states; download it again",
                        reader->name, bytes);
     return GP_OK;
 }
@@ -153,13 +154,13 @@ gp_status gp_idx_read_fd(gp_idx *out, int fd, const char *name, uint32_t rank, g
     assert(rank == 1 || rank == 3);
     if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) {
         close(fd);
-        return gp_fail(err, GP_EINVAL, "%s is not a regular file; an IDX file is expected there", name);
+        return gp_fail(err, GP_EINVAL, "%s is not a regular file; it must be an IDX file", name);
     }
     reader.disk_bytes = (uint64_t)stat.st_size;
     reader.file = gzdopen(fd, "rb");
     if (reader.file == NULL) {
         close(fd);
-        return gp_fail(err, GP_ENOMEM, "no memory to read %s", name);
+        return gp_fail(err, GP_ENOMEM, "no memory for the content of %s", name);
     }
     gzbuffer(reader.file, 128 << 10);
     status = header_read(&idx, &reader, rank, err);
@@ -238,7 +239,7 @@ gp_status gp_idx_write(const char *path, const gp_idx *idx, bool gzip, const gp_
     if (file == NULL) {
         close(fd);
         unlink(temporary);
-        return gp_fail(err, GP_ENOMEM, "no memory to write %s", path);
+        return gp_fail(err, GP_ENOMEM, "no memory for the content of %s", path);
     }
     status = body_write(file, idx, temporary, progress, err);
     if (gzclose(file) != Z_OK && status == GP_OK)

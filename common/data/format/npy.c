@@ -128,32 +128,33 @@ gp_status gp_npy_parse(gp_npy *out, const void *data, size_t bytes, const char *
     gp_status status = GP_OK;
 
     if (bytes < 12 || memcmp(byte, "\x93NUMPY", 6) != 0)
-        return gp_fail(err, GP_ECORRUPT, "%s is no .npy file: it does not begin with \\x93NUMPY", name);
+        return gp_fail(err, GP_ECORRUPT, "%s is not a .npy file: it does not start with \\x93NUMPY", name);
     if (byte[6] < 1 || byte[6] > 3)
-        return gp_fail(err, GP_EUNSUPPORTED, "%s has version %u of the .npy format; 1 to 3 are read", name,
+        return gp_fail(err, GP_EUNSUPPORTED, "%s has version %u of the .npy format; must be 1 to 3", name,
                        byte[6]);
     begin = byte[6] == 1 ? 10 : 12;
     length = byte[8] | (size_t)byte[9] << 8;
     if (byte[6] > 1)
         length |= (size_t)byte[10] << 16 | (size_t)byte[11] << 24;
     if (length > GP_NPY_HEADER_BYTES_MAX || length > bytes - begin)
-        return gp_fail(err, GP_ECORRUPT, "%s: a header of %zu bytes in a file of %zu", name, length, bytes);
+        return gp_fail(err, GP_ECORRUPT, "%s is truncated: a header of %zu bytes in a file of %zu", name,
+                       length, bytes);
     memcpy(text, byte + begin, length);
     text[length] = '\0';
     if (!header_parse(&header, text))
-        return gp_fail(err, GP_ECORRUPT, "%s: its header is not what numpy.save() writes: %.80s", name, text);
+        return gp_fail(err, GP_ECORRUPT, "%s: unsupported header: %.80s", name, text);
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         if (strcmp(types[i].descr, header.descr) == 0)
             npy.dtype = types[i].dtype;
     if (npy.dtype == 0)
         status = gp_fail(err, GP_EUNSUPPORTED,
-                         "%s: elements of type '%s'; uint8, int32, int64, float32 and float64 are read: "
-                         "numpy.save(file, array.astype('float32'))",
+                         "%s: unsupported elements of type '%s': must be uint8, int32, int64, float32 or "
+                         "float64; convert with numpy.save(file, array.astype('float32'))",
                          name, header.descr);
     if (status == GP_OK && header.fortran && header.shape.rank > 1)
         status = gp_fail(
             err, GP_EUNSUPPORTED,
-            "%s is in Fortran order; write it as numpy.save(file, numpy.ascontiguousarray(array))", name);
+            "%s is in Fortran order; convert with numpy.save(file, numpy.ascontiguousarray(array))", name);
     if (status == GP_OK)
         status = gp_shape_check(&header.shape, (int64_t)1 << 48, err);
     if (status != GP_OK)
@@ -161,12 +162,12 @@ gp_status gp_npy_parse(gp_npy *out, const void *data, size_t bytes, const char *
     npy.shape = header.shape;
     needed = (size_t)gp_shape_count(&npy.shape) * gp_dtype_bytes(npy.dtype);
     if (needed > bytes - begin - length)
-        return gp_fail(err, GP_ECORRUPT, "%s: the header asks for %zu bytes of elements, the file has %zu",
-                       name, needed, bytes - begin - length);
+        return gp_fail(err, GP_ECORRUPT, "%s is truncated: it needs %zu bytes of elements, but has %zu", name,
+                       needed, bytes - begin - length);
     npy.data = byte + begin + length;
     if ((uintptr_t)npy.data % gp_dtype_bytes(npy.dtype) != 0)
-        return gp_fail(err, GP_EUNSUPPORTED, "%s: its elements are not aligned; write it with numpy.save()",
-                       name);
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "%s: the elements are not aligned; write the file with numpy.save()", name);
     *out = npy;
     return GP_OK;
 }
@@ -180,7 +181,7 @@ gp_status gp_npy_open_fd(gp_npy *out, int fd, const char *name, gp_error *err)
     if (fstat(fd, &stat_) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot open %s", name);
     else if (!S_ISREG(stat_.st_mode) || stat_.st_size == 0)
-        status = gp_fail(err, GP_ECORRUPT, "%s is empty or no file", name);
+        status = gp_fail(err, GP_ECORRUPT, "%s is empty or not a regular file", name);
     else if ((map = mmap(NULL, (size_t)stat_.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
         status = gp_fail_errno(err, GP_EIO, "cannot map %s", name);
     else

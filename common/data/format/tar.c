@@ -41,7 +41,7 @@ static gp_status tar_damaged(const tar_walk *walk, const char *cause, gp_error *
 static gp_status tar_read(const tar_walk *walk, uint64_t at, void *to, size_t bytes, gp_error *err)
 {
     if (at > walk->bytes || bytes > walk->bytes - at)
-        return tar_damaged(walk, "it ends in the middle", err);
+        return tar_damaged(walk, "truncated", err);
     return walk->source->read(walk->source->context, at, to, bytes, err);
 }
 
@@ -76,7 +76,7 @@ static gp_status name_copy(const tar_walk *walk, char to[GP_TAR_NAME_BYTES_MAX +
                            gp_error *err)
 {
     if (strlen(name) > GP_TAR_NAME_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s: a member's name has more than %d bytes", walk->name,
+        return gp_fail(err, GP_ELIMIT, "%s: the name of a member has more than %d bytes", walk->name,
                        GP_TAR_NAME_BYTES_MAX);
     strcpy(to, name);
     return GP_OK;
@@ -116,8 +116,8 @@ static gp_status extended_take(tar_walk *walk, char type, uint64_t bytes, gp_err
     gp_status status;
 
     if (bytes > EXTENDED_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s: an extended header of %llu bytes at byte %llu", walk->name,
-                       (unsigned long long)bytes, (unsigned long long)walk->at);
+        return gp_fail(err, GP_ELIMIT, "%s: an extended header of %llu bytes at byte %llu is too large",
+                       walk->name, (unsigned long long)bytes, (unsigned long long)walk->at);
     text = gp_malloc(bytes + 1);
     if (text == NULL)
         return gp_fail(err, GP_ENOMEM, "%s: no memory for a header", walk->name);
@@ -186,7 +186,7 @@ static gp_status tar_step(tar_walk *walk, const tar_header *header, gp_tar_membe
     if (empty)
         bytes = 0;
     if (bytes > walk->bytes - walk->at - BLOCK)
-        return tar_damaged(walk, "a member that is longer than the rest", err);
+        return tar_damaged(walk, "a member that exceeds the archive", err);
     if (type == 'x' || type == 'L' || type == 'K') {
         status = extended_take(walk, type, bytes, err);
     } else if (type != 'g') {
@@ -213,7 +213,7 @@ gp_status gp_tar_walk_source(const gp_tar_source *source, const char *name, gp_t
     for (int i = 0; status == GP_OK && walk.bytes >= 5 && i < 4; i++)
         if (memcmp(&header, signatures[i], strlen(signatures[i])) == 0)
             return gp_fail(err, GP_EUNSUPPORTED,
-                           "%s is compressed, so its members cannot be read one by one; unpack it to a .tar",
+                           "%s is compressed, but samples need random access; decompress it to a .tar file",
                            name);
     while (status == GP_OK && walk.at + BLOCK <= walk.bytes) {
         status = tar_read(&walk, walk.at, &header, sizeof(header), err);
@@ -224,7 +224,7 @@ gp_status gp_tar_walk_source(const gp_tar_source *source, const char *name, gp_t
     /* Accept an archive without the two zero blocks at the end, but not a partial header. */
     if (status == GP_OK &&
         (walk.at > walk.bytes + BLOCK || (walk.at < walk.bytes && walk.bytes % BLOCK != 0)))
-        return tar_damaged(&walk, "it ends in the middle", err);
+        return tar_damaged(&walk, "truncated", err);
     return status;
 }
 
@@ -241,7 +241,7 @@ static gp_status file_read(void *context, uint64_t at, void *to, size_t bytes, g
     if (got < 0)
         return gp_fail_errno(err, GP_EIO, "cannot read %s", file->name);
     if ((size_t)got < bytes)
-        return gp_fail(err, GP_ECORRUPT, "%s became shorter while it was read", file->name);
+        return gp_fail(err, GP_ECORRUPT, "%s was truncated during reading", file->name);
     return GP_OK;
 }
 

@@ -57,10 +57,10 @@ static _Noreturn void decoder_fail(gp_image_decoder *decoder, gp_status status)
 static _Noreturn void decoder_fail_damaged(gp_image_decoder *decoder, size_t at, const char *cause)
 {
     if (errno == ENOMEM) /* the library's own message may not mention memory */
-        decoder_fail(decoder, gp_fail(decoder->err, GP_ENOMEM, "%s: no memory to decode it", decoder->name));
-    decoder_fail(decoder, gp_fail(decoder->err, GP_ECORRUPT, "%s: damaged %s, seen at byte %zu of %zu: %s",
-                                  decoder->name, decoder->info.format == GP_IMAGE_JPEG ? "JPEG" : "PNG", at,
-                                  decoder->bytes, cause));
+        decoder_fail(decoder, gp_fail(decoder->err, GP_ENOMEM, "%s: no memory for a decoder", decoder->name));
+    decoder_fail(decoder,
+                 gp_fail(decoder->err, GP_ECORRUPT, "%s: damaged %s at byte %zu of %zu: %s", decoder->name,
+                         decoder->info.format == GP_IMAGE_JPEG ? "JPEG" : "PNG", at, decoder->bytes, cause));
 }
 
 /* Reject images beyond the limits, before any memory is allocated for pixels. */
@@ -70,12 +70,11 @@ static void size_check(gp_image_decoder *decoder)
 
     if (info->width < 1 || info->height < 1 || info->width > GP_IMAGE_SIDE_MAX ||
         info->height > GP_IMAGE_SIDE_MAX || (uint64_t)info->width * info->height > GP_IMAGE_PIXELS_MAX)
-        decoder_fail(decoder,
-                     gp_fail(decoder->err, GP_ELIMIT,
-                             "%s: the image is %ux%u (width x height); sides of 1 to %d and at most %d "
-                             "million pixels are read. Scale it down first",
-                             decoder->name, info->width, info->height, GP_IMAGE_SIDE_MAX,
-                             GP_IMAGE_PIXELS_MAX >> 20));
+        decoder_fail(decoder, gp_fail(decoder->err, GP_ELIMIT,
+                                      "%s: the image has %ux%u pixels (width x height); sides of 1 to %d and "
+                                      "at most %d million pixels are supported; reduce it first",
+                                      decoder->name, info->width, info->height, GP_IMAGE_SIDE_MAX,
+                                      GP_IMAGE_PIXELS_MAX >> 20));
 }
 
 /* Grow the pixel buffer to the size given in decoder->out. */
@@ -122,7 +121,7 @@ static void jpeg_fail(j_common_ptr jpeg)
     char cause[JMSG_LENGTH_MAX];
 
     if (jpeg->err->msg_code == JERR_OUT_OF_MEMORY)
-        decoder_fail(decoder, gp_fail(decoder->err, GP_ENOMEM, "%s: no memory to decode it", decoder->name));
+        decoder_fail(decoder, gp_fail(decoder->err, GP_ENOMEM, "%s: no memory for a decoder", decoder->name));
     jpeg->err->format_message(jpeg, cause);
     decoder_fail_damaged(decoder, jpeg_at(decoder), cause);
 }
@@ -141,8 +140,7 @@ static void jpeg_warn(j_common_ptr jpeg, int level)
     case JWRN_TOO_MUCH_DATA:
         return;
     case JWRN_JPEG_EOF:
-        decoder_fail_damaged(jpeg_decoder(jpeg), jpeg_at(jpeg_decoder(jpeg)),
-                             "the file ends before the image does");
+        decoder_fail_damaged(jpeg_decoder(jpeg), jpeg_at(jpeg_decoder(jpeg)), "truncated");
     default:
         jpeg_fail(jpeg);
     }
@@ -160,8 +158,8 @@ static void jpeg_count_scans(j_common_ptr jpeg)
     if (scans > GP_IMAGE_SCANS_MAX || scans * pixels > GP_IMAGE_SCANNED_MAX)
         decoder_fail(decoder,
                      gp_fail(decoder->err, GP_ELIMIT,
-                             "%s: the JPEG of %ux%u (width x height) has more than %d scans; no camera or "
-                             "program writes so many",
+                             "%s: the JPEG of %ux%u (width x height) has more than %d scans, which is the "
+                             "limit; re-encode it",
                              decoder->name, decoder->info.width, decoder->info.height, (int)scans - 1));
 }
 
@@ -270,9 +268,10 @@ static gp_status jpeg_guarded(gp_image_decoder *decoder)
     cmyk = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
     if (!cmyk && jpeg->jpeg_color_space != JCS_GRAYSCALE && jpeg->jpeg_color_space != JCS_RGB &&
         jpeg->jpeg_color_space != JCS_YCbCr)
-        decoder_fail(decoder, gp_fail(decoder->err, GP_EUNSUPPORTED,
-                                      "%s: a JPEG of %d channels in an unknown colour space; save it as RGB",
-                                      decoder->name, jpeg->num_components));
+        decoder_fail(decoder,
+                     gp_fail(decoder->err, GP_EUNSUPPORTED,
+                             "%s: unsupported color space of a JPEG with %d channels; save it as RGB",
+                             decoder->name, jpeg->num_components));
     decoder->out.channels = decoder->want.channels != 0 ? decoder->want.channels : decoder->info.channels;
     jpeg->out_color_space = cmyk ? JCS_CMYK : decoder->out.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg->scale_num = 1;
@@ -320,7 +319,7 @@ static void png_take(png_structp png, png_bytep to, size_t bytes)
 
     if (bytes > decoder->bytes - decoder->png_at) {
         decoder->png_at = decoder->bytes;
-        png_fail(png, "the file ends before the image does");
+        png_fail(png, "truncated");
     }
     memcpy(to, decoder->data + decoder->png_at, bytes);
     decoder->png_at += bytes;
@@ -332,16 +331,14 @@ static void png_want_index(gp_image_decoder *decoder)
     int type = png_get_color_type(decoder->png, decoder->png_info);
 
     if ((type != PNG_COLOR_TYPE_PALETTE && type != PNG_COLOR_TYPE_GRAY) || decoder->info.bits > 8)
-        decoder_fail(
-            decoder,
-            gp_fail(decoder->err, GP_EUNSUPPORTED,
-                    "%s: pixel labels are palette or grey PNGs of up to 8 bits; this one is %s of %u "
-                    "bits",
-                    decoder->name,
-                    type == PNG_COLOR_TYPE_GRAY         ? "grey"
-                    : type == PNG_COLOR_TYPE_GRAY_ALPHA ? "grey with alpha"
-                                                        : "RGB",
-                    decoder->info.bits));
+        decoder_fail(decoder, gp_fail(decoder->err, GP_EUNSUPPORTED,
+                                      "%s: unsupported pixel labels: %s with %u bits; must be a palette or "
+                                      "grayscale PNG of at most 8 bits",
+                                      decoder->name,
+                                      type == PNG_COLOR_TYPE_GRAY         ? "grey"
+                                      : type == PNG_COLOR_TYPE_GRAY_ALPHA ? "gray with alpha"
+                                                                          : "RGB",
+                                      decoder->info.bits));
     png_set_packing(decoder->png);
     decoder->out.channels = 1;
 }
@@ -402,7 +399,7 @@ static gp_status png_guarded(gp_image_decoder *decoder)
     if (decoder->png != NULL)
         decoder->png_info = png_create_info_struct(decoder->png);
     if (decoder->png_info == NULL)
-        return gp_fail(decoder->err, GP_ENOMEM, "%s: no memory to decode it", decoder->name);
+        return gp_fail(decoder->err, GP_ENOMEM, "%s: no memory for a decoder", decoder->name);
     png_set_read_fn(decoder->png, decoder, png_take);
 
     /* Raise libpng's own size limits: size_check() gives a better message. Unknown chunks are not
@@ -501,7 +498,7 @@ static gp_status format_find(gp_image_format *format, const uint8_t *data, size_
         return gp_fail(err, GP_ECORRUPT, "%s: the file is empty", name);
     else
         return gp_fail(err, GP_EUNSUPPORTED,
-                       "%s: neither JPEG nor PNG by its first bytes (%02x %02x %02x %02x)", name, data[0],
+                       "%s is neither a JPEG nor a PNG (it starts with %02x %02x %02x %02x)", name, data[0],
                        bytes > 1 ? data[1] : 0, bytes > 2 ? data[2] : 0, bytes > 3 ? data[3] : 0);
     return GP_OK;
 }
@@ -518,7 +515,8 @@ static gp_status decoder_run(gp_image_decoder *decoder, bool probe, bool index, 
     if (status != GP_OK)
         return status;
     if (index && format != GP_IMAGE_PNG)
-        return gp_fail(err, GP_EUNSUPPORTED, "%s: pixel labels are PNGs; a JPEG blurs them", name);
+        return gp_fail(err, GP_EUNSUPPORTED, "%s: pixel labels cannot be JPEG, which blurs them; use PNG",
+                       name);
     decoder->probe = probe;
     decoder->index = index;
     decoder->want = *want;
@@ -590,8 +588,8 @@ static gp_status png_write(uint8_t **file, size_t *bytes, png_image *image, cons
     }
     gp_free(memory);
     if (errno == ENOMEM)
-        return gp_fail(err, GP_ENOMEM, "no memory to write a picture as PNG");
-    return gp_fail(err, GP_EINTERNAL, "a picture of %ux%u could not be written as PNG: %s", image->width,
+        return gp_fail(err, GP_ENOMEM, "no memory for a PNG image");
+    return gp_fail(err, GP_EINTERNAL, "cannot encode an image of %ux%u as PNG: %s", image->width,
                    image->height, image->message);
 }
 

@@ -72,8 +72,7 @@ static gp_status reader_init(loader_reader *reader, const gp_store *store, const
         status = gp_augment_shape(&reader->shape, &reader->augment, info, err);
     }
     if (status == GP_OK && options->form != GP_PIXELS_PLANES && info->dtype != GP_U8)
-        status =
-            gp_fail(err, GP_EINVAL, "the samples of %s are no bytes; they have no other form", info->source);
+        status = gp_fail(err, GP_EINVAL, "the samples of %s have no uint8 form", info->source);
     if (status != GP_OK)
         return status;
     reader->draws = reader->augments && gp_store_draws(reader->store, &reader->augment);
@@ -424,10 +423,10 @@ gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sa
 
     if (options->depth < 1 || options->depth > GP_LOADER_DEPTH_MAX ||
         options->depth_max > GP_LOADER_DEPTH_MAX)
-        return gp_fail(err, GP_EINVAL, "a loader's depth is %u, at most %u; 1 to %d is possible",
+        return gp_fail(err, GP_EINVAL, "invalid loader depth %u (at most %u): must be between 1 and %d",
                        options->depth, options->depth_max, GP_LOADER_DEPTH_MAX);
     if (options->capacity < 1 || options->capacity > GP_LOADER_BATCH_MAX)
-        return gp_fail(err, GP_EINVAL, "a loader's batch has %u samples; 1 to %d are possible",
+        return gp_fail(err, GP_EINVAL, "invalid loader batch size %u: must be between 1 and %d",
                        options->capacity, GP_LOADER_BATCH_MAX);
     loader = gp_calloc(1, sizeof(*loader));
     if (loader == NULL)
@@ -457,7 +456,7 @@ gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sa
         thread->loader = loader;
         code = gp_thread_start(&thread->thread, "gp-loader", 0, loader_main, thread);
         if (code != 0) {
-            status = gp_fail(err, GP_ELIMIT, "cannot start a loader's thread: %s", strerror(code));
+            status = gp_fail(err, GP_ELIMIT, "cannot start a loader thread: %s", strerror(code));
             break;
         }
     }
@@ -509,14 +508,15 @@ gp_status gp_loader_request(gp_loader *loader, uint32_t epoch, uint32_t first, u
     gp_status status = GP_OK;
 
     if (count > loader->capacity)
-        return gp_fail(err, GP_EINVAL, "%u samples were requested of a loader of batches of %u", count,
+        return gp_fail(err, GP_EINVAL, "%u samples requested from a loader with batches of %u", count,
                        loader->capacity);
     if (first > loader->reader.sampler.count || count > loader->reader.sampler.count - first)
-        return gp_fail(err, GP_EINVAL, "samples %u to %llu were requested of an epoch of %u", first,
+        return gp_fail(err, GP_EINVAL, "samples %u to %llu requested from an epoch of %u", first,
                        (unsigned long long)first + count, loader->reader.sampler.count);
     pthread_mutex_lock(&loader->lock);
     if (loader->request_ring.count == GP_LOADER_REQUESTS_MAX) {
-        status = gp_fail(err, GP_EBUSY, "%d batches are requested already", GP_LOADER_REQUESTS_MAX);
+        status = gp_fail(err, GP_EBUSY, "too many requested batches: at most %d are allowed",
+                         GP_LOADER_REQUESTS_MAX);
     } else {
         loader->requests[gp_ring_push(&loader->request_ring)] = (loader_request){ epoch, first, count };
         pthread_cond_signal(&loader->work);
@@ -555,12 +555,12 @@ static gp_status ready_wait(gp_loader *loader, gp_error *err)
 
     while (loader->ready_ring.count == 0) {
         if (loader->generation != generation)
-            return gp_fail(err, GP_ECANCELED, "the requested batches were cancelled");
+            return gp_fail(err, GP_ECANCELED, "the requested batches were canceled");
         if (loader->filling_ring.count == 0 && loader->request_ring.count == 0)
-            return gp_fail(err, GP_ESTATE, "a batch was to be taken from the loader, but none is requested");
+            return gp_fail(err, GP_ESTATE, "no batch is requested from the loader");
         if (loader->filling_ring.count == 0 && loader->used >= loader->depth &&
             slot_find(loader, SLOT_DROPPED) == NULL)
-            return gp_fail(err, GP_ESTATE, "all %u batches of the loader are taken; release one first",
+            return gp_fail(err, GP_ESTATE, "all %u batches of the loader are in use; release one first",
                            loader->depth);
         pthread_cond_wait(&loader->ready, &loader->lock);
     }

@@ -26,15 +26,15 @@ static gp_status functions_find(gp_error *err)
     void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
 
     if (library == NULL)
-        return gp_fail(err, GP_ENOENT, "downloads need libcurl: %s", dlerror());
+        return gp_fail(err, GP_ENOENT, "cannot load libcurl, which downloads need: %s", dlerror());
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
         *(void **)functions[i].slot = dlsym(library, functions[i].name);
         if (*(void **)functions[i].slot == NULL)
-            return gp_fail(err, GP_EVERSION, "this libcurl has no %s", functions[i].name);
+            return gp_fail(err, GP_EVERSION, "this libcurl lacks %s", functions[i].name);
     }
     return curl.global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK
                ? GP_OK
-               : gp_fail(err, GP_EINTERNAL, "libcurl cannot be started");
+               : gp_fail(err, GP_EINTERNAL, "cannot initialize libcurl");
 }
 
 gp_status gp_curl_load(const gp_curl **out, gp_error *err)

@@ -65,7 +65,7 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_
     gp_status status;
 
     if (s3 == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to read from s3://%s", source->bucket);
+        return gp_fail(err, GP_ENOMEM, "no memory for reading s3://%s", source->bucket);
     pthread_mutex_init(&s3->lock, NULL);
     s3->source = *source;
     s3->retry = retry != NULL ? *retry : (gp_s3_retry_policy){ 0 };
@@ -78,7 +78,7 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_
         status = gp_curl_load(&s3->curl, err);
     /* An older libcurl cannot sign and would send the secret as a password. */
     if (status == GP_OK && s3->curl->version_info(CURLVERSION_NOW)->version_num < CURL_VERSION_MIN)
-        status = gp_fail(err, GP_EVERSION, "libcurl %s cannot sign requests to S3; 7.88 and later can",
+        status = gp_fail(err, GP_EVERSION, "libcurl %s cannot sign S3 requests; install 7.88 or newer",
                          s3->curl->version_info(CURLVERSION_NOW)->version);
     if (status == GP_OK && !s3->source.anonymous) {
         s3->secrets_version = gp_secrets_version();
@@ -94,7 +94,7 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_retry_
         strncmp(host, "localhost", 9) != 0 && strncmp(host, "[::1]", 5) != 0 &&
         !atomic_flag_test_and_set(&reported))
         gp_log(GP_LOG_WARN, "s3-unencrypted",
-               "%s is not encrypted: who listens sees the data and a session token; https:// would be",
+               "%s is not encrypted: the data and a session token are sent in clear text; use https://",
                s3->source.endpoint);
     *out = s3;
     return GP_OK;
@@ -273,7 +273,7 @@ static gp_status request_try(s3_request *request, gp_error *err)
         handle = s3->idle[--s3->idle_count];
     pthread_mutex_unlock(&s3->lock);
     if (handle == NULL && (handle = s3->curl->easy_init()) == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to read %s", request->name);
+        return gp_fail(err, GP_ENOMEM, "no memory for reading %s", request->name);
     gp_buffer_clear(request->body);
     request->handle = handle;
     request->too_long = false;
@@ -308,24 +308,23 @@ static gp_status fail_refused(const s3_request *request, const gp_s3_problem *pr
                                            NULL };
     static const char *const wrong[] = { "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken",
                                          NULL };
-    const char *what = problem->message[0] != '\0' ? problem->message : "it gives no reason";
-    const char *from = request->from[0] == '\0' ? "nowhere: the request was not signed" : request->from;
+    const char *what = problem->message[0] != '\0' ? problem->message : "no reason given";
+    const char *from =
+        request->from[0] == '\0' ? "no source, because the request is not signed" : request->from;
 
     if (strcmp(problem->code, "RequestTimeTooSkewed") == 0)
         return gp_fail(err, GP_EPERM,
-                       "%s: refused (RequestTimeTooSkewed): this machine's clock is %lld s from the "
-                       "server's; set it, as "
-                       "`timedatectl set-ntp true` does",
+                       "%s: access denied (RequestTimeTooSkewed): the clock of this host is off by %lld s; "
+                       "set it, for example with `timedatectl set-ntp true`",
                        request->name, request->date == 0 ? 0ll : (long long)(time(NULL) - request->date));
     if (code_is(problem, expired))
-        return gp_fail(
-            err, GP_EPERM,
-            "%s: the credentials have expired (%s); they are from %s; renew them there, or by `gradpool up "
-            "--secret-env NAMES`, also while a training runs",
-            request->name, problem->code, from);
-    return gp_fail(err, GP_EPERM, "%s: refused with %ld%s%s: %.120s; the credentials are from %s%s",
+        return gp_fail(err, GP_EPERM,
+                       "%s: the credentials have expired (%s); they are from %s; renew them there, or with "
+                       "`gradpool up --secret-env NAMES`, which also works during a training",
+                       request->name, problem->code, from);
+    return gp_fail(err, GP_EPERM, "%s: access denied, %ld%s%s: %.120s; the credentials are from %s%s",
                    request->name, request->http, problem->code[0] != '\0' ? " " : "", problem->code, what,
-                   from, code_is(problem, wrong) ? "; they are wrong there" : "");
+                   from, code_is(problem, wrong) ? "; they are invalid" : "");
 }
 
 /* Fail with a message for a response whose status is not 2xx. */
@@ -336,25 +335,24 @@ static gp_status fail_answer(const s3_request *request, const gp_s3_problem *pro
     const bool moved = request->http / 100 == 3 || strcmp(problem->code, "AuthorizationHeaderMalformed") == 0;
 
     if (moved && (region[0] == '\0' || strcmp(region, source->region) == 0))
-        return gp_fail(err, GP_EINVAL,
-                       "%s: the server sends the request elsewhere (%ld %s); check the endpoint %s",
+        return gp_fail(err, GP_EINVAL, "%s: the server redirects the request (%ld %s); check the endpoint %s",
                        request->name, request->http, problem->code,
-                       source->endpoint[0] != '\0' ? source->endpoint : "(AWS's own)");
+                       source->endpoint[0] != '\0' ? source->endpoint : "(the default of AWS)");
     if (moved)
         return gp_fail(err, GP_EINVAL, "%s: the bucket is in region %s, not in %s; add --s3-region %s",
                        request->name, region, source->region, region);
     if (strcmp(problem->code, "NoSuchBucket") == 0)
-        return gp_fail(err, GP_ENOENT, "%s: there is no bucket %s%s%s", request->name, source->bucket,
+        return gp_fail(err, GP_ENOENT, "%s: no such bucket: %s%s%s", request->name, source->bucket,
                        source->endpoint[0] != '\0' ? " at " : "", source->endpoint);
     if (request->http == 404)
-        return gp_fail(err, GP_ENOENT, "%s: there is no such object%s", request->name,
-                       request->wanted != NULL && request->wanted->tag != 0 ? " any more: it was listed"
+        return gp_fail(err, GP_ENOENT, "%s: no such object%s", request->name,
+                       request->wanted != NULL && request->wanted->tag != 0 ? ", although it was listed"
                                                                             : "");
     if (request->http == 416)
-        return gp_fail(err, GP_ECORRUPT, "%s is shorter than when it was listed", request->name);
+        return gp_fail(err, GP_ECORRUPT, "%s is shorter than in the listing", request->name);
     if (request->http == 401 || request->http == 403 || request->http == 400)
         return fail_refused(request, problem, err);
-    return gp_fail(err, GP_EIO, "%s: the server answers %ld %s %.120s (tried %u times)", request->name,
+    return gp_fail(err, GP_EIO, "%s: the server replied %ld %s %.120s (tried %u times)", request->name,
                    request->http, problem->code, problem->message, request->s3->retry.tries);
 }
 
@@ -369,14 +367,14 @@ static gp_status answer_check(s3_request *request, bool *again, gp_error *err)
     if (wanted->tag != 0 && request->tag != 0 && request->tag != wanted->tag)
         return gp_fail(
             err, GP_ECORRUPT,
-            "%s has changed since it was listed (its ETag is another); start again to see it as it is now",
+            "%s has changed since it was listed (its ETag differs); restart to use the new version",
             request->name);
     if (request->range[0] != '\0' &&
         (request->has_range ? request->range_begin != wanted->offset : wanted->offset != 0))
-        return gp_fail(err, GP_EUNSUPPORTED, "%s: the server does not send ranges of objects", request->name);
+        return gp_fail(err, GP_EUNSUPPORTED, "%s: the server does not support range requests", request->name);
     *again = true;
     if (wanted->bytes != GP_S3_REST && got != wanted->bytes)
-        return gp_fail(err, GP_ECORRUPT, "%s: %zu bytes came where there should be %llu", request->name, got,
+        return gp_fail(err, GP_ECORRUPT, "%s: received %zu bytes, must be %llu", request->name, got,
                        (unsigned long long)wanted->bytes);
     wanted->tag = request->tag;
     wanted->object_bytes = request->has_range ? request->object_bytes : wanted->offset + got;
@@ -396,7 +394,7 @@ static gp_status request_judge(s3_request *request, bool *again, gp_error *err)
     if (request->too_long)
         return gp_fail(
             err, request->wanted != NULL && request->wanted->bytes == GP_S3_REST ? GP_ELIMIT : GP_ECORRUPT,
-            "%s: the server sends more than the %llu bytes that there should be at most", request->name,
+            "%s: received more than %llu bytes", request->name,
             (unsigned long long)(request->wanted != NULL && request->wanted->bytes != GP_S3_REST
                                      ? request->wanted->bytes
                                      : request->body->bytes_max));
@@ -440,7 +438,7 @@ static gp_status request_run(s3_request *request, gp_error *err)
         }
         if (!again || attempt + 1 >= s3->retry.tries)
             break;
-        gp_log(GP_LOG_INFO, "s3-retry", "trying again: %s", why.message);
+        gp_log(GP_LOG_INFO, "s3-retry", "retrying: %s", why.message);
         s3->retries++;
         /* The delay is exponential, less a random part of up to one half (jitter), so
          * that clients rejected together do not retry together. The clock's
@@ -463,7 +461,7 @@ static gp_status request_new(s3_request **out, gp_s3 *s3, const char *key, gp_bu
     gp_status status;
 
     if (request == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to read s3://%s", s3->source.bucket);
+        return gp_fail(err, GP_ENOMEM, "no memory for reading s3://%s", s3->source.bucket);
     request->s3 = s3;
     request->body = body;
     snprintf(request->name, sizeof(request->name), "s3://%s/%s", s3->source.bucket, key);
@@ -537,14 +535,14 @@ static gp_status list_object(void *context, const gp_s3_object *object, gp_error
     list_walk *walk = context;
 
     if (strlen(object->key) > GP_S3_KEY_BYTES_MAX)
-        return gp_fail(err, GP_ECORRUPT, "%s: a key of more than %d bytes", walk->name, GP_S3_KEY_BYTES_MAX);
+        return gp_fail(err, GP_ECORRUPT, "%s: a key has more than %d bytes", walk->name, GP_S3_KEY_BYTES_MAX);
     if (strcmp(object->key, walk->last) <= 0)
-        return gp_fail(err, GP_ECORRUPT, "%s: the listing is out of order: %.80s comes after %.80s",
-                       walk->name, object->key, walk->last);
+        return gp_fail(err, GP_ECORRUPT, "%s: the listing is not sorted: %.80s follows %.80s", walk->name,
+                       object->key, walk->last);
     strcpy(walk->last, object->key);
     return strncmp(object->key, walk->prefix, strlen(walk->prefix)) == 0
                ? walk->visit(walk->context, object, err)
-               : gp_fail(err, GP_ECORRUPT, "%s: the listing has a key elsewhere: %.80s", walk->name,
+               : gp_fail(err, GP_ECORRUPT, "%s: the listing has a key with another prefix: %.80s", walk->name,
                          object->key);
 }
 
@@ -555,7 +553,7 @@ static gp_status list_page(s3_request *request, list_walk *walk, bool *more, gp_
     gp_status status;
 
     if (!list_query(request->url, sizeof(request->url), walk))
-        return gp_fail(err, GP_ELIMIT, "%s: the URL of its listing is too long", request->name);
+        return gp_fail(err, GP_ELIMIT, "%s: the URL of the listing is too long", request->name);
     status = request_run(request, err);
     if (status == GP_OK)
         status = gp_s3_page_parse(&page, gp_buffer_text(request->body), request->body->bytes, request->name,
@@ -565,7 +563,7 @@ static gp_status list_page(s3_request *request, list_walk *walk, bool *more, gp_
     *more = page.truncated;
     return !*more || page.count > 0
                ? GP_OK
-               : gp_fail(err, GP_ECORRUPT, "%s: a page of a listing that goes on has nothing new",
+               : gp_fail(err, GP_ECORRUPT, "%s: a page of a truncated listing has no new objects",
                          request->name);
 }
 

@@ -150,18 +150,16 @@ gp_status gp_s3_credentials_find(gp_s3_credentials *out, const char *profile, gp
     *out = (gp_s3_credentials){ .token = "" };
     /* A profile requested by name takes precedence over secrets and environment. */
     if ((profile[0] == '\0' &&
-         variables_find(out, gp_secrets_get, "the pool's secrets (`gradpool up --secret-env`)")) ||
+         variables_find(out, gp_secrets_get, "the secrets of the pool (`gradpool up --secret-env`)")) ||
         (profile[0] == '\0' && variables_find(out, variable_get, "the environment (AWS_ACCESS_KEY_ID)")) ||
         file_find(out, "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", name) ||
         file_find(out, "AWS_CONFIG_FILE", ".aws/config", name))
         return GP_OK;
     gp_secret_wipe(out, sizeof(*out));
-    return gp_fail(
-        err, GP_EPERM,
-        "no credentials for S3: not among the pool's secrets, no AWS_ACCESS_KEY_ID and "
-        "AWS_SECRET_ACCESS_KEY in the environment, no profile \"%.60s\" with them in ~/.aws/credentials; "
-        "give "
-        "them to the pool by `gradpool up --secret-env AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY`; a public "
-        "bucket takes --s3-anonymous",
-        name);
+    return gp_fail(err, GP_EPERM,
+                   "no S3 credentials: they are not in the secrets of the pool, AWS_ACCESS_KEY_ID and "
+                   "AWS_SECRET_ACCESS_KEY are not in the environment, and ~/.aws/credentials has no profile "
+                   "\"%.60s\"; pass them to the pool with `gradpool up --secret-env "
+                   "AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY`; for a public bucket use --s3-anonymous",
+                   name);
 }

@@ -144,13 +144,12 @@ static gp_status options_parse(gp_s3_source *out, const char *text, const char *
         snprintf(word, sizeof(word), "%.*s", (int)length, at);
         option = length < sizeof(word) ? option_find(word, &value) : NULL;
         if (option == NULL)
-            return gp_fail(
-                err, GP_EINVAL,
-                "%s: there is no option \"%.40s\"; known are endpoint, region, path-style, anonymous, "
-                "profile and cache",
-                text, word);
+            return gp_fail(err, GP_EINVAL,
+                           "%s: unknown option \"%.40s\"; must be endpoint, region, path-style, anonymous, "
+                           "profile or cache",
+                           text, word);
         if (!option->take(out, word + value))
-            return gp_fail(err, GP_EINVAL, "%s: the %s is \"%s\"; it must be %s", text, option->name,
+            return gp_fail(err, GP_EINVAL, "%s: the %s is \"%s\"; must be %s", text, option->name,
                            word + value, option->wanted);
         at += length + (at[length] == '&');
     }
@@ -165,14 +164,14 @@ gp_status gp_s3_source_parse(gp_s3_source *out, const char *text, gp_error *err)
     gp_status status = GP_OK;
 
     if (!gp_s3_is(text))
-        return gp_fail(err, GP_EINVAL, "%s is not s3://BUCKET/PREFIX", text);
+        return gp_fail(err, GP_EINVAL, "%s must be s3://BUCKET/PREFIX", text);
     if (query != NULL && option_find(query + 1, &value) == NULL)
         query = NULL;
     length = strcspn(bucket, "/?");
     if (length < 3 || length >= sizeof(source.bucket) ||
         strspn(bucket, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") < length)
         return gp_fail(err, GP_EINVAL,
-                       "%s: a bucket's name has 3 to 63 letters, digits, dots and dashes; it reads "
+                       "%s: invalid bucket name: must be 3 to 63 letters, digits, dots and dashes, as in "
                        "s3://BUCKET/PREFIX",
                        text);
     memcpy(source.bucket, bucket, length);
@@ -181,7 +180,7 @@ gp_status gp_s3_source_parse(gp_s3_source *out, const char *text, gp_error *err)
     while (key_length > 0 && key[key_length - 1] == '/')
         key_length--;
     if (key_length > GP_S3_KEY_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%.80s...: a key has at most %d bytes", text, GP_S3_KEY_BYTES_MAX);
+        return gp_fail(err, GP_ELIMIT, "%.80s...: the key has more than %d bytes", text, GP_S3_KEY_BYTES_MAX);
     memcpy(source.key, key, key_length);
     if (query != NULL)
         status = options_parse(&source, text, query + 1, err);
@@ -207,13 +206,13 @@ static gp_status setting_find(gp_s3_source *source, const char *const *variables
     for (; *variables != NULL; variables++)
         if (variable(*variables) != NULL)
             return take(source, variable(*variables)) ? GP_OK
-                                                      : gp_fail(err, GP_EINVAL, "%s is \"%s\"; it must be %s",
+                                                      : gp_fail(err, GP_EINVAL, "%s is \"%s\"; must be %s",
                                                                 *variables, variable(*variables), wanted);
     if (!gp_s3_profile_get(source->profile, setting, value, sizeof(value)))
         return GP_OK;
-    return take(source, value)
-               ? GP_OK
-               : gp_fail(err, GP_EINVAL, "the profile's %s is \"%s\"; it must be %s", setting, value, wanted);
+    return take(source, value) ? GP_OK
+                               : gp_fail(err, GP_EINVAL, "the %s of the profile is \"%s\"; must be %s",
+                                         setting, value, wanted);
 }
 
 gp_status gp_s3_source_complete(gp_s3_source *source, gp_error *err)
@@ -226,7 +225,7 @@ gp_status gp_s3_source_complete(gp_s3_source *source, gp_error *err)
      * names. */
     if (source->profile[0] == '\0' && variable("AWS_PROFILE") != NULL &&
         variable("AWS_ACCESS_KEY_ID") == NULL && !profile_take(source, variable("AWS_PROFILE")))
-        return gp_fail(err, GP_EINVAL, "AWS_PROFILE is not the name of a profile");
+        return gp_fail(err, GP_EINVAL, "AWS_PROFILE is not a valid profile name");
     if (source->endpoint[0] == '\0')
         status = setting_find(source, endpoints, "endpoint_url", endpoint_take, options[0].wanted, err);
     if (status == GP_OK && source->region[0] == '\0')
@@ -260,7 +259,7 @@ gp_status gp_s3_source_format(const gp_s3_source *source, bool bare, char *text,
         separator = '&';
     }
     return used < bytes ? GP_OK
-                        : gp_fail(err, GP_ELIMIT, "the source s3://%s/%.80s... is longer than %zu bytes",
+                        : gp_fail(err, GP_ELIMIT, "the source s3://%s/%.80s... has more than %zu bytes",
                                   source->bucket, source->key, bytes);
 }
 
@@ -306,7 +305,7 @@ gp_status gp_s3_url(const gp_s3_source *source, const char *key, char *url, size
     snprintf(slashed, sizeof(slashed), "/%s/", key);
     if (strstr(slashed, "/./") != NULL || strstr(slashed, "/../") != NULL)
         return gp_fail(err, GP_EUNSUPPORTED,
-                       "the key %.200s has a component that is . or .., which no URL can name", key);
+                       "the key %.200s has the component . or .., which URLs do not support", key);
     name = strstr(host, "://") + 3;
     if (source->path_style)
         length = snprintf(url, bytes, "%s/%s/%s", base, source->bucket, encoded);
@@ -315,5 +314,5 @@ gp_status gp_s3_url(const gp_s3_source *source, const char *key, char *url, size
             snprintf(url, bytes, "%.*s%s.%s/%s", (int)(name - host), host, source->bucket, name, encoded);
     return length > 0 && (size_t)length < bytes
                ? GP_OK
-               : gp_fail(err, GP_ELIMIT, "the URL of the key %.80s... is longer than %zu bytes", key, bytes);
+               : gp_fail(err, GP_ELIMIT, "the URL of the key %.80s... has more than %zu bytes", key, bytes);
 }

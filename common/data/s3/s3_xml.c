@@ -99,18 +99,18 @@ static bool text_take(xml_scan *scan)
         size_t bytes = 1;
 
         if (*scan->at == '\0')
-            return scan_fail(scan, "a zero byte");
+            return scan_fail(scan, "a NUL byte");
         if (*scan->at == '&') {
             scan->at = entity_take(scan->at, scan->end, put, &bytes);
             if (scan->at == NULL) {
                 scan->at = scan->end;
-                return scan_fail(scan, "an entity of no known name");
+                return scan_fail(scan, "an unknown entity");
             }
         } else {
             scan->at++;
         }
         if (used + bytes >= sizeof(scan->value))
-            return scan_fail(scan, "a text of more than 4095 bytes");
+            return scan_fail(scan, "a text with more than 4095 bytes");
         memcpy(scan->value + used, put, bytes);
         used += bytes;
     }
@@ -121,9 +121,9 @@ static bool text_take(xml_scan *scan)
 static bool tag_open(xml_scan *scan, const char *name, size_t length)
 {
     if (length == 0 || length >= NAME_MAX_BYTES)
-        return scan_fail(scan, "an element without a name, or with a long one");
+        return scan_fail(scan, "an element with an empty or long name");
     if (scan->depth == DEPTH_MAX)
-        return scan_fail(scan, "elements that are too deep");
+        return scan_fail(scan, "too many nested elements");
     memcpy(scan->open[scan->depth], name, length);
     scan->open[scan->depth++][length] = '\0';
     return true;
@@ -133,7 +133,7 @@ static bool tag_close(xml_scan *scan, const char *name, size_t length)
 {
     if (scan->depth == 0 || strlen(scan->open[scan->depth - 1]) != length ||
         memcmp(scan->open[scan->depth - 1], name, length) != 0)
-        return scan_fail(scan, "an end that belongs to no element");
+        return scan_fail(scan, "an end tag without a start tag");
     scan->depth--;
     scan->closed = true;
     return true;
@@ -150,10 +150,10 @@ static bool scan_step(xml_scan *scan)
     if (!text_take(scan))
         return false;
     if (scan->at == scan->end)
-        return scan->depth == 0 ? false : scan_fail(scan, "it ends in the middle");
+        return scan->depth == 0 ? false : scan_fail(scan, "truncated");
     close = memchr(scan->at, '>', (size_t)(scan->end - scan->at));
     if (close == NULL)
-        return scan_fail(scan, "it ends in the middle");
+        return scan_fail(scan, "truncated");
     name = scan->at + 1;
     if (*name == '?' && scan->depth == 0) {
         scan->at = close + 1;
@@ -230,7 +230,7 @@ static bool object_take(xml_scan *scan, object_parts *parts, bool encoded)
         strcpy(parts->key, scan->value);
         parts->has_key = parts->key[0] != '\0' && (!encoded || url_decode(parts->key));
         if (!parts->has_key)
-            return scan_fail(scan, "a key that is malformed");
+            return scan_fail(scan, "a malformed key");
     } else if (is_closed(scan, 2, "Size")) {
         char *end;
 
@@ -238,7 +238,7 @@ static bool object_take(xml_scan *scan, object_parts *parts, bool encoded)
         parts->has_size = scan->value[0] >= '0' && scan->value[0] <= '9' && *end == '\0' &&
                           parts->object.bytes < (uint64_t)1 << 60;
         if (!parts->has_size)
-            return scan_fail(scan, "a size that is no number");
+            return scan_fail(scan, "a malformed size");
     } else if (is_closed(scan, 2, "ETag")) {
         parts->object.tag = gp_s3_tag(scan->value, strlen(scan->value));
     }
@@ -273,18 +273,17 @@ gp_status gp_s3_page_parse(gp_s3_page *out, const char *text, size_t bytes, cons
             scan_fail(&scan, "an object without a key or a size");
         else if (out->count++ == GP_S3_PAGE_OBJECTS_MAX)
             status =
-                gp_fail(err, GP_ELIMIT, "%s: a page of more than %d objects", name, GP_S3_PAGE_OBJECTS_MAX);
+                gp_fail(err, GP_ELIMIT, "%s: a page has more than %d objects", name, GP_S3_PAGE_OBJECTS_MAX);
         else {
             parts.object.key = parts.key;
             status = visit(context, &parts.object, err);
         }
     }
     if (status == GP_OK && scan.cause == NULL && !listing)
-        scan_fail(&scan, "it is not a ListBucketResult");
-    return scan.cause == NULL
-               ? status
-               : gp_fail(err, GP_ECORRUPT, "%s: a listing that cannot be understood, byte %zu of %zu: %s",
-                         name, (size_t)(scan.at - text), bytes, scan.cause);
+        scan_fail(&scan, "not a ListBucketResult");
+    return scan.cause == NULL ? status
+                              : gp_fail(err, GP_ECORRUPT, "%s: malformed listing at byte %zu of %zu: %s",
+                                        name, (size_t)(scan.at - text), bytes, scan.cause);
 }
 
 /* Copy text, truncated to fit, with control characters replaced by spaces. */

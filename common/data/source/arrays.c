@@ -53,8 +53,8 @@ static gp_status targets_check(const gp_store_info *info, const uint8_t *targets
             for (int64_t e = 0; info->targets[k].dtype == GP_I32 && e < count; e++)
                 if (labels[e] < -1 || labels[e] >= (int64_t)info->targets[k].classes)
                     return gp_fail(err, GP_ECORRUPT,
-                                   "%s: the label of sample %u is %d; with %u classes labels are 0 to %u, or "
-                                   "-1 where there is none",
+                                   "%s: the label of sample %u is %d, but there are %u classes; labels must "
+                                   "be 0 to %u, or -1 for no label",
                                    info->source, i, labels[e], info->targets[k].classes,
                                    info->targets[k].classes - 1);
         }

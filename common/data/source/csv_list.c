@@ -26,7 +26,7 @@ static gp_status row_take(gp_image_list *list, uint32_t place, const gp_csv *csv
     gp_status status = GP_OK;
 
     if (row->count != 2)
-        return gp_fail(err, GP_ECORRUPT, "%s: line %u has %u fields; it should be path,label", csv->name,
+        return gp_fail(err, GP_ECORRUPT, "%s: line %u has %u fields; must be path,label", csv->name,
                        row->line, row->count);
     if (row->first && is_one_of(row->fields[0], paths) && is_one_of(row->fields[1], labels))
         return GP_OK;
@@ -47,7 +47,7 @@ static gp_status rows_take(gp_image_list *list, gp_csv *csv, const char *place_p
     while (status == GP_OK && (status = gp_csv_next(csv, &row, err)) == GP_OK && row.count > 0)
         status = row_take(list, place, csv, &row, err);
     if (status == GP_OK && (list->count == 0 || list->class_count == 0))
-        status = gp_fail(err, GP_ENOENT, "%s has no lines of path,label", csv->name);
+        status = gp_fail(err, GP_ENOENT, "%s has no lines; each must be path,label", csv->name);
     gp_csv_close(csv);
     if (status == GP_OK)
         status = gp_image_list_sort_classes(list, err);
@@ -77,7 +77,7 @@ gp_status gp_csv_list(gp_image_list *list, const char *path, gp_data_role role,
     (void)options;
     gp_image_list_init(list);
     if (role == GP_DATA_TEST)
-        return gp_fail(err, GP_ENOENT, "%s has no test part; give one as --validation-data FILE.csv", path);
+        return gp_fail(err, GP_ENOENT, "%s has no test part; use --validation-data FILE.csv", path);
     snprintf(directory, sizeof(directory), "%.*s",
              slash == NULL   ? 1
              : slash == path ? 1

@@ -89,8 +89,8 @@ gp_status gp_store_open_digits(gp_store **out, const char *source, gp_data_role 
     size_t bytes;
 
     if (!count_parse(&info.count, rest) || (rest[0] == '\0' && source[strlen("digits")] == ':'))
-        return gp_fail(err, GP_EINVAL, "\"%s\" is not digits or digits:COUNT with a COUNT of 1 to %d", source,
-                       GP_DIGITS_COUNT_MAX);
+        return gp_fail(err, GP_EINVAL, "\"%s\" must be digits or digits:COUNT with a COUNT of 1 to %d",
+                       source, GP_DIGITS_COUNT_MAX);
     if (test)
         info.count = (info.count + TEST_SHARE - 1) / TEST_SHARE;
     request.count = info.count;
@@ -173,18 +173,18 @@ gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t 
     if (train_count < 1 || train_count > GP_DIGITS_COUNT_MAX || test_count < 1 ||
         test_count > GP_DIGITS_COUNT_MAX)
         return gp_fail(err, GP_EINVAL,
-                       "%u training and %u test digits were asked for; 1 to %d of each are possible",
-                       train_count, test_count, GP_DIGITS_COUNT_MAX);
+                       "%u training and %u test digits requested; must be between 1 and %d each", train_count,
+                       test_count, GP_DIGITS_COUNT_MAX);
     while (length > 1 && directory[length - 1] == '/')
         length--;
     if ((size_t)snprintf(draft, sizeof(draft), "%.*s.draft-%d", (int)length, directory, (int)getpid()) >=
         sizeof(draft))
         return gp_fail(err, GP_ELIMIT, "the path %s is too long", directory);
     if (!directory_is_free(directory))
-        return gp_fail(err, GP_ESTATE, "%s is there already and is not an empty directory; give a new one",
+        return gp_fail(err, GP_ESTATE, "%s exists and is not an empty directory; use another path",
                        directory);
     if (mkdir(draft, 0777) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot make the directory %s", draft);
+        return gp_fail_errno(err, GP_EIO, "cannot create the directory %s", draft);
     status = pair_write(draft, "train", 0, train_count, seed, &(digits_part){ progress, 0, total }, err);
     if (status == GP_OK)
         status = pair_write(draft, "t10k", GP_DIGITS_TEST_FIRST, test_count, seed,

@@ -36,7 +36,7 @@ static gp_status places_list(place_list *places, gp_error *err)
 
         if (length >= PATH_MAX || places->count == PLACES_MAX - 1)
             return gp_fail(err, GP_ELIMIT,
-                           "GRADPOOL_DATA names more than %d directories, or one that is too long",
+                           "GRADPOOL_DATA has more than %d directories, or a path that is too long",
                            PLACES_MAX - 1);
         if (length > 0)
             sprintf(places->path[places->count++], "%.*s", (int)length, search);
@@ -93,11 +93,10 @@ static gp_status name_not_found(const char *name, const place_list *places, gp_e
     }
     if (best[0] != '\0' && strcmp(best, name) != 0)
         snprintf(hint, sizeof(hint), "did you mean \"%s\"? ", best);
-    return gp_fail(
-        err, GP_ENOENT,
-        "no data set \"%s\": %s`gradpool data get fashion-mnist` downloads one, `gradpool data make "
-        "digits DIR` draws one. Looked in the current directory%s%s",
-        name, hint, looked, getenv("GRADPOOL_DATA") == NULL ? " (GRADPOOL_DATA is not set)" : "");
+    return gp_fail(err, GP_ENOENT,
+                   "no data set \"%s\": %sdownload one with `gradpool data get fashion-mnist`, or generate "
+                   "one with `gradpool data make digits DIR`. Searched the current directory%s%s",
+                   name, hint, looked, getenv("GRADPOOL_DATA") == NULL ? " (GRADPOOL_DATA is not set)" : "");
 }
 
 /* Fail: a path exists but is no directory, or cannot be opened. */
@@ -110,9 +109,9 @@ static gp_status path_not_directory(const char *name, gp_error *err)
         return gp_fail_errno(err, errno == ENOENT || errno == ENOTDIR ? GP_ENOENT : GP_EIO,
                              "cannot open the data %s", name);
     if (slash == name)
-        return gp_fail(err, GP_EINVAL,
-                       "%s is a file of no known kind; give the directory that the data is in", name);
-    return gp_fail(err, GP_EINVAL, "%s is a file; give the directory it is in: %.*s", name,
+        return gp_fail(err, GP_EINVAL, "%s is a file of an unknown type; pass the directory of the data",
+                       name);
+    return gp_fail(err, GP_EINVAL, "%s is a file; pass its directory: %.*s", name,
                    slash == NULL ? 1 : (int)(slash - name), slash == NULL ? "." : name);
 }
 
@@ -125,9 +124,9 @@ gp_status gp_store_find(char *path, size_t path_bytes, const char *name, gp_erro
 
     if (name[0] == '\0')
         return gp_fail(err, GP_EINVAL,
-                       "the data's name is empty; give a directory or a name such as fashion-mnist");
+                       "the data source is empty; pass a directory or a name such as fashion-mnist");
     if (strlen(name) >= path_bytes || strlen(name) >= PATH_MAX - NAME_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "the data's name has %zu bytes, which is too long", strlen(name));
+        return gp_fail(err, GP_ELIMIT, "the data source has %zu bytes, which is too long", strlen(name));
     if (is_directory(name)) {
         strcpy(path, name);
         return GP_OK;
@@ -274,12 +273,12 @@ gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_err
     if (kind_at(PLACE_NAME, source) != NULL || source[0] == '/' ||
         (strchr(source, '/') == NULL && access(source, F_OK) != 0)) {
         if ((size_t)snprintf(out, bytes, "%s", source) >= bytes)
-            return gp_fail(err, GP_ELIMIT, "the data source is longer than %zu bytes", bytes - 1);
+            return gp_fail(err, GP_ELIMIT, "the data source has more than %zu bytes", bytes - 1);
         return GP_OK;
     }
     if (getcwd(directory, sizeof(directory)) == NULL)
-        return gp_fail_errno(err, GP_EIO, "cannot tell the current directory");
+        return gp_fail_errno(err, GP_EIO, "cannot read the current directory");
     if ((size_t)snprintf(out, bytes, "%s/%s", directory, source) >= bytes)
-        return gp_fail(err, GP_ELIMIT, "the path of the data source is longer than %zu bytes", bytes - 1);
+        return gp_fail(err, GP_ELIMIT, "the path of the data source has more than %zu bytes", bytes - 1);
     return GP_OK;
 }

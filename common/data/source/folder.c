@@ -179,7 +179,7 @@ static gp_status folder_enter(folder_walk *walk, DIR **out, gp_error *err)
     DIR *directory;
 
     if (walk->depth == DEPTH_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s is more than %d directories deep", walk->path, DEPTH_MAX);
+        return gp_fail(err, GP_ELIMIT, "%s has more than %d levels of directories", walk->path, DEPTH_MAX);
     directory = opendir(walk->path);
     if (directory == NULL || fstat(dirfd(directory), &stat_) != 0) {
         gp_status status =
@@ -193,7 +193,7 @@ static gp_status folder_enter(folder_walk *walk, DIR **out, gp_error *err)
         if (walk->above[i].device == stat_.st_dev && walk->above[i].inode == stat_.st_ino) {
             closedir(directory);
             return gp_fail(err, GP_ECORRUPT,
-                           "%s is a link to a directory that it is in: the images would never end; remove it",
+                           "%s is a symbolic link to one of its parents, which is an endless loop; remove it",
                            walk->path);
         }
     gp_status status = gp_image_list_add_stamp(walk->list, below_root(walk->list, walk->path), &stat_, err);
@@ -382,18 +382,17 @@ static gp_status parts_decide(const char *part[2], const gp_tree *tree, gp_data_
     for (uint32_t i = 0; i < folders->class_count; i++)
         parts -= parts > 0 && !tree->has(tree->context, gp_image_list_class(folders, i), true);
     if (parts == 0 || parts != folders->class_count)
-        return role != GP_DATA_TEST
-                   ? GP_OK
-                   : gp_fail(err, GP_ENOENT,
-                             "%s has no test images: there are no train/ and test/ (or val/) in it; "
-                             "`gradpool data split` makes two parts of it",
-                             tree->root);
+        return role != GP_DATA_TEST ? GP_OK
+                                    : gp_fail(err, GP_ENOENT,
+                                              "%s has no test images: it has no train/ and test/ (or val/); "
+                                              "split it with `gradpool data split`",
+                                              tree->root);
     train = part_find(folders, train_names);
     test = part_find(folders, role == GP_DATA_TEST ? validation_names : test_names);
     part[0] = role == GP_DATA_TRAIN || (role == GP_DATA_GIVEN && test == NULL) ? train : test;
     part[1] = train != NULL ? train : part[0];
     return part[0] != NULL ? GP_OK
-                           : gp_fail(err, GP_ENOENT, "%s has no %s images: there is no %s/ in it", tree->root,
+                           : gp_fail(err, GP_ENOENT, "%s has no %s images: it has no %s/", tree->root,
                                      role == GP_DATA_TRAIN ? "training" : "test",
                                      role == GP_DATA_TRAIN ? "train" : "test");
 }
@@ -420,16 +419,16 @@ static gp_status classes_list(gp_image_list *list, const gp_tree *tree, const ch
         const uint32_t before = list->count;
 
         if (label < 0)
-            return gp_fail(err, GP_ECORRUPT, "%s/%s: there is no class of that name in the training images",
-                           place, name);
+            return gp_fail(err, GP_ECORRUPT, "%s/%s: the training images have no class with this name", place,
+                           name);
         snprintf(folder, sizeof(folder), "%s%s%s", part[0], part[0][0] == '\0' ? "" : "/", name);
         status = tree->list(tree->context, list, folder, label, &quiet, err);
         if (status == GP_OK && list->count == before && strcmp(part[0], part[1]) == 0) {
             if (options->on_error != GP_BAD_SKIP)
-                return gp_fail(err, GP_ECORRUPT,
-                               "class %s has no images: there is no .jpg or .png below %s/%s; fill it or "
-                               "remove it",
-                               name, place, name);
+                return gp_fail(
+                    err, GP_ECORRUPT,
+                    "class %s has no images: %s/%s has no .jpg or .png file; add some or remove the folder",
+                    name, place, name);
             gp_fail(&said, GP_ECORRUPT, "class %s has no images in %s", name, place);
             gp_image_list_leave_out(list, said.message);
         }
@@ -437,7 +436,7 @@ static gp_status classes_list(gp_image_list *list, const gp_tree *tree, const ch
             gp_progress_report(options->progress, "listing", "class folders", i + 1, folders->class_count);
     }
     if (status == GP_OK && list->count == 0)
-        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png in the class folders of %s", place);
+        status = gp_fail(err, GP_ENOENT, "the class folders of %s have no .jpg or .png file", place);
     return status;
 }
 
@@ -460,9 +459,9 @@ gp_status gp_class_folders_list(gp_image_list *list, const gp_tree *tree, gp_dat
         status = tree->folders(tree->context, list, part[1], list, err);
     list->others = ours.others;
     if (status == GP_OK && list->class_count == 0)
-        status = gp_fail(err, GP_ENOENT,
-                         "%s%s%s has no class folders; images are looked for as %s/CLASS/NAME.jpg or .png",
-                         tree->root, part[1][0] == '\0' ? "" : "/", part[1], tree->root);
+        status =
+            gp_fail(err, GP_ENOENT, "%s%s%s has no class folders; images must be %s/CLASS/NAME.jpg or .png",
+                    tree->root, part[1][0] == '\0' ? "" : "/", part[1], tree->root);
     if (status == GP_OK) {
         snprintf(place, sizeof(place), "%s%s%s", tree->root, part[0][0] == '\0' ? "" : "/", part[0]);
         status = classes_list(list, tree, part, place, &ours, options, err);
@@ -482,7 +481,7 @@ gp_status gp_folder_list(gp_image_list *list, const char *directory, gp_data_rol
         return GP_OK;
     list->root = gp_strdup(directory);
     if (list->root == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to list %s", directory);
+        return gp_fail(err, GP_ENOMEM, "no memory for the listing of %s", directory);
     status = gp_class_folders_list(list, &tree, role, options, err);
     gp_image_list_trim(list);
     if (status == GP_OK)

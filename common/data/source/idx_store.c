@@ -49,16 +49,16 @@ static gp_status class_list_read(class_list *list, const char *directory, gp_err
             *next++ = '\0';
         line[strcspn(line, "\r")] = '\0';
         if (*line == '\0')
-            return gp_fail(err, GP_ECORRUPT, "line %u of %s is empty; it should name a class",
+            return gp_fail(err, GP_ECORRUPT, "line %u of %s is empty; it must be a class name",
                            list->count + 1, path);
         if (list->count == LABEL_COUNT)
-            return gp_fail(err, GP_ELIMIT, "%s names more than the %d classes that byte labels can mean",
-                           path, LABEL_COUNT);
+            return gp_fail(err, GP_ELIMIT, "%s has more than %d class names, the limit of byte labels", path,
+                           LABEL_COUNT);
         list->name[list->count++] = line;
     }
-    return list->count > 0
-               ? GP_OK
-               : gp_fail(err, GP_ECORRUPT, "%s names no class; write one name a line or remove it", path);
+    return list->count > 0 ? GP_OK
+                           : gp_fail(err, GP_ECORRUPT,
+                                     "%s has no class names; write one per line or remove the file", path);
 }
 
 /* Find a file, either plain or with the ending .gz. GP_ENOENT, without a message: neither
@@ -95,13 +95,12 @@ static gp_status file_require(char *path, size_t bytes, const char *directory, g
     if (file_find(path, bytes, directory, prefix, rest) == GP_OK)
         return GP_OK;
     if (file_find(other, sizeof(other), directory, role_prefix[!role], rest) == GP_OK)
-        return gp_fail(err, GP_ENOENT, "%s has no %s data: there is no %s-%s[.gz] beside %s", directory,
+        return gp_fail(err, GP_ENOENT, "%s has no %s data: %s-%s[.gz] does not exist beside %s", directory,
                        role == GP_DATA_TRAIN ? "training" : "test", prefix, rest, strrchr(other, '/') + 1);
-    return gp_fail(
-        err, GP_ENOENT,
-        "%s is not a data set that can be read: it has neither class folders of images nor %s-%s[.gz] (IDX "
-        "files, as `gradpool data make digits DIR` writes them)",
-        directory, prefix, rest);
+    return gp_fail(err, GP_ENOENT,
+                   "%s is not a supported data set: it has neither class folders of images nor %s-%s[.gz] "
+                   "(IDX files, as written by `gradpool data make digits DIR`)",
+                   directory, prefix, rest);
 }
 
 static uint32_t label_max(const gp_idx *labels)
@@ -200,7 +199,7 @@ gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role 
     if (status == GP_OK)
         status = gp_idx_read(&images, images_path, 3, err);
     if (status == GP_OK && images.dim[0] != labels.dim[0])
-        status = gp_fail(err, GP_ECORRUPT, "%s has %u images but %s has %u labels; fetch both again",
+        status = gp_fail(err, GP_ECORRUPT, "%s has %u images but %s has %u labels; download both again",
                          images_path, images.dim[0], labels_path, labels.dim[0]);
     if (status == GP_OK)
         status = classes_decide(&info, &list, directory, role, &labels, labels_path, err);

@@ -15,7 +15,7 @@ gp_status gp_image_cache_init(gp_image_cache *cache, uint32_t count, size_t limi
     if (cache->places != NULL && cache->arena != NULL)
         return GP_OK;
     gp_image_cache_deinit(cache);
-    return gp_fail(err, GP_ENOMEM, "no memory to keep %zu bytes of decoded images", limit);
+    return gp_fail(err, GP_ENOMEM, "no memory for a cache of %zu bytes of decoded images", limit);
 }
 
 void gp_image_cache_deinit(gp_image_cache *cache)

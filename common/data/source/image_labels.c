@@ -21,12 +21,11 @@ static gp_status labels_from_numbers(const gp_pixel_labels *labels, const gp_ima
         uint8_t value = in->data[i];
 
         if (value >= labels->value_count && value != GP_PIXEL_NONE)
-            return gp_fail(
-                err, GP_ECORRUPT,
-                "%s: the label of pixel %zu,%zu (row, column) is %u; %s has %u lines (0 to %u), and "
-                "255 is no class",
-                r->name, i / in->width, i % in->width, value, labels->classes_path, labels->value_count,
-                labels->value_count - 1);
+            return gp_fail(err, GP_ECORRUPT,
+                           "%s: the label of pixel %zu,%zu (row, column) is %u, but %s has %u lines (0 to "
+                           "%u, and 255 for no class)",
+                           r->name, i / in->width, i % in->width, value, labels->classes_path,
+                           labels->value_count, labels->value_count - 1);
         out[i] = value == GP_PIXEL_NONE ? GP_PIXEL_NONE : labels->meaning[value];
     }
     return GP_OK;
@@ -42,8 +41,8 @@ static gp_status labels_from_colours(const gp_pixel_labels *labels, const gp_ima
 
     if (!labels->coloured)
         return gp_fail(err, GP_EUNSUPPORTED,
-                       "%s: a label image in colour; %s has to say which colour is which class, a line as "
-                       "name,red,green,blue",
+                       "%s is a color label image; %s must state the color of each class, one "
+                       "name,red,green,blue per line",
                        r->name, labels->classes_path);
     for (size_t i = 0; i < count; i++) {
         const uint8_t *colour = in->data + 3 * i;
@@ -55,8 +54,7 @@ static gp_status labels_from_colours(const gp_pixel_labels *labels, const gp_ima
             if (last == labels->value_count)
                 return gp_fail(
                     err, GP_ECORRUPT,
-                    "%s: the colour of pixel %zu,%zu (row, column) is %u,%u,%u, which is no class's "
-                    "in %s",
+                    "%s: the color of pixel %zu,%zu (row, column) is %u,%u,%u, which no class in %s has",
                     r->name, i / in->width, i % in->width, colour[0], colour[1], colour[2],
                     labels->classes_path);
         }
@@ -100,9 +98,9 @@ gp_status gp_pixel_labels_load(const gp_pixel_labels *labels, gp_image_reader *r
     if (status == GP_OK)
         status = label_decode(labels, r, bytes, pixels, err);
     if (status == GP_OK && file_width != 0 && (pixels->width != file_width || pixels->height != file_height))
-        status =
-            gp_fail(err, GP_ECORRUPT, "%s is %ux%u (height x width), but the image that it labels is %ux%u",
-                    r->name, pixels->height, pixels->width, file_height, file_width);
+        status = gp_fail(err, GP_ECORRUPT,
+                         "%s has %ux%u pixels (height x width), but the image that it labels has %ux%u",
+                         r->name, pixels->height, pixels->width, file_height, file_width);
     return status;
 }
 

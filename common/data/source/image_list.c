@@ -49,7 +49,7 @@ static gp_status text_add(gp_image_list *list, const char *text, uint64_t *at, g
     size_t bytes = strlen(text) + 1;
 
     if (bytes > GP_IMAGE_NAME_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "the name %.80s... is longer than %d bytes", text,
+        return gp_fail(err, GP_ELIMIT, "the name %.80s... has more than %d bytes", text,
                        GP_IMAGE_NAME_BYTES_MAX - 1);
     *at = list->text.bytes;
     return gp_buffer_append(&list->text, text, bytes, err);
@@ -60,7 +60,7 @@ gp_status gp_image_list_add_place(gp_image_list *list, const char *path, uint32_
     gp_status status;
 
     if (list->place_count == GP_IMAGE_PLACES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s: more than %d directories", path, GP_IMAGE_PLACES_MAX);
+        return gp_fail(err, GP_ELIMIT, "%s has more than %d directories", path, GP_IMAGE_PLACES_MAX);
     status = array_grow((void **)&list->places, list->place_count, sizeof(*list->places), err);
     if (status == GP_OK)
         status = text_add(list, path, &list->places[list->place_count], err);
@@ -74,8 +74,7 @@ gp_status gp_image_list_add_class(gp_image_list *list, const char *name, gp_erro
     gp_status status;
 
     if (list->class_count == GP_STORE_CLASSES_MAX)
-        return gp_fail(err, GP_ELIMIT, "more than %d classes; the last one is %s", GP_STORE_CLASSES_MAX,
-                       name);
+        return gp_fail(err, GP_ELIMIT, "more than %d classes; the last is %s", GP_STORE_CLASSES_MAX, name);
     status = array_grow((void **)&list->classes, list->class_count, sizeof(*list->classes), err);
     if (status == GP_OK)
         status = text_add(list, name, &list->classes[list->class_count], err);
@@ -139,7 +138,7 @@ gp_status gp_image_list_add_member(gp_image_list *list, uint32_t place, const ch
 
 void gp_image_list_leave_out(gp_image_list *list, const char *sentence)
 {
-    gp_log(GP_LOG_WARN, "left-out", "left out: %s", sentence);
+    gp_log(GP_LOG_WARN, "left-out", "excluded: %s", sentence);
     if (list->left_out++ == 0)
         list->left_out_first = gp_strdup(sentence);
 }

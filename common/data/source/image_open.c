@@ -41,9 +41,9 @@ static gp_status shape_take(const gp_image_store *images, gp_store_info *info, u
 
     if (exact[1] != 0 && (seen->height != exact[1] || seen->width != exact[2] || seen->channels > exact[0]))
         return gp_fail(err, GP_EINVAL,
-                       "image %s of %.100s is %ux%ux%u (channels x height x width), and the network takes "
-                       "%ux%ux%u; give --image-size %u,%u to resize the images, or for predict and evaluate "
-                       "--image-fit resize or crop",
+                       "image %s of %.100s has %ux%ux%u values (channels x height x width), but the network "
+                       "needs %ux%ux%u; resize the images with --image-size %u,%u, or with predict and "
+                       "evaluate use --image-fit resize or crop",
                        gp_store_name(&images->store, index, one, sizeof(one)), source, seen->channels,
                        seen->height, seen->width, exact[0], exact[1], exact[2], exact[1], exact[2]);
     if (channels && seen->channels > info->channels)
@@ -60,8 +60,8 @@ static gp_status shape_take(const gp_image_store *images, gp_store_info *info, u
     return images->options.any_size
                ? GP_OK
                : gp_fail(err, GP_EINVAL,
-                         "the images of %s have several sizes: %s is %ux%u (height x width), %s is %ux%u; "
-                         "say what they are brought to, as --image-size 224,224",
+                         "the images of %s have several sizes: %s has %ux%u pixels (height x width), %s has "
+                         "%ux%u; resize them, for example with --image-size 224,224",
                          source, gp_store_name(&images->store, *first, one, sizeof(one)), info->height,
                          info->width, gp_store_name(&images->store, index, other, sizeof(other)),
                          seen->height, seen->width);
@@ -105,8 +105,8 @@ static gp_status shape_decide(gp_image_store *images, gp_store_info *info, gp_er
     }
     gp_image_reader_give(&images->readers, r);
     if (status == GP_OK && (info->height == 0 || info->channels == 0))
-        status = gp_fail(err, GP_ECORRUPT, "none of %u images of %s that were looked at can be read: %s",
-                         looked, info->source, own.message);
+        status = gp_fail(err, GP_ECORRUPT, "none of the first %u images of %s can be read: %s", looked,
+                         info->source, own.message);
     return status;
 }
 
@@ -196,7 +196,7 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
     if (images->store.bad == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source);
     else if (info.channels > 3 || info.channels == 2)
-        status = gp_fail(err, GP_EINVAL, "the images of %s have 1 or 3 channels; the network takes %u",
+        status = gp_fail(err, GP_EINVAL, "the images of %s have 1 or 3 channels, but the network needs %u",
                          source, info.channels);
     if (status == GP_OK && images->list.objects != NULL)
         status = gp_objects_start(images->list.objects, &images->list, err);

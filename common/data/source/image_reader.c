@@ -25,7 +25,7 @@ static gp_status reader_new(gp_image_reader **out, size_t label_bytes, gp_error 
     gp_status status;
 
     if (r == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a reader of images");
+        return gp_fail(err, GP_ENOMEM, "no memory for an image reader");
     status = gp_image_decoder_new(&r->decoder, err);
     if (status == GP_OK)
         status = gp_resampler_new(&r->resampler, err);
@@ -90,7 +90,7 @@ gp_status gp_image_reader_room(gp_image_reader *reader, uint8_t **data, size_t *
     *taken = 0;
     *data = gp_malloc(bytes);
     if (*data == NULL)
-        return gp_fail(err, GP_ENOMEM, "%s: no memory for its %zu bytes", reader->name, bytes);
+        return gp_fail(err, GP_ENOMEM, "%s: no memory for %zu bytes", reader->name, bytes);
     *taken = bytes;
     return GP_OK;
 }

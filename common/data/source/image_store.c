@@ -102,10 +102,10 @@ bool gp_image_skip(gp_image_store *images, const gp_image_reader *r, uint32_t in
     if (before < GP_SKIPPED_NAMED_MAX)
         atomic_store(&images->store.skipped_first[before], index + 1);
     if (before < TOLD_MAX)
-        gp_log(GP_LOG_WARN, "image-skipped", "skipped an image: %s", why->message);
+        gp_log(GP_LOG_WARN, "image-skipped", "skipped an unreadable image: %s", why->message);
     else if (before == TOLD_MAX)
-        gp_log(GP_LOG_WARN, "image-skipped", "skipped more than %d images; the rest is only counted",
-               TOLD_MAX);
+        gp_log(GP_LOG_WARN, "image-skipped",
+               "skipped more than %d images; further ones are counted but not logged", TOLD_MAX);
     return true;
 }
 
@@ -195,12 +195,11 @@ static gp_status whole_size(const gp_whole_size *size, const char *name, gp_whol
                  wide = rint(scale * width);
 
     if (tall * wide > GP_IMAGE_PIXELS_MAX)
-        return gp_fail(
-            err, GP_ELIMIT,
-            "%s is %ux%u (height x width); %.0fx%.0f pixels would cover the network's %ux%u, and at "
-            "most %d million are taken: --image-fit resize stretches it",
-            name, whole->height, whole->width, tall, wide, size->height, size->width,
-            GP_IMAGE_PIXELS_MAX >> 20);
+        return gp_fail(err, GP_ELIMIT,
+                       "%s has %ux%u pixels (height x width); scaling it to %.0fx%.0f pixels to cover %ux%u "
+                       "exceeds the limit of %d million; use --image-fit resize",
+                       name, whole->height, whole->width, tall, wide, size->height, size->width,
+                       GP_IMAGE_PIXELS_MAX >> 20);
     whole->read_height = tall > size->height ? (uint32_t)tall : size->height;
     whole->read_width = wide > size->width ? (uint32_t)wide : size->width;
     return GP_OK;

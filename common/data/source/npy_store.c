@@ -221,16 +221,18 @@ static gp_status samples_describe(npy_store *npy, gp_store_info *info, const cha
         width = npy->channels_last ? dim[2] : dim[3];
         break;
     default:
-        return gp_fail(err, GP_EINVAL,
-                       "%s is an array of %s; samples are [N, H, W], [N, C, H, W], [N, H, W, C] or [N, F]",
-                       path, gp_shape_format(&npy->x.shape, shape, sizeof(shape)));
+        return gp_fail(
+            err, GP_EINVAL,
+            "%s is an array of shape %s; samples must be [N, H, W], [N, C, H, W], [N, H, W, C] or [N, F]",
+            path, gp_shape_format(&npy->x.shape, shape, sizeof(shape)));
     }
     if (dim[0] < 1 || dim[0] > GP_STORE_SAMPLES_MAX || channels > GP_STORE_CHANNELS_MAX ||
         height > GP_STORE_SIDE_MAX || width > GP_STORE_SIDE_MAX || channels * height * width == 0)
-        return gp_fail(err, GP_ELIMIT,
-                       "%s is an array of %s; 1 to %d samples, %d channels and sides of %d are possible",
-                       path, gp_shape_format(&npy->x.shape, shape, sizeof(shape)), GP_STORE_SAMPLES_MAX,
-                       GP_STORE_CHANNELS_MAX, GP_STORE_SIDE_MAX);
+        return gp_fail(
+            err, GP_ELIMIT,
+            "%s is an array of shape %s; at most %d samples, %d channels and sides of %d are supported", path,
+            gp_shape_format(&npy->x.shape, shape, sizeof(shape)), GP_STORE_SAMPLES_MAX, GP_STORE_CHANNELS_MAX,
+            GP_STORE_SIDE_MAX);
     info->count = (uint32_t)dim[0];
     info->channels = (uint32_t)channels;
     info->height = (uint32_t)height;
@@ -250,8 +252,9 @@ static gp_status classes_count(const gp_npy *y, const char *path, uint32_t *coun
         int64_t value = element_integer(y, (size_t)i);
 
         if (value < -1 || value >= GP_STORE_CLASSES_MAX)
-            return gp_fail(err, GP_ECORRUPT, "%s: element %lld is %lld; classes are 0 to %d, or -1 for none",
-                           path, (long long)i, (long long)value, GP_STORE_CLASSES_MAX - 1);
+            return gp_fail(err, GP_ECORRUPT,
+                           "%s: element %lld is %lld; classes must be 0 to %d, or -1 for no class", path,
+                           (long long)i, (long long)value, GP_STORE_CLASSES_MAX - 1);
         largest = value > largest ? value : largest;
     }
     if (largest + 1 > *count)
@@ -267,7 +270,7 @@ static gp_status targets_describe(npy_store *npy, gp_store_info *info, const cha
     info->target_count = 1;
     target->dtype = npy->y.dtype == GP_F32 || npy->y.dtype == GP_F64 ? GP_F32 : GP_I32;
     if (npy->y.shape.rank < 1 || npy->y.shape.dim[0] != info->count)
-        return gp_fail(err, GP_ECORRUPT, "%s is an array of %s, but there are %u samples", path,
+        return gp_fail(err, GP_ECORRUPT, "%s is an array of shape %s, but there are %u samples", path,
                        gp_shape_format(&npy->y.shape, shape, sizeof(shape)), info->count);
     target->shape = (gp_shape){ .rank = npy->y.shape.rank - 1 };
     for (uint32_t i = 0; i < target->shape.rank; i++)
@@ -315,12 +318,11 @@ static gp_status npy_describe(npy_store *npy, gp_store_info *info, const gp_npy_
     if (!targets_find(targets, files, path)) {
         npy->y_count = 1; /* a single target without a class */
         info->class_count = 1;
-        return role != GP_DATA_TRAIN
-                   ? GP_OK
-                   : gp_fail(err, GP_ENOENT,
-                             "%s has no targets beside it: name the samples x.npy and the targets "
-                             "y.npy, or train-x.npy and train-y.npy",
-                             path);
+        return role != GP_DATA_TRAIN ? GP_OK
+                                     : gp_fail(err, GP_ENOENT,
+                                               "%s has no file with targets; name the samples x.npy and the "
+                                               "targets y.npy, or train-x.npy and train-y.npy",
+                                               path);
     }
     status = files->open(files->context, &npy->y, targets, err);
     if (status == GP_OK)

@@ -41,7 +41,7 @@ gp_status gp_objects_open(gp_objects **out, const gp_s3_source *source, gp_error
     gp_status status;
 
     if (objects == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to read from s3://%s", source->bucket);
+        return gp_fail(err, GP_ENOMEM, "no memory for reading s3://%s", source->bucket);
     pthread_mutex_init(&objects->lock, NULL);
     status = gp_s3_open(&objects->s3, source, NULL, err);
     if (status != GP_OK) {
@@ -225,7 +225,7 @@ static gp_status object_fetch(gp_objects *objects, uint32_t index, uint64_t byte
     range.bytes = objects->of_places ? list->sizes[index] : facts->bytes;
     range.offset = objects->of_places ? list->offsets[index] : 0;
     if (range.bytes > GP_IMAGE_FILE_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %d are read", text,
+        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes, at most %d are supported", text,
                        (unsigned long long)range.bytes, GP_IMAGE_FILE_BYTES_MAX);
     range.bytes = range.bytes < bytes_max ? range.bytes : bytes_max;
     return gp_objects_read(objects, &range, false, out, err);

@@ -23,7 +23,7 @@ static gp_status classes_check(uint32_t class_count, gp_error *err)
 {
     return class_count >= 1 && class_count <= GP_PALETTE_CLASSES_MAX
                ? GP_OK
-               : gp_fail(err, GP_ELIMIT, "%u classes; a label image has room for %d", class_count,
+               : gp_fail(err, GP_ELIMIT, "%u classes exceed the limit of a label image, %d", class_count,
                          GP_PALETTE_CLASSES_MAX);
 }
 
@@ -67,8 +67,8 @@ static gp_status palette_match(gp_palette *out, const gp_pixel_labels *labels, c
     for (uint32_t k = 0; k < class_count; k++) {
         found = gp_image_list_find_class(list, class_names[k]);
         if (found < 0)
-            return gp_fail(err, GP_EINVAL, "%s does not name '%.60s', a class of the model",
-                           labels->classes_path, class_names[k]);
+            return gp_fail(err, GP_EINVAL, "%s lacks the class '%.60s' of the model", labels->classes_path,
+                           class_names[k]);
         for (uint32_t v = 0; v < labels->value_count; v++)
             if (labels->meaning[v] == (uint8_t)found)
                 out->value[k] = (uint8_t)v;
@@ -148,7 +148,7 @@ gp_status gp_palette_overlay(const gp_palette *palette, const int32_t *classes, 
     gp_status status;
 
     if (rgb == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a picture of %ux%u", height, width);
+        return gp_fail(err, GP_ENOMEM, "no memory for an image of %ux%u", height, width);
     for (size_t i = 0; i < plane; i++) {
         const uint8_t *colour = palette->colours[palette->value[classes[i]]];
 

@@ -103,7 +103,7 @@ static gp_status part_find(char images[FOLDER_BYTES], char labels[FOLDER_BYTES],
     for (int k = 0; l != NULL && l != &whole && k < 5 && part_order[role][k] != NULL; k++)
         if (part_is(images, labels, place, l, part_order[role][k]))
             return GP_OK;
-    return gp_fail(err, GP_ENOENT, "%s has no %s images with label images beside them", place->root,
+    return gp_fail(err, GP_ENOENT, "%s has no %s images with label images", place->root,
                    role == GP_DATA_TRAIN ? "training" : "test");
 }
 
@@ -153,11 +153,10 @@ static gp_status class_take(gp_pixel_labels *labels, gp_image_list *list, const 
     if (row->first && row->count > 1 && strpbrk(row->fields[1], "0123456789") == NULL)
         return GP_OK; /* column names */
     if (row->count != 1 && !colour)
-        return gp_fail(err, GP_ECORRUPT,
-                       "%s: line %u is neither a name nor name,red,green,blue (0 to 255 each)", csv->name,
-                       row->line);
+        return gp_fail(err, GP_ECORRUPT, "%s: line %u must be name or name,red,green,blue (0 to 255 each)",
+                       csv->name, row->line);
     if (value > 0 && colour != labels->coloured)
-        return gp_fail(err, GP_ECORRUPT, "%s: line %u has %s colour, unlike those before it", csv->name,
+        return gp_fail(err, GP_ECORRUPT, "%s: line %u has %s color, unlike the lines before", csv->name,
                        row->line, colour ? "a" : "no");
     if (value == GP_PIXEL_CLASSES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has more than %d lines", csv->name, GP_PIXEL_CLASSES_MAX);
@@ -216,7 +215,7 @@ static gp_status classes_keep(gp_pixel_labels *labels, gp_image_list *list, gp_c
            (status = class_take(labels, list, csv, &row, err)) == GP_OK)
         ;
     if (status == GP_OK && list->class_count == 0)
-        status = gp_fail(err, GP_ECORRUPT, "%s names no class", csv->name);
+        status = gp_fail(err, GP_ECORRUPT, "%s has no class names", csv->name);
     gp_csv_close(csv);
     labels->classes_path = gp_strdup(path);
     if (status == GP_OK && labels->classes_path == NULL)
@@ -247,7 +246,7 @@ gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const 
         return gp_pixels_classes_at(labels, list, &place, err);
     status = gp_csv_open(&csv, path, err);
     if (status == GP_ENOENT)
-        return gp_fail(err, GP_EIO, "there is no class file %s", path);
+        return gp_fail(err, GP_EIO, "the class file %s does not exist", path);
     return status == GP_OK ? classes_keep(labels, list, &csv, path, err) : status;
 }
 
@@ -367,10 +366,10 @@ static gp_status pairs_find(gp_image_list *images, pair_search *search, size_t i
             gp_image_list_leave_out(images, said.message);
             images->others++;
         } else {
-            return gp_fail(err, GP_ENOENT,
-                           "%s/%s has no label image; it is looked for under the same name in %s", place,
-                           gp_image_list_name(images, i),
-                           labels->count == 0 ? "a directory that has none" : gp_image_list_place(labels, 0));
+            return gp_fail(err, GP_ENOENT, "%s/%s has no label image; it must have the same name in %s",
+                           place, gp_image_list_name(images, i),
+                           labels->count == 0 ? "a directory without label images"
+                                              : gp_image_list_place(labels, 0));
         }
     }
     return GP_OK;
@@ -422,11 +421,10 @@ gp_status gp_pixels_open_at(gp_store **out, const gp_tree *place, gp_data_role r
     if (status == GP_OK) {
         status = gp_pixels_classes_at(&labels, &list, place, err);
         if (status == GP_ENOENT)
-            status = gp_fail(
-                err, GP_ENOENT,
-                "%s has pixel labels, but no classes.csv that says what they mean; write one line for each "
-                "number from 0: name or name,red,green,blue; a line named void is ignored",
-                place->root);
+            status = gp_fail(err, GP_ENOENT,
+                             "%s has pixel labels, but no classes.csv; write one line per class from 0: name "
+                             "or name,red,green,blue; a line with the name void is ignored",
+                             place->root);
     }
     if (status == GP_OK && list.offsets != NULL)
         root = place->member_root;
@@ -434,8 +432,8 @@ gp_status gp_pixels_open_at(gp_store **out, const gp_tree *place, gp_data_role r
         status =
             pairs_make(&list, &labels.list, root + strlen(images), root + strlen(label_images), options, err);
     if (status == GP_OK && list.count == 0)
-        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png with a label image in %s/%s", place->root,
-                         images);
+        status =
+            gp_fail(err, GP_ENOENT, "%s/%s has no .jpg or .png file with a label image", place->root, images);
     if (status == GP_OK && place->finish != NULL)
         status = place->finish(place->context, &list, err);
     if (status == GP_OK && place->finish != NULL)

@@ -51,8 +51,8 @@ gp_status gp_plain_images_role(const char *path, gp_data_role role, gp_error *er
     if (role == GP_DATA_GIVEN)
         return GP_OK;
     return gp_fail(err, GP_EINVAL,
-                   "%s has images, but nothing says what is on them: class folders (%s/CLASS/NAME.jpg), "
-                   "label images or a CSV file would; such images can be predicted only",
+                   "%s has images without labels; training and evaluation need class folders "
+                   "(%s/CLASS/NAME.jpg), label images or a CSV file",
                    path, path);
 }
 

@@ -148,11 +148,10 @@ static gp_status s3_listing_read(s3_listing *listing, gp_error *err)
     snprintf(prefix, sizeof(prefix), "%s%s", listing->source.key, listing->skip == 0 ? "" : "/");
     status = gp_s3_list(gp_objects_s3(listing->objects), prefix, entry_add, listing, err);
     if (status == GP_OK && listing->count == 0)
-        return gp_fail(
-            err, GP_ENOENT,
-            "there are no objects below %s/; keys are looked for as %s/CLASS/NAME.jpg (an object by itself "
-            "ends in .csv, .tar or .npy)",
-            listing->bare, listing->bare);
+        return gp_fail(err, GP_ENOENT,
+                       "no objects in %s/; keys must be %s/CLASS/NAME.jpg (a single object must end in .csv, "
+                       ".tar or .npy)",
+                       listing->bare, listing->bare);
     if (status == GP_OK)
         qsort_r(listing->entries, listing->count, sizeof(*listing->entries), entry_compare,
                 listing->text.data);
@@ -387,7 +386,7 @@ static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err
             continue;
         if ((size_t)snprintf(key, sizeof(key), "%s%s%s", listing->source.key, listing->skip == 0 ? "" : "/",
                              s3_listing_name(listing, i)) >= sizeof(key))
-            return gp_fail(err, GP_ELIMIT, "a key below %s is too long", listing->bare);
+            return gp_fail(err, GP_ELIMIT, "a key in %s is too long", listing->bare);
         status = gp_s3_tar_take(listing->objects, index, listing->source.bucket, key,
                                 listing->entries[i].bytes, listing->entries[i].tag, err);
     }
@@ -415,8 +414,7 @@ static gp_status csv_list(gp_image_list *list, s3_listing *listing, gp_data_role
     gp_status status;
 
     if (role == GP_DATA_TEST)
-        return gp_fail(err, GP_ENOENT, "%s has no test part; give one as --validation-data FILE.csv",
-                       listing->bare);
+        return gp_fail(err, GP_ENOENT, "%s has no test part; use --validation-data FILE.csv", listing->bare);
     status = text_read(listing, listing->source.key, &text, &bytes, err);
     if (status == GP_OK) {
         snprintf(place, sizeof(place), "%s", listing->bare);
@@ -427,7 +425,7 @@ static gp_status csv_list(gp_image_list *list, s3_listing *listing, gp_data_role
         const char *name = gp_image_list_name(list, i);
 
         if (name[0] == '/' || gp_s3_is(name))
-            status = gp_fail(err, GP_EINVAL, "%s: the path %.80s is not relative to it", listing->bare, name);
+            status = gp_fail(err, GP_EINVAL, "%s: the path %.80s is not relative", listing->bare, name);
         else
             status = gp_objects_add(listing->objects, 0, 0, err);
     }
@@ -455,15 +453,16 @@ gp_status gp_s3_list_lines(gp_image_list *list, const char *source, gp_error *er
             first = next;
         if (status == GP_OK &&
             (strcmp(first.bucket, next.bucket) != 0 || strcmp(first.endpoint, next.endpoint) != 0))
-            status = gp_fail(err, GP_EUNSUPPORTED, "%s has lines of two buckets, %s and %s; one is possible",
-                             source, first.bucket, next.bucket);
+            status =
+                gp_fail(err, GP_EUNSUPPORTED, "%s has lines of two buckets, %s and %s; only one is supported",
+                        source, first.bucket, next.bucket);
     }
     if (status != GP_OK || there == 0)
         return status;
     if (there != list->count)
         return gp_fail(err, GP_EUNSUPPORTED,
-                       "%s has %u lines of objects in S3 and %u of files; one kind is possible", source,
-                       there, list->count - there);
+                       "%s has %u lines with S3 objects and %u with files; only one kind is supported",
+                       source, there, list->count - there);
     status = gp_objects_open(&list->objects, &first, err);
     for (uint32_t i = 0; i < list->count && status == GP_OK; i++)
         status = gp_objects_add(list->objects, 0, 0, err);

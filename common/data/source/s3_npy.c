@@ -69,8 +69,8 @@ static gp_status object_fill(npy_fetch *fetch, int fd, const char *path, gp_erro
         if (!there)
             status = block_fetch(fetch, i, &bytes, err);
         if (status == GP_OK && !gp_write_all(fd, bytes.data, bytes.bytes))
-            status = gp_fail_errno(err, GP_EIO,
-                                   "no room on disk for %s; a smaller cache=SIZE keeps it in memory", path);
+            status = gp_fail_errno(
+                err, GP_EIO, "no space on disk for %s; use a smaller cache=SIZE to keep it in memory", path);
     }
     gp_prefetch_free(prefetch);
     gp_buffer_deinit(&bytes);
@@ -91,7 +91,7 @@ static gp_status object_open(void *context, gp_npy *out, const char *path, gp_er
     if (status != GP_OK)
         return status;
     if (fetch.whole.object_bytes > GP_STORE_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %llu are read", path,
+        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes, at most %llu are supported", path,
                        (unsigned long long)fetch.whole.object_bytes, (unsigned long long)GP_STORE_BYTES_MAX);
     gp_objects_id(from->objects, &id, fetch.whole.key, fetch.whole.tag, 0);
     if (fetch.whole.tag != 0)

@@ -81,7 +81,7 @@ gp_status gp_s3_tar_take(gp_objects *objects, gp_tar_index *index, const char *b
 
     snprintf(path, sizeof(path), "s3://%s/%s", bucket, key);
     if (bytes > TAR_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %llu are read", path,
+        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes, at most %llu are supported", path,
                        (unsigned long long)bytes, (unsigned long long)TAR_BYTES_MAX);
     status = gp_prefetch_new(&tar.prefetch, TAR_PREFETCH, 2 * TAR_PREFETCH, GP_OBJECT_BLOCK_BYTES, SIZE_MAX,
                              tar_block_fetch, &tar, err);

@@ -76,14 +76,14 @@ static gp_status info_check(gp_store_info *info, gp_error *err)
     if ((info->dtype != GP_U8 && info->dtype != GP_F32) || target->shape.rank > 3 ||
         (target->dtype != GP_I32 && target->dtype != GP_F32))
         return gp_fail(err, GP_ELIMIT,
-                       "arrays with targets of rank %u; samples of bytes or float32 and targets of int32 or "
-                       "float32 with a rank of at most 3 are possible",
+                       "unsupported arrays with targets of rank %u: samples must be uint8 or float32, and "
+                       "targets int32 or float32 with a rank of at most 3",
                        target->shape.rank);
     gp_status status = gp_store_info_check(info, err);
 
     if (status == GP_OK && (info->sample_bytes > GP_STORE_BYTES_MAX / info->count ||
                             places_of(info, 0).bytes > GP_STORE_BYTES_MAX))
-        return gp_fail(err, GP_ELIMIT, "arrays of %llu bytes; at most %llu are possible",
+        return gp_fail(err, GP_ELIMIT, "the arrays have %llu bytes, at most %llu are supported",
                        (unsigned long long)places_of(info, 0).bytes, (unsigned long long)GP_STORE_BYTES_MAX);
     return status;
 }
@@ -125,7 +125,7 @@ static gp_status arrays_write(int fd, const arrays_header *header, const gp_stor
         status = part_write(fd, at.targets + done, targets != NULL ? targets : none, part, err);
     }
     if (status == GP_OK && gp_seal(fd, SEALS | F_SEAL_SEAL) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot seal a memory file of %llu bytes",
+        status = gp_fail_errno(err, GP_EIO, "cannot seal %llu bytes of shared memory",
                                (unsigned long long)at.bytes);
     return status;
 }
@@ -154,10 +154,10 @@ gp_status gp_shared_arrays_make(int *fd, char source[GP_SHARED_ARRAYS_SOURCE_BYT
     for (uint32_t i = 0; info.class_names != NULL && i < info.class_count; i++)
         header.names_bytes += strlen(info.class_names[i]) + 1;
     if (getrandom(&header.token, sizeof(header.token), 0) != sizeof(header.token))
-        return gp_fail_errno(err, GP_EIO, "no random number for a name");
+        return gp_fail_errno(err, GP_EIO, "cannot get a random token");
     made = memfd_create("gradpool-arrays", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (made < 0)
-        return gp_fail_errno(err, GP_ELIMIT, "no memory file for arrays");
+        return gp_fail_errno(err, GP_ELIMIT, "cannot create shared memory for arrays");
     status = arrays_write(made, &header, &info, samples, targets, err);
     if (status != GP_OK) {
         close(made);
@@ -231,7 +231,7 @@ gp_status gp_shared_arrays_serve(gp_lender **out, int fd, const char *source, gp
     uint64_t token = 0;
 
     if (lender == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to lend arrays");
+        return gp_fail(err, GP_ENOMEM, "no memory for shared arrays");
     sscanf(source, "arrays:%u:%u:%" SCNx64, &pid, &descriptor, &token);
     const socklen_t length = address_of(&address, pid, token);
 
@@ -245,7 +245,7 @@ gp_status gp_shared_arrays_serve(gp_lender **out, int fd, const char *source, gp
         *out = lender;
         return GP_OK;
     }
-    gp_status status = gp_fail_errno(err, GP_ELIMIT, "no socket or thread to lend arrays through");
+    gp_status status = gp_fail_errno(err, GP_ELIMIT, "cannot create a socket or thread for shared arrays");
 
     if (lender->stop >= 0)
         close(lender->stop);
@@ -308,7 +308,8 @@ static gp_status arrays_open_file(int *out, const char *source, uint64_t *token,
     int fd;
 
     if (sscanf(source, "arrays:%u:%u:%" SCNx64 "%c", &pid, &descriptor, token, &end) != 3)
-        return gp_fail(err, GP_EINVAL, "\"%s\" names no arrays; it is what gp_array_dataset_source() gives",
+        return gp_fail(err, GP_EINVAL,
+                       "\"%s\" is not a source of arrays; use the result of gp_array_dataset_source()",
                        source);
     fd = descriptor_ask(pid, *token);
     snprintf(path, sizeof(path), "/proc/%u/fd/%u", pid, descriptor);
@@ -322,7 +323,7 @@ static gp_status arrays_open_file(int *out, const char *source, uint64_t *token,
             source, pid);
     if (fstat(fd, &stat_) != 0 || !S_ISREG(stat_.st_mode) || stat_.st_uid != geteuid()) {
         close(fd);
-        return gp_fail(err, GP_EPERM, "%s is no memory file of this user's", source);
+        return gp_fail(err, GP_EPERM, "%s is not shared memory of this user", source);
     }
     *out = fd;
     return GP_OK;
@@ -335,11 +336,11 @@ static gp_status arrays_map(gp_decoded *map, int fd, const char *source, gp_erro
     const void *data;
 
     if (fstat(fd, &stat_) != 0 || stat_.st_size < (off_t)sizeof(arrays_header))
-        return gp_fail(err, GP_ECORRUPT, "%s is no sealed memory file of arrays", source);
+        return gp_fail(err, GP_ECORRUPT, "%s is not sealed shared memory of arrays", source);
     gp_status status = gp_seal_map(&data, fd, (size_t)stat_.st_size, err);
 
     if (status == GP_EPROTO)
-        return gp_fail(err, GP_ECORRUPT, "%s is no sealed memory file of arrays", source);
+        return gp_fail(err, GP_ECORRUPT, "%s is not sealed shared memory of arrays", source);
     if (status == GP_OK)
         *map =
             (gp_decoded){ .data = data, .map = (void *)(uintptr_t)data, .map_bytes = (size_t)stat_.st_size };
@@ -353,7 +354,7 @@ static gp_status arrays_describe(const gp_decoded *map, gp_store_info *info, uin
     gp_status status;
 
     if (memcmp(header->magic, arrays_magic, sizeof(arrays_magic)) != 0 || header->token != token)
-        return gp_fail(err, GP_ENOENT, "the arrays %s are not there any more", info->source);
+        return gp_fail(err, GP_ENOENT, "the arrays %s have been freed", info->source);
     info->count = header->count;
     info->channels = header->channels;
     info->height = header->height;
@@ -369,7 +370,7 @@ static gp_status arrays_describe(const gp_decoded *map, gp_store_info *info, uin
         return status;
     if (header->names_bytes > (uint64_t)GP_STORE_CLASSES_MAX * 256 ||
         places_of(info, header->names_bytes).bytes != map->map_bytes)
-        return gp_fail(err, GP_ECORRUPT, "%s has %zu bytes, which is not what its header says", info->source,
+        return gp_fail(err, GP_ECORRUPT, "%s has %zu bytes, which does not match its header", info->source,
                        map->map_bytes);
     return GP_OK;
 }
@@ -393,7 +394,7 @@ static gp_status arrays_names(const gp_decoded *map, const gp_store_info *info, 
 
         if (nul == NULL) {
             gp_free(names);
-            return gp_fail(err, GP_ECORRUPT, "%s has names of %u of %u classes", info->source, i,
+            return gp_fail(err, GP_ECORRUPT, "%s has names for %u of %u classes", info->source, i,
                            info->class_count);
         }
         names[i] = at;
@@ -417,7 +418,7 @@ gp_status gp_store_open_shared_arrays(gp_store **out, const char *source, gp_dat
 
     (void)options;
     if (role == GP_DATA_TEST)
-        return gp_fail(err, GP_ENOENT, "%s are arrays without a test part", source);
+        return gp_fail(err, GP_ENOENT, "the arrays %s have no test part", source);
     status = arrays_open_file(&fd, source, &token, err);
     if (status != GP_OK)
         return status;

@@ -66,9 +66,10 @@ gp_status gp_store_open_synthetic(gp_store **out, const char *source, gp_data_ro
     if (sscanf(rest, "%9ux%9ux%9u:%9u:%9u%n", &info.height, &info.width, &info.channels, &info.class_count,
                &info.count, &end) != 5 ||
         rest[end] != '\0' || strpbrk(rest, "+- \t") != NULL)
-        return gp_fail(err, GP_EINVAL,
-                       "\"%s\" is not synthetic:HxWxC:CLASSES:COUNT, as in synthetic:224x224x3:1000:50000",
-                       source);
+        return gp_fail(
+            err, GP_EINVAL,
+            "\"%s\" must be synthetic:HxWxC:CLASSES:COUNT, for example synthetic:224x224x3:1000:50000",
+            source);
     synthetic = gp_calloc(1, sizeof(*synthetic));
     if (synthetic == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %s", source);

@@ -57,7 +57,7 @@ gp_status gp_tar_index_take(void *context, const gp_tar_entry *entry, gp_error *
     }
     if (entry->symbolic)
         link_leave_out(&index->all, gp_image_list_place(&index->all, index->place), name, entry->link,
-                       "; symbolic links in archives are not followed");
+                       "; symbolic links in archives are not supported");
     else if (entry->link != NULL) {
         const char *target = plain_name(entry->link);
         const gp_tar_link link = { .name = index->text.bytes,
@@ -73,7 +73,7 @@ gp_status gp_tar_index_take(void *context, const gp_tar_entry *entry, gp_error *
     if (entry->link != NULL)
         return status;
     if (entry->bytes > GP_IMAGE_FILE_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %d are read", name,
+        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes, at most %d are supported", name,
                        (unsigned long long)entry->bytes, GP_IMAGE_FILE_BYTES_MAX);
     return gp_image_list_add_member(&index->all, index->place, name, -1, entry->offset,
                                     (uint32_t)entry->bytes, err);
@@ -310,8 +310,8 @@ static gp_status members_label(gp_image_list *list, const gp_image_list *all, si
 
         if (slash == NULL || slash == from || (size_t)(slash - from) >= sizeof(class))
             return gp_fail(err, GP_ECORRUPT,
-                           "%s: %.200s is in no class folder; images are looked for as CLASS/NAME.jpg",
-                           archive, name);
+                           "%s: %.200s is not in a class folder; images must be CLASS/NAME.jpg", archive,
+                           name);
         snprintf(class, sizeof(class), "%.*s", (int)(slash - from), from);
         status = gp_image_list_class_of(list, class, &label, err);
         if (status == GP_OK && ours)
@@ -334,7 +334,7 @@ gp_status gp_tar_index_open(gp_tar_index *index, const char *path, const gp_prog
     if (status == GP_OK)
         status = links_resolve(index, err);
     if (status == GP_OK && index->all.count == 0)
-        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png in %s", path);
+        status = gp_fail(err, GP_ENOENT, "%s has no .jpg or .png file", path);
     return status;
 }
 
@@ -355,7 +355,7 @@ gp_status gp_tar_index_list(gp_image_list *list, gp_tar_index *index, const char
 
     gp_image_list_init(list);
     if (part == NULL)
-        return gp_fail(err, GP_ENOENT, "%s has no %s images: there is no %s/ in it", path,
+        return gp_fail(err, GP_ENOENT, "%s has no %s images: it has no %s/", path,
                        role == GP_DATA_TRAIN ? "training" : "test", role == GP_DATA_TRAIN ? "train" : "test");
     status = members_label(list, &index->all, root, part, err);
     if (status == GP_OK)

@@ -16,48 +16,48 @@ const gp_param gp_augment_table[] = {
       .words = crops,
       .seed_name = "OutputSizeMode",
       .torch_name = "RandomCrop, RandomResizedCrop",
-      .help = "none, center, random, fit (the largest window in the middle, scaled to crop-size), or resized "
-              "(random area and aspect, scaled to crop-size)" },
+      .help = "none, center, random, fit (the largest centered window, scaled to crop-size) or resized "
+              "(random area and aspect ratio, scaled to crop-size)" },
     { .name = "crop-size",
       AT(crop_size),
       .min = 0,
       .max = GP_STORE_SIDE_MAX,
       .unit = "pixels",
       .seed_name = "PatchSize",
-      .help = "height and width of what a crop gives" },
+      .help = "height and width of a crop" },
     { .name = "crop-area",
       AT(crop_area),
       .fallback = -1,
       .min = 0.001,
       .max = 1,
       .torch_name = "RandomResizedCrop(scale)",
-      .help = "share of the image that a resized crop takes (default 0.08,1)" },
+      .help = "fraction of the image area in a resized crop (default 0.08,1)" },
     { .name = "crop-aspect",
       AT(crop_aspect),
       .fallback = -1,
       .min = 0.01,
       .max = 100,
       .torch_name = "RandomResizedCrop(ratio)",
-      .help = "width / height of a resized crop (default 0.75,1.3333)" },
+      .help = "aspect ratio (width / height) of a resized crop (default 0.75,1.3333)" },
     { .name = "patches-per-image",
       AT(patches_per_image),
       .fallback = 1,
       .min = 1,
       .max = GP_PATCHES_MAX,
       .seed_name = "PatchesPerImage",
-      .help = "how often an epoch has each image, drawn anew each time" },
+      .help = "number of random crops of each image per epoch" },
     { .name = "x-reflection",
       AT(x_reflection),
       .max = 1,
       .seed_name = "RandXReflection",
       .torch_name = "RandomHorizontalFlip",
-      .help = "probability of left and right being exchanged" },
+      .help = "probability of a horizontal flip" },
     { .name = "y-reflection",
       AT(y_reflection),
       .max = 1,
       .seed_name = "RandYReflection",
       .torch_name = "RandomVerticalFlip",
-      .help = "probability of top and bottom being exchanged" },
+      .help = "probability of a vertical flip" },
     { .name = "rotation",
       AT(rotation),
       .min = -360,
@@ -65,7 +65,7 @@ const gp_param gp_augment_table[] = {
       .unit = "degrees",
       .seed_name = "RandRotation",
       .torch_name = "RandomRotation",
-      .help = "counter-clockwise about the middle" },
+      .help = "degrees counter-clockwise around the center" },
     { .name = "scale",
       AT(scale),
       .fallback = 1,
@@ -73,21 +73,21 @@ const gp_param gp_augment_table[] = {
       .max = 100,
       .seed_name = "RandScale",
       .torch_name = "RandomAffine(scale)",
-      .help = "in both directions; above 1 enlarges" },
+      .help = "factor in both directions; above 1 enlarges" },
     { .name = "x-scale",
       AT(x_scale),
       .fallback = 1,
       .min = 0.01,
       .max = 100,
       .seed_name = "RandXScale",
-      .help = "of the width alone" },
+      .help = "factor of the width" },
     { .name = "y-scale",
       AT(y_scale),
       .fallback = 1,
       .min = 0.01,
       .max = 100,
       .seed_name = "RandYScale",
-      .help = "of the height alone" },
+      .help = "factor of the height" },
     { .name = "x-shear",
       AT(x_shear),
       .min = -80,
@@ -95,14 +95,14 @@ const gp_param gp_augment_table[] = {
       .unit = "degrees",
       .seed_name = "RandXShear",
       .torch_name = "RandomAffine(shear)",
-      .help = "rows are shifted the further the lower they are" },
+      .help = "degrees by which rows are sheared, growing downwards" },
     { .name = "y-shear",
       AT(y_shear),
       .min = -80,
       .max = 80,
       .unit = "degrees",
       .seed_name = "RandYShear",
-      .help = "columns are shifted the further to the right they are" },
+      .help = "degrees by which columns are sheared, growing to the right" },
     { .name = "x-translation",
       AT(x_translation),
       .min = -GP_STORE_SIDE_MAX,
@@ -110,7 +110,7 @@ const gp_param gp_augment_table[] = {
       .unit = "pixels",
       .seed_name = "RandXTranslation",
       .torch_name = "RandomAffine(translate)",
-      .help = "to the right" },
+      .help = "pixels to the right" },
     { .name = "y-translation",
       AT(y_translation),
       .min = -GP_STORE_SIDE_MAX,
@@ -124,7 +124,7 @@ const gp_param gp_augment_table[] = {
       .max = 1e6,
       .seed_name = "FillValue",
       .torch_name = "fill",
-      .help = "stored value of what lies outside the image; pixel labels there are undefined" },
+      .help = "stored value of pixels outside of the image; their labels are ignored" },
     { .name = "brightness",
       AT(brightness),
       .fallback = 1,
@@ -138,21 +138,21 @@ const gp_param gp_augment_table[] = {
       .min = 0,
       .max = 10,
       .torch_name = "ColorJitter(contrast)",
-      .help = "factor of the distance from the image's mean" },
+      .help = "factor of the difference to the mean of the image" },
     { .name = "saturation",
       AT(saturation),
       .fallback = 1,
       .min = 0,
       .max = 10,
       .torch_name = "ColorJitter(saturation)",
-      .help = "factor of the distance from grey" },
+      .help = "factor of the difference to gray" },
     { .name = "hue",
       AT(hue),
       .min = -180,
       .max = 180,
       .unit = "degrees",
       .torch_name = "ColorJitter(hue)",
-      .help = "turn of the colours about the grey axis" },
+      .help = "rotation of colors around the gray axis" },
     { 0 },
 };
 
@@ -164,8 +164,9 @@ static gp_status check_ranges(const gp_augment *augment, gp_error *err)
         const double *range = (const double *)(const void *)((const char *)augment + param->offset);
 
         if (param->type == GP_PARAM_F64 && param->count == 2 && range[0] > range[1])
-            return gp_fail(err, GP_EINVAL, "%s goes from %g to %g; give the smaller end first", param->name,
-                           range[0], range[1]);
+            return gp_fail(err, GP_EINVAL,
+                           "%s is a range from %g to %g; the first value must be the smaller one",
+                           param->name, range[0], range[1]);
     }
     if ((augment->crop != GP_CROP_NONE) != (augment->crop_size[0] > 0 && augment->crop_size[1] > 0))
         return gp_fail(err, GP_EINVAL,
@@ -183,7 +184,7 @@ gp_status gp_augment_parse(gp_augment *out, const char *text, gp_error *err)
     gp_status status = GP_OK;
 
     if (strlen(text) >= sizeof(copy))
-        return gp_fail(err, GP_ELIMIT, "augment has %zu characters; at most %zu are possible", strlen(text),
+        return gp_fail(err, GP_ELIMIT, "augment has %zu characters, at most %zu are supported", strlen(text),
                        sizeof(copy) - 1);
     strcpy(copy, text);
     gp_params_default(gp_augment_table, &augment);
@@ -199,7 +200,7 @@ gp_status gp_augment_parse(gp_augment *out, const char *text, gp_error *err)
         if (param == NULL)
             return gp_params_unknown(gp_augment_table, word, err);
         if (equals == NULL)
-            return gp_fail(err, GP_EINVAL, "augment's '%s' has no value; write %s=...", word, word);
+            return gp_fail(err, GP_EINVAL, "'%s' in augment has no value; write %s=...", word, word);
         status = gp_params_set(param, &augment, equals + 1, err);
     }
     if (augment.crop_area[0] < 0)
@@ -261,10 +262,9 @@ gp_status gp_augment_images(gp_store_options *out, const gp_augment *augment, co
         images = gp_store_options_for(input);
     if (input != NULL && augment->crop == GP_CROP_NONE && size[0] != 0 &&
         (images.height != (uint64_t)size[0] || images.width != (uint64_t)size[1]))
-        return gp_fail(
-            err, GP_EINVAL,
-            "image-size is %lld,%lld, but the network takes %ux%u; leave it out, or crop with augment",
-            (long long)size[0], (long long)size[1], images.height, images.width);
+        return gp_fail(err, GP_EINVAL,
+                       "image-size is %lld,%lld, but the network takes %ux%u; omit it, or crop with augment",
+                       (long long)size[0], (long long)size[1], images.height, images.width);
     if (input == NULL || augment->crop != GP_CROP_NONE) {
         images.height = (uint32_t)size[0];
         images.width = (uint32_t)size[1];
@@ -292,8 +292,8 @@ static gp_status check_targets(const gp_store_info *store, gp_error *err)
         if (target->shape.rank != 0 && !pixels)
             return gp_fail(
                 err, GP_EINVAL,
-                "%s has targets of %s, which cannot follow an image that is moved; augmentation takes one "
-                "number for a sample, or an index for each of its %ux%u pixels",
+                "%s has targets of shape %s, which cannot be transformed with the image; augmentation needs "
+                "one number per sample, or a class for each of its %ux%u pixels",
                 store->source, gp_targets_format(store->targets, store->target_count, text, sizeof(text)),
                 store->height, store->width);
     }
@@ -308,11 +308,10 @@ gp_status gp_augment_shape(gp_store_info *out, const gp_augment *augment, const 
     if (status != GP_OK)
         return status;
     if (store->sizes_differ && !gp_store_has_class(store))
-        return gp_fail(
-            err, GP_EINVAL,
-            "the images of %s have several sizes; say what they and their label images are brought to "
-            "before the crop, as --image-size 360,480",
-            store->source);
+        return gp_fail(err, GP_EINVAL,
+                       "the images of %s have several sizes; resize them and their label images before the "
+                       "crop, for example with --image-size 360,480",
+                       store->source);
     if (augment->crop != GP_CROP_NONE && !crop_scales(augment) &&
         (augment->crop_size[0] > store->height || augment->crop_size[1] > store->width))
         return gp_fail(err, GP_EINVAL, "a crop of %lldx%lld is larger than the images of %s, %ux%u",
@@ -320,11 +319,10 @@ gp_status gp_augment_shape(gp_store_info *out, const gp_augment *augment, const 
                        store->height, store->width);
     if (store->channels != 3 && (augment->saturation[0] != 1 || augment->saturation[1] != 1 ||
                                  augment->hue[0] != 0 || augment->hue[1] != 0))
-        return gp_fail(err, GP_EINVAL,
-                       "saturation and hue are of images with 3 channels; those of %s have %u", store->source,
-                       store->channels);
+        return gp_fail(err, GP_EINVAL, "saturation and hue need images with 3 channels; those of %s have %u",
+                       store->source, store->channels);
     if ((uint64_t)store->count * (uint64_t)augment->patches_per_image > GP_STORE_SAMPLES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%u images with %lld patches each are more than %d samples",
+        return gp_fail(err, GP_ELIMIT, "%u images with %lld patches each exceed the limit of %d samples",
                        store->count, (long long)augment->patches_per_image, GP_STORE_SAMPLES_MAX);
     *out = *store;
     out->count = store->count * (uint32_t)augment->patches_per_image;

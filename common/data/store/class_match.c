@@ -77,12 +77,11 @@ gp_status gp_class_match(int32_t *numbers, bool *by_number, const gp_store_info 
     if (unlabelled)
         return GP_OK;
     if (names_are_numbers(info->class_names, info->class_count))
-        return info->class_count <= count
-                   ? GP_OK
-                   : gp_fail(err, GP_EINVAL,
-                             "the labels of %.100s go from 0 to %u, and the model has %u classes; give data "
-                             "with labels below %u",
-                             info->source, info->class_count - 1, count, count);
+        return info->class_count <= count ? GP_OK
+                                          : gp_fail(err, GP_EINVAL,
+                                                    "the labels of %.100s range from 0 to %u, but the model "
+                                                    "has %u classes; use data with labels below %u",
+                                                    info->source, info->class_count - 1, count, count);
     for (uint32_t i = 0; i < info->class_count && found; i++) {
         numbers[i] = name_find(names, count, info->class_names[i], i);
         found = numbers[i] >= 0 || (empty != NULL && empty[i]);
@@ -90,21 +89,20 @@ gp_status gp_class_match(int32_t *numbers, bool *by_number, const gp_store_info 
     if (found)
         return GP_OK;
     if (!unnamed)
-        return gp_fail(
-            err, GP_EINVAL,
-            "%.80s has classes that the model does not know: %s; it knows %s; give data with these classes "
-            "only (folders, or a list FILE.csv), train a new head (train --pretrained MODEL --classes "
-            "auto), or leave the labels out (predict --ignore-labels)",
-            info->source,
-            gp_class_names_format(unknown, sizeof(unknown), info->class_names, info->class_count, names,
-                                  count),
-            gp_class_names_format(known, sizeof(known), names, count, NULL, 0));
+        return gp_fail(err, GP_EINVAL,
+                       "%.80s has classes that the model lacks: %s; the model has %s; use data with these "
+                       "classes only (folders, or a list FILE.csv), train a new classifier (train "
+                       "--pretrained MODEL --classes auto), or ignore the labels (predict --ignore-labels)",
+                       info->source,
+                       gp_class_names_format(unknown, sizeof(unknown), info->class_names, info->class_count,
+                                             names, count),
+                       gp_class_names_format(known, sizeof(known), names, count, NULL, 0));
     if (info->class_count != count) /* the outputs have no names, and their count differs */
         return gp_fail(
             err, GP_EINVAL,
-            "%.100s has %u classes (%s) and the model %u outputs without names, so nothing says which "
-            "output is which class; name the outputs (model edit MODEL --class-names A,B,... -o OUT.onnx), "
-            "or leave the labels out (predict --ignore-labels)",
+            "%.100s has %u classes (%s) and the model %u outputs without names, so they cannot be matched; "
+            "name the outputs (model edit MODEL --class-names A,B,... -o OUT.onnx), or ignore the labels "
+            "(predict --ignore-labels)",
             info->source, info->class_count,
             gp_class_names_format(known, sizeof(known), info->class_names, info->class_count, NULL, 0),
             count);
@@ -129,7 +127,7 @@ gp_status gp_class_list_read(gp_class_list *out, const char *json, size_t bytes,
     const size_t count = gp_json_is_array(list.document) ? gp_json_count(list.document) : 0;
 
     if (count < 1 || count > GP_STORE_CLASSES_MAX)
-        status = gp_fail(err, GP_EINVAL, "class names must be a list of 1 to %d texts (got %zu)",
+        status = gp_fail(err, GP_EINVAL, "class names must be a list of 1 to %d texts, but it has %zu",
                          GP_STORE_CLASSES_MAX, count);
     else if ((list.names = gp_calloc(count, sizeof(*list.names))) == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for %zu class names", count);

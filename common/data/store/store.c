@@ -58,7 +58,7 @@ static gp_status targets_init(gp_store_info *info, gp_error *err)
         if (target->classes == 0)
             target->classes = info->class_count;
         if (target->classes < 1 || target->classes > GP_STORE_CLASSES_MAX)
-            return gp_fail(err, GP_ELIMIT, "%s has %u classes; 1 to %d are possible", info->source,
+            return gp_fail(err, GP_ELIMIT, "%s has %u classes; must be between 1 and %d", info->source,
                            target->classes, GP_STORE_CLASSES_MAX);
         if (classes == 0)
             classes = target->classes;
@@ -71,13 +71,13 @@ static gp_status targets_init(gp_store_info *info, gp_error *err)
 gp_status gp_store_info_check(gp_store_info *info, gp_error *err)
 {
     if (info->count < 1 || info->count > GP_STORE_SAMPLES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has %u samples; 1 to %d are possible", info->source, info->count,
-                       GP_STORE_SAMPLES_MAX);
+        return gp_fail(err, GP_ELIMIT, "%s has %u samples; must be between 1 and %d", info->source,
+                       info->count, GP_STORE_SAMPLES_MAX);
     if (info->channels < 1 || info->channels > GP_STORE_CHANNELS_MAX || info->height < 1 ||
         info->height > GP_STORE_SIDE_MAX || info->width < 1 || info->width > GP_STORE_SIDE_MAX)
         return gp_fail(err, GP_ELIMIT,
                        "the samples of %s are %ux%u with %u channels; sides of 1 to %d and 1 to %d channels "
-                       "are possible",
+                       "are supported",
                        info->source, info->height, info->width, info->channels, GP_STORE_SIDE_MAX,
                        GP_STORE_CHANNELS_MAX);
     assert(info->dtype == GP_U8 || info->dtype == GP_F32);
@@ -218,7 +218,7 @@ static gp_status index_check(const gp_store *store, const uint32_t *index, uint3
 {
     for (uint32_t i = 0; i < count; i++)
         if (index[i] >= limit)
-            return gp_fail(err, GP_EINVAL, "sample %u of %s was asked for, which has %u", index[i],
+            return gp_fail(err, GP_EINVAL, "invalid sample %u of %s, which has %u", index[i],
                            store->info.source, limit);
     return GP_OK;
 }
@@ -293,11 +293,10 @@ static gp_status whole_copy(const gp_store *store, uint32_t index, const gp_whol
 
     if ((size->height != 0 && size->height != info->height) ||
         (size->width != 0 && size->width != info->width))
-        return gp_fail(
-            err, GP_EUNSUPPORTED,
-            "the samples of %s are arrays of %ux%u, which are not resized to %ux%u; --image-fit windows "
-            "takes them as they are",
-            info->source, info->height, info->width, size->height, size->width);
+        return gp_fail(err, GP_EUNSUPPORTED,
+                       "the samples of %s are arrays of %ux%u, which cannot be resized to %ux%u; use "
+                       "--image-fit windows",
+                       info->source, info->height, info->width, size->height, size->width);
     gp_status status = gp_whole_reserve(whole, info->sample_bytes, labelled ? info->target_bytes : 0, err);
 
     if (status != GP_OK)
@@ -446,8 +445,8 @@ char *gp_store_left_out(const gp_store *store, char *text, size_t bytes)
 
     text[0] = '\0';
     if (info->left_out > 0)
-        snprintf(text, bytes, "%.100s: %" PRIu64 " folder%s left out: %.200s%s", info->source, info->left_out,
-                 info->left_out == 1 ? " or image was" : "s or images were",
+        snprintf(text, bytes, "%.100s: excluded %" PRIu64 " folder%s: %.200s%s", info->source, info->left_out,
+                 info->left_out == 1 ? " or image" : "s or images",
                  info->left_out_first != NULL ? info->left_out_first : "", info->left_out > 1 ? "; ..." : "");
     return text;
 }

@@ -77,7 +77,7 @@ static gp_status sizes_decide(uint32_t *size, const double *sizes, uint32_t part
         if (sizes[p] < 1 && wanted >= left) /* leave at least one sample for the last part */
             wanted = left > 1 ? left - 1 : left;
         if (wanted > left)
-            return gp_fail(err, GP_EINVAL, "class %s has %llu samples; %.0f of each class were asked for",
+            return gp_fail(err, GP_EINVAL, "class %s has %llu samples, but %.0f of each class were requested",
                            class, (unsigned long long)count, sizes[p]);
         size[p] = (uint32_t)wanted;
         left -= wanted;
@@ -116,12 +116,12 @@ static gp_status sizes_check(const double *sizes, uint32_t part_count, gp_error 
             (sizes[p] >= 1 && sizes[p] != floor(sizes[p])))
             return gp_fail(
                 err, GP_EINVAL,
-                "a part of %g; give a share between 0 and 1, or a whole number of samples of each class",
+                "invalid part %g: must be a fraction between 0 and 1, or a whole number of samples per class",
                 sizes[p]);
         shares += sizes[p] < 1 ? sizes[p] : 0;
     }
     if (shares > 1)
-        return gp_fail(err, GP_EINVAL, "the shares add up to %g", shares);
+        return gp_fail(err, GP_EINVAL, "the fractions have the sum %g, more than 1", shares);
     return GP_OK;
 }
 
@@ -137,13 +137,13 @@ gp_status gp_store_split(const gp_store *store, const double *sizes, uint32_t pa
     if (status != GP_OK)
         return status;
     if (!gp_store_has_class(info))
-        return gp_fail(err, GP_EINVAL, "%s has no class per sample to divide by", info->source);
+        return gp_fail(err, GP_EINVAL, "%s has no class per sample; it cannot be split", info->source);
     first = gp_calloc(classes, sizeof(*first));
     counts = gp_calloc(classes, sizeof(*counts));
     members = gp_calloc(info->count, sizeof(*members));
     labels = gp_calloc(info->count, sizeof(*labels));
     if (first == NULL || counts == NULL || members == NULL || labels == NULL)
-        status = gp_fail(err, GP_ENOMEM, "no memory to divide %u samples", info->count);
+        status = gp_fail(err, GP_ENOMEM, "no memory for the split of %u samples", info->count);
     if (status == GP_OK)
         status = gp_store_count_within(store, counts, NULL, NULL, err);
     for (uint32_t i = 0; i < info->count && status == GP_OK; i++)

@@ -40,12 +40,14 @@ gp_layer_dims gp_custom_dims(const gp_shape *shape)
 static gp_status shape_of(gp_shape *out, const gp_layer_dims *dims, const char *what, gp_error *err)
 {
     if (dims->rank > GP_LAYER_KIND_DIMS)
-        return gp_fail(err, GP_EINVAL, "infer gave %s %" PRIu32 " dimensions; at most %d are possible", what,
+        return gp_fail(err, GP_EINVAL,
+                       "infer returned %s with %" PRIu32 " dimensions, at most %d are supported", what,
                        dims->rank, GP_LAYER_KIND_DIMS);
     *out = (gp_shape){ .rank = dims->rank };
     for (uint32_t i = 0; i < dims->rank; i++) {
         if (dims->dim[i] < 1)
-            return gp_fail(err, GP_EINVAL, "infer gave %s a dimension of %" PRId64, what, dims->dim[i]);
+            return gp_fail(err, GP_EINVAL, "infer returned %s with a dimension of %" PRId64, what,
+                           dims->dim[i]);
         out->dim[i] = dims->dim[i];
     }
     return GP_OK;
@@ -60,12 +62,14 @@ static gp_status parameter_of(gp_parameter_need *out, const gp_layer_parameter *
 
     if (parameter->role == NULL || parameter->role[0] == '\0' || strlen(parameter->role) > 15 ||
         (unsigned)parameter->start > GP_LAYER_START_ONES)
-        return gp_fail(err, GP_EINVAL, "infer gave a parameter without a role of 1 to 15 bytes, or start %d",
-                       (int)parameter->start);
+        return gp_fail(
+            err, GP_EINVAL,
+            "infer returned a parameter with a role that is not 1 to 15 bytes long, or with start %d",
+            (int)parameter->start);
     if (parameter->start == GP_LAYER_START_WEIGHTS && (parameter->fan_in < 1 || parameter->fan_out < 1))
         return gp_fail(err, GP_EINVAL,
-                       "infer gave parameter %s fan_in %" PRId64 " and fan_out %" PRId64
-                       "; both are at least 1",
+                       "infer returned parameter %s with fan_in %" PRId64 " and fan_out %" PRId64
+                       "; both must be at least 1",
                        parameter->role, parameter->fan_in, parameter->fan_out);
     *out = (gp_parameter_need){ .role = parameter->role,
                                 .fan_in = parameter->fan_in,
@@ -85,10 +89,10 @@ static gp_status custom_plan(const custom_kind *own, const gp_infer *infer, gp_l
     gp_status status = own->given.infer == NULL ? GP_OK : own->given.infer(plan, err);
 
     if (status == GP_OK && plan->parameter_count > GP_LAYER_KIND_PARAMETERS)
-        return gp_fail(err, GP_EINVAL, "infer gave %" PRIu32 " parameters; at most %d are possible",
+        return gp_fail(err, GP_EINVAL, "infer returned %" PRIu32 " parameters, at most %d are supported",
                        plan->parameter_count, GP_LAYER_KIND_PARAMETERS);
     if (status == GP_OK && plan->saved > (size_t)1 << 28)
-        return gp_fail(err, GP_ELIMIT, "infer wants %zu numbers of each sample kept", plan->saved);
+        return gp_fail(err, GP_ELIMIT, "infer requested to keep %zu numbers per sample", plan->saved);
     return status;
 }
 
@@ -98,7 +102,7 @@ static gp_status custom_infer(gp_infer *infer, gp_error *err)
     gp_status status = custom_plan(own_of(infer->kind), infer, &plan, err);
 
     if (status == GP_OK)
-        status = shape_of(&infer->output, &plan.output, "the output", err);
+        status = shape_of(&infer->output, &plan.output, "an output", err);
     for (uint32_t k = 0; k < plan.parameter_count && status == GP_OK; k++)
         status = parameter_of(&infer->parameters[k], &plan.parameters[k], err);
     infer->parameter_count = plan.parameter_count;
@@ -164,9 +168,10 @@ static gp_status name_check(const char *name, gp_error *err)
     size_t good = name == NULL ? 0 : strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
 
     if (good == 0 || good > 31 || name[good] != '\0')
-        return gp_fail(err, GP_EINVAL,
-                       "a layer kind is called \"%.40s\"; use 1 to 31 lower-case letters, digits and '_'",
-                       name == NULL ? "" : name);
+        return gp_fail(
+            err, GP_EINVAL,
+            "invalid name of a layer kind \"%.40s\": use 1 to 31 lower-case letters, digits and '_'",
+            name == NULL ? "" : name);
     return GP_OK;
 }
 
@@ -177,12 +182,12 @@ static gp_status settings_check(custom_kind *own, gp_error *err)
 
     for (uint32_t i = 0; settings != NULL && settings[i].name != NULL; i++) {
         if (i == GP_LAYER_KIND_SETTINGS)
-            return gp_fail(err, GP_ELIMIT, "kind %s has over %d settings", own->given.name,
+            return gp_fail(err, GP_ELIMIT, "layer kind %s has more than %d settings", own->given.name,
                            GP_LAYER_KIND_SETTINGS);
         if (!(settings[i].fallback >= settings[i].min && settings[i].fallback <= settings[i].max))
-            return gp_fail(err, GP_EINVAL, "setting %s of kind %s: its default %g is not in [%g, %g]",
-                           settings[i].name, own->given.name, settings[i].fallback, settings[i].min,
-                           settings[i].max);
+            return gp_fail(
+                err, GP_EINVAL, "setting %s of layer kind %s: the default %g is not between %g and %g",
+                settings[i].name, own->given.name, settings[i].fallback, settings[i].min, settings[i].max);
         own->table[i] = (gp_param){ .name = settings[i].name,
                                     .type = GP_PARAM_F64,
                                     .offset = i * sizeof(double),
@@ -246,16 +251,15 @@ gp_status gp_layer_kind_add(const gp_layer_kind *kind, gp_error *err)
     if (status != GP_OK)
         return status;
     if (kind->forward == NULL || kind->backward == NULL || kind->inputs > GP_LAYER_KIND_INPUTS)
-        return gp_fail(err, GP_EINVAL, "kind %s needs forward, backward and at most %d inputs", kind->name,
-                       GP_LAYER_KIND_INPUTS);
+        return gp_fail(err, GP_EINVAL, "layer kind %s needs forward, backward and at most %d inputs",
+                       kind->name, GP_LAYER_KIND_INPUTS);
     if (known != NULL && known->infer == custom_infer && own_of(known)->given.forward == kind->forward &&
         own_of(known)->given.backward == kind->backward && own_of(known)->given.infer == kind->infer)
         return GP_OK;
     if (known != NULL)
-        return gp_fail(err, GP_EINVAL, "there is a layer kind %s already; give yours another name",
-                       kind->name);
+        return gp_fail(err, GP_EINVAL, "layer kind %s exists already; use another name", kind->name);
     if (added_count == GP_LAYER_KINDS_MAX)
-        return gp_fail(err, GP_ELIMIT, "%d layer kinds were added to this worker; that is the limit",
+        return gp_fail(err, GP_ELIMIT, "this worker has reached its limit of %d custom layer kinds",
                        GP_LAYER_KINDS_MAX);
     status = custom_new(&added[added_count], kind, err);
     if (status == GP_OK)
@@ -292,7 +296,7 @@ static gp_status ownloss_forward(gp_lowering *lowering, gp_error *err)
 
 static const gp_kind ownloss = {
     .name = "ownloss",
-    .help = "a loss that the driver of the network computes",
+    .help = "a loss that the owner of the network computes",
     .flags = GP_KIND_LOSS,
     .settings_table = gp_no_params,
     .settings_bytes = sizeof(ownloss_settings),

@@ -21,7 +21,8 @@ enum {
     GP_CUSTOM_OUT_DX = 0, /* outputs of custom_backward */
     GP_CUSTOM_OUT_GRADIENTS = GP_CUSTOM_OUT_DX + GP_LAYER_KIND_INPUTS,
 };
-_Static_assert((int)GP_CUSTOM_SAVED < (int)GP_OP_VALUES_MAX, "an own op has more inputs than an op can have");
+_Static_assert((int)GP_CUSTOM_SAVED < (int)GP_OP_VALUES_MAX,
+               "a custom op has more inputs than an op can have");
 
 /* Return a user-defined kind. NULL: not found. */
 const gp_kind *gp_custom_find(const char *name);

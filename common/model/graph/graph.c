@@ -26,8 +26,7 @@ static gp_status graph_check_ends(const gp_netspec *spec, gp_error *err)
         const gp_layer *reader = NULL;
 
         if (last && !loss)
-            return gp_fail(err, GP_EINVAL,
-                           "%s (%s) is the last layer; a network ends in a loss: add crossentropy",
+            return gp_fail(err, GP_EINVAL, "the last layer %s (%s) is not a loss; add crossentropy",
                            layer->name, layer->kind->name);
         for (uint32_t j = i + 1; j < spec->layer_count && reader == NULL; j++)
             for (uint32_t k = 0; k < spec->layers[j].input_count; k++)
@@ -35,12 +34,12 @@ static gp_status graph_check_ends(const gp_netspec *spec, gp_error *err)
                     reader = &spec->layers[j];
         if (loss && reader != NULL)
             return gp_fail(err, GP_EINVAL,
-                           "%s (%s) is a loss, and %s reads it; nothing can stand behind a loss", layer->name,
-                           layer->kind->name, reader->name);
+                           "%s (%s) is a loss, but layer %s reads it; no layer can follow a loss",
+                           layer->name, layer->kind->name, reader->name);
         if (!loss && reader == NULL)
             return gp_fail(err, GP_EINVAL,
-                           "%s (%s) is read by no layer; remove it or name it in an \"inputs\"", layer->name,
-                           layer->kind->name);
+                           "no layer reads %s (%s); remove it or add it to \"inputs\" of a layer",
+                           layer->name, layer->kind->name);
     }
     return GP_OK;
 }
@@ -77,7 +76,8 @@ static gp_status graph_add_parameters(gp_graph *graph, uint32_t index, const gp_
             graph->learned_count += (size_t)parameter->count;
         if (graph->blob_count > (size_t)PARAMETERS_MAX)
             return gp_fail(err, GP_ELIMIT,
-                           "the network has %zu parameters up to here; at most %" PRId64 " are possible",
+                           "the network has %zu parameters up to this layer, at most %" PRId64
+                           " are supported",
                            graph->blob_count, PARAMETERS_MAX);
         status = gp_graph_add_value(graph, GP_VALUE_PARAMETER, GP_F32, &need->shape, index, &parameter->value,
                                     err);
@@ -106,7 +106,8 @@ static gp_status graph_share_target(gp_graph *graph, gp_end *end, const char *of
             continue;
         if (end->target.dtype != before->target.dtype ||
             !gp_shape_equal(&end->target.shape, &before->target.shape))
-            return gp_fail(err, GP_EINVAL, "target-of %s: that loss compares with %s, this one with %s", of,
+            return gp_fail(err, GP_EINVAL,
+                           "target-of %s: that loss needs targets of shape %s, this one of %s", of,
                            gp_targets_format(&before->target, 1, other, sizeof(other)),
                            gp_targets_format(&end->target, 1, mine, sizeof(mine)));
         if (end->target.classes != before->target.classes)
@@ -117,7 +118,7 @@ static gp_status graph_share_target(gp_graph *graph, gp_end *end, const char *of
         return GP_OK;
     }
     if (of != NULL && *of != '\0')
-        return gp_fail(err, GP_EINVAL, "target-of %s: there is no loss of that name before it", of);
+        return gp_fail(err, GP_EINVAL, "target-of %s: no earlier loss has this name", of);
     /* A user-defined loss manages its own target. */
     if (end->target.dtype == 0)
         return GP_OK;
@@ -148,8 +149,8 @@ static void end_set_score_type(const gp_graph *graph, gp_end *end)
 static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *infer, gp_error *err)
 {
     if (graph->end_count == GP_ENDS_MAX)
-        return gp_fail(err, GP_ELIMIT, "it is loss %d; a network has at most %d", GP_ENDS_MAX + 1,
-                       GP_ENDS_MAX);
+        return gp_fail(err, GP_ELIMIT, "too many losses: this is loss %d, at most %d are supported",
+                       GP_ENDS_MAX + 1, GP_ENDS_MAX);
     gp_end end = {
         .layer = index,
         .target = infer->target,
@@ -179,7 +180,7 @@ static gp_status graph_infer_layer(gp_graph *graph, uint32_t index, gp_error *er
     gp_status status;
 
     if (layer->input_count < (kind->extra_inputs > 0 ? 2 : 1) || layer->input_count > 1 + kind->extra_inputs)
-        return gp_fail(err, GP_EINVAL, "it has %u inputs; this kind takes %u to %u", layer->input_count,
+        return gp_fail(err, GP_EINVAL, "it has %u inputs, but this kind takes %u to %u", layer->input_count,
                        kind->extra_inputs > 0 ? 2 : 1, 1 + kind->extra_inputs);
     for (uint32_t k = 0; k < layer->input_count; k++)
         infer.inputs[k] =
@@ -192,7 +193,7 @@ static gp_status graph_infer_layer(gp_graph *graph, uint32_t index, gp_error *er
     for (const gp_param *p = gp_layer_factors_table; infer.parameter_count == 0 && p->type != GP_PARAM_NONE;
          p++)
         if (gp_params_changed(p, &layer->factors))
-            return gp_fail(err, GP_EINVAL, "it learns nothing, so %s has no effect; remove it", p->name);
+            return gp_fail(err, GP_EINVAL, "it has no weights, so %s has no effect; remove it", p->name);
     graph->outputs[index] = infer.output;
     if (kind->flags & GP_KIND_LOSS)
         status = graph_add_end(graph, index, &infer, err);
@@ -354,7 +355,7 @@ gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets
     for (uint32_t i = 0; i < graph->target_count && same; i++)
         same = targets[i].dtype == wanted[i].dtype && gp_shape_equal(&targets[i].shape, &wanted[i].shape);
     if (!same)
-        return gp_fail(err, GP_EINVAL, "the targets of %s are %s; network %s (%s %s) compares with %s",
+        return gp_fail(err, GP_EINVAL, "the targets of %s have shape %s, but network %s (%s %s) needs %s",
                        source, gp_targets_format(targets, count, have, sizeof(have)), graph->spec->name,
                        graph->end_count == 1 ? "loss" : "first loss",
                        graph->spec->layers[graph->ends[0].layer].kind->name,
@@ -364,7 +365,7 @@ gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets
 
         if (graph->ends[i].target.dtype != 0 && mine->classes != graph->ends[i].target.classes)
             return gp_fail(err, GP_EINVAL,
-                           "%s has %" PRIu32 " classes; network %s ends in %" PRIu32 " (layer %s)", source,
+                           "%s has %" PRIu32 " classes, but network %s has %" PRIu32 " (layer %s)", source,
                            mine->classes, graph->spec->name, graph->ends[i].target.classes,
                            graph->spec->layers[graph->ends[i].layer].name);
     }

@@ -27,17 +27,21 @@ gp_status gp_init_rule_parse(gp_init_rule *out, const char *text, gp_error *err)
         gp_spell_offer(text, "glorot", &near, &distance);
         gp_spell_offer(text, "he", &near, &distance);
         if (near != NULL)
-            return gp_fail(err, GP_EINVAL, "weights initializer '%s'; did you mean '%s'?", text, near);
-        return gp_fail(err, GP_EINVAL,
-                       "weights initializer '%s'; use glorot, he or normal:S (such as normal:0.01)", text);
+            return gp_fail(err, GP_EINVAL, "unknown weights initializer '%s'; did you mean '%s'?", text,
+                           near);
+        return gp_fail(
+            err, GP_EINVAL,
+            "unknown weights initializer '%s'; must be glorot, he or normal:S (for example normal:0.01)",
+            text);
     }
     char *end;
     double sigma = strtod(text + 7, &end);
 
     if (end == text + 7 || *end != '\0' || !(sigma > 0.0) || sigma > 1e3)
-        return gp_fail(err, GP_EINVAL,
-                       "weights initializer '%s': the standard deviation must be above 0 and at most 1000",
-                       text);
+        return gp_fail(
+            err, GP_EINVAL,
+            "invalid weights initializer '%s': the standard deviation must be above 0 and at most 1000",
+            text);
     *out = (gp_init_rule){ .kind = GP_INIT_NORMAL, .sigma = sigma };
     return GP_OK;
 }

@@ -27,12 +27,13 @@ gp_op gp_loss_op(const gp_lowering *lowering, gp_opcode code)
 const gp_param gp_xent_params[] = {
     { "class-weights", NULL, GP_PARAM_TEXT, offsetof(gp_xent_settings, weights),
       .count = GP_XENT_WEIGHTS_BYTES, .seed_name = "ClassWeights", .torch_name = "weight",
-      .help = "a number per class, with spaces between: 1 0.5 2 (default: all 1)" },
+      .help = "one number per class, separated by spaces: 1 0.5 2 (default: all 1)" },
     { "ignore-label", NULL, GP_PARAM_I64, offsetof(gp_xent_settings, ignored), .fallback = -1, .min = -1,
       .max = INT32_MAX, .torch_name = "ignore_index",
-      .help = "samples or pixels with this label have no weight; -1 never has" },
+      .help = "label whose samples or pixels are ignored; -1 is always ignored" },
     { "label-smoothing", NULL, GP_PARAM_F64, offsetof(gp_xent_settings, smoothing), .max = 0.99,
-      .torch_name = "label_smoothing", .help = "share of each label that is spread over all classes" },
+      .torch_name = "label_smoothing",
+      .help = "fraction of each label that is distributed over all classes" },
     GP_LOSS_PARAMS,
     { 0 },
 };
@@ -49,7 +50,7 @@ static gp_status weights_parse(const char *text, double *weights, int64_t count,
 
         if (end == at || !(weight >= 0.0 && weight <= 1e6))
             return gp_fail(err, GP_EINVAL,
-                           "class-weights: \"%.20s\" does not begin with a number from 0 to 1e6", at);
+                           "class-weights: \"%.20s\" does not start with a number from 0 to 1e6", at);
         if (weights != NULL && found < count)
             weights[found] = weight;
         found++;
@@ -57,7 +58,8 @@ static gp_status weights_parse(const char *text, double *weights, int64_t count,
             end++;
     }
     if (found != count)
-        return gp_fail(err, GP_EINVAL, "class-weights has %" PRId64 " numbers for %" PRId64 " classes", found,
+        return gp_fail(err, GP_EINVAL,
+                       "class-weights has %" PRId64 " numbers, but there are %" PRId64 " classes", found,
                        count);
     return GP_OK;
 }
@@ -68,7 +70,8 @@ gp_status gp_xent_infer(gp_infer *infer, gp_error *err)
     const gp_shape *x = &infer->inputs[0];
 
     if (x->dim[0] < 2)
-        return gp_fail(err, GP_EINVAL, "its input has 1 score; a classification needs at least 2 classes");
+        return gp_fail(err, GP_EINVAL,
+                       "its input has one score, but a classification needs at least 2 classes");
     infer->target = (gp_target){ .dtype = GP_I32 };
     infer->target_of = settings->loss.target_of;
     if (x->rank == 3)

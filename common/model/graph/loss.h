@@ -19,10 +19,10 @@ typedef struct gp_loss_settings {
 /* Table entries for gp_loss_settings. */
 #define GP_LOSS_PARAMS                                                                                       \
     { "loss-factor",   NULL,       GP_PARAM_F64, offsetof(gp_loss_settings, factor),                         \
-      .fallback = 1.0, .min = 0.0, .max = 1e6,   .help = "what this loss counts among several" },            \
+      .fallback = 1.0, .min = 0.0, .max = 1e6,   .help = "weight of this loss in the sum of all losses" },   \
     {                                                                                                        \
         "target-of", NULL, GP_PARAM_TEXT, offsetof(gp_loss_settings, target_of),                             \
-            .count = GP_NAME_MAX, .help = "a loss before it: both compare with the same target"              \
+            .count = GP_NAME_MAX, .help = "earlier loss that uses the same target"                           \
     }
 
 /* Return an operation with the loss's input, target and outputs. The kind adds its own numbers and

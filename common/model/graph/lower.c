@@ -335,7 +335,7 @@ gp_status gp_graph_lower(gp_graph *graph, gp_error *err)
     lower_layer *layers = gp_calloc(graph->spec->layer_count, sizeof(*layers));
 
     if (layers == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to lower %u layers", graph->spec->layer_count);
+        return gp_fail(err, GP_ENOMEM, "no memory for lowering %u layers", graph->spec->layer_count);
     gp_status status = layers_init(layers, graph, err);
 
     if (status == GP_OK)

@@ -21,13 +21,12 @@ enum { DIMENSION_MAX = 1 << 24 };
 
 const gp_param gp_layer_factors_table[] = {
     FACTOR("weight-learn-rate-factor", weight_learn_rate, 1, "WeightLearnRateFactor",
-           "the weights' learning rate is the training's times this; 0 freezes them"),
+           "factor of the learning rate for the weights; 0 freezes them"),
     FACTOR("bias-learn-rate-factor", bias_learn_rate, 1, "BiasLearnRateFactor",
-           "the biases' learning rate is the training's times this; 0 freezes them"),
+           "factor of the learning rate for the biases; 0 freezes them"),
     FACTOR("weight-l2-factor", weight_l2, 1, "WeightL2Factor",
-           "the weights' L2 regularization is the training's times this"),
-    FACTOR("bias-l2-factor", bias_l2, 0, "BiasL2Factor",
-           "the biases' L2 regularization is the training's times this"),
+           "factor of the L2 regularization for the weights"),
+    FACTOR("bias-l2-factor", bias_l2, 0, "BiasL2Factor", "factor of the L2 regularization for the biases"),
     { 0 },
 };
 
@@ -38,13 +37,13 @@ static gp_status name_check(const char *what, const char *name, gp_error *err)
     size_t bytes = strlen(name);
 
     if (bytes == 0 || bytes >= GP_NAME_MAX)
-        return gp_fail(err, GP_EINVAL, "the %s's name has %zu bytes; it must have 1 to %d", what, bytes,
+        return gp_fail(err, GP_EINVAL, "the name of the %s has %zu bytes; must have 1 to %d", what, bytes,
                        GP_NAME_MAX - 1);
     for (const char *c = name; *c != '\0'; c++)
         if (*c <= ' ' || *c > '~' || *c == '"' || *c == '\\')
             return gp_fail(err, GP_EINVAL,
-                           "the %s's name has the byte 0x%02x; use letters, digits and . _ - /", what,
-                           (unsigned char)*c);
+                           "the name of the %s contains the byte 0x%02x; use letters, digits and . _ - /",
+                           what, (unsigned char)*c);
     return GP_OK;
 }
 
@@ -62,12 +61,13 @@ gp_status gp_netspec_new(gp_netspec **out, const char *name, const gp_shape *inp
         return status;
     if (input->rank != 3)
         return gp_fail(err, GP_EINVAL,
-                       "the input has %" PRIu32 " dimensions; it must have 3: channels, height, width",
+                       "the input has %" PRIu32 " dimensions; must have 3: channels, height, width",
                        input->rank);
     for (int i = 0; i < 3; i++)
         if (input->dim[i] < 1 || input->dim[i] > DIMENSION_MAX)
-            return gp_fail(err, GP_EINVAL, "the input's dimension %d is %" PRId64 "; it must be 1 to %d",
-                           i + 1, input->dim[i], DIMENSION_MAX);
+            return gp_fail(err, GP_EINVAL,
+                           "dimension %d of the input is %" PRId64 "; must be between 1 and %d", i + 1,
+                           input->dim[i], DIMENSION_MAX);
     status = gp_shape_check(input, SAMPLE_ELEMENTS_MAX, err);
     if (status != GP_OK)
         return status;
@@ -118,14 +118,15 @@ gp_status gp_netspec_normalize(gp_netspec *spec, const double *scale, const doub
 {
     if (count > GP_NORMALIZE_MAX || (count != 1 && (int64_t)count != spec->input.dim[0]))
         return gp_fail(err, GP_EINVAL,
-                       "%zu numbers of scale and offset for %" PRId64
-                       " channels; give one, or one per channel (up to %d)",
+                       "%zu values of scale and offset for %" PRId64
+                       " channels; must be one, or one per channel (at most %d)",
                        count, spec->input.dim[0], GP_NORMALIZE_MAX);
     for (size_t i = 0; i < count; i++)
         if (!isfinite(scale[i]) || scale[i] == 0.0 || !isfinite(offset[i]))
-            return gp_fail(err, GP_EINVAL,
-                           "scale %g and offset %g of channel %zu; both must be finite, the scale not 0",
-                           scale[i], offset[i], i + 1);
+            return gp_fail(
+                err, GP_EINVAL,
+                "invalid scale %g or offset %g of channel %zu: both must be finite, and the scale not 0",
+                scale[i], offset[i], i + 1);
     spec->normalize_count = (uint32_t)count;
     spec->scale_unknown = false;
     for (size_t i = 0; i < count; i++) {
@@ -173,9 +174,9 @@ static gp_status kind_unknown(const char *name, gp_error *err)
         snprintf(known + used, sizeof(known) - used, "%s%s", used == 0 ? "" : ", ", (*kind)->name);
     }
     if (near != NULL)
-        return gp_fail(err, GP_EINVAL, "unknown kind '%.64s'; did you mean '%s'? (known: %s)", name, near,
-                       known);
-    return gp_fail(err, GP_EINVAL, "unknown kind '%.64s'; known: %s", name, known);
+        return gp_fail(err, GP_EINVAL, "unknown layer kind '%.64s'; did you mean '%s'? (available: %s)", name,
+                       near, known);
+    return gp_fail(err, GP_EINVAL, "unknown layer kind '%.64s'; available: %s", name, known);
 }
 
 /* Fail with a message that suggests the nearest setting or lists all. */
@@ -225,14 +226,14 @@ static gp_status netspec_append(gp_netspec *spec, const char *name, const char *
     if (status != GP_OK)
         return status;
     if (strcmp(name, INPUT_NAME) == 0 || gp_netspec_find(spec, name) != spec->layer_count)
-        return gp_fail(err, GP_EINVAL, "the name '%s' is taken; give the layer another", name);
+        return gp_fail(err, GP_EINVAL, "the layer name '%s' is used twice; use another name", name);
     if (kind == NULL) {
         status = kind_unknown(kind_name, err);
         gp_error_prefix(err, "%s", name);
         return status;
     }
     if (spec->layer_count >= GP_LAYERS_MAX)
-        return gp_fail(err, GP_ELIMIT, "a network has at most %d layers", GP_LAYERS_MAX);
+        return gp_fail(err, GP_ELIMIT, "a network can have at most %d layers", GP_LAYERS_MAX);
     gp_layer *layers = gp_array_grow(spec->layers, spec->layer_count, sizeof(*layers));
 
     if (layers == NULL)
@@ -264,12 +265,13 @@ static gp_status layer_set_text(gp_layer *layer, const char *text, size_t bytes,
     char setting[512], *value;
 
     if (bytes >= sizeof(setting))
-        return gp_fail(err, GP_ELIMIT, "a setting of %zu bytes; at most %zu", bytes, sizeof(setting) - 1);
+        return gp_fail(err, GP_ELIMIT, "a setting has %zu bytes, at most %zu are supported", bytes,
+                       sizeof(setting) - 1);
     memcpy(setting, text, bytes);
     setting[bytes] = '\0';
     value = strchr(setting, '=');
     if (value == NULL)
-        return gp_fail(err, GP_EINVAL, "'%s' is not of the form setting=value", setting);
+        return gp_fail(err, GP_EINVAL, "'%s' must be setting=value", setting);
     *value++ = '\0';
     return gp_layer_set(layer, setting, value, err);
 }
@@ -312,11 +314,11 @@ static gp_status input_unknown(const gp_netspec *spec, const char *name, gp_erro
     for (uint32_t i = 0; i + 1 < spec->layer_count; i++)
         gp_spell_offer(name, spec->layers[i].name, &near, &distance);
     if (near != NULL)
-        return gp_fail(err, GP_EINVAL, "no layer before it is called '%.64s'; did you mean '%s'?", name,
+        return gp_fail(err, GP_EINVAL, "no earlier layer has the name '%.64s'; did you mean '%s'?", name,
                        near);
-    return gp_fail(err, GP_EINVAL,
-                   "no layer before it is called '%.64s'; layers stand in order, \"input\" is the network's",
-                   name);
+    return gp_fail(
+        err, GP_EINVAL,
+        "no earlier layer has the name '%.64s'; a layer can read only earlier layers, and \"input\"", name);
 }
 
 gp_status gp_netspec_connect(gp_netspec *spec, const char *const *inputs, size_t count, gp_error *err)
@@ -326,7 +328,7 @@ gp_status gp_netspec_connect(gp_netspec *spec, const char *const *inputs, size_t
     gp_status status = GP_OK;
 
     if (count == 0 || count > GP_LAYER_INPUTS_MAX)
-        status = gp_fail(err, GP_EINVAL, "%zu inputs; a layer has 1 to %d", count, GP_LAYER_INPUTS_MAX);
+        status = gp_fail(err, GP_EINVAL, "%zu inputs; a layer must have 1 to %d", count, GP_LAYER_INPUTS_MAX);
     for (size_t i = 0; i < count && status == GP_OK; i++) {
         found[i] = strcmp(inputs[i], INPUT_NAME) == 0 ? GP_INPUT_LAYER : gp_netspec_find(spec, inputs[i]);
         if (found[i] != GP_INPUT_LAYER && found[i] + 1 >= spec->layer_count)

@@ -28,10 +28,10 @@ static gp_status key_check(void *context, const char *key, const gp_json *value,
         gp_spell_offer(key, keys[i], &near, &distance);
     }
     if (near != NULL)
-        return gp_fail(err, GP_EINVAL, "a network has no '" SHOWN "'; did you mean '%s'?", key, near);
+        return gp_fail(err, GP_EINVAL, "unknown member '" SHOWN "'; did you mean '%s'?", key, near);
     return gp_fail(err, GP_EINVAL,
-                   "a network has no '" SHOWN
-                   "'; it has name, input (or inputs), scale, offset, windows and layers",
+                   "unknown member '" SHOWN
+                   "'; a network can have name, input (or inputs), scale, offset, windows and layers",
                    key);
 }
 
@@ -72,7 +72,8 @@ static gp_status read_normalization(gp_netspec *spec, const gp_json *document, g
     if (status != GP_OK)
         return status;
     if (scales != 0 && offsets != 0 && scales != offsets)
-        return gp_fail(err, GP_EINVAL, "\"scale\" has %zu numbers and \"offset\" %zu; give as many of both",
+        return gp_fail(err, GP_EINVAL,
+                       "\"scale\" has %zu numbers, but \"offset\" has %zu; both must have the same count",
                        scales, offsets);
     size_t count = scales > offsets ? scales : offsets;
 
@@ -94,7 +95,7 @@ static gp_status read_inputs(gp_netspec *spec, const gp_json *value, gp_error *e
     size_t count = gp_json_is_array(value) ? gp_json_count(value) : 0;
 
     if (count == 0 || count > GP_LAYER_INPUTS_MAX)
-        return gp_fail(err, GP_EINVAL, "%s: \"inputs\" must be a list of 1 to %d names of layers before it",
+        return gp_fail(err, GP_EINVAL, "%s: \"inputs\" must be a list of 1 to %d names of earlier layers",
                        spec->layers[spec->layer_count - 1].name, GP_LAYER_INPUTS_MAX);
     for (size_t i = 0; i < count; i++) {
         names[i] = gp_json_text(gp_json_element(value, i), NULL);
@@ -151,7 +152,8 @@ static gp_status packed_key_check(void *context, const char *key, const gp_json 
     if (strcmp(key, "name") == 0 || strcmp(key, "shape") == 0 || strcmp(key, "scale") == 0)
         return GP_OK;
     return gp_fail(err, GP_EINVAL,
-                   "element %zu of \"inputs\" has a '" SHOWN "'; it may have name, shape and scale",
+                   "element %zu of \"inputs\" has the unknown member '" SHOWN
+                   "'; must be name, shape or scale",
                    *(size_t *)context + 1, key);
 }
 
@@ -164,11 +166,10 @@ static gp_status packed_read(packed_input *out, const gp_json *value, size_t ind
     out->name = gp_json_text(gp_json_member(value, "name"), NULL);
     if (!gp_json_is_object(value) || out->name == NULL || (rank != 1 && rank != 3) ||
         (scale != NULL && !gp_json_is_number(scale)))
-        return gp_fail(
-            err, GP_EINVAL,
-            "element %zu of \"inputs\" is not an object with a \"name\", a \"shape\" of 1 number or 3, and "
-            "if need be a number \"scale\"",
-            index + 1);
+        return gp_fail(err, GP_EINVAL,
+                       "element %zu of \"inputs\" must be an object with \"name\", \"shape\" (1 or 3 "
+                       "numbers) and optionally \"scale\"",
+                       index + 1);
     status = gp_json_each(value, packed_key_check, &index, err);
     out->scale = scale == NULL ? 1.0 : gp_json_number(scale, 1.0);
     out->shape = (gp_shape){ .rank = (uint32_t)rank };
@@ -222,8 +223,7 @@ static gp_status read_packed(gp_netspec **out, const char *name, const gp_json *
         return gp_fail(err, GP_EINVAL, "\"inputs\" must be a list of 1 to %d inputs", GP_INPUTS_MAX);
     if (gp_json_member(document, "input") != NULL || gp_json_member(document, "scale") != NULL ||
         gp_json_member(document, "offset") != NULL)
-        return gp_fail(err, GP_EINVAL,
-                       "a network with \"inputs\" has no input, scale and offset beside them");
+        return gp_fail(err, GP_EINVAL, "a network with \"inputs\" cannot have input, scale and offset");
     for (size_t i = 0; i < count && status == GP_OK; i++) {
         status = packed_read(&inputs[i], gp_json_element(list, i), i, err);
         if (status == GP_OK)
@@ -260,7 +260,7 @@ static gp_status read_view(gp_netspec *spec, const gp_json *document, gp_error *
     if (value == NULL)
         return GP_OK;
     if (spec->fitted)
-        return gp_fail(err, GP_EINVAL, "a network has \"windows\" or \"fitted\", not both");
+        return gp_fail(err, GP_EINVAL, "a network cannot have both \"windows\" and \"fitted\"");
     spec->windows = true;
     for (size_t i = 0; i < 2; i++) {
         const int64_t side = gp_json_is_array(value) && gp_json_count(value) == 2
@@ -268,11 +268,10 @@ static gp_status read_view(gp_netspec *spec, const gp_json *document, gp_error *
                                  : -1;
 
         if (side < 0 || side > GP_WINDOW_IMAGE_MAX)
-            return gp_fail(
-                err, GP_EINVAL,
-                "\"windows\" must be a list of 2 whole numbers up to %d: height and width that images "
-                "are brought to, 0 and 0 for none",
-                GP_WINDOW_IMAGE_MAX);
+            return gp_fail(err, GP_EINVAL,
+                           "\"windows\" must be a list of 2 whole numbers up to %d: height and width to "
+                           "which images are resized, or 0 and 0",
+                           GP_WINDOW_IMAGE_MAX);
         spec->window_image[i] = (uint32_t)side;
     }
     return GP_OK;
@@ -286,7 +285,7 @@ static gp_status read_network(gp_netspec **out, const gp_json *document, gp_erro
     gp_shape input = { .rank = 3 };
 
     if (!gp_json_is_object(document))
-        return gp_fail(err, GP_EINVAL, "a network is a JSON object with \"input\" and \"layers\"");
+        return gp_fail(err, GP_EINVAL, "a network must be a JSON object with \"input\" and \"layers\"");
     gp_status status = gp_json_each(document, key_check, NULL, err);
 
     const gp_json *shape = gp_json_member(document, "input");
@@ -326,7 +325,7 @@ gp_status gp_netspec_from_json(gp_netspec **out, const char *text, size_t bytes,
     gp_json *document;
 
     if (bytes > GP_NETSPEC_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "a network of %zu bytes of JSON; at most %d", bytes,
+        return gp_fail(err, GP_ELIMIT, "a network has %zu bytes of JSON, at most %d are supported", bytes,
                        GP_NETSPEC_BYTES_MAX);
     gp_status status = gp_json_parse(&document, text, bytes, err);
 

@@ -58,23 +58,21 @@ static gp_status mean_std_parse(normalization *out, const char *text, gp_error *
     const size_t stds = means == 0 ? 0 : numbers_parse(at, '\0', std, &at);
 
     if (stds == 0)
-        return gp_fail(
-            err, GP_EINVAL,
-            "image-normalization is '%.60s'; it must be 0..1, 0..255, imagenet or MEAN,STD in units "
-            "of pixel/255, such as 0.5,0.5 or 0.485:0.456:0.406,0.229:0.224:0.225",
-            text);
+        return gp_fail(err, GP_EINVAL,
+                       "image-normalization is '%.60s'; must be 0..1, 0..255, imagenet or MEAN,STD in units "
+                       "of pixel/255, for example 0.5,0.5 or 0.485:0.456:0.406,0.229:0.224:0.225",
+                       text);
     if (means != stds && means != 1 && stds != 1)
-        return gp_fail(
-            err, GP_EINVAL,
-            "image-normalization '%.60s' has %zu means and %zu deviations; give one, or as many of "
-            "both",
-            text, means, stds);
+        return gp_fail(err, GP_EINVAL,
+                       "image-normalization '%.60s' has %zu means and %zu deviations; must have one "
+                       "deviation, or as many as means",
+                       text, means, stds);
     for (size_t i = 0; i < means || i < stds; i++) {
         const double deviation = std[stds == 1 ? 0 : i];
 
         if (deviation <= 0.0)
             return gp_fail(err, GP_EINVAL,
-                           "image-normalization '%.60s' has the deviation %g; it must be above 0", text,
+                           "image-normalization '%.60s' has the deviation %g; must be above 0", text,
                            deviation);
         channel_put(out, mean[means == 1 ? 0 : i], deviation);
     }
@@ -132,8 +130,8 @@ gp_status gp_normalization_set(gp_netspec *spec, const char *text, gp_error *err
         return status;
     if (wanted.count != 1 && (int64_t)wanted.count != spec->input.dim[0])
         return gp_fail(err, GP_EINVAL,
-                       "image-normalization '%.60s' is of %zu channels, and network %s takes %" PRId64
-                       "; give one value, or one per channel",
+                       "image-normalization '%.60s' has %zu channels, but network %s takes %" PRId64
+                       "; use one value, or one per channel",
                        text, wanted.count, spec->name, spec->input.dim[0]);
     return gp_netspec_normalize(spec, wanted.scale, wanted.offset, wanted.count, err);
 }
@@ -152,8 +150,8 @@ gp_status gp_normalization_apply(gp_netspec *spec, const char *text, bool traine
     if (status != GP_OK || states(spec, &wanted))
         return status;
     return gp_fail(err, GP_EINVAL,
-                   "image-normalization is '%.60s', and the model of network %s states %s; leave it out, or "
-                   "change the model: gradpool model edit FILE --set input.normalization=%.60s -o OUT.onnx",
+                   "image-normalization is '%.60s', but the model of network %s has %s; omit it, or change "
+                   "the model: gradpool model edit FILE --set input.normalization=%.60s -o OUT.onnx",
                    text, spec->name, gp_normalization_format(spec, own), text);
 }
 
@@ -200,20 +198,18 @@ gp_status gp_netspec_check_samples(const gp_netspec *spec, const gp_shape *sampl
     char have[64], want[64];
 
     if (!gp_netspec_takes(spec, sample))
-        return gp_fail(
-            err, GP_EINVAL,
-            "the samples of %.100s are %s (channels x height x width), network %s takes %s; give images in "
-            "files, which can be resized, or change the network: gradpool model edit FILE --set "
-            "input.size=%s",
-            source, gp_shape_format(sample, have, sizeof(have)), spec->name,
-            gp_shape_format(&spec->input, want, sizeof(want)), have);
+        return gp_fail(err, GP_EINVAL,
+                       "the samples of %.100s are %s (channels x height x width), but network %s takes %s; "
+                       "use image files, which can be resized, or change the network: gradpool model edit "
+                       "FILE --set input.size=%s",
+                       source, gp_shape_format(sample, have, sizeof(have)), spec->name,
+                       gp_shape_format(&spec->input, want, sizeof(want)), have);
     if (dtype != GP_U8 || !spec->scale_unknown)
         return GP_OK;
-    return gp_fail(err, GP_EINVAL,
-                   "the file of network %s does not state how pixels are scaled, and %.100s has bytes from 0 "
-                   "to 255; give "
-                   "--image-normalization 0..1, 0..255, imagenet or MEAN,STD, as the network was trained, or "
-                   "store it in "
-                   "the file: gradpool model edit FILE --set input.normalization=0..1 -o OUT.onnx",
-                   spec->name, source);
+    return gp_fail(
+        err, GP_EINVAL,
+        "the file of network %s does not state how pixels are scaled, and %.100s has bytes from 0 to 255; "
+        "set --image-normalization to 0..1, 0..255, imagenet or MEAN,STD, as in the training of the network, "
+        "or store it in the file: gradpool model edit FILE --set input.normalization=0..1 -o OUT.onnx",
+        spec->name, source);
 }

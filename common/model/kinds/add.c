@@ -11,7 +11,7 @@ static gp_status add_infer(gp_infer *infer, gp_error *err)
 
     for (uint32_t i = 1; i < infer->input_count; i++)
         if (!gp_shape_equal(&infer->inputs[0], &infer->inputs[i]))
-            return gp_fail(err, GP_EINVAL, "its inputs have shapes %s and %s; only equal shapes can be added",
+            return gp_fail(err, GP_EINVAL, "its inputs have the shapes %s and %s, but must have equal shapes",
                            gp_shape_format(&infer->inputs[0], first, sizeof(first)),
                            gp_shape_format(&infer->inputs[i], other, sizeof(other)));
     return GP_OK;
@@ -72,7 +72,7 @@ static const gp_kind_check add_checks[] = {
 const gp_kind gp_kind_add = {
     .name = "add",
     .onnx = "Add",
-    .help = "elementwise sum of its inputs",
+    .help = "elementwise sum of the inputs",
     .extra_inputs = GP_LAYER_INPUTS_MAX - 1,
     .settings_table = gp_no_params,
     .checks = add_checks,

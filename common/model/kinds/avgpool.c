@@ -8,7 +8,7 @@ static const gp_param avgpool_params[] = {
     GP_POOLING_PARAMS,
     { "count-padding", NULL, GP_PARAM_BOOL, offsetof(gp_pooling_settings, count_padding),
       .seed_name = "PaddingValue", .torch_name = "count_include_pad",
-      .help = "divide by the whole window, padding included" },
+      .help = "include padding in the divisor" },
     { 0 },
 };
 

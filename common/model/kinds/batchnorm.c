@@ -15,7 +15,7 @@ static const gp_param batchnorm_params[] = {
       .max = 1.0, .seed_name = "Epsilon", .torch_name = "eps", .help = "added to the variance" },
     { "momentum", NULL, GP_PARAM_F64, offsetof(batchnorm_settings, momentum), .fallback = 0.1, .min = 0.0,
       .max = 1.0, .seed_name = "MeanDecay", .torch_name = "momentum",
-      .help = "share of a step's moments in the running statistics" },
+      .help = "weight of the moments of a step in the running statistics" },
     { 0 },
 };
 
@@ -72,7 +72,7 @@ static const gp_kind_check batchnorm_checks[] = {
 const gp_kind gp_kind_batchnorm = {
     .name = "batchnorm",
     .onnx = "BatchNormalization",
-    .help = "each channel to mean 0 and deviation 1 over the batch, then scale and offset",
+    .help = "normalize each channel to mean 0 and deviation 1 over the batch, then scale and shift",
     .flags = GP_KIND_COUPLES_SAMPLES,
     .settings_table = batchnorm_params,
     .settings_bytes = sizeof(batchnorm_settings),

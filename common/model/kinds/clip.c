@@ -10,9 +10,9 @@ typedef struct clip_settings {
 
 static const gp_param clip_params[] = {
     { "min", NULL, GP_PARAM_F64, offsetof(clip_settings, min), .fallback = 0.0, .min = -3e38, .max = 3e38,
-      .torch_name = "min_val", .help = "what smaller numbers become" },
+      .torch_name = "min_val", .help = "minimum of the output" },
     { "max", NULL, GP_PARAM_F64, offsetof(clip_settings, max), .fallback = 6.0, .min = -3e38, .max = 3e38,
-      .seed_name = "Ceiling", .torch_name = "max_val", .help = "what larger numbers become" },
+      .seed_name = "Ceiling", .torch_name = "max_val", .help = "maximum of the output" },
     { 0 },
 };
 
@@ -21,7 +21,7 @@ static gp_status clip_infer(gp_infer *infer, gp_error *err)
     const clip_settings *settings = infer->settings;
 
     if (settings->min >= settings->max)
-        return gp_fail(err, GP_EINVAL, "min=%g is not below max=%g", settings->min, settings->max);
+        return gp_fail(err, GP_EINVAL, "min=%g must be below max=%g", settings->min, settings->max);
     return GP_OK;
 }
 

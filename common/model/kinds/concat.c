@@ -21,7 +21,7 @@ static gp_status concat_infer(gp_infer *infer, gp_error *err)
     char first[64], other[64];
 
     if (settings->axis >= (int64_t)sum.rank)
-        return gp_fail(err, GP_EINVAL, "its input %s has no axis %" PRId64,
+        return gp_fail(err, GP_EINVAL, "its input of shape %s has no axis %" PRId64,
                        gp_shape_format(&sum, first, sizeof(first)), settings->axis);
     for (uint32_t i = 1; i < infer->input_count; i++) {
         gp_shape next = infer->inputs[i];
@@ -29,7 +29,7 @@ static gp_status concat_infer(gp_infer *infer, gp_error *err)
         next.dim[settings->axis] = infer->inputs[0].dim[settings->axis];
         if (!gp_shape_equal(&next, &infer->inputs[0]))
             return gp_fail(err, GP_EINVAL,
-                           "its inputs have shapes %s and %s, which differ beside axis %" PRId64,
+                           "its inputs have the shapes %s and %s, which differ in other axes than %" PRId64,
                            gp_shape_format(&infer->inputs[0], first, sizeof(first)),
                            gp_shape_format(&infer->inputs[i], other, sizeof(other)), settings->axis);
         sum.dim[settings->axis] += infer->inputs[i].dim[settings->axis];
@@ -76,7 +76,7 @@ static const gp_kind_check concat_checks[] = {
 const gp_kind gp_kind_concat = {
     .name = "concat",
     .onnx = "Concat",
-    .help = "its inputs, one behind the other",
+    .help = "concatenation of the inputs",
     .extra_inputs = GP_LAYER_INPUTS_MAX - 1,
     .settings_table = concat_params,
     .settings_bytes = sizeof(concat_settings),

@@ -23,19 +23,19 @@ static const gp_param conv2d_params[] = {
       .seed_name = "FilterSize", .torch_name = "kernel_size", .unit = "pixels", .help = "height, width" },
     { "stride", NULL, GP_PARAM_I64, FIELD(window.stride), .count = 2, .fallback = 1, .min = 1,
       .max = GP_WINDOW_MAX, .seed_name = "Stride", .torch_name = "stride", .unit = "pixels",
-      .help = "step between windows: height, width" },
+      .help = "stride: height, width" },
     { "dilation", NULL, GP_PARAM_I64, FIELD(window.dilation), .count = 2, .fallback = 1, .min = 1,
       .max = GP_WINDOW_MAX, .seed_name = "DilationFactor", .torch_name = "dilation", .unit = "pixels",
-      .help = "distance of neighbouring taps: height, width" },
+      .help = "distance of neighboring kernel elements: height, width" },
     { "padding", NULL, GP_PARAM_I64, FIELD(window.padding), .count = 4, .max = GP_WINDOW_MAX,
       .seed_name = "Padding", .torch_name = "padding", .unit = "pixels",
       .help = "zeros around the input: top, left, bottom, right" },
     { "same", NULL, GP_PARAM_WORD, FIELD(window.same), .words = gp_window_same_words, .seed_name = "Padding",
-      .help =
-          "pad so that the output is ceil(input / stride): an odd pixel behind (upper) or before (lower)" },
+      .help = "pad so that the output has ceil(input / stride) pixels: an odd pixel after (upper) or before "
+              "(lower)" },
     { "groups", NULL, GP_PARAM_I64, FIELD(groups), .fallback = 1, .min = 1, .max = GP_CHANNELS_MAX,
       .seed_name = "NumGroups", .torch_name = "groups",
-      .help = "groups of channels that do not see each other" },
+      .help = "number of groups of channels that are convolved separately" },
     { "bias", NULL, GP_PARAM_BOOL, FIELD(bias), .fallback = 1, .torch_name = "bias",
       .help = "add one learned number per channel" },
     { 0 },
@@ -48,7 +48,7 @@ static gp_status conv2d_infer(gp_infer *infer, gp_error *err)
     int64_t out[2];
 
     if (settings->channels == 0)
-        return gp_fail(err, GP_EINVAL, "the number of output channels is not given; say channels=N");
+        return gp_fail(err, GP_EINVAL, "channels is missing; set channels=N");
     gp_status status =
         gp_window_resolve(&window, out, &settings->window, settings->groups, &infer->inputs[0], err);
 
@@ -58,8 +58,8 @@ static gp_status conv2d_infer(gp_infer *infer, gp_error *err)
 
     if (in_channels % groups != 0 || settings->channels % groups != 0)
         return gp_fail(err, GP_EINVAL,
-                       "%" PRId64 " groups do not divide its %" PRId64 " input and %" PRId64
-                       " output channels; use a common divisor of both",
+                       "%" PRId64 " groups do not divide %" PRId64 " input and %" PRId64
+                       " output channels; use a common divisor",
                        groups, in_channels, settings->channels);
     int64_t taps = settings->window.kernel[0] * settings->window.kernel[1];
 

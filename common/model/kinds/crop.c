@@ -28,7 +28,8 @@ static gp_status crop_infer(gp_infer *infer, gp_error *err)
 
         if (size < 1 || settings->start[i] + size > have)
             return gp_fail(err, GP_EINVAL,
-                           "from %" PRId64 " on there are no %" PRId64 " along axis %u of its input %s",
+                           "from %" PRId64 " on, fewer than %" PRId64
+                           " elements remain along axis %u of its input %s",
                            settings->start[i], settings->size[i] == 0 ? 1 : settings->size[i], i,
                            gp_shape_format(&infer->inputs[0], shape, sizeof(shape)));
         if (i < infer->output.rank)
@@ -55,7 +56,7 @@ static const gp_kind_check crop_checks[] = {
 const gp_kind gp_kind_crop = {
     .name = "crop",
     .onnx = "Slice",
-    .help = "a box out of its input",
+    .help = "a box of the input",
     .settings_table = crop_params,
     .settings_bytes = sizeof(crop_settings),
     .checks = crop_checks,

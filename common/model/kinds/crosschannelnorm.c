@@ -11,13 +11,14 @@ typedef struct crosschannelnorm_settings {
 
 static const gp_param crosschannelnorm_params[] = {
     { "size", NULL, GP_PARAM_I64, offsetof(crosschannelnorm_settings, size), .fallback = 5, .min = 1,
-      .max = 1024, .seed_name = "WindowChannelSize", .torch_name = "size", .help = "channels in a window" },
+      .max = 1024, .seed_name = "WindowChannelSize", .torch_name = "size",
+      .help = "number of channels in a window" },
     { "alpha", NULL, GP_PARAM_F64, offsetof(crosschannelnorm_settings, alpha), .fallback = 1e-4, .max = 1e3,
       .seed_name = "Alpha", .torch_name = "alpha", .help = "factor of the mean square" },
     { "beta", NULL, GP_PARAM_F64, offsetof(crosschannelnorm_settings, beta), .fallback = 0.75, .max = 10.0,
       .seed_name = "Beta", .torch_name = "beta", .help = "power" },
     { "bias", NULL, GP_PARAM_F64, offsetof(crosschannelnorm_settings, bias), .fallback = 1.0, .min = 1e-5,
-      .max = 1e3, .seed_name = "K", .torch_name = "k", .help = "added to the mean square" },
+      .max = 1e3, .seed_name = "K", .torch_name = "k", .help = "constant added to the mean square" },
     { 0 },
 };
 
@@ -46,7 +47,7 @@ static const gp_kind_check crosschannelnorm_checks[] = {
 const gp_kind gp_kind_crosschannelnorm = {
     .name = "crosschannelnorm",
     .onnx = "LRN",
-    .help = "each number over a power of its neighbouring channels' squares",
+    .help = "each number divided by a power of the squares in neighboring channels",
     .settings_table = crosschannelnorm_params,
     .settings_bytes = sizeof(crosschannelnorm_settings),
     .checks = crosschannelnorm_checks,

@@ -8,8 +8,8 @@ static gp_status crossentropy_infer(gp_infer *infer, gp_error *err)
 
     if (infer->inputs[0].rank != 1 && infer->inputs[0].rank != 3)
         return gp_fail(err, GP_EINVAL,
-                       "its input has shape %s; it reads one score per class (put an fc or flatten layer "
-                       "before), or classes x height x width",
+                       "its input has shape %s, but must have one score per class (add an fc or flatten "
+                       "layer before it), or classes x height x width",
                        gp_shape_format(&infer->inputs[0], shape, sizeof(shape)));
     return gp_xent_infer(infer, err);
 }
@@ -26,7 +26,7 @@ static const gp_kind_check crossentropy_checks[] = {
 const gp_kind gp_kind_crossentropy = {
     .name = "crossentropy",
     .onnx = "Softmax",
-    .help = "softmax and cross-entropy: the loss of classification",
+    .help = "softmax and cross-entropy, for classification",
     .flags = GP_KIND_LOSS,
     .settings_table = gp_xent_params,
     .settings_bytes = sizeof(gp_xent_settings),

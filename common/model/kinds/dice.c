@@ -20,10 +20,12 @@ typedef struct dice_settings {
 
 static const gp_param dice_params[] = {
     { "volume-power", NULL, GP_PARAM_F64, offsetof(dice_settings, power), .fallback = 2.0, .min = 0.0,
-      .max = 2.0, .help = "a class of n pixels has weight n to the minus this: 2 generalised, 0 plain Dice" },
+      .max = 2.0,
+      .help =
+          "exponent: a class of n pixels has the weight n^-exponent (2: generalized Dice, 0: plain Dice)" },
     { "ignore-label", NULL, GP_PARAM_I64, offsetof(dice_settings, ignored), .fallback = -1, .min = -1,
       .max = INT32_MAX, .torch_name = "ignore_index",
-      .help = "pixels with this label do not count; -1 never does" },
+      .help = "label whose pixels are ignored; -1 is always ignored" },
     GP_LOSS_PARAMS,
     { 0 },
 };
@@ -35,7 +37,7 @@ static gp_status dice_infer(gp_infer *infer, gp_error *err)
 
     if (x->rank != 3 || x->dim[0] < 2 || x->dim[0] > GP_DICE_CLASSES_MAX)
         return gp_fail(err, GP_EINVAL,
-                       "its input has shape %s; it reads classes x height x width, of 2 to %d classes",
+                       "its input has shape %s, but must be classes x height x width with 2 to %d classes",
                        gp_shape_format(x, shape, sizeof(shape)), GP_DICE_CLASSES_MAX);
     infer->target = (gp_target){ .dtype = GP_I32,
                                  .shape = gp_shape2(x->dim[1], x->dim[2]),
@@ -85,7 +87,7 @@ static const gp_kind_check dice_checks[] = {
 const gp_kind gp_kind_dice = {
     .name = "dice",
     .onnx = "Softmax",
-    .help = "softmax and generalised Dice: the loss of segmentation where classes differ in size",
+    .help = "softmax and generalized Dice loss, for segmentation with classes of different size",
     .flags = GP_KIND_LOSS,
     .settings_table = dice_params,
     .settings_bytes = sizeof(dice_settings),

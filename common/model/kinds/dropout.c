@@ -10,7 +10,7 @@ typedef struct dropout_settings {
 
 static const gp_param dropout_params[] = {
     { "rate", NULL, GP_PARAM_F64, offsetof(dropout_settings, rate), .fallback = 0.5, .min = 0.0, .max = 0.95,
-      .seed_name = "Probability", .torch_name = "p", .help = "share zeroed" },
+      .seed_name = "Probability", .torch_name = "p", .help = "fraction of values set to zero" },
     { 0 },
 };
 
@@ -36,7 +36,7 @@ static const gp_kind_check dropout_checks[] = {
 const gp_kind gp_kind_dropout = {
     .name = "dropout",
     .onnx = "Dropout",
-    .help = "zeroes a random share of the values while training",
+    .help = "set a random fraction of the values to zero during training",
     .flags = GP_KIND_RESHAPES,
     .settings_table = dropout_params,
     .settings_bytes = sizeof(dropout_settings),

@@ -26,7 +26,7 @@ static gp_status fc_infer(gp_infer *infer, gp_error *err)
     int64_t inputs = gp_shape_count(&infer->inputs[0]);
 
     if (settings->outputs == 0)
-        return gp_fail(err, GP_EINVAL, "the number of outputs is not given; say outputs=N");
+        return gp_fail(err, GP_EINVAL, "outputs is missing; set outputs=N");
     infer->output = gp_shape1(settings->outputs);
     const gp_parameter_need weight = { .shape = gp_shape2(settings->outputs, inputs),
                                        .fan_in = inputs,
@@ -46,7 +46,7 @@ static const gp_kind_check fc_checks[] = {
 const gp_kind gp_kind_fc = {
     .name = "fc",
     .onnx = "Gemm",
-    .help = "fully connected: every output sees every input",
+    .help = "fully connected layer",
     .settings_table = fc_params,
     .settings_bytes = sizeof(fc_settings),
     .checks = fc_checks,

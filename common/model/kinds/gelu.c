@@ -14,8 +14,7 @@ typedef struct gelu_settings {
 
 static const gp_param gelu_params[] = {
     { "approximate", NULL, GP_PARAM_WORD, offsetof(gelu_settings, approximate), .words = gelu_approximations,
-      .torch_name = "approximate",
-      .help = "none: by the error function; tanh: by the paper's approximation" },
+      .torch_name = "approximate", .help = "none: exact, with the error function; tanh: approximation" },
     { 0 },
 };
 

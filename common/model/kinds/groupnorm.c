@@ -14,7 +14,7 @@ typedef struct groupnorm_settings {
 static const gp_param groupnorm_params[] = {
     { "groups", NULL, GP_PARAM_I64, offsetof(groupnorm_settings, groups), .fallback = 32, .min = 1,
       .max = GP_CHANNELS_MAX, .seed_name = "NumGroups", .torch_name = "num_groups",
-      .help = "groups of channels" },
+      .help = "number of groups of channels" },
     { "epsilon", NULL, GP_PARAM_F64, offsetof(groupnorm_settings, epsilon), .fallback = 1e-5, .min = 1e-12,
       .max = 1.0, .seed_name = "Epsilon", .torch_name = "eps", .help = "added to the variance" },
     { 0 },
@@ -52,8 +52,7 @@ static gp_status groupnorm_infer(gp_infer *infer, gp_error *err)
     const int64_t channels = infer->inputs[0].dim[0];
 
     if (channels % settings->groups != 0)
-        return gp_fail(err, GP_EINVAL,
-                       "%" PRId64 " groups do not divide its %" PRId64 " channels; use a divisor",
+        return gp_fail(err, GP_EINVAL, "%" PRId64 " groups do not divide %" PRId64 " channels; use a divisor",
                        settings->groups, channels);
     gp_groupnorm_infer(infer);
     return GP_OK;
@@ -75,7 +74,7 @@ static const gp_kind_check groupnorm_checks[] = {
 const gp_kind gp_kind_groupnorm = {
     .name = "groupnorm",
     .onnx = "GroupNormalization",
-    .help = "each group of channels of a sample to mean 0 and deviation 1, then scale and offset",
+    .help = "normalize each group of channels of a sample to mean 0 and deviation 1, then scale and shift",
     .settings_table = groupnorm_params,
     .settings_bytes = sizeof(groupnorm_settings),
     .checks = groupnorm_checks,

@@ -12,7 +12,7 @@ static const gp_param hardsigmoid_params[] = {
     { "slope", NULL, GP_PARAM_F64, offsetof(hardsigmoid_settings, slope), .fallback = 1.0 / 6.0, .min = 1e-6,
       .max = 1e6, .help = "slope of the middle part" },
     { "offset", NULL, GP_PARAM_F64, offsetof(hardsigmoid_settings, offset), .fallback = 0.5, .min = -1e6,
-      .max = 1e6, .help = "value at 0, before the cut" },
+      .max = 1e6, .help = "value at 0, before clipping" },
     { 0 },
 };
 

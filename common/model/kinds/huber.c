@@ -12,7 +12,7 @@ typedef struct huber_settings {
 static const gp_param huber_params[] = {
     { "delta", NULL, GP_PARAM_F64, offsetof(huber_settings, delta), .fallback = 1.0, .min = 1e-6, .max = 1e6,
       .seed_name = "TransitionPoint", .torch_name = "delta",
-      .help = "error where the squared loss becomes straight" },
+      .help = "error at which the loss becomes linear" },
     GP_LOSS_PARAMS,
     { 0 },
 };
@@ -35,7 +35,7 @@ static const gp_kind_check huber_checks[] = {
 const gp_kind gp_kind_huber = {
     .name = "huber",
     .onnx = "Identity",
-    .help = "squared up to delta, straight beyond: regression with values far off",
+    .help = "squared error up to delta, linear beyond: for regression with outliers",
     .flags = GP_KIND_LOSS,
     .settings_table = huber_params,
     .settings_bytes = sizeof(huber_settings),

@@ -18,7 +18,7 @@ static const gp_param layernorm_params[] = {
     { "epsilon", NULL, GP_PARAM_F64, offsetof(layernorm_settings, epsilon), .fallback = 1e-5, .min = 1e-12,
       .max = 1.0, .seed_name = "Epsilon", .torch_name = "eps", .help = "added to the variance" },
     { "over", NULL, GP_PARAM_WORD, offsetof(layernorm_settings, over), .words = layernorm_over,
-      .help = "sample: all numbers of a sample together; channels: the channels of each pixel" },
+      .help = "sample: over all numbers of a sample; channels: over the channels of each pixel" },
     { 0 },
 };
 
@@ -49,7 +49,7 @@ static const gp_kind_check layernorm_checks[] = {
 const gp_kind gp_kind_layernorm = {
     .name = "layernorm",
     .onnx = "LayerNormalization",
-    .help = "each sample or pixel to mean 0 and deviation 1, then scale and offset per channel",
+    .help = "normalize each sample or pixel to mean 0 and deviation 1, then scale and shift each channel",
     .settings_table = layernorm_params,
     .settings_bytes = sizeof(layernorm_settings),
     .checks = layernorm_checks,

@@ -13,10 +13,10 @@ static gp_status multiply_infer(gp_infer *infer, gp_error *err)
     char first[64], second[64];
 
     if (!gp_shape_equal(a, b) && !channels)
-        return gp_fail(
-            err, GP_EINVAL,
-            "its inputs have shapes %s and %s; the second must have the first's, or be channels x 1 x 1",
-            gp_shape_format(a, first, sizeof(first)), gp_shape_format(b, second, sizeof(second)));
+        return gp_fail(err, GP_EINVAL,
+                       "its inputs have the shapes %s and %s; the second must have the shape of the first, "
+                       "or channels x 1 x 1",
+                       gp_shape_format(a, first, sizeof(first)), gp_shape_format(b, second, sizeof(second)));
     return GP_OK;
 }
 
@@ -51,7 +51,7 @@ static const gp_kind_check multiply_checks[] = {
 const gp_kind gp_kind_multiply = {
     .name = "multiply",
     .onnx = "Mul",
-    .help = "elementwise product of its inputs; the second may be [channels, 1, 1]",
+    .help = "elementwise product of the inputs; the second may be [channels, 1, 1]",
     .extra_inputs = 1,
     .settings_table = gp_no_params,
     .checks = multiply_checks,

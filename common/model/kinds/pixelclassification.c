@@ -8,8 +8,8 @@ static gp_status pixelclassification_infer(gp_infer *infer, gp_error *err)
 
     if (infer->inputs[0].rank != 3)
         return gp_fail(err, GP_EINVAL,
-                       "its input has shape %s; it reads classes x height x width (crossentropy reads one "
-                       "score per class)",
+                       "its input has shape %s, but must be classes x height x width (for one score per "
+                       "class use crossentropy)",
                        gp_shape_format(&infer->inputs[0], shape, sizeof(shape)));
     return gp_xent_infer(infer, err);
 }
@@ -24,7 +24,7 @@ static const gp_kind_check pixelclassification_checks[] = {
 const gp_kind gp_kind_pixelclassification = {
     .name = "pixelclassification",
     .onnx = "Softmax",
-    .help = "softmax and cross-entropy of each pixel: the loss of segmentation",
+    .help = "softmax and cross-entropy of each pixel, for segmentation",
     .flags = GP_KIND_LOSS,
     .settings_table = gp_xent_params,
     .settings_bytes = sizeof(gp_xent_settings),

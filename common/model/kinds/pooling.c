@@ -8,7 +8,8 @@ static gp_status pooling_window(gp_window *window, int64_t out[2], const gp_kind
 
     for (uint32_t i = 1; i < input->rank && i < 3 && kind->settings_bytes == 0; i++) {
         if (input->dim[i] > GP_WINDOW_MAX)
-            return gp_fail(err, GP_EINVAL, "its input has %lld pixels along an axis; at most %d are possible",
+            return gp_fail(err, GP_EINVAL,
+                           "its input has %lld pixels along an axis, at most %d are supported",
                            (long long)input->dim[i], GP_WINDOW_MAX);
         whole.kernel[i - 1] = input->dim[i];
     }
@@ -31,9 +32,7 @@ gp_status gp_pooling_infer(gp_infer *infer, gp_error *err)
     if (infer->kind->settings_bytes != 0 && settings->window.ceil && settings->count_padding &&
         (window.padding[2] != settings->window.padding[2] ||
          window.padding[3] != settings->window.padding[3]))
-        return gp_fail(
-            err, GP_EUNSUPPORTED,
-            "ceil and count-padding together leave open what a window over the end counts; drop one");
+        return gp_fail(err, GP_EUNSUPPORTED, "ceil cannot be combined with count-padding; remove one");
     return GP_OK;
 }
 

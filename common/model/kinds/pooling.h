@@ -22,18 +22,18 @@ typedef struct gp_pooling_settings {
                      .torch_name = "kernel_size", .unit = "pixels", .help = "height, width"),                \
         GP_POOLING_PARAM("stride", stride, .min = 1, .max = GP_WINDOW_MAX, .seed_name = "Stride",            \
                          .torch_name = "stride", .unit = "pixels",                                           \
-                         .help = "step between windows: height, width (default: the kernel)"),               \
+                         .help = "stride: height, width (default: the kernel)"),                             \
         GP_POOLING_PARAM("padding", padding, .max = GP_WINDOW_MAX, .seed_name = "Padding",                   \
                          .torch_name = "padding", .unit = "pixels",                                          \
-                         .help = "around the input: top, left, bottom, right"),                              \
+                         .help = "padding: top, left, bottom, right"),                                       \
         GP_POOLING_PARAM("dilation", dilation, .fallback = 1, .min = 1, .max = GP_WINDOW_MAX,                \
                          .torch_name = "dilation", .unit = "pixels",                                         \
-                         .help = "distance of neighbouring taps: height, width"),                            \
+                         .help = "distance of neighboring window elements: height, width"),                  \
         GP_POOLING_PARAM("same", same, .words = gp_window_same_words, .seed_name = "Padding",                \
-                         .help = "pad so that the output is ceil(input / stride): an odd pixel behind "      \
-                                 "(upper) or before (lower)"),                                               \
+                         .help = "pad so that the output has ceil(input / stride) pixels: an odd pixel "     \
+                                 "after (upper) or before (lower)"),                                         \
         GP_POOLING_PARAM("ceil", ceil, .torch_name = "ceil_mode",                                            \
-                         .help = "also take a last window that reaches over the end of the input")
+                         .help = "include a last window that exceeds the input")
 
 /* Set the output shape. GP_EINVAL: the input is not [C, H, W], or exceeds the maximum window size
  * of a global pooling. */

@@ -10,7 +10,7 @@ typedef struct reshape_settings {
 
 static const gp_param reshape_params[] = {
     { "shape", NULL, GP_PARAM_I64, offsetof(reshape_settings, shape), .count = 3, .min = -1, .max = INT32_MAX,
-      .help = "channels, height, width (0: as in its input, -1: what is left, once)" },
+      .help = "channels, height, width (0: as in the input, -1: the remaining size, at most once)" },
     { 0 },
 };
 
@@ -42,8 +42,8 @@ static gp_status reshape_infer(gp_infer *infer, gp_error *err)
             rest = 0;
     if (rest == 0 || gp_shape_count(&infer->output) != count)
         return gp_fail(err, GP_EINVAL,
-                       "its input %s has %" PRId64 " numbers; they do not make %" PRId64 " x %" PRId64
-                       " x %" PRId64,
+                       "its input of shape %s has %" PRId64 " numbers, which cannot have shape %" PRId64
+                       " x %" PRId64 " x %" PRId64,
                        gp_shape_format(&infer->inputs[0], shape, sizeof(shape)), count, settings->shape[0],
                        settings->shape[1], settings->shape[2]);
     return GP_OK;
@@ -59,7 +59,7 @@ static const gp_kind_check reshape_checks[] = {
 const gp_kind gp_kind_reshape = {
     .name = "reshape",
     .onnx = "Reshape",
-    .help = "another shape of the same numbers",
+    .help = "the same numbers in another shape",
     .flags = GP_KIND_RESHAPES,
     .settings_table = reshape_params,
     .settings_bytes = sizeof(reshape_settings),

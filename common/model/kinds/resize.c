@@ -14,13 +14,14 @@ static const char *const resize_modes[] = { "nearest", "bilinear", "bilinear-cor
 
 static const gp_param resize_params[] = {
     { "scale", NULL, GP_PARAM_I64, offsetof(resize_settings, scale), .count = 2, .max = 1024,
-      .seed_name = "Scale", .torch_name = "scale_factor", .help = "how many times as high and wide" },
+      .seed_name = "Scale", .torch_name = "scale_factor", .help = "factor of height and width" },
     { "size", NULL, GP_PARAM_I64, offsetof(resize_settings, size), .count = 2, .max = 65536,
       .seed_name = "OutputSize", .torch_name = "size", .unit = "pixels",
-      .help = "height, width, instead of scale" },
+      .help = "height and width; instead of scale" },
     { "mode", NULL, GP_PARAM_WORD, offsetof(resize_settings, mode), .words = resize_modes,
       .seed_name = "Method", .torch_name = "mode",
-      .help = "nearest, or how positions map: by squares, by corners, by their beginning" },
+      .help = "interpolation: nearest, or linear with the coordinate mode half_pixel, align_corners or "
+              "asymmetric" },
     { 0 },
 };
 
@@ -32,7 +33,7 @@ static gp_status resize_infer(gp_infer *infer, gp_error *err)
         return GP_EINVAL;
     for (int i = 0; i < 2; i++) {
         if ((settings->scale[i] == 0) == (settings->size[i] == 0))
-            return gp_fail(err, GP_EINVAL, "say scale=N or size=height,width, and not both");
+            return gp_fail(err, GP_EINVAL, "set either scale=N or size=height,width");
         infer->output.dim[1 + i] =
             settings->size[i] != 0 ? settings->size[i] : infer->inputs[0].dim[1 + i] * settings->scale[i];
     }
@@ -57,7 +58,7 @@ static const gp_kind_check resize_checks[] = {
 const gp_kind gp_kind_resize = {
     .name = "resize",
     .onnx = "Resize",
-    .help = "its input in another size",
+    .help = "the input in another size",
     .settings_table = resize_params,
     .settings_bytes = sizeof(resize_settings),
     .checks = resize_checks,

@@ -10,7 +10,7 @@ typedef struct scale_settings {
 
 static const gp_param scale_params[] = {
     { "factor", NULL, GP_PARAM_F64, offsetof(scale_settings, factor), .fallback = 1.0, .min = -1e6,
-      .max = 1e6, .seed_name = "ScalingFactor", .help = "what each number is multiplied by" },
+      .max = 1e6, .seed_name = "ScalingFactor", .help = "factor" },
     { 0 },
 };
 
@@ -23,7 +23,7 @@ static const gp_kind_check scale_checks[] = {
 const gp_kind gp_kind_scale = {
     .name = "scale",
     .onnx = "Mul",
-    .help = "its input times one number",
+    .help = "the input times a constant",
     .settings_table = scale_params,
     .settings_bytes = sizeof(scale_settings),
     .checks = scale_checks,

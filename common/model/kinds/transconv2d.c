@@ -23,18 +23,18 @@ static const gp_param transconv2d_params[] = {
       .seed_name = "FilterSize", .torch_name = "kernel_size", .unit = "pixels", .help = "height, width" },
     { "stride", NULL, GP_PARAM_I64, FIELD(window.stride), .count = 2, .fallback = 1, .min = 1,
       .max = GP_WINDOW_MAX, .seed_name = "Stride", .torch_name = "stride", .unit = "pixels",
-      .help = "step in the output for one pixel of the input" },
+      .help = "stride of the output: height, width" },
     { "dilation", NULL, GP_PARAM_I64, FIELD(window.dilation), .count = 2, .fallback = 1, .min = 1,
       .max = GP_WINDOW_MAX, .torch_name = "dilation", .unit = "pixels",
-      .help = "distance of neighbouring taps: height, width" },
+      .help = "distance of neighboring kernel elements: height, width" },
     { "padding", NULL, GP_PARAM_I64, FIELD(window.padding), .count = 4, .max = GP_WINDOW_MAX,
       .seed_name = "Cropping", .torch_name = "padding", .unit = "pixels",
-      .help = "cut off the output: top, left, bottom, right" },
+      .help = "rows and columns removed from the output: top, left, bottom, right" },
     { "extra", NULL, GP_PARAM_I64, FIELD(extra), .count = 2, .max = GP_WINDOW_MAX,
       .torch_name = "output_padding", .unit = "pixels",
-      .help = "more rows and columns at the bottom and right, below the stride" },
+      .help = "rows and columns added at the bottom and right; less than the stride" },
     { "groups", NULL, GP_PARAM_I64, FIELD(groups), .fallback = 1, .min = 1, .max = GP_CHANNELS_MAX,
-      .torch_name = "groups", .help = "groups of channels that do not see each other" },
+      .torch_name = "groups", .help = "number of groups of channels that are convolved separately" },
     { "bias", NULL, GP_PARAM_BOOL, FIELD(bias), .fallback = 1, .torch_name = "bias",
       .help = "add one learned number per channel" },
     { 0 },
@@ -47,23 +47,23 @@ static gp_status transconv2d_infer(gp_infer *infer, gp_error *err)
     int64_t out[2], taps = settings->window.kernel[0] * settings->window.kernel[1];
 
     if (settings->channels == 0 || taps == 0)
-        return gp_fail(err, GP_EINVAL, "say channels=N and kernel=K (or kernel=height,width)");
+        return gp_fail(err, GP_EINVAL,
+                       "channels or kernel is missing; set channels=N and kernel=K (or kernel=height,width)");
     if (gp_wire_check_image(in, err) != GP_OK)
         return GP_EINVAL;
     if (in->dim[0] % settings->groups != 0 || settings->channels % settings->groups != 0)
         return gp_fail(err, GP_EINVAL,
-                       "%" PRId64 " groups do not divide its %" PRId64 " input and %" PRId64
-                       " output channels",
+                       "%" PRId64 " groups do not divide %" PRId64 " input and %" PRId64 " output channels",
                        settings->groups, in->dim[0], settings->channels);
     for (int i = 0; i < 2; i++) {
         out[i] = (in->dim[1 + i] - 1) * settings->window.stride[i] +
                  settings->window.dilation[i] * (settings->window.kernel[i] - 1) + 1 + settings->extra[i] -
                  settings->window.padding[i] - settings->window.padding[2 + i];
         if (settings->extra[i] >= settings->window.stride[i] && settings->extra[i] > 0)
-            return gp_fail(err, GP_EINVAL, "extra=%" PRId64 " is not below the stride of %" PRId64,
+            return gp_fail(err, GP_EINVAL, "extra=%" PRId64 " must be less than the stride %" PRId64,
                            settings->extra[i], settings->window.stride[i]);
         if (out[i] < 1)
-            return gp_fail(err, GP_EINVAL, "its padding leaves no output of a %" PRId64 "x%" PRId64 " input",
+            return gp_fail(err, GP_EINVAL, "the padding leaves no output of an input of %" PRId64 "x%" PRId64,
                            in->dim[1], in->dim[2]);
     }
     infer->output = gp_shape3(settings->channels, out[0], out[1]);
@@ -102,7 +102,7 @@ static const gp_kind_check transconv2d_checks[] = {
 const gp_kind gp_kind_transconv2d = {
     .name = "transconv2d",
     .onnx = "ConvTranspose",
-    .help = "transposed convolution: upsampling that is learned",
+    .help = "transposed convolution: learned upsampling",
     .settings_table = transconv2d_params,
     .settings_bytes = sizeof(transconv2d_settings),
     .checks = transconv2d_checks,

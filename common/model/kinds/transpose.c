@@ -10,8 +10,7 @@ typedef struct transpose_settings {
 
 static const gp_param transpose_params[] = {
     { "order", NULL, GP_PARAM_I64, offsetof(transpose_settings, order), .count = 3, .max = 2,
-      .torch_name = "dims",
-      .help = "which axis of its input (0: channels, 1: height, 2: width) each axis is" },
+      .torch_name = "dims", .help = "input axis of each output axis (0: channels, 1: height, 2: width)" },
     { 0 },
 };
 
@@ -28,7 +27,7 @@ static gp_status transpose_infer(gp_infer *infer, gp_error *err)
     }
     if (seen != 7)
         return gp_fail(err, GP_EINVAL,
-                       "order %" PRId64 ",%" PRId64 ",%" PRId64 " does not have each of 0, 1 and 2 once",
+                       "order %" PRId64 ",%" PRId64 ",%" PRId64 " must have each of 0, 1 and 2 once",
                        settings->order[0], settings->order[1], settings->order[2]);
     return GP_OK;
 }
@@ -56,7 +55,7 @@ static const gp_kind_check transpose_checks[] = {
 const gp_kind gp_kind_transpose = {
     .name = "transpose",
     .onnx = "Transpose",
-    .help = "its axes in another order",
+    .help = "the input with permuted axes",
     .settings_table = transpose_params,
     .settings_bytes = sizeof(transpose_settings),
     .checks = transpose_checks,

@@ -49,12 +49,12 @@ static gp_status window_output(const gp_window *window, const gp_shape *input, i
 
     if (padded[0] == input->dim[1] && padded[1] == input->dim[2])
         return gp_fail(err, GP_EINVAL,
-                       "kernel %" PRId64 "x%" PRId64 "%s does not fit its %" PRId64 "x%" PRId64
-                       " input; pad it or use a smaller kernel",
+                       "kernel %" PRId64 "x%" PRId64 "%s is larger than the input of %" PRId64 "x%" PRId64
+                       "; add padding or use a smaller kernel",
                        reach[0], reach[1], dilated, padded[0], padded[1]);
     return gp_fail(err, GP_EINVAL,
-                   "kernel %" PRId64 "x%" PRId64 "%s does not fit its %" PRId64 "x%" PRId64
-                   " input padded to %" PRId64 "x%" PRId64 "; pad it more or use a smaller kernel",
+                   "kernel %" PRId64 "x%" PRId64 "%s is larger than the input of %" PRId64 "x%" PRId64
+                   ", padded to %" PRId64 "x%" PRId64 "; add padding or use a smaller kernel",
                    reach[0], reach[1], dilated, input->dim[1], input->dim[2], padded[0], padded[1]);
 }
 
@@ -62,7 +62,7 @@ gp_status gp_window_resolve(gp_window *window, int64_t out[2], const gp_window_s
                             int64_t groups, const gp_shape *input, gp_error *err)
 {
     if (settings->kernel[0] == 0 || settings->kernel[1] == 0)
-        return gp_fail(err, GP_EINVAL, "no kernel is given; say kernel=3 or kernel=3,5 (height, width)");
+        return gp_fail(err, GP_EINVAL, "kernel is missing; set kernel=3 or kernel=3,5 (height, width)");
     if (gp_wire_check_image(input, err) != GP_OK)
         return GP_EINVAL;
     *window = (gp_window){ .groups = (int32_t)groups };
@@ -70,7 +70,7 @@ gp_status gp_window_resolve(gp_window *window, int64_t out[2], const gp_window_s
         window->padding[i] = (int32_t)settings->padding[i];
         if (settings->padding[i] != 0 && settings->same != GP_WINDOW_SAME_NONE)
             return gp_fail(err, GP_EINVAL,
-                           "same=%s and a padding of %" PRId64 " are given; same finds the padding itself",
+                           "same=%s cannot be combined with a padding of %" PRId64 "; remove one",
                            gp_window_same_words[settings->same], settings->padding[i]);
     }
     for (int i = 0; i < 2; i++) {
@@ -117,14 +117,15 @@ gp_status gp_window_check_padding(const gp_window *window, const gp_shape *input
     for (int i = 0; i < 4; i++)
         if (window->padding[i] >= window->kernel[i % 2] && window->dilation[i % 2] == 1)
             return gp_fail(err, GP_EINVAL,
-                           "padding %" PRId32 " is not below the kernel's %" PRId32
-                           ": some windows would hold padding only; use at most %" PRId32,
+                           "padding %" PRId32 " must be less than the kernel size %" PRId32
+                           ", otherwise some windows contain only padding; use at most %" PRId32,
                            window->padding[i], window->kernel[i % 2], window->kernel[i % 2] - 1);
     for (int i = 0; i < 2; i++)
         if (!windows_see(window, i, out[i], input->dim[1 + i]))
-            return gp_fail(err, GP_EINVAL,
-                           "padding %" PRId32 " and %" PRId32 " with dilation %" PRId32
-                           ": some windows would hold padding only; pad or dilate less",
-                           window->padding[i], window->padding[i + 2], window->dilation[i]);
+            return gp_fail(
+                err, GP_EINVAL,
+                "padding %" PRId32 " and %" PRId32 " with dilation %" PRId32
+                " is too large: some windows would contain only padding; reduce padding or dilation",
+                window->padding[i], window->padding[i + 2], window->dilation[i]);
     return GP_OK;
 }

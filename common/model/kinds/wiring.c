@@ -12,7 +12,7 @@ gp_status gp_wire_check_image(const gp_shape *input, gp_error *err)
 
     return input->rank == 3
                ? GP_OK
-               : gp_fail(err, GP_EINVAL, "its input has shape %s; it reads channels x height x width",
+               : gp_fail(err, GP_EINVAL, "its input has shape %s, but must be channels x height x width",
                          gp_shape_format(input, shape, sizeof(shape)));
 }
 

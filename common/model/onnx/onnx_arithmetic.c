@@ -32,7 +32,7 @@ static void inputs_alike(gp_onnx_mapping *m, gp_onnx_value *x[GP_LAYER_INPUTS_MA
         if (!last)
             gp_onnx_value_settle(m, x[k]);
         if (x[k]->rank != x[0]->rank)
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "its inputs have different numbers of dimensions");
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "its inputs have different ranks");
     }
 }
 
@@ -97,8 +97,7 @@ static gp_onnx_tensor constant_vector(gp_onnx_mapping *m, const gp_onnx_value *x
     if (!fits || c->rank > 1 + x->rank)
         gp_onnx_fail(
             m, GP_EUNSUPPORTED,
-            "with a constant it is supported for one float32 number, or one per channel, shaped [C, 1, 1] "
-            "for images");
+            "its constant must be one float32 number, or one per channel, with shape [C, 1, 1] for images");
     vector.rank = 1;
     vector.dims[0] = c->count;
     return vector;
@@ -319,7 +318,8 @@ void gp_onnx_map_arithmetic(gp_onnx_mapping *m)
     } else if (both && m->arithmetic == GP_ONNX_MUL) {
         map_product_of_layers(m);
     } else if (both) {
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported with a constant; of two layers, Add and Mul are");
+        gp_onnx_fail(m, GP_EUNSUPPORTED,
+                     "it needs a constant; only Add and Mul are supported for two layers");
     } else {
         const gp_onnx_tensor *c = gp_onnx_node_constant(m, left ? 0 : 1);
 

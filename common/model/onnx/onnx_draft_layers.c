@@ -204,8 +204,7 @@ static void draft_resize(gp_onnx_draft *draft, uint32_t layer)
     for (int i = 0; i < 2; i++) {
         scales[2 + i] = resize_scale(x->dim[1 + i], y->dim[1 + i]);
         if (op->number[0] == GP_RESIZE_NEAREST && y->dim[1 + i] % x->dim[1 + i] != 0)
-            draft->refused =
-                "the nearest pixel at a scale that is no whole number has no ONNX form that is exact";
+            draft->refused = "nearest interpolation with a fractional scale has no exact ONNX form";
     }
     gp_draft_add_numbers(draft, node, "scales", false, 1, 4, scales);
     gp_draft_set_text(node, "mode", op->number[0] == GP_RESIZE_NEAREST ? "nearest" : "linear");
@@ -401,8 +400,8 @@ gp_status gp_draft_layers(gp_onnx_draft *draft, gp_error *err)
             d++;
         if (d == COUNT)
             return gp_fail(err, GP_EUNSUPPORTED,
-                           "%s (%s): this kind cannot be written as ONNX yet; leave the layer out",
-                           layer->name, layer->kind->name);
+                           "%s (%s): this kind cannot be exported to ONNX; remove the layer", layer->name,
+                           layer->kind->name);
         layer_drafts[d].draft(draft, i);
         if (draft->refused != NULL)
             return gp_fail(err, GP_EUNSUPPORTED, "%s (%s): %s", layer->name, layer->kind->name,

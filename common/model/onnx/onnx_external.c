@@ -68,7 +68,8 @@ static gp_status place_of(const Onnx__TensorProto *tensor, place *out, gp_error 
         }
     }
     if (status == GP_OK && (out->path == NULL || *out->path == '\0' || strlen(out->path) >= PATH_BYTES_MAX))
-        return gp_fail(err, GP_ECORRUPT, "it names no file, or one of over %d bytes", PATH_BYTES_MAX - 1);
+        return gp_fail(err, GP_ECORRUPT, "it names no file, or one with more than %d bytes",
+                       PATH_BYTES_MAX - 1);
     return status;
 }
 
@@ -94,7 +95,7 @@ static gp_status open_beneath(const char *folder, const char *path, int *out, gp
 
     gp_onnx_show(shown, path, strlen(path));
     if (fd < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot open the folder %s", folder);
+        return gp_fail_errno(err, GP_EIO, "cannot open the directory %s", folder);
     bool more = *path != '/' && next_part(&at, part);
 
     for (int parts = 0; more; parts++) {
@@ -108,11 +109,10 @@ static gp_status open_beneath(const char *folder, const char *path, int *out, gp
         close(fd);
         fd = -1;
         if (inner < 0 && (why == ELOOP || why == ENOTDIR))
-            return gp_fail(
-                err, GP_EUNSUPPORTED,
-                "'%s' goes through a symbolic link or a file; weights are read from plain files in the "
-                "model's own folder",
-                shown);
+            return gp_fail(err, GP_EUNSUPPORTED,
+                           "'%s' contains a symbolic link or a file as directory; weights must be in regular "
+                           "files in the directory of the model",
+                           shown);
         errno = why;
         if (inner < 0)
             return gp_fail_errno(err, why == ENOENT ? GP_ENOENT : GP_EIO, "cannot open its data '%s'", shown);
@@ -125,8 +125,7 @@ static gp_status open_beneath(const char *folder, const char *path, int *out, gp
     }
     close(fd);
     return gp_fail(err, GP_EUNSUPPORTED,
-                   "'%s' is not a path below the model's own folder; weights are read from there only",
-                   shown);
+                   "'%s' is outside of the directory of the model; weights must be inside it", shown);
 }
 
 static void source_close(source *from)
@@ -168,7 +167,7 @@ static gp_status tensor_load(source *from, Onnx__TensorProto *tensor, size_t *to
     gp_status status = place_of(tensor, &at, err);
 
     if (status == GP_OK && each == 0)
-        status = gp_fail(err, GP_EUNSUPPORTED, "it is of ONNX type %" PRId32 "; float32 (type 1) is read",
+        status = gp_fail(err, GP_EUNSUPPORTED, "it has ONNX type %" PRId32 "; must be float32 (type 1)",
                          tensor->data_type);
     if (status == GP_OK)
         status = source_open(from, at.path, err);
@@ -178,14 +177,14 @@ static gp_status tensor_load(source *from, Onnx__TensorProto *tensor, size_t *to
         /* at most 2^31 elements, checked by gp_onnx_tensor_check() */
         bytes *= (size_t)tensor->dims[i];
     if (at.has_length && at.length != bytes)
-        return gp_fail(err, GP_ECORRUPT, "its data has %" PRIu64 " bytes; its shape needs %zu", at.length,
+        return gp_fail(err, GP_ECORRUPT, "its data has %" PRIu64 " bytes, but its shape needs %zu", at.length,
                        bytes);
     if (at.offset > from->bytes || bytes > from->bytes - at.offset)
         return gp_fail(err, GP_ECORRUPT,
-                       "its data, %zu bytes from %" PRIu64 " on, is not in its file of %" PRIu64 " bytes",
-                       bytes, at.offset, from->bytes);
+                       "its data of %zu bytes from %" PRIu64 " exceeds its file of %" PRIu64 " bytes", bytes,
+                       at.offset, from->bytes);
     if (bytes > from->left || bytes > BYTES_MAX - *total)
-        return gp_fail(err, GP_ELIMIT, "the tensors in its file overlap, or hold over %zu GiB together",
+        return gp_fail(err, GP_ELIMIT, "the tensors in its file overlap, or have more than %zu GiB in total",
                        BYTES_MAX >> 30);
     from->left -= bytes;
     uint8_t *data = gp_malloc(bytes);
@@ -197,7 +196,7 @@ static gp_status tensor_load(source *from, Onnx__TensorProto *tensor, size_t *to
     if (got < 0)
         status = gp_fail_errno(err, GP_EIO, "cannot read its data");
     else if ((size_t)got < bytes)
-        status = gp_fail(err, GP_EIO, "its data ended after %zd of %zu bytes", got, bytes);
+        status = gp_fail(err, GP_EIO, "its data is truncated: %zd of %zu bytes", got, bytes);
     if (status != GP_OK) {
         gp_free(data);
         return status;
@@ -222,11 +221,11 @@ static gp_status tensor_visit(source *from, Onnx__TensorProto *tensor, size_t *t
         return status;
     gp_onnx_show(shown, name, strlen(name));
     if (from->folder == NULL)
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "tensor '%s' keeps its data in another file (external data), which is read only for "
-                       "models that are "
-                       "files; save the model as one file (in Python: onnx.save(onnx.load(path), new_path))",
-                       shown);
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "tensor '%s' has its data in another file (external data), which is supported only for models in "
+            "files; save the model as one file (in Python: onnx.save(onnx.load(path), new_path))",
+            shown);
     status = tensor_load(from, tensor, total, err);
     if (status != GP_OK && status != GP_ENOMEM)
         gp_error_prefix(err, "tensor '%s' (external data)", shown);

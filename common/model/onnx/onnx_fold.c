@@ -39,11 +39,12 @@ static void redimension(gp_onnx_mapping *m, gp_onnx_tensor *out, const gp_onnx_t
     int64_t count;
 
     if (rank > GP_ONNX_RANK_MAX)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "over %d dimensions are not supported", GP_ONNX_RANK_MAX);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "more than %d dimensions are not supported", GP_ONNX_RANK_MAX);
     else if (!gp_onnx_dims_count(&count, rank, dims))
-        gp_onnx_fail(m, GP_EINVAL, "its dimensions do not fit the %" PRId64 " numbers", x->count);
+        gp_onnx_fail(m, GP_EINVAL, "its dimensions do not match the %" PRId64 " numbers", x->count);
     else if (count != x->count)
-        gp_onnx_fail(m, GP_EINVAL, "its dimensions make %" PRId64 " numbers of %" PRId64, count, x->count);
+        gp_onnx_fail(m, GP_EINVAL, "its dimensions need %" PRId64 " numbers, but it has %" PRId64, count,
+                     x->count);
     if (m->status != GP_OK)
         return;
     *out = *x;
@@ -67,10 +68,10 @@ void *gp_onnx_tensor_new(gp_onnx_mapping *m, gp_onnx_tensor *out, int32_t type, 
     void *data = NULL;
 
     if (rank > GP_ONNX_RANK_MAX)
-        gp_onnx_fail(m, GP_ELIMIT, "a constant of %" PRIu32 " dimensions; at most %d", rank,
+        gp_onnx_fail(m, GP_ELIMIT, "a constant has %" PRIu32 " dimensions, at most %d are supported", rank,
                      GP_ONNX_RANK_MAX);
     else if (!gp_onnx_dims_count(&tensor.count, rank, dims))
-        gp_onnx_fail(m, GP_ELIMIT, "a constant of over %" PRId64 " elements", GP_ONNX_ELEMENTS_MAX);
+        gp_onnx_fail(m, GP_ELIMIT, "a constant has more than %" PRId64 " elements", GP_ONNX_ELEMENTS_MAX);
     if (m->status == GP_OK)
         m->status =
             gp_onnx_store_take(m->store, (size_t)tensor.count * gp_onnx_type_bytes(type) + 1, &data, m->err);
@@ -164,14 +165,14 @@ void gp_onnx_fold_constant_of_shape(gp_onnx_mapping *m, gp_onnx_tensor *out)
     const uint32_t rank = (uint32_t)gp_onnx_node_list(m, 0, "dimensions", dims);
 
     if (value != NULL && value->t == NULL)
-        gp_onnx_fail(m, GP_ECORRUPT, "its value is no tensor");
+        gp_onnx_fail(m, GP_ECORRUPT, "its value is not a tensor");
     else if (value != NULL && m->status == GP_OK)
         m->status = gp_onnx_tensor_of(&one, value->t, m->err);
     if (one.count != 1)
         gp_onnx_fail(m, GP_ECORRUPT, "its value is not one number");
     one.splat = true;
     if (!gp_onnx_dims_count(&one.count, rank, dims))
-        gp_onnx_fail(m, GP_ELIMIT, "a constant of over %" PRId64 " elements", GP_ONNX_ELEMENTS_MAX);
+        gp_onnx_fail(m, GP_ELIMIT, "a constant has more than %" PRId64 " elements", GP_ONNX_ELEMENTS_MAX);
     redimension(m, out, &one, rank, dims);
 }
 
@@ -218,7 +219,7 @@ void gp_onnx_fold_unsqueeze_of(gp_onnx_mapping *m, const gp_onnx_tensor *x, gp_o
         const uint32_t axis = axis_of(m, axes[i], x->rank + count);
 
         if (added[axis])
-            gp_onnx_fail(m, GP_EINVAL, "axis %" PRId64 " is named twice", axes[i]);
+            gp_onnx_fail(m, GP_EINVAL, "axis %" PRId64 " is present twice", axes[i]);
         added[axis] = true;
     }
     if (m->status != GP_OK)
@@ -270,7 +271,8 @@ void gp_onnx_fold_reshape(gp_onnx_mapping *m, gp_onnx_tensor *out)
         if (to[i] == -1 && open == NULL)
             open = &to[i];
         else if (to[i] < 0 || (to[i] != 0 && known > ((int64_t)1 << 31) / to[i]))
-            gp_onnx_fail(m, GP_EINVAL, "dimension %zu does not fit the %" PRId64 " numbers", i + 1, x->count);
+            gp_onnx_fail(m, GP_EINVAL, "dimension %zu does not match the %" PRId64 " numbers", i + 1,
+                         x->count);
         else
             known *= to[i];
     }
@@ -288,7 +290,7 @@ void gp_onnx_fold_gather(gp_onnx_mapping *m, gp_onnx_tensor *out)
     uint32_t rank = 0;
 
     if (!gp_onnx_is_whole(indices))
-        gp_onnx_fail(m, GP_EINVAL, "its indices are no whole numbers");
+        gp_onnx_fail(m, GP_EINVAL, "its indices are not whole numbers");
     const uint32_t axis = axis_of(m, gp_onnx_node_int(m, "axis", 0), x->rank);
 
     for (uint32_t i = 0; i < x->rank; i++)
@@ -312,7 +314,7 @@ void gp_onnx_fold_gather(gp_onnx_mapping *m, gp_onnx_tensor *out)
 
             index += index < 0 && index >= -size ? size : 0;
             if (index < 0 || index >= size) {
-                gp_onnx_fail(m, GP_EINVAL, "its index %" PRId64 " is outside of 0 to %" PRId64, index,
+                gp_onnx_fail(m, GP_EINVAL, "its index %" PRId64 " is not between 0 and %" PRId64, index,
                              size - 1);
                 return;
             }
@@ -407,7 +409,7 @@ void gp_onnx_fold_slice(gp_onnx_mapping *m, gp_onnx_tensor *out)
         const uint32_t axis = axis_of(m, slices.axes[i], x->rank);
 
         if (apart == 0 || apart < -INT32_MAX || apart > INT32_MAX || dims[axis] != x->dims[axis])
-            gp_onnx_fail(m, GP_EINVAL, "a step of %" PRId64 ", or an axis that is cut twice", apart);
+            gp_onnx_fail(m, GP_EINVAL, "invalid step %" PRId64 ", or an axis that is present twice", apart);
         if (m->status != GP_OK)
             return;
         const int64_t start = gp_onnx_slice_bound(slices.starts[i], x->dims[axis], apart, true);
@@ -480,7 +482,7 @@ static void put_int(gp_onnx_mapping *m, int32_t type, void *data, int64_t index,
     if (type == INT64_TYPE)
         memcpy((char *)data + index * (int64_t)sizeof(number), &number, sizeof(number));
     else if (number < INT32_MIN || number > INT32_MAX)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "%" PRId64 " does not fit %s", number, gp_onnx_type_name(type));
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "%" PRId64 " does not divide %s", number, gp_onnx_type_name(type));
     else if (type == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL)
         ((uint8_t *)data)[index] = number != 0;
     else
@@ -515,7 +517,7 @@ void gp_onnx_fold_cast(gp_onnx_mapping *m, gp_onnx_tensor *out)
 
     for (int64_t i = 0; i < count && m->status == GP_OK; i++) {
         if (gp_onnx_is_whole(x) && gp_onnx_int_at(x, i) == GP_ONNX_SAMPLES && to != INT64_TYPE)
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "the number of samples is not known");
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "the number of samples is unknown");
         else if (!gp_onnx_is_whole(out))
             put_real(out->type, data, i, gp_onnx_real_at(x, i));
         else
@@ -531,14 +533,14 @@ void gp_onnx_fold_unary(gp_onnx_mapping *m, gp_onnx_tensor *out)
     int64_t count;
 
     if (gp_onnx_is_whole(x) && m->arithmetic != GP_ONNX_NEG)
-        gp_onnx_fail(m, GP_EINVAL, "it is of whole numbers");
+        gp_onnx_fail(m, GP_EINVAL, "it has whole numbers");
     void *data = like_new(m, out, x, x->type, &count);
 
     for (int64_t i = 0; i < count && m->status == GP_OK; i++) {
         const double number = gp_onnx_real_at(x, i);
 
         if (gp_onnx_is_whole(x) && gp_onnx_int_at(x, i) == GP_ONNX_SAMPLES)
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "the number of samples is not known");
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "the number of samples is unknown");
         else if (gp_onnx_is_whole(x))
             put_int(m, x->type, data, i, -gp_onnx_int_at(x, i));
         else
@@ -560,9 +562,10 @@ static int64_t combine_ints(gp_onnx_mapping *m, gp_onnx_arithmetic op, int64_t a
     int64_t result = 0;
 
     if (a == GP_ONNX_SAMPLES || b == GP_ONNX_SAMPLES)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "the number of samples is not known, and cannot be computed with");
+        gp_onnx_fail(m, GP_EUNSUPPORTED,
+                     "the number of samples is unknown and cannot be used in a computation");
     else if (op == GP_ONNX_DIV && b == 0)
-        gp_onnx_fail(m, GP_EINVAL, "a division by zero");
+        gp_onnx_fail(m, GP_EINVAL, "division by zero");
     if (m->status != GP_OK)
         return 0;
     /* INT64_MIN / -1 cannot occur: INT64_MIN stands for the number of samples. */
@@ -572,8 +575,7 @@ static int64_t combine_ints(gp_onnx_mapping *m, gp_onnx_arithmetic op, int64_t a
                                     : (result = a / b, false);
 
     if (over || result == GP_ONNX_SAMPLES)
-        gp_onnx_fail(m, GP_EINVAL, "%" PRId64 " and %" PRId64 " give a number that int64 does not hold", a,
-                     b);
+        gp_onnx_fail(m, GP_EINVAL, "%" PRId64 " and %" PRId64 " cause an int64 overflow", a, b);
     return result;
 }
 

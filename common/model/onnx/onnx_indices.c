@@ -17,7 +17,7 @@ static int64_t whole_number(gp_onnx_mapping *m, size_t k)
     const gp_onnx_tensor *tensor = gp_onnx_node_constant(m, k);
 
     if (tensor == NULL || !gp_onnx_is_whole(tensor) || tensor->count != 1)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its input %zu is not one whole number", k + 1);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its input %zu is not a single whole number", k + 1);
     return m->status == GP_OK ? gp_onnx_int_at(tensor, 0) : 0;
 }
 
@@ -28,7 +28,7 @@ void gp_onnx_fold_range(gp_onnx_mapping *m, gp_onnx_tensor *out)
     const int64_t count = samples ? 1 : limit;
 
     if (first != 0 || by != 1 || count < 0)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "a range other than 0, 1, 2 ... is not supported");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "only the range 0, 1, 2 ... is supported");
     char *data = gp_onnx_tensor_new(m, out, INT64_TYPE, 1, &count);
 
     for (int64_t i = 0; data != NULL && i < count; i++)
@@ -48,7 +48,8 @@ static void combine(gp_onnx_mapping *m, const gp_onnx_tensor *indices, const gp_
     if (fits && product)
         fits = !__builtin_mul_overflow(per_sample, gp_onnx_int_at(by, 0), &per_sample) && per_sample != 0;
     if (!fits)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its inputs are not indices and what fits each sample alike");
+        gp_onnx_fail(m, GP_EUNSUPPORTED,
+                     "its inputs are not indices and values that are equal for all samples");
     gp_onnx_tensor_combine(m, out, m->arithmetic, indices, by);
     out->per_sample = per_sample;
 }
@@ -73,7 +74,7 @@ static void fold_indices(gp_onnx_mapping *m, gp_onnx_tensor *out)
     } else if (known && strcmp(m->node->op_type, "Unsqueeze") == 0) {
         gp_onnx_fold_unsqueeze_of(m, a->tensor, out); /* axes of size 1 after the sample axis */
         if (out->dims[0] != a->tensor->dims[0])
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "it puts an axis before that of the samples");
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "it inserts an axis before the sample axis");
     } else {
         gp_onnx_fail(m, GP_EUNSUPPORTED, "it reads indices that depend on the number of samples");
     }
@@ -103,7 +104,7 @@ void gp_onnx_map_gather(gp_onnx_mapping *m)
     int64_t numbers = 1;
 
     if (flat == NULL || by == NULL || flat->role != GP_ONNX_VALUE_FLAT) {
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported where all its inputs are constants");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported only for constant inputs");
         return;
     }
     for (uint32_t i = 0; i < flat->rank; i++)
@@ -115,7 +116,7 @@ void gp_onnx_map_gather(gp_onnx_mapping *m)
 
     if (axis != 0 || !all) {
         gp_onnx_fail(m, GP_EUNSUPPORTED,
-                     "of the numbers of all samples it is supported where each keeps its place");
+                     "for numbers of all samples it is supported only if it keeps their positions");
         return;
     }
     gp_onnx_value x = *flat;

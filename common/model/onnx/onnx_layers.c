@@ -47,7 +47,7 @@ static node_window node_window_read(gp_onnx_mapping *m, size_t spatial, const in
         (padded || (!window.upper && !window.lower && !gp_onnx_node_says(m, "auto_pad", "", "VALID"))))
         gp_onnx_fail(
             m, GP_EUNSUPPORTED,
-            "its auto_pad is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER, or has pads beside it");
+            "its auto_pad is not NOTSET, VALID, SAME_UPPER or SAME_LOWER, or it has both auto_pad and pads");
     return window;
 }
 
@@ -71,7 +71,7 @@ static gp_onnx_value *windowed_input(gp_onnx_mapping *m)
     gp_onnx_value *x = gp_onnx_node_image(m, 0);
 
     if (x->rank < 2)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its input is a vector of features; images are supported");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its input is a vector, but must be an image");
     return x;
 }
 
@@ -146,8 +146,8 @@ static void transposed_padding(gp_onnx_mapping *m, const gp_onnx_value *x, const
 
         if (total < 0 || size[i] < 1)
             gp_onnx_fail(m, GP_EUNSUPPORTED,
-                         "an output of %" PRId64 " is not within the %" PRId64 " that its windows reach",
-                         size[i], reach);
+                         "an output of %" PRId64 " exceeds the %" PRId64 " that its windows cover", size[i],
+                         reach);
         window->padding[i] = window->upper ? total / 2 : total - total / 2;
         window->padding[2 + i] = total - window->padding[i];
     }
@@ -171,7 +171,7 @@ void gp_onnx_map_conv_transpose(gp_onnx_mapping *m)
         if (window.kernel[i] < 1 || window.kernel[i] > reach_max || window.stride[i] < 1 ||
             window.stride[i] > reach_max || window.dilation[i] < 1 || window.dilation[i] > reach_max ||
             extra[i] < 0 || extra[i] > reach_max)
-            gp_onnx_fail(m, GP_EINVAL, "a kernel, stride, dilation or output_padding is out of range");
+            gp_onnx_fail(m, GP_EINVAL, "kernel, stride, dilation or output_padding is out of range");
     if (m->status != GP_OK)
         return;
     transposed_padding(m, x, extra, &window);
@@ -213,7 +213,7 @@ void gp_onnx_map_reduce_mean(gp_onnx_mapping *m)
     for (size_t i = 0; i < count; i++)
         chosen |= 1u << gp_onnx_sample_axis(m, axes[i], x->rank);
     if (x->rank != 3 || count != 2 || chosen != 6)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported over the height and width of images");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "only height and width of images are supported");
     gp_onnx_value mean = *x;
 
     if (keep != 0) {
@@ -233,8 +233,8 @@ static void map_product(gp_onnx_mapping *m, const gp_onnx_source *source, const 
     char settings[96];
 
     if (x->rank != 1)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its input has %" PRIu32 " dimensions; %s supported", x->rank + 1,
-                     *m->node->op_type == 'G' ? "2 are" : "2 to 4 are");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its input has %" PRIu32 " dimensions, only %s supported",
+                     x->rank + 1, *m->node->op_type == 'G' ? "2 are" : "2 to 4 are");
     snprintf(settings, sizeof(settings), "outputs=%" PRId64 ";bias=%s",
              source->tensors[0].dims[source->transposed ? 1 : 0],
              source->tensors[1].data == NULL ? "false" : "true");
@@ -255,7 +255,7 @@ static gp_onnx_tensor gemm_bias(gp_onnx_mapping *m, int64_t outputs)
     if (!gp_onnx_is_float(c) || c->rank > 2 || (c->rank == 2 && c->dims[0] != 1) ||
         (c->count != 1 && c->count != outputs))
         gp_onnx_fail(m, GP_EUNSUPPORTED,
-                     "its C is not one number or %" PRId64 " float32 numbers, one per output", outputs);
+                     "its C must be one number or %" PRId64 " float32 numbers, one per output", outputs);
     gp_onnx_tensor bias = *c;
 
     bias.splat = c->splat || c->count != outputs; /* a single number is used for all outputs */
@@ -315,7 +315,7 @@ static void norm_layer(gp_onnx_mapping *m, const char *kind, const gp_onnx_value
     for (size_t k = 0; k < count; k++) {
         source.tensors[k] = gp_onnx_node_parameter(m, k + 1, 1);
         if (source.tensors[k].data == NULL)
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "without a scale or an offset it is not supported");
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "it needs a scale and an offset");
     }
     m->sources[m->spec->layer_count] = source;
     gp_onnx_node_layer(m, kind, text, x);
@@ -332,7 +332,7 @@ void gp_onnx_map_batchnorm(gp_onnx_mapping *m)
     gp_onnx_node_fixed_int(m, "training_mode", 0);
     gp_onnx_node_fixed_int(m, "spatial", 1);
     if (m->opset < 7 && gp_onnx_node_attribute(m, "is_test") == NULL)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "is_test=0 is not supported; 1 is");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "is_test=0 is not supported; must be 1");
     gp_onnx_node_fixed_int(m, "is_test", 1);
     norm_layer(m, "batchnorm", x, 4, settings);
 }
@@ -345,7 +345,7 @@ void gp_onnx_map_groupnorm(gp_onnx_mapping *m)
 
     if (!instance && m->opset < 21)
         gp_onnx_fail(m, GP_EUNSUPPORTED,
-                     "before opset 21 its scale is per group; from then on, per channel, it is supported");
+                     "it needs opset 21 or newer: in older ones its scale is per group, not per channel");
     snprintf(settings, sizeof(settings), ";groups=%" PRId64,
              instance ? x->dims[0] : gp_onnx_node_int(m, "num_groups", 0));
     norm_layer(m, "groupnorm", x, 2, settings);
@@ -357,7 +357,7 @@ void gp_onnx_map_layernorm(gp_onnx_mapping *m)
     const int64_t axis = gp_onnx_node_int(m, "axis", -1);
 
     if (x->rank < 1 || x->rank > 3 || (axis != -1 && axis != (int64_t)x->rank))
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "axis=%" PRId64 " is not supported; the last axis is", axis);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "axis=%" PRId64 " is not supported; must be the last axis", axis);
     if (x->rank == 1) {
         gp_onnx_value_settle(m, x);
         norm_layer(m, "layernorm", x, 2, "");
@@ -419,7 +419,7 @@ void gp_onnx_map_gelu(gp_onnx_mapping *m)
     const bool tanh = gp_onnx_node_says(m, "approximate", "none", "tanh");
 
     if (!tanh && !gp_onnx_node_says(m, "approximate", "none", "none"))
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its approximate is neither none nor tanh");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its approximate must be none or tanh");
     gp_onnx_node_like(m, "gelu", tanh ? "approximate=tanh" : NULL, x);
 }
 
@@ -445,9 +445,9 @@ void gp_onnx_map_dropout(gp_onnx_mapping *m)
     char settings[48];
 
     if (training != NULL && training->count != 1)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its training_mode is not one truth value");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its training_mode must be one boolean");
     else if (training != NULL && rate != 0.0 && gp_onnx_real_at(training, 0) != 0.0)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "training_mode is true: it would drop when the network is used");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "training_mode is true: the model would drop values in predictions");
     snprintf(settings, sizeof(settings), "rate=%.9g", rate);
     gp_onnx_node_like(m, "dropout", settings, x);
 }
@@ -510,7 +510,7 @@ void gp_onnx_map_softmax(gp_onnx_mapping *m)
 
     if (last && !pixels && m->loss == NULL)
         gp_onnx_fail(m, GP_EUNSUPPORTED,
-                     "as the network's output it reads one score per class; put a Flatten before");
+                     "as the output of a network it needs one score per class; add a Flatten before it");
     if (x->rank <= 3 && axis == 0 && (m->opset >= 13 || x->rank == 1)) {
         gp_onnx_value_settle(m, x);
         gp_onnx_node_layer(m, pixels ? "pixelclassification" : "softmax", NULL, x);

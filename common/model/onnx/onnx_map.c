@@ -42,7 +42,7 @@ static void check_attributes(gp_onnx_mapping *m, const map_operator *about)
         for (const char *at = about->attributes; *at != '\0' && !known; at += strcspn(at, " ") + 1)
             known = bytes == strcspn(at, " ") && memcmp(at, name, bytes) == 0;
         if (!known)
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "its attribute '%s' is not supported; read are: %s",
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "its attribute '%s' is not supported; supported: %s",
                          gp_onnx_shown(text, name), *about->attributes == '\0' ? "none" : about->attributes);
     }
 }
@@ -260,7 +260,7 @@ void gp_onnx_value_settle(gp_onnx_mapping *m, gp_onnx_value *value)
 {
     value_plain(m, value);
     if (value->rank < 1 || value->rank > 3)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its input has %" PRIu32 " dimensions; 2 to 4 are supported here",
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its input has %" PRIu32 " dimensions; must have 2 to 4",
                      value->rank + 1);
     if (m->status != GP_OK)
         return;
@@ -286,7 +286,7 @@ void gp_onnx_node_view(gp_onnx_mapping *m, const gp_onnx_value *x, uint32_t rank
     char settings[96];
 
     if (rank >= GP_ONNX_RANK_MAX)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "over %d dimensions are not supported", GP_ONNX_RANK_MAX);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "more than %d dimensions are not supported", GP_ONNX_RANK_MAX);
     if (m->status != GP_OK)
         return;
     if (rank == 1 || rank == 3) {
@@ -366,7 +366,7 @@ static const map_operator operators[] = {
     { "HardSigmoid", "alpha beta ", 1, 1, gp_onnx_map_hard_sigmoid, NULL, 0, NULL },
     { "HardSwish", "", 1, 1, gp_onnx_map_function, NULL, 0, NULL },
     { "Gelu", "approximate ", 1, 1, gp_onnx_map_gelu, NULL, 0, NULL },
-    { "Erf", "", 1, 1, NULL, NULL, 0, "as a part of x * (1 + erf(x / sqrt(2))) / 2 only" },
+    { "Erf", "", 1, 1, NULL, NULL, 0, "only in x * (1 + erf(x / sqrt(2))) / 2" },
     { "Flatten", "axis ", 1, 1, gp_onnx_map_flatten, gp_onnx_fold_flatten, 0, NULL },
     { "Reshape", "allowzero ", 2, 2, gp_onnx_map_reshape, gp_onnx_fold_reshape, 0, NULL },
     { "Squeeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_squeeze, 0, NULL },
@@ -381,9 +381,9 @@ static const map_operator operators[] = {
     { "Sub", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_SUB, NULL },
     { "Div", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_DIV, NULL },
     { "Neg", "", 1, 1, gp_onnx_map_arithmetic, gp_onnx_fold_unary, GP_ONNX_NEG, NULL },
-    { "Pow", "", 2, 2, NULL, NULL, 0, "as the square of a layer normalization only" },
+    { "Pow", "", 2, 2, NULL, NULL, 0, "only as the square in a layer normalization" },
     { "Sqrt", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_SQRT,
-      "for constants, and as the deviation of a layer normalization" },
+      "only for constants, and as the deviation in a layer normalization" },
     { "Floor", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_FLOOR, NULL },
     { "Ceil", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_CEIL, NULL },
     { "Dropout", "is_test ratio seed ", 1, 3, gp_onnx_map_dropout, NULL, 0, NULL },
@@ -416,12 +416,13 @@ static void check_node(gp_onnx_mapping *m, const map_operator *about)
     const Onnx__NodeProto *node = m->node;
 
     if (about == NULL) {
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "this operator is not supported; docs/onnx.md lists the %d that are",
+        gp_onnx_fail(m, GP_EUNSUPPORTED,
+                     "this operator is not supported; docs/onnx.md lists the %d supported ones",
                      OPERATOR_COUNT);
         return;
     }
     if (node->n_input < about->inputs_min || node->n_input > about->inputs_max)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "it has %zu inputs; %" PRIu32 " to %" PRIu32 " are supported",
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "it has %zu inputs; must have %" PRIu32 " to %" PRIu32,
                      node->n_input, about->inputs_min, about->inputs_max);
     if (node->n_output == 0 || *node->output[0] == '\0')
         gp_onnx_fail(m, GP_ECORRUPT, "it has no output");
@@ -473,12 +474,12 @@ static void map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node)
         m->arithmetic = about->arithmetic;
         m->output = gp_onnx_value_find(m, node->output[0]);
         if ((roles & ~(1u << GP_ONNX_VALUE_CONSTANT)) == 0 && about->fold == NULL)
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "all its inputs are constants; it is supported as a layer only");
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "all its inputs are constants, but it needs a layer as input");
         else if ((roles & ~(1u << GP_ONNX_VALUE_CONSTANT)) == 0)
             gp_onnx_node_fold(m, about->fold);
         else if (about->map == NULL)
             gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported %s",
-                         about->pattern != NULL ? about->pattern : "where all its inputs are constants");
+                         about->pattern != NULL ? about->pattern : "only for constant inputs");
         else if (!gathers && (roles & 1u << GP_ONNX_VALUE_FLAT))
             gp_onnx_fail(m, GP_EUNSUPPORTED, "it reads the numbers of all samples as one vector");
         else if (!gathers && (roles & 1u << GP_ONNX_VALUE_INDICES))
@@ -575,7 +576,7 @@ static void map_output(gp_onnx_mapping *m, const char *name)
     gp_onnx_value *made = gp_onnx_value_find(m, name);
 
     if (made == NULL || (made->role != GP_ONNX_VALUE_LAYER && made->role != GP_ONNX_VALUE_INPUT)) {
-        gp_onnx_fail(m, GP_EINVAL, "the output '%s' is made by no node", gp_onnx_shown(text, name));
+        gp_onnx_fail(m, GP_EINVAL, "no node computes the output '%s'", gp_onnx_shown(text, name));
         return;
     }
     if (made->role == GP_ONNX_VALUE_LAYER && (m->spec->layers[made->layer].kind->flags & GP_KIND_LOSS))
@@ -589,7 +590,7 @@ static void map_output(gp_onnx_mapping *m, const char *name)
     const gp_kind *kind = gp_kind_find(loss);
 
     if (kind == NULL || (kind->flags & GP_KIND_LOSS) == 0) {
-        gp_onnx_fail(m, GP_EINVAL, "'%s' is no loss that a network could end in", gp_onnx_shown(text, loss));
+        gp_onnx_fail(m, GP_EINVAL, "'%s' is not a supported loss", gp_onnx_shown(text, loss));
         return;
     }
     if (strcmp(kind->onnx, "Softmax") == 0) {
@@ -599,7 +600,7 @@ static void map_output(gp_onnx_mapping *m, const char *name)
             strcmp(m->spec->layers[made->layer].kind->name, "softmax") == 0 &&
             !gp_netspec_gives_probabilities(m->spec, m->spec->layers[made->layer].inputs[0]))
             gp_onnx_fail(m, GP_EUNSUPPORTED,
-                         "the output '%s' is a Softmax that other layers read too; a loss takes its own",
+                         "the output '%s' is a Softmax that other layers also read; a loss needs its own",
                          gp_onnx_shown(text, name));
     }
     if (scores.rank >= 1 && scores.rank <= 3)
@@ -670,7 +671,7 @@ static void mapping_run(gp_onnx_mapping *m)
     const size_t layers = GP_LAYERS_MAX + 1;
 
     if (graph->n_output < 1 || graph->n_output > GP_ENDS_MAX)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "the model has %zu outputs; 1 to %d are supported", graph->n_output,
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "the model has %zu outputs; must have 1 to %d", graph->n_output,
                      GP_ENDS_MAX);
     for (size_t k = 0; k < graph->n_output; k++)
         if (graph->output[k]->name == NULL)

@@ -96,7 +96,7 @@ static int64_t input_read(gp_onnx_mapping *m, gp_onnx_value *input, const Onnx__
     if (tensor == NULL || tensor->elem_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
         tensor->shape == NULL || tensor->shape->n_dim < 2 || tensor->shape->n_dim > 4) {
         gp_onnx_fail(m, GP_EUNSUPPORTED,
-                     "the input '%s' is not float32 of shape [N, C, H, W], [N, C, L] or [N, F]", text);
+                     "the input '%s' must be float32 with shape [N, C, H, W], [N, C, L] or [N, F]", text);
         return 0;
     }
     *input = (gp_onnx_value){ .name = info->name,
@@ -112,8 +112,8 @@ static int64_t input_read(gp_onnx_mapping *m, gp_onnx_value *input, const Onnx__
         else if (!known)
             gp_onnx_fail(
                 m, GP_EUNSUPPORTED,
-                "dimension %zu of the input '%s' is open; channels, height and width must be numbers", i + 1,
-                text);
+                "dimension %zu of the input '%s' is undefined; channels, height and width must be numbers",
+                i + 1, text);
         else if (dim->dim_value < 1)
             gp_onnx_fail(m, GP_EINVAL, "dimension %zu of the input '%s' is %" PRId64, i + 1, text,
                          dim->dim_value);
@@ -134,7 +134,7 @@ size_t gp_onnx_inputs(gp_onnx_mapping *m, gp_onnx_value inputs[GP_INPUTS_MAX])
         if (name == NULL || gp_onnx_initializer_find(graph, name) != NULL)
             continue; /* before IR version 4, initializers are inputs too */
         if (count == GP_INPUTS_MAX) {
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "the model has over %d inputs", GP_INPUTS_MAX);
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "the model has more than %d inputs", GP_INPUTS_MAX);
             break;
         }
         const int64_t samples = input_read(m, &inputs[count], graph->input[i]);
@@ -161,7 +161,7 @@ void gp_onnx_values_prepare(gp_onnx_mapping *m, const gp_onnx_value *inputs, siz
     qsort(m->values, m->value_count, sizeof(*m->values), compare_values);
     for (size_t i = 1; i < m->value_count; i++)
         if (strcmp(m->values[i - 1].name, m->values[i].name) == 0)
-            gp_onnx_fail(m, GP_ECORRUPT, "the value '%s' is made twice; names of values must differ",
+            gp_onnx_fail(m, GP_ECORRUPT, "the value '%s' is computed twice; names of values must be unique",
                          gp_onnx_shown(text, m->values[i].name));
     for (size_t n = 0; n < graph->n_node; n++)
         for (size_t k = 0; k < graph->node[n]->n_input; k++)
@@ -183,8 +183,7 @@ gp_onnx_value *gp_onnx_node_input(gp_onnx_mapping *m, size_t k)
     if (found != NULL && found->role != GP_ONNX_VALUE_UNMADE)
         return found;
     gp_onnx_fail(m, GP_EINVAL,
-                 "it reads '%s', which is neither the input, nor a node's before it, nor a weight that "
-                 "the file has",
+                 "it reads '%s', which is not an input, an output of an earlier node or a weight",
                  gp_onnx_shown(text, m->node->input[k]));
     return NULL;
 }
@@ -195,7 +194,7 @@ gp_onnx_value *gp_onnx_node_any(gp_onnx_mapping *m, size_t k)
 
     if (found != NULL && (found->role == GP_ONNX_VALUE_INPUT || found->role == GP_ONNX_VALUE_LAYER))
         return found;
-    gp_onnx_fail(m, GP_EUNSUPPORTED, "input %zu is a constant; it must be the network's input or a layer",
+    gp_onnx_fail(m, GP_EUNSUPPORTED, "input %zu is a constant, but must be the network's input or a layer",
                  k + 1);
     return &m->none;
 }
@@ -209,15 +208,12 @@ const gp_onnx_tensor *gp_onnx_node_constant(gp_onnx_mapping *m, size_t k)
         return NULL;
     gp_onnx_shown(text, found->name);
     if (found->role != GP_ONNX_VALUE_CONSTANT)
-        gp_onnx_fail(
-            m, GP_EUNSUPPORTED,
-            "input %zu, '%s', depends on the network's input; it must be an initializer or computed of "
-            "constants",
-            k + 1, text);
+        gp_onnx_fail(m, GP_EUNSUPPORTED,
+                     "input %zu, '%s', depends on the network's input, but must be constant", k + 1, text);
     else if (found->tensor->data == NULL)
         gp_onnx_fail(m, GP_EUNSUPPORTED,
-                     "'%s' is of ONNX type %" PRId32
-                     "; float32 (type 1), float64, int64, int32 and bool are read",
+                     "'%s' has ONNX type %" PRId32
+                     "; must be float32 (type 1), float64, int64, int32 or bool",
                      text, found->tensor->type);
     return m->status == GP_OK ? found->tensor : NULL;
 }
@@ -227,7 +223,7 @@ double gp_onnx_node_scalar(gp_onnx_mapping *m, size_t k, const char *name, doubl
     const gp_onnx_tensor *tensor = gp_onnx_node_constant(m, k);
 
     if (tensor != NULL && (tensor->count != 1 || !gp_onnx_is_float(tensor)))
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its %s is not one float32 number", name);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its %s must be one float32 number", name);
     return tensor == NULL || m->status != GP_OK ? fallback : gp_onnx_real_at(tensor, 0);
 }
 
@@ -240,11 +236,11 @@ gp_onnx_tensor gp_onnx_node_parameter(gp_onnx_mapping *m, size_t k, size_t rank)
         return (gp_onnx_tensor){ 0 };
     gp_onnx_shown(text, m->node->input[k]);
     if (!gp_onnx_is_float(tensor))
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "'%s' is of type %s; float32 is read", text,
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "'%s' has type %s; must be float32", text,
                      gp_onnx_type_name(tensor->type));
     if (tensor->rank != rank)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "'%s' has %" PRIu32 " dimensions; here %zu are read", text,
-                     tensor->rank, rank);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "'%s' has %" PRIu32 " dimensions; must have %zu", text, tensor->rank,
+                     rank);
     gp_onnx_tensor parameter = *tensor;
 
     parameter.name = m->node->input[k];
@@ -260,7 +256,7 @@ void gp_onnx_node_slices(gp_onnx_mapping *m, gp_onnx_slices *out)
 
     if (out->count != end_count || (axis_count != 0 && axis_count != out->count) ||
         (step_count != 0 && step_count != out->count))
-        gp_onnx_fail(m, GP_ECORRUPT, "its starts, ends, axes and steps are not as many");
+        gp_onnx_fail(m, GP_ECORRUPT, "its starts, ends, axes and steps have different sizes");
     for (size_t i = axis_count; i < out->count; i++)
         out->axes[i] = (int64_t)i;
     for (size_t i = step_count; i < out->count; i++)
@@ -274,14 +270,14 @@ size_t gp_onnx_node_dims(gp_onnx_mapping *m, size_t k, const char *name, int64_t
     const size_t count = tensor != NULL ? (size_t)tensor->count : attribute != NULL ? attribute->n_ints : 0;
 
     if (tensor != NULL && !gp_onnx_is_whole(tensor))
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its %s are not int64 numbers", name);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its %s must be int64 numbers", name);
     if (count > GP_ONNX_LIST_MAX)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its %s are %zu numbers; %d are read", name, count,
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its %s has %zu numbers; must have %d", name, count,
                      GP_ONNX_LIST_MAX);
     for (size_t i = 0; i < count && m->status == GP_OK; i++) {
         list[i] = tensor == NULL ? attribute->ints[i] : gp_onnx_int_at(tensor, (int64_t)i);
         if (i > 0 && list[i] == GP_ONNX_SAMPLES)
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "its %s have the number of samples at place %zu", name, i + 1);
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "its %s has the number of samples at position %zu", name, i + 1);
     }
     return m->status == GP_OK ? count : 0;
 }
@@ -320,7 +316,7 @@ void gp_onnx_node_fixed_int(gp_onnx_mapping *m, const char *name, int64_t only)
     const int64_t number = gp_onnx_node_int(m, name, only);
 
     if (number != only)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "%s=%" PRId64 " is not supported; %" PRId64 " is", name, number,
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "%s=%" PRId64 " is not supported; must be %" PRId64, name, number,
                      only);
 }
 
@@ -338,7 +334,7 @@ void gp_onnx_node_ints(gp_onnx_mapping *m, const char *name, size_t count, int64
     const Onnx__AttributeProto *attribute = gp_onnx_node_attribute(m, name);
 
     if (attribute != NULL && attribute->n_ints != count) {
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "%s has %zu numbers; %zu are read (height and width)", name,
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "%s has %zu numbers; must have %zu (height and width)", name,
                      attribute->n_ints, count);
         attribute = NULL;
     }

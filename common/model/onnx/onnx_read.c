@@ -53,7 +53,7 @@ static gp_status unpack(Onnx__ModelProto **out, const void *data, size_t bytes, 
     Onnx__ModelProto *model = onnx__model_proto__unpack(&allocator, bytes, data);
 
     if (model == NULL && failed)
-        return gp_fail(err, GP_ENOMEM, "no memory to unpack a model of %zu bytes", bytes);
+        return gp_fail(err, GP_ENOMEM, "no memory for a model of %zu bytes", bytes);
     if (model == NULL)
         return gp_fail(err, GP_ECORRUPT, "the file is damaged or not an ONNX model");
     *out = model;
@@ -84,11 +84,11 @@ static gp_status check_opset(const Onnx__ModelProto *model, int64_t *opset, gp_e
             *opset = model->opset_import[i]->version;
     }
     if (model->graph == NULL)
-        return gp_fail(err, GP_ECORRUPT, "the file has no graph; it is damaged or not an ONNX model");
+        return gp_fail(err, GP_ECORRUPT, "the file contains no graph; it is damaged or not an ONNX model");
     if (*opset < GP_ONNX_OPSET_MIN || *opset > GP_ONNX_OPSET_MAX)
         return gp_fail(err, GP_EUNSUPPORTED,
-                       "the model is of ONNX opset %" PRId64 "; %d to %d are read (in Python: "
-                       "onnx.version_converter.convert_version(model, %d))",
+                       "the model has ONNX opset %" PRId64
+                       "; must be %d to %d (in Python: onnx.version_converter.convert_version(model, %d))",
                        *opset, GP_ONNX_OPSET_MIN, GP_ONNX_OPSET_MAX, GP_ONNX_OPSET);
     return GP_OK;
 }
@@ -250,10 +250,10 @@ static gp_status check_source(const gp_parameter *parameter, const gp_onnx_tenso
         found.rank = tensor->rank;
         memcpy(found.dim, tensor->dims, found.rank * sizeof(*found.dim));
     }
-    return gp_fail(
-        err, GP_EINVAL, "%s has shape %s; the initializer '%s' has %s", parameter->name,
-        gp_shape_format(&parameter->shape, wanted, sizeof(wanted)), gp_onnx_shown(name, tensor->name),
-        found.rank == 0 ? "another number of dimensions" : gp_shape_format(&found, shape, sizeof(shape)));
+    return gp_fail(err, GP_EINVAL, "%s has shape %s, but the initializer '%s' has %s", parameter->name,
+                   gp_shape_format(&parameter->shape, wanted, sizeof(wanted)),
+                   gp_onnx_shown(name, tensor->name),
+                   found.rank == 0 ? "another rank" : gp_shape_format(&found, shape, sizeof(shape)));
 }
 
 static void copy_source(float *to, const gp_parameter *parameter, const gp_onnx_tensor *tensor,
@@ -321,8 +321,7 @@ static gp_status count_shared(const reading *r, use *uses, size_t *repeated, gp_
             continue;
         if (parameter->count > parameter->shape.dim[0])
             return gp_fail(err, GP_EUNSUPPORTED,
-                           "%s and %s share one initializer, '%s'; gradpool's layers have their weights each "
-                           "for itself",
+                           "%s and %s share the initializer '%s'; shared weights are not supported",
                            graph->parameters[uses[i - 1].parameter].name, parameter->name,
                            gp_onnx_shown(name, tensor->name));
         *repeated += (size_t)parameter->count;
@@ -354,8 +353,8 @@ static gp_status check_sources(const reading *r, size_t bytes, size_t repeated_m
         return status;
     if (repeated > repeated_max)
         return gp_fail(err, GP_ELIMIT,
-                       "the model fills %zu weights with numbers that stand in it once; at most %zu",
-                       repeated, repeated_max);
+                       "the model expands constants to %zu weights; at most %zu are supported", repeated,
+                       repeated_max);
     if (graph->blob_count - repeated > (bytes + r->external_bytes + r->store.bytes) / sizeof(float))
         return gp_fail(err, GP_ECORRUPT, "the model has %zu weights, more than its %zu bytes can hold",
                        graph->blob_count - repeated, bytes + r->external_bytes + r->store.bytes);
@@ -431,8 +430,8 @@ static gp_status read_classes(reading *r, gp_error *err)
     else if (r->class_count != r->graph->class_count)
         status =
             gp_fail(err, GP_EINVAL,
-                    GP_ONNX_KEY_CLASSES " is not a list of %" PRIu32 " names, one per class; remove it from "
-                                        "the model's metadata",
+                    GP_ONNX_KEY_CLASSES " must be a list of %" PRIu32
+                                        " names, one per class; remove it from the metadata of the model",
                     r->graph->class_count);
     return status;
 }
@@ -459,8 +458,8 @@ static gp_status read_model(reading *r, const void *data, size_t bytes, const gp
     if (status == GP_OK)
         status = check_opset(r->model, &opset, err);
     if (status == GP_OK && r->model->graph->n_sparse_initializer != 0)
-        status =
-            gp_fail(err, GP_EUNSUPPORTED, "the model has sparse initializers; dense float32 ones are read");
+        status = gp_fail(err, GP_EUNSUPPORTED,
+                         "the model has sparse initializers; only dense float32 ones are supported");
     if (status == GP_OK)
         status = gp_onnx_external_load(r->model->graph, options == NULL ? NULL : options->folder,
                                        &r->external_bytes, err);

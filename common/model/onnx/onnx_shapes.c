@@ -12,7 +12,7 @@ int64_t gp_onnx_sample_axis(gp_onnx_mapping *m, int64_t axis, uint32_t rank)
     const int64_t of_sample = (axis < 0 ? axis + 1 + (int64_t)rank : axis) - 1;
 
     if (of_sample < 0 || of_sample >= (int64_t)rank)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "axis %" PRId64 " is not supported; 1 to %" PRIu32 " are", axis,
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "axis %" PRId64 " is not supported; must be 1 to %" PRIu32, axis,
                      rank);
     return m->status == GP_OK ? of_sample : 0;
 }
@@ -36,7 +36,7 @@ void gp_onnx_map_flatten(gp_onnx_mapping *m)
     const int64_t axis = number < 0 ? number + 1 + (int64_t)x->rank : number;
 
     if (axis != 1)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "axis=%" PRId64 " is not supported; 1 is", axis);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "axis=%" PRId64 " is not supported; must be 1", axis);
     gp_onnx_node_view(m, x, 1, &features);
 }
 
@@ -60,7 +60,7 @@ void gp_onnx_map_reshape(gp_onnx_mapping *m)
     if (count == 0 || !keeps_samples(m, to[0]))
         gp_onnx_fail(
             m, GP_EUNSUPPORTED,
-            "a reshape that moves the samples' axis is not supported; [N, ...], [0, ...] and [-1, ...] are");
+            "only reshapes to [N, ...], [0, ...] and [-1, ...] are supported, which keep the sample axis");
     if (m->status != GP_OK)
         return;
     if (count == 1 && to[0] == -1 && all != 1) { /* all samples in one vector */
@@ -70,14 +70,14 @@ void gp_onnx_map_reshape(gp_onnx_mapping *m)
     }
     for (size_t i = 1; i < count && m->status == GP_OK; i++) {
         if (to[i] == 0 && (zero != 0 || i > x->rank))
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "a dimension of 0 at place %zu is not supported", i + 1);
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "a dimension of 0 at position %zu is not supported", i + 1);
         else if (to[i] == 0)
             to[i] = x->dims[i - 1];
         if (to[i] == -1 && open == 0 && to[0] != -1)
             open = i;
         else if (to[i] < 1 || rest % to[i] != 0)
             gp_onnx_fail(m, GP_EUNSUPPORTED,
-                         "dimension %zu, %" PRId64 ", does not fit the %" PRId64 " numbers of a sample",
+                         "dimension %zu, %" PRId64 ", does not match the %" PRId64 " numbers of a sample",
                          i + 1, to[i], all);
         else
             rest /= to[i];
@@ -86,8 +86,8 @@ void gp_onnx_map_reshape(gp_onnx_mapping *m)
         to[open] = rest;
     else if (rest != 1)
         gp_onnx_fail(m, GP_EUNSUPPORTED,
-                     "its dimensions hold a part of the %" PRId64
-                     " numbers of a sample: the samples' axis would move",
+                     "its dimensions have a part of the %" PRId64
+                     " numbers of a sample, which would move the sample axis",
                      all);
     gp_onnx_node_view(m, x, (uint32_t)count - 1, to + 1);
 }
@@ -104,12 +104,12 @@ void gp_onnx_map_squeeze(gp_onnx_mapping *m)
     const uint32_t wide = more ? x->rank + (uint32_t)count : x->rank;
 
     if (count == 0)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "without axes it might take away the samples' axis");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "without axes it may remove the sample axis");
     for (size_t i = 0; i < count; i++) {
         const int64_t axis = gp_onnx_sample_axis(m, axes[i], wide);
 
         if (chosen[axis] || (!more && x->dims[axis] != 1))
-            gp_onnx_fail(m, GP_EINVAL, "axis %" PRId64 " is named twice or is not of size 1", axes[i]);
+            gp_onnx_fail(m, GP_EINVAL, "axis %" PRId64 " is present twice or has not size 1", axes[i]);
         chosen[axis] = true;
     }
     if (m->status != GP_OK)
@@ -167,7 +167,7 @@ static void transpose_by_groups(gp_onnx_mapping *m, const gp_onnx_value *x, cons
     gp_onnx_value image = *x;
 
     if (groups > 3) {
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "it moves %" PRIu32 " groups of axes; up to 3 are supported",
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "it permutes %" PRIu32 " groups of axes, at most 3 are supported",
                      groups);
         return;
     }
@@ -202,10 +202,10 @@ void gp_onnx_map_transpose(gp_onnx_mapping *m)
     gp_onnx_value *x = gp_onnx_node_any(m, 0);
 
     if (gp_onnx_node_attribute(m, "perm") == NULL)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "without perm it would move the samples' axis");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "without perm it would move the sample axis");
     gp_onnx_node_ints(m, "perm", 1 + x->rank, 0, order);
     if (order[0] != 0)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its perm moves the samples' axis");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its perm moves the sample axis");
     for (uint32_t i = 0; i < x->rank && m->status == GP_OK; i++) {
         order[i] = order[i + 1] - 1;
         if (order[i] < 0 || order[i] >= (int64_t)x->rank || (seen >> order[i] & 1))
@@ -267,7 +267,7 @@ void gp_onnx_map_concat(gp_onnx_mapping *m)
     for (size_t k = 0; k < count; k++) {
         x[k] = gp_onnx_node_image(m, k);
         if (x[k]->rank != x[0]->rank)
-            gp_onnx_fail(m, GP_EINVAL, "its inputs have different numbers of dimensions");
+            gp_onnx_fail(m, GP_EINVAL, "its inputs have different ranks");
     }
     const int64_t axis = gp_onnx_sample_axis(m, number, x[0]->rank);
 
@@ -294,10 +294,11 @@ void gp_onnx_map_slice(gp_onnx_mapping *m)
 
     gp_onnx_node_slices(m, &slices);
     if (slices.count == 0)
-        gp_onnx_fail(m, GP_ECORRUPT, "its starts, ends, axes and steps are not as many");
+        gp_onnx_fail(m, GP_ECORRUPT, "its starts, ends, axes and steps have different sizes");
     for (size_t i = 0; i < slices.count && m->status == GP_OK; i++) {
         if (slices.steps[i] != 1)
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "a step of %" PRId64 " is not supported; 1 is", slices.steps[i]);
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "a step of %" PRId64 " is not supported; must be 1",
+                         slices.steps[i]);
         if (slices.axes[i] == 0 && slices.starts[i] == 0 &&
             (slices.ends[i] >= INT32_MAX || (m->batch != 0 && slices.ends[i] >= m->batch)))
             continue; /* all samples */
@@ -306,7 +307,7 @@ void gp_onnx_map_slice(gp_onnx_mapping *m)
         start[axis] = gp_onnx_slice_bound(slices.starts[i], x->dims[axis], 1, true);
         size[axis] = gp_onnx_slice_bound(slices.ends[i], x->dims[axis], 1, false) - start[axis];
         if (size[axis] < 1)
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "nothing is left along axis %" PRId64, axis + 1);
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "axis %" PRId64 " would be empty", axis + 1);
     }
     gp_onnx_put_list(settings, sizeof(settings), "start", start, 3);
     gp_onnx_put_list(settings, sizeof(settings), "size", size, 3);
@@ -331,7 +332,7 @@ static void pad_read(gp_onnx_mapping *m, const gp_onnx_value *x, int64_t padding
         if (pads[i] == 0 && pads[axis_count + i] == 0)
             continue;
         if (axis < 2 || axis > (int64_t)x->rank) {
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "padding of height and width is supported, and of nothing else");
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "only padding of height and width is supported");
             return;
         }
         padding[axis - 2] = pads[i];
@@ -349,9 +350,9 @@ void gp_onnx_map_pad(gp_onnx_mapping *m)
     const double value = gp_onnx_node_scalar(m, 2, "constant_value", gp_onnx_node_float(m, "value", 0.0f));
 
     if (!gp_onnx_node_says(m, "mode", "constant", "constant"))
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "its mode is not constant");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "its mode must be constant");
     if (value != 0.0)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "padding with %g is not supported; with 0 is", value);
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "padding with %g is not supported; must be 0", value);
     gp_onnx_put_list(settings, sizeof(settings), "padding", padding, 4);
     gp_onnx_node_layer(m, "pad", settings, x);
 }
@@ -407,14 +408,13 @@ static void resize_axis(gp_onnx_mapping *m, const gp_onnx_value *x, int64_t axis
     }
     if (place < 2) {
         if (is_size ? place != 0 && number != (double)x->dims[0] : number != 1.0)
-            gp_onnx_fail(m, GP_EUNSUPPORTED,
-                         "it is supported along height and width; axis %" PRId64 " changes", place);
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "only height and width can change, not axis %" PRId64, place);
         return;
     }
     double exact = is_size ? number : number * (double)x->dims[place - 1];
 
     if (!(exact >= 0.5 && exact < 65536.0) || fabs(exact - rint(exact)) > 1e-4)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "%g times %" PRId64 " pixels are no whole number", number,
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "%g times %" PRId64 " pixels is not a whole number", number,
                      x->dims[place - 1]);
     else
         size[place - 2] = (int64_t)rint(exact);
@@ -458,19 +458,17 @@ void gp_onnx_map_resize(gp_onnx_mapping *m)
 
     if (mode == NULL)
         gp_onnx_fail(m, GP_EUNSUPPORTED,
-                     "its mode is not supported; linear (half_pixel, align_corners, asymmetric) and nearest "
-                     "(asymmetric with floor; half_pixel with round_prefer_...) are");
+                     "its mode is not supported; must be linear (half_pixel, align_corners, asymmetric) or "
+                     "nearest (asymmetric with floor; half_pixel with round_prefer_...)");
     gp_onnx_node_fixed_int(m, "antialias", 0);
     gp_onnx_node_fixed_int(m, "exclude_outside", 0);
     if (x->rank != 3)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported for images");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "it is supported only for images");
     resize_size(m, x, size);
     if (m->status != GP_OK)
         return;
     if (multiples && (size[0] % x->dims[1] != 0 || size[1] % x->dims[2] != 0))
-        gp_onnx_fail(
-            m, GP_EUNSUPPORTED,
-            "the nearest pixel by half_pixel is supported where height and width become whole multiples");
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "nearest with half_pixel is supported only for integer scales");
     gp_onnx_put_list(settings, sizeof(settings), "size", size, 2);
     snprintf(settings + strlen(settings), sizeof(settings) - strlen(settings), ";mode=%s", mode);
     gp_onnx_node_layer(m, "resize", settings, x);

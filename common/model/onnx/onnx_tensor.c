@@ -17,10 +17,10 @@ gp_status gp_onnx_store_take(gp_onnx_store *store, size_t bytes, void **out, gp_
     size_t bytes_max = store->bytes_max == 0 ? STORE_BYTES_MAX : store->bytes_max;
 
     if (bytes > bytes_max - store->bytes)
-        return gp_fail(err, GP_ELIMIT,
-                       "the constants that its nodes compute pass %zu MiB; simplify the model (in Python: "
-                       "onnxsim.simplify(model))",
-                       bytes_max >> 20);
+        return gp_fail(
+            err, GP_ELIMIT,
+            "computed constants exceed %zu MiB; simplify the model (in Python: onnxsim.simplify(model))",
+            bytes_max >> 20);
     void **blocks = gp_array_grow(store->blocks, store->count, sizeof(*blocks));
 
     if (blocks == NULL)
@@ -97,26 +97,25 @@ gp_status gp_onnx_tensor_check(const Onnx__TensorProto *proto, gp_error *err)
 
     gp_onnx_show(name, proto->name == NULL ? "" : proto->name, SIZE_MAX);
     if (proto->n_dims > GP_ONNX_RANK_MAX)
-        return gp_fail(err, GP_ELIMIT, "tensor '%s' has over %d dimensions", name, GP_ONNX_RANK_MAX);
+        return gp_fail(err, GP_ELIMIT, "tensor '%s' has more than %d dimensions", name, GP_ONNX_RANK_MAX);
     if (!gp_onnx_dims_count(&count, (uint32_t)proto->n_dims, proto->dims))
-        return gp_fail(err, GP_ELIMIT, "tensor '%s' has over %" PRId64 " elements", name,
+        return gp_fail(err, GP_ELIMIT, "tensor '%s' has more than %" PRId64 " elements", name,
                        GP_ONNX_ELEMENTS_MAX);
     if (proto->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT)
         return !proto->has_raw_data && typed == 0
                    ? GP_OK
-                   : gp_fail(err, GP_ECORRUPT,
-                             "tensor '%s' has data here and in another file; a tensor has one of them", name);
+                   : gp_fail(err, GP_ECORRUPT, "tensor '%s' has data both in the model and in another file",
+                             name);
     if (proto->has_raw_data && typed != 0)
-        return gp_fail(err, GP_ECORRUPT, "tensor '%s' has both raw and typed data; a tensor has one of them",
-                       name);
+        return gp_fail(err, GP_ECORRUPT, "tensor '%s' has both raw and typed data", name);
     if (proto->has_raw_data && size != 0 && proto->raw_data.len != (size_t)count * size)
         return gp_fail(err, GP_ECORRUPT,
-                       "tensor '%s' has %zu bytes of data; its shape of %" PRId64
+                       "tensor '%s' has %zu bytes of data, but its shape of %" PRId64
                        " elements of %zu bytes needs %zu",
                        name, proto->raw_data.len, count, size, (size_t)count * size);
     if (!proto->has_raw_data && counted && typed != (size_t)count)
-        return gp_fail(err, GP_ECORRUPT, "tensor '%s' has %zu numbers; its shape needs %" PRId64, name, typed,
-                       count);
+        return gp_fail(err, GP_ECORRUPT, "tensor '%s' has %zu numbers, but its shape needs %" PRId64, name,
+                       typed, count);
     return GP_OK;
 }
 
@@ -135,7 +134,7 @@ gp_status gp_onnx_tensor_of(gp_onnx_tensor *out, const Onnx__TensorProto *proto,
         tensor.count *= tensor.dims[i] = proto->dims[i];
     gp_onnx_show(shown, name, strlen(name));
     if (each == 0)
-        return gp_fail(err, GP_EUNSUPPORTED, "'%s' is of ONNX type %" PRId32 "; float32 (type 1) is read",
+        return gp_fail(err, GP_EUNSUPPORTED, "'%s' has ONNX type %" PRId32 "; must be float32 (type 1)",
                        shown, proto->data_type);
     if (proto->has_raw_data) {
         tensor.data = proto->raw_data.data;
@@ -156,9 +155,8 @@ gp_status gp_onnx_tensor_of(gp_onnx_tensor *out, const Onnx__TensorProto *proto,
         typed = proto->n_int32_data;
     }
     if (typed != (size_t)tensor.count)
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "'%s' holds %zu numbers of type %s where its shape needs %" PRId64, shown, typed,
-                       gp_onnx_type_name(tensor.type), tensor.count);
+        return gp_fail(err, GP_EUNSUPPORTED, "'%s' has %zu numbers of type %s, but its shape needs %" PRId64,
+                       shown, typed, gp_onnx_type_name(tensor.type), tensor.count);
     if (tensor.data == NULL)
         tensor.data = ""; /* no elements */
     *out = tensor;

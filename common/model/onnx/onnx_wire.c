@@ -67,7 +67,7 @@ static gp_status read_varint(walk *w, uint64_t *out, uint32_t bytes_max, gp_erro
 
     for (uint32_t i = 0; i < bytes_max; i++) {
         if (w->at == end)
-            return corrupt(w, "the message ends within a number", err);
+            return corrupt(w, "a truncated number", err);
         uint8_t byte = w->data[w->at++];
 
         value |= (uint64_t)(byte & 0x7f) << (7 * i);
@@ -76,7 +76,7 @@ static gp_status read_varint(walk *w, uint64_t *out, uint32_t bytes_max, gp_erro
             return GP_OK;
         }
     }
-    return corrupt(w, "a number is too long", err);
+    return corrupt(w, "a number with too many bytes", err);
 }
 
 static gp_status read_field(walk *w, field *out, gp_error *err)
@@ -88,7 +88,7 @@ static gp_status read_field(walk *w, field *out, gp_error *err)
     if (status != GP_OK)
         return status;
     if (key > UINT32_MAX || key >> 3 == 0)
-        return corrupt(w, "a field's number is out of range", err);
+        return corrupt(w, "a field number out of range", err);
     *out = (field){ .number = (uint32_t)key >> 3, .wire = key & 7, .start = w->at };
     out->about = protobuf_c_message_descriptor_get_field(top->type, out->number);
     switch (out->wire) {
@@ -107,16 +107,16 @@ static gp_status read_field(walk *w, field *out, gp_error *err)
         out->start = w->at;
         if (out->value > top->end - w->at)
             return gp_fail(err, GP_ECORRUPT,
-                           "byte %zu: %" PRIu64 " bytes are announced and %zu are left (in %s); the file is "
-                           "damaged or cut short",
+                           "byte %zu: %" PRIu64
+                           " bytes needed, but only %zu are left (in %s); the file is damaged or truncated",
                            w->at, out->value, top->end - w->at, top->type->short_name);
         out->bytes = (size_t)out->value;
         break;
     default:
-        return corrupt(w, "a field is of no type that ONNX uses", err);
+        return corrupt(w, "a field with an unknown wire type", err);
     }
     if (out->bytes > top->end - w->at)
-        return corrupt(w, "the message ends within a field", err);
+        return corrupt(w, "a truncated field", err);
     return GP_OK;
 }
 
@@ -153,7 +153,7 @@ static gp_status check_once(walk *w, const ProtobufCFieldDescriptor *about, gp_e
         for (index = 0; top->type->fields[index].quantifier_offset != about->quantifier_offset;)
             index++;
     if (top->seen >> index & 1)
-        return corrupt(w, "a field comes twice", err);
+        return corrupt(w, "a field that is present twice", err);
     top->seen |= (uint64_t)1 << index;
     return GP_OK;
 }
@@ -161,8 +161,7 @@ static gp_status check_once(walk *w, const ProtobufCFieldDescriptor *about, gp_e
 static gp_status count_fields(walk *w, size_t more, gp_error *err)
 {
     if (more > FIELDS_MAX - w->fields)
-        return gp_fail(err, GP_ELIMIT,
-                       "byte %zu: over %d fields; this is no network that gradpool could train", w->at,
+        return gp_fail(err, GP_ELIMIT, "byte %zu: more than %d fields; the model is too large", w->at,
                        FIELDS_MAX);
     w->fields += (uint32_t)more;
     return GP_OK;
@@ -177,13 +176,13 @@ static gp_status count_packed(walk *w, const field *f, gp_error *err)
 
     for (size_t i = 0; i < f->bytes; i++) {
         if (++length > 10)
-            return corrupt(w, "a packed number is too long", err);
+            return corrupt(w, "a packed number with too many bytes", err);
         if (w->data[f->start + i] < 0x80) {
             count++;
             length = 0;
         }
     }
-    return length == 0 ? count_fields(w, count, err) : corrupt(w, "the field ends within a number", err);
+    return length == 0 ? count_fields(w, count, err) : corrupt(w, "a truncated packed field", err);
 }
 
 static gp_status count_message(walk *w, const ProtobufCMessageDescriptor *type, gp_error *err)
@@ -200,7 +199,7 @@ static gp_status count_message(walk *w, const ProtobufCMessageDescriptor *type, 
 
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
         if (type == limits[i].type && ++*limits[i].count > limits[i].max)
-            return gp_fail(err, GP_ELIMIT, "the model has over %" PRIu32 " %s", limits[i].max,
+            return gp_fail(err, GP_ELIMIT, "the model has more than %" PRIu32 " %s", limits[i].max,
                            limits[i].what);
     return GP_OK;
 }
@@ -212,7 +211,7 @@ static gp_status push(walk *w, const ProtobufCMessageDescriptor *type, size_t by
     if (status != GP_OK)
         return status;
     if (w->depth + 1 == DEPTH_MAX)
-        return gp_fail(err, GP_ELIMIT, "byte %zu: messages nested deeper than %d", w->at, DEPTH_MAX);
+        return gp_fail(err, GP_ELIMIT, "byte %zu: more than %d levels of nested messages", w->at, DEPTH_MAX);
     w->stack[++w->depth] = (frame){ .type = type, .end = w->at + bytes };
     return GP_OK;
 }
@@ -227,12 +226,12 @@ static gp_status walk_known(walk *w, const field *f, gp_error *err)
         return status;
     if (f->wire != wire) {
         if (f->wire != WIRE_BYTES || about->label != PROTOBUF_C_LABEL_REPEATED)
-            return corrupt(w, "a field is not of its type", err);
+            return corrupt(w, "a field with the wrong type", err);
         if (wire != WIRE_VARINT && f->bytes % (wire == WIRE_32BIT ? 4 : 8) != 0)
-            return corrupt(w, "a list of numbers ends within a number", err);
+            return corrupt(w, "a truncated list of numbers", err);
         status = wire == WIRE_VARINT ? count_packed(w, f, err) : GP_OK;
     } else if (about->type == PROTOBUF_C_TYPE_STRING && memchr(w->data + f->start, 0, f->bytes) != NULL) {
-        return corrupt(w, "a text holds a zero byte", err);
+        return corrupt(w, "a text with a NUL byte", err);
     }
     if (status == GP_OK && about->type == PROTOBUF_C_TYPE_MESSAGE)
         return push(w, about->descriptor, f->bytes, err);
@@ -247,7 +246,8 @@ gp_status gp_onnx_wire_check(const uint8_t *data, size_t bytes, gp_error *err)
     if (bytes == 0)
         return gp_fail(err, GP_ECORRUPT, "the file is empty");
     if (bytes > GP_ONNX_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "a model of %zu bytes; at most %zu (2 GiB)", bytes, GP_ONNX_BYTES_MAX);
+        return gp_fail(err, GP_ELIMIT, "the model has %zu bytes, at most %zu (2 GiB) are supported", bytes,
+                       GP_ONNX_BYTES_MAX);
     w.stack[0] = (frame){ .type = &onnx__model_proto__descriptor, .end = bytes };
     for (;;) {
         const frame *top = &w.stack[w.depth];

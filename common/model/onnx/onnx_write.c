@@ -100,7 +100,8 @@ static gp_status pack(const packing *p, gp_buffer *buffer, gp_error *err)
 
     if (bytes > GP_ONNX_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT,
-                       "the model has %zu bytes; at most %zu (2 GiB) fit one ONNX file, so save it to a path",
+                       "the model has %zu bytes, but an ONNX file at most %zu (2 GiB); save it to a path, "
+                       "which uses external data",
                        bytes, GP_ONNX_BYTES_MAX);
     gp_status status = gp_buffer_reserve(buffer, bytes, err);
 
@@ -162,7 +163,7 @@ static gp_status externalize(external **out, const packing *p, const char *locat
     external *all = gp_calloc(graph->n_initializer + 1, sizeof(*all));
 
     if (all == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the places of %zu tensors", graph->n_initializer);
+        return gp_fail(err, GP_ENOMEM, "no memory for the offsets of %zu tensors", graph->n_initializer);
     for (size_t i = 0; i < graph->n_initializer; i++) {
         Onnx__TensorProto *tensor = graph->initializer[i];
 

@@ -119,14 +119,14 @@ static const zoo_network networks[] = {
       .normalization = "0.5:0.5:0.5,0.5:0.5:0.5",
       .build = gp_zoo_inceptionresnetv2 },
     { .name = "deeplabv3plus",
-      .about = "Chen et al., 2018: scores each pixel",
+      .about = "Chen et al., 2018: predicts each pixel",
       .input = { 3, 512, 512 },
       .classes = 21,
       .normalization = "imagenet",
       .build = gp_zoo_deeplabv3plus,
       .settings = gp_zoo_deeplabv3plus_settings },
     { .name = "unet",
-      .about = "Ronneberger et al., 2015: scores each pixel",
+      .about = "Ronneberger et al., 2015: predicts each pixel",
       .input = { 3, 256, 256 },
       .classes = 2,
       .build = gp_zoo_unet,
@@ -167,10 +167,10 @@ static const zoo_network *zoo_find(const char *text, gp_error *err)
         snprintf(known + used, sizeof(known) - used, "%s%s", i == 0 ? "" : ", ", networks[i].name);
     }
     if (near != NULL)
-        gp_fail(err, GP_ENOENT,
-                "no network is called '%s'; did you mean '%s'? (or name a .json or .onnx file)", name, near);
+        gp_fail(err, GP_ENOENT, "unknown network '%s'; did you mean '%s'? (or pass a .json or .onnx file)",
+                name, near);
     else
-        gp_fail(err, GP_ENOENT, "no network is called '%s'; there is %s; or name a .json or .onnx file", name,
+        gp_fail(err, GP_ENOENT, "unknown network '%s'; available: %s; or pass a .json or .onnx file", name,
                 known);
     return NULL;
 }
@@ -183,7 +183,7 @@ static gp_status setting_unknown(const zoo_network *network, const char *name, g
     char known[160] = "";
 
     if (network->settings == NULL)
-        return gp_fail(err, GP_EINVAL, "%s has no settings, and '%s' is given", network->name, name);
+        return gp_fail(err, GP_EINVAL, "%s has no settings, but '%s' is set", network->name, name);
     for (const gp_param *param = network->settings; param->type != GP_PARAM_NONE; param++) {
         size_t used = strlen(known);
 
@@ -210,15 +210,15 @@ static gp_status settings_parse(const zoo_network *network, const char *text, vo
         size_t bytes = strcspn(++text, ",");
 
         if (bytes >= sizeof(setting))
-            return gp_fail(err, GP_ELIMIT, "a setting of %zu bytes; at most %zu", bytes, sizeof(setting) - 1);
+            return gp_fail(err, GP_ELIMIT, "a setting has %zu bytes, at most %zu are supported", bytes,
+                           sizeof(setting) - 1);
         memcpy(setting, text, bytes);
         setting[bytes] = '\0';
         text += bytes;
         char *value = strchr(setting, '=');
 
         if (value == NULL)
-            return gp_fail(err, GP_EINVAL,
-                           "'%s' is not of the form setting=value; write %s:setting=value,...", setting,
+            return gp_fail(err, GP_EINVAL, "'%s' must be setting=value; write %s:setting=value,...", setting,
                            network->name);
         *value++ = '\0';
         const gp_param *param = network->settings == NULL ? NULL : gp_params_find(network->settings, setting);

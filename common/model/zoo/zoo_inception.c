@@ -28,8 +28,8 @@ static const char *const googlenet_forms[] = { "torchvision", "caffe", NULL };
 
 const gp_param gp_zoo_googlenet_settings[] = {
     { "form", NULL, GP_PARAM_WORD, offsetof(googlenet_settings, form), .words = googlenet_forms,
-      .help =
-          "torchvision: batch norm, 3x3 where the paper has 5x5; caffe: local response norm, as the paper" },
+      .help = "torchvision: with batch norm, and 3x3 where the paper has 5x5; caffe: local response norm, as "
+              "in the paper" },
     { 0 },
 };
 

@@ -26,12 +26,13 @@ static const char *const output_strides[] = { "8", "16", NULL };
 
 const gp_param gp_zoo_deeplabv3plus_settings[] = {
     { "backbone", NULL, GP_PARAM_WORD, offsetof(deeplab_settings, backbone), .words = backbones,
-      .seed_name = "network", .help = "the classifier whose trunk it is" },
+      .seed_name = "network", .help = "network that the backbone is taken from" },
     { "output-stride", NULL, GP_PARAM_WORD, offsetof(deeplab_settings, output_stride),
       .words = output_strides, .fallback = 1, .seed_name = "DownsamplingFactor",
-      .help = "how many times smaller the trunk's end is" },
+      .help = "ratio of input size to backbone output size" },
     { "image-pooling", NULL, GP_PARAM_BOOL, offsetof(deeplab_settings, image_pooling),
-      .help = "a fifth branch of the pyramid: the mean of the image, as in the paper and in torchvision" },
+      .help =
+          "add a fifth branch to the pyramid: the mean of the image, as in the paper and in torchvision" },
     { 0 },
 };
 
@@ -133,14 +134,15 @@ typedef struct unet_settings {
 
 const gp_param gp_zoo_unet_settings[] = {
     { "depth", NULL, GP_PARAM_I64, offsetof(unet_settings, depth), .fallback = 4, .min = 1,
-      .max = UNET_DEPTH_MAX, .seed_name = "EncoderDepth", .help = "how often the image is halved" },
+      .max = UNET_DEPTH_MAX, .seed_name = "EncoderDepth",
+      .help = "number of times that the image size is halved" },
     { "width", NULL, GP_PARAM_I64, offsetof(unet_settings, width), .fallback = 64, .min = 1,
       .max = UNET_WIDTH_MAX, .seed_name = "NumFirstEncoderFilters",
-      .help = "channels of the first level; each further one has twice as many" },
+      .help = "channels of the first level; each further level has twice as many" },
     { "dropout", NULL, GP_PARAM_F64, offsetof(unet_settings, dropout), .fallback = 0.5, .max = 0.95,
-      .help = "share zeroed behind the lowest two levels of the way down" },
+      .help = "fraction of values set to zero after the two lowest levels" },
     { "batch-norm", NULL, GP_PARAM_BOOL, offsetof(unet_settings, batch_norm),
-      .help = "behind each convolution, which then has no bias" },
+      .help = "add a batch norm after each convolution, which then has no bias" },
     { 0 },
 };
 
@@ -168,11 +170,11 @@ static void unet_check(gp_zoo_builder *b, int64_t multiple)
     const int64_t *dim = b->spec->input.dim;
 
     if (dim[1] % multiple != 0 || dim[2] % multiple != 0)
-        b->status = gp_fail(b->err, GP_EINVAL,
-                            "a U-Net that halves its input %d times needs a height and a width that are "
-                            "multiples of %" PRId64 "; they are %" PRId64 " and %" PRId64
-                            ": choose another depth or size",
-                            __builtin_ctzll((unsigned long long)multiple), multiple, dim[1], dim[2]);
+        b->status = gp_fail(
+            b->err, GP_EINVAL,
+            "a U-Net that halves its input %d times needs a height and width that are multiples of %" PRId64
+            ", but they are %" PRId64 " and %" PRId64 "; use another depth or size",
+            __builtin_ctzll((unsigned long long)multiple), multiple, dim[1], dim[2]);
 }
 
 void gp_zoo_unet(gp_zoo_builder *b)

@@ -198,13 +198,13 @@ TEST(invalid_cells_are_rejected_and_nothing_is_added)
     CHECK_INT(5, matrix->counts[1]);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         CHECK_STATUS(GP_EPROTO, gp_confusion_unpack(matrix, cases[i].bytes, cases[i].count, &err));
-    CHECK_CONTAINS(err.message, "18446744073709551615 of class 0 were taken for 1");
+    CHECK_CONTAINS(err.message, "18446744073709551615 samples of class 0 predicted as class 1");
     for (int i = 0; i < 16; i++)
         CHECK_INT(i == 1 ? 5 : 0, matrix->counts[i]);
     gp_confusion_free(matrix);
     CHECK_STATUS(GP_EINVAL, gp_confusion_new(&matrix, 0, NULL, &err));
     CHECK_STATUS(GP_EINVAL, gp_confusion_new(&matrix, GP_CONFUSION_CLASSES_MAX + 1, NULL, &err));
-    CHECK_CONTAINS(err.message, "4097 classes; it can have 1 to 4096");
+    CHECK_CONTAINS(err.message, "4097 classes: must have 1 to 4096");
 }
 
 /* Check the text that gp_confusion_format() writes. */
@@ -283,7 +283,7 @@ TEST(a_large_matrix_is_printed_as_its_most_frequent_confusions)
     gp_error err;
 
     REQUIRE_OK(gp_confusion_new(&matrix, 100, NULL, &err), err);
-    CHECK_FORMAT(matrix, GP_CONFUSION_TABLE, "no sample was taken for another class\n");
+    CHECK_FORMAT(matrix, GP_CONFUSION_TABLE, "no sample was assigned to a wrong class\n");
     for (uint32_t i = 0; i < 100; i++) {
         matrix->counts[i * 100 + i] = 1000;
         matrix->counts[i * 100 + (i + 1) % 100] = i;
@@ -292,7 +292,7 @@ TEST(a_large_matrix_is_printed_as_its_most_frequent_confusions)
     for (const char *p = text; *p != '\0'; p++)
         lines += *p == '\n';
     CHECK_INT(20, lines);
-    CHECK(strncmp(text, "        99  99 taken for 0\n        98  98 taken for 99\n", 54) == 0);
+    CHECK(strncmp(text, "        99  99 predicted as 0\n        98  98 predicted as 99\n", 60) == 0);
     gp_free(text);
     gp_confusion_free(matrix);
 }

@@ -324,8 +324,8 @@ static void check_refused(const char *text, const char *words)
 TEST(invalid_settings_are_rejected_with_a_message)
 {
     check_refused("rotaton=3", "did you mean 'rotation'");
-    check_refused("rotation", "'rotation' has no value");
-    check_refused("rotation=9,-9", "rotation goes from 9 to -9");
+    check_refused("rotation", "'rotation' in augment has no value");
+    check_refused("rotation=9,-9", "rotation is a range from 9 to -9");
     check_refused("x-reflection=2", "x-reflection");
     check_refused("crop=random", "crop-size=HEIGHT,WIDTH");
     check_refused("crop-size=3,3", "crop-size needs crop");

@@ -109,7 +109,7 @@ TEST(test_digits_are_one_sixth_and_differ_from_training)
                                            "digits:99999999" };
 
         CHECK_STATUS(GP_EINVAL, open_and_close(bad[i], GP_DATA_TRAIN, &count, &err));
-        CHECK_CONTAINS(err.message, "is not digits or digits:COUNT");
+        CHECK_CONTAINS(err.message, "must be digits or digits:COUNT");
     }
     CHECK_EVERY_ALLOCATION(open_and_close("digits:10", GP_DATA_TRAIN, &count, &err), (void)0);
 }

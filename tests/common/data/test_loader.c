@@ -267,7 +267,7 @@ TEST(prefetching_stops_when_the_ring_is_full)
     CHECK_INT(2, atomic_load(&gate.reads)); /* no slot is free for a third batch */
     gp_loader_batch *none = NULL;
     CHECK_STATUS(GP_ESTATE, gp_loader_take(loader, &none, NULL, &err));
-    CHECK_CONTAINS(err.message, "all 2 batches of the loader are taken");
+    CHECK_CONTAINS(err.message, "all 2 batches of the loader are in use");
     CHECK(none == NULL);
     gp_loader_release(loader, second); /* release in a different order */
     gp_loader_release(loader, first);
@@ -277,7 +277,7 @@ TEST(prefetching_stops_when_the_ring_is_full)
         gp_loader_release(loader, first);
     }
     CHECK_STATUS(GP_ESTATE, gp_loader_take(loader, &first, NULL, &err));
-    CHECK_CONTAINS(err.message, "none is requested");
+    CHECK_CONTAINS(err.message, "no batch is requested");
     gp_loader_free(loader);
     gp_store_close(&gate.store);
 }

@@ -71,7 +71,7 @@ TEST(all_header_versions_are_read_and_others_rejected)
     CHECK_CONTAINS(err.message, "astype");
     CHECK_STATUS(GP_ECORRUPT,
                  parse(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 20, &npy, &err));
-    CHECK_CONTAINS(err.message, "asks for 24 bytes");
+    CHECK_CONTAINS(err.message, "needs 24 bytes");
     CHECK_STATUS(GP_ELIMIT,
                  parse(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999, 99999999), }", 24,
                        &npy, &err));

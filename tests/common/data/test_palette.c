@@ -70,9 +70,9 @@ TEST(label_images_use_numbers_and_colours_from_the_class_file)
     gp_free(csv);
     text_put("classes.csv", "road\nbridge\n");
     CHECK_STATUS(GP_EINVAL, gp_palette_read(&palette, &found, in_folder(""), names, 2, &e));
-    CHECK_CONTAINS(e.message, "does not name 'sky'");
+    CHECK_CONTAINS(e.message, "lacks the class 'sky'");
     CHECK_STATUS(GP_EIO, gp_palette_read(&palette, &found, in_folder("none-such"), names, 2, &e));
-    CHECK_CONTAINS(e.message, "no class file");
+    CHECK_CONTAINS(e.message, "the class file");
     gp_image_decoder_free(decoder);
     folder_remove();
 }
@@ -144,11 +144,13 @@ TEST(images_and_labels_are_read_at_individual_sizes)
     CHECK_INT(10, whole.read_height); /* 9.6, rounded */
     CHECK_INT(4, whole.read_width);
     CHECK_STATUS(GP_ELIMIT, gp_store_read_whole(store, 1, &(gp_whole_size){ 8000, 8000, true }, &whole, &e));
-    CHECK_CONTAINS(e.message, "images/b.png is 12x5 (height x width); 19200x8000 pixels would cover");
+    CHECK_CONTAINS(e.message,
+                   "images/b.png has 12x5 pixels (height x width); scaling it to 19200x8000 pixels");
     CHECK_STATUS(GP_EINVAL, gp_store_read_whole(store, 2, &(gp_whole_size){ 0, 0, false }, &whole, &e));
     picture_put("images/a.png", NULL, 6, 8);
     CHECK_STATUS(GP_ECORRUPT, gp_store_read_whole(store, 0, &(gp_whole_size){ 0, 0, false }, &whole, &e));
-    CHECK_CONTAINS(e.message, "labels/a.png is 6x9 (height x width), but the image that it labels is 6x8");
+    CHECK_CONTAINS(e.message,
+                   "labels/a.png has 6x9 pixels (height x width), but the image that it labels has 6x8");
     gp_whole_deinit(&whole);
     gp_store_close(store);
     folder_remove();
@@ -176,6 +178,6 @@ TEST(images_without_labels_are_for_prediction_only)
     CHECK_INT(1, gp_store_get_info(store)->count);
     gp_store_close(store);
     CHECK_STATUS(GP_EINVAL, gp_store_open(&store, in_folder("bare"), GP_DATA_TRAIN, &e));
-    CHECK_CONTAINS(e.message, "nothing says what is on them");
+    CHECK_CONTAINS(e.message, "has images without labels");
     folder_remove();
 }

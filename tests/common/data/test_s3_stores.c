@@ -168,12 +168,12 @@ TEST(missing_files_in_s3_fail_like_in_a_directory)
 {
     NEED(server);
     static const char *const cases[][3] = {
-        { "data/nothing", "0", "no objects below s3://data/nothing/" },
+        { "data/nothing", "0", "no objects in s3://data/nothing/" },
         { "data/flat", "1", "has no test images" },
         { "data/photos/train/2", "0", "there is no .jpg or .png" },
-        { "data/flat/cat", "0", "nothing says what is on them" },
-        { "data/pairs", "0", "no classes.csv that says what they mean" },
-        { "data/bare", "0", "nothing says what is on them" },
+        { "data/flat/cat", "0", "has images without labels" },
+        { "data/pairs", "0", "but no classes.csv" },
+        { "data/bare", "0", "has images without labels" },
     };
     gp_store *store;
     gp_error err;
@@ -367,7 +367,7 @@ TEST(mismatched_label_images_fail_by_name_or_are_skipped)
     CHECK_STATUS(GP_ECORRUPT, gp_store_open_with(&store, s3_source(server, "odd/odd", "0"), GP_DATA_TRAIN,
                                                  &options, &err));
     CHECK_CONTAINS(err.message,
-                   "odd/labels/b.png is 2x2 (height x width), but the image that it labels is 2x3");
+                   "odd/labels/b.png has 2x2 pixels (height x width), but the image that it labels has 2x3");
 }
 
 TEST(unlabelled_images_in_s3_can_be_predicted)
@@ -429,7 +429,7 @@ TEST(a_missing_object_in_a_list_is_reported)
     s3_tell(server, "put data lists/a.csv path,label%%0Anone.png,a%%0A");
     CHECK_STATUS(GP_ENOENT,
                  gp_store_open(&store, s3_source(server, "data/lists/a.csv", "0"), GP_DATA_TRAIN, &err));
-    CHECK_CONTAINS(err.message, "s3://data/lists/none.png: there is no such object");
+    CHECK_CONTAINS(err.message, "s3://data/lists/none.png: no such object");
     s3_tell(server, "put data lists/b.csv path,label%%0A/etc/passwd,a%%0A");
     CHECK_STATUS(GP_EINVAL,
                  gp_store_open(&store, s3_source(server, "data/lists/b.csv", "0"), GP_DATA_TRAIN, &err));

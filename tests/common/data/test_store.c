@@ -98,9 +98,9 @@ TEST(image_and_label_files_are_distinguished)
     CHECK_STATUS(GP_OK, read_bytes(labels, sizeof(labels), 1, &err));
     CHECK_STATUS(GP_OK, read_bytes(images, sizeof(images), 3, &err));
     CHECK_STATUS(GP_ECORRUPT, read_bytes(labels, sizeof(labels), 3, &err));
-    CHECK_CONTAINS(err.message, "is an IDX label file (magic 0x00000801), expected images 0x00000803");
+    CHECK_CONTAINS(err.message, "is an IDX label file (magic 0x00000801), must be images 0x00000803");
     CHECK_STATUS(GP_ECORRUPT, read_bytes(images, sizeof(images), 1, &err));
-    CHECK_CONTAINS(err.message, "is an IDX image file (magic 0x00000803), expected labels 0x00000801");
+    CHECK_CONTAINS(err.message, "is an IDX image file (magic 0x00000803), must be labels 0x00000801");
     CHECK_STATUS(GP_ECORRUPT, read_bytes(doubles, sizeof(doubles), 3, &err));
     CHECK_CONTAINS(err.message, "is an IDX file of another type or rank (magic 0x00000e03)");
     CHECK_STATUS(GP_ECORRUPT, read_bytes("<html>Not Found</html>", 22, 3, &err));
@@ -141,7 +141,7 @@ TEST(trailing_bytes_are_rejected)
 
     folder_make();
     CHECK_STATUS(GP_ECORRUPT, read_bytes(longer, sizeof(longer), 1, &err));
-    CHECK_CONTAINS(err.message, "goes on after the 2 bytes that its header announces");
+    CHECK_CONTAINS(err.message, "has extra data after the 2 bytes that its header states");
     folder_remove();
 }
 
@@ -154,9 +154,9 @@ TEST(a_false_header_allocates_no_memory)
 
     folder_make();
     CHECK_STATUS(GP_ECORRUPT, read_bytes(huge, sizeof(huge), 3, &err));
-    CHECK_CONTAINS(err.message, "announces 18014398492704768 bytes, the file has 16");
+    CHECK_CONTAINS(err.message, "needs 18014398492704768 bytes, but has 16");
     CHECK_STATUS(GP_ELIMIT, read_bytes(wide, sizeof(wide), 3, &err));
-    CHECK_CONTAINS(err.message, "dimension 2 is 4294967295; 1 to 8192 is possible");
+    CHECK_CONTAINS(err.message, "dimension 2 is 4294967295; must be between 1 and 8192");
     CHECK_STATUS(GP_ELIMIT, read_bytes(none, sizeof(none), 1, &err));
     folder_remove();
 }
@@ -176,7 +176,7 @@ TEST(a_gzip_bomb_is_read_only_to_the_announced_size)
         gzwrite(file, zeros, sizeof(zeros));
     gzclose(file);
     CHECK_STATUS(GP_ECORRUPT, gp_idx_read(&idx, in_folder("bomb.gz"), 1, &err));
-    CHECK_CONTAINS(err.message, "goes on after the 16 bytes");
+    CHECK_CONTAINS(err.message, "has extra data after the 16 bytes");
     folder_remove();
 }
 
@@ -213,7 +213,7 @@ TEST(classes_txt_names_the_classes_and_bounds_the_labels)
     CHECK_CONTAINS(err.message, "the label of sample 2 is 2, but classes.txt has 2 classes (0 to 1)");
     file_put(in_folder("classes.txt"), "", 0);
     CHECK_STATUS(GP_ECORRUPT, open_and_close(folder, GP_DATA_TRAIN, &err));
-    CHECK_CONTAINS(err.message, "names no class");
+    CHECK_CONTAINS(err.message, "has no class names");
     folder_remove();
 }
 
@@ -239,13 +239,13 @@ TEST(missing_roles_and_files_are_reported)
     CHECK_STATUS(GP_ENOENT, open_and_close(folder, GP_DATA_TRAIN, &err));
     CHECK_CONTAINS(
         err.message,
-        "is not a data set that can be read: it has neither class folders of images nor train-images-idx3");
+        "is not a supported data set: it has neither class folders of images nor train-images-idx3");
     pair_write("train", 3, true);
     CHECK_STATUS(GP_ENOENT, open_and_close(folder, GP_DATA_TEST, &err));
     CHECK_CONTAINS(err.message,
-                   "has no test data: there is no t10k-images-idx3-ubyte[.gz] beside train-images");
+                   "has no test data: t10k-images-idx3-ubyte[.gz] does not exist beside train-images");
     CHECK_STATUS(GP_EINVAL, open_and_close(in_folder("train-images-idx3-ubyte.gz"), GP_DATA_TRAIN, &err));
-    CHECK_CONTAINS(err.message, "is a file; give the directory it is in: /tmp/gradpool-test-");
+    CHECK_CONTAINS(err.message, "is a file; pass its directory: /tmp/gradpool-test-");
     CHECK_STATUS(GP_ENOENT, open_and_close("/no/such/place", GP_DATA_TRAIN, &err));
     CHECK_CONTAINS(err.message, "cannot open the data /no/such/place: No such file or directory");
     CHECK_STATUS(GP_EINVAL, open_and_close("s3://b/cats", GP_DATA_TRAIN, &err));
@@ -305,7 +305,7 @@ TEST(names_are_searched_in_the_path_then_the_cache)
     CHECK_CONTAINS(err.message, in_folder("gradpool/data"));
     CHECK_STATUS(GP_ENOENT, gp_store_find(path, sizeof(path), "fashon-mnist", &err));
     CHECK_CONTAINS(err.message,
-                   "did you mean \"fashion-mnist\"? `gradpool data get fashion-mnist` downloads");
+                   "did you mean \"fashion-mnist\"? download one with `gradpool data get fashion-mnist`");
     variable_restore(data);
     variable_restore(cache);
     folder_remove();
@@ -354,7 +354,7 @@ TEST(malformed_synthetic_sources_are_rejected)
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         CHECK_STATUS(GP_EINVAL, open_and_close(bad[i], GP_DATA_TRAIN, &err));
-        CHECK_CONTAINS(err.message, "is not synthetic:HxWxC:CLASSES:COUNT");
+        CHECK_CONTAINS(err.message, "must be synthetic:HxWxC:CLASSES:COUNT");
     }
     for (size_t i = 0; i < sizeof(beyond) / sizeof(beyond[0]); i++)
         CHECK_STATUS(GP_ELIMIT, open_and_close(beyond[i], GP_DATA_TRAIN, &err));
@@ -434,7 +434,7 @@ TEST(targets_of_any_shape_are_packed_in_order)
     gp_store_close(store);
     target[1].label[0] = 4;
     CHECK_STATUS(GP_ECORRUPT, gp_store_open_arrays(&store, &info, sample, target, &err));
-    CHECK_CONTAINS(err.message, "the label of sample 1 is 4; with 4 classes");
+    CHECK_CONTAINS(err.message, "the label of sample 1 is 4, but there are 4 classes");
     info.targets[1].shape = gp_shape1(0);
     CHECK_STATUS(GP_EINVAL, gp_store_open_arrays(&store, &info, sample, target, &err));
 }

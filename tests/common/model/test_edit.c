@@ -275,7 +275,7 @@ TEST(the_weights_of_254_classes_fit_into_a_loss_and_into_json)
     REQUIRE_OK(gp_edit_new(&edit, spec, NULL, &err), err);
     REQUIRE_OK(gp_edit_set(edit, setting, &err), err);
     CHECK_STATUS(GP_EINVAL, gp_edit_finish(edit, he, 1, &edited, &err));
-    CHECK_CONTAINS(err.message, "255 numbers for 254 classes");
+    CHECK_CONTAINS(err.message, "255 numbers, but there are 254 classes");
     gp_buffer_deinit(&json);
     gp_edit_free(edit);
     gp_netspec_free(spec);
@@ -429,24 +429,24 @@ TEST(impossible_edits_are_refused_with_a_message)
         operation what;
         const char *text, *message;
     } cases[] = {
-        { NULL, REMOVE, "7", "7 layers cannot be removed: network net has 7, and one must stay" },
-        { NULL, FROM, "c", "c is the first layer" },
-        { NULL, FROM, "elsewhere", "network net has no layer 'elsewhere'; gradpool model show lists its 7" },
-        { NULL, ADD, "fc:3", "nothing can stand behind the loss l" },
-        { NULL, HEAD, "1", "1 class; a classification needs at least 2" },
+        { NULL, REMOVE, "7", "cannot remove 7 layers: network net has 7" },
+        { NULL, FROM, "c", "cannot remove c: it is the first layer" },
+        { NULL, FROM, "elsewhere", "network net has no layer 'elsewhere'; list its 7 layers" },
+        { NULL, ADD, "fc:3", "no layer can follow the loss l" },
+        { NULL, HEAD, "1", "1 class, but a classification needs at least 2" },
         { NULL, HEAD, "0", "0 classes" },
         { branched, HEAD, "4",
-          "no head is found: network net ends in s (add), p (globalavgpool), v (flatten), l" },
+          "no classifier found: network net ends in s (add), p (globalavgpool), v (flatten), l" },
         { "c conv2d channels=2;kernel=3 | n batchnorm | p globalavgpool | v flatten | l crossentropy", HEAD,
           "4", "model edit --remove-last N --add fc:CLASSES" },
         { "c conv2d channels=2;kernel=3;groups=2 | p globalavgpool | v flatten | l crossentropy", HEAD, "4",
-          "no head" },
-        { NULL, SET, "c", "'c' is not of the form LAYER.setting=value" },
+          "no classifier" },
+        { NULL, SET, "c", "'c' must be LAYER.setting=value" },
         { NULL, SET, "c.kernal=3", "did you mean 'kernel'?" },
         { NULL, SET, "c.kernel=many", "kernel" },
         { NULL, SET, "input.scale=0", "the scale not 0" },
-        { NULL, SET, "input.scale=1,2,3", "3 numbers of scale and offset for 2 channels" },
-        { NULL, SET, "input.scale=1;2", "it must be a number, or one per channel" },
+        { NULL, SET, "input.scale=1,2,3", "3 values of scale and offset for 2 channels" },
+        { NULL, SET, "input.scale=1;2", "must be a number, or one per channel" },
         { NULL, SET, "input.size=3x3", "CHANNELSxHEIGHTxWIDTH" },
         { NULL, SET, "input.color=3", "it has normalization, scale, offset and size" },
         { "r relu | f fc outputs=3 | l crossentropy", FREEZE, "r", "nothing to freeze" },
@@ -472,14 +472,14 @@ TEST(inconsistent_results_are_refused_at_the_end)
         operation what[2];
         const char *text[2], *message;
     } cases[] = {
-        { { REMOVE, ADD }, { "2", "fc:3,inputs=nowhere" }, "no layer before it is called 'nowhere'" },
+        { { REMOVE, ADD }, { "2", "fc:3,inputs=nowhere" }, "no earlier layer has the name 'nowhere'" },
         { { REMOVE, ADD }, { "2", "fk:3" }, "did you mean 'fc'?" },
-        { { REMOVE, ADD }, { "2", "relu:3" }, "relu has no settings; leave :3 out" },
+        { { REMOVE, ADD }, { "2", "relu:3" }, "relu has no settings; omit :3" },
         { { REMOVE, ADD }, { "2", "fc:3,outptus=4" }, "did you mean 'outputs'?" },
-        { { REMOVE, ADD }, { "2", "f=fc:3" }, "'f' is taken" },
-        { { REMOVE, ADD }, { "2", "fc" }, "say outputs=N" },
-        { { REMOVE, ADD }, { "2", "fc:3,inputs=c" }, "is read by no layer" },
-        { { FREEZE, SET }, { "g", "c.kernel=3" }, "nothing would learn: no layer behind g" },
+        { { REMOVE, ADD }, { "2", "f=fc:3" }, "'f' is used twice" },
+        { { REMOVE, ADD }, { "2", "fc" }, "set outputs=N" },
+        { { REMOVE, ADD }, { "2", "fc:3,inputs=c" }, "no layer reads" },
+        { { FREEZE, SET }, { "g", "c.kernel=3" }, "no layer after g" },
         { { SET, SET }, { "c.kernel=9", "c.channels=3" }, "c (conv2d)" },
     };
 

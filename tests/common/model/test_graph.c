@@ -348,7 +348,7 @@ TEST(network_has_at_most_2147483647_parameters)
     graph = NULL;
     CHECK_STATUS(GP_ELIMIT,
                  net_graph(&graph, &image, "f fc outputs=46294 | g fc outputs=46294 | l crossentropy", &err));
-    CHECK_CONTAINS(err.message, "the network has 2147624954 parameters up to here; at most 2147483647");
+    CHECK_CONTAINS(err.message, "the network has 2147624954 parameters up to this layer, at most 2147483647");
     CHECK(graph == NULL);
 }
 
@@ -358,35 +358,36 @@ TEST(invalid_network_is_refused_with_a_message)
         const char *net, *part[3];
     } cases[] = {
         { "c conv2d channels=2;kernel=9,3 | f fc outputs=2 | l crossentropy",
-          { "c (conv2d)", "kernel 9x3 does not fit its 8x6 input", "smaller kernel" } },
+          { "c (conv2d)", "kernel 9x3 is larger than the input of 8x6", "smaller kernel" } },
         { "c conv2d channels=2;kernel=3;dilation=4 | f fc outputs=2 | l crossentropy",
           { "kernel 9x9 (with its dilation)", "8x6" } },
         { "c conv2d channels=2;kernel=9;padding=1,0,0,0 | f fc outputs=2 | l crossentropy",
           { "padded to 9x6", "c (conv2d)" } },
         { "c conv2d kernel=3 | f fc outputs=2 | l crossentropy", { "channels=N" } },
-        { "c conv2d channels=2 | f fc outputs=2 | l crossentropy", { "no kernel is given", "kernel=3" } },
+        { "c conv2d channels=2 | f fc outputs=2 | l crossentropy", { "kernel is missing", "kernel=3" } },
         { "c conv2d channels=4;kernel=1;groups=3 | f fc outputs=2 | l crossentropy",
           { "3 groups do not divide", "2 input and 4 output" } },
         { "v flatten | c conv2d channels=4;kernel=1 | f fc outputs=2 | l crossentropy",
           { "c (conv2d)", "shape 96", "channels x height x width" } },
-        { "p maxpool kernel=2;padding=2 | f fc outputs=2 | l crossentropy", { "padding only", "at most 1" } },
+        { "p maxpool kernel=2;padding=2 | f fc outputs=2 | l crossentropy", { "only padding", "at most 1" } },
         { "p avgpool kernel=3,1;padding=0,1 | f fc outputs=2 | l crossentropy", { "p (avgpool)" } },
         { "f fc | l crossentropy", { "outputs=N" } },
-        { "f fc outputs=2", { "f (fc) is the last layer", "add crossentropy" } },
+        { "f fc outputs=2", { "the last layer f (fc) is not a loss", "add crossentropy" } },
         { "f fc outputs=1 | l crossentropy", { "at least 2 classes" } },
         { "f flatten | l pixelclassification",
           { "l (pixelclassification)", "shape 96", "classes x height x width" } },
         { "f flatten | l dice", { "l (dice)", "shape 96", "2 to 1024 classes" } },
         { "f fc outputs=2 | l crossentropy | g fc outputs=2 | m crossentropy",
           { "l (crossentropy) is a loss", "g reads it" } },
-        { "f fc outputs=2 | g fc outputs=2 < input | l crossentropy", { "f (fc) is read by no layer" } },
+        { "f fc outputs=2 | g fc outputs=2 < input | l crossentropy", { "no layer reads f (fc)" } },
         { "c conv2d channels=2;kernel=3 | a add < c,input | f fc outputs=2 | l crossentropy",
           { "a (add)", "2x6x4 and 2x8x6" } },
-        { "r relu | a add | f fc outputs=2 | l crossentropy", { "it has 1 inputs; this kind takes 2 to 8" } },
+        { "r relu | a add | f fc outputs=2 | l crossentropy",
+          { "it has 1 inputs, but this kind takes 2 to 8" } },
         { "r relu | s relu < r,r | f fc outputs=2 | l crossentropy",
-          { "it has 2 inputs; this kind takes 1 to 1" } },
+          { "it has 2 inputs, but this kind takes 1 to 1" } },
         { "r relu weight-l2-factor=2 | f fc outputs=2 | l crossentropy",
-          { "learns nothing", "weight-l2-factor has no effect" } },
+          { "has no weights", "weight-l2-factor has no effect" } },
         { "f fc outputs=1048576 | g fc outputs=1048576 | l crossentropy", { "g (fc)" } },
     };
 

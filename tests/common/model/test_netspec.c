@@ -145,7 +145,7 @@ TEST(networks_trained_on_scaled_images_record_it)
     CHECK_STATUS(
         GP_EINVAL,
         parse(&spec, "{\"input\": [3, 8, 8], \"fitted\": true, \"windows\": [8, 8], \"layers\": []}", &err));
-    CHECK_CONTAINS(err.message, "not both");
+    CHECK_CONTAINS(err.message, "cannot have both");
 }
 
 TEST(normalization_text_sets_scale_and_offset_and_survives_a_round_trip)
@@ -170,7 +170,7 @@ TEST(normalization_text_sets_scale_and_offset_and_survives_a_round_trip)
         { "0.5,0.5,0.5", "MEAN,STD" },
         { "0.5,0", "must be above 0" },
         { "nan,1", "MEAN,STD" },
-        { "0.5:0.5,1", "is of 2 channels" },
+        { "0.5:0.5,1", "has 2 channels" },
         { "1:2,1:2:3", "2 means and 3" },
         { "", "MEAN,STD" },
     };
@@ -195,7 +195,7 @@ TEST(normalization_text_sets_scale_and_offset_and_survives_a_round_trip)
      * digits. */
     REQUIRE_OK(gp_normalization_set(spec, "0.45,1", &err), err);
     CHECK_STATUS(GP_EINVAL, gp_normalization_apply(spec, "0..1", true, &err));
-    CHECK_CONTAINS(err.message, "states 0.45,1");
+    CHECK_CONTAINS(err.message, "has 0.45,1");
     spec->scale[0] = 0.00392157;
     REQUIRE_OK(gp_normalization_apply(spec, "0.45,1", true, &err), err);
     CHECK_NEAR(0.00392157, spec->scale[0], 0);
@@ -219,13 +219,13 @@ TEST(bytes_are_refused_if_the_input_scale_is_unknown)
     CHECK_TEXT("unknown", gp_normalization_format(spec, shown));
     REQUIRE_OK(gp_netspec_check_samples(spec, &colour, GP_F32, "floats", &err), err);
     CHECK_STATUS(GP_EINVAL, gp_netspec_check_samples(spec, &colour, GP_U8, "photos", &err));
-    CHECK_CONTAINS(err.message, "photos has bytes from 0 to 255; give --image-normalization 0..1");
+    CHECK_CONTAINS(err.message, "photos has bytes from 0 to 255; set --image-normalization to 0..1");
     REQUIRE_OK(gp_normalization_apply(spec, NULL, true, &err), err);
     CHECK(spec->scale_unknown);
     REQUIRE_OK(gp_normalization_apply(spec, "0..255", true, &err), err);
     REQUIRE_OK(gp_netspec_check_samples(spec, &colour, GP_U8, "photos", &err), err);
     CHECK_STATUS(GP_EINVAL, gp_netspec_check_samples(spec, &grey, GP_U8, "photos", &err));
-    CHECK_CONTAINS(err.message, "are 1x8x8 (channels x height x width), network far takes 3x8x8");
+    CHECK_CONTAINS(err.message, "are 1x8x8 (channels x height x width), but network far takes 3x8x8");
     gp_netspec_free(spec);
     CHECK_STATUS(GP_EINVAL,
                  parse(&spec, "{\"input\": [3, 8, 8], \"scale_unknown\": 1, \"layers\": []}", &err));
@@ -244,11 +244,12 @@ TEST(several_inputs_become_layers_that_unpack_the_sample)
         const char *inputs, *part;
     } wrong[] = {
         { "[]", "a list of 1 to 8 inputs" },
-        { "[{\"name\": \"a\", \"shape\": [2, 2]}]", "element 1 of \"inputs\" is not an object" },
-        { "[{\"name\": \"a\", \"shape\": [2], \"offset\": 1}]", "has a 'offset'" },
+        { "[{\"name\": \"a\", \"shape\": [2, 2]}]", "element 1 of \"inputs\" must be an object" },
+        { "[{\"name\": \"a\", \"shape\": [2], \"offset\": 1}]", "has the unknown member 'offset'" },
         { "[{\"name\": \"a\", \"shape\": [0]}]", "whole numbers from 1 on" },
         { "[{\"name\": \"a\", \"shape\": [2]}, {\"name\": \"a\", \"shape\": [2]}]", "a_part" },
-        { "[{\"name\": \"a\", \"shape\": [2]}], \"input\": [1, 1, 2]", "no input, scale and offset" },
+        { "[{\"name\": \"a\", \"shape\": [2]}], \"input\": [1, 1, 2]",
+          "cannot have input, scale and offset" },
     };
     gp_shape image_and_place = gp_shape1(29), other = gp_shape1(28);
     gp_netspec *spec;
@@ -329,7 +330,7 @@ TEST(error_for_a_mistyped_name_suggests_the_nearest)
           "[\"frist\"]}",
           "did you mean 'first'" },
         { "{\"name\": \"r\", \"kind\": \"relu\", \"inputs\": [\"imput\"]}", "did you mean 'input'" },
-        { "{\"name\": \"r\", \"kind\": \"transformer\"}", "known: conv2d, transconv2d, fc" },
+        { "{\"name\": \"r\", \"kind\": \"transformer\"}", "available: conv2d, transconv2d, fc" },
         { "{\"name\": \"p\", \"kind\": \"maxpool\", \"width\": 2}", "it has: kernel, stride, padding" },
         { "{\"name\": \"r\", \"kind\": \"relu\", \"slope\": 2}", "it has: none" },
     };
@@ -349,23 +350,23 @@ TEST(error_for_a_mistyped_name_suggests_the_nearest)
     CHECK_STATUS(GP_ENOENT, gp_zoo_build(&spec, "lennet", NULL, 0, &err));
     CHECK_CONTAINS(err.message, "did you mean 'lenet'");
     CHECK_STATUS(GP_ENOENT, gp_zoo_build(&spec, "transformer", NULL, 0, &err));
-    CHECK_CONTAINS(err.message, "there is lenet");
+    CHECK_CONTAINS(err.message, "available: lenet");
 }
 
 /* Errors name the layer. */
 TEST(rejected_layer_leaves_the_network_unchanged)
 {
     static const char *const bad[][4] = {
-        { "r", "relu", NULL, "'r' is taken" },
-        { "input", "relu", NULL, "'input' is taken" },
+        { "r", "relu", NULL, "'r' is used twice" },
+        { "input", "relu", NULL, "the layer name 'input' is used twice" },
         { "a b", "relu", NULL, "0x20" },
         { "", "relu", NULL, "0 bytes" },
-        { "c", "conv3d", NULL, "c: unknown kind" },
-        { "c", "conv2d", "channels=2;kernel", "c (conv2d): 'kernel' is not of the form" },
+        { "c", "conv3d", NULL, "c: unknown layer kind" },
+        { "c", "conv2d", "channels=2;kernel", "c (conv2d): 'kernel' must be setting=value" },
         { "c", "conv2d", "channels=0", "c (conv2d): channels is 0" },
         { "c", "conv2d", "channels=2;kernel=3,", "c (conv2d)" },
         { "c", "conv2d", "kernel=1,2,3", "at most 2 numbers" },
-        { "d", "dropout", "rate=1", "rate is 1; it must be from 0 to 0.95" },
+        { "d", "dropout", "rate=1", "rate is 1; must be between 0 and 0.95" },
         { "d", "dropout", "rate=nan", "rate" },
         { "c", "conv2d", "bias=maybe", "true or false" },
     };
@@ -406,7 +407,7 @@ TEST(inputs_and_numbers_of_a_network_are_limited)
     CHECK_STATUS(GP_EINVAL, gp_netspec_new(&spec, "two words", &image, &err));
     REQUIRE_OK(net_parse(&spec, &image, "r relu", &err), err);
     CHECK_STATUS(GP_EINVAL, gp_netspec_normalize(spec, ones, ones, 3, &err));
-    CHECK_CONTAINS(err.message, "3 numbers of scale and offset for 1 channels");
+    CHECK_CONTAINS(err.message, "3 values of scale and offset for 1 channels");
     CHECK_STATUS(GP_EINVAL, gp_netspec_normalize(spec, &zero, ones, 1, &err));
     CHECK_STATUS(GP_EINVAL, gp_netspec_normalize(spec, ones, &infinite, 1, &err));
     CHECK_STATUS(GP_EINVAL, gp_netspec_connect(spec, &none, 1, &err));
@@ -484,7 +485,7 @@ TEST(the_zoo_builds_for_other_inputs_and_classes)
     graph = NULL;
     REQUIRE_OK(gp_zoo_build(&spec, "lenet", &tiny, 0, &err), err);
     CHECK_STATUS(GP_EINVAL, gp_graph_new(&graph, spec, &err));
-    CHECK_CONTAINS(err.message, "conv2 (conv2d): kernel 5x5 does not fit its 3x3 input");
+    CHECK_CONTAINS(err.message, "conv2 (conv2d): kernel 5x5 is larger than the input of 3x3");
     gp_netspec_free(spec);
 }
 

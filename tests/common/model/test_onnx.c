@@ -171,7 +171,7 @@ TEST(number_of_class_names_equals_number_of_classes)
     REQUIRE_OK(gp_onnx_write(&file, n.spec, n.graph, n.blob, names, 2, &err), err);
     replace(&file, "[\"a\", \"b\"]", "[\"a,   b\"]");
     CHECK_STATUS(GP_EINVAL, load(&l, &file, &err));
-    CHECK_CONTAINS(err.message, "gradpool.classes is not a list of 2 names");
+    CHECK_CONTAINS(err.message, "gradpool.classes must be a list of 2 names");
     gp_buffer_deinit(&file);
     net_free(&n);
 }
@@ -335,24 +335,24 @@ TEST(unsupported_nodes_are_named_with_operator_and_opset)
     check_refused(no, "node 'odd one' (Einsum, opset 12): this operator is not supported; docs/onnx.md",
                   "Einsum", "x", "");
     check_refused(no, "storage_order=1 is not supported", "MaxPool", "x", "kernel_shape=2,2 storage_order=1");
-    check_refused(no, "auto_pad is none of", "Conv", "x w", "auto_pad=@SAME");
-    check_refused(no, "or has pads beside it", "Conv", "x w", "auto_pad=@SAME_UPPER pads=1,1,1,1");
+    check_refused(no, "auto_pad is not NOTSET", "Conv", "x w", "auto_pad=@SAME");
+    check_refused(no, "both auto_pad and pads", "Conv", "x w", "auto_pad=@SAME_UPPER pads=1,1,1,1");
     check_refused(no, "training_mode=1", "BatchNormalization", "x b b b b", "training_mode=1");
     check_refused(no, "spatial=0 is not supported", "BatchNormalization", "x b b b b", "spatial=0");
-    check_refused(no, "its min is not one float32 number", "Clip", "x wide", "");
+    check_refused(no, "its min must be one float32 number", "Clip", "x wide", "");
     check_refused(no, "kernel_shape has 3 numbers", "MaxPool", "x", "kernel_shape=2,2,2");
     check_refused(no, "its attribute 'slope' is not supported", "Relu", "x", "slope=1");
     check_refused(no, "transA=1", "Gemm", "x m", "transA=1");
-    check_refused(no, "'m' has 2 dimensions; here 4", "Conv", "x m", "");
+    check_refused(no, "'m' has 2 dimensions; must have 4", "Conv", "x m", "");
     check_refused(no, "one per channel", "Mul", "x wide", "");
     check_refused(no, "axis=2", "Flatten", "x", "axis=2");
     check_refused(no, "axis 0 is not supported", "Softmax", "x", "axis=0");
     check_refused(no, "axis 4", "Concat", "x x", "axis=4");
     check_refused(no, "padding of height and width", "Pad", "x", "pads=0,1,0,0,0,0,0,0");
-    check_refused(no, "its mode is not constant", "Pad", "x", "mode=@edge pads=0,0,1,1,0,0,1,1");
-    check_refused(no, "moves the samples' axis", "Transpose", "x", "perm=1,0,2,3");
+    check_refused(no, "its mode must be constant", "Pad", "x", "mode=@edge pads=0,0,1,1,0,0,1,1");
+    check_refused(no, "moves the sample axis", "Transpose", "x", "perm=1,0,2,3");
     check_refused(no, "all its inputs are constants", "Relu", "w", "");
-    check_refused(no, "of two layers, Add and Mul are", "Sub", "x x", "");
+    check_refused(no, "only Add and Mul are supported", "Sub", "x x", "");
     check_refused(no, "a constant divided by a layer", "Div", "half x", "");
     check_refused(GP_EINVAL, "it reads 'nobody'", "Relu", "nobody", "");
     check_refused(GP_EINVAL, "rate", "Dropout", "x", "ratio=0.99");
@@ -368,7 +368,7 @@ TEST(opsets_outside_6_to_28_are_refused)
         gp_buffer graph = graph_of(), file = model_of(&graph, opsets[i]);
 
         CHECK_STATUS(GP_EUNSUPPORTED, load(&l, &file, &err));
-        CHECK_CONTAINS(err.message, "6 to 28 are read");
+        CHECK_CONTAINS(err.message, "must be 6 to 28");
         gp_buffer_deinit(&file);
     }
 }
@@ -396,7 +396,7 @@ TEST(nodes_with_a_shared_initializer_cannot_exceed_the_memory_limit)
     gp_buffer file = model_of(&graph, 13);
 
     CHECK_STATUS(GP_EUNSUPPORTED, load(&l, &file, &err));
-    CHECK_CONTAINS(err.message, "share one initializer");
+    CHECK_CONTAINS(err.message, "share the initializer");
     gp_buffer_deinit(&file);
 }
 
@@ -447,25 +447,25 @@ TEST(malformed_wire_bytes_are_refused_before_protobuf)
 
     check_bytes(GP_ECORRUPT, "empty", &file);
     gp_buffer_append(&file, "\x0b\x0c", 2, NULL); /* a group */
-    check_bytes(GP_ECORRUPT, "of no type that ONNX uses", &file);
+    check_bytes(GP_ECORRUPT, "a field with an unknown wire type", &file);
     gp_buffer_append(&file, "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 12, NULL);
-    check_bytes(GP_ECORRUPT, "a number is too long", &file);
+    check_bytes(GP_ECORRUPT, "a number with too many bytes", &file);
 
     /* a graph with a length of 127 bytes and one byte left */
     gp_buffer_append(&file, "\x3a\x7f\x00", 3, NULL);
-    check_bytes(GP_ECORRUPT, "127 bytes are announced and 1 are left", &file);
+    check_bytes(GP_ECORRUPT, "127 bytes needed, but only 1 are left", &file);
     gp_buffer_append(&file, "\x00\x00", 2, NULL);
-    check_bytes(GP_ECORRUPT, "number is out of range", &file);
+    check_bytes(GP_ECORRUPT, "number out of range", &file);
     put_bytes(&file, 2, "a\0b", 3);
-    check_bytes(GP_ECORRUPT, "a text holds a zero byte", &file);
+    check_bytes(GP_ECORRUPT, "a text with a NUL byte", &file);
     put_int(&file, 7, 1);
-    check_bytes(GP_ECORRUPT, "not of its type", &file);
+    check_bytes(GP_ECORRUPT, "with the wrong type", &file);
     put_int(&file, 1, 8);
     put_int(&file, 1, 8);
-    check_bytes(GP_ECORRUPT, "a field comes twice", &file);
+    check_bytes(GP_ECORRUPT, "a field that is present twice", &file);
     put_bytes(&file, 7, "", 0);
     put_bytes(&file, 7, "", 0);
-    check_bytes(GP_ECORRUPT, "a field comes twice", &file);
+    check_bytes(GP_ECORRUPT, "a field that is present twice", &file);
     put_int(&file, 1, 8);
     check_bytes(GP_ECORRUPT, "no graph", &file);
 }
@@ -488,12 +488,12 @@ TEST(tensor_data_must_match_the_shape)
     put_text(&tensor, 8, "short");
     put_bytes(&tensor, 9, numbers, 16);
     file = tensor_model(&tensor);
-    check_bytes(GP_ECORRUPT, "tensor 'short' has 16 bytes of data; its shape of 5 elements", &file);
+    check_bytes(GP_ECORRUPT, "tensor 'short' has 16 bytes of data, but its shape of 5 elements", &file);
     put_bytes(&tensor, 1, "\x05", 1); /* packed dims */
     put_int(&tensor, 2, 1);
     put_bytes(&tensor, 4, numbers, 16);
     file = tensor_model(&tensor);
-    check_bytes(GP_ECORRUPT, "has 4 numbers; its shape needs 5", &file);
+    check_bytes(GP_ECORRUPT, "has 4 numbers, but its shape needs 5", &file);
     put_int(&tensor, 1, (int64_t)1 << 20);
     put_int(&tensor, 1, (int64_t)1 << 20);
     file = tensor_model(&tensor);
@@ -504,7 +504,7 @@ TEST(tensor_data_must_match_the_shape)
     put_int(&tensor, 14, 1);
     put_text(&tensor, 8, "far");
     file = tensor_model(&tensor);
-    check_bytes(GP_EUNSUPPORTED, "tensor 'far' keeps its data in another file (external data)", &file);
+    check_bytes(GP_EUNSUPPORTED, "tensor 'far' has its data in another file (external data)", &file);
 }
 
 TEST(depth_and_counts_are_limited)
@@ -520,14 +520,14 @@ TEST(depth_and_counts_are_limited)
         put_message(&inner, 1, &node);
     }
     file = model_of(&inner, 13);
-    check_bytes(GP_ELIMIT, "nested deeper than 16", &file);
+    check_bytes(GP_ELIMIT, "more than 16 levels of nested", &file);
     for (int i = 0; i < 20000; i++)
         put_bytes(&graph, 1, "", 0);
     file = model_of(&graph, 13);
-    check_bytes(GP_ELIMIT, "over 16384 nodes", &file);
+    check_bytes(GP_ELIMIT, "more than 16384 nodes", &file);
     for (int i = 0; i < 1100000; i++)
         put_int(&file, 1000, 1);
-    check_bytes(GP_ELIMIT, "over 1048576 fields", &file);
+    check_bytes(GP_ELIMIT, "more than 1048576 fields", &file);
 }
 
 /* Any bytes must give an error, or a network that the graph accepts. */

@@ -57,7 +57,7 @@ TEST(invalid_options_are_refused_and_leave_the_output_unchanged)
     static const struct {
         const char *text, *part;
     } cases[] = {
-        { "[]", "not a JSON object" },
+        { "[]", "must be a JSON object" },
         { "{\"lr\": -1}", "initial-learn-rate" },
         { "{\"lr\": \"fast\"}", "a number" },
         { "{\"mini-batch-size\": 0}", "mini-batch-size" },

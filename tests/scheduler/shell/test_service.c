@@ -293,7 +293,7 @@ TEST(failed_start_reports_the_reason)
     int code = wait_end(pid);
 
     CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 2);
-    CHECK_CONTAINS(first_line, "error: --workers is \"1000\"; expected a number from 1 to 64");
+    CHECK_CONTAINS(first_line, "error: --workers is \"1000\"; must be a number from 1 to 64");
     stage_close();
 }
 

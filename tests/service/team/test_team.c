@@ -1381,7 +1381,7 @@ TEST(task_of_an_exited_client_is_killed_without_a_grace_period)
     REQUIRE_OK(gp_pool_open(&f.pool, &(gp_pool_options){ .attach_only = true }, &f.err), f.err);
     REQUIRE_OK(gp_team_open(&f.team, f.pool, NULL, &f.err), f.err);
     slurp(f.team->pool->grant.slots[0].log, log, sizeof(log));
-    CHECK_CONTAINS(log, "ends: the client of the running task has exited");
+    CHECK_CONTAINS(log, "exiting: the client of the running task has exited");
     end(&f);
 }
 

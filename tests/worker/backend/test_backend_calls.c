@@ -438,11 +438,11 @@ TEST(unusable_options_are_refused_with_a_fix)
     gp_error err;
 
     CHECK_STATUS(GP_EINVAL, gp_backend_cpu.open(&backend, &options, &err));
-    CHECK_CONTAINS(err.message, "0 compute threads");
+    CHECK_CONTAINS(err.message, "compute threads 0");
     options.threads = 1;
     options.kernels = "fortran";
     CHECK_STATUS(GP_EINVAL, gp_backend_cpu.open(&backend, &options, &err));
-    CHECK_CONTAINS(err.message, "known: lanes, onednn, baseline, avx2, avx512");
+    CHECK_CONTAINS(err.message, "must be lanes, onednn, baseline, avx2 or avx512");
     options.kernels = NULL;
     REQUIRE_OK(gp_backend_cpu.open(&backend, &options, &err), err);
     REQUIRE_OK(lenet(&n, &err), err);
@@ -450,7 +450,7 @@ TEST(unusable_options_are_refused_with_a_fix)
     plan_options.micro_batch = 4;
     plan_options.sample_dtype = GP_F64;
     CHECK_STATUS(GP_EINVAL, gp_backend_cpu.compile(&plan, backend, n.graph, &plan_options, &memory, &err));
-    CHECK_CONTAINS(err.message, "uint8 and float32");
+    CHECK_CONTAINS(err.message, "uint8 or float32");
     gp_backend_cpu.close(backend);
     net_free(&n);
 }

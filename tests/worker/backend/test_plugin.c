@@ -25,7 +25,7 @@ TEST(plugin_with_another_abi_is_refused_with_both_versions)
     gp_error err;
     char path[512], ours[40];
 
-    snprintf(ours, sizeof(ours), "this worker has %u", GP_PLUGIN_ABI);
+    snprintf(ours, sizeof(ours), "this worker has version %u", GP_PLUGIN_ABI);
     CHECK_STATUS(GP_EVERSION, gp_plugin_load(&plugin, built("libfake_plugin_abi.so", path), &err));
     CHECK_CONTAINS(err.message, "99");
     CHECK_CONTAINS(err.message, ours);

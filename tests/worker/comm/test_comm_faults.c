@@ -34,7 +34,7 @@ static void check_names_the_dead(const rank_place *place, uint32_t slot, const g
     snprintf(text, sizeof(text), "worker %u (rank %u, pid %d)", slot + 1, slot,
              place->board->members[slot].pid);
     CHECK_CONTAINS(err->message, text);
-    CHECK_CONTAINS(err->message, "died");
+    CHECK_CONTAINS(err->message, "exited");
 }
 
 /* ---- kill -9 ---- */
@@ -566,7 +566,7 @@ static void form_with_a_namesake(rank_place *place)
     if (place->slot == 0) {
         place->board->members[1].start_time--; /* an earlier process with the same pid */
         CHECK_STATUS(GP_EPEER, form(place, comm, 1, in_order, 2, ARENA, &err));
-        CHECK_CONTAINS(err.message, "its pid now belongs");
+        CHECK_CONTAINS(err.message, "another process with this pid");
         atomic_store(&place->board->stage, 1);
     }
     wait_for(&place->board->stage, 1);
@@ -651,7 +651,7 @@ static void hand_over_unsealed(rank_place *place)
 
 static void hand_over_short(rank_place *place)
 {
-    hand_over(place, true, ARENA, "are needed");
+    hand_over(place, true, ARENA, "needs");
 }
 
 TEST(memory_that_the_owner_could_shrink_is_refused)

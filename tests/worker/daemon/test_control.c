@@ -225,15 +225,15 @@ TEST(worker_serves_only_the_granted_lease_generation_and_token)
 
     if (workers_start(1) && dial(w)) {
         attach_send(w, 7, 1);
-        check_refused(w, GP_ESTALE, "worker 1 serves no lease now");
+        check_refused(w, GP_ESTALE, "worker 1 has no lease");
         grant_send(1, 7, 2);
         grant_acked(1, 7, 2);
         attach_send(w, 7, 1);
-        check_refused(w, GP_ESTALE, "serves lease 7 generation 2; asked for was lease 7 generation 1");
+        check_refused(w, GP_ESTALE, "has lease 7 generation 2, not lease 7 generation 1");
         attach_send(w, 8, 2);
         check_refused(w, GP_ESTALE, "lease 8");
         train(w, 7, 2, 1, "\"steps\":1");
-        check_refused(w, GP_EPERM, "attach to lease 7 first");
+        check_refused(w, GP_EPERM, "not attached to lease 7");
         s.token[3] ^= 1;
         attach_send(w, 7, 2);
         check_refused(w, GP_EPERM, "token");
@@ -267,7 +267,7 @@ TEST(revoke_is_acknowledged_after_the_training_ended)
         if (await_decoded(w->client, &gp_msg_train_done, &done, NULL))
             CHECK_INT(GP_ECANCELED, done.status);
         train(w, 7, 1, 1, "\"steps\":1");
-        check_refused(w, GP_ESTALE, "serves no lease now");
+        check_refused(w, GP_ESTALE, "has no lease");
         tell(w, of(6, 1), &gp_msg_revoke, &revoke); /* a lease that it never had: nothing to end */
         await_decoded(s.scheduler, &gp_msg_revoked, &revoked, &envelope);
         CHECK_INT(6, envelope.lease);
@@ -357,13 +357,13 @@ TEST(training_that_cannot_start_gives_an_error_and_the_next_one_starts)
         train(w, 7, 1, 1, "\"refuse\"");
         check_refused(w, GP_EINVAL, "no data at /data");
         train(w, 7, 1, 2, "\"steps\":1");
-        check_refused(w, GP_EINVAL, "2 workers does not fit rank 0 of a lease of 1");
+        check_refused(w, GP_EINVAL, "2 workers for rank 0 of a lease of 1");
         ask(w, of(7, 1), &gp_msg_train_begin, &begin, NULL, 0);
         check_refused(w, GP_EPROTO, "0 payloads");
         train(w, 7, 1, 1, "\"steps\":1000000");
         await_steps(w);
         train(w, 7, 1, 1, "\"steps\":1");
-        check_refused(w, GP_ESTATE, "is training; one run at a time");
+        check_refused(w, GP_ESTATE, "is training: it runs one operation");
         ask(w, of(7, 1), &gp_msg_train_stop, &(gp_train_stop){ .hard = false }, NULL, 0);
         if (await_decoded(w->client, &gp_msg_train_done, &done, NULL)) {
             CHECK_INT(GP_OK, done.status);
@@ -448,7 +448,7 @@ TEST(weights_need_a_sealed_descriptor_of_the_current_lease)
         check_refused(w, GP_EPROTO, "not sealed against writing");
         weights_send(w, 7, 1, sealed);
         train_with(w, 12, 8);
-        check_refused(w, GP_EPROTO, "a memory file has 16 bytes; expected 12");
+        check_refused(w, GP_EPROTO, "shared memory has 16 bytes, must have 12");
         weights_send(w, 7, 1, open);
         weights_send(w, 7, 1, sealed); /* the last descriptor counts */
         train_with(w, sizeof(weights), 8);
@@ -574,12 +574,12 @@ TEST(loss_of_a_member_ends_the_training_and_names_the_member)
         if (await_decoded(w->client, &gp_msg_train_done, &done, NULL)) {
             CHECK_INT(GP_EPEER, done.status);
             CHECK_INT(GP_STOP_FAILED, done.stop_reason);
-            CHECK_CONTAINS(done.message, "worker 2 was lost: killed by signal 9");
+            CHECK_CONTAINS(done.message, "worker 2 failed: killed by signal 9");
         }
         train(w, 7, 1, WORKERS, "\"meet\""); /* worker 2 never joins */
         await_meeting(w);
         tell(w, of(7, 1), &gp_msg_peer_lost, &lost);
-        check_refused(w, GP_EPEER, "worker 2 was lost");
+        check_refused(w, GP_EPEER, "worker 2 failed");
     }
     stage_close();
 }
@@ -671,7 +671,7 @@ TEST(prediction_parts_are_answered_in_order_with_several_in_flight)
 
     if (lease_begin(1)) {
         ask(w, of(7, 1), &gp_msg_predict_ask, &(gp_predict_ask){ .first = 0, .count = 1 }, NULL, 0);
-        check_refused(w, GP_ESTATE, "begin one first");
+        check_refused(w, GP_ESTATE, "open one first");
         predict_open(w, 7, &begin, "{}", weights, sizeof(weights));
         if (await_decoded(w->client, &gp_msg_predict_ready, &ready, NULL))
             CHECK_INT(100, ready.samples);

@@ -80,7 +80,7 @@ TEST(only_the_attached_client_of_the_lease_gets_a_runner)
         grant_send(1, 7, 1);
         grant_acked(1, 7, 1);
         run_open(w, 7, 1);
-        check_refused(w, GP_EPERM, "attach to lease 7 first");
+        check_refused(w, GP_EPERM, "not attached to lease 7");
         attach(w, 7, 1);
         CHECK_INT(-1, fetch(w, 7, 1)); /* not opened yet */
         run_open(w, 7, 2);
@@ -96,9 +96,9 @@ TEST(only_the_attached_client_of_the_lease_gets_a_runner)
         CHECK(runner >= 0);
         CHECK_INT(-1, fetch(w, 7, 1)); /* only once */
         run_open(w, 7, 1);
-        check_refused(w, GP_EBUSY, "still ends the commands");
+        check_refused(w, GP_EBUSY, "still stopping earlier commands");
         train(w, 7, 1, 1, "\"steps\":1");
-        check_refused(w, GP_ESTATE, "one run at a time");
+        check_refused(w, GP_ESTATE, "one operation at a time");
         command(runner, 5, "exit 3");
         CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
         a = answer(runner);

@@ -146,7 +146,7 @@ TEST(unusable_devices_are_listed_with_a_reason)
     CHECK_CONTAINS(list.devices[0].reason, "compute capability 7.5 is too old");
     CHECK_CONTAINS(list.devices[1].reason, "compute mode is Prohibited");
     CHECK_CONTAINS(list.devices[2].reason, "512 MiB");
-    CHECK_CONTAINS(list.note, "is in MIG mode and has no instances");
+    CHECK_CONTAINS(list.note, "is in MIG mode without instances");
 }
 
 /* Probe with NVML missing. */
@@ -165,7 +165,7 @@ TEST(cuda_driver_is_used_without_nvml)
     REQUIRE_OK(probe_cuda("2", &err), err);
     CHECK_INT(GP_DEVICES_FROM_CUDA, list.source);
     CHECK_TEXT("CUDA 12.4", list.driver);
-    CHECK_CONTAINS(list.note, "who uses the devices is not known");
+    CHECK_CONTAINS(list.note, "processes on the devices are unknown");
     REQUIRE(list.count == 2);
     CHECK_TEXT("GPU-10111213-1415-1617-1819-1a1b1c1d1e1f", list.devices[0].uuid);
     CHECK_TEXT("Fake 1", list.devices[0].name);
@@ -222,7 +222,7 @@ TEST(lost_gpu_is_excluded_and_named)
     REQUIRE_OK(probe("uuid=GPU-a,bus=1,lost=1;uuid=GPU-b,bus=2", GP_DEVICE_PROBE_MS, &err), err);
     REQUIRE(list.count == 1);
     CHECK_TEXT("GPU-b", list.devices[0].uuid);
-    CHECK_CONTAINS(list.note, "device 0 of the driver is left out: GPU is lost");
+    CHECK_CONTAINS(list.note, "device 0 of the driver is excluded: GPU is lost");
 }
 
 TEST(probe_starts_no_child_without_a_driver)

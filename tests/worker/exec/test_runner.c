@@ -304,7 +304,7 @@ TEST(command_that_cannot_run_gives_an_error_and_a_shell_exit_code)
     CHECK_INT(GP_RUNNER_FAILED, a.kind);
     CHECK_INT(1, a.job);
     CHECK_INT(127, a.exit_code);
-    CHECK_TEXT("command 'no-such-command' was not found; PATH is /usr/bin:/bin", a.text);
+    CHECK_TEXT("command not found: 'no-such-command'; PATH is /usr/bin:/bin", a.text);
     ASK(&s, 2, "./missing");
     a = answer(&s);
     CHECK_INT(127, a.exit_code);
@@ -316,7 +316,7 @@ TEST(command_that_cannot_run_gives_an_error_and_a_shell_exit_code)
     REQUIRE_OK(ask_with(&s, 4, &spec, s.out, &err), err);
     a = answer(&s);
     CHECK_INT(GP_RUNNER_FAILED, a.kind);
-    CHECK_TEXT("cannot enter the directory /nonexistent/place: No such file or directory", a.text);
+    CHECK_TEXT("cannot change to the directory /nonexistent/place: No such file or directory", a.text);
     ASK(&s, 5, "true");
     CHECK_INT(0, end_of(&s, 5).exit_code);
     stage_close(&s);
@@ -378,7 +378,7 @@ TEST(commands_beyond_the_limit_are_refused)
     gp_runner_answer refused = answer(&s);
 
     CHECK_INT(GP_RUNNER_FAILED, refused.kind);
-    CHECK_TEXT("job 1 runs already", refused.text);
+    CHECK_TEXT("job 1 is already running", refused.text);
     snprintf(path, sizeof(path), "%s/go", s.directory);
     close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     for (int i = 0; i < COUNT; i++) {

@@ -54,7 +54,7 @@ TEST(commands_are_taken_in_order_and_their_number_is_bounded)
         CHECK_STATUS(GP_OK,
                      gp_mailbox_post(mailbox, i == 0 ? GP_COMMAND_TRAIN : GP_COMMAND_WARM, NULL, &err));
     CHECK_STATUS(GP_EBUSY, gp_mailbox_post(mailbox, GP_COMMAND_WARM, NULL, &err));
-    CHECK_CONTAINS(err.message, "8 requests wait");
+    CHECK_CONTAINS(err.message, "the queue is full (8 requests)");
     CHECK_STATUS(GP_OK, gp_mailbox_post(mailbox, GP_COMMAND_RESET, NULL, &err));
     CHECK_STATUS(GP_OK, gp_mailbox_post(mailbox, GP_COMMAND_QUIT, NULL, &err));
     gp_mailbox_take(mailbox, -1, &command);

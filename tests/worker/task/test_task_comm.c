@@ -195,7 +195,7 @@ static void mistaken(rank_place *place)
     REQUIRE(server_begin(&here, place));
     CHECK_STATUS(GP_EINVAL, gp_task_send(&here.task, 0, 1, "", 0, &err));
     CHECK_STATUS(GP_EINVAL, gp_task_send(&here.task, 3, 1, "", 0, &err));
-    CHECK_CONTAINS(err.message, "1 to 2");
+    CHECK_CONTAINS(err.message, "between 1 and 2");
     CHECK_STATUS(GP_EINVAL, gp_task_send(&here.task, 1, GP_TASK_ANY_TAG, "", 0, &err));
     CHECK_STATUS(GP_EINVAL, gp_task_receive(&here.task, 9, 1, &message, &err));
     CHECK_STATUS(GP_EINVAL, gp_task_broadcast(&here.task, 0, NULL, 0, &err));

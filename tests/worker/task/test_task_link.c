@@ -134,18 +134,18 @@ TEST(a_link_is_opened_by_the_attached_client_of_the_lease_only)
         grant_send(1, 7, 1);
         if (grant_acked(1, 7, 1) && dial(w) && link_dial(w, 7)) {
             task_open(w, 7, 1);
-            check_refused(w, GP_EPERM, "attach to lease 7 first");
+            check_refused(w, GP_EPERM, "not attached to lease 7");
             CHECK(attach(w, 7, 1));
             task_open(w, 7, 2);
-            check_refused(w, GP_ESTALE, "serves lease 7 generation 1");
+            check_refused(w, GP_ESTALE, "has lease 7 generation 1");
             ask(w, of(7, 1), &gp_msg_task_open, &newer, NULL, 0);
-            check_refused(w, GP_EVERSION, "ABI 99 of tasks, worker 1 has 1 and 1");
+            check_refused(w, GP_EVERSION, "task ABI 99, worker 1 has 1 and 1");
             task_open(w, 7, 1);
             gp_task_ready ready;
 
             CHECK(await_decoded(w->client, &gp_msg_task_ready, &ready, NULL));
             task_open(w, 7, 1);
-            check_refused(w, GP_ESTATE, "is serving tasks");
+            check_refused(w, GP_ESTATE, "is running tasks");
         }
     }
     link_close();
@@ -159,7 +159,7 @@ TEST(descriptors_with_a_wrong_token_are_refused)
         s.token[3] ^= 1;
         if (link_dial(w, 7)) {
             task_open(w, 7, 1);
-            check_refused(w, GP_ESTATE, "no segment and wakeup descriptor of this lease");
+            check_refused(w, GP_ESTATE, "did not receive the descriptors of the link");
         }
     }
     link_close();

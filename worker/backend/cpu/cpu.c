@@ -85,7 +85,7 @@ static gp_status read_kernels(gp_backend *backend, const char *kernels, gp_error
     gp_status status;
 
     if (kernels != NULL && strlen(kernels) >= sizeof(backend->kernels))
-        return gp_fail(err, GP_EINVAL, "kernels \"%.40s...\" is no name of kernels", kernels);
+        return gp_fail(err, GP_EINVAL, "unknown kernels \"%.40s...\"", kernels);
     if (kernels != NULL)
         strcpy(backend->kernels, kernels);
     backend->only_onednn = strcmp(backend->kernels, "onednn") == 0;
@@ -103,8 +103,8 @@ static gp_status cpu_open(gp_backend **out, const gp_backend_options *options, g
     gp_status status;
 
     if (options->threads < 1 || options->threads > CPU_THREADS_MAX)
-        return gp_fail(err, GP_EINVAL, "%u compute threads; 1 to %d are possible", options->threads,
-                       CPU_THREADS_MAX);
+        return gp_fail(err, GP_EINVAL, "invalid number of compute threads %u: must be between 1 and %d",
+                       options->threads, CPU_THREADS_MAX);
     backend = gp_calloc(1, sizeof(*backend));
     if (backend == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the CPU backend");
@@ -142,7 +142,7 @@ static void *open_module(char *error, size_t bytes)
     program[length] = '\0';
     if (strrchr(program, '/') != NULL)
         *strrchr(program, '/') = '\0';
-    snprintf(error, bytes, "no %s beside %.150s or in ../lib", GP_SEGMENT_ONEDNN_MODULE, program);
+    snprintf(error, bytes, "cannot find %s beside %.150s or in ../lib", GP_SEGMENT_ONEDNN_MODULE, program);
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && module == NULL; i++) {
         snprintf(path, sizeof(path), "%s%s%s", program, places[i], GP_SEGMENT_ONEDNN_MODULE);
         if (access(path, R_OK) != 0)
@@ -166,15 +166,16 @@ static const gp_segment_ops *find_onednn(gp_backend *backend, gp_error *err)
         module = open_module(reason, sizeof(reason));
         if (module != NULL) {
             backend->onednn = dlsym(module, GP_SEGMENT_ONEDNN_SYMBOL);
-            snprintf(reason, sizeof(reason), "%s has no " GP_SEGMENT_ONEDNN_SYMBOL, GP_SEGMENT_ONEDNN_MODULE);
+            snprintf(reason, sizeof(reason), "%s lacks the symbol " GP_SEGMENT_ONEDNN_SYMBOL,
+                     GP_SEGMENT_ONEDNN_MODULE);
         }
         if (backend->onednn == NULL && backend->only_onednn)
-            gp_fail(err, GP_ENODEV, "oneDNN's kernels cannot be loaded: %s", reason);
+            gp_fail(err, GP_ENODEV, "cannot load the oneDNN kernels: %s", reason);
         else if (backend->onednn == NULL)
             gp_log(GP_LOG_WARN, "onednn-missing",
-                   "oneDNN's kernels cannot be loaded (%s); large networks will train slowly", reason);
+                   "cannot load the oneDNN kernels (%s); large networks train slower without them", reason);
     } else if (backend->onednn == NULL) {
-        gp_fail(err, GP_ENODEV, "oneDNN's kernels could not be loaded");
+        gp_fail(err, GP_ENODEV, "cannot load the oneDNN kernels");
     }
     return backend->onednn;
 }
@@ -275,7 +276,7 @@ static gp_status value_cross(gp_plan *plan, uint32_t value, gp_error *err)
     if (plan->values[value] != NULL)
         return GP_OK;
     if (each > (size_t)CPU_VALUE_BYTES_MAX / plan->options.micro_batch)
-        return gp_fail(err, GP_ELIMIT, "a value of %zu bytes for each of %u samples is too large", each,
+        return gp_fail(err, GP_ELIMIT, "the activation is too large: %zu bytes for each of %u samples", each,
                        plan->options.micro_batch);
     bytes = each * (v->role == GP_VALUE_CALL ? 1 : plan->options.micro_batch);
     plan->values[value] = gp_aligned_calloc(64, bytes);
@@ -393,15 +394,14 @@ static gp_status cpu_compile(gp_plan **out, gp_backend *backend, const gp_graph 
     gp_status status;
 
     if (options->micro_batch < 1 || options->micro_batch > CPU_MICRO_BATCH_MAX)
-        return gp_fail(err, GP_EINVAL, "a micro-batch of %u samples; 1 to %d are possible",
+        return gp_fail(err, GP_EINVAL, "invalid micro-batch size %u: must be between 1 and %d",
                        options->micro_batch, CPU_MICRO_BATCH_MAX);
     if (options->sample_dtype != GP_U8 && options->sample_dtype != GP_F32)
-        return gp_fail(err, GP_EINVAL, "samples are %s; uint8 and float32 are possible",
+        return gp_fail(err, GP_EINVAL, "unsupported sample type %s: must be uint8 or float32",
                        gp_dtype_name(options->sample_dtype));
     if (options->precision == GP_PRECISION_F16)
         return gp_fail(err, GP_EUNSUPPORTED,
-                       "a CPU worker has no fp16: use --precision bf16, which needs no loss scale, or a "
-                       "worker with a GPU");
+                       "CPU workers do not support fp16; use --precision bf16, or a worker with a GPU");
     plan = gp_calloc(1, sizeof(*plan));
     if (plan == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a plan");

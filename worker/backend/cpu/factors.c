@@ -218,7 +218,7 @@ static gp_status factors_run(gp_segment *segment, const gp_batch *batch, gp_plan
                                .shape = gp_shape3((int64_t)factor->outputs, 1, 1) };
 
         if (batch->position + batch->count > factor->samples)
-            return gp_fail(err, GP_EINTERNAL, "samples up to %llu of a mini-batch of %zu",
+            return gp_fail(err, GP_EINTERNAL, "invalid range: samples up to %llu of a mini-batch of %zu",
                            (unsigned long long)(batch->position + batch->count), factor->samples);
         gp_factor_write(factor, batch, source->x, source->dy, segment->threads);
         if (source->bias != NULL && batch->count != 0)

@@ -38,14 +38,15 @@ gp_status gp_lanes_choose(const lanes_isa **out, lanes_effort *effort, const cha
         bool any = name == 0 || (name == 5 && strncmp(kernels, "lanes", 5) == 0);
 
         if (asked && !isa_supported(all[i]))
-            return gp_fail(err, GP_ENODEV, "this CPU cannot run the %s kernels; leave the choice open",
+            return gp_fail(err, GP_ENODEV,
+                           "this CPU does not support the %s kernels; leave the choice to gradpool",
                            all[i]->name);
         if (asked || (any && isa_supported(all[i]))) {
             *out = all[i];
             return GP_OK;
         }
     }
-    return gp_fail(err, GP_EINVAL, "unknown kernels \"%s\"; known: lanes, onednn, baseline, avx2, avx512",
+    return gp_fail(err, GP_EINVAL, "unknown kernels \"%s\"; must be lanes, onednn, baseline, avx2 or avx512",
                    kernels);
 }
 

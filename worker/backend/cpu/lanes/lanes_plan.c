@@ -326,8 +326,8 @@ static void plan_op(lanes_planner *p, uint32_t i)
     const gp_opcode code = p->ops[i].code;
 
     if (plans[code] == NULL)
-        p->status = gp_fail(p->err, GP_EUNSUPPORTED, "the lanes kernels have no op %d; use another backend",
-                            (int)code);
+        p->status = gp_fail(p->err, GP_EUNSUPPORTED,
+                            "the lanes kernels do not support op %d; use another backend", (int)code);
     else if (p->notes[i] != LANES_NOTE_MERGED)
         plans[code](p, i);
 }

@@ -117,10 +117,9 @@ static gp_status onednn_compile(gp_segment **out, const gp_segment_request *requ
 
     assert(request->count >= 1 && request->micro_batch >= 1 && request->threads >= 1);
     if (!shim_library_fits())
-        return gp_fail(err, GP_EVERSION,
-                       "built with oneDNN %d.%d and OpenMP, but the library loaded is %d.%d with runtime %u",
-                       DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, loaded->major, loaded->minor,
-                       loaded->cpu_runtime);
+        return gp_fail(
+            err, GP_EVERSION, "built with oneDNN %d.%d and OpenMP, but loaded oneDNN %d.%d with runtime %u",
+            DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, loaded->major, loaded->minor, loaded->cpu_runtime);
     segment = gp_calloc(1, sizeof(*segment));
     if (segment == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a segment");

@@ -19,8 +19,8 @@ gp_status gp_onednn_check(dnnl_status_t status, const char *what, gp_error *err)
         return gp_fail(err, GP_EUNSUPPORTED, "oneDNN %d.%d has no kernel for %s", dnnl_version()->major,
                        dnnl_version()->minor, what);
     default:
-        return gp_fail(err, GP_EINTERNAL, "oneDNN %d.%d refused %s with status %d", dnnl_version()->major,
-                       dnnl_version()->minor, what, (int)status);
+        return gp_fail(err, GP_EINTERNAL, "oneDNN %d.%d failed to create %s (status %d)",
+                       dnnl_version()->major, dnnl_version()->minor, what, (int)status);
     }
 }
 

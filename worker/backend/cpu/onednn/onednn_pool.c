@@ -74,9 +74,11 @@ void gp_onednn_translate_pool(gp_onednn_translator *t, const gp_op *op)
     pool_mds mds;
 
     if (forward && index != GP_NO_VALUE && t->request->values[index] != NULL)
-        gp_onednn_fail_invalid(t, "the index of a max pooling cannot leave the segment", index);
+        gp_onednn_fail_invalid(t, "the index output of a max pooling cannot be used outside its segment",
+                               index);
     if (!forward && going(t) && index != GP_NO_VALUE && t->forms[index][PACKED] == ONEDNN_NONE)
-        gp_onednn_fail_invalid(t, "the index of a max pooling cannot come from another segment", index);
+        gp_onednn_fail_invalid(t, "the index input of a max pooling gradient must be from the same segment",
+                               index);
     if (pool_describe(t, op, forward ? in : out, forward ? out : in, &mds)) {
         const gp_onednn_form form = mds.wide ? WIDE_PACKED : PACKED;
 

@@ -280,7 +280,7 @@ static void value_enter(gp_onednn_translator *t, uint32_t value)
     if (crossing == NULL && value == t->request->graph->input) {
         samples_emit(t, value);
     } else if (crossing == NULL || t->request->graph->values[value].dtype != GP_F32) {
-        gp_onednn_fail_invalid(t, "an op reads what no op of the segment writes and no buffer holds", value);
+        gp_onednn_fail_invalid(t, "an op reads a value that no op writes and no buffer holds", value);
     } else if (gp_onednn_grow(t, &segment->entries, segment->entry_count, sizeof(*segment->entries),
                               "inputs")) {
         segment->entries[segment->entry_count++] = (gp_onednn_entry){ crossing, count_of(t, value) };

@@ -16,7 +16,7 @@ static inline gp_status gp_cuda_check(cudaError_t code, const char *what, gp_err
                            code == cudaErrorStubLibrary
                        ? GP_ENODEV
                        : GP_EIO,
-                   "%s (CUDA error %d), found by %s", cudaGetErrorString(code), (int)code, what);
+                   "%s (CUDA error %d) in %s", cudaGetErrorString(code), (int)code, what);
 }
 #define GP_CUDA(call, err) gp_cuda_check(call, #call, err)
 

@@ -585,7 +585,8 @@ gp_status gp_cudnn_conv_new(gp_cudnn_conv **out, cudnnHandle_t handle, const cha
         cudnnGetLastErrorString(why, sizeof(why));
         free(conv);
         return gp_fail(err, GP_EUNSUPPORTED, "cuDNN has no plan for a convolution of %u to %u channels: %s",
-                       request->x.channels, request->y.channels, why[0] == '\0' ? "no engine fits" : why);
+                       request->x.channels, request->y.channels,
+                       why[0] == '\0' ? "no engine supports it" : why);
     }
     *out = conv;
     return GP_OK;

@@ -106,9 +106,9 @@ gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
         status = GP_CUDA(cudaEventCreate(&device->marks[i]), err);
     if (status == GP_OK && (cudnnCreate(&device->cudnn) != CUDNN_STATUS_SUCCESS ||
                             cudnnSetStream(device->cudnn, device->stream) != CUDNN_STATUS_SUCCESS))
-        status = gp_fail(err, GP_EIO, "cuDNN cannot be initialised on this device");
+        status = gp_fail(err, GP_EIO, "cannot initialize cuDNN on this device");
     if (status == GP_OK && cublasLtCreate(&device->cublas) != CUBLAS_STATUS_SUCCESS)
-        status = gp_fail(err, GP_EIO, "cuBLASLt cannot be initialised on this device");
+        status = gp_fail(err, GP_EIO, "cannot initialize cuBLASLt on this device");
     if (status != GP_OK) {
         gp_device_close(device);
         return status;
@@ -130,9 +130,8 @@ gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error 
         cudaGetLastError(); /* clear the error, so that the next call does not report it again */
         cudaMemGetInfo(&available, &total);
         return gp_fail(err, GP_ENOMEM,
-                       "%.2f GiB are needed on the GPU and %.2f of its %.2f GiB are free; use a smaller "
-                       "mini-batch-size, "
-                       "or micro-batch-size, which computes it in parts",
+                       "not enough GPU memory: %.2f GiB needed, %.2f of %.2f GiB free; use a smaller "
+                       "mini-batch-size, or set micro-batch-size to compute it in parts",
                        (double)bytes / gib, (double)available / gib, (double)total / gib);
     }
     if (code == cudaSuccess)
@@ -348,7 +347,7 @@ gp_status gp_device_fail(gp_device *device, gp_status status, const gp_error *wo
     cudaGetLastError(); /* clear the error, so that the next call does not report it again */
     if (code == cudaSuccess || code == cudaErrorNotReady)
         return gp_fail(err, status, "%s", words->message);
-    return gp_fail(err, GP_EIO, "%s (CUDA error %d), found when %s", cudaGetErrorString(code), (int)code,
+    return gp_fail(err, GP_EIO, "%s (CUDA error %d): %s", cudaGetErrorString(code), (int)code,
                    words->message);
 }
 
@@ -399,9 +398,7 @@ static gp_status conv_get(gp_device_work *work, gp_device *device, const gp_conv
     gp_status status;
 
     if (gp_conv_pool_take(device->convs, work->what, &work->conv, &work->workspace))
-        return work->conv != NULL
-                   ? GP_OK
-                   : gp_fail(err, GP_EUNSUPPORTED, "cuDNN had no plan for it when it was asked before");
+        return work->conv != NULL ? GP_OK : gp_fail(err, GP_EUNSUPPORTED, "cuDNN had no plan for it earlier");
     status = gp_cudnn_conv_new(&work->conv, device->cudnn, NULL, &device->kept, request, engine,
                                &work->workspace, &why);
     if (status != GP_OK)

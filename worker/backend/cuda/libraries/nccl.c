@@ -65,7 +65,7 @@ gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err
     ncclUniqueId unique;
     ncclResult_t code;
 
-    _Static_assert(sizeof(unique) == GP_DEVICE_GROUP_ID_BYTES, "NCCL's id has another size");
+    _Static_assert(sizeof(unique) == GP_DEVICE_GROUP_ID_BYTES, "the NCCL id has the wrong size");
     share_one_gpu(); /* the first NCCL call reads the listen address */
     code = ncclGetUniqueId(&unique);
     if (code != ncclSuccess)
@@ -112,7 +112,7 @@ gp_status gp_device_abort(gp_device *device, gp_error *err)
                gp_timeout_left(timeout) > 0)
             pause_briefly();
         if (code == cudaErrorNotReady)
-            return gp_fail(err, GP_EIO, "the GPU did not come to rest within %d s of an abort",
+            return gp_fail(err, GP_EIO, "the GPU is still busy %d s after an abort",
                            (int)(device->timeout_ms / 1000));
         if (code != cudaSuccess)
             return gp_cuda_check(code, "cudaStreamQuery after an abort", err);
@@ -276,7 +276,7 @@ void gp_device_free_summed(gp_device *device, void *memory)
 gp_status gp_device_sum(gp_device *device, void *buffer, size_t count, bool wide, gp_error *err)
 {
     if (device->group == NULL)
-        return gp_fail(err, GP_EPEER, "the GPU's group has ended");
+        return gp_fail(err, GP_EPEER, "the NCCL group of this GPU has been aborted");
     return group_settle(device,
                         ncclAllReduce(buffer, buffer, count, wide ? ncclFloat64 : ncclFloat32, ncclSum,
                                       device->group, device->lanes[GP_LANE_PEERS]),

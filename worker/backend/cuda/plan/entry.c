@@ -90,9 +90,9 @@ static gp_status plugin_self_test(uint32_t ordinal, gp_error *err)
         float expected = values[i] > 0 ? values[i] : 0.25f * values[i];
 
         if (back[i] != expected)
-            status =
-                gp_fail(err, GP_EINTERNAL, "device %" PRIu32 " computes %.9g for element %d, the host %.9g",
-                        ordinal, (double)back[i], i, (double)expected);
+            status = gp_fail(err, GP_EINTERNAL,
+                             "device %" PRIu32 " computes %.9g for element %d, but the host computes %.9g",
+                             ordinal, (double)back[i], i, (double)expected);
     }
     cudaFree(device);
     return status;

@@ -19,8 +19,7 @@
 
 enum { READ_BYTES = 16 << 20, SPARE_BYTES = 512 << 20 };
 
-_Static_assert((int)GP_SHUFFLE_NEVER == 0 && (int)GP_SHUFFLE_ONCE == 1,
-               "body_feed_index knows them by number");
+_Static_assert((int)GP_SHUFFLE_NEVER == 0 && (int)GP_SHUFFLE_ONCE == 1, "body_feed_index uses these numbers");
 
 void gp_feed_close(gp_plan *plan)
 {

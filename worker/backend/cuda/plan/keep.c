@@ -7,7 +7,7 @@
 enum { CLIP_CHUNKS = 128 };
 
 _Static_assert((int)GP_CLIP_L2NORM == 0 && (int)GP_CLIP_GLOBAL_L2NORM == 1 && (int)GP_CLIP_ABSOLUTE == 2,
-               "body_clip knows the methods by these numbers");
+               "body_clip uses these numbers");
 _Static_assert((int)STEP_SUMS == (int)PLAN_SUMS && (int)PLAN_SUMS <= (int)GP_KERNEL_REPORTED_SUMS,
                "the sums of a step");
 
@@ -220,7 +220,7 @@ static gp_status keep_begin(gp_plan *plan, const gp_keep *keep, bool *resident, 
     gp_status status;
 
     if (plan->graph->blob_count > INT32_MAX)
-        return gp_fail(err, GP_ELIMIT, "a network of %zu parameters; a GPU's solver takes at most %d",
+        return gp_fail(err, GP_ELIMIT, "the network has %zu parameters; GPU workers support at most %d",
                        plan->graph->blob_count, INT32_MAX);
     kept = gp_calloc(1, sizeof(*kept));
     if (kept == NULL)

@@ -27,7 +27,7 @@ void gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *args, 
 
     if (count > INT32_MAX && l->status == GP_OK)
         l->status = gp_fail(
-            l->err, GP_ELIMIT, "op %s has %llu work items; a GPU takes at most %d: use a smaller batch",
+            l->err, GP_ELIMIT, "op %s has %llu work items, a GPU supports at most %d; use a smaller batch",
             l->op == NULL ? "of a step" : gp_op_name(l->op->code), (unsigned long long)count, INT32_MAX);
     added = gp_lower_step(l, STEP_KERNEL);
     if (added == NULL)
@@ -214,7 +214,7 @@ gp_status gp_lower_op(gp_plan *plan, uint32_t index, plan_site *site, gp_error *
     if (lower == NULL)
         return gp_fail(
             err, GP_EUNSUPPORTED,
-            "a GPU has no kernel for op %s: layers of your own run on the CPU (gradpool up --devices cpu)",
+            "GPU workers do not support op %s: use CPU workers for custom layers (gradpool up --devices cpu)",
             gp_op_name(op->code));
     l = gp_lower_begin(plan, index, err);
     l.site = site;

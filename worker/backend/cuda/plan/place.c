@@ -100,11 +100,10 @@ static gp_status value_measure(gp_plan *plan, uint32_t value, gp_error *err)
     count = each * rows;
 
     if (count > INT32_MAX)
-        return gp_fail(
-            err, GP_ELIMIT,
-            "a value of %lld numbers for %u samples; a GPU takes at most %d at once: use a smaller "
-            "micro-batch-size or more workers",
-            (long long)count, plan->options.micro_batch, INT32_MAX);
+        return gp_fail(err, GP_ELIMIT,
+                       "a value has %lld elements for %u samples, a GPU supports at most %d; use a smaller "
+                       "micro-batch-size or more workers",
+                       (long long)count, plan->options.micro_batch, INT32_MAX);
     at->bytes = ((size_t)count * (at->narrow ? 2 : gp_dtype_bytes(about->dtype)) + PLACE_ALIGNMENT - 1) /
                 PLACE_ALIGNMENT * PLACE_ALIGNMENT;
     return GP_OK;

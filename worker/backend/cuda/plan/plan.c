@@ -166,10 +166,10 @@ static gp_status plan_compile(gp_plan **out, gp_backend *backend, const gp_graph
     gp_status status;
 
     if (options->micro_batch < 1 || options->micro_batch > MICRO_BATCH_MAX)
-        return gp_fail(err, GP_EINVAL, "a micro-batch of %u samples; 1 to %d are possible",
+        return gp_fail(err, GP_EINVAL, "invalid micro-batch size %u: must be between 1 and %d",
                        options->micro_batch, MICRO_BATCH_MAX);
     if (options->sample_dtype != GP_U8 && options->sample_dtype != GP_F32)
-        return gp_fail(err, GP_EINVAL, "samples are %s; uint8 and float32 are possible",
+        return gp_fail(err, GP_EINVAL, "unsupported sample type %s: must be uint8 or float32",
                        gp_dtype_name(options->sample_dtype));
     plan = gp_calloc(1, sizeof(*plan));
     if (plan == NULL)

@@ -58,7 +58,7 @@ gp_status gp_predict_open(gp_plan *plan, gp_error *err)
     if (status != GP_OK)
         return status;
     if (plan->backend->eager)
-        snprintf(predict->pieces, sizeof(predict->pieces), "it was asked to be eager");
+        snprintf(predict->pieces, sizeof(predict->pieces), "eager launches were requested");
     input->bytes = predict->calls.mirrors + predict->samples_at;
     input->count = predict->calls.bytes;
     return GP_OK;
@@ -152,8 +152,8 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
 
     if (predict->over || predict->launched - predict->taken == GP_PREDICTIONS_AHEAD)
         return gp_fail(err, GP_ESTATE, "%s",
-                       predict->over ? "an earlier prediction on the GPU has failed"
-                                     : "two predictions are under way on the GPU");
+                       predict->over ? "an earlier prediction on the GPU failed"
+                                     : "two predictions are in flight on the GPU");
     if (batch->first && !batch->unchanged) { /* parameters may have changed */
         status = gp_buffers_put_parameters(&plan->buffers, plan->backend->device, plan->graph,
                                            plan->memory.parameters, err);
@@ -198,10 +198,9 @@ static gp_status answer_wait(gp_plan *plan, uint32_t slot, gp_error *err)
                    : sleep_ns > WAIT_MOST_NS ? WAIT_MOST_NS
                                              : sleep_ns;
         if (status == GP_OK && !passed && left_ms == 0)
-            return gp_fail(
-                err, GP_ETIMEDOUT,
-                "the GPU has not answered within %.1f s; the longest prediction until now took %.3f s",
-                (double)waited_ns * 1e-9, (double)predict->longest_ns * 1e-9);
+            return gp_fail(err, GP_ETIMEDOUT,
+                           "no result from the GPU within %.1f s; the longest prediction so far took %.3f s",
+                           (double)waited_ns * 1e-9, (double)predict->longest_ns * 1e-9);
         if (status == GP_OK && !passed && i >= WAIT_SPINS)
             nanosleep(&(struct timespec){ .tv_nsec = sleep_ns }, NULL);
     }
@@ -217,7 +216,7 @@ static gp_status predict_take(gp_plan *plan, const float **scores, gp_error *err
     gp_status status;
 
     if (predict->taken == predict->launched)
-        return gp_fail(err, GP_ESTATE, "no prediction is under way on the GPU");
+        return gp_fail(err, GP_ESTATE, "no prediction is in flight on the GPU");
     status = answer_wait(plan, slot, err);
     predict->over = predict->over || status != GP_OK;
     if (status != GP_OK)

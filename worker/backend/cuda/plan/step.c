@@ -99,7 +99,8 @@ gp_status gp_stretches_cut(stretch_table *table, const step_list *prepare, const
             continue;
         }
         if (table->count == STRETCHES_MAX)
-            return gp_fail(err, GP_ELIMIT, "a GPU's plan has at most %d stretches between losses of your own",
+            return gp_fail(err, GP_ELIMIT,
+                           "a plan for GPU workers supports at most %d stretches between custom losses",
                            STRETCHES_MAX);
         table->stretch[table->count++] =
             (stretch){ .list = steps,

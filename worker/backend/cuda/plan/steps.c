@@ -44,10 +44,9 @@ static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_timeout 
 
     if (gp_timeout_left(timeout) > 0 || __atomic_load_n(&kept->mail->computed, __ATOMIC_ACQUIRE) >= number)
         return GP_OK;
-    return gp_fail(
-        err, GP_EIO,
-        "the GPU has not done its share of a step within %.1f s; the longest until now took %.3f s",
-        (double)taken_ns * 1e-9, (double)kept->longest_ns * 1e-9);
+    return gp_fail(err, GP_EIO,
+                   "no result from the GPU within %.1f s; the longest part of a step so far took %.3f s",
+                   (double)taken_ns * 1e-9, (double)kept->longest_ns * 1e-9);
 }
 
 /* Wait for the result of a step. Results of short steps are read at once. Other conditions are
@@ -64,7 +63,7 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
         if (mail_came(reported, number))
             return GP_OK;
     if (plan->kept->over)
-        return gp_fail(err, GP_ECANCELED, "the training on the GPU was ended");
+        return gp_fail(err, GP_ECANCELED, "the training on the GPU was aborted");
     timeout = gp_device_timeout(plan->backend->device, number == 1, plan->kept->longest_ns);
     begin_ns = looked_ns = gp_now_ns();
     while (status == GP_OK && !mail_came(reported, number)) {
@@ -176,7 +175,7 @@ gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err
     gp_kept *kept = plan->kept;
     gp_device *device = plan->backend->device;
     bool first = call->batch.first, last = call->batch.last;
-    gp_status status = kept->over ? gp_fail(err, GP_ESTATE, "the training on the GPU was ended") : GP_OK;
+    gp_status status = kept->over ? gp_fail(err, GP_ESTATE, "the training on the GPU was aborted") : GP_OK;
 
     if (status == GP_OK)
         status = gp_feed_fill(plan, call, err);
@@ -219,7 +218,7 @@ gp_status gp_steps_reported(gp_plan *plan, gp_step_reported *out, gp_error *err)
     gp_status status;
 
     if (kept->reported == kept->launched)
-        return gp_fail(err, GP_ESTATE, "no step is under way on the GPU");
+        return gp_fail(err, GP_ESTATE, "no step is in flight on the GPU");
     status = mail_wait(plan, kept->reported + 1, err);
     if (status != GP_OK)
         return status;
