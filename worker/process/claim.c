@@ -48,8 +48,8 @@ gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const
 
             record[got > 0 ? got : 0] = '\0';
             status = gp_device_claim_read(&by, record)
-                         ? gp_fail(err, GP_EBUSY, "device %s is held by worker %u of pool %s (pid %u)",
-                                   uuid, by.worker, by.pool, by.pid)
+                         ? gp_fail(err, GP_EBUSY, "device %s is held by worker %u of pool %s (pid %u)", uuid,
+                                   by.worker, by.pool, by.pid)
                          : gp_fail(err, GP_EBUSY, "device %s is held by another process", uuid);
         }
         close(fd);

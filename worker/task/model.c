@@ -271,7 +271,7 @@ gp_status gp_model_optimizer_step(gp_model *model, double learn_rate, gp_error *
     if (!isfinite(loss) || !isfinite(weight) || weight < 0.0 || !isfinite(learn_rate))
         return gp_fail(err, GP_EDIVERGED,
                        "in step %" PRIu64 " the loss is %g, the weight %g and the learning rate %g; the "
-                                          "parameters are those of step %" PRIu64,
+                       "parameters are those of step %" PRIu64,
                        model->step + 1, loss, weight, learn_rate, model->step);
     /* Statistics first, because the optimizer may clip the gradients. */
     gp_statistics_commit(model->graph, model->parameters, model->gradients, model->sums[MODEL_SAMPLES],

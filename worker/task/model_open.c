@@ -151,7 +151,7 @@ static gp_status sizes_choose(gp_model *model, const gp_model_options *options, 
         model->target_bytes > TARGET_BYTES_MAX)
         return gp_fail(err, GP_EINVAL,
                        "invalid micro_batch %" PRIu32 " or target_bytes %zu: without data, micro_batch must "
-                                                      "be between 1 and %d, and target_bytes at most %d",
+                       "be between 1 and %d, and target_bytes at most %d",
                        model->micro_batch, model->target_bytes, MICRO_BATCH_MAX, TARGET_BYTES_MAX);
     if (options->target_bytes != 0 && model->loss.function == NULL)
         return gp_fail(err, GP_EINVAL,
