@@ -266,25 +266,18 @@ team_unit *dispatch_next_over(dispatch *d)
     return unit;
 }
 
-/* Take the list of edges to units that wait for this unit, in the order of submission. */
-static unit_edge *edges_take(team_unit *unit)
+void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
 {
-    unit_edge *edge = unit->edges, *first = NULL, *next;
+    unit_edge *edge, *next, *first = NULL;
 
-    for (; edge != NULL; edge = next) {
+    /* reverse the list: units wait in the order of submission */
+    for (edge = unit->edges; edge != NULL; edge = next) {
         next = edge->next;
         edge->next = first;
         first = edge;
     }
     unit->edges = NULL;
-    return first;
-}
-
-void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
-{
-    unit_edge *edge = edges_take(unit), *next;
-
-    for (; edge != NULL; edge = next) {
+    for (edge = first; edge != NULL; edge = next) {
         team_unit *waiting = edge->unit;
 
         next = edge->next;
@@ -364,53 +357,42 @@ static team_unit *waiting_best(const dispatch *d, uint32_t worker, int32_t above
     return best;
 }
 
-/* Revoke the calls of this worker that have a lower priority than the best ready call. */
-static void lane_yield(dispatch *d, uint32_t worker, int64_t now_ns)
-{
-    const team_unit *best = ready_for(d, worker);
-
-    if (best == NULL || best->urgent)
-        return;
-    for (team_unit *unit = d->lanes[worker - 1].sent.last, *previous; unit != NULL; unit = previous) {
-        previous = unit->previous;
-        if (unit->urgent)
-            continue;
-        if (unit->priority >= best->priority || !take_back(d, unit, now_ns))
-            return;
-        ready_put(d, unit, true);
-    }
-}
-
 static bool lane_is_long(const lane *l, int64_t now_ns)
 {
     return l->sent_count > 0 && now_ns - l->since_ns >= DISPATCH_SOLO_NS;
 }
 
-/* Revoke the calls that wait behind a long call and could run on another worker. */
-static void lane_clear(dispatch *d, lane *l, int64_t now_ns)
-{
-    for (team_unit *unit = l->sent.last, *previous; unit != l->sent.first; unit = previous) {
-        previous = unit->previous;
-        if (unit->wish != 0)
-            continue;
-        if (!take_back(d, unit, now_ns))
-            return;
-        ready_put(d, unit, true);
-    }
-}
-
+/* Revoke the calls in each ring that should yield: to a ready call of higher priority, or to any
+ * worker because they wait behind a long call. */
 static void take_back_all(dispatch *d, int64_t now_ns)
 {
     uint32_t up;
 
     lanes_up(d, &up);
     for (uint32_t w = 1; w <= d->workers; w++) {
-        lane *l = &d->lanes[w - 1];
+        const lane *l = &d->lanes[w - 1];
+        bool ranked = l->sent_count > 0 && d->ranked > 0 && d->counts.ready > 0;
+        const team_unit *best = ranked ? ready_for(d, w) : NULL;
+        team_unit *unit = best == NULL || best->urgent ? NULL : l->sent.last, *previous;
 
-        if (l->sent_count > 0 && d->ranked > 0 && d->counts.ready > 0)
-            lane_yield(d, w, now_ns);
-        if (l->sent_count > 1 && up > 1 && lane_is_long(l, now_ns))
-            lane_clear(d, l, now_ns);
+        for (; unit != NULL; unit = previous) {
+            previous = unit->previous;
+            if (unit->urgent)
+                continue;
+            if (unit->priority >= best->priority || !take_back(d, unit, now_ns))
+                break;
+            ready_put(d, unit, true);
+        }
+        if (l->sent_count < 2 || up < 2 || !lane_is_long(l, now_ns))
+            continue;
+        for (unit = l->sent.last; unit != l->sent.first; unit = previous) {
+            previous = unit->previous;
+            if (unit->wish != 0)
+                continue;
+            if (!take_back(d, unit, now_ns))
+                break;
+            ready_put(d, unit, true);
+        }
     }
 }
 
@@ -566,20 +548,12 @@ void dispatch_fill(dispatch *d, int64_t now_ns)
 
 /* ---- answers ---- */
 
-static void estimate_update(dispatch *d, const team_unit *unit, int64_t ran_ns)
-{
-    float *estimate = estimate_of(d, unit);
-    float ran = ran_ns > 0 ? (float)ran_ns : 1;
-
-    if (estimate != NULL)
-        *estimate = *estimate == 0 ? ran : *estimate + (ran - *estimate) / 8;
-}
-
 gp_status dispatch_answered(dispatch *d, uint32_t worker, uint64_t id, gp_status status, int64_t ran_ns,
                             int64_t now_ns, team_unit **out)
 {
     lane *l = &d->lanes[worker - 1];
     team_unit *unit = l->sent.first;
+    float *estimate, ran = ran_ns > 0 ? (float)ran_ns : 1;
 
     l->full = false;
     while (unit != NULL && unit->call.id != id)
@@ -587,8 +561,9 @@ gp_status dispatch_answered(dispatch *d, uint32_t worker, uint64_t id, gp_status
     if (unit == NULL)
         return GP_ENOENT;
     detach(d, unit, now_ns);
-    if (status == GP_OK)
-        estimate_update(d, unit, ran_ns);
+    estimate = estimate_of(d, unit);
+    if (status == GP_OK && estimate != NULL)
+        *estimate = *estimate == 0 ? ran : *estimate + (ran - *estimate) / 8;
     if (status != GP_OK && !unit->canceled && unit->tries < unit->retries_max) {
         unit->tries++;
         unit->attempts--; /* `attempts` counts only starts after worker failures */
@@ -662,26 +637,10 @@ gp_status dispatch_canceled_status(const team_unit *unit)
     return unit->over_limit ? GP_ETIMELIMIT : GP_ECANCELED;
 }
 
-/* Mark a unit as canceled and replace the worker after grace_ms, unless an earlier replacement is
- * due. */
-static void grace_set(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t now_ns)
+void dispatch_cancel(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t now_ns)
 {
     int64_t when_ns = now_ns + (int64_t)grace_ms * 1000000;
 
-    if (unit->canceled && unit->timer != 0 && d->timers.at[unit->timer - 1].when_ns <= when_ns)
-        return;
-    unit->canceled = true;
-    unit->grace_ms = grace_ms;
-    if (grace_ms != 0) {
-        unit_timers_set(&d->timers, unit, when_ns);
-        return;
-    }
-    unit_timers_clear(&d->timers, unit);
-    d->hooks.replace(d->hooks.context, unit->worker, unit);
-}
-
-void dispatch_cancel(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t now_ns)
-{
     if (unit->state == UNIT_HELD || unit->state == UNIT_READY || unit->state == UNIT_DYING) {
         over_at(d, unit, GP_ECANCELED, now_ns);
     } else if (unit->state == UNIT_SENT) {
@@ -691,7 +650,15 @@ void dispatch_cancel(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t no
         }
         if (!unit->canceled)
             d->hooks.stop(d->hooks.context, unit->worker, unit);
-        grace_set(d, unit, grace_ms, now_ns);
+        else if (unit->timer != 0 && d->timers.at[unit->timer - 1].when_ns <= when_ns)
+            return; /* an earlier replacement of the worker is due */
+        unit->canceled = true;
+        unit->grace_ms = grace_ms;
+        unit_timers_clear(&d->timers, unit);
+        if (grace_ms != 0)
+            unit_timers_set(&d->timers, unit, when_ns);
+        else
+            d->hooks.replace(d->hooks.context, unit->worker, unit);
     }
 }
 

@@ -204,24 +204,6 @@ static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *requ
     return status;
 }
 
-/* Wait until all ranks have ended. An error tells why they did not end by themselves. */
-static gp_status block_wait(gp_spmd_result *block, gp_error *err)
-{
-    gp_status status = team_poll(block->team, block_ended_or_complained, block, -1, err);
-
-    if (status == GP_OK && block->running > 0) {
-        gp_error why;
-
-        status = team_poll_extended(block->team, block_ended, block, DEATH_MS, &why);
-        if (status != GP_ETIMEDOUT)
-            return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
-        if (!block->stopping)
-            block_stop(block);
-        status = team_poll(block->team, block_ended, block, -1, err);
-    }
-    return status;
-}
-
 static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request, gp_error *err)
 {
     gp_broadcast *own = NULL, *argument = (gp_broadcast *)(uintptr_t)request->shared;
@@ -239,8 +221,18 @@ static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request
     if (status == GP_OK)
         status = block_submit(block, request, argument, err);
     shared_leave(own);
+
+    /* Wait until all ranks have ended. An error tells why they did not end by themselves. */
     if (status == GP_OK)
-        status = block_wait(block, err);
+        status = team_poll(block->team, block_ended_or_complained, block, -1, err);
+    if (status == GP_OK && block->running > 0) {
+        status = team_poll_extended(block->team, block_ended, block, DEATH_MS, err);
+        if (status == GP_ETIMEDOUT) {
+            if (!block->stopping)
+                block_stop(block);
+            status = team_poll(block->team, block_ended, block, -1, err);
+        }
+    }
     if (block->running > 0) {
         block_stop(block);
         team_poll_canceled(block->team, block_ended, block);

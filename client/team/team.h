@@ -5,7 +5,6 @@
  *   dispatch.h     calls in flight: which call goes to which worker (pure logic)
  *   worker.h       one worker: stages, link, control socket
  *   payloads.h     which worker has which shared payload
- *   futures.h, functions.h, spmd.h   state of parfeval, task objects and blocks
  *   background.h   the lock, and the thread that drives the team while no call is active
  *
  *   team.c         open and close, enter and leave, units
@@ -23,10 +22,7 @@
 
 #include "client/team/background.h"
 #include "client/team/dispatch.h"
-#include "client/team/functions.h"
-#include "client/team/futures.h"
 #include "client/team/payloads.h"
-#include "client/team/spmd.h"
 #include "client/team/worker.h"
 #include "common/base/system/forks.h"
 
@@ -47,6 +43,40 @@ struct team_broadcast {
 
 /* Submit all broadcasts to a new worker, before any other call. */
 void broadcasts_replay(gp_team *team, uint32_t worker);
+
+struct team_object;
+struct function_entry;
+
+/* Task objects sent to the workers of one team, and the functions found in them. Initialize with zeros. */
+typedef struct team_functions {
+    struct team_object *objects;
+    struct function_entry *entries;
+    uint32_t object_count; /* includes rejected objects: numbers are not reused */
+    uint32_t count;
+} team_functions;
+
+typedef struct future_slab future_slab;
+
+/* Futures of one team. Initialize with zeros. */
+typedef struct team_futures {
+    future_slab *slabs;
+    team_unit *free; /* units of unused futures, linked by `next` */
+
+    /* ended futures that are neither returned by gp_team_as_completed() nor freed */
+    unit_list ended;
+
+    /* futures that have not ended and will be returned by gp_team_as_completed() */
+    uint64_t coming;
+} team_futures;
+
+/* Group in which SPMD ranks exchange messages. The first block of a size forms the group. Later
+ * blocks of the same size reuse it, until a rank fails, messages are left over, or the lease has a
+ * new generation. Initialize with zeros. */
+typedef struct spmd_group {
+    uint32_t number;     /* number on the workers; never 0 after the first use */
+    uint32_t world;      /* ranks; 0: the next block forms a new group */
+    uint32_t generation; /* generation of the lease */
+} spmd_group;
 
 struct gp_team {
     gp_pool *pool; /* separate handle of the team, which has the lease */
@@ -161,6 +191,18 @@ void *team_background_run(void *context);
 
 /* Announce on the links that this process no longer sleeps. */
 void team_awake(gp_team *team);
+
+/* ---- function.c ---- */
+
+/* Return the error of a worker that rejected the function or its object. GP_OK: none did so far. */
+gp_status function_check(const gp_function *function, gp_error *err);
+void functions_deinit(team_functions *functions);
+
+/* ---- future.c ---- */
+
+/* Store the result of a future's unit and run the callback. */
+void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome);
+void futures_deinit(team_futures *futures);
 
 /* ---- queue.c ---- */
 

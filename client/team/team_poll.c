@@ -178,19 +178,6 @@ static void team_sleep(gp_team *team, int64_t end_ns, bool background)
         team_look(team);
 }
 
-static void team_wait(gp_team *team, int64_t end_ns)
-{
-    int64_t begin_ns = gp_now_ns();
-    int64_t spin_ns = team_may_spin(team) ? gp_spin_begin(&team->spin) : 0;
-
-    if (spin_ns > 0 && team_spin(team, begin_ns, spin_ns)) {
-        gp_spin_end(&team->spin, 0);
-        return;
-    }
-    team_sleep(team, end_ns, false);
-    gp_spin_end(&team->spin, gp_now_ns() - begin_ns);
-}
-
 /* Drive the team until until(context) is true. heedless: ignore the stop flag. */
 static gp_status drive(gp_team *team, bool (*until)(void *context), void *context, int64_t end_ns,
                        bool heedless, gp_error *err)
@@ -206,8 +193,15 @@ static gp_status drive(gp_team *team, bool (*until)(void *context), void *contex
             return gp_fail(err, GP_ECANCELED, "the wait was interrupted");
         if (team->now_ns >= end_ns)
             return gp_fail(err, GP_ETIMEDOUT, "no end within the timeout");
-        if (!moved)
-            team_wait(team, end_ns);
+        if (moved)
+            continue;
+        int64_t begin_ns = gp_now_ns();
+        int64_t spin_ns = team_may_spin(team) ? gp_spin_begin(&team->spin) : 0;
+        bool spun = spin_ns > 0 && team_spin(team, begin_ns, spin_ns);
+
+        if (!spun)
+            team_sleep(team, end_ns, false);
+        gp_spin_end(&team->spin, spun ? 0 : gp_now_ns() - begin_ns);
     }
     return GP_OK;
 }

@@ -121,9 +121,16 @@ static void timer_up(unit_timers *timers, uint32_t at)
     timer_place(timers, at, moving);
 }
 
-static void timer_down(unit_timers *timers, uint32_t at)
+void unit_timers_clear(unit_timers *timers, team_unit *unit)
 {
-    unit_timer moving = timers->at[at];
+    if (unit->timer == 0)
+        return;
+    uint32_t at = unit->timer - 1;
+
+    unit->timer = 0;
+    if (at == --timers->count)
+        return;
+    const unit_timer moving = timers->at[timers->count];
 
     for (;;) {
         uint32_t child = 2 * at + 1;
@@ -136,19 +143,6 @@ static void timer_down(unit_timers *timers, uint32_t at)
         at = child;
     }
     timer_place(timers, at, moving);
-}
-
-void unit_timers_clear(unit_timers *timers, team_unit *unit)
-{
-    if (unit->timer == 0)
-        return;
-    uint32_t at = unit->timer - 1;
-
-    unit->timer = 0;
-    if (at == --timers->count)
-        return;
-    timer_place(timers, at, timers->at[timers->count]);
-    timer_down(timers, at);
     timer_up(timers, at);
 }
 

@@ -62,14 +62,6 @@ static void begin_next(membership *r, todo *out)
         (membership_action){ .kind = MEMBERSHIP_DO_START, .workers = r->world, .restart = r->restarts };
 }
 
-/* Ask the scheduler to form the lease again, and wait for its grant. */
-static void ask_to_form(membership *r, todo *out)
-{
-    r->phase = MEMBERSHIP_WAIT;
-    act(out, MEMBERSHIP_DO_FORM);
-    set_alarm(out, MEMBERSHIP_REPLACE_MS);
-}
-
 /* Ask the scheduler to keep the current size, and report why. */
 static void keep(membership *r, todo *out, membership_reason why)
 {
@@ -135,36 +127,23 @@ static void on_ended(membership *r, const membership_event *event, todo *out)
     mark_ended(r, event->rank, event->end);
     if (!all_ended(r))
         return;
-    if (r->phase == MEMBERSHIP_BREAK && r->granted)
+    if (r->phase == MEMBERSHIP_BREAK && r->granted) {
         begin_next(r, out);
-    else if (r->phase == MEMBERSHIP_PAUSE && r->paused == r->world)
-        ask_to_form(r, out);
-    else if (r->phase != MEMBERSHIP_BREAK && r->end_of[0] == 1 + MEMBERSHIP_FINISHED)
+    } else if (r->phase == MEMBERSHIP_PAUSE && r->paused == r->world) {
+        /* ask the scheduler to form the lease again, and wait for its grant */
+        r->phase = MEMBERSHIP_WAIT;
+        act(out, MEMBERSHIP_DO_FORM);
+        set_alarm(out, MEMBERSHIP_REPLACE_MS);
+    } else if (r->phase != MEMBERSHIP_BREAK && r->end_of[0] == 1 + MEMBERSHIP_FINISHED) {
         r->phase = MEMBERSHIP_OVER;
-}
-
-/* Return whether the training may continue after a worker failure. */
-static bool may_go_on(const membership *r)
-{
-    bool moved = r->step > r->reported;
-
-    return r->world > 1 && !r->stopped_hard && (moved ? 0 : r->in_a_row) < r->max_restarts;
-}
-
-/* Count short-lived growth. Workers that repeatedly join and fail cost more than they contribute,
- * so no more join after max_restarts failures in a row. */
-static void judge_growth(membership *r)
-{
-    if (!r->grown)
-        return;
-    r->short_lived = r->step < r->begun_at + MEMBERSHIP_PROVED_STEPS ? r->short_lived + 1 : 0;
-    r->barred = r->barred || r->short_lived >= r->max_restarts;
+    }
 }
 
 static void on_lost(membership *r, const membership_event *event, todo *out)
 {
     /* a grant may have announced the failure earlier */
     bool first = r->phase != MEMBERSHIP_BREAK || !r->broken;
+    uint32_t in_a_row = r->step > r->reported ? 0 : r->in_a_row;
 
     /* the failed worker has left the old group, and the next group will not contain it */
     if (r->phase == MEMBERSHIP_WAIT)
@@ -175,15 +154,20 @@ static void on_lost(membership *r, const membership_event *event, todo *out)
         r->phase = MEMBERSHIP_OVER;
         return;
     }
-    if (first && !may_go_on(r)) {
+    if (first && (r->world == 1 || r->stopped_hard || in_a_row >= r->max_restarts)) {
         mark_ended(r, event->rank, MEMBERSHIP_FAILED);
         fail(r, out,
              r->world == 1 && r->restarts > 0 && !r->stopped_hard ? MEMBERSHIP_REASON_ALONE
                                                                   : MEMBERSHIP_REASON_LOST);
         return;
     }
-    if (first)
-        judge_growth(r);
+
+    /* Count short-lived growth. Workers that repeatedly join and fail cost more than they
+     * contribute, so no more join after max_restarts failures in a row. */
+    if (first && r->grown) {
+        r->short_lived = r->step < r->begun_at + MEMBERSHIP_PROVED_STEPS ? r->short_lived + 1 : 0;
+        r->barred = r->barred || r->short_lived >= r->max_restarts;
+    }
     r->phase = MEMBERSHIP_BREAK;
     r->broken = true;
     r->granted = false;
@@ -219,12 +203,6 @@ static void on_change(membership *r, const membership_event *event, todo *out)
     r->wanted_asked = event->asked;
     r->prepared = event->prepared;
     change_if_due(r, out, true);
-}
-
-static void on_prepared(membership *r, const membership_event *event, todo *out)
-{
-    r->prepared = event->prepared;
-    change_if_due(r, out, false);
 }
 
 static void on_unfit(membership *r, todo *out)
@@ -281,7 +259,8 @@ size_t membership_step(membership *r, const membership_event *event,
         on_change(r, event, &out);
         break;
     case MEMBERSHIP_PREPARED:
-        on_prepared(r, event, &out);
+        r->prepared = event->prepared;
+        change_if_due(r, &out, false);
         break;
     case MEMBERSHIP_UNFIT:
         on_unfit(r, &out);
