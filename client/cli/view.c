@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
@@ -61,24 +60,15 @@ typedef struct gp_rates {
     double per_second; /* rate over the last window */
 } gp_rates;
 
-/* Characters for drawing: Unicode blocks, or ASCII where the locale is not UTF-8. */
-typedef struct gp_glyphs {
+/* Characters for drawing: Unicode blocks. */
+static const struct {
     const char *raw, *check; /* marks for a raw value and a validation value */
     const char *smooth[4];   /* index: 1: lower half, 2: upper half, 3: both */
     const char *bar[9];      /* progress bar cells, by eighths filled */
     const char *tick, *wall;
-} gp_glyphs;
-
-static const gp_glyphs glyphs_utf8 = {
-    "·", "◆", { " ", "▄", "▀", "█" }, { "·", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█" }, "┤", "│"
-};
-static const gp_glyphs glyphs_ascii = {
-    ".", "o", { " ", "#", "#", "#" }, { ".", ".", ".", ".", "-", "-", "-", "-", "#" }, "+", "|"
-};
-
+} glyphs = { "·", "◆", { " ", "▄", "▀", "█" }, { "·", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█" }, "┤", "│" };
 struct gp_view {
     view_options options;
-    const gp_glyphs *glyphs;
     gp_train_info facts;
     gp_train_step last; /* last step of rank 0 */
     gp_train_validation_result check;
@@ -191,28 +181,6 @@ static const char *measure(double accuracy, double rmse, char text[16])
     return text;
 }
 
-/* Print a table line.
- *   check  validation after the same step; NULL: none */
-static void table_line(FILE *out, const gp_train_step *step, const gp_train_validation_result *check)
-{
-    char time[16], accuracy[16] = "", loss[16] = "", batch[16] = "", batch_loss[16] = "";
-
-    const double seconds = check != NULL ? check->seconds : step->seconds;
-
-    snprintf(time, sizeof(time), "%02d:%02d:%05.2f", (int)(seconds / 3600), (int)(seconds / 60) % 60,
-             fmod(seconds, 60.0));
-    if (check != NULL) {
-        measure(check->accuracy, check->rmse, accuracy);
-        snprintf(loss, sizeof(loss), "%.4f", check->loss);
-    }
-    measure(step->accuracy, step->rmse, batch);
-    if (!isnan(step->loss)) /* NaN: all batch targets were ignored */
-        snprintf(batch_loss, sizeof(batch_loss), "%.4f", step->loss);
-    fprintf(out, "| %7" PRIu32 " | %6" PRIu64 " | %s | %8s | %10s | %7s | %10s | %8.2g |\n", step->epoch,
-            step->step, time, batch, accuracy, batch_loss, loss, step->learn_rate);
-    fflush(out);
-}
-
 /* ---- progress between two lines of the table ---- */
 
 /* Show the current step on a terminal, if the last table line is older than PROGRESS_MS. */
@@ -263,30 +231,28 @@ static void table_show(gp_view *view, const gp_train_step *step, const gp_train_
                     "|======================================================================================="
                     "===|\n",
                     name, name);
-        table_line(outs[i], step, check);
+
+        char time[16], accuracy[16] = "", loss[16] = "", batch[16] = "", batch_loss[16] = "";
+        const double seconds = check != NULL ? check->seconds : step->seconds;
+
+        snprintf(time, sizeof(time), "%02d:%02d:%05.2f", (int)(seconds / 3600), (int)(seconds / 60) % 60,
+                 fmod(seconds, 60.0));
+        if (check != NULL) {
+            measure(check->accuracy, check->rmse, accuracy);
+            snprintf(loss, sizeof(loss), "%.4f", check->loss);
+        }
+        measure(step->accuracy, step->rmse, batch);
+        if (!isnan(step->loss)) /* NaN: all batch targets were ignored */
+            snprintf(batch_loss, sizeof(batch_loss), "%.4f", step->loss);
+        fprintf(outs[i], "| %7" PRIu32 " | %6" PRIu64 " | %s | %8s | %10s | %7s | %10s | %8.2g |\n",
+                step->epoch, step->step, time, batch, accuracy, batch_loss, loss, step->learn_rate);
+        fflush(outs[i]);
     }
     view->headed = true;
     view->held = false;
 }
 
 /* ---- picture ---- */
-
-/* Return whether the locale's character set is UTF-8. Check the names of the environment variables
- * only: setlocale() fails if the locale is not installed. */
-static bool terminal_speaks_utf8(void)
-{
-    const char *names[] = { getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG") };
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (names[i] == NULL || names[i][0] == '\0')
-            continue;
-        const char *charset = strchr(names[i], '.');
-
-        return charset != NULL &&
-               (strncasecmp(charset, ".utf-8", 6) == 0 || strncasecmp(charset, ".utf8", 5) == 0);
-    }
-    return false;
-}
 
 /* Draw one line of the picture, cut to the terminal width. A wrapped line would make the line count
  * wrong, and the next redraw would start at the wrong place. */
@@ -315,7 +281,7 @@ static void draw_bar(gp_view *view, uint32_t width)
     for (uint32_t i = 0; i < cells; i++) {
         uint32_t filled = eighths <= i * 8 ? 0 : eighths - i * 8;
 
-        strcat(bar, view->glyphs->bar[filled > 8 ? 8 : filled]);
+        strcat(bar, glyphs.bar[filled > 8 ? 8 : filled]);
     }
     if (view->last.step >= view->steps_total)
         snprintf(time, sizeof(time), "done");
@@ -378,21 +344,21 @@ static void draw_smooth(const gp_curve *curve, line_span *spans, uint32_t column
 }
 
 /* Choose the character for a cell: validation mark, smoothed line, raw value range, or blank. */
-static const char *cell_of(const gp_view *view, const gp_curve *curve, uint32_t x, uint32_t columns, int row,
-                           int rows, const line_span *span)
+static const char *cell_of(const gp_curve *curve, uint32_t x, uint32_t columns, int row, int rows,
+                           const line_span *span)
 {
     const struct point at = curve_at(curve, x, columns);
 
     if (!isnan(at.check) && height_of(curve, at.check, rows) / 2 == row)
-        return view->glyphs->check;
+        return glyphs.check;
     const int lower = span->low <= 2 * row && 2 * row <= span->high;
     const int upper = span->low <= 2 * row + 1 && 2 * row + 1 <= span->high;
 
     if (lower || upper)
-        return view->glyphs->smooth[lower + 2 * upper];
+        return glyphs.smooth[lower + 2 * upper];
     return at.low <= at.high && height_of(curve, at.low, rows) / 2 <= row &&
                    row <= height_of(curve, at.high, rows) / 2
-               ? view->glyphs->raw
+               ? glyphs.raw
                : " ";
 }
 
@@ -417,14 +383,13 @@ static void draw_curve(gp_view *view, const char *name, const gp_curve *curve, u
         char line[LINE_BYTES] = "", label[24] = "";
 
         for (uint32_t x = 0; x < columns; x++)
-            strcat(line, cell_of(view, curve, x, columns, row, rows, &spans[x]));
+            strcat(line, cell_of(curve, x, columns, row, rows, &spans[x]));
         if (edge)
             snprintf(label, sizeof(label), curve->percent ? "%.0f %%" : "%.3g",
                      curve->percent ? value * 100 : value);
         else if (row == rows - 2)
             snprintf(label, sizeof(label), "%s%s", name, curve->log ? " log" : "");
-        draw_line(view, width, "%*s %s%s", LABEL_COLUMNS, label,
-                  edge ? view->glyphs->tick : view->glyphs->wall, line);
+        draw_line(view, width, "%*s %s%s", LABEL_COLUMNS, label, edge ? glyphs.tick : glyphs.wall, line);
     }
 }
 
@@ -450,25 +415,6 @@ static void draw_axis(gp_view *view, uint32_t width)
     }
     line[columns] = '\0';
     draw_line(view, width, "%*s  %s", LABEL_COLUMNS, epochs ? "epoch" : "step", line);
-}
-
-/* Update the rates per worker and add them up. */
-static void measure_rates(gp_view *view, double *total)
-{
-    *total = 0;
-    for (uint32_t i = 0; i < view->facts.workers && i < WORKERS; i++) {
-        gp_rates *r = &view->rates[i];
-        double seconds = r->seconds - r->window_seconds;
-
-        if (seconds > 0.5) { /* start a new window every half second */
-            r->per_second = (double)(r->samples - r->window_samples) / seconds;
-            r->window_seconds = r->seconds;
-            r->window_samples = r->samples;
-        } else if (r->per_second == 0 && r->seconds > 0) {
-            r->per_second = (double)r->samples / r->seconds;
-        }
-        *total += r->per_second;
-    }
 }
 
 /* Draw a worker's line: images per second, then the percentage of time per phase, as far as the
@@ -550,7 +496,22 @@ static void draw(gp_view *view, bool force)
     draw_curve(view, view->measure.percent ? "accuracy" : "RMSE", &view->measure, width, rows);
     if (rows >= 2)
         draw_axis(view, width);
-    measure_rates(view, &total);
+
+    /* Update the rates per worker and add them up. */
+    total = 0;
+    for (uint32_t i = 0; i < view->facts.workers && i < WORKERS; i++) {
+        gp_rates *r = &view->rates[i];
+        double seconds = r->seconds - r->window_seconds;
+
+        if (seconds > 0.5) { /* start a new window every half second */
+            r->per_second = (double)(r->samples - r->window_samples) / seconds;
+            r->window_seconds = r->seconds;
+            r->window_samples = r->samples;
+        } else if (r->per_second == 0 && r->seconds > 0) {
+            r->per_second = (double)r->samples / r->seconds;
+        }
+        total += r->per_second;
+    }
     for (uint32_t i = 0; i < shown; i++)
         draw_worker(view, i, width);
     if (shown < view->facts.workers)
@@ -576,7 +537,6 @@ gp_view *view_new(const view_options *options)
     view->options = *options;
     view->options.live = options->live && options->out != NULL;
     view->options.terminal = options->terminal && options->out != NULL && !options->live;
-    view->glyphs = terminal_speaks_utf8() ? &glyphs_utf8 : &glyphs_ascii;
     return view;
 }
 
