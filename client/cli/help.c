@@ -59,26 +59,6 @@ static bool mentions_all(const char *text, const char *const *words)
     return *words == NULL;
 }
 
-/* Format an option's description: help text, allowed values not yet mentioned in the help text or
- * in `value`, and default. */
-static void describe(char *text, size_t bytes, const gp_param *param, const char *value)
-{
-    unsigned char scratch[512] = { 0 };
-    gp_param one[2] = { *param, { 0 } };
-    char fallback[64] = "", words[200] = "";
-
-    one[0].offset = 0;
-    if (param->type != GP_PARAM_BOOL && param->count <= sizeof(scratch)) {
-        gp_params_default(one, scratch);
-        gp_params_format(&one[0], scratch, fallback, sizeof(fallback));
-    }
-    if (param->type == GP_PARAM_WORD && !mentions_all(param->help, param->words) &&
-        !mentions_all(value, param->words))
-        words_join(words, sizeof(words), param->words, ", ");
-    snprintf(text, bytes, "%s%s%s%s%s%s", param->help, words[0] == '\0' ? "" : ": ", words,
-             fallback[0] == '\0' ? "" : " [", fallback, fallback[0] == '\0' ? "" : "]");
-}
-
 /* Print one option. A long name gets a line of its own. */
 static void help_option(const gp_param *param)
 {
@@ -93,7 +73,23 @@ static void help_option(const gp_param *param)
                       : alias[1] == '\0' ? ", -"
                                          : ", --",
                       alias == NULL ? "" : alias, value[0] == '\0' ? "" : " ", value);
-    describe(text, sizeof(text), param, value);
+
+    /* The description: help text, allowed values not yet mentioned in the help text
+     * or in `value`, and default. */
+    unsigned char scratch[512] = { 0 };
+    gp_param one[2] = { *param, { 0 } };
+    char fallback[64] = "", words[200] = "";
+
+    one[0].offset = 0;
+    if (param->type != GP_PARAM_BOOL && param->count <= sizeof(scratch)) {
+        gp_params_default(one, scratch);
+        gp_params_format(&one[0], scratch, fallback, sizeof(fallback));
+    }
+    if (param->type == GP_PARAM_WORD && !mentions_all(param->help, param->words) &&
+        !mentions_all(value, param->words))
+        words_join(words, sizeof(words), param->words, ", ");
+    snprintf(text, sizeof(text), "%s%s%s%s%s%s", param->help, words[0] == '\0' ? "" : ": ", words,
+             fallback[0] == '\0' ? "" : " [", fallback, fallback[0] == '\0' ? "" : "]");
     if (length + 2 > TEXT_COLUMN)
         printf("%s\n%*s", name, TEXT_COLUMN, "");
     else
@@ -139,27 +135,10 @@ static uint32_t help_table(const char *title, const gp_param *table, size_t comm
 
 /* ---- a command ---- */
 
-/* Print the first `most` examples (the indented lines) and all other text. */
-static void help_examples(const char *text, int most)
-{
-    int shown = 0;
-
-    printf("\nExamples:\n");
-    while (*text != '\0') {
-        const char *end = strchr(text, '\n');
-        size_t bytes = end == NULL ? strlen(text) : (size_t)(end - text) + 1;
-        bool example = strncmp(text, "  ", 2) == 0;
-
-        if (!example || shown < most)
-            printf("%.*s", (int)bytes, text);
-        shown += example;
-        text += bytes;
-    }
-}
-
 void help_command(const cli_command *command, bool all)
 {
     uint32_t hidden;
+    int shown = 0;
 
     printf("gradpool %s -- %s\n\nUsage: gradpool %s %s\n", command->name, command->summary, command->name,
            command->usage);
@@ -175,7 +154,19 @@ void help_command(const cli_command *command, bool all)
         hidden++;
     if (hidden > 0)
         printf("\n%u more options: gradpool %s --help-all\n", hidden, command->name);
-    help_examples(command->examples, hidden > 0 ? EXAMPLES_SHOWN : INT_MAX);
+
+    /* the first examples (the indented lines), or all of them, and all other text */
+    printf("\nExamples:\n");
+    for (const char *text = command->examples; *text != '\0';) {
+        const char *end = strchr(text, '\n');
+        size_t bytes = end == NULL ? strlen(text) : (size_t)(end - text) + 1;
+        bool example = strncmp(text, "  ", 2) == 0;
+
+        if (!example || hidden == 0 || shown < EXAMPLES_SHOWN)
+            printf("%.*s", (int)bytes, text);
+        shown += example;
+        text += bytes;
+    }
 }
 
 void help_commands(FILE *out)

@@ -34,21 +34,6 @@ const gp_param cli_s3_options[] = {
     { 0 },
 };
 
-/* Format the given S3 options as a source query string ("region=...&anonymous=yes"); "": none
- * given. */
-static void options_format(const cli_s3 *s3, char *text, size_t bytes)
-{
-    size_t used = 0;
-    char value[256];
-
-    text[0] = '\0';
-    for (const gp_param *param = cli_s3_options; param->type != GP_PARAM_NONE; param++)
-        if (gp_params_changed(param, s3))
-            used += (size_t)snprintf(
-                text + used, bytes - used, "%s%s=%s", used == 0 ? "" : "&", param->name + strlen("s3-"),
-                param->type == GP_PARAM_BOOL ? "yes" : gp_params_format(param, s3, value, sizeof(value)));
-}
-
 /* Add `options` to an S3 source. Options already in the source stand later in the query string and
  * take precedence. */
 static gp_status source_complete(char *source, size_t bytes, const char *options, gp_error *err)
@@ -70,12 +55,20 @@ static gp_status source_complete(char *source, size_t bytes, const char *options
 
 gp_status cli_s3_apply(cli_call *call, gp_error *err)
 {
-    char options[800];
+    char options[800] = "", value[256];
     bool applied = false;
+    size_t used = 0;
     gp_status status = GP_OK;
 
-    options_format(&call->s3, options, sizeof(options));
-    if (options[0] == '\0')
+    /* format the given options as a source query string ("region=...&anonymous=yes") */
+    for (const gp_param *param = cli_s3_options; param->type != GP_PARAM_NONE; param++)
+        if (gp_params_changed(param, &call->s3))
+            used += (size_t)snprintf(options + used, sizeof(options) - used, "%s%s=%s", used == 0 ? "" : "&",
+                                     param->name + strlen("s3-"),
+                                     param->type == GP_PARAM_BOOL
+                                         ? "yes"
+                                         : gp_params_format(param, &call->s3, value, sizeof(value)));
+    if (used == 0)
         return GP_OK;
     for (const char *const *name = call->command->sources; *name != NULL && status == GP_OK; name++) {
         const gp_param *param = gp_params_find(call->command->options, *name);

@@ -154,23 +154,6 @@ void show_table_print_free(show_table *table)
     show_table_free(table);
 }
 
-/* Add a worker to the worker table. */
-static void show_worker(show_table *table, const gp_worker_row *row)
-{
-    const gp_slot *slot = &row->slot;
-    char device[200], lease[24] = "-";
-
-    snprintf(device, sizeof(device), slot->device_kind == GP_DEVICE_CUDA ? "cuda:%" PRIu32 " %s" : "%.0d%s",
-             slot->device_index,
-             slot->device_kind == GP_DEVICE_CUDA  ? slot->device_name
-             : slot->device_kind == GP_DEVICE_CPU ? "cpu"
-                                                  : "none");
-    if (row->lease != 0)
-        snprintf(lease, sizeof(lease), "%" PRIu64, row->lease);
-    show_cells(table, "%" PRIu32 "\t%s\t%s\t%s\t%" PRIu32 "\t%s\t%s", slot->index, pool_worker_word(row),
-               device, slot->shared ? "shared" : slot->cores, slot->pid, lease, row->reason);
-}
-
 void show_status(const gp_status_reply *status)
 {
     char up[40], idle[40], end[64] = "no idle timeout";
@@ -182,8 +165,22 @@ void show_status(const gp_status_reply *status)
     printf("pool %s: %" PRIu32 " worker%s, up %s, %s%s\n\n", status->pool, status->workers_count,
            gp_plural(status->workers_count), cli_duration((double)status->uptime_ms * 1e-3, up, sizeof(up)),
            end, status->accepting ? "" : "; shutting down");
-    for (uint32_t i = 0; i < status->workers_count; i++)
-        show_worker(workers, &status->workers[i]);
+    for (uint32_t i = 0; i < status->workers_count; i++) {
+        const gp_worker_row *row = &status->workers[i];
+        const gp_slot *slot = &row->slot;
+        char device[200], lease[24] = "-";
+
+        snprintf(device, sizeof(device),
+                 slot->device_kind == GP_DEVICE_CUDA ? "cuda:%" PRIu32 " %s" : "%.0d%s", slot->device_index,
+                 slot->device_kind == GP_DEVICE_CUDA  ? slot->device_name
+                 : slot->device_kind == GP_DEVICE_CPU ? "cpu"
+                                                      : "none");
+        if (row->lease != 0)
+            snprintf(lease, sizeof(lease), "%" PRIu64, row->lease);
+        show_cells(workers, "%" PRIu32 "\t%s\t%s\t%s\t%" PRIu32 "\t%s\t%s", slot->index,
+                   pool_worker_word(row), device, slot->shared ? "shared" : slot->cores, slot->pid, lease,
+                   row->reason);
+    }
     show_table_print_free(workers);
     if (status->listen[0] != '\0')
         printf("\nother hosts: %s, %" PRIu32 " connection%s, %" PRIu64 " refused, %" PRIu64 " closed\n",

@@ -126,16 +126,6 @@ static uint32_t exchange_next(const advise *a, uint32_t n)
     return n < a->measured && 2 * n > a->measured ? a->measured : 2 * n;
 }
 
-/* Return the total number of measurements. */
-static uint32_t measurements_count(const advise *a)
-{
-    uint32_t count = (part_of(a) < a->model.batch ? 2 : 1) + a->options->check, points = 0;
-
-    for (uint32_t n = 2; n <= a->measured && points < ADVICE_POINTS_MAX; n = exchange_next(a, n))
-        points++;
-    return count + points;
-}
-
 /* Measure the exchange of the complete gradient on 2, 4, 8, ... and all workers. Each worker gets
  * one sample, so the exchange takes most of the step. If workers share the update, part of the
  * exchange happens in the commit, and each updates fewer parameters; therefore add the difference
@@ -170,7 +160,11 @@ static gp_status advise_measure(advise *a, gp_error *err)
     a->most = a->lease.workers_max != 0 ? a->lease.workers_max : pool_workers;
     a->measured = a->most < pool_workers ? a->most : pool_workers;
     a->model.batch = advice_batch(a->call->train, &a->model.per_worker);
-    a->planned = measurements_count(a);
+    a->planned = (part_of(a) < a->model.batch ? 2 : 1) + a->options->check;
+    for (uint32_t n = 2, points = 0; n <= a->measured && points < ADVICE_POINTS_MAX; points++) {
+        a->planned++;
+        n = exchange_next(a, n);
+    }
     cli_progress_begin(a->call, &a->progress, "steps");
     status = measure_one(a, err);
     if (status == GP_OK)

@@ -27,36 +27,30 @@ static const gp_param devices_params[] = {
     { 0 },
 };
 
-/* Describe the state of a device: the reason why it is unusable, the worker that holds it, or
- * "free". */
-static void device_names(const gp_device_list *list, uint32_t index, char *words, size_t bytes)
-{
-    const gp_device *device = &list->devices[index];
-    char busy[120];
-
-    if (device->reason[0] != '\0')
-        snprintf(words, bytes, "%s", device->reason);
-    else if (device->pool[0] != '\0')
-        snprintf(words, bytes, "held by worker %" PRIu32 " of pool %s", device->worker, device->pool);
-    else if (gp_device_busy(device, NULL, 0, busy, sizeof(busy)))
-        snprintf(words, bytes, "%s", busy);
-    else
-        snprintf(words, bytes, "free%s%s", device->mig ? ", MIG instance" : "",
-                 device->display ? ", drives a display" : "");
-}
-
 static void devices_show(const gp_device_list *list, bool mine, unsigned cores)
 {
     show_table *table = show_table_new(8, "index\tordinal\tname\tcapability\tmemory\tavailable\tuuid\t");
 
     for (uint32_t i = 0; i < list->count; i++) {
         const gp_device *device = &list->devices[i];
-        char capability[24] = "", memory[40], words[240];
+        char capability[24] = "", memory[40], words[240], busy[120];
 
         if (device->major != 0)
             snprintf(capability, sizeof(capability), "%" PRIu32 ".%" PRIu32, device->major, device->minor);
         cli_bytes((double)device->memory_total, memory, sizeof(memory));
-        device_names(list, i, words, sizeof(words));
+
+        /* The state of the device: the reason why it is unusable, the worker that holds it,
+         * or "free". */
+        if (device->reason[0] != '\0')
+            snprintf(words, sizeof(words), "%s", device->reason);
+        else if (device->pool[0] != '\0')
+            snprintf(words, sizeof(words), "held by worker %" PRIu32 " of pool %s", device->worker,
+                     device->pool);
+        else if (gp_device_busy(device, NULL, 0, busy, sizeof(busy)))
+            snprintf(words, sizeof(words), "%s", busy);
+        else
+            snprintf(words, sizeof(words), "free%s%s", device->mig ? ", MIG instance" : "",
+                     device->display ? ", drives a display" : "");
         show_cells(table, "%u\tcuda:%u\t%s\t%s\t%s\t%s\t%s\t%s", device->index, device->ordinal, device->name,
                    capability, memory, device->reason[0] == '\0' ? "yes" : "no", device->uuid, words);
     }

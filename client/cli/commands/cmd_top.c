@@ -119,21 +119,6 @@ static gp_status print_frame(gp_pool *pool, gp_error *err)
 
 /* ---- on a terminal ---- */
 
-static void draw_frame(const char *text)
-{
-    uint32_t width, height;
-
-    show_terminal_size(stdout, &width, &height);
-    fputs("\033[H", stdout);
-    for (; *text != '\0' && height > 1; height--) {
-        printf("%.*s\033[K\n", (int)show_cut(text, width), text);
-        text += strcspn(text, "\n");
-        text += *text == '\n';
-    }
-    printf("\033[J\033[7m q: quit \033[0m%s", *text != '\0' ? " (more lines than fit)" : "");
-    fflush(stdout);
-}
-
 /* Wait until the next frame is due. true: quit. */
 static bool wait_for_key(bool keys, double seconds)
 {
@@ -160,6 +145,8 @@ static void draw_live(cli_call *call)
     gp_error err;
     gp_status status = call->pool != NULL ? GP_OK : cli_open(call, true, &call->pool, &err);
     char *text = NULL;
+    const char *rest;
+    uint32_t width, height;
     size_t bytes;
     FILE *terminal = stdout, *memory = open_memstream(&text, &bytes);
 
@@ -175,7 +162,15 @@ static void draw_live(cli_call *call)
     }
     stdout = terminal;
     fclose(memory);
-    draw_frame(text);
+    show_terminal_size(stdout, &width, &height);
+    fputs("\033[H", stdout);
+    for (rest = text; *rest != '\0' && height > 1; height--) {
+        printf("%.*s\033[K\n", (int)show_cut(rest, width), rest);
+        rest += strcspn(rest, "\n");
+        rest += *rest == '\n';
+    }
+    printf("\033[J\033[7m q: quit \033[0m%s", *rest != '\0' ? " (more lines than fit)" : "");
+    fflush(stdout);
     free(text);
 }
 

@@ -121,12 +121,14 @@ typedef struct gp_session {
     int stop_reported; /* cli_stop value last reported to the user */
     gp_error failed;   /* error while opening the run folder; GP_OK: none */
     advice_watch advice;
-    gp_buffer warnings;     /* warnings issued before the folder was opened, as lines for the log */
-    bool reported;          /* report.json was written */
-    bool excluded_noted;    /* samples excluded from validation were reported */
-    bool pixels;            /* targets are pixel classes */
-    int64_t stepped_ms;     /* when the last step was reported; 0: none yet */
-    double passes, state_s; /* see term_grace_update() */
+    gp_buffer warnings;  /* warnings issued before the folder was opened, as lines for the log */
+    bool reported;       /* report.json was written */
+    bool excluded_noted; /* samples excluded from validation were reported */
+    bool pixels;         /* targets are pixel classes */
+    int64_t stepped_ms;  /* when the last step was reported; 0: none yet */
+
+    /* for the SIGTERM grace period: step times that a soft stop takes, and seconds to save the state */
+    double passes, state_s;
 } gp_session;
 
 static const char *train_name(const train_options *options)
@@ -238,31 +240,26 @@ static void train_begin_event(void *context, const gp_train_info *facts)
     train_say_excluded(session, "training", facts->excluded, facts->classes == 0);
 }
 
-/* Adapt the SIGTERM grace period, so that a soft stop has time to finish the current step, to
- * validate, and to write the last checkpoint and the model. The longest time between two steps
- * serves as the step time. */
-static void term_grace_update(gp_session *session)
-{
-    int64_t now_ms = gp_now_ms();
-
-    if (session->stepped_ms != 0 && cli_stop == 0)
-        cli_term_grace_raise((double)(now_ms - session->stepped_ms) * 1e-3 * session->passes +
-                             session->state_s);
-    session->stepped_ms = now_ms;
-}
-
 static void train_step_event(void *context, const gp_train_step *step)
 {
     gp_session *session = context;
+    int64_t now_ms = gp_now_ms();
 
     if (step->rank == 0) {
         run_folder_metrics(&session->folder, metrics_of_step, step);
-        term_grace_update(session);
+
+        /* Adapt the SIGTERM grace period, so that a soft stop has time to finish the current step,
+         * to validate, and to write the last checkpoint and the model. The longest time between
+         * two steps serves as the step time. */
+        if (session->stepped_ms != 0 && cli_stop == 0)
+            cli_term_grace_raise((double)(now_ms - session->stepped_ms) * 1e-3 * session->passes +
+                                 session->state_s);
+        session->stepped_ms = now_ms;
     }
     advice_watch_step(&session->advice, step);
     char text[200];
 
-    if (session->slow != NULL && slow_steps_add(session->slow, step, gp_now_ms(), text, sizeof(text)))
+    if (session->slow != NULL && slow_steps_add(session->slow, step, now_ms, text, sizeof(text)))
         train_say(session, text);
     if (session->view == NULL)
         return;

@@ -150,29 +150,6 @@ static void show_text(const data_part *parts, int count)
                    parts[i].counts[gp_store_get_info(parts[i].store)->class_count]);
 }
 
-/* Open all parts of a source: training, validation, and test. evaluate and predict may read another
- * part than the validation; without such a part, validation and test are the same. */
-static gp_status parts_open(data_part parts[PARTS_MAX], int *count, const char *source,
-                            const gp_progress *progress, gp_error *err)
-{
-    parts[0].name = "train";
-    parts[1].name = "test";
-    *count = 2;
-    gp_status status = part_open(&parts[0], source, GP_DATA_TRAIN, progress, err);
-
-    if (status == GP_OK)
-        status = part_open(&parts[1], source, GP_DATA_TEST, progress, err);
-    if (status == GP_OK && parts[1].store != NULL)
-        status = part_open(&parts[2], source, GP_DATA_GIVEN, progress, err);
-    if (status == GP_OK && parts[2].store != NULL &&
-        gp_store_get_info(parts[2].store)->fingerprint != gp_store_get_info(parts[1].store)->fingerprint) {
-        parts[1].name = "validation";
-        parts[2].name = "test";
-        *count = 3;
-    }
-    return status;
-}
-
 gp_status data_show(cli_call *call, gp_error *err)
 {
     data_part parts[PARTS_MAX] = { 0 };
@@ -182,8 +159,24 @@ gp_status data_show(cli_call *call, gp_error *err)
     json_document json;
 
     cli_progress_begin(call, &progress, "samples");
-    gp_status status = parts_open(parts, &count, call->words[1], &reports, err);
 
+    /* Open all parts of a source: training, validation, and test. evaluate and predict may read
+     * another part than the validation; without such a part, validation and test are the same. */
+    parts[0].name = "train";
+    parts[1].name = "test";
+    count = 2;
+    gp_status status = part_open(&parts[0], call->words[1], GP_DATA_TRAIN, &reports, err);
+
+    if (status == GP_OK)
+        status = part_open(&parts[1], call->words[1], GP_DATA_TEST, &reports, err);
+    if (status == GP_OK && parts[1].store != NULL)
+        status = part_open(&parts[2], call->words[1], GP_DATA_GIVEN, &reports, err);
+    if (status == GP_OK && parts[2].store != NULL &&
+        gp_store_get_info(parts[2].store)->fingerprint != gp_store_get_info(parts[1].store)->fingerprint) {
+        parts[1].name = "validation";
+        parts[2].name = "test";
+        count = 3;
+    }
     cli_progress_end(&progress);
     if (status == GP_OK && ((const cli_common *)call->options)->json) {
         gp_json_writer *writer = show_json_object(&json, true);

@@ -266,32 +266,28 @@ void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *s
     gp_json_put_number(writer, "paused_seconds", summary->paused_seconds);
 }
 
-/* Write end.json: final state, failure reason, and summary. */
-static void folder_end(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
-{
-    json_document json;
-    char path[600], ended[32];
-    gp_json_writer *writer = show_json_object(&json, true);
-
-    gp_json_put_text(writer, "state",
-                     failure != NULL          ? "failed"
-                     : summary->stopped       ? "stopped"
-                     : summary->early_stopped ? "stopped early"
-                                              : "completed");
-    if (failure != NULL)
-        gp_json_put_text(writer, "reason", failure->message);
-    time_now(ended);
-    gp_json_put_text(writer, "ended", ended);
-    if (summary != NULL)
-        run_folder_put_summary(writer, summary);
-    snprintf(path, sizeof(path), "%s/end.json", folder->path);
-    show_json_write(&json, path, NULL);
-}
-
 void run_folder_close(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
 {
-    if (folder->metrics != NULL && (summary != NULL || failure != NULL))
-        folder_end(folder, summary, failure);
+    if (folder->metrics != NULL && (summary != NULL || failure != NULL)) {
+        /* Write end.json: final state, failure reason, and summary. */
+        json_document json;
+        char path[600], ended[32];
+        gp_json_writer *writer = show_json_object(&json, true);
+
+        gp_json_put_text(writer, "state",
+                         failure != NULL          ? "failed"
+                         : summary->stopped       ? "stopped"
+                         : summary->early_stopped ? "stopped early"
+                                                  : "completed");
+        if (failure != NULL)
+            gp_json_put_text(writer, "reason", failure->message);
+        time_now(ended);
+        gp_json_put_text(writer, "ended", ended);
+        if (summary != NULL)
+            run_folder_put_summary(writer, summary);
+        snprintf(path, sizeof(path), "%s/end.json", folder->path);
+        show_json_write(&json, path, NULL);
+    }
     if (folder->lost > 0)
         fprintf(stderr, "cannot write %" PRIu64 " line%s of metrics: %s\n", folder->lost,
                 gp_plural(folder->lost), strerror(folder->problem));

@@ -314,26 +314,6 @@ static const char *grouped(double value, char text[32])
     return text;
 }
 
-/* Describe the phase that exceeded the expected time most. */
-static void name_cause(const advice_watch *watch, char *text, size_t bytes)
-{
-    const double records = (double)watch->records;
-    const double data_s = watch->data_s / records, exchange_s = watch->exchange_s / records,
-                 compute_s = watch->compute_s / records;
-    const double exchange_more = exchange_s - watch->row.exchange_s,
-                 compute_more = compute_s - (watch->row.step_s - watch->row.exchange_s);
-
-    if (data_s >= exchange_more && data_s >= compute_more)
-        snprintf(text, bytes, "each step waited %.2f ms for data", data_s * 1e3);
-    else if (exchange_more >= compute_more)
-        snprintf(text, bytes, "exchanging gradients took %.2f ms per step, expected %.2f ms",
-                 exchange_s * 1e3, watch->row.exchange_s * 1e3);
-    else
-        snprintf(text, bytes,
-                 "computing took %.2f ms per step, expected %.2f ms; other processes may have used the cores",
-                 compute_s * 1e3, (watch->row.step_s - watch->row.exchange_s) * 1e3);
-}
-
 bool advice_watch_end(const advice_watch *watch, advice_result *result)
 {
     char expected[32], measured[32], cause[200] = "";
@@ -345,8 +325,25 @@ bool advice_watch_end(const advice_watch *watch, advice_result *result)
                                .fresh = watch->fresh };
     const double share = result->measured / result->expected;
 
-    if (share < NEAR)
-        name_cause(watch, cause, sizeof(cause));
+    if (share < NEAR) {
+        /* Describe the phase that exceeded the expected time most. */
+        const double records = (double)watch->records;
+        const double data_s = watch->data_s / records, exchange_s = watch->exchange_s / records,
+                     compute_s = watch->compute_s / records;
+        const double exchange_more = exchange_s - watch->row.exchange_s,
+                     compute_more = compute_s - (watch->row.step_s - watch->row.exchange_s);
+
+        if (data_s >= exchange_more && data_s >= compute_more)
+            snprintf(cause, sizeof(cause), "each step waited %.2f ms for data", data_s * 1e3);
+        else if (exchange_more >= compute_more)
+            snprintf(cause, sizeof(cause), "exchanging gradients took %.2f ms per step, expected %.2f ms",
+                     exchange_s * 1e3, watch->row.exchange_s * 1e3);
+        else
+            snprintf(cause, sizeof(cause),
+                     "computing took %.2f ms per step, expected %.2f ms; other processes may have used the "
+                     "cores",
+                     compute_s * 1e3, (watch->row.step_s - watch->row.exchange_s) * 1e3);
+    }
     snprintf(result->text, sizeof(result->text),
              "advise expected %s images/s; this run reached %s (%.0f %%)%s%s",
              grouped(result->expected, expected), grouped(result->measured, measured), share * 100,

@@ -17,26 +17,6 @@
 enum { SIDE_MAX = 8192, INPUTS_MAX = 32 * SIDE_MAX, LEAST_BYTES = 1024 };
 #define MOST_BYTES ((uint64_t)1 << 30)
 
-/* Write a network file with a layer of about `bytes` bytes of parameters, and choose matching
- * synthetic data. */
-static gp_status network_write(const char *path, uint64_t bytes, char *data, size_t data_bytes,
-                               uint32_t samples, gp_error *err)
-{
-    const uint64_t numbers = bytes / sizeof(float);
-    const uint64_t outputs = numbers / INPUTS_MAX < 4 ? 4 : numbers / INPUTS_MAX, inputs = numbers / outputs;
-    const uint64_t channels = (inputs + SIDE_MAX - 1) / SIDE_MAX, width = inputs / channels;
-    char text[400];
-
-    snprintf(text, sizeof(text),
-             "{\"name\": \"exchange\", \"input\": [%" PRIu64 ", 1, %" PRIu64
-             "], \"layers\": [{\"name\": \"fc\", \"kind\": \"fc\", \"outputs\": %" PRIu64
-             "}, {\"name\": \"loss\", \"kind\": \"crossentropy\"}]}",
-             channels, width, outputs);
-    snprintf(data, data_bytes, "synthetic:1x%" PRIu64 "x%" PRIu64 ":%" PRIu64 ":%" PRIu32, width, channels,
-             outputs, samples);
-    return gp_file_write(path, text, strlen(text), err);
-}
-
 /* Result for one size and worker count. */
 typedef struct exchange_row {
     uint32_t workers;
@@ -53,8 +33,22 @@ static gp_status exchange_measure(const cli_call *call, gp_pool *pool, const cha
     const bench_options *options = call->options;
     char data[128], devices[256], activity[128], size[40];
     probe_result result;
-    gp_status status = network_write(path, row->bytes, data, sizeof(data), 4 * row->workers, err);
 
+    /* Write a network file with a layer of about `bytes` bytes of parameters, and choose matching
+     * synthetic data. */
+    const uint64_t numbers = row->bytes / sizeof(float);
+    const uint64_t outputs = numbers / INPUTS_MAX < 4 ? 4 : numbers / INPUTS_MAX, inputs = numbers / outputs;
+    const uint64_t channels = (inputs + SIDE_MAX - 1) / SIDE_MAX, width = inputs / channels;
+    char text[400];
+
+    snprintf(text, sizeof(text),
+             "{\"name\": \"exchange\", \"input\": [%" PRIu64 ", 1, %" PRIu64
+             "], \"layers\": [{\"name\": \"fc\", \"kind\": \"fc\", \"outputs\": %" PRIu64
+             "}, {\"name\": \"loss\", \"kind\": \"crossentropy\"}]}",
+             channels, width, outputs);
+    snprintf(data, sizeof(data), "synthetic:1x%" PRIu64 "x%" PRIu64 ":%" PRIu64 ":%" PRIu32, width, channels,
+             outputs, 4 * row->workers);
+    gp_status status = gp_file_write(path, text, strlen(text), err);
     snprintf(activity, sizeof(activity), "measurement %s, %s on %" PRIu32 " workers", order,
              cli_bytes((double)row->bytes, size, sizeof(size)), row->workers);
     if (status == GP_OK)
@@ -94,20 +88,6 @@ static double bus_rate(const exchange_row *row)
     return 2.0 * (row->workers - 1) / row->workers * algorithm_rate(row);
 }
 
-static void show_text(const exchange_row *rows, size_t count)
-{
-    show_table *table = show_table_new(6, "workers\tsize\texchange us\twaiting us\talgbw GB/s\tbusbw GB/s");
-
-    for (size_t i = 0; i < count; i++) {
-        char size[40];
-
-        show_cells(table, "%u\t%s\t%.1f\t%.1f\t%.2f\t%.2f", rows[i].workers,
-                   cli_bytes((double)rows[i].bytes, size, sizeof(size)), rows[i].seconds * 1e6,
-                   rows[i].wait * 1e6, algorithm_rate(&rows[i]) * 1e-9, bus_rate(&rows[i]) * 1e-9);
-    }
-    show_table_print_free(table);
-}
-
 static void show_json(const exchange_row *rows, size_t count)
 {
     json_document json;
@@ -135,6 +115,7 @@ gp_status bench_allreduce(cli_call *call, gp_error *err)
     exchange_row rows[BENCH_COUNTS_MAX * BENCH_COUNTS_MAX];
     char path[] = "/tmp/gradpool-exchange-XXXXXX.json", order[32];
     size_t used = 0;
+    show_table *table;
     cli_progress progress;
     const gp_progress reports = cli_progress_reports(&progress);
 
@@ -164,9 +145,20 @@ gp_status bench_allreduce(cli_call *call, gp_error *err)
         }
     cli_progress_end(&progress);
     unlink(path);
-    if (status == GP_OK && ((const bench_options *)call->options)->common.json)
+    if (status != GP_OK)
+        return status;
+    if (((const bench_options *)call->options)->common.json) {
         show_json(rows, used);
-    else if (status == GP_OK)
-        show_text(rows, used);
-    return status;
+        return GP_OK;
+    }
+    table = show_table_new(6, "workers\tsize\texchange us\twaiting us\talgbw GB/s\tbusbw GB/s");
+    for (size_t i = 0; i < used; i++) {
+        char size[40];
+
+        show_cells(table, "%u\t%s\t%.1f\t%.1f\t%.2f\t%.2f", rows[i].workers,
+                   cli_bytes((double)rows[i].bytes, size, sizeof(size)), rows[i].seconds * 1e6,
+                   rows[i].wait * 1e6, algorithm_rate(&rows[i]) * 1e-9, bus_rate(&rows[i]) * 1e-9);
+    }
+    show_table_print_free(table);
+    return GP_OK;
 }

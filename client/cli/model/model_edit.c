@@ -194,29 +194,6 @@ static gp_status names_read(model_edit *knife, gp_error *err)
     return GP_OK;
 }
 
-/* Choose the class names to save: --class-names, or else the data's names if the head was replaced,
- * or else the original network's names. No names are saved if their number does not match the
- * classes. */
-static void edit_names(const model_edit *knife, const char *const **names, uint32_t *count)
-{
-    const gp_store_info *info = knife->data == NULL ? NULL : gp_store_get_info(knife->data);
-
-    *names = knife->head ? NULL : (const char *const *)knife->network.class_names;
-    *count = knife->head ? 0 : knife->network.class_count;
-    if (knife->head && info != NULL) {
-        *names = info->class_names;
-        *count = info->class_count;
-    }
-    if (knife->named.count > 0) {
-        *names = (const char *const *)knife->named.names;
-        *count = knife->named.count;
-    }
-    if (*count != knife->edited.graph->class_count) {
-        *names = NULL;
-        *count = 0;
-    }
-}
-
 /* Write the edited network: layers and weights to FILE.onnx, or only layers to FILE.json. */
 static gp_status edit_write(const model_edit *knife, gp_error *err)
 {
@@ -231,7 +208,26 @@ static gp_status edit_write(const model_edit *knife, gp_error *err)
             return gp_fail(err, GP_EINVAL,
                            "%.100s has no weights, which an ONNX file needs; use -o FILE.json",
                            knife->call->words[1]);
-        edit_names(knife, &names, &count);
+
+        /* Choose the class names to save: --class-names, or else the data's names if the head was
+         * replaced, or else the original network's names. No names are saved if their number does
+         * not match the classes. */
+        const gp_store_info *info = knife->data == NULL ? NULL : gp_store_get_info(knife->data);
+
+        names = knife->head ? NULL : (const char *const *)knife->network.class_names;
+        count = knife->head ? 0 : knife->network.class_count;
+        if (knife->head && info != NULL) {
+            names = info->class_names;
+            count = info->class_count;
+        }
+        if (knife->named.count > 0) {
+            names = (const char *const *)knife->named.names;
+            count = knife->named.count;
+        }
+        if (count != knife->edited.graph->class_count) {
+            names = NULL;
+            count = 0;
+        }
         return gp_onnx_save(out, edited->spec, edited->graph, edited->weights, names, count, 0, err);
     }
     gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);

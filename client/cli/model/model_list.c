@@ -9,26 +9,6 @@
 #include "common/data/download/get.h"
 #include "common/model/graph/netspec.h"
 
-/* Print a setting, e.g. "form=torchvision|caffe [torchvision]: ...". */
-static void list_setting(const gp_param *param)
-{
-    unsigned char scratch[512];
-    gp_param one[2] = { *param, { 0 } };
-    char words[160] = "", fallback[40];
-
-    one[0].offset = 0;
-    gp_params_default(one, scratch);
-    for (int i = 0; param->type == GP_PARAM_WORD && param->words[i] != NULL; i++) {
-        size_t used = strlen(words);
-
-        snprintf(words + used, sizeof(words) - used, "%s%s", i == 0 ? "" : "|", param->words[i]);
-    }
-    if (param->type == GP_PARAM_I64 || param->type == GP_PARAM_F64)
-        snprintf(words, sizeof(words), "%g..%g", param->min, param->max);
-    printf("    %s=%s [%s]  %s\n", param->name, param->type == GP_PARAM_BOOL ? "true|false" : words,
-           gp_params_format(one, scratch, fallback, sizeof(fallback)), param->help);
-}
-
 /* Return whether `model get` knows a pretrained network by this name. */
 static bool is_trained(const char *name)
 {
@@ -60,8 +40,25 @@ gp_status net_list(cli_call *call, gp_error *err)
         gp_json_begin_array(writer, "settings");
         for (const gp_param *param = info.settings; param->type != GP_PARAM_NONE; param++) {
             gp_json_put_text(writer, NULL, param->name);
-            if (!json)
-                list_setting(param);
+            if (!json) {
+                /* Print a setting, e.g. "form=torchvision|caffe [torchvision]: ...". */
+                unsigned char scratch[512];
+                gp_param one[2] = { *param, { 0 } };
+                char words[160] = "", fallback[40];
+
+                one[0].offset = 0;
+                gp_params_default(one, scratch);
+                for (int k = 0; param->type == GP_PARAM_WORD && param->words[k] != NULL; k++) {
+                    size_t used = strlen(words);
+
+                    snprintf(words + used, sizeof(words) - used, "%s%s", k == 0 ? "" : "|", param->words[k]);
+                }
+                if (param->type == GP_PARAM_I64 || param->type == GP_PARAM_F64)
+                    snprintf(words, sizeof(words), "%g..%g", param->min, param->max);
+                printf("    %s=%s [%s]  %s\n", param->name,
+                       param->type == GP_PARAM_BOOL ? "true|false" : words,
+                       gp_params_format(one, scratch, fallback, sizeof(fallback)), param->help);
+            }
         }
         gp_json_end_array(writer);
         gp_json_end_object(writer);

@@ -51,41 +51,6 @@ static const char *count_format(double count, char *text, size_t bytes)
     return text;
 }
 
-static void show_layers(const net_view *view)
-{
-    const gp_netspec *spec = view->graph->spec;
-    show_table *table = show_table_new(6, "layer\tkind\toutput\tparameters\tmultiply-adds\tsettings");
-    char shape[64], macs[32], settings[120];
-
-    show_cells(table, "input\t\t%s\t0\t0\t", gp_shape_format(&spec->input, shape, sizeof(shape)));
-    for (uint32_t i = 0; i < spec->layer_count; i++) {
-        settings_format(&spec->layers[i], settings, sizeof(settings));
-        show_cells(table, "%s\t%s\t%s\t%" PRId64 "\t%s\t%s", spec->layers[i].name, spec->layers[i].kind->name,
-                   gp_shape_format(&view->graph->outputs[i], shape, sizeof(shape)), view->costs[i].parameters,
-                   count_format((double)view->costs[i].forward_macs, macs, sizeof(macs)), settings);
-    }
-    show_table_print_free(table);
-}
-
-static void show_memory(const net_view *view)
-{
-    static const char *const names[] = { [GP_PHASE_TRAIN] = "training", [GP_PHASE_INFER] = "prediction" };
-    show_table *table = show_table_new(6, "memory\tparameters\tgradients\toptimiser\tactivations\ttotal");
-
-    for (int phase = 0; phase < GP_PHASE_COUNT; phase++) {
-        const gp_memory_estimate *m = &view->memory[phase];
-        const double bytes[] = { m->parameters, m->gradients, m->state, m->activations, m->total };
-        char text[40];
-
-        show_cells(table, "%s", names[phase]);
-        for (int i = 0; i < 5; i++)
-            show_cells(table, "%s", cli_bytes(bytes[i], text, sizeof(text)));
-    }
-    printf("\nestimated for %" PRId64 " samples on one worker (without packed weights of kernels):\n",
-           view->options->batch);
-    show_table_print_free(table);
-}
-
 /* Print how training images were cropped or resized, unless the network was trained on unchanged
  * images. */
 static void show_view(const gp_netspec *spec)
@@ -112,7 +77,17 @@ static void show_text(const net_view *view)
     const gp_netspec *spec = view->graph->spec;
     char one[32], two[32], flops[32], all[32], normalization[GP_NORMALIZATION_TEXT];
 
-    show_layers(view);
+    show_table *table = show_table_new(6, "layer\tkind\toutput\tparameters\tmultiply-adds\tsettings");
+    char shape[64], macs[32], settings[120];
+
+    show_cells(table, "input\t\t%s\t0\t0\t", gp_shape_format(&spec->input, shape, sizeof(shape)));
+    for (uint32_t i = 0; i < spec->layer_count; i++) {
+        settings_format(&spec->layers[i], settings, sizeof(settings));
+        show_cells(table, "%s\t%s\t%s\t%" PRId64 "\t%s\t%s", spec->layers[i].name, spec->layers[i].kind->name,
+                   gp_shape_format(&view->graph->outputs[i], shape, sizeof(shape)), view->costs[i].parameters,
+                   count_format((double)view->costs[i].forward_macs, macs, sizeof(macs)), settings);
+    }
+    show_table_print_free(table);
     printf("\n%zu parameters (%.1f KiB), %" PRIu32 " classes\n", view->graph->learned_count,
            (double)view->graph->learned_count * 4 / 1024, view->graph->class_count);
     printf("image normalization: %s%s\n", gp_normalization_format(spec, normalization),
@@ -122,7 +97,21 @@ static void show_text(const net_view *view)
            count_format(forward, one, sizeof(one)), count_format(backward, two, sizeof(two)),
            count_format(2 * forward, flops, sizeof(flops)),
            count_format(2 * (forward + backward), all, sizeof(all)));
-    show_memory(view);
+    static const char *const names[] = { [GP_PHASE_TRAIN] = "training", [GP_PHASE_INFER] = "prediction" };
+    table = show_table_new(6, "memory\tparameters\tgradients\toptimiser\tactivations\ttotal");
+
+    for (int phase = 0; phase < GP_PHASE_COUNT; phase++) {
+        const gp_memory_estimate *m = &view->memory[phase];
+        const double bytes[] = { m->parameters, m->gradients, m->state, m->activations, m->total };
+        char text[40];
+
+        show_cells(table, "%s", names[phase]);
+        for (int i = 0; i < 5; i++)
+            show_cells(table, "%s", cli_bytes(bytes[i], text, sizeof(text)));
+    }
+    printf("\nestimated for %" PRId64 " samples on one worker (without packed weights of kernels):\n",
+           view->options->batch);
+    show_table_print_free(table);
 }
 
 static void put_memory(gp_json_writer *writer, const char *name, const gp_memory_estimate *memory)
@@ -136,37 +125,17 @@ static void put_memory(gp_json_writer *writer, const char *name, const gp_memory
     gp_json_end_object(writer);
 }
 
-static void put_layers(gp_json_writer *writer, const net_view *view)
-{
-    const gp_netspec *spec = view->graph->spec;
-    char shape[64], settings[120];
-
-    gp_json_begin_array(writer, "layers");
-    for (uint32_t i = 0; i < spec->layer_count; i++) {
-        settings_format(&spec->layers[i], settings, sizeof(settings));
-        gp_json_begin_object(writer, NULL);
-        gp_json_put_text(writer, "name", spec->layers[i].name);
-        gp_json_put_text(writer, "kind", spec->layers[i].kind->name);
-        gp_json_put_text(writer, "output", gp_shape_format(&view->graph->outputs[i], shape, sizeof(shape)));
-        gp_json_put_integer(writer, "parameters", view->costs[i].parameters);
-        gp_json_put_integer(writer, "forward_macs", view->costs[i].forward_macs);
-        gp_json_put_integer(writer, "backward_macs", view->costs[i].backward_macs);
-        gp_json_put_text(writer, "settings", settings);
-        gp_json_end_object(writer);
-    }
-    gp_json_end_array(writer);
-}
-
 static gp_status show_json(const net_view *view, gp_error *err)
 {
     const gp_graph *graph = view->graph;
+    const gp_netspec *spec = graph->spec;
     json_document json;
-    char shape[64], normalization[GP_NORMALIZATION_TEXT];
+    char shape[64], settings[120], normalization[GP_NORMALIZATION_TEXT];
     gp_json_writer *writer = show_json_object(&json, true);
 
-    gp_json_put_text(writer, "name", graph->spec->name);
-    gp_json_put_text(writer, "input", gp_shape_format(&graph->spec->input, shape, sizeof(shape)));
-    gp_json_put_text(writer, "image_normalization", gp_normalization_format(graph->spec, normalization));
+    gp_json_put_text(writer, "name", spec->name);
+    gp_json_put_text(writer, "input", gp_shape_format(&spec->input, shape, sizeof(shape)));
+    gp_json_put_text(writer, "image_normalization", gp_normalization_format(spec, normalization));
     gp_json_put_integer(writer, "parameters", (int64_t)graph->learned_count);
     gp_json_put_integer(writer, "forward_macs", view->sum.forward_macs);
     gp_json_put_integer(writer, "backward_macs", view->sum.backward_macs);
@@ -176,7 +145,20 @@ static gp_status show_json(const net_view *view, gp_error *err)
     put_memory(writer, "training", &view->memory[GP_PHASE_TRAIN]);
     put_memory(writer, "prediction", &view->memory[GP_PHASE_INFER]);
     gp_json_end_object(writer);
-    put_layers(writer, view);
+    gp_json_begin_array(writer, "layers");
+    for (uint32_t i = 0; i < spec->layer_count; i++) {
+        settings_format(&spec->layers[i], settings, sizeof(settings));
+        gp_json_begin_object(writer, NULL);
+        gp_json_put_text(writer, "name", spec->layers[i].name);
+        gp_json_put_text(writer, "kind", spec->layers[i].kind->name);
+        gp_json_put_text(writer, "output", gp_shape_format(&graph->outputs[i], shape, sizeof(shape)));
+        gp_json_put_integer(writer, "parameters", view->costs[i].parameters);
+        gp_json_put_integer(writer, "forward_macs", view->costs[i].forward_macs);
+        gp_json_put_integer(writer, "backward_macs", view->costs[i].backward_macs);
+        gp_json_put_text(writer, "settings", settings);
+        gp_json_end_object(writer);
+    }
+    gp_json_end_array(writer);
     return show_json_print(&json, err);
 }
 

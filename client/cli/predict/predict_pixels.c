@@ -88,21 +88,6 @@ static gp_status palette_choose(pixels_sink *sink, const gp_prediction *p, gp_er
 
 /* ---- images ---- */
 
-/* Write one prediction's label image. */
-static gp_status label_write(const pixels_sink *sink, const gp_prediction *p, const char *stem, gp_error *err)
-{
-    uint8_t *png;
-    size_t bytes;
-    gp_status status = gp_palette_label(sink->palette, p->pixels, (uint32_t)p->dims[1], (uint32_t)p->dims[2],
-                                        &png, &bytes, err);
-
-    if (status != GP_OK)
-        return status;
-    status = file_write(sink->request.labels, stem, ".png", png, bytes, err);
-    gp_free(png);
-    return status;
-}
-
 /* Write the original image with colored classes. The image is read again on this host, so the size
  * can differ if the file has changed. */
 static gp_status overlay_write(pixels_sink *sink, const gp_prediction *p, const char *stem, gp_error *err)
@@ -134,6 +119,8 @@ bool pixels_add(void *context, const gp_prediction *p)
     pixels_sink *sink = context;
     gp_error seen, *err = &seen;
     char stem[PATH_MAX], *dot, *classes = NULL;
+    uint8_t *png;
+    size_t bytes;
     gp_status status = GP_OK;
 
     if (p->pixels == NULL || p->rank != 3)
@@ -163,8 +150,14 @@ bool pixels_add(void *context, const gp_prediction *p)
                          "the name of image %s has '..', so its output would be outside the folder", name);
     if (status == GP_OK)
         status = name_take(sink, stem, err);
-    if (status == GP_OK && sink->request.labels[0] != '\0')
-        status = label_write(sink, p, stem, err);
+    if (status == GP_OK && sink->request.labels[0] != '\0') {
+        status = gp_palette_label(sink->palette, p->pixels, (uint32_t)p->dims[1], (uint32_t)p->dims[2], &png,
+                                  &bytes, err);
+        if (status == GP_OK) {
+            status = file_write(sink->request.labels, stem, ".png", png, bytes, err);
+            gp_free(png);
+        }
+    }
     if (status == GP_OK && sink->request.overlays[0] != '\0')
         status = overlay_write(sink, p, stem, err);
     if (status != GP_OK)

@@ -441,27 +441,6 @@ static gp_status runner_answered(gp_exec *exec, uint32_t rank, const gp_incoming
                    why.message);
 }
 
-/* Send run_open to all workers whose runner is down and whose retry is due. */
-static void runners_ask(gp_exec *exec)
-{
-    int64_t now = gp_now_ms();
-
-    for (uint32_t rank = 0; rank < exec->workers; rank++) {
-        exec_runner *r = &exec->runners[rank];
-
-        if (r->state == RUNNER_UP || r->again_ms > now)
-            continue;
-        r->state = RUNNER_DOWN;
-        r->again_ms = now + AGAIN_MS;
-        r->correlation = exec->pool->correlation + 1; /* correlation id of the next message sent */
-        if (pool_try_worker(exec->pool, rank, &gp_msg_run_open, &(gp_run_open){ 0 }, NULL, NULL, NULL) ==
-            GP_OK) {
-            r->state = RUNNER_ASKED;
-            r->again_ms = now + ASK_MS;
-        }
-    }
-}
-
 /* ---- the pool ---- */
 
 /* Handle all pending pool messages. GP_ECANCELED: the lease ended. */
@@ -545,8 +524,24 @@ gp_status gp_exec_wait(gp_exec *exec, struct pollfd *others, nfds_t count, int t
         return gp_fail(err, GP_ENOMEM, "no memory to wait for %zu descriptors", (size_t)(ours + count));
     exec->fds = grown;
     exec->fds_max = ours + count > exec->fds_max ? ours + count : exec->fds_max;
-    if (exec->pool != NULL)
-        runners_ask(exec);
+    if (exec->pool != NULL) {
+        /* Send run_open to all workers whose runner is down and whose retry is due. */
+        now = gp_now_ms();
+        for (uint32_t rank = 0; rank < exec->workers; rank++) {
+            exec_runner *r = &exec->runners[rank];
+
+            if (r->state == RUNNER_UP || r->again_ms > now)
+                continue;
+            r->state = RUNNER_DOWN;
+            r->again_ms = now + AGAIN_MS;
+            r->correlation = exec->pool->correlation + 1; /* correlation id of the next message sent */
+            if (pool_try_worker(exec->pool, rank, &gp_msg_run_open, &(gp_run_open){ 0 }, NULL, NULL, NULL) ==
+                GP_OK) {
+                r->state = RUNNER_ASKED;
+                r->again_ms = now + ASK_MS;
+            }
+        }
+    }
     pools = fds_fill(exec, &look);
     if (count > 0)
         memcpy(exec->fds + ours, others, count * sizeof(*others));

@@ -45,20 +45,24 @@ static void print_rates(const gp_train_options *options, const gp_train_info *fa
     printf("\n");
 }
 
-static void print_options(const cli_call *call, const gp_train_options *options, bool all)
+void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all_options, const char *folder)
 {
+    gp_train_options options;
+    char memory[40];
+
+    train_text_options(call, facts, &options);
     size_t column = 0;
 
     for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
         char value[VALUE_SHOWN + 1];
-        bool given = all;
+        bool given = all_options;
 
         for (int i = 0; i < call->train_count && !given; i++)
             given = cli_option_is(call->train[i], param->name);
         if (!given)
             continue;
         size_t bytes =
-            strlen(param->name) + 1 + strlen(gp_params_format(param, options, value, sizeof(value)));
+            strlen(param->name) + 1 + strlen(gp_params_format(param, &options, value, sizeof(value)));
 
         if (value[0] == '\0') /* text option without a value */
             continue;
@@ -71,15 +75,6 @@ static void print_options(const cli_call *call, const gp_train_options *options,
     }
     if (column > 0)
         printf("\n");
-}
-
-void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all_options, const char *folder)
-{
-    gp_train_options options;
-    char memory[40];
-
-    train_text_options(call, facts, &options);
-    print_options(call, &options, all_options);
     print_rates(&options, facts);
     printf("%" PRIu32 " worker%s, mini-batch %" PRIu32 " (", facts->workers, gp_plural(facts->workers),
            facts->batch);
