@@ -165,21 +165,6 @@ static bool stream_follow(stream *s, const uint8_t *data, size_t bytes)
     return true;
 }
 
-/* Log a reset connection, at most one per second. `why` describes the data that the peer sent. */
-static void cut_log(const char *why)
-{
-    int64_t now = gp_now_ms();
-
-    if (cut_logged_ms != 0 && now - cut_logged_ms < LOG_MS) {
-        cuts_unlogged++;
-        return;
-    }
-    gp_log_event(GP_LOG_WARN, "connection-cut", GP_LOG_WITH({ "more", .number = cuts_unlogged }),
-                 "closed a local connection: the peer sent %s", why);
-    cut_logged_ms = now;
-    cuts_unlogged = 0;
-}
-
 /* recv() of the C library, or of a preloaded library. */
 static ssize_t (*next_recv)(int, void *, size_t, int);
 
@@ -206,8 +191,15 @@ __attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t b
         if (cut)
             s->cookie = 0;
     }
-    if (cut)
-        cut_log(greeted ? "an oversized or endless message" : "data that is not ZMTP 3");
+    if (cut && cut_logged_ms != 0 && gp_now_ms() - cut_logged_ms < LOG_MS) {
+        cuts_unlogged++; /* at most one log line per second */
+    } else if (cut) {
+        gp_log_event(GP_LOG_WARN, "connection-cut", GP_LOG_WITH({ "more", .number = cuts_unlogged }),
+                     "closed a local connection: the peer sent %s",
+                     greeted ? "an oversized or endless message" : "data that is not ZMTP 3");
+        cut_logged_ms = gp_now_ms();
+        cuts_unlogged = 0;
+    }
     pthread_mutex_unlock(&streams_lock);
     if (!cut)
         return count;
@@ -220,24 +212,6 @@ __attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t b
 __attribute__((constructor)) static void spare_open(void)
 {
     spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-/* Accept a pending connection with the reserve descriptor and close it. If another thread took the
- * descriptor, sleep: the listener is polled again at once and would spin. */
-static void turn_away(int listener)
-{
-    int fd;
-
-    pthread_mutex_lock(&spare_lock);
-    if (spare >= 0)
-        close(spare);
-    fd = (int)syscall(SYS_accept4, listener, NULL, NULL, SOCK_CLOEXEC);
-    if (fd >= 0)
-        close(fd);
-    spare_open();
-    pthread_mutex_unlock(&spare_lock);
-    if (fd < 0 || spare < 0)
-        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
 }
 
 static bool option_is(int fd, int option, int expected)
@@ -329,8 +303,22 @@ __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr
             nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
         return (int)syscall(SYS_accept4, listener, address, bytes, flags);
     }
-    if (!ended) /* otherwise the listener retries after ZeroMQ has closed them */
-        turn_away(listener);
+    if (!ended) { /* otherwise the listener retries after ZeroMQ has closed them */
+        /* Accept a pending connection with the reserve descriptor and close it. If another thread
+         * took the descriptor, sleep: the listener is polled again at once and would spin. */
+        int fd;
+
+        pthread_mutex_lock(&spare_lock);
+        if (spare >= 0)
+            close(spare);
+        fd = (int)syscall(SYS_accept4, listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0)
+            close(fd);
+        spare_open();
+        pthread_mutex_unlock(&spare_lock);
+        if (fd < 0 || spare < 0)
+            nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+    }
     errno = ECONNABORTED;
     return -1;
 }

@@ -72,16 +72,6 @@ static bool option_set(void *socket, int option, int value)
     return zmq_setsockopt(socket, option, &value, sizeof(value)) == 0;
 }
 
-/* Return the largest payload that this side sends. Tests lower it with GRADPOOL_FRAME_BYTES. */
-static size_t payload_limit(size_t frame_bytes_max)
-{
-    const char *text = getenv("GRADPOOL_FRAME_BYTES");
-    char *end;
-    unsigned long long bytes = text == NULL ? 0 : strtoull(text, &end, 10);
-
-    return bytes > 0 && *end == '\0' && bytes < frame_bytes_max ? (size_t)bytes : frame_bytes_max;
-}
-
 /* Set the socket options that do not depend on the endpoint. */
 static gp_status channel_configure(gp_channel *channel, const gp_channel_options *options, gp_error *err)
 {
@@ -90,12 +80,18 @@ static gp_status channel_configure(gp_channel *channel, const gp_channel_options
     uid_t uid = geteuid();
     bool local = channel->router && options->security == GP_SECURITY_NONE;
     int handshake_ms = local ? LOCAL_HANDSHAKE_MS : GP_DIAL_HANDSHAKE_MS;
+    const char *text = getenv("GRADPOOL_FRAME_BYTES");
+    char *end;
+    unsigned long long bytes = text == NULL ? 0 : strtoull(text, &end, 10);
     bool done = option_set(socket, ZMQ_LINGER, 0) && option_set(socket, ZMQ_SNDHWM, QUEUE_MESSAGES) &&
                 option_set(socket, ZMQ_RCVHWM, QUEUE_MESSAGES) &&
                 option_set(socket, ZMQ_HANDSHAKE_IVL, handshake_ms) &&
                 zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_bytes_max, sizeof(frame_bytes_max)) == 0;
 
-    channel->payload_bytes_max = payload_limit((size_t)frame_bytes_max);
+    /* the largest payload that this side sends; tests lower it with GRADPOOL_FRAME_BYTES */
+    channel->payload_bytes_max = (size_t)frame_bytes_max;
+    if (bytes > 0 && *end == '\0' && bytes < channel->payload_bytes_max)
+        channel->payload_bytes_max = (size_t)bytes;
     if (channel->router)
         done = done && option_set(socket, ZMQ_ROUTER_MANDATORY, 1) &&
                zmq_setsockopt(socket, ZMQ_IPC_FILTER_UID, &uid, sizeof(uid)) == 0;

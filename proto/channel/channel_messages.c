@@ -38,21 +38,6 @@ static gp_status frame_copy(outgoing *out, const void *data, size_t bytes, gp_er
     return GP_OK;
 }
 
-/* Append a payload frame. After success the frame owns the payload: sending or closing it calls
- * `release`. */
-static gp_status frame_payload(outgoing *out, const gp_payload *payload, gp_error *err)
-{
-    if (payload->release == NULL)
-        return frame_copy(out, payload->data, payload->bytes, err);
-    zmq_msg_t *frame = &out->frames[out->count];
-
-    if (zmq_msg_init_data(frame, (void *)(uintptr_t)payload->data, payload->bytes, payload->release,
-                          payload->hint) != 0)
-        return gp_fail(err, GP_ENOMEM, "no memory for a frame");
-    out->count++;
-    return GP_OK;
-}
-
 /* Check the payloads against the receiver's limits, which accept.c and MAXMSGSIZE enforce. */
 static gp_status payloads_check(const gp_channel *channel, const gp_payload *payloads, size_t count,
                                 gp_error *err)
@@ -131,8 +116,18 @@ gp_status gp_channel_send(gp_channel *channel, const gp_peer *peer, const gp_env
         status = frame_copy(&out, channel->envelope.data, channel->envelope.bytes, err);
     if (status == GP_OK)
         status = frame_copy(&out, channel->body.data, channel->body.bytes, err);
+
+    /* After success a frame owns its payload: sending or closing it calls `release`. */
     while (status == GP_OK && taken < payload_count) {
-        status = frame_payload(&out, &payloads[taken], err);
+        const gp_payload *payload = &payloads[taken];
+
+        if (payload->release == NULL)
+            status = frame_copy(&out, payload->data, payload->bytes, err);
+        else if (zmq_msg_init_data(&out.frames[out.count], (void *)(uintptr_t)payload->data, payload->bytes,
+                                   payload->release, payload->hint) == 0)
+            out.count++;
+        else
+            status = gp_fail(err, GP_ENOMEM, "no memory for a frame");
         taken += status == GP_OK;
     }
     for (size_t i = taken; i < payload_count; i++)

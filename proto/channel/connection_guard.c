@@ -142,11 +142,20 @@ static uint64_t link_bytes(int copy)
     return getsockopt(copy, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_bytes_received : 0;
 }
 
-/* Log a closed connection, at most one per second. */
-static void cut_log(gp_connection_guard *guard, const char *key, gp_cut why)
+/* Count, log and shut down a connection by descriptor. */
+static void fd_cut(gp_connection_guard *guard, int fd, gp_cut why, const char *key)
 {
     gp_allowed owner = { .name = "an unknown key" };
+    int copy = link_copy(guard, fd);
 
+    guard->stats.cut[why]++;
+    if (copy >= 0) {
+        /* ZeroMQ sees the end of file, drops the connection and reports it */
+        shutdown(copy, SHUT_RDWR);
+        close(copy);
+    }
+
+    /* at most one log line per second */
     if (gp_now_ms() - guard->logged_ms < LOG_MS) {
         guard->unlogged++;
         return;
@@ -160,20 +169,6 @@ static void cut_log(gp_connection_guard *guard, const char *key, gp_cut why)
     guard->unlogged = 0;
 }
 
-/* Count, log and shut down a connection by descriptor. */
-static void fd_cut(gp_connection_guard *guard, int fd, gp_cut why, const char *key)
-{
-    int copy = link_copy(guard, fd);
-
-    guard->stats.cut[why]++;
-    if (copy >= 0) {
-        /* ZeroMQ sees the end of file, drops the connection and reports it */
-        shutdown(copy, SHUT_RDWR);
-        close(copy);
-    }
-    cut_log(guard, key, why);
-}
-
 /* Shut down a connection, and mute the key if the peer broke a message rule. */
 static void link_cut(gp_connection_guard *guard, gate_link *link, gp_cut why)
 {
@@ -183,31 +178,11 @@ static void link_cut(gp_connection_guard *guard, gate_link *link, gp_cut why)
     link->ended = true;
 }
 
-/* Close the oldest connection without a message, if there are LINKS_SILENT_MAX.
- * A client needs milliseconds for a handshake, so strangers can only keep it out
- * by connecting faster than that. */
-static void silent_limit(gp_connection_guard *guard)
-{
-    gate_link *oldest = NULL;
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < guard->high; i++) {
-        gate_link *link = &guard->links[i];
-
-        if (link->fd < 0 || link->spoke || link->ended)
-            continue;
-        count++;
-        if (oldest == NULL || link->silent.end_ms < oldest->silent.end_ms)
-            oldest = link;
-    }
-    if (count >= LINKS_SILENT_MAX)
-        link_cut(guard, oldest, GP_CUT_CROWDED);
-}
-
 /* Register a new connection. */
 static void link_add(gp_connection_guard *guard, int fd)
 {
-    gate_link *link = link_find(guard, fd);
+    gate_link *link = link_find(guard, fd), *oldest = NULL;
+    uint32_t silent = 0;
 
     if (link != NULL) /* the descriptor was reused */
         link_forget(guard, link);
@@ -215,7 +190,20 @@ static void link_add(gp_connection_guard *guard, int fd)
         fd_cut(guard, fd, GP_CUT_CROWDED, "");
         return;
     }
-    silent_limit(guard);
+
+    /* Close the oldest connection without a message, if there are LINKS_SILENT_MAX. A client needs
+     * milliseconds for a handshake, so strangers can only keep it out by connecting faster than
+     * that. */
+    for (uint32_t i = 0; i < guard->high; i++) {
+        link = &guard->links[i];
+        if (link->fd < 0 || link->spoke || link->ended)
+            continue;
+        silent++;
+        if (oldest == NULL || link->silent.end_ms < oldest->silent.end_ms)
+            oldest = link;
+    }
+    if (silent >= LINKS_SILENT_MAX)
+        link_cut(guard, oldest, GP_CUT_CROWDED);
     link = link_find(guard, -1);
     if (link == NULL)
         link = &guard->links[guard->high++];
@@ -347,16 +335,6 @@ static gp_status rate_count(gp_connection_guard *guard, const char *key, size_t 
     return GP_ELIMIT;
 }
 
-/* Return the number of open connections with this key. */
-static uint32_t links_of(const gp_connection_guard *guard, const char *key)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < guard->high; i++)
-        count += guard->links[i].fd >= 0 && !guard->links[i].ended && strcmp(guard->links[i].key, key) == 0;
-    return count;
-}
-
 /* Return the connection that `frame` came from; NULL: closed since. Process pending events first:
  * the connection may be new, or the descriptor reused. */
 static gate_link *link_of(gp_connection_guard *guard, zmq_msg_t *frame)
@@ -388,6 +366,7 @@ gp_status gp_connection_guard_pass(gp_connection_guard *guard, void *frame, cons
     /* The thread in zap.c sets User-Id; properties that the peer sends cannot overwrite it. */
     const char *key = zmq_msg_gets(frame, "User-Id");
     gate_link *link = link_of(guard, frame);
+    uint32_t open = 0; /* connections with this key */
     gp_status rate;
 
     if (key == NULL || strlen(key) != GP_KEY_TEXT - 1)
@@ -403,7 +382,10 @@ gp_status gp_connection_guard_pass(gp_connection_guard *guard, void *frame, cons
         memcpy(link->key, key, GP_KEY_TEXT);
         link->peer = *peer;
         link->spoke = true;
-        if (links_of(guard, key) > LINKS_KEY_MAX) {
+        for (uint32_t i = 0; i < guard->high; i++)
+            open +=
+                guard->links[i].fd >= 0 && !guard->links[i].ended && strcmp(guard->links[i].key, key) == 0;
+        if (open > LINKS_KEY_MAX) {
             link_cut(guard, link, GP_CUT_CROWDED);
             return GP_EPERM;
         }

@@ -206,22 +206,6 @@ static const char *judge(gp_zap *zap, const question *asked, char user[GP_KEY_TE
     return verdict;
 }
 
-/* Send the ZAP reply. */
-static void answer(gp_zap *zap, const question *asked)
-{
-    char user[GP_KEY_TEXT];
-    const char *verdict = judge(zap, asked, user);
-    const char *text = verdict[0] == '2' ? "OK" : verdict[0] == '3' ? "later" : "this key is not in the list";
-    bool known = asked->count >= 2 && asked->count <= FRAMES;
-
-    zmq_send(zap->socket, "1.0", 3, ZMQ_SNDMORE);
-    zmq_send(zap->socket, known ? asked->frames[1] : NULL, known ? asked->bytes[1] : 0, ZMQ_SNDMORE);
-    zmq_send(zap->socket, verdict, 3, ZMQ_SNDMORE);
-    zmq_send(zap->socket, text, strlen(text), ZMQ_SNDMORE);
-    zmq_send(zap->socket, user, strlen(user), ZMQ_SNDMORE);
-    zmq_send(zap->socket, NULL, 0, 0);
-}
-
 /* Thread: answer requests until `end` is signalled. */
 static void *serve(void *context)
 {
@@ -236,8 +220,22 @@ static void *serve(void *context)
             break;
         if (items[1].revents != 0)
             break;
-        while (question_read(zap->socket, &asked))
-            answer(zap, &asked);
+        while (question_read(zap->socket, &asked)) {
+            /* Send the ZAP reply. */
+            char user[GP_KEY_TEXT];
+            const char *verdict = judge(zap, &asked, user);
+            const char *text = verdict[0] == '2'   ? "OK"
+                               : verdict[0] == '3' ? "later"
+                                                   : "this key is not in the list";
+            bool known = asked.count >= 2 && asked.count <= FRAMES;
+
+            zmq_send(zap->socket, "1.0", 3, ZMQ_SNDMORE);
+            zmq_send(zap->socket, known ? asked.frames[1] : NULL, known ? asked.bytes[1] : 0, ZMQ_SNDMORE);
+            zmq_send(zap->socket, verdict, 3, ZMQ_SNDMORE);
+            zmq_send(zap->socket, text, strlen(text), ZMQ_SNDMORE);
+            zmq_send(zap->socket, user, strlen(user), ZMQ_SNDMORE);
+            zmq_send(zap->socket, NULL, 0, 0);
+        }
     }
     return NULL;
 }

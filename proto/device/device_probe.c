@@ -112,26 +112,6 @@ static gp_status child_listen(child *probe, gp_buffer *text, int timeout_ms, gp_
     }
 }
 
-/* Reap the probe; if `killed`, kill it first. *wait_status is 0 if the exit status is unknown. */
-static void child_end(child *probe, bool killed, int *wait_status)
-{
-    struct pollfd ended = { .fd = probe->pidfd, .events = POLLIN };
-
-    *wait_status = 0;
-    if (killed)
-        kill(-probe->pid, SIGKILL);
-    poll(&ended, 1, killed ? GRACE_MS : GP_DEVICE_PROBE_MS);
-    if (waitpid(probe->pid, wait_status, WNOHANG) == 0) {
-        kill(-probe->pid, SIGKILL);
-        gp_log(GP_LOG_WARN, "probe-hangs",
-               "the device probe (pid %d) does not exit after SIGKILL: it hangs in the driver",
-               (int)probe->pid);
-    }
-    close(probe->output);
-    if (probe->pidfd >= 0)
-        close(probe->pidfd);
-}
-
 /* Run `program option` and append the output to `text`. */
 static gp_status child_ask(gp_buffer *text, const char *program, const char *option, int timeout_ms,
                            gp_error *err)
@@ -143,7 +123,23 @@ static gp_status child_ask(gp_buffer *text, const char *program, const char *opt
     if (status != GP_OK)
         return status;
     status = child_listen(&probe, text, timeout_ms, err);
-    child_end(&probe, status != GP_OK, &wait_status);
+
+    /* Reap the probe; after a failure, kill it first. wait_status is 0 if it is unknown. */
+    struct pollfd ended = { .fd = probe.pidfd, .events = POLLIN };
+
+    wait_status = 0;
+    if (status != GP_OK)
+        kill(-probe.pid, SIGKILL);
+    poll(&ended, 1, status != GP_OK ? GRACE_MS : GP_DEVICE_PROBE_MS);
+    if (waitpid(probe.pid, &wait_status, WNOHANG) == 0) {
+        kill(-probe.pid, SIGKILL);
+        gp_log(GP_LOG_WARN, "probe-hangs",
+               "the device probe (pid %d) does not exit after SIGKILL: it hangs in the driver",
+               (int)probe.pid);
+    }
+    close(probe.output);
+    if (probe.pidfd >= 0)
+        close(probe.pidfd);
     if (status == GP_OK && WIFSIGNALED(wait_status))
         status =
             gp_fail(err, GP_EIO,

@@ -218,39 +218,6 @@ static void listener_pause(gp_control_socket *control_socket, bool paused)
     epoll_ctl(control_socket->epoll, EPOLL_CTL_MOD, control_socket->listener.fd, &event);
 }
 
-/* Close connections whose hello is overdue, and set the timer for the next deadline. A sweep that
- * runs LATE_MS too late means that this process was suspended, and perhaps its peers too: it
- * extends the deadline once. */
-static void socket_sweep(gp_control_socket *control_socket)
-{
-    int64_t now_ms = gp_now_ms(), next_ms = INT64_MAX;
-    uint64_t expirations;
-    char byte;
-
-    (void)!read(control_socket->timer, &expirations, sizeof(expirations));
-    for (uint32_t i = 0; i < control_socket->used; i++) {
-        connection *peer = &control_socket->connections[i];
-
-        if (peer->stage != SILENT)
-            continue;
-        if (peer->deadline_ms + LATE_MS < now_ms && !peer->grace_used) {
-            peer->grace_used = true;
-            peer->deadline_ms = now_ms + LATE_MS;
-        }
-        if (peer->deadline_ms <= now_ms && recv(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-            (errno == EAGAIN || errno == EINTR)) { /* the receive queue is empty */
-            control_socket->stats.refused++;
-            connection_close(control_socket, peer);
-        } else if (peer->deadline_ms > now_ms && peer->deadline_ms < next_ms) {
-            next_ms = peer->deadline_ms;
-        }
-    }
-    if (control_socket->paused)
-        listener_pause(control_socket, false);
-    if (next_ms != INT64_MAX)
-        timer_set(control_socket, next_ms);
-}
-
 /* ---- accepting ---- */
 
 /* Refuse a client although no descriptor is free: close the reserve descriptor and accept with
@@ -420,7 +387,35 @@ void gp_control_socket_next(gp_control_socket *control_socket, gp_control_socket
             else if (errno == EMFILE || errno == ENFILE)
                 accept_exhausted(control_socket);
         } else if (ready.data.u64 == TAG_TIMER) {
-            socket_sweep(control_socket);
+            /* Close connections whose hello is overdue, and set the timer for the next deadline. A
+             * sweep that runs LATE_MS too late means that this process was suspended, and perhaps
+             * its peers too: it extends the deadline once. */
+            int64_t now_ms = gp_now_ms(), next_ms = INT64_MAX;
+            uint64_t expirations;
+            char byte;
+
+            (void)!read(control_socket->timer, &expirations, sizeof(expirations));
+            for (uint32_t i = 0; i < control_socket->used; i++) {
+                connection *peer = &control_socket->connections[i];
+
+                if (peer->stage != SILENT)
+                    continue;
+                if (peer->deadline_ms + LATE_MS < now_ms && !peer->grace_used) {
+                    peer->grace_used = true;
+                    peer->deadline_ms = now_ms + LATE_MS;
+                }
+                if (peer->deadline_ms <= now_ms && recv(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+                    (errno == EAGAIN || errno == EINTR)) { /* the receive queue is empty */
+                    control_socket->stats.refused++;
+                    connection_close(control_socket, peer);
+                } else if (peer->deadline_ms > now_ms && peer->deadline_ms < next_ms) {
+                    next_ms = peer->deadline_ms;
+                }
+            }
+            if (control_socket->paused)
+                listener_pause(control_socket, false);
+            if (next_ms != INT64_MAX)
+                timer_set(control_socket, next_ms);
         } else {
             connection *peer = connection_find(control_socket, ready.data.u64);
 

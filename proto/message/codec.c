@@ -398,15 +398,6 @@ static gp_status value_decode(gp_cursor *cursor, const gp_field *field, void *ba
                    (int)field->kind);
 }
 
-/* Return the table index for `key`; -1: unknown field. */
-static int field_find(const gp_field *fields, const gp_item *key)
-{
-    for (int i = 0; fields[i].kind != GP_KIND_END; i++)
-        if (strlen(fields[i].name) == key->count && memcmp(fields[i].name, key->data, key->count) == 0)
-            return i;
-    return -1;
-}
-
 /* Set each field whose bit is not in `seen` to its default. GP_EPROTO: a required field is
  * missing. */
 static gp_status missing_fill(const gp_field *fields, uint32_t seen, void *base, gp_error *err)
@@ -447,9 +438,12 @@ static gp_status fields_decode(gp_cursor *cursor, const gp_item *map, const gp_f
 
         if (wrong != NULL || key.kind != GP_ITEM_TEXT)
             return gp_fail(err, GP_EPROTO, "%s", wrong != NULL ? wrong : "a key is not a text");
-        int i = field_find(fields, &key);
+        unsigned i = 0;
 
-        if (i < 0) { /* unknown key, sent by a newer version */
+        while (fields[i].kind != GP_KIND_END &&
+               (strlen(fields[i].name) != key.count || memcmp(fields[i].name, key.data, key.count) != 0))
+            i++;
+        if (fields[i].kind == GP_KIND_END) { /* unknown key, sent by a newer version */
             wrong = gp_item_skip(cursor);
             if (wrong != NULL)
                 return gp_fail(err, GP_EPROTO, "%s", wrong);

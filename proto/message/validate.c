@@ -10,16 +10,6 @@
 #include "proto/message/codec.h"
 #include "proto/message/item.h"
 
-/* Read a big-endian number, at most 8 bytes long. */
-static uint64_t number_read(const uint8_t *at, unsigned bytes)
-{
-    uint64_t value = 0;
-
-    for (unsigned i = 0; i < bytes; i++)
-        value = value << 8 | at[i];
-    return value;
-}
-
 static void signed_set(gp_item *item, int64_t value)
 {
     if (value < 0) {
@@ -51,19 +41,6 @@ static const item_shape shapes[32] = {
     { GP_ITEM_ARRAY, 2 },    { GP_ITEM_ARRAY, 4 },    { GP_ITEM_MAP, 2 },      { GP_ITEM_MAP, 4 },
 };
 
-static void float_set(gp_item *item, uint64_t bits, unsigned width)
-{
-    if (width == 4) {
-        uint32_t narrow = (uint32_t)bits;
-        float value;
-
-        memcpy(&value, &narrow, sizeof(value));
-        item->f = value;
-    } else {
-        memcpy(&item->f, &bits, sizeof(item->f));
-    }
-}
-
 /* Read an item with a tag in [0xc0, 0xdf]; `at` points behind the tag. Set all members except
  * `data`. Return the byte width that follows the tag; -1: the tag is refused or the input is too
  * short. */
@@ -73,7 +50,10 @@ static int item_read_sized(gp_item *item, uint8_t tag, const uint8_t *at, size_t
 
     if (shape.kind == REFUSED || left < shape.width)
         return -1;
-    uint64_t number = number_read(at, shape.width);
+    uint64_t number = 0;
+
+    for (unsigned i = 0; i < shape.width; i++) /* big-endian */
+        number = number << 8 | at[i];
 
     if (shape.kind == SIGNED) {
         unsigned unused = 64 - 8u * shape.width;
@@ -85,8 +65,14 @@ static int item_read_sized(gp_item *item, uint8_t tag, const uint8_t *at, size_t
     item->boolean = tag == 0xc3;
     item->u = number;
     item->count = (uint32_t)number;
-    if (item->kind == GP_ITEM_FLOAT)
-        float_set(item, number, shape.width);
+    if (item->kind == GP_ITEM_FLOAT && shape.width == 4) {
+        float value;
+
+        memcpy(&value, &item->count, sizeof(value));
+        item->f = value;
+    } else if (item->kind == GP_ITEM_FLOAT) {
+        memcpy(&item->f, &number, sizeof(item->f));
+    }
     return shape.width;
 }
 
@@ -165,19 +151,6 @@ void gp_utf8_clean(char *text, size_t bytes)
     }
 }
 
-/* Check the limits for one item, with `left` bytes after its head. Return NULL if they hold, else
- * an error text. */
-static const char *item_check(const gp_item *item, size_t left)
-{
-    if (item_children(item) > left)
-        return "a container has more values than bytes remain";
-    if (item->kind == GP_ITEM_TEXT && item->count > GP_MSGPACK_TEXT_MAX)
-        return "a text has more than 64 KiB";
-    if (item->kind == GP_ITEM_TEXT && !gp_utf8_valid(item->data, item->count))
-        return "a text is not UTF-8";
-    return NULL;
-}
-
 gp_status gp_msgpack_validate(const void *bytes, size_t count, gp_error *err)
 {
     const uint8_t *start = count == 0 ? (const uint8_t *)"" : bytes;
@@ -200,14 +173,18 @@ gp_status gp_msgpack_validate(const void *bytes, size_t count, gp_error *err)
             break;
         }
         wrong = gp_item_read(&cursor, &item);
-        if (wrong == NULL)
-            wrong = item_check(&item, (size_t)(cursor.end - cursor.at));
-        if (wrong == NULL && item_children(&item) != 0) {
-            if (depth == GP_MSGPACK_DEPTH_MAX)
-                wrong = "more than 16 levels of nesting";
-            else
-                left[++depth] = item_children(&item);
-        }
+        if (wrong != NULL)
+            break;
+        if (item_children(&item) > (size_t)(cursor.end - cursor.at))
+            wrong = "a container has more values than bytes remain";
+        else if (item.kind == GP_ITEM_TEXT && item.count > GP_MSGPACK_TEXT_MAX)
+            wrong = "a text has more than 64 KiB";
+        else if (item.kind == GP_ITEM_TEXT && !gp_utf8_valid(item.data, item.count))
+            wrong = "a text is not UTF-8";
+        else if (item_children(&item) != 0 && depth == GP_MSGPACK_DEPTH_MAX)
+            wrong = "more than 16 levels of nesting";
+        else if (item_children(&item) != 0)
+            left[++depth] = item_children(&item);
     }
     if (wrong == NULL && cursor.at != cursor.end) {
         here = cursor.at;

@@ -422,13 +422,13 @@ static bool worker_spin(gp_link *link, int64_t begin_ns, int64_t ns)
     return true;
 }
 
-/* Sleep on the futex until a wake-up, or for at most FUTEX_SLICE_NS. */
-static void worker_sleep(gp_link *link, int64_t timeout_ns)
+/* Sleep on the futex until a wake-up, or for at most `left` ns, limited to FUTEX_SLICE_NS. */
+static void worker_sleep(gp_link *link, int64_t left)
 {
     link_segment *segment = link->segment;
     struct timespec slice;
-    int64_t left = timeout_ns < 0 || timeout_ns > FUTEX_SLICE_NS ? FUTEX_SLICE_NS : timeout_ns;
 
+    left = left > FUTEX_SLICE_NS ? FUTEX_SLICE_NS : left;
     atomic_store(&segment->worker_sleeps, 1);
     atomic_thread_fence(memory_order_seq_cst);
 
@@ -455,7 +455,7 @@ void gp_link_wait(gp_link *link, int64_t timeout_ns)
         int64_t end_ns = timeout_ns < 0 ? INT64_MAX : begin_ns + timeout_ns, now = begin_ns;
 
         while (!work_waits(link) && atomic_load(&segment->wakeup_fd) == link->wakeup_seen && now < end_ns) {
-            worker_sleep(link, end_ns == INT64_MAX ? -1 : end_ns - now);
+            worker_sleep(link, end_ns - now);
             now = gp_now_ns();
         }
         gp_spin_end(&link->spin_budget, now - begin_ns);
