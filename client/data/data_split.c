@@ -35,45 +35,38 @@ static void sample_path(const gp_store *store, uint32_t index, const char *optio
         snprintf(path, bytes, "%s/%s", here, below);
 }
 
-/* Append one CSV line with a sample's path and class name. */
-static gp_status row_put(gp_buffer *list, const gp_store *store, uint32_t index, const char *options,
-                         gp_error *err)
-{
-    char sample[3 * PATH_MAX];
-    int32_t label;
-    gp_status status = gp_store_read(store, &index, 1, NULL, &label, err);
-
-    if (status != GP_OK)
-        return status;
-    sample_path(store, index, options, sample, sizeof(sample));
-    status = gp_buffer_csv_field(list, sample, err);
-    if (status == GP_OK)
-        status = gp_buffer_append(list, ",", 1, err);
-    if (status == GP_OK && label >= 0)
-        status = gp_buffer_csv_field(list, gp_store_get_info(store)->class_names[label], err);
-    return status == GP_OK ? gp_buffer_append(list, "\n", 1, err) : status;
-}
-
 /* Write one list, completely or not at all. *written counts the samples in all lists so
  * far. */
 static gp_status list_write(const gp_store *store, const char *options, const uint8_t *parts, uint32_t part,
                             const char *path, uint32_t *samples, uint64_t *written,
                             const gp_progress *progress, gp_error *err)
 {
-    const uint32_t total = gp_store_get_info(store)->count;
+    const gp_store_info *info = gp_store_get_info(store);
     gp_buffer list;
     uint32_t count = 0;
 
     gp_buffer_init(&list, LIST_BYTES_MAX);
     gp_status status = gp_buffer_printf(&list, err, "path,label\n");
 
-    for (uint32_t i = 0; i < total && status == GP_OK; i++) {
+    for (uint32_t i = 0; i < info->count && status == GP_OK; i++) {
+        char sample[3 * PATH_MAX];
+        int32_t label = -1;
+
         if (parts[i] != part)
             continue;
-        status = row_put(&list, store, i, options, err);
+        status = gp_store_read(store, &i, 1, NULL, &label, err);
+        sample_path(store, i, options, sample, sizeof(sample));
+        if (status == GP_OK)
+            status = gp_buffer_csv_field(&list, sample, err);
+        if (status == GP_OK)
+            status = gp_buffer_append(&list, ",", 1, err);
+        if (status == GP_OK && label >= 0)
+            status = gp_buffer_csv_field(&list, info->class_names[label], err);
+        if (status == GP_OK)
+            status = gp_buffer_append(&list, "\n", 1, err);
         count++;
-        if (++*written % REPORT_EACH == 0 || *written == total)
-            gp_progress_report(progress, "writing lists", "samples", *written, total);
+        if (++*written % REPORT_EACH == 0 || *written == info->count)
+            gp_progress_report(progress, "writing lists", "samples", *written, info->count);
     }
     if (status == GP_OK)
         status = gp_file_write(path, list.data, list.bytes, err);

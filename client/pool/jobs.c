@@ -55,20 +55,6 @@ static gp_status append_text(gp_buffer *out, const char *text, const char *what,
                : status;
 }
 
-static gp_status pack_words(gp_buffer *out, const gp_job_request *request, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    if (request->words == NULL || request->words[0] == NULL || request->words[0][0] == '\0')
-        return gp_fail(err, GP_EINVAL, "a job needs a command: \"train\", \"--network\", ...");
-    for (size_t i = 0; status == GP_OK && request->words[i] != NULL; i++) {
-        if (i == GP_JOB_WORDS_MAX)
-            return gp_fail(err, GP_ELIMIT, "the job's command has more than %u words", GP_JOB_WORDS_MAX);
-        status = append_text(out, request->words[i], "words", err);
-    }
-    return status;
-}
-
 /* Write the job variables as NUL-terminated strings: those of the request, or else the allowed
  * variables of this process. Strings without a name are skipped. GP_EINVAL: the request contains a
  * secret, which the journal would store. */
@@ -154,7 +140,13 @@ static gp_status send_submit(gp_pool *pool, gp_parcel *parcel, const gp_job_requ
     gp_buffer_clear(&parcel->words);
     gp_buffer_clear(&parcel->environment);
     gp_buffer_clear(&parcel->directory);
-    status = pack_words(&parcel->words, request, err);
+    if (request->words == NULL || request->words[0] == NULL || request->words[0][0] == '\0')
+        return gp_fail(err, GP_EINVAL, "a job needs a command: \"train\", \"--network\", ...");
+    for (size_t i = 0; status == GP_OK && request->words[i] != NULL; i++) {
+        if (i == GP_JOB_WORDS_MAX)
+            return gp_fail(err, GP_ELIMIT, "the job's command has more than %u words", GP_JOB_WORDS_MAX);
+        status = append_text(&parcel->words, request->words[i], "words", err);
+    }
     if (status == GP_OK)
         status = pack_environment(&parcel->environment, request, pool->remote != NULL, err);
     if (status == GP_OK)

@@ -255,24 +255,11 @@ static void series_draw(plot *p, const axes *a, const plot_series *series, uint3
     }
 }
 
-static void legend_draw(plot *p, const axes *a, const plot_series *series, size_t count)
-{
-    int wide = 0, top = a->frame.top + a->frame.height - (int)count * LINE - LINE / 2;
-
-    for (size_t i = 0; i < count; i++)
-        wide = text_width(series[i].name) > wide ? text_width(series[i].name) : wide;
-    for (size_t i = 0; i < count; i++, top += LINE) {
-        const int left = a->frame.left + a->frame.width - wide - 2 * ADVANCE;
-
-        box_fill(p, left - 3 * ADVANCE, top + GLYPH_HEIGHT, 2 * ADVANCE, 4, colours[i % PLOT_COLOURS]);
-        text_draw(p, left, top, false, series[i].name, black);
-    }
-}
-
 void plot_lines(plot *picture, plot_area area, const plot_names *words, const plot_series *series,
                 size_t count)
 {
     axes a = { frame_of(&area), INFINITY, -INFINITY, INFINITY, -INFINITY };
+    int wide = 0, top;
 
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < series[i].count; k++) {
@@ -287,9 +274,19 @@ void plot_lines(plot *picture, plot_area area, const plot_names *words, const pl
     if (a.y_high - a.y_low < 1e-9 * fmax(1, fabs(a.y_high)))
         a.y_low -= 0.5, a.y_high += 0.5;
     axes_draw(picture, &a, &area, words, true);
-    for (size_t i = 0; i < count; i++)
+
+    /* the curves, then the legend */
+    for (size_t i = 0; i < count; i++) {
         series_draw(picture, &a, &series[i], colours[i % PLOT_COLOURS]);
-    legend_draw(picture, &a, series, count);
+        wide = text_width(series[i].name) > wide ? text_width(series[i].name) : wide;
+    }
+    top = a.frame.top + a.frame.height - (int)count * LINE - LINE / 2;
+    for (size_t i = 0; i < count; i++, top += LINE) {
+        const int left = a.frame.left + a.frame.width - wide - 2 * ADVANCE;
+
+        box_fill(picture, left - 3 * ADVANCE, top + GLYPH_HEIGHT, 2 * ADVANCE, 4, colours[i % PLOT_COLOURS]);
+        text_draw(picture, left, top, false, series[i].name, black);
+    }
 }
 
 void plot_bars(plot *picture, plot_area area, const plot_names *words, const char *const *names,
@@ -383,31 +380,6 @@ static uint32_t shade_of(double share, bool on_diagonal)
     return colour;
 }
 
-static void squares_draw(plot *p, const matrix_layout *m, const gp_confusion *matrix)
-{
-    const int classes = (int)matrix->class_count;
-    char text[24];
-
-    for (int i = 0; i < classes; i++) {
-        const uint64_t *row = matrix->counts + (size_t)i * matrix->class_count;
-        double sum = 0;
-
-        for (int j = 0; j < classes; j++)
-            sum += (double)row[j];
-        for (int j = 0; j < classes; j++) {
-            const double share = sum > 0 ? (double)row[j] / sum : 0;
-            const int left = m->left + j * m->cell, top = m->top + i * m->cell, gap = m->has_numbers;
-
-            box_fill(p, left, top, m->cell - gap, m->cell - gap, shade_of(share, i == j));
-            snprintf(text, sizeof(text), "%llu", (unsigned long long)row[j]);
-            if (m->has_numbers)
-                text_draw(p, left + (m->cell - text_width(text)) / 2,
-                          top + (m->cell - GLYPH_HEIGHT * SCALE) / 2, false, text,
-                          share > 0.5 ? 0xffffff : black);
-        }
-    }
-}
-
 plot *plot_matrix_new(const gp_confusion *matrix, const char *title)
 {
     static const char rows[] = "true class", columns[] = "predicted class";
@@ -416,15 +388,33 @@ plot *plot_matrix_new(const gp_confusion *matrix, const char *title)
               width = m.left + m.side + MARGIN > least ? m.left + m.side + MARGIN : least;
     plot *p = plot_new(width, m.top + m.side + names + 2 * LINE);
     char text[4 * NAME_LETTERS_MAX + 1];
+    const int classes = (int)matrix->class_count;
 
     if (p == NULL)
         return NULL;
-    squares_draw(p, &m, matrix);
+    for (int i = 0; i < classes; i++) {
+        const uint64_t *row = matrix->counts + (size_t)i * matrix->class_count;
+        double sum = 0;
+
+        for (int j = 0; j < classes; j++)
+            sum += (double)row[j];
+        for (int j = 0; j < classes; j++) {
+            const double share = sum > 0 ? (double)row[j] / sum : 0;
+            const int left = m.left + j * m.cell, top = m.top + i * m.cell, gap = m.has_numbers;
+
+            box_fill(p, left, top, m.cell - gap, m.cell - gap, shade_of(share, i == j));
+            snprintf(text, sizeof(text), "%llu", (unsigned long long)row[j]);
+            if (m.has_numbers)
+                text_draw(p, left + (m.cell - text_width(text)) / 2,
+                          top + (m.cell - GLYPH_HEIGHT * SCALE) / 2, false, text,
+                          share > 0.5 ? 0xffffff : black);
+        }
+    }
     box_fill(p, m.left - SCALE, m.top - SCALE, m.side + 2 * SCALE, SCALE, black);
     box_fill(p, m.left - SCALE, m.top + m.side, m.side + 2 * SCALE, SCALE, black);
     box_fill(p, m.left - SCALE, m.top, SCALE, m.side, black);
     box_fill(p, m.left + m.side, m.top, SCALE, m.side, black);
-    for (int i = 0; i < (int)matrix->class_count && m.has_numbers; i++) {
+    for (int i = 0; i < classes && m.has_numbers; i++) {
         const int middle = i * m.cell + (m.cell - GLYPH_HEIGHT * SCALE) / 2;
 
         name_cut(text, sizeof(text), matrix->class_names[i]);

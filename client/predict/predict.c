@@ -51,24 +51,6 @@ static void predicting_deinit(gp_predicting *p)
 
 /* ---- the model ---- */
 
-/* Parse precision and on_error in the same way as training options. */
-static gp_status read_options(gp_predicting *p, gp_error *err)
-{
-    gp_train_options options;
-    gp_status status = GP_OK;
-
-    gp_params_default(gp_train_options_table, &options);
-    if (p->request->precision != NULL)
-        status = gp_params_set(gp_params_find(gp_train_options_table, "precision"), &options,
-                               p->request->precision, err);
-    if (status == GP_OK && p->request->on_error != NULL)
-        status = gp_params_set(gp_params_find(gp_train_options_table, "on-error"), &options,
-                               p->request->on_error, err);
-    p->plan.begin.precision = (uint32_t)options.precision;
-    p->plan.begin.on_bad = (uint32_t)options.on_error;
-    return status;
-}
-
 /* Set the class names: for the workers, which number the labels by them, and for the caller. */
 static gp_status name_classes(gp_predicting *p, gp_error *err)
 {
@@ -280,7 +262,20 @@ static gp_status predicting_init(gp_predicting *p, const gp_predict_request *req
     p->plan.begin.ignore_labels = request->ignore_labels;
     gp_buffer_init(&p->class_json, GP_JSON_BYTES_MAX);
     gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
-    gp_status status = read_options(p, err);
+
+    /* parse precision and on_error in the same way as training options */
+    gp_train_options options;
+    gp_status status = GP_OK;
+
+    gp_params_default(gp_train_options_table, &options);
+    if (request->precision != NULL)
+        status = gp_params_set(gp_params_find(gp_train_options_table, "precision"), &options,
+                               request->precision, err);
+    if (status == GP_OK && request->on_error != NULL)
+        status = gp_params_set(gp_params_find(gp_train_options_table, "on-error"), &options,
+                               request->on_error, err);
+    p->plan.begin.precision = (uint32_t)options.precision;
+    p->plan.begin.on_bad = (uint32_t)options.on_error;
 
     if (status == GP_OK)
         status = gp_network_pretrained(&p->network, request->model, err);

@@ -107,25 +107,6 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
     return GP_OK;
 }
 
-/* Split the samples into parts. The first ready worker reports the sample count and its micro-batch
- * size. */
-static gp_status fan_cut(gp_fan *fan, uint64_t samples, uint32_t micro_batch, gp_error *err)
-{
-    const uint32_t workers = fan->pool->grant.slots_count,
-                   most = fan->part_most > micro_batch ? fan->part_most - fan->part_most % micro_batch
-                                                       : fan->part_most;
-    const uint64_t share = samples / ((uint64_t)workers * PARTS_PER_WORKER) + 1,
-                   whole = (share + micro_batch - 1) / micro_batch * micro_batch;
-
-    fan->samples = samples;
-    fan->part_size = whole < most ? (uint32_t)whole : most;
-    fan->part_count = (samples + fan->part_size - 1) / fan->part_size;
-    fan->window = workers * WINDOW_PER_WORKER;
-    fan->parts = gp_calloc(fan->window, sizeof(*fan->parts));
-    return fan->parts != NULL ? GP_OK
-                              : gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " parts", fan->window);
-}
-
 static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *in, gp_error *err)
 {
     gp_predict_ready ready;
@@ -139,12 +120,28 @@ static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *i
         in->payloads[0].bytes > 0) /* all workers send the same note: report it once */
         pool_note(fan->pool, "%.*s", (int)(in->payloads[0].bytes < 400 ? in->payloads[0].bytes : 400),
                   (const char *)in->payloads[0].data);
-    if (fan->parts == NULL)
-        status = fan_cut(fan, ready.samples, ready.micro_batch, err);
-    else if (ready.samples != fan->samples)
+    if (fan->parts == NULL) {
+        /* Split the samples into parts. The first ready worker reports the sample count and its
+         * micro-batch size. */
+        const uint32_t workers = fan->pool->grant.slots_count,
+                       most = fan->part_most > ready.micro_batch
+                                  ? fan->part_most - fan->part_most % ready.micro_batch
+                                  : fan->part_most;
+        const uint64_t share = ready.samples / ((uint64_t)workers * PARTS_PER_WORKER) + 1,
+                       whole = (share + ready.micro_batch - 1) / ready.micro_batch * ready.micro_batch;
+
+        fan->samples = ready.samples;
+        fan->part_size = whole < most ? (uint32_t)whole : most;
+        fan->part_count = (ready.samples + fan->part_size - 1) / fan->part_size;
+        fan->window = workers * WINDOW_PER_WORKER;
+        fan->parts = gp_calloc(fan->window, sizeof(*fan->parts));
+        status = fan->parts != NULL ? GP_OK
+                                    : gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " parts", fan->window);
+    } else if (ready.samples != fan->samples) {
         status =
             gp_fail(err, GP_EINVAL, "%s has %" PRIu64 " samples on one worker and %" PRIu64 " on another",
                     fan->plan->begin.data, fan->samples, ready.samples);
+    }
     fan->ready[rank] = status == GP_OK;
     return status;
 }
@@ -212,19 +209,6 @@ static const gp_frame *frame_at(const gp_incoming *in, uint32_t index)
     return index < in->payload_count && in->payloads[index].bytes > 0 ? &in->payloads[index] : NULL;
 }
 
-/* Return whether the skip marks are valid; they may be missing. */
-static bool marks_fit(const gp_fan_plan *plan, const gp_frame *marks, uint32_t count)
-{
-    if (marks == NULL)
-        return true;
-    if (plan->begin.on_bad == 0 || marks->bytes != count)
-        return false;
-    for (uint32_t i = 0; i < count; i++)
-        if (((const uint8_t *)marks->data)[i] > 1)
-            return false;
-    return true;
-}
-
 static uint32_t marks_count(const uint8_t *marks, uint32_t count)
 {
     uint32_t marked = 0;
@@ -272,11 +256,16 @@ static gp_fan_part *part_find(const gp_fan *fan, uint32_t rank, const gp_predict
                               const gp_incoming *in)
 {
     const uint64_t index = got->first / fan->part_size;
+    const gp_frame *marks = frame_at(in, 4); /* of skipped samples: 0 or 1; may be missing */
 
     if (index < fan->delivered || index >= window_end(fan) || got->first != index * fan->part_size ||
         got->count != part_samples(fan, index) || in->payload_count < 2 ||
-        !marks_fit(fan->plan, frame_at(in, 4), got->count) ||
-        !rows_fit(fan->plan, &in->payloads[0], frame_at(in, 4), got->count) ||
+        (marks != NULL && (fan->plan->begin.on_bad == 0 || marks->bytes != got->count)))
+        return NULL;
+    for (uint32_t i = 0; marks != NULL && i < got->count; i++)
+        if (((const uint8_t *)marks->data)[i] > 1)
+            return NULL;
+    if (!rows_fit(fan->plan, &in->payloads[0], marks, got->count) ||
         (in->payloads[1].bytes != 0 && in->payloads[1].bytes != got->count * sizeof(int32_t)))
         return NULL;
     gp_fan_part *part = part_at(fan, index);
@@ -321,24 +310,6 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
     return GP_OK;
 }
 
-/* Report the skipped samples in a part, and keep the first names. */
-static void part_tell_skipped(gp_fan *fan, const gp_fan_part *part)
-{
-    const gp_predict_request *request = fan->plan->request;
-    const char *name = part->skipped_names;
-    uint64_t reported = fan->sums.skipped;
-
-    for (uint32_t i = 0; i < part->sums.count && part->skipped != NULL; i++) {
-        if (part->skipped[i] == 0)
-            continue;
-        if (reported < SKIPPED_TOLD)
-            snprintf(fan->skipped[reported++], sizeof(fan->skipped[0]), "%s", name);
-        if (request->skip != NULL)
-            request->skip(request->context, part->sums.first + i, name);
-        name += strlen(name) + 1;
-    }
-}
-
 /* Deliver the completed parts at the window start. */
 static gp_status fan_deliver(gp_fan *fan, gp_error *err)
 {
@@ -348,7 +319,19 @@ static gp_status fan_deliver(gp_fan *fan, gp_error *err)
     while (fan->delivered < fan->part_count && part_at(fan, fan->delivered)->state == PART_BACK) {
         gp_fan_part *part = part_at(fan, fan->delivered);
 
-        part_tell_skipped(fan, part);
+        /* Report the skipped samples in a part, and keep the first names. */
+        const char *name = part->skipped_names;
+        uint64_t reported = fan->sums.skipped;
+
+        for (uint32_t i = 0; i < part->sums.count && part->skipped != NULL; i++) {
+            if (part->skipped[i] == 0)
+                continue;
+            if (reported < SKIPPED_TOLD)
+                snprintf(fan->skipped[reported++], sizeof(fan->skipped[0]), "%s", name);
+            if (request->skip != NULL)
+                request->skip(request->context, part->sums.first + i, name);
+            name += strlen(name) + 1;
+        }
         if (fan->plan->take != NULL && !fan->plan->take(fan->plan->context, part))
             return gp_fail(err, GP_ECANCELED, "stopped by the caller");
 

@@ -128,27 +128,6 @@ static gp_status run_match_classes(gp_run *run, const gp_store_info *info, gp_er
     return moved ? gp_network_classes_write(network, &run->message.classes, err) : GP_OK;
 }
 
-/* Add the recommended image size to the error message, if a network of the zoo is too deep for such
- * small images. */
-static void run_suggest_size(const gp_run *run, const gp_store_info *info, gp_error *err)
-{
-    const char *name = run->request->network;
-    const size_t length = strcspn(name, ":");
-    char text[GP_ERROR_MESSAGE_MAX];
-    gp_zoo_info zoo;
-
-    for (size_t i = 0; err != NULL && info->decodes && gp_zoo_describe(i, &zoo); i++) {
-        if (strlen(zoo.name) != length || strncmp(zoo.name, name, length) != 0 ||
-            (info->height >= zoo.input.dim[1] && info->width >= zoo.input.dim[2]))
-            continue;
-        snprintf(text, sizeof(text), "%s", err->message);
-        gp_fail(err, err->code,
-                "%.200s; %s is designed for images of %" PRId64 "x%" PRId64 "; give --image-size %" PRId64
-                ",%" PRId64,
-                text, zoo.name, zoo.input.dim[1], zoo.input.dim[2], zoo.input.dim[1], zoo.input.dim[2]);
-    }
-}
-
 /* Build the network to train, and check that it accepts the data. */
 static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
 {
@@ -185,8 +164,25 @@ static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
         status = gp_run_weigh_classes(run, err);
     if (status == GP_OK)
         status = gp_graph_new(&run->training->graph, network->spec, err);
-    if (status == GP_EINVAL && !run_has_network(run))
-        run_suggest_size(run, info, err);
+    if (status == GP_EINVAL && !run_has_network(run)) {
+        /* Add the recommended image size to the error message, if a network of the zoo is too deep
+         * for such small images. */
+        const char *name = run->request->network;
+        const size_t length = strcspn(name, ":");
+        char text[GP_ERROR_MESSAGE_MAX];
+        gp_zoo_info zoo;
+
+        for (size_t i = 0; err != NULL && info->decodes && gp_zoo_describe(i, &zoo); i++) {
+            if (strlen(zoo.name) != length || strncmp(zoo.name, name, length) != 0 ||
+                (info->height >= zoo.input.dim[1] && info->width >= zoo.input.dim[2]))
+                continue;
+            snprintf(text, sizeof(text), "%s", err->message);
+            gp_fail(err, err->code,
+                    "%.200s; %s is designed for images of %" PRId64 "x%" PRId64 "; give --image-size %" PRId64
+                    ",%" PRId64,
+                    text, zoo.name, zoo.input.dim[1], zoo.input.dim[2], zoo.input.dim[1], zoo.input.dim[2]);
+        }
+    }
     if (status == GP_OK)
         status = gp_network_check_data(run->training->graph, info, err);
     return status == GP_OK && keeps_head ? run_match_classes(run, info, err) : status;
