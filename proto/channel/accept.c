@@ -306,8 +306,6 @@ __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr
     if (!ended) { /* otherwise the listener retries after ZeroMQ has closed them */
         /* Accept a pending connection with the reserve descriptor and close it. If another thread
          * took the descriptor, sleep: the listener is polled again at once and would spin. */
-        int fd;
-
         pthread_mutex_lock(&spare_lock);
         if (spare >= 0)
             close(spare);
