@@ -349,7 +349,7 @@ TEST(class_weights_follow_class_frequencies)
     CHECK_CONTAINS(err, "did you mean 'median-frequency'?");
     RUN_CODE(1, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--class-weights",
              "1,2,3");
-    CHECK_CONTAINS(err, "class-weights has 3 numbers for 2 classes");
+    CHECK_CONTAINS(err, "class-weights has 3 numbers, but there are 2 classes");
     RUN_CODE(0, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--epochs", "1",
              "--mini-batch-size", "16", "--class-weights", "inverse-frequency", "--out", "weighted.onnx",
              "--json");

@@ -149,7 +149,7 @@ TEST(incompatible_networks_are_refused_before_a_pool_is_started)
         { "has 4 classes; network lenet ends in 10",
           { "train", "--pretrained", "pre.onnx", "--data", "synthetic:28x28x1:4:100" } },
         { "did you mean 'conv1'?", { TRANSFER, "--freeze-up-to", "conv3" } },
-        { "nothing would learn", { TRANSFER, "--freeze-up-to", "loss" } },
+        { "no layer after loss has learnable weights", { TRANSFER, "--freeze-up-to", "loss" } },
         { "cannot open none.onnx", { "train", "--pretrained", "none.onnx", "--data", "other" } },
         { "plain.json has no weights", { "train", "--pretrained", "plain.json", "--data", "other" } },
         { "the samples of synthetic:9x9x1:10:50 are 1x9x9",
@@ -214,7 +214,7 @@ TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
     foreign_write("far.onnx", 3);
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         CHECK_INT(1, finish(start(-1, -1, refused[i])));
-        CHECK_CONTAINS(err, "give --image-normalization 0..1, 0..255, imagenet or MEAN,STD");
+        CHECK_CONTAINS(err, "set --image-normalization to 0..1, 0..255, imagenet or MEAN,STD");
     }
     RUN_CODE(0, "evaluate", "--model", "far.onnx", UNNAMED, "--image-normalization", "0..1", "--json");
     loss = reported("loss");
@@ -238,7 +238,7 @@ TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
     CHECK_CONTAINS(out, "image normalization: 0.5,0.25\n");
     RUN_CODE(0, "predict", "--model", "ours.onnx", UNNAMED);
     RUN_CODE(1, "predict", "--model", "ours.onnx", UNNAMED, "--image-normalization", "0..1");
-    CHECK_CONTAINS(err, "states 0.5,0.25; leave it out");
+    CHECK_CONTAINS(err, "has 0.5,0.25; omit it");
     pools_end();
 }
 
@@ -509,7 +509,7 @@ TEST(model_edit_refuses_invalid_changes_with_a_message)
         { 1, "1 class; a classification", { "model", "edit", "pre.onnx", "--classes", "1", "-o", "x.onnx" } },
         { 1, "did you mean 'fc1'?", { "model", "edit", "pre.onnx", "--remove-from", "fc3", "-o", "x.onnx" } },
         { 1,
-          "nothing can stand behind the loss",
+          "no layer can follow the loss",
           { "model", "edit", "pre.onnx", "--add", "fc:3", "-o", "x.onnx" } },
         { 2, "--add needs a value", { "model", "edit", "pre.onnx", "-o", "x.onnx", "--add" } },
     };

@@ -318,8 +318,7 @@ static gp_status arrays_open_file(int *out, const char *source, uint64_t *token,
     if (fd < 0)
         return gp_fail_errno(
             err, errno == EACCES ? GP_EPERM : GP_ENOENT,
-            "the arrays %s are not there: the program %u that shares them has exited or freed them, or is "
-            "none that this one may look into",
+            "cannot open the arrays %s: program %u has exited or freed them, or belongs to another user",
             source, pid);
     if (fstat(fd, &stat_) != 0 || !S_ISREG(stat_.st_mode) || stat_.st_uid != geteuid()) {
         close(fd);
