@@ -15,26 +15,6 @@
 
 enum { REPORT_EACH = 256 };
 
-/* Build the full path for a sample. Folders name images relative to themselves, CSV files as
- * written. For S3 objects, append the source's options, so that the list also works elsewhere. */
-static void sample_path(const gp_store *store, uint32_t index, const char *options, char *path, size_t bytes)
-{
-    const gp_store_info *info = gp_store_get_info(store);
-    char name[PATH_MAX], below[2 * PATH_MAX], here[PATH_MAX];
-
-    gp_store_name(store, index, name, sizeof(name));
-    if (strcmp(info->kind, "folder") == 0)
-        snprintf(below, sizeof(below), "%s/%s", info->source, name);
-    else
-        snprintf(below, sizeof(below), "%s", name);
-    if (gp_s3_is(below))
-        snprintf(path, bytes, "%s%s", below, options);
-    else if (below[0] == '/' || getcwd(here, sizeof(here)) == NULL)
-        snprintf(path, bytes, "%s", below);
-    else
-        snprintf(path, bytes, "%s/%s", here, below);
-}
-
 /* Write one list, completely or not at all. *written counts the samples in all lists so
  * far. */
 static gp_status list_write(const gp_store *store, const char *options, const uint8_t *parts, uint32_t part,
@@ -55,7 +35,23 @@ static gp_status list_write(const gp_store *store, const char *options, const ui
         if (parts[i] != part)
             continue;
         status = gp_store_read(store, &i, 1, NULL, &label, err);
-        sample_path(store, i, options, sample, sizeof(sample));
+
+        /* The full path for a sample: folders name images relative to themselves, CSV files
+         * as written. For S3 objects, append the source's options, so that the list also works
+         * elsewhere. */
+        char name[PATH_MAX], below[2 * PATH_MAX], here[PATH_MAX];
+
+        gp_store_name(store, i, name, sizeof(name));
+        if (strcmp(info->kind, "folder") == 0)
+            snprintf(below, sizeof(below), "%s/%s", info->source, name);
+        else
+            snprintf(below, sizeof(below), "%s", name);
+        if (gp_s3_is(below))
+            snprintf(sample, sizeof(sample), "%s%s", below, options);
+        else if (below[0] == '/' || getcwd(here, sizeof(here)) == NULL)
+            snprintf(sample, sizeof(sample), "%s", below);
+        else
+            snprintf(sample, sizeof(sample), "%s/%s", here, below);
         if (status == GP_OK)
             status = gp_buffer_csv_field(&list, sample, err);
         if (status == GP_OK)

@@ -150,33 +150,24 @@ static const char *symbol_name(const symbols *all, const elf_symbol *symbol)
     return symbol->st_name < all->names_bytes ? all->names + symbol->st_name : "";
 }
 
-/* Return the ABI number that task.h put into the object; 0: none. */
-static uint32_t abi_of(const image *file, const symbols *all, const elf_symbol *symbol)
-{
-    uint32_t number;
-
-    if (symbol->st_shndx >= all->section_count)
-        return 0;
-    const elf_section *section = &all->sections[symbol->st_shndx];
-    const void *at =
-        symbol->st_value < section->sh_addr
-            ? NULL
-            : image_at(file, symbol->st_value - section->sh_addr + section->sh_offset, sizeof(number));
-
-    if (at == NULL)
-        return 0;
-    memcpy(&number, at, sizeof(number));
-    return number;
-}
-
 static gp_status abi_check(const image *file, const symbols *all, gp_error *err)
 {
     for (uint64_t i = 0; i < all->count; i++) {
-        if (strcmp(symbol_name(all, &all->first[i]), "gp_task_object_abi") != 0 ||
-            all->first[i].st_shndx == SHN_UNDEF)
-            continue;
-        uint32_t abi = abi_of(file, all, &all->first[i]);
+        const elf_symbol *symbol = &all->first[i];
+        uint32_t abi = 0; /* the number that task.h put into the object; 0: none */
 
+        if (strcmp(symbol_name(all, symbol), "gp_task_object_abi") != 0 || symbol->st_shndx == SHN_UNDEF)
+            continue;
+        if (symbol->st_shndx < all->section_count) {
+            const elf_section *section = &all->sections[symbol->st_shndx];
+            const void *at =
+                symbol->st_value < section->sh_addr
+                    ? NULL
+                    : image_at(file, symbol->st_value - section->sh_addr + section->sh_offset, sizeof(abi));
+
+            if (at != NULL)
+                memcpy(&abi, at, sizeof(abi));
+        }
         if (abi != GP_TASK_ABI)
             return gp_fail(err, GP_EVERSION,
                            "%s was built for task ABI %" PRIu32

@@ -26,24 +26,6 @@ static gp_status path_absolute(char *path, size_t bytes, gp_error *err)
     return GP_OK;
 }
 
-static gp_status run_parse_options(gp_run *run, gp_error *err)
-{
-    gp_train_options trial;
-    gp_init_rule rule;
-    gp_status status = gp_train_options_from_words(&run->options, run->request->options, err);
-
-    trial = run->options; /* scale a copy, to report errors before any worker is leased */
-    if (status == GP_OK)
-        status = gp_train_options_scale(&trial, 1, err);
-    if (status == GP_OK)
-        status = gp_init_rule_parse(&rule, run->options.weights_initializer, err);
-    if (status == GP_OK)
-        status = path_absolute(run->options.checkpoint_path, sizeof(run->options.checkpoint_path), err);
-    if (status == GP_OK && strcmp(run->options.resume, "auto") != 0)
-        status = path_absolute(run->options.resume, sizeof(run->options.resume), err);
-    return status;
-}
-
 /* Return whether the network is known before the data. Otherwise it is built for the data. */
 static bool run_has_network(const gp_run *run)
 {
@@ -266,8 +248,19 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
     gp_store *store = NULL;
     gp_store_info shape;
     bool is_test = false;
-    gp_status status = run_parse_options(run, err);
+    gp_train_options trial;
+    gp_init_rule rule;
+    gp_status status = gp_train_options_from_words(&run->options, run->request->options, err);
 
+    trial = run->options; /* scale a copy, to report errors before any worker is leased */
+    if (status == GP_OK)
+        status = gp_train_options_scale(&trial, 1, err);
+    if (status == GP_OK)
+        status = gp_init_rule_parse(&rule, run->options.weights_initializer, err);
+    if (status == GP_OK)
+        status = path_absolute(run->options.checkpoint_path, sizeof(run->options.checkpoint_path), err);
+    if (status == GP_OK && strcmp(run->options.resume, "auto") != 0)
+        status = path_absolute(run->options.resume, sizeof(run->options.resume), err);
     if (status == GP_OK)
         status = gp_augment_parse(&run->augment, run->options.augment, err);
     if (status == GP_OK && request->pretrained != NULL)

@@ -18,24 +18,6 @@ static void *context;
 static unsigned context_users;
 static uint32_t context_forks; /* gp_forks() when the context was created */
 
-/* Return whether enough descriptors are free for a new socket: libzmq aborts the process if its
- * threads cannot get theirs. */
-static bool descriptors_left(void)
-{
-    enum { NEEDED = 16 };
-    int fds[NEEDED], count = 0;
-
-    while (count < NEEDED && (fds[count] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
-        count++;
-
-    /* stderr is closed, so there is nothing to duplicate for the test */
-    bool enough = count == NEEDED || errno == EBADF;
-
-    while (count > 0)
-        close(fds[--count]);
-    return enough;
-}
-
 /* Does not take the lock: a thread of the parent may have held it during fork(). */
 gp_status gp_channel_check_process(gp_error *err)
 {
@@ -49,7 +31,18 @@ gp_status gp_channel_check_process(gp_error *err)
 
 void *gp_zmq_acquire(gp_error *err)
 {
-    if (!descriptors_left()) {
+    enum { NEEDED = 16 };
+    int fds[NEEDED], count = 0;
+
+    /* Check that enough descriptors are free for a new socket: libzmq aborts the process if its
+     * threads cannot get theirs. EBADF: stderr is closed, so there is nothing to duplicate. */
+    while (count < NEEDED && (fds[count] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
+        count++;
+    bool enough = count == NEEDED || errno == EBADF;
+
+    while (count > 0)
+        close(fds[--count]);
+    if (!enough) {
         gp_fail(err, GP_ELIMIT, "too few file descriptors for a ZeroMQ socket; raise ulimit -n");
         return NULL;
     }

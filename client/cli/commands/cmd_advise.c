@@ -126,27 +126,6 @@ static uint32_t exchange_next(const advise *a, uint32_t n)
     return n < a->measured && 2 * n > a->measured ? a->measured : 2 * n;
 }
 
-/* Measure the exchange of the complete gradient on 2, 4, 8, ... and all workers. Each worker gets
- * one sample, so the exchange takes most of the step. If workers share the update, part of the
- * exchange happens in the commit, and each updates fewer parameters; therefore add the difference
- * between the commit times. */
-static gp_status measure_exchange(advise *a, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    for (uint32_t n = 2; n <= a->measured && status == GP_OK && a->model.point_count < ADVICE_POINTS_MAX;) {
-        probe_result result;
-
-        status = measure(a, n, n, "exchange", &result, err);
-        if (status == GP_OK)
-            a->model.points[a->model.point_count++] = (struct advice_point){
-                n, fmax(0, result.exchange_s + result.wait_s + result.commit_s - a->commit_s)
-            };
-        n = exchange_next(a, n);
-    }
-    return status;
-}
-
 /* Measure everything, predict, and measure the recommended worker count if --check is given. */
 static gp_status advise_measure(advise *a, gp_error *err)
 {
@@ -167,8 +146,21 @@ static gp_status advise_measure(advise *a, gp_error *err)
     }
     cli_progress_begin(a->call, &a->progress, "steps");
     status = measure_one(a, err);
-    if (status == GP_OK)
-        status = measure_exchange(a, err);
+
+    /* Measure the exchange of the complete gradient on 2, 4, 8, ... and all workers. Each worker
+     * gets one sample, so the exchange takes most of the step. If workers share the update, part
+     * of the exchange happens in the commit, and each updates fewer parameters; therefore add the
+     * difference between the commit times. */
+    for (uint32_t n = 2; n <= a->measured && status == GP_OK && a->model.point_count < ADVICE_POINTS_MAX;) {
+        probe_result result;
+
+        status = measure(a, n, n, "exchange", &result, err);
+        if (status == GP_OK)
+            a->model.points[a->model.point_count++] = (struct advice_point){
+                n, fmax(0, result.exchange_s + result.wait_s + result.commit_s - a->commit_s)
+            };
+        n = exchange_next(a, n);
+    }
     if (status != GP_OK)
         return status;
     a->best = advice_best(&a->model, a->most);

@@ -205,24 +205,6 @@ static gp_status draw(const scaling *s, gp_error *err)
     return status;
 }
 
-static void show_text(const scaling *s)
-{
-    show_table *table =
-        show_table_new(8, "workers\tbatch\trate\tsteps\tseconds\timages/s\tspeed-up\taccuracy");
-
-    for (uint32_t i = 0; i < s->count; i++) {
-        const scaling_run *run = &s->runs[i];
-        show_cells(table, "%u\t%u\t%.4g\t%" PRIu64 "\t%.2f\t%.0f\t%.2f\t%.2f %%", run->workers, run->batch,
-                   run->learn_rate, run->summary.steps, run->summary.seconds, run->rate, speedup(s, run),
-                   final_accuracy(run) * 100);
-    }
-    show_table_print_free(table);
-    printf("\naccuracies lie within %.2f points%s\n", accuracy_spread(s) * 100,
-           s->runs[0].validated ? "" : "; measured on the training batches: there is no validation data");
-    if (s->options->plot[0] != '\0')
-        printf("chart: %s\n", s->options->plot);
-}
-
 static void show_json(const scaling *s)
 {
     json_document json;
@@ -307,10 +289,24 @@ gp_status bench_scaling(cli_call *call, gp_error *err)
     }
     if (status == GP_OK && s.options->plot[0] != '\0')
         status = draw(&s, err);
-    if (status == GP_OK && s.options->common.json)
+    if (status == GP_OK && s.options->common.json) {
         show_json(&s);
-    else if (status == GP_OK)
-        show_text(&s);
+    } else if (status == GP_OK) {
+        show_table *table =
+            show_table_new(8, "workers\tbatch\trate\tsteps\tseconds\timages/s\tspeed-up\taccuracy");
+
+        for (uint32_t i = 0; i < s.count; i++) {
+            const scaling_run *run = &s.runs[i];
+            show_cells(table, "%u\t%u\t%.4g\t%" PRIu64 "\t%.2f\t%.0f\t%.2f\t%.2f %%", run->workers,
+                       run->batch, run->learn_rate, run->summary.steps, run->summary.seconds, run->rate,
+                       speedup(&s, run), final_accuracy(run) * 100);
+        }
+        show_table_print_free(table);
+        printf("\naccuracies lie within %.2f points%s\n", accuracy_spread(&s) * 100,
+               s.runs[0].validated ? "" : "; measured on the training batches: there is no validation data");
+        if (s.options->plot[0] != '\0')
+            printf("chart: %s\n", s.options->plot);
+    }
     for (uint32_t i = 0; i < s.count; i++) {
         gp_free(s.runs[i].seconds);
         gp_free(s.runs[i].accuracy);

@@ -27,31 +27,6 @@ static const char *driver_fix(const char *said, bool container)
     return "install or repair the driver of your distribution: nvidia-smi must work";
 }
 
-/* Report each device; return the number of usable devices. */
-static uint32_t judge_devices(doctor *d, const gp_device_list *list)
-{
-    uint32_t usable = 0;
-    char what[48], why[GP_DEVICE_REASON + 80];
-
-    for (uint32_t i = 0; i < list->count; i++) {
-        const gp_device *device = &list->devices[i];
-
-        snprintf(what, sizeof(what), "GPU %" PRIu32, device->index);
-        usable += device->reason[0] == '\0';
-        if (device->reason[0] != '\0')
-            doctor_add(d, DOCTOR_WARNING, what, "the pool does not use it", "%s: %s", device->name,
-                       device->reason);
-        else if (gp_device_left_out(list, i, why, sizeof(why)))
-            doctor_add(d, DOCTOR_WARNING, what, NULL, "%s: %s", device->name, why);
-        else if (device->pool[0] != '\0')
-            doctor_add(d, DOCTOR_OK, what, NULL, "%s, held by worker %" PRIu32 " of pool %s", device->name,
-                       device->worker, device->pool);
-        else
-            doctor_add(d, DOCTOR_OK, what, NULL, "%s%s", device->name, device->mig ? ", MIG instance" : "");
-    }
-    return usable;
-}
-
 /* ---- GPU engine ---- */
 
 /* Compare the engine's CUDA version with the version supported by the driver. */
@@ -144,7 +119,8 @@ void doctor_gpu_judge(doctor *d, const gp_device_list *list, const char *problem
                       bool container, const gp_json *examined)
 {
     const char *said = problem[0] != '\0' ? problem : list->note;
-    uint32_t usable;
+    uint32_t usable = 0;
+    char what[48], why[GP_DEVICE_REASON + 80];
 
     if (!driver_there) {
         doctor_add(d, DOCTOR_NOTE, "GPUs", NULL, "no NVIDIA driver; workers use CPU cores");
@@ -160,7 +136,23 @@ void doctor_gpu_judge(doctor *d, const gp_device_list *list, const char *problem
                : container ? "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
                            : "install the driver's libnvidia-ml.so.1",
                "%s%s%s", list->driver, list->note[0] != '\0' ? "; " : "", list->note);
-    usable = judge_devices(d, list);
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        const gp_device *device = &list->devices[i];
+
+        snprintf(what, sizeof(what), "GPU %" PRIu32, device->index);
+        usable += device->reason[0] == '\0';
+        if (device->reason[0] != '\0')
+            doctor_add(d, DOCTOR_WARNING, what, "the pool does not use it", "%s: %s", device->name,
+                       device->reason);
+        else if (gp_device_left_out(list, i, why, sizeof(why)))
+            doctor_add(d, DOCTOR_WARNING, what, NULL, "%s: %s", device->name, why);
+        else if (device->pool[0] != '\0')
+            doctor_add(d, DOCTOR_OK, what, NULL, "%s, held by worker %" PRIu32 " of pool %s", device->name,
+                       device->worker, device->pool);
+        else
+            doctor_add(d, DOCTOR_OK, what, NULL, "%s%s", device->name, device->mig ? ", MIG instance" : "");
+    }
     if (usable == 0)
         doctor_add(d, DOCTOR_FAILURE, "GPUs",
                    list->count == 0 ? "nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may hide them"

@@ -91,7 +91,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double probe_median(double *values, size_t count)
+/* Return the median and sort the values. NaN: no values. */
+static double probe_median(double *values, size_t count)
 {
     if (count == 0)
         return NAN;

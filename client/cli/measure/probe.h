@@ -36,7 +36,4 @@ typedef struct probe_result {
  * GP_ESTATE: the training ended after too few steps. */
 gp_status probe_run(probe_result *out, gp_pool *pool, const probe_request *request, gp_error *err);
 
-/* Return the median and sort the values. NaN: no values. */
-double probe_median(double *values, size_t count);
-
 #endif

@@ -125,32 +125,6 @@ static gp_status edit_head(model_edit *knife, gp_error *err)
     return status;
 }
 
-/* Apply all edits in a fixed order: unfreeze, remove, add, head, set, freeze. */
-static gp_status edit_apply(model_edit *knife, gp_error *err)
-{
-    const net_options *options = knife->options;
-    gp_status status = gp_edit_new(&knife->edit, knife->network.spec, knife->network.weights, err);
-
-    if (status == GP_OK && options->unfreeze)
-        gp_edit_unfreeze(knife->edit);
-    if (status == GP_OK && options->remove_last != 0)
-        status = gp_edit_remove_last(knife->edit, (uint32_t)options->remove_last, err);
-    if (status == GP_OK && options->remove_from[0] != '\0')
-        status = gp_edit_remove_from(knife->edit, options->remove_from, err);
-    if (status == GP_OK)
-        status = each(knife, "add", gp_edit_add, err);
-    if (status == GP_OK)
-        status = edit_head(knife, err);
-    if (status == GP_OK)
-        status = each(knife, "set", gp_edit_set, err);
-    if (status == GP_OK && options->freeze_up_to[0] != '\0')
-        status = gp_edit_freeze(knife->edit, options->freeze_up_to, err);
-    if (status == GP_OK)
-        status = gp_edit_finish(knife->edit, (gp_init_rule){ .kind = GP_INIT_GLOROT }, NEW_WEIGHTS_SEED,
-                                &knife->edited, err);
-    return status;
-}
-
 /* Split --class-names: at commas, or at FILE.txt line ends. GP_EINVAL: duplicate name. GP_ELIMIT:
  * too many names. */
 static gp_status names_read(model_edit *knife, gp_error *err)
@@ -284,8 +258,29 @@ gp_status net_edit(cli_call *call, gp_error *err)
     status = names_read(&knife, err);
     if (status == GP_OK)
         status = edit_load(&knife, err);
-    if (status == GP_OK)
-        status = edit_apply(&knife, err);
+    if (status == GP_OK) {
+        /* Apply all edits in a fixed order: unfreeze, remove, add, head, set, freeze. */
+        const net_options *options = knife.options;
+
+        status = gp_edit_new(&knife.edit, knife.network.spec, knife.network.weights, err);
+        if (status == GP_OK && options->unfreeze)
+            gp_edit_unfreeze(knife.edit);
+        if (status == GP_OK && options->remove_last != 0)
+            status = gp_edit_remove_last(knife.edit, (uint32_t)options->remove_last, err);
+        if (status == GP_OK && options->remove_from[0] != '\0')
+            status = gp_edit_remove_from(knife.edit, options->remove_from, err);
+        if (status == GP_OK)
+            status = each(&knife, "add", gp_edit_add, err);
+        if (status == GP_OK)
+            status = edit_head(&knife, err);
+        if (status == GP_OK)
+            status = each(&knife, "set", gp_edit_set, err);
+        if (status == GP_OK && options->freeze_up_to[0] != '\0')
+            status = gp_edit_freeze(knife.edit, options->freeze_up_to, err);
+        if (status == GP_OK)
+            status = gp_edit_finish(knife.edit, (gp_init_rule){ .kind = GP_INIT_GLOROT }, NEW_WEIGHTS_SEED,
+                                    &knife.edited, err);
+    }
     if (status == GP_OK && knife.options->class_names[0] != '\0' &&
         knife.named.count != knife.edited.graph->class_count)
         status = gp_fail(err, GP_EINVAL, "%" PRIu32 " class names for a network of %" PRIu32 " classes",

@@ -83,26 +83,6 @@ static gp_status inheritance_take(command_set *c, gp_error *err)
     return c->null_fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot open /dev/null");
 }
 
-/* Create the output; it frees the jobs that it gets as report subjects. */
-static gp_status output_prepare(command_set *c, gp_error *err)
-{
-    const command_set_options *options = c->options;
-    output_options output = { .kind = options->lines ? OUTPUT_LINES : OUTPUT_WHOLE,
-                              .ordered = options->ordered,
-                              .out = STDOUT_FILENO,
-                              .err = STDERR_FILENO,
-                              .before = command_set_wipe,
-                              .context = c,
-                              .stop = &cli_stop,
-                              .report = options->report != NULL ? options->report
-                                        : options->json         ? command_set_report
-                                                                : NULL,
-                              .report_context = options->report_context,
-                              .subject_free = command_job_free };
-
-    return output_new(&c->output, &output, err);
-}
-
 /* Lease workers and choose the number of slots. */
 static gp_status workers_take(command_set *c, gp_error *err)
 {
@@ -130,8 +110,24 @@ gp_status command_set_open(command_set *c, gp_error *err)
 {
     gp_status status = inheritance_take(c, err);
     c->slots = c->options->local;
-    if (status == GP_OK)
-        status = output_prepare(c, err);
+    if (status == GP_OK) {
+        /* Create the output; it frees the jobs that it gets as report subjects. */
+        const command_set_options *options = c->options;
+        output_options output = { .kind = options->lines ? OUTPUT_LINES : OUTPUT_WHOLE,
+                                  .ordered = options->ordered,
+                                  .out = STDOUT_FILENO,
+                                  .err = STDERR_FILENO,
+                                  .before = command_set_wipe,
+                                  .context = c,
+                                  .stop = &cli_stop,
+                                  .report = options->report != NULL ? options->report
+                                            : options->json         ? command_set_report
+                                                                    : NULL,
+                                  .report_context = options->report_context,
+                                  .subject_free = command_job_free };
+
+        status = output_new(&c->output, &output, err);
+    }
     if (status == GP_OK)
         status = c->pool != NULL ? workers_take(c, err) : GP_OK;
     if (status == GP_OK)
