@@ -139,7 +139,7 @@ static int load(const gp_store *store, const gp_augment *augment, uint32_t threa
     double begin = 0, cpu = 0;
 
     gp_sampler_init(&sampler, count, GP_SHUFFLE_EVERY_EPOCH, 1);
-    status = gp_loader_new_with(&loader, store, &sampler, &options, &err);
+    status = gp_loader_new(&loader, store, &sampler, &options, &err);
     if (status != GP_OK)
         return fail(&err);
     for (uint32_t i = 0; i < DEPTH && status == GP_OK; i++)

@@ -322,7 +322,7 @@ static gp_status run_loader(gp_error *err)
     if (status != GP_OK)
         return status;
     gp_sampler_init(&sampler, 40, GP_SHUFFLE_EVERY_EPOCH, 1);
-    status = gp_loader_new(&loader, store, &sampler, 2, 8, err);
+    status = gp_loader_new(&loader, store, &sampler, &(gp_loader_options){ .depth = 2, .capacity = 8 }, err);
     CHECK_UNTOUCHED(status, loader);
     if (status == GP_OK) {
         status = gp_loader_request(loader, 0, 0, 8, err);

@@ -392,7 +392,7 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
     gp_sampler sampler;
 
     gp_sampler_init(&sampler, predictor->shape.count, GP_SHUFFLE_NEVER, 0);
-    return gp_loader_new_with(&predictor->loader, predictor->data, &sampler, &options, err);
+    return gp_loader_new(&predictor->loader, predictor->data, &sampler, &options, err);
 }
 
 gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp_predictor_setup *setup,

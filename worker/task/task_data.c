@@ -71,7 +71,8 @@ static gp_status data_build(gp_data *data, const gp_data_options *options, gp_er
                        info->sample_bytes);
     return data->batch == 0
                ? GP_OK
-               : gp_loader_new(&data->loader, data->store, &data->sampler, DEPTH, data->share_max, err);
+               : gp_loader_new(&data->loader, data->store, &data->sampler,
+                               &(gp_loader_options){ .depth = DEPTH, .capacity = data->share_max }, err);
 }
 
 gp_status gp_data_open(gp_data **out, gp_task *task, const gp_data_options *options, gp_error *err)

@@ -130,7 +130,7 @@ static gp_status selftest_samples(examination *e, gp_error *err)
                                 .sample_dtype = gp_store_get_info(request->store)->dtype },
             &memory, err);
     if (status == GP_OK)
-        status = gp_loader_new_with(
+        status = gp_loader_new(
             &e->loader, request->store, request->sampler,
             &(gp_loader_options){
                 .depth = 1, .capacity = e->batch, .augment = request->augment, .seed = request->seed },

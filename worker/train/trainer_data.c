@@ -128,14 +128,14 @@ gp_status gp_train_data_start(gp_train_data *data, const gp_train_options *optio
     gp_status status;
 
     gp_sampler_init(&training->sampler, data->shape.count, (gp_shuffle)options->shuffle, seed);
-    status = gp_loader_new_with(&training->loader, training->store, &training->sampler, &with, err);
+    status = gp_loader_new(&training->loader, training->store, &training->sampler, &with, err);
     if (status != GP_OK || validation->store == NULL)
         return status;
     gp_sampler_init(&validation->sampler, gp_store_get_info(validation->store)->count, GP_SHUFFLE_NEVER,
                     seed);
     with.augment = &fixed;
     with.depth_max = 0;
-    return gp_loader_new_with(&validation->loader, validation->store, &validation->sampler, &with, err);
+    return gp_loader_new(&validation->loader, validation->store, &validation->sampler, &with, err);
 }
 
 gp_status gp_train_data_request(gp_train_data *data, const gp_schedule *schedule, gp_train_cursor *at,

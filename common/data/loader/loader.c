@@ -104,13 +104,6 @@ static gp_status reader_scratch_init(reader_scratch *scratch, const loader_reade
     return GP_OK;
 }
 
-static void reader_scratch_deinit(reader_scratch *scratch)
-{
-    gp_free(scratch->stored);
-    gp_free(scratch->stored_targets);
-    gp_free(scratch->drawn);
-}
-
 /* Augment sample i of the last read, convert its pixels, and write sample and targets to the
  * batch. */
 static void sample_put(const loader_reader *reader, const reader_scratch *scratch, uint32_t epoch, uint32_t i,
@@ -284,22 +277,6 @@ static void slot_free(gp_loader *loader, loader_slot *slot)
     loader->used--;
 }
 
-/* Move completed slots to the ready ring, oldest first. Call with the lock held. */
-static void slots_ready(gp_loader *loader)
-{
-    while (loader->filling_ring.count > 0) {
-        uint32_t number = loader->filling_slots[loader->filling_ring.head];
-        loader_slot *slot = &loader->slots[number];
-
-        if (slot->done < slot->batch.count)
-            return;
-        gp_ring_pop(&loader->filling_ring);
-        slot->state = SLOT_READY;
-        loader->ready_slots[gp_ring_push(&loader->ready_ring)] = number;
-        pthread_cond_signal(&loader->ready);
-    }
-}
-
 /* Record that a thread completed a piece: samples [at, at + count) of a slot. Call with the lock
  * held. */
 static void piece_end(gp_loader *loader, loader_slot *slot, uint32_t at, uint32_t count,
@@ -321,7 +298,17 @@ static void piece_end(gp_loader *loader, loader_slot *slot, uint32_t at, uint32_
         slot->done += slot->batch.count - slot->begun; /* do not read the rest of the batch */
         slot->begun = slot->batch.count;
     }
-    slots_ready(loader);
+    /* Move completed slots to the ready ring, oldest first. */
+    while (loader->filling_ring.count > 0) {
+        const uint32_t number = loader->filling_slots[loader->filling_ring.head];
+
+        if (loader->slots[number].done < loader->slots[number].batch.count)
+            return;
+        gp_ring_pop(&loader->filling_ring);
+        loader->slots[number].state = SLOT_READY;
+        loader->ready_slots[gp_ring_push(&loader->ready_ring)] = number;
+        pthread_cond_signal(&loader->ready);
+    }
 }
 
 /* Thread function: take a piece of work, read it without the lock, repeat until shutdown. */
@@ -365,26 +352,22 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Compute the batch size in bytes, and how many batches fit into the memory limit. */
-static void slots_size(gp_loader *loader, const gp_loader_options *options)
+/* Allocate threads and slots: compute the batch size in bytes, and how many batches fit into the
+ * memory limit. */
+static gp_status slots_new(gp_loader *loader, const gp_loader_options *options, gp_error *err)
 {
-    uint64_t fit;
+    gp_status status = GP_OK;
 
     loader->samples_bytes = aligned(loader->reader.drawing.sample_bytes * loader->capacity);
     loader->slot_bytes =
         loader->samples_bytes + aligned(loader->reader.shape.target_bytes * loader->capacity);
-    fit = options->bytes_max / loader->slot_bytes;
+    const uint64_t fit = options->bytes_max / loader->slot_bytes;
+
     loader->depth = loader->depth_min = loader->depth_max = options->depth;
     if (options->depth_max > loader->depth_max)
         loader->depth_max = fit > options->depth_max ? options->depth_max
                             : fit > options->depth   ? (uint32_t)fit
                                                      : options->depth;
-}
-
-static gp_status slots_new(gp_loader *loader, gp_error *err)
-{
-    gp_status status = GP_OK;
-
     loader->threads = gp_calloc(loader->thread_count, sizeof(*loader->threads));
     loader->slots = gp_calloc(loader->depth_max, sizeof(*loader->slots));
     if (loader->threads == NULL || loader->slots == NULL)
@@ -407,15 +390,8 @@ static gp_status slots_new(gp_loader *loader, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler, uint32_t depth,
-                        uint32_t capacity, gp_error *err)
-{
-    return gp_loader_new_with(out, store, sampler,
-                              &(gp_loader_options){ .depth = depth, .capacity = capacity }, err);
-}
-
-gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
-                             const gp_loader_options *options, gp_error *err)
+gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
+                        const gp_loader_options *options, gp_error *err)
 {
     gp_status status;
     gp_loader *loader;
@@ -447,8 +423,7 @@ gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sa
     status = reader_init(&loader->reader, store, sampler, options, err);
     if (status == GP_OK) {
         assert(sampler->count <= loader->reader.shape.count);
-        slots_size(loader, options);
-        status = slots_new(loader, err);
+        status = slots_new(loader, options, err);
     }
     for (int code = 0; status == GP_OK && loader->started < loader->thread_count; loader->started++) {
         loader_thread *thread = &loader->threads[loader->started];
@@ -493,8 +468,11 @@ void gp_loader_free(gp_loader *loader)
     for (uint32_t i = 0; i < loader->started; i++)
         pthread_join(loader->threads[i].thread, NULL);
     gp_unreserve(loader->memory, loader->slot_bytes * loader->depth_max);
-    for (uint32_t i = 0; loader->threads != NULL && i < loader->thread_count; i++)
-        reader_scratch_deinit(&loader->threads[i].scratch);
+    for (uint32_t i = 0; loader->threads != NULL && i < loader->thread_count; i++) {
+        gp_free(loader->threads[i].scratch.stored);
+        gp_free(loader->threads[i].scratch.stored_targets);
+        gp_free(loader->threads[i].scratch.drawn);
+    }
     gp_free(loader->slots);
     gp_free(loader->threads);
     pthread_cond_destroy(&loader->ready);

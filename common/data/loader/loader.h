@@ -56,12 +56,8 @@ typedef struct gp_loader_options {
 /* Allocate a loader and start its threads. `store` and `sampler` must outlive the loader; the
  * sampler is copied. Threads inherit the caller's CPU affinity and block all signals. Batches are
  * bitwise identical for any number of threads. */
-gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
-                             const gp_loader_options *options, gp_error *err);
-
-/* Create a loader with default settings. */
-gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler, uint32_t depth,
-                        uint32_t capacity, gp_error *err);
+gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
+                        const gp_loader_options *options, gp_error *err);
 
 /* Return the number of slots in use now, and the upper limit. There is no benefit in queueing more
  * requests than slots. */

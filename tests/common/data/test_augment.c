@@ -353,11 +353,11 @@ TEST(augmented_samples_do_not_depend_on_batch_size)
     for (uint32_t part = 90; part > 0; part = part == 90 ? 7 : 0) {
         gp_loader *loader;
 
-        REQUIRE_OK(gp_loader_new_with(
-                       &loader, store, &sampler,
-                       &(gp_loader_options){ .depth = 2, .capacity = 90, .augment = &augment, .seed = 11 },
-                       &err),
-                   err);
+        REQUIRE_OK(
+            gp_loader_new(&loader, store, &sampler,
+                          &(gp_loader_options){ .depth = 2, .capacity = 90, .augment = &augment, .seed = 11 },
+                          &err),
+            err);
         for (uint32_t first = 0; first < 90; first += part) {
             uint32_t count = 90 - first < part ? 90 - first : part;
             gp_loader_batch *batch;

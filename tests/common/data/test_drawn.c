@@ -76,7 +76,7 @@ static void epoch_read(const gp_store *store, const gp_loader_options *options, 
     gp_error err;
 
     gp_sampler_init(&sampler, samples, GP_SHUFFLE_EVERY_EPOCH, 3);
-    REQUIRE_OK(gp_loader_new_with(&loader, store, &sampler, options, &err), err);
+    REQUIRE_OK(gp_loader_new(&loader, store, &sampler, options, &err), err);
     for (uint32_t done = 0; done < count; done += part) {
         uint32_t now = count - done < part ? count - done : part;
         gp_loader_batch *batch;
@@ -180,7 +180,7 @@ TEST(warped_images_and_labels_are_identical_for_any_threads_and_ranks)
 
                 options.threads = threads;
                 gp_split(SAMPLES, workers, rank, &first, &count);
-                REQUIRE_OK(gp_loader_new_with(&loader, store, &sampler, &options, &err), err);
+                REQUIRE_OK(gp_loader_new(&loader, store, &sampler, &options, &err), err);
                 REQUIRE_OK(gp_loader_request(loader, 1, first, count, &err), err);
                 REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
                 memcpy(got + first * BYTES, batch->samples, count * BYTES);
@@ -355,7 +355,7 @@ TEST(a_bad_image_fails_by_name_or_is_skipped)
     REQUIRE_OK(gp_store_open_with(&store, in_folder("photos"), GP_DATA_TRAIN, &options, &err), err);
     file_put(in_folder("photos/dog/05.jpg"), "", 0); /* changed after the open */
     gp_sampler_init(&sampler, IMAGES, GP_SHUFFLE_NEVER, 3);
-    REQUIRE_OK(gp_loader_new_with(&loader, store, &sampler, &loading, &err), err);
+    REQUIRE_OK(gp_loader_new(&loader, store, &sampler, &loading, &err), err);
     REQUIRE_OK(gp_loader_request(loader, 0, 0, IMAGES, &err), err);
     CHECK_STATUS(GP_ECORRUPT, gp_loader_take(loader, &batch, NULL, &err));
     CHECK_CONTAINS(err.message, "dog/05.jpg: the file is empty");

@@ -130,7 +130,9 @@ TEST(batches_arrive_in_request_order)
     int64_t waited;
 
     gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 3, 150, &err), err);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
+                             &(gp_loader_options){ .depth = 3, .capacity = 150 }, &err),
+               err);
     for (uint32_t epoch = 0; epoch < 3; epoch++) {
         for (uint32_t first = 0; first < COUNT; first += 150)
             REQUIRE_OK(
@@ -164,7 +166,7 @@ TEST(batches_do_not_depend_on_the_thread_count)
             uint32_t requested = 0;
 
             REQUIRE_OK(
-                gp_loader_new_with(
+                gp_loader_new(
                     &loader, &gate.store, &sampler,
                     &(gp_loader_options){
                         .depth = 3, .capacity = capacity, .augment = &none, .seed = 1, .threads = threads },
@@ -197,12 +199,11 @@ TEST(errors_and_cancels_keep_their_order_with_threads)
     REQUIRE_OK(gp_augment_parse(&none, "", &err), err);
     gate_init(&gate);
     gate.fail_at = 150;
-    REQUIRE_OK(
-        gp_loader_new_with(
-            &loader, &gate.store, &sampler,
-            &(gp_loader_options){ .depth = 2, .capacity = 100, .augment = &none, .seed = 1, .threads = 4 },
-            &err),
-        err);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
+                             &(gp_loader_options){
+                                 .depth = 2, .capacity = 100, .augment = &none, .seed = 1, .threads = 4 },
+                             &err),
+               err);
     for (int turn = 0; turn < 200; turn++) {
         for (uint32_t first = 0; first < 300; first += 100)
             REQUIRE_OK(gp_loader_request(loader, 0, first, 100, &err), err);
@@ -241,7 +242,9 @@ TEST(an_empty_request_gives_an_empty_batch)
     gp_error err;
 
     gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 1, 4, &err), err);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
+                             &(gp_loader_options){ .depth = 1, .capacity = 4 }, &err),
+               err);
     REQUIRE_OK(gp_loader_request(loader, 0, COUNT, 0, &err), err);
     REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
     check_batch(batch, &sampler, 0, COUNT, 0);
@@ -258,7 +261,9 @@ TEST(prefetching_stops_when_the_ring_is_full)
     gp_error err;
 
     gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 2, 10, &err), err);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
+                             &(gp_loader_options){ .depth = 2, .capacity = 10 }, &err),
+               err);
     for (uint32_t i = 0; i < 5; i++)
         REQUIRE_OK(gp_loader_request(loader, 0, 10 * i, 10, &err), err);
     gate_await_read(&gate, 2); /* before any take */
@@ -290,10 +295,15 @@ TEST(invalid_requests_and_options_are_rejected)
     gp_error err;
 
     gate_init(&gate);
-    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler, 0, 10, &err));
-    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler, 65, 10, &err));
-    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler, 1, 0, &err));
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 1, 10, &err), err);
+    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler,
+                                          &(gp_loader_options){ .depth = 0, .capacity = 10 }, &err));
+    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler,
+                                          &(gp_loader_options){ .depth = 65, .capacity = 10 }, &err));
+    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler,
+                                          &(gp_loader_options){ .depth = 1, .capacity = 0 }, &err));
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
+                             &(gp_loader_options){ .depth = 1, .capacity = 10 }, &err),
+               err);
     CHECK_STATUS(GP_EINVAL, gp_loader_request(loader, 0, 0, 11, &err));
     CHECK_STATUS(GP_EINVAL, gp_loader_request(loader, 0, COUNT - 5, 6, &err));
     CHECK_STATUS(GP_EINVAL, gp_loader_request(loader, 0, 0xffffffff, 2, &err));
@@ -318,7 +328,9 @@ TEST(an_error_is_returned_in_place_of_the_batch)
 
     gate_init(&gate);
     gate.fail_at = 15;
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 1, 10, &err), err);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
+                             &(gp_loader_options){ .depth = 1, .capacity = 10 }, &err),
+               err);
     for (uint32_t i = 0; i < 3; i++)
         REQUIRE_OK(gp_loader_request(loader, 0, 10 * i, 10, &err), err);
     for (uint32_t i = 0; i < 3; i++) {
@@ -343,7 +355,9 @@ TEST(a_cancel_drops_all_pending_requests)
     gp_error err;
 
     gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 3, 10, &err), err);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
+                             &(gp_loader_options){ .depth = 3, .capacity = 10 }, &err),
+               err);
     for (uint32_t i = 0; i < 6; i++)
         REQUIRE_OK(gp_loader_request(loader, 0, 10 * i, 10, &err), err);
     REQUIRE_OK(gp_loader_take(loader, &held, NULL, &err), err);
@@ -386,7 +400,9 @@ TEST(a_cancel_unblocks_a_waiting_take)
 
     gate_init(&gate);
     gate_set(&gate, false);
-    REQUIRE_OK(gp_loader_new(&self.loader, &gate.store, &sampler, 1, 10, &err), err);
+    REQUIRE_OK(gp_loader_new(&self.loader, &gate.store, &sampler,
+                             &(gp_loader_options){ .depth = 1, .capacity = 10 }, &err),
+               err);
     REQUIRE_OK(gp_loader_request(self.loader, 0, 0, 10, &err), err);
     gate_await_read(&gate, 1);
     REQUIRE(pthread_create(&thread, NULL, taker_main, &self) == 0);
@@ -411,7 +427,9 @@ TEST(random_requests_and_cancels_keep_batches_intact)
     gp_error err;
 
     gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 4, 200, &err), err);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
+                             &(gp_loader_options){ .depth = 4, .capacity = 200 }, &err),
+               err);
     for (int round = 0; round < 300; round++, epoch++) {
         uint32_t requested, taken;
 
@@ -444,7 +462,7 @@ TEST(the_ring_depth_adapts_within_limits)
     uint32_t at = 20;
 
     gate_init(&gate);
-    REQUIRE_OK(gp_loader_new_with(&loader, &gate.store, &sampler, &options, &err), err);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, &options, &err), err);
     CHECK_INT(1, gp_loader_depth(loader));
     CHECK_INT(3, gp_loader_depth_max(loader));
     REQUIRE_OK(gp_loader_request(loader, 0, 0, 10, &err), err);
@@ -468,7 +486,7 @@ TEST(the_ring_depth_adapts_within_limits)
     CHECK_INT(1, gp_loader_depth(loader));
     gp_loader_free(loader);
     options.bytes_max = 2 * (10 * 8 + 64); /* room for two slots, not three */
-    REQUIRE_OK(gp_loader_new_with(&loader, &gate.store, &sampler, &options, &err), err);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, &options, &err), err);
     CHECK_INT(2, gp_loader_depth_max(loader));
     gp_loader_free(loader);
     gp_store_close(&gate.store);
@@ -484,7 +502,9 @@ TEST(loading_batches_allocates_no_memory)
     uint64_t calls;
 
     gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 2, 100, &err), err);
+    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
+                             &(gp_loader_options){ .depth = 2, .capacity = 100 }, &err),
+               err);
     calls = gp_alloc_get_stats().calls;
     for (uint32_t i = 0; i < 50; i++) {
         REQUIRE_OK(gp_loader_request(loader, i, 0, 100, &err), err);
@@ -504,10 +524,13 @@ TEST(the_loader_survives_failing_allocations_and_an_early_free)
     gp_error err;
 
     gate_init(&gate);
-    CHECK_EVERY_ALLOCATION(gp_loader_new(&loader, &gate.store, &sampler, 3, 100, &err),
+    CHECK_EVERY_ALLOCATION(gp_loader_new(&loader, &gate.store, &sampler,
+                                         &(gp_loader_options){ .depth = 3, .capacity = 100 }, &err),
                            gp_loader_free(loader));
     for (int i = 0; i < 50; i++) {
-        REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 3, 500, &err), err);
+        REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
+                                 &(gp_loader_options){ .depth = 3, .capacity = 500 }, &err),
+                   err);
         for (uint32_t j = 0; j < 8; j++)
             REQUIRE_OK(gp_loader_request(loader, j, 0, 500, &err), err);
         gp_loader_free(loader);

@@ -797,7 +797,9 @@ TEST(batches_from_s3_survive_failing_requests)
     REQUIRE_OK(gp_store_open(&stores[1], s3_source(server, "data/photos", "0"), GP_DATA_TRAIN, &err), err);
     gp_sampler_init(&sampler, 6, GP_SHUFFLE_EVERY_EPOCH, 3);
     for (int i = 0; i < 2; i++)
-        REQUIRE_OK(gp_loader_new(&loaders[i], stores[i], &sampler, 3, 3, &err), err);
+        REQUIRE_OK(gp_loader_new(&loaders[i], stores[i], &sampler,
+                                 &(gp_loader_options){ .depth = 3, .capacity = 3 }, &err),
+                   err);
     s3_tell(server, "fault 1 503");
     s3_tell(server, "fault 1 nothing");
     for (uint32_t step = 0; step < 6; step++) {
