@@ -131,24 +131,6 @@ gp_status gp_get_sum(char sum[GP_GET_SUM_BYTES], const char *path, gp_error *err
     return file_sum(sum, NULL, path, err);
 }
 
-/* Check whether the file already exists with the right checksum: *there. GP_ESTATE: it has another
- * checksum; the user must remove it. */
-static gp_status present_check(const fetch *job, bool *there, gp_error *err)
-{
-    char sum[GP_GET_SUM_BYTES];
-    gp_status status;
-
-    *there = access(job->path, F_OK) == 0;
-    if (!*there)
-        return errno == ENOENT ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot open %s", job->path);
-    status = job->file->sum == NULL ? GP_OK : file_sum(sum, job->file->sum, job->path, err);
-    if (status == GP_OK && job->file->sum != NULL && strcmp(sum, job->file->sum) != 0)
-        return gp_fail(err, GP_ESTATE,
-                       "%s exists but is not the published file (its %s is %s, published %s); remove it",
-                       job->path, sum_name(sum_is_md5(job->file->sum)), sum, job->file->sum);
-    return status;
-}
-
 /* Open and lock FILE.part. Keep bytes from an earlier transfer if they can be verified. */
 static gp_status part_open(fetch *job, gp_error *err)
 {
@@ -285,11 +267,21 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
 static gp_status file_fetch(fetch *job, gp_error *err)
 {
     uint64_t pause = job->options.wait_ms;
-    bool there, again = true;
-    gp_status status = present_check(job, &there, err);
+    const char *published = job->file->sum;
+    char sum[GP_GET_SUM_BYTES];
+    bool again = true;
+    gp_status status = GP_OK;
 
-    if (status != GP_OK || there)
-        return status;
+    if (access(job->path, F_OK) == 0) {
+        status = published == NULL ? GP_OK : file_sum(sum, published, job->path, err);
+        if (status != GP_OK || published == NULL || strcmp(sum, published) == 0)
+            return status;
+        return gp_fail(err, GP_ESTATE,
+                       "%s exists but is not the published file (its %s is %s, published %s); remove it",
+                       job->path, sum_name(sum_is_md5(published)), sum, published);
+    }
+    if (errno != ENOENT)
+        return gp_fail_errno(err, GP_EIO, "cannot open %s", job->path);
     job->fd = -1;
     status = part_open(job, err);
     if (status != GP_OK && job->fd < 0)

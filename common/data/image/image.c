@@ -287,17 +287,6 @@ static gp_status jpeg_guarded(gp_image_decoder *decoder)
     return GP_OK;
 }
 
-static gp_status jpeg_run(gp_image_decoder *decoder)
-{
-    gp_status status = jpeg_guarded(decoder);
-
-    /* jpeg_finish_decompress() would read up to the end marker, which is not needed. */
-    jpeg_abort_decompress(&decoder->jpeg);
-    gp_free(decoder->cmyk);
-    decoder->cmyk = NULL;
-    return status;
-}
-
 /* ---- PNG ---- */
 
 static void png_fail(png_structp png, png_const_charp cause)
@@ -341,23 +330,6 @@ static void png_want_index(gp_image_decoder *decoder)
                                       decoder->info.bits));
     png_set_packing(decoder->png);
     decoder->out.channels = 1;
-}
-
-/* Request 8 bits per channel, grey or RGB, without alpha. */
-static void png_want_pixels(gp_image_decoder *decoder)
-{
-    png_structp png = decoder->png;
-
-    if (decoder->info.palette)
-        png_set_palette_to_rgb(png);
-    if (decoder->info.channels == 1 && decoder->info.bits < 8)
-        png_set_expand_gray_1_2_4_to_8(png);
-    if (decoder->info.bits == 16)
-        png_set_scale_16(png);
-    png_set_strip_alpha(png);
-    decoder->out.channels = decoder->want.channels != 0 ? decoder->want.channels : decoder->info.channels;
-    if (decoder->info.channels == 1 && decoder->out.channels == 3)
-        png_set_gray_to_rgb(png);
 }
 
 /* Read all rows. Conversion to grey needs the complete RGB image first, because an interlaced image
@@ -419,25 +391,22 @@ static gp_status png_guarded(gp_image_decoder *decoder)
         return GP_OK;
     decoder->out.width = decoder->info.width;
     decoder->out.height = decoder->info.height;
-    if (decoder->index)
+    if (decoder->index) {
         png_want_index(decoder);
-    else
-        png_want_pixels(decoder);
+    } else { /* 8 bits per channel, grey or RGB, without alpha */
+        if (decoder->info.palette)
+            png_set_palette_to_rgb(decoder->png);
+        if (decoder->info.channels == 1 && decoder->info.bits < 8)
+            png_set_expand_gray_1_2_4_to_8(decoder->png);
+        if (decoder->info.bits == 16)
+            png_set_scale_16(decoder->png);
+        png_set_strip_alpha(decoder->png);
+        decoder->out.channels = decoder->want.channels != 0 ? decoder->want.channels : decoder->info.channels;
+        if (decoder->info.channels == 1 && decoder->out.channels == 3)
+            png_set_gray_to_rgb(decoder->png);
+    }
     png_read_pixels(decoder);
     return GP_OK;
-}
-
-static gp_status png_run(gp_image_decoder *decoder)
-{
-    gp_status status;
-
-    decoder->png = NULL;
-    decoder->png_info = NULL;
-    decoder->png_at = 0;
-    status = png_guarded(decoder);
-    if (decoder->png != NULL)
-        png_destroy_read_struct(&decoder->png, &decoder->png_info, NULL);
-    return status;
 }
 
 /* ---- interface ---- */
@@ -526,7 +495,17 @@ static gp_status decoder_run(gp_image_decoder *decoder, bool probe, bool index, 
     decoder->err = err;
     decoder->info = (gp_image_info){ .format = format };
     decoder->out = (gp_pixels){ .scale = 1, .format = format };
-    status = format == GP_IMAGE_JPEG ? jpeg_run(decoder) : png_run(decoder);
+    if (format == GP_IMAGE_JPEG) {
+        status = jpeg_guarded(decoder);
+        /* jpeg_finish_decompress() would read up to the end marker, which is not needed. */
+        jpeg_abort_decompress(&decoder->jpeg);
+        gp_free(decoder->cmyk);
+        decoder->cmyk = NULL;
+    } else {
+        decoder->png_at = 0;
+        status = png_guarded(decoder);
+        png_destroy_read_struct(&decoder->png, &decoder->png_info, NULL);
+    }
     decoder->out.file_width = decoder->info.width;
     decoder->out.file_height = decoder->info.height;
     return status;

@@ -123,20 +123,6 @@ gp_s3_stats gp_s3_get_stats(const gp_s3 *s3)
 
 /* ---- connections and credentials ---- */
 
-/* Return a handle to the idle list with its connection open, or free it if the list is full. */
-static void handle_give(gp_s3 *s3, CURL *handle)
-{
-    s3->curl->easy_reset(handle); /* removes the credentials from the handle */
-    pthread_mutex_lock(&s3->lock);
-    if (s3->idle_count < GP_S3_CONNECTIONS_MAX) {
-        s3->idle[s3->idle_count++] = handle;
-        handle = NULL;
-    }
-    pthread_mutex_unlock(&s3->lock);
-    if (handle != NULL)
-        s3->curl->easy_cleanup(handle);
-}
-
 /* Read the credentials again; keep the old ones if none are found. Return whether they changed.
  * Call with the lock held. */
 static bool credentials_renew(gp_s3 *s3)
@@ -288,7 +274,15 @@ static gp_status request_try(s3_request *request, gp_error *err)
     request->code = s3->curl->easy_perform(handle);
     headers_take(request);
     s3->curl->slist_free_all(headers);
-    handle_give(s3, handle);
+    s3->curl->easy_reset(handle); /* removes the credentials from the handle */
+    pthread_mutex_lock(&s3->lock);
+    if (s3->idle_count < GP_S3_CONNECTIONS_MAX) {
+        s3->idle[s3->idle_count++] = handle;
+        handle = NULL;
+    }
+    pthread_mutex_unlock(&s3->lock);
+    if (handle != NULL)
+        s3->curl->easy_cleanup(handle);
     return GP_OK;
 }
 

@@ -118,27 +118,6 @@ static bool text_take(xml_scan *scan)
     return true;
 }
 
-static bool tag_open(xml_scan *scan, const char *name, size_t length)
-{
-    if (length == 0 || length >= NAME_MAX_BYTES)
-        return scan_fail(scan, "an element with an empty or long name");
-    if (scan->depth == DEPTH_MAX)
-        return scan_fail(scan, "too many nested elements");
-    memcpy(scan->open[scan->depth], name, length);
-    scan->open[scan->depth++][length] = '\0';
-    return true;
-}
-
-static bool tag_close(xml_scan *scan, const char *name, size_t length)
-{
-    if (scan->depth == 0 || strlen(scan->open[scan->depth - 1]) != length ||
-        memcmp(scan->open[scan->depth - 1], name, length) != 0)
-        return scan_fail(scan, "an end tag without a start tag");
-    scan->depth--;
-    scan->closed = true;
-    return true;
-}
-
 /* Parse one tag and the text before it. Return false at the end, or on failure (scan->cause is
  * set). */
 static bool scan_step(xml_scan *scan)
@@ -165,14 +144,23 @@ static bool scan_step(xml_scan *scan)
     while (scan->at < close && (isalnum((unsigned char)*scan->at) || strchr(":_-.", *scan->at) != NULL))
         scan->at++;
     empty = !ends && close[-1] == '/';
-    if (ends ? !tag_close(scan, name, (size_t)(scan->at - name))
-             : !tag_open(scan, name, (size_t)(scan->at - name)))
-        return false;
-    if (empty) {
-        scan->value[0] = '\0';
-        scan->depth--;
-        scan->closed = true;
+    const size_t length = (size_t)(scan->at - name);
+
+    if (!ends && (length == 0 || length >= NAME_MAX_BYTES))
+        return scan_fail(scan, "an element with an empty or long name");
+    if (!ends && scan->depth == DEPTH_MAX)
+        return scan_fail(scan, "too many nested elements");
+    if (!ends) {
+        memcpy(scan->open[scan->depth], name, length);
+        scan->open[scan->depth++][length] = '\0';
+    } else if (scan->depth == 0 || strlen(scan->open[scan->depth - 1]) != length ||
+               memcmp(scan->open[scan->depth - 1], name, length) != 0) {
+        return scan_fail(scan, "an end tag without a start tag");
     }
+    if (empty)
+        scan->value[0] = '\0';
+    scan->closed = ends || empty;
+    scan->depth -= scan->closed;
     scan->at = close + 1;
     return true;
 }

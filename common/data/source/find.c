@@ -99,22 +99,6 @@ static gp_status name_not_found(const char *name, const place_list *places, gp_e
                    name, hint, looked, getenv("GRADPOOL_DATA") == NULL ? " (GRADPOOL_DATA is not set)" : "");
 }
 
-/* Fail: a path exists but is no directory, or cannot be opened. */
-static gp_status path_not_directory(const char *name, gp_error *err)
-{
-    const char *slash = strrchr(name, '/');
-    struct stat stat_;
-
-    if (stat(name, &stat_) != 0)
-        return gp_fail_errno(err, errno == ENOENT || errno == ENOTDIR ? GP_ENOENT : GP_EIO,
-                             "cannot open the data %s", name);
-    if (slash == name)
-        return gp_fail(err, GP_EINVAL, "%s is a file of an unknown type; pass the directory of the data",
-                       name);
-    return gp_fail(err, GP_EINVAL, "%s is a file; pass its directory: %.*s", name,
-                   slash == NULL ? 1 : (int)(slash - name), slash == NULL ? "." : name);
-}
-
 gp_status gp_store_find(char *path, size_t path_bytes, const char *name, gp_error *err)
 {
     place_list *places;
@@ -131,8 +115,18 @@ gp_status gp_store_find(char *path, size_t path_bytes, const char *name, gp_erro
         strcpy(path, name);
         return GP_OK;
     }
-    if (strchr(name, '/') != NULL || stat(name, &stat_) == 0)
-        return path_not_directory(name, err);
+    const char *slash = strrchr(name, '/');
+    const bool exists = stat(name, &stat_) == 0;
+
+    if (slash != NULL && !exists)
+        return gp_fail_errno(err, errno == ENOENT || errno == ENOTDIR ? GP_ENOENT : GP_EIO,
+                             "cannot open the data %s", name);
+    if (exists && slash == name)
+        return gp_fail(err, GP_EINVAL, "%s is a file of an unknown type; pass the directory of the data",
+                       name);
+    if (exists)
+        return gp_fail(err, GP_EINVAL, "%s is a file; pass its directory: %.*s", name,
+                       slash == NULL ? 1 : (int)(slash - name), slash == NULL ? "." : name);
     places = gp_calloc(1, sizeof(*places));
     if (places == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the search path");

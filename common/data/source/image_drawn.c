@@ -26,24 +26,6 @@ static void side_round(double low, double high, uint32_t size, uint32_t *begin, 
     *end = last < *begin + 1.0 ? *begin + 1 : last > size ? size : (uint32_t)last;
 }
 
-/* Decode the part of r->file that the window needs. If the cache has room and no scaling is needed,
- * decode the whole image and cache it. */
-static gp_status part_decode(gp_image_store *images, gp_image_reader *r, uint32_t index,
-                             const gp_image_want *want, const gp_image_info *image, size_t bytes,
-                             gp_pixels *pixels, gp_error *err)
-{
-    const size_t whole = (size_t)image->width * image->height * want->channels;
-    const gp_image_want all = { .channels = want->channels };
-    gp_status status;
-
-    if (gp_image_scale(want, image) > 1 || !gp_image_cache_has_room(&images->cache, whole))
-        return gp_image_decode(r->decoder, pixels, want, r->file, bytes, r->name, err);
-    status = gp_image_decode(r->decoder, pixels, &all, r->file, bytes, r->name, err);
-    if (status == GP_OK)
-        gp_image_keep(images, index, pixels, NULL);
-    return status;
-}
-
 /* Resample the window into the batch. Colours are changed while pixels are bytes, before the final
  * format. */
 static gp_status drawn_put(const gp_drawing *drawing, gp_image_reader *r, const gp_augment_draw *draw,
@@ -116,8 +98,17 @@ static gp_status drawn_read(gp_image_store *images, gp_image_reader *r, const gp
         status = gp_image_reader_load(r, &images->list, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
         kept = NULL;
     }
-    if (status == GP_OK && kept == NULL)
-        status = part_decode(images, r, index, &want, &image, bytes, &pixels, err);
+    if (status == GP_OK && kept == NULL) {
+        /* Decode the whole image at full size if the cache has room for it, else only the part. */
+        const bool whole =
+            gp_image_scale(&want, &image) == 1 &&
+            gp_image_cache_has_room(&images->cache, (size_t)image.width * image.height * want.channels);
+        const gp_image_want all = { .channels = want.channels };
+
+        status = gp_image_decode(r->decoder, &pixels, whole ? &all : &want, r->file, bytes, r->name, err);
+        if (status == GP_OK && whole)
+            gp_image_keep(images, index, &pixels, NULL);
+    }
     return status == GP_OK ? drawn_put(drawing, r, &draw, &pixels, &want.part, out, err) : status;
 }
 

@@ -48,20 +48,6 @@ static const char *s3_listing_name(const s3_listing *listing, uint32_t index)
 
 /* ---- listing ---- */
 
-/* Return whether a component of a name is empty or starts with a dot. */
-static bool is_hidden(const char *name)
-{
-    for (;;) {
-        const char *slash = strchr(name, '/');
-
-        if (*name == '.' || *name == '/' || *name == '\0')
-            return true;
-        if (slash == NULL)
-            return false;
-        name = slash + 1;
-    }
-}
-
 /* Add an object to the listing, unless the name is hidden. */
 static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *err)
 {
@@ -70,7 +56,9 @@ static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *
     size_t at = listing->text.bytes;
     gp_status status;
 
-    if (is_hidden(name))
+    /* a component is empty or starts with a dot */
+    if (name[0] == '\0' || name[0] == '.' || name[0] == '/' || name[strlen(name) - 1] == '/' ||
+        strstr(name, "/.") != NULL || strstr(name, "//") != NULL)
         return GP_OK;
     if (listing->count == GP_STORE_SAMPLES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has more than %d objects", listing->bare, GP_STORE_SAMPLES_MAX);
@@ -158,23 +146,30 @@ static gp_status s3_listing_read(s3_listing *listing, gp_error *err)
     return status;
 }
 
-/* Find an entry by name; NULL: not found. */
-static const s3_entry *s3_listing_find(const s3_listing *listing, const char *name)
+/* Return the first entry that does not precede a key, or with `behind` the first one behind it. */
+static uint32_t listing_bound(const s3_listing *listing, const char *key,
+                              int (*compare)(const char *name, const char *key), bool behind)
 {
     uint32_t low = 0, high = listing->count;
 
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        const int order = names_compare(name, s3_listing_name(listing, middle));
 
-        if (order == 0)
-            return &listing->entries[middle];
-        if (order < 0)
-            high = middle;
-        else
+        if (compare(s3_listing_name(listing, middle), key) < behind)
             low = middle + 1;
+        else
+            high = middle;
     }
-    return NULL;
+    return low;
+}
+
+/* Find an entry by name; NULL: not found. */
+static const s3_entry *s3_listing_find(const s3_listing *listing, const char *name)
+{
+    const uint32_t at = listing_bound(listing, name, names_compare, false);
+
+    return at < listing->count && strcmp(s3_listing_name(listing, at), name) == 0 ? &listing->entries[at]
+                                                                                  : NULL;
 }
 
 /* ---- the listing as a tree ---- */
@@ -201,19 +196,9 @@ static int folder_compare(const char *name, const char *folder)
 /* Return the first entry that is below a folder, or with `behind` the first one behind it. */
 static uint32_t folder_bound(const s3_listing *listing, const char *folder, bool behind)
 {
-    uint32_t low = 0, high = listing->count;
-
     if (folder[0] == '\0')
-        return behind ? high : low;
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-
-        if (folder_compare(s3_listing_name(listing, middle), folder) < behind)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+        return behind ? listing->count : 0;
+    return listing_bound(listing, folder, folder_compare, behind);
 }
 
 /* Return the part of an entry's name below the folder. */
@@ -393,17 +378,6 @@ static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err
     return status;
 }
 
-static gp_status archives_list(gp_image_list *list, s3_listing *listing, gp_data_role role, gp_error *err)
-{
-    gp_tar_index index;
-    gp_status status = gp_tar_index_open(&index, listing->bare, NULL, archives_fill, listing, err);
-
-    if (status == GP_OK)
-        status = gp_tar_index_list(list, &index, listing->bare, role, err);
-    gp_tar_index_close(&index);
-    return status;
-}
-
 /* ---- CSV files ---- */
 
 /* List the images in a CSV file in S3. Paths are relative to the file's directory. */
@@ -490,6 +464,7 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
 {
     const char *key = listing->source.key;
     uint32_t archives = 0, images = 0;
+    gp_tar_index index;
     gp_status status = GP_OK;
 
     *kind = "folder";
@@ -513,7 +488,11 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
         archives += is_archive(s3_listing_name(listing, i));
     if (listing->count == 0 || archives > 0) {
         *kind = "tar";
-        return archives_list(list, listing, role, err);
+        status = gp_tar_index_open(&index, listing->bare, NULL, archives_fill, listing, err);
+        if (status == GP_OK)
+            status = gp_tar_index_list(list, &index, listing->bare, role, err);
+        gp_tar_index_close(&index);
+        return status;
     }
     const gp_tree place = tree_of(listing);
 

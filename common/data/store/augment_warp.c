@@ -179,40 +179,31 @@ static bool grid_find(warp_grid *grid, const gp_augment_draw *draw)
     return true;
 }
 
-static void grid_copy_row(const warp_grid *grid, const uint8_t *from, uint8_t *to, long columns, long width,
-                          size_t bytes, const uint8_t *fill)
-{
-    if (grid->column_step == 1 && grid->column >= 0 && grid->column + columns <= width) {
-        memcpy(to, from + (size_t)grid->column * bytes, (size_t)columns * bytes);
-        return;
-    }
-    for (long i = 0; i < columns; i++) {
-        long column = grid->column + i * grid->column_step;
-
-        memcpy(to + (size_t)i * bytes, column >= 0 && column < width ? from + (size_t)column * bytes : fill,
-               bytes);
-    }
-}
-
 /* Copy planes whose elements have `bytes` bytes. */
 static void grid_copy(const warp_grid *grid, const gp_store_info *store, const gp_store_info *augmented,
                       uint32_t planes, size_t bytes, const void *fill, const void *from, void *to)
 {
+    const size_t width = store->width;
     uint8_t *out = to;
 
     for (uint32_t c = 0; c < planes; c++)
         for (uint32_t r = 0; r < augmented->height; r++, out += augmented->width * bytes) {
-            long row = grid->row + (long)r * grid->row_step;
+            const long row = grid->row + (long)r * grid->row_step;
+            const bool inside = row >= 0 && row < (long)store->height;
+            const uint8_t *line = (const uint8_t *)from +
+                                  ((size_t)c * store->height + (size_t)(inside ? row : 0)) * width * bytes;
 
-            if (row >= 0 && row < (long)store->height) {
-                grid_copy_row(grid,
-                              (const uint8_t *)from +
-                                  ((size_t)c * store->height + (size_t)row) * store->width * bytes,
-                              out, augmented->width, store->width, bytes, fill);
+            if (inside && grid->column_step == 1 && grid->column >= 0 &&
+                grid->column + (long)augmented->width <= (long)width) {
+                memcpy(out, line + (size_t)grid->column * bytes, augmented->width * bytes);
                 continue;
             }
-            for (uint32_t i = 0; i < augmented->width; i++)
-                memcpy(out + i * bytes, fill, bytes);
+            for (uint32_t i = 0; i < augmented->width; i++) {
+                const long column = grid->column + (long)i * grid->column_step;
+                const bool in_row = inside && column >= 0 && column < (long)width;
+
+                memcpy(out + i * bytes, in_row ? line + (size_t)column * bytes : fill, bytes);
+            }
         }
 }
 

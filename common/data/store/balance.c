@@ -15,14 +15,6 @@ static int number_compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Sort the numbers and return their median. An even count gives the mean of the middle two. count
- * must be at least 1. */
-static double median_of(double *numbers, uint32_t count)
-{
-    qsort(numbers, count, sizeof(*numbers), number_compare);
-    return (numbers[count / 2] + numbers[(count - 1) / 2]) / 2;
-}
-
 void gp_balance_weights(gp_balance balance, const uint64_t *counts, const uint64_t *within,
                         uint32_t class_count, double *weights)
 {
@@ -37,8 +29,10 @@ void gp_balance_weights(gp_balance balance, const uint64_t *counts, const uint64
     for (uint32_t k = 0; k < class_count; k++)
         if (counts[k] != 0)
             weights[present++] = (double)counts[k] / (double)(by_image ? within[k] : total);
-    if (balance == GP_BALANCE_MEDIAN && present > 0)
-        unit = median_of(weights, present);
+    if (balance == GP_BALANCE_MEDIAN && present > 0) {
+        qsort(weights, present, sizeof(*weights), number_compare);
+        unit = (weights[present / 2] + weights[(present - 1) / 2]) / 2;
+    }
     for (uint32_t k = 0; k < class_count; k++)
         weights[k] = counts[k] == 0 ? 1 : unit * (double)(by_image ? within[k] : total) / (double)counts[k];
 }

@@ -120,19 +120,6 @@ bool gp_store_has_class(const gp_store_info *info)
     return info->target_count == 1 && info->targets[0].dtype == GP_I32 && info->targets[0].shape.rank == 0;
 }
 
-/* Add target types and shapes to a fingerprint. Checkpoints store fingerprints, so the encoding
- * must not change. */
-static uint64_t fingerprint_add_types(uint64_t hash, const gp_store_info *info)
-{
-    for (uint32_t i = 0; i < info->target_count; i++) {
-        hash = gp_hash_add_number(hash, info->targets[i].dtype);
-        hash = gp_hash_add_number(hash, info->targets[i].shape.rank);
-        for (uint32_t d = 0; d < info->targets[i].shape.rank; d++)
-            hash = gp_hash_add_number(hash, (uint64_t)info->targets[i].shape.dim[d]);
-    }
-    return hash;
-}
-
 /* Compute the fingerprint from evenly spaced samples, announced together so that a remote store can
  * fetch them in parallel. */
 static gp_status fingerprint_make(gp_store *store, gp_error *err)
@@ -154,8 +141,12 @@ static gp_status fingerprint_make(gp_store *store, gp_error *err)
     }
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         hash = gp_hash_add_number(hash, numbers[i]);
-    if (!gp_store_has_class(info))
-        hash = fingerprint_add_types(hash, info);
+    for (uint32_t i = 0; i < info->target_count && !gp_store_has_class(info); i++) {
+        hash = gp_hash_add_number(hash, info->targets[i].dtype);
+        hash = gp_hash_add_number(hash, info->targets[i].shape.rank);
+        for (uint32_t d = 0; d < info->targets[i].shape.rank; d++)
+            hash = gp_hash_add_number(hash, (uint64_t)info->targets[i].shape.dim[d]);
+    }
     for (uint32_t i = 0; i < sampled; i++)
         looked_at[i] = (uint32_t)((uint64_t)i * info->count / sampled);
     gp_store_expect(store, looked_at, sampled);
