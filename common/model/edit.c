@@ -236,17 +236,6 @@ typedef struct add_text {
     char words[TEXT_BYTES]; /* text copy that name, kind and inputs point into */
 } add_text;
 
-/* Split "x+y" into input names. */
-static gp_status add_inputs(add_text *add, char *names, gp_error *err)
-{
-    for (char *name = strsep(&names, "+"); name != NULL; name = strsep(&names, "+")) {
-        if (add->input_count == GP_LAYER_INPUTS_MAX)
-            return gp_fail(err, GP_EINVAL, "more than %d inputs", GP_LAYER_INPUTS_MAX);
-        add->inputs[add->input_count++] = name;
-    }
-    return GP_OK;
-}
-
 /* Parse the text for gp_edit_add(). */
 static gp_status add_parse(add_text *add, const char *text, gp_error *err)
 {
@@ -282,18 +271,19 @@ static gp_status add_parse(add_text *add, const char *text, gp_error *err)
         used = (size_t)snprintf(add->settings, sizeof(add->settings), "%s", value);
     }
     for (char *word = strsep(&rest, ","); word != NULL; word = strsep(&rest, ",")) {
-        gp_status status = GP_OK;
-
-        if (strncmp(word, "inputs=", 7) == 0)
-            status = add_inputs(add, word + 7, err);
-        else
+        if (strncmp(word, "inputs=", 7) != 0) {
             used += (size_t)snprintf(add->settings + used, sizeof(add->settings) - used, "%s%s",
                                      used == 0                   ? ""
                                      : strchr(word, '=') != NULL ? ";"
                                                                  : ",",
                                      word);
-        if (status != GP_OK)
-            return status;
+            continue;
+        }
+        for (char *names = word + 7, *name; (name = strsep(&names, "+")) != NULL;) {
+            if (add->input_count == GP_LAYER_INPUTS_MAX)
+                return gp_fail(err, GP_EINVAL, "more than %d inputs", GP_LAYER_INPUTS_MAX);
+            add->inputs[add->input_count++] = name;
+        }
     }
     return GP_OK;
 }
@@ -378,26 +368,12 @@ static uint32_t head_find(const gp_edit *edit)
     }
 }
 
-/* Fail with a message that lists the last layers. */
-static gp_status head_missing(const gp_edit *edit, gp_error *err)
-{
-    const gp_netspec *spec = edit->spec;
-    uint32_t first = spec->layer_count > LAST_SHOWN ? spec->layer_count - LAST_SHOWN : 0;
-    char last[4 * (GP_NAME_MAX + 24)] = "";
-    size_t used = 0;
-
-    for (uint32_t i = first; i < spec->layer_count; i++)
-        used += (size_t)snprintf(last + used, sizeof(last) - used, "%s%.24s (%s)", i == first ? "" : ", ",
-                                 spec->layers[i].name, spec->layers[i].kind->name);
-    return gp_fail(err, GP_EINVAL,
-                   "no classifier found: network %.24s ends in %s, not in a single fc or convolution; "
-                   "replace the end with gradpool model edit --remove-last N --add fc:CLASSES",
-                   spec->name, last);
-}
-
 gp_status gp_edit_set_head(gp_edit *edit, const gp_edit_head *head, gp_error *err)
 {
+    const gp_netspec *spec = edit->spec;
+    char last[4 * (GP_NAME_MAX + 24)] = "";
     uint32_t at;
+    size_t used = 0;
     gp_status status;
 
     if (head->classes < 2)
@@ -407,8 +383,17 @@ gp_status gp_edit_set_head(gp_edit *edit, const gp_edit_head *head, gp_error *er
     if (status != GP_OK)
         return status;
     at = head_find(edit);
-    if (at == edit->spec->layer_count)
-        return head_missing(edit, err);
+    if (at == edit->spec->layer_count) {
+        uint32_t first = spec->layer_count > LAST_SHOWN ? spec->layer_count - LAST_SHOWN : 0;
+
+        for (uint32_t i = first; i < spec->layer_count; i++)
+            used += (size_t)snprintf(last + used, sizeof(last) - used, "%s%.24s (%s)", i == first ? "" : ", ",
+                                     spec->layers[i].name, spec->layers[i].kind->name);
+        return gp_fail(err, GP_EINVAL,
+                       "no classifier found: network %.24s ends in %s, not in a single fc or convolution; "
+                       "replace the end with gradpool model edit --remove-last N --add fc:CLASSES",
+                       spec->name, last);
+    }
     gp_layer *layer = &edit->spec->layers[at];
 
     *layer_number(layer, head_kind_of(layer)->setting) = head->classes;

@@ -141,7 +141,7 @@ static gp_status custom_forward(gp_lowering *lowering, gp_error *err)
     const gp_shape saved = gp_shape1((int64_t)plan.saved);
 
     if (status == GP_OK && plan.saved > 0)
-        status = gp_lowering_save(lowering, 0, GP_F32, &saved, err);
+        status = gp_lowering_save(lowering, 0, false, GP_F32, &saved, err);
     op.out[GP_CUSTOM_OUT_Y] = lowering->y;
     op.out[GP_CUSTOM_OUT_SAVED] = lowering->saved[0];
     return status == GP_OK ? gp_lowering_emit(lowering, &op, err) : status;
@@ -162,18 +162,6 @@ static gp_status custom_backward(gp_lowering *lowering, gp_error *err)
 }
 
 /* ---- adding ---- */
-
-static gp_status name_check(const char *name, gp_error *err)
-{
-    size_t good = name == NULL ? 0 : strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
-
-    if (good == 0 || good > 31 || name[good] != '\0')
-        return gp_fail(
-            err, GP_EINVAL,
-            "invalid name of a layer kind \"%.40s\": use 1 to 31 lower-case letters, digits and '_'",
-            name == NULL ? "" : name);
-    return GP_OK;
-}
 
 /* Check the settings and convert them to a parameter table. */
 static gp_status settings_check(custom_kind *own, gp_error *err)
@@ -245,11 +233,15 @@ void gp_custom_forget(void)
 
 gp_status gp_layer_kind_add(const gp_layer_kind *kind, gp_error *err)
 {
-    gp_status status = name_check(kind->name, err);
-    const gp_kind *known = status == GP_OK ? gp_kind_find(kind->name) : NULL;
+    const size_t good = kind->name == NULL ? 0 : strspn(kind->name, "abcdefghijklmnopqrstuvwxyz0123456789_");
 
-    if (status != GP_OK)
-        return status;
+    if (good == 0 || good > 31 || kind->name[good] != '\0')
+        return gp_fail(
+            err, GP_EINVAL,
+            "invalid name of a layer kind \"%.40s\": use 1 to 31 lower-case letters, digits and '_'",
+            kind->name == NULL ? "" : kind->name);
+    const gp_kind *known = gp_kind_find(kind->name);
+
     if (kind->forward == NULL || kind->backward == NULL || kind->inputs > GP_LAYER_KIND_INPUTS)
         return gp_fail(err, GP_EINVAL, "layer kind %s needs forward, backward and at most %d inputs",
                        kind->name, GP_LAYER_KIND_INPUTS);
@@ -261,7 +253,8 @@ gp_status gp_layer_kind_add(const gp_layer_kind *kind, gp_error *err)
     if (added_count == GP_LAYER_KINDS_MAX)
         return gp_fail(err, GP_ELIMIT, "this worker has reached its limit of %d custom layer kinds",
                        GP_LAYER_KINDS_MAX);
-    status = custom_new(&added[added_count], kind, err);
+    const gp_status status = custom_new(&added[added_count], kind, err);
+
     if (status == GP_OK)
         added_count++;
     return status;

@@ -128,23 +128,6 @@ static gp_status graph_share_target(gp_graph *graph, gp_end *end, const char *of
     return GP_OK;
 }
 
-/* Determine the meaning of an end's scores. If the network itself ends in class probabilities for a
- * sample, scores must not be their softmax. Pixel scores are always softmaxes, which tiled
- * inference averages. */
-static void end_set_score_type(const gp_graph *graph, gp_end *end)
-{
-    const uint32_t last = gp_netspec_before_reshapes(graph->spec, graph->spec->layers[end->layer].inputs[0]);
-    const unsigned flags = last == GP_INPUT_LAYER ? 0 : graph->spec->layers[last].kind->flags;
-    const bool classes = end->target.dtype == GP_I32, sample = end->target.shape.rank == 0;
-    const bool adds_up =
-        (flags & GP_KIND_DISTRIBUTION) != 0 && graph->outputs[last].dim[0] == (int64_t)end->target.classes;
-
-    end->scores_as_is = classes && sample && gp_netspec_gives_probabilities(graph->spec, last);
-    end->score_type = !classes                        ? GP_SCORE_VALUES
-                      : end->scores_as_is && !adds_up ? GP_SCORE_PROBABILITIES
-                                                      : GP_SCORE_DISTRIBUTION;
-}
-
 /* Append a loss to graph->ends. */
 static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *infer, gp_error *err)
 {
@@ -163,7 +146,16 @@ static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *
 
     if (status != GP_OK)
         return status;
-    end_set_score_type(graph, &end);
+    const uint32_t last = gp_netspec_before_reshapes(graph->spec, graph->spec->layers[end.layer].inputs[0]);
+    const unsigned flags = last == GP_INPUT_LAYER ? 0 : graph->spec->layers[last].kind->flags;
+    const bool classes = end.target.dtype == GP_I32, sample = end.target.shape.rank == 0;
+    const bool adds_up =
+        (flags & GP_KIND_DISTRIBUTION) != 0 && graph->outputs[last].dim[0] == (int64_t)end.target.classes;
+
+    end.scores_as_is = classes && sample && gp_netspec_gives_probabilities(graph->spec, last);
+    end.score_type = !classes                       ? GP_SCORE_VALUES
+                     : end.scores_as_is && !adds_up ? GP_SCORE_PROBABILITIES
+                                                    : GP_SCORE_DISTRIBUTION;
     graph->ends[graph->end_count++] = end;
     graph->score_count += (uint32_t)gp_shape_count(&infer->output);
     if (graph->class_count == 0)

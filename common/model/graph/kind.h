@@ -95,12 +95,10 @@ typedef struct gp_lowering {
  * frozen parameters' gradients are omitted. */
 gp_status gp_lowering_emit(gp_lowering *lowering, const gp_op *op, gp_error *err);
 
-/* Create a value that is kept from forward to backward, as saved[slot]. The shape is per sample. */
-gp_status gp_lowering_save(gp_lowering *lowering, uint32_t slot, gp_dtype dtype, const gp_shape *shape,
-                           gp_error *err);
-
-/* Like gp_lowering_save() for a float32 value shared by all samples in a call. */
-gp_status gp_lowering_save_call(gp_lowering *lowering, uint32_t slot, const gp_shape *shape, gp_error *err);
+/* Create a value that is kept from forward to backward, as saved[slot].
+ *   shared  all samples in a call share the value; else the shape is per sample */
+gp_status gp_lowering_save(gp_lowering *lowering, uint32_t slot, bool shared, gp_dtype dtype,
+                           const gp_shape *shape, gp_error *err);
 
 /* A test case for tests/common/model/test_kinds.c. */
 typedef struct gp_kind_check {

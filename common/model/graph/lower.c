@@ -80,19 +80,12 @@ gp_status gp_lowering_emit(gp_lowering *lowering, const gp_op *op, gp_error *err
     return GP_OK;
 }
 
-gp_status gp_lowering_save(gp_lowering *lowering, uint32_t slot, gp_dtype dtype, const gp_shape *shape,
-                           gp_error *err)
+gp_status gp_lowering_save(gp_lowering *lowering, uint32_t slot, bool shared, gp_dtype dtype,
+                           const gp_shape *shape, gp_error *err)
 {
     assert(slot < GP_LAYER_SAVED_MAX && lowering->saved[slot] == GP_NO_VALUE);
-    return gp_graph_add_value(lowering->graph, GP_VALUE_SAVED, dtype, shape, lowering->layer,
-                              &lowering->saved[slot], err);
-}
-
-gp_status gp_lowering_save_call(gp_lowering *lowering, uint32_t slot, const gp_shape *shape, gp_error *err)
-{
-    assert(slot < GP_LAYER_SAVED_MAX && lowering->saved[slot] == GP_NO_VALUE);
-    return gp_graph_add_value(lowering->graph, GP_VALUE_CALL, GP_F32, shape, lowering->layer,
-                              &lowering->saved[slot], err);
+    return gp_graph_add_value(lowering->graph, shared ? GP_VALUE_CALL : GP_VALUE_SAVED, dtype, shape,
+                              lowering->layer, &lowering->saved[slot], err);
 }
 
 /* Set what the kind defines in an operation, and emit it. */

@@ -25,8 +25,7 @@ static gp_status batchnorm_infer(gp_infer *infer, gp_error *err)
     const gp_shape channels = gp_shape1(infer->inputs[0].dim[0]);
     const int64_t per_sample = gp_shape_count(&infer->inputs[0]) / channels.dim[0];
 
-    (void)err;
-    gp_groupnorm_infer(infer); /* scale and offset */
+    gp_groupnorm_infer(infer, err); /* scale and offset */
     infer->parameter_count = 4;
     infer->parameters[2] = (gp_parameter_need){ .role = "mean",
                                                 .shape = channels,
@@ -53,7 +52,7 @@ static gp_status batchnorm_prepare(gp_lowering *lowering, gp_op *op, gp_error *e
     } else if (lowering->phase == GP_PHASE_INFER) {
         op->code = GP_OP_BATCHNORM_INFER;
     } else {
-        status = gp_lowering_save_call(lowering, 0, &moments, err);
+        status = gp_lowering_save(lowering, 0, true, GP_F32, &moments, err);
         op->in[4] = GP_NO_VALUE; /* training does not read the running variance */
         op->out[1] = lowering->saved[0];
         op->out[2] = lowering->gradients[2];

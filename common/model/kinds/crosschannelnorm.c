@@ -29,7 +29,7 @@ static gp_status crosschannelnorm_prepare(gp_lowering *lowering, gp_op *op, gp_e
     const uint32_t slot = lowering->dy == GP_NO_VALUE ? 0 : 1;
 
     op->number[0] = (int32_t)settings->size;
-    gp_status status = gp_lowering_save(lowering, slot, GP_F32, &shape, err);
+    gp_status status = gp_lowering_save(lowering, slot, false, GP_F32, &shape, err);
 
     op->out[1] = lowering->saved[slot];
     if (slot == 1)

@@ -20,15 +20,17 @@ static const gp_param groupnorm_params[] = {
     { 0 },
 };
 
-void gp_groupnorm_infer(gp_infer *infer)
+gp_status gp_groupnorm_infer(gp_infer *infer, gp_error *err)
 {
     const gp_shape channels = gp_shape1(infer->inputs[0].dim[0]);
 
+    (void)err;
     infer->parameter_count = 2;
     infer->parameters[0] =
         (gp_parameter_need){ .role = "scale", .shape = channels, .initializer = GP_INIT_ONES };
     infer->parameters[1] =
         (gp_parameter_need){ .role = "offset", .shape = channels, .initializer = GP_INIT_ZEROS };
+    return GP_OK;
 }
 
 gp_status gp_groupnorm_prepare(gp_lowering *lowering, gp_op *op, int64_t groups, gp_error *err)
@@ -37,7 +39,7 @@ gp_status gp_groupnorm_prepare(gp_lowering *lowering, gp_op *op, int64_t groups,
     const bool pixels = groups == GP_GROUPNORM_PIXELS, forward = lowering->dy == GP_NO_VALUE;
     const int64_t groups_in_sample = pixels ? gp_shape_count(x) / x->dim[0] : groups;
     const gp_shape sums = gp_shape2(2, forward ? groups_in_sample : x->dim[0]);
-    gp_status status = gp_lowering_save(lowering, forward ? 0 : 1, GP_F32, &sums, err);
+    gp_status status = gp_lowering_save(lowering, forward ? 0 : 1, false, GP_F32, &sums, err);
 
     op->number[0] = pixels ? 1 : (int32_t)groups;
     op->number[1] = pixels;
@@ -54,8 +56,7 @@ static gp_status groupnorm_infer(gp_infer *infer, gp_error *err)
     if (channels % settings->groups != 0)
         return gp_fail(err, GP_EINVAL, "%" PRId64 " groups do not divide %" PRId64 " channels; use a divisor",
                        settings->groups, channels);
-    gp_groupnorm_infer(infer);
-    return GP_OK;
+    return gp_groupnorm_infer(infer, err);
 }
 
 static gp_status groupnorm_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)

@@ -6,7 +6,7 @@
 #include "common/model/graph/graph.h"
 
 /* Request a scale and an offset per channel. */
-void gp_groupnorm_infer(gp_infer *infer);
+gp_status gp_groupnorm_infer(gp_infer *infer, gp_error *err);
 
 /* special number of groups: all channels of one pixel form a group */
 enum { GP_GROUPNORM_PIXELS = 0 };

@@ -22,13 +22,6 @@ static const gp_param layernorm_params[] = {
     { 0 },
 };
 
-static gp_status layernorm_infer(gp_infer *infer, gp_error *err)
-{
-    (void)err;
-    gp_groupnorm_infer(infer);
-    return GP_OK;
-}
-
 static gp_status layernorm_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
 {
     const layernorm_settings *settings = lowering->settings;
@@ -53,7 +46,7 @@ const gp_kind gp_kind_layernorm = {
     .settings_table = layernorm_params,
     .settings_bytes = sizeof(layernorm_settings),
     .checks = layernorm_checks,
-    .infer = layernorm_infer,
+    .infer = gp_groupnorm_infer,
     .op = GP_OP_GROUPNORM,
     .op_backward = GP_OP_GROUPNORM_BACKWARD,
     .backward_reads = GP_READS_INPUT,

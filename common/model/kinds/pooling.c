@@ -52,7 +52,7 @@ gp_status gp_pooling_prepare(gp_lowering *lowering, gp_op *op, gp_error *err)
         return status;
     }
     if (status == GP_OK && op->pool == GP_POOL_MAX && lowering->phase == GP_PHASE_TRAIN)
-        status = gp_lowering_save(lowering, 0, GP_I32, &output, err);
+        status = gp_lowering_save(lowering, 0, false, GP_I32, &output, err);
     op->out[1] = lowering->saved[0];
     return status;
 }

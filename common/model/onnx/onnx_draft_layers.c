@@ -84,12 +84,6 @@ static void draft_fc(gp_onnx_draft *draft, uint32_t layer)
     gp_draft_set_int(node, "transB", 1);
 }
 
-/* Add a node that has only the inputs of the layer. */
-static void draft_plain(gp_onnx_draft *draft, uint32_t layer)
-{
-    gp_draft_add_layer(draft, layer, draft->spec->layers[layer].kind->onnx);
-}
-
 static void draft_batchnorm(gp_onnx_draft *draft, uint32_t layer)
 {
     gp_draft_node *node = gp_draft_add_layer(draft, layer, "BatchNormalization");
@@ -180,17 +174,6 @@ static void draft_transconv2d(gp_onnx_draft *draft, uint32_t layer)
     gp_draft_set_int(node, "group", op->window.groups);
 }
 
-/* Return a scale factor that gives exactly `to` pixels after rounding down, in float32 and in
- * float64. */
-static float resize_scale(int64_t from, int64_t to)
-{
-    float scale = (float)to / (float)from;
-
-    while (floor((double)from * (double)scale) < (double)to)
-        scale = nextafterf(scale, INFINITY);
-    return scale;
-}
-
 static void draft_resize(gp_onnx_draft *draft, uint32_t layer)
 {
     static const char *const places[] = { "asymmetric", "half_pixel", "align_corners", "asymmetric" };
@@ -202,7 +185,13 @@ static void draft_resize(gp_onnx_draft *draft, uint32_t layer)
 
     gp_draft_node_input(node, ""); /* no region of interest */
     for (int i = 0; i < 2; i++) {
-        scales[2 + i] = resize_scale(x->dim[1 + i], y->dim[1 + i]);
+        const double from = (double)x->dim[1 + i], to = (double)y->dim[1 + i];
+
+        /* The scale factor must give exactly `to` pixels after rounding down, in float32 and in
+         * float64. */
+        scales[2 + i] = (float)to / (float)from;
+        while (floor(from * (double)scales[2 + i]) < to)
+            scales[2 + i] = nextafterf(scales[2 + i], INFINITY);
         if (op->number[0] == GP_RESIZE_NEAREST && y->dim[1 + i] % x->dim[1 + i] != 0)
             draft->refused = "nearest interpolation with a fractional scale has no exact ONNX form";
     }
@@ -277,19 +266,6 @@ static void draft_scale(gp_onnx_draft *draft, uint32_t layer)
     gp_draft_add_numbers(draft, gp_draft_add_layer(draft, layer, "Mul"), "factor", false, 1, 1, &factor);
 }
 
-static void draft_leaky_relu(gp_onnx_draft *draft, uint32_t layer)
-{
-    gp_draft_set_float(gp_draft_add_layer(draft, layer, "LeakyRelu"), "alpha", draft->ops[layer]->factor[0]);
-}
-
-static void draft_hard_sigmoid(gp_onnx_draft *draft, uint32_t layer)
-{
-    gp_draft_node *node = gp_draft_add_layer(draft, layer, "HardSigmoid");
-
-    gp_draft_set_float(node, "alpha", draft->ops[layer]->factor[0]);
-    gp_draft_set_float(node, "beta", draft->ops[layer]->factor[1]);
-}
-
 static void draft_hard_swish(gp_onnx_draft *draft, uint32_t layer)
 {
     gp_draft_add_layer(draft, layer, "HardSwish");
@@ -346,6 +322,8 @@ static void draft_classes(gp_onnx_draft *draft, uint32_t layer)
     gp_draft_set_int(node, "axis", 1);
 }
 
+/* Conversions by kind. Without a function, the node has only the inputs of the layer, and the
+ * factors of the operation as attributes. */
 static const struct {
     const char *kind;
     void (*draft)(gp_onnx_draft *draft, uint32_t layer);
@@ -354,18 +332,18 @@ static const struct {
     { "transconv2d", draft_transconv2d },
     { "resize", draft_resize },
     { "fc", draft_fc },
-    { "relu", draft_plain },
-    { "leakyrelu", draft_leaky_relu },
+    { "relu", NULL },
+    { "leakyrelu", NULL },
     { "clip", draft_clip },
-    { "sigmoid", draft_plain },
-    { "tanh", draft_plain },
-    { "hardsigmoid", draft_hard_sigmoid },
+    { "sigmoid", NULL },
+    { "tanh", NULL },
+    { "hardsigmoid", NULL },
     { "hardswish", draft_hard_swish },
     { "gelu", draft_gelu },
     { "maxpool", draft_pool },
     { "avgpool", draft_pool },
-    { "globalavgpool", draft_plain },
-    { "globalmaxpool", draft_plain },
+    { "globalavgpool", NULL },
+    { "globalmaxpool", NULL },
     { "batchnorm", draft_batchnorm },
     { "groupnorm", draft_groupnorm },
     { "layernorm", draft_groupnorm },
@@ -373,7 +351,7 @@ static const struct {
     { "flatten", draft_along_channels },
     { "softmax", draft_along_channels },
     { "add", draft_add },
-    { "multiply", draft_plain },
+    { "multiply", NULL },
     { "scale", draft_scale },
     { "concat", draft_concat },
     { "crop", draft_crop },
@@ -402,7 +380,14 @@ gp_status gp_draft_layers(gp_onnx_draft *draft, gp_error *err)
             return gp_fail(err, GP_EUNSUPPORTED,
                            "%s (%s): this kind cannot be exported to ONNX; remove the layer", layer->name,
                            layer->kind->name);
-        layer_drafts[d].draft(draft, i);
+        if (layer_drafts[d].draft != NULL) {
+            layer_drafts[d].draft(draft, i);
+        } else {
+            gp_draft_node *node = gp_draft_add_layer(draft, i, layer->kind->onnx);
+
+            for (uint32_t k = 0; k < layer->kind->factors; k++)
+                gp_draft_set_float(node, k == 0 ? "alpha" : "beta", draft->ops[i]->factor[k]);
+        }
         if (draft->refused != NULL)
             return gp_fail(err, GP_EUNSUPPORTED, "%s (%s): %s", layer->name, layer->kind->name,
                            draft->refused);

@@ -473,15 +473,6 @@ static void softmax_over(gp_onnx_mapping *m, const gp_onnx_value *x, const int64
     memcpy(m->output->dims, x->dims, sizeof(x->dims));
 }
 
-static bool is_output(const gp_onnx_mapping *m, const char *name)
-{
-    bool found = false;
-
-    for (size_t k = 0; k < m->graph->n_output; k++)
-        found = found || strcmp(name, m->graph->output[k]->name) == 0;
-    return found;
-}
-
 /* Map a Softmax: to a loss if it is the output of a network that computes logits, otherwise to a
  * layer. */
 void gp_onnx_map_softmax(gp_onnx_mapping *m)
@@ -493,8 +484,11 @@ void gp_onnx_map_softmax(gp_onnx_mapping *m)
 
     if (m->status != GP_OK)
         return;
-    const bool last = is_output(m, m->node->output[0]) && m->output->uses == 1 &&
-                      !gp_netspec_gives_probabilities(m->spec, x->layer);
+    bool last = false;
+
+    for (size_t k = 0; k < m->graph->n_output; k++)
+        last |= strcmp(m->node->output[0], m->graph->output[k]->name) == 0;
+    last = last && m->output->uses == 1 && !gp_netspec_gives_probabilities(m->spec, x->layer);
 
     /* before opset 13, softmax covers all axes from `axis` on */
     for (uint32_t i = 0; i < x->rank; i++)

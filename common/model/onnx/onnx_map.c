@@ -29,24 +29,6 @@ struct map_operator {
     const char *pattern;           /* what it is supported for besides (onnx_pattern.c); NULL: nothing */
 };
 
-/* Reject unknown attributes, because they might change the result. */
-static void check_attributes(gp_onnx_mapping *m, const map_operator *about)
-{
-    char text[GP_ONNX_SHOWN_BYTES];
-
-    for (size_t i = 0; i < m->node->n_attribute; i++) {
-        const char *name = m->node->attribute[i]->name == NULL ? "" : m->node->attribute[i]->name;
-        size_t bytes = strlen(name);
-        bool known = false;
-
-        for (const char *at = about->attributes; *at != '\0' && !known; at += strcspn(at, " ") + 1)
-            known = bytes == strcspn(at, " ") && memcmp(at, name, bytes) == 0;
-        if (!known)
-            gp_onnx_fail(m, GP_EUNSUPPORTED, "its attribute '%s' is not supported; supported: %s",
-                         gp_onnx_shown(text, name), *about->attributes == '\0' ? "none" : about->attributes);
-    }
-}
-
 /* ---- layers ---- */
 
 /* Create a netspec layer name: the wanted name, made printable, truncated, and numbered if it is
@@ -414,6 +396,7 @@ static const map_operator *operator_find(const Onnx__NodeProto *node)
 static void check_node(gp_onnx_mapping *m, const map_operator *about)
 {
     const Onnx__NodeProto *node = m->node;
+    char text[GP_ONNX_SHOWN_BYTES];
 
     if (about == NULL) {
         gp_onnx_fail(m, GP_EUNSUPPORTED,
@@ -426,21 +409,18 @@ static void check_node(gp_onnx_mapping *m, const map_operator *about)
                      node->n_input, about->inputs_min, about->inputs_max);
     if (node->n_output == 0 || *node->output[0] == '\0')
         gp_onnx_fail(m, GP_ECORRUPT, "it has no output");
-    check_attributes(m, about);
-}
+    /* Reject unknown attributes, because they might change the result. */
+    for (size_t i = 0; i < node->n_attribute; i++) {
+        const char *name = node->attribute[i]->name == NULL ? "" : node->attribute[i]->name;
+        size_t bytes = strlen(name);
+        bool known = false;
 
-/* Return the roles of the node's inputs as a bit mask. */
-static unsigned input_roles(gp_onnx_mapping *m)
-{
-    unsigned roles = 0;
-
-    for (size_t k = 0; k < m->node->n_input; k++) {
-        const gp_onnx_value *input = gp_onnx_node_input(m, k);
-
-        if (input != NULL)
-            roles |= 1u << input->role;
+        for (const char *at = about->attributes; *at != '\0' && !known; at += strcspn(at, " ") + 1)
+            known = bytes == strcspn(at, " ") && memcmp(at, name, bytes) == 0;
+        if (!known)
+            gp_onnx_fail(m, GP_EUNSUPPORTED, "its attribute '%s' is not supported; supported: %s",
+                         gp_onnx_shown(text, name), *about->attributes == '\0' ? "none" : about->attributes);
     }
-    return roles;
 }
 
 void gp_onnx_node_fold(gp_onnx_mapping *m, gp_onnx_fold_fn *fold)
@@ -468,8 +448,13 @@ static void map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node)
 
     m->node = node;
     check_node(m, about);
-    const unsigned roles = input_roles(m);
+    unsigned roles = 0; /* roles of the node's inputs, as a bit mask */
 
+    for (size_t k = 0; k < node->n_input; k++) {
+        const gp_onnx_value *input = gp_onnx_node_input(m, k);
+
+        roles |= input == NULL ? 0 : 1u << input->role;
+    }
     if (m->status == GP_OK) {
         m->arithmetic = about->arithmetic;
         m->output = gp_onnx_value_find(m, node->output[0]);
@@ -514,23 +499,6 @@ static void map_fusion(gp_onnx_mapping *m, const Onnx__NodeProto *last, const gp
     map_node(m, &node);
 }
 
-/* Map all nodes, constants first: a pattern may depend on a constant that follows its first
- * node. */
-static void map_nodes(gp_onnx_mapping *m)
-{
-    const Onnx__GraphProto *graph = m->graph;
-
-    for (size_t n = 0; n < graph->n_node && m->status == GP_OK; n++)
-        if (graph->node[n]->n_input == 0)
-            map_node(m, graph->node[n]);
-    gp_onnx_patterns_find(m);
-    for (size_t n = 0; n < graph->n_node && m->status == GP_OK; n++)
-        if (m->fusions[n].op_type != NULL)
-            map_fusion(m, graph->node[n], &m->fusions[n]);
-        else if (graph->node[n]->n_input != 0 && !m->fusions[n].skipped)
-            map_node(m, graph->node[n]);
-}
-
 /* Remove a final softmax that is read only by the network output, directly or flattened: the
  * cross-entropy includes it. A softmax of probabilities is kept, because a cross-entropy after
  * probabilities returns these as scores. */
@@ -560,16 +528,6 @@ static void drop_last_softmax(gp_onnx_mapping *m, gp_onnx_value *output)
     m->spec->layer_count--;
 }
 
-/* Return the loss for an output: a classification loss if the shape permits, otherwise mse. */
-static const char *loss_of(const gp_onnx_mapping *m, const gp_onnx_value *scores)
-{
-    if (m->loss != NULL)
-        return m->loss;
-    if (scores->dims[0] < 2 || (scores->rank != 1 && scores->rank != 3))
-        return "mse";
-    return scores->rank == 1 ? "crossentropy" : "pixelclassification";
-}
-
 static void map_output(gp_onnx_mapping *m, const char *name)
 {
     char text[GP_ONNX_SHOWN_BYTES];
@@ -586,7 +544,10 @@ static void map_output(gp_onnx_mapping *m, const char *name)
     while (scores.rank > 1 &&
            scores.dims[scores.rank - 1] == 1) /* [N, 1000, 1, 1] is one score per class too */
         scores.rank--;
-    const char *loss = loss_of(m, &scores);
+    const char *loss = m->loss != NULL                                                ? m->loss
+                       : scores.dims[0] < 2 || (scores.rank != 1 && scores.rank != 3) ? "mse"
+                       : scores.rank == 1                                             ? "crossentropy"
+                                                                                      : "pixelclassification";
     const gp_kind *kind = gp_kind_find(loss);
 
     if (kind == NULL || (kind->flags & GP_KIND_LOSS) == 0) {
@@ -694,8 +655,16 @@ static void mapping_run(gp_onnx_mapping *m)
         unpack_inputs(m, inputs, count);
     if (m->status == GP_OK)
         gp_onnx_values_prepare(m, inputs, count);
+    for (size_t n = 0; n < graph->n_node && m->status == GP_OK; n++)
+        if (graph->node[n]->n_input == 0)
+            map_node(m, graph->node[n]);
     if (m->status == GP_OK)
-        map_nodes(m);
+        gp_onnx_patterns_find(m);
+    for (size_t n = 0; n < graph->n_node && m->status == GP_OK; n++)
+        if (m->fusions[n].op_type != NULL)
+            map_fusion(m, graph->node[n], &m->fusions[n]);
+        else if (graph->node[n]->n_input != 0 && !m->fusions[n].skipped)
+            map_node(m, graph->node[n]);
     for (size_t k = 0; k < graph->n_output && m->status == GP_OK; k++)
         map_output(m, graph->output[k]->name);
 }

@@ -60,20 +60,6 @@ static gp_status unpack(Onnx__ModelProto **out, const void *data, size_t bytes, 
     return GP_OK;
 }
 
-static void reading_deinit(reading *r)
-{
-    ProtobufCAllocator allocator = { .alloc = allocate, .free = release };
-
-    if (r->model != NULL)
-        onnx__model_proto__free_unpacked(r->model, &allocator);
-    gp_class_names_free(r->class_names, r->class_count);
-    gp_netspec_free(r->spec);
-    gp_graph_free(r->graph);
-    gp_free(r->sources);
-    gp_onnx_store_deinit(&r->store);
-    gp_free(r->blob);
-}
-
 static gp_status check_opset(const Onnx__ModelProto *model, int64_t *opset, gp_error *err)
 {
     *opset = 0;
@@ -436,15 +422,6 @@ static gp_status read_classes(reading *r, gp_error *err)
     return status;
 }
 
-/* Return the limit for constant folding for a file of this size, so that a small file cannot
- * request hundreds of MiB. */
-static size_t computed_max(size_t bytes)
-{
-    const size_t least = (size_t)40 << 20, most = (size_t)1 << 28;
-
-    return bytes > (most - least) / 4 ? most : least + 4 * bytes;
-}
-
 static gp_status read_model(reading *r, const void *data, size_t bytes, const gp_onnx_options *options,
                             gp_error *err)
 {
@@ -467,7 +444,10 @@ static gp_status read_model(reading *r, const void *data, size_t bytes, const gp
         return status;
     gp_onnx_initializers_sort(r->model->graph);
     status = read_by_metadata(r, err);
-    r->store.bytes_max = computed_max(bytes + r->external_bytes);
+    /* computed constants may need 40 MiB and 4 times the file, at most 256 MiB */
+    const size_t least = (size_t)40 << 20, most = (size_t)1 << 28, given = bytes + r->external_bytes;
+
+    r->store.bytes_max = given > (most - least) / 4 ? most : least + 4 * given;
     if (status == GP_OK && r->spec == NULL) {
         status = gp_onnx_map(&r->spec, &r->sources, &r->store, r->model->graph, opset,
                              options == NULL ? NULL : options->loss, err);
@@ -494,6 +474,14 @@ gp_status gp_onnx_read(gp_netspec **spec, float **blob, char ***class_names, uin
         r.blob = NULL;
         r.class_names = NULL;
     }
-    reading_deinit(&r);
+    if (r.model != NULL)
+        onnx__model_proto__free_unpacked(r.model,
+                                         &(ProtobufCAllocator){ .alloc = allocate, .free = release });
+    gp_class_names_free(r.class_names, r.class_count);
+    gp_netspec_free(r.spec);
+    gp_graph_free(r.graph);
+    gp_free(r.sources);
+    gp_onnx_store_deinit(&r.store);
+    gp_free(r.blob);
     return status;
 }

@@ -40,12 +40,6 @@ void gp_onnx_map_flatten(gp_onnx_mapping *m)
     gp_onnx_node_view(m, x, 1, &features);
 }
 
-/* Return whether the first dimension of a Reshape remains the sample axis. */
-static bool keeps_samples(const gp_onnx_mapping *m, int64_t first)
-{
-    return first == 0 || first == -1 || first == GP_ONNX_SAMPLES || (m->batch != 0 && first == m->batch);
-}
-
 /* Map a Reshape. 0 keeps a dimension, -1 is the remainder of a sample if the first dimension is
  * the sample axis. */
 void gp_onnx_map_reshape(gp_onnx_mapping *m)
@@ -57,7 +51,10 @@ void gp_onnx_map_reshape(gp_onnx_mapping *m)
     const size_t count = gp_onnx_node_dims(m, 1, "shape", to);
     int64_t rest = all;
 
-    if (count == 0 || !keeps_samples(m, to[0]))
+    const bool keeps = count > 0 && (to[0] == 0 || to[0] == -1 || to[0] == GP_ONNX_SAMPLES ||
+                                     (m->batch != 0 && to[0] == m->batch));
+
+    if (!keeps)
         gp_onnx_fail(
             m, GP_EUNSUPPORTED,
             "only reshapes to [N, ...], [0, ...] and [-1, ...] are supported, which keep the sample axis");
@@ -184,17 +181,6 @@ static void transpose_by_groups(gp_onnx_mapping *m, const gp_onnx_value *x, cons
     transpose_layer(m, &image, place);
 }
 
-/* Return whether the order moves the first axis to the end (back: the last axis to the front)
- * and keeps the order of the others. */
-static bool is_rotation(const int64_t *order, uint32_t rank, bool back)
-{
-    bool rotates = true;
-
-    for (uint32_t i = 0; i < rank && rotates; i++)
-        rotates = order[i] == (int64_t)((i + (back ? rank - 1 : 1)) % rank);
-    return rotates;
-}
-
 void gp_onnx_map_transpose(gp_onnx_mapping *m)
 {
     int64_t order[GP_ONNX_RANK_MAX];
@@ -217,7 +203,11 @@ void gp_onnx_map_transpose(gp_onnx_mapping *m)
         return;
 
     /* Switch between channels first and channels last without a layer. */
-    const bool rotates = (x->rank == 2 || x->rank == 3) && is_rotation(order, x->rank, x->channels_last);
+    bool rotates = x->rank == 2 || x->rank == 3;
+
+    /* The first axis moves to the end, or from channels last the last axis to the front. */
+    for (uint32_t i = 0; i < x->rank && rotates; i++)
+        rotates = order[i] == (int64_t)((i + (x->channels_last ? x->rank - 1 : 1)) % x->rank);
     const bool last = rotates && !x->channels_last;
 
     if (rotates ? last : x->rank == 3)
@@ -239,23 +229,6 @@ void gp_onnx_map_transpose(gp_onnx_mapping *m)
 }
 
 /* ---- slicing, concatenation and padding ---- */
-
-/* Concatenate more inputs than a layer accepts: form as many groups of adjacent inputs as it
- * accepts, each with its own layer. */
-static void concat_groups(gp_onnx_mapping *m, const char *settings, gp_onnx_value **x, size_t count,
-                          gp_onnx_value groups[GP_LAYER_INPUTS_MAX])
-{
-    for (size_t k = 0; k < GP_LAYER_INPUTS_MAX; k++) {
-        size_t first = k * count / GP_LAYER_INPUTS_MAX, end = (k + 1) * count / GP_LAYER_INPUTS_MAX;
-
-        if (end - first == 1)
-            groups[k] = *x[first];
-        else
-            gp_onnx_append_of(m, "concat", settings, x + first, end - first, &groups[k]);
-    }
-    for (size_t k = 0; k < GP_LAYER_INPUTS_MAX; k++)
-        x[k] = &groups[k];
-}
 
 void gp_onnx_map_concat(gp_onnx_mapping *m)
 {
@@ -279,7 +252,15 @@ void gp_onnx_map_concat(gp_onnx_mapping *m)
     }
     snprintf(settings, sizeof(settings), "axis=%" PRId64, axis);
     if (count > GP_LAYER_INPUTS_MAX) {
-        concat_groups(m, settings, x, count, groups);
+        /* Form as many groups of adjacent inputs as a layer accepts, each with its own layer. */
+        for (size_t k = 0, first = 0, end; k < GP_LAYER_INPUTS_MAX; k++, first = end) {
+            end = (k + 1) * count / GP_LAYER_INPUTS_MAX;
+            if (end - first == 1)
+                groups[k] = *x[first];
+            else
+                gp_onnx_append_of(m, "concat", settings, x + first, end - first, &groups[k]);
+            x[k] = &groups[k];
+        }
         count = GP_LAYER_INPUTS_MAX;
     }
     gp_onnx_node_layer_of(m, "concat", settings, x, count);

@@ -50,18 +50,6 @@ static void packing_fill(packing *p, bool has_classes)
     p->model.n_metadata_props = has_classes ? 2 : 1;
 }
 
-static gp_status write_classes(gp_buffer *json, const char *const *names, uint32_t count, gp_error *err)
-{
-    gp_json_writer writer;
-
-    gp_json_writer_init(&writer, json, false);
-    gp_json_begin_array(&writer, NULL);
-    for (uint32_t i = 0; i < count; i++)
-        gp_json_put_text(&writer, NULL, names[i]);
-    gp_json_end_array(&writer);
-    return gp_json_writer_finish(&writer, err);
-}
-
 static void packing_deinit(packing *p)
 {
     gp_onnx_draft_free(p->draft);
@@ -73,6 +61,7 @@ static void packing_deinit(packing *p)
 static gp_status packing_init(packing *p, const gp_netspec *spec, const gp_graph *graph, const float *blob,
                               const char *const *class_names, uint32_t class_count, gp_error *err)
 {
+    gp_json_writer writer;
     gp_status status;
 
     if (class_count != 0 && class_count != graph->class_count)
@@ -82,8 +71,14 @@ static gp_status packing_init(packing *p, const gp_netspec *spec, const gp_graph
     gp_buffer_init(&p->network, GP_NETSPEC_BYTES_MAX);
     gp_buffer_init(&p->classes, GP_JSON_BYTES_MAX);
     status = gp_netspec_to_json(spec, &p->network, false, err);
-    if (status == GP_OK && class_count != 0)
-        status = write_classes(&p->classes, class_names, class_count, err);
+    if (status == GP_OK && class_count != 0) {
+        gp_json_writer_init(&writer, &p->classes, false);
+        gp_json_begin_array(&writer, NULL);
+        for (uint32_t i = 0; i < class_count; i++)
+            gp_json_put_text(&writer, NULL, class_names[i]);
+        gp_json_end_array(&writer);
+        status = gp_json_writer_finish(&writer, err);
+    }
     if (status == GP_OK)
         status = gp_onnx_draft_new(&p->draft, spec, graph, blob, err);
     if (status == GP_OK)

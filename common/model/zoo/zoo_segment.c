@@ -163,27 +163,21 @@ static void unet_double(gp_zoo_builder *b, const char *stem, int channels)
     }
 }
 
-/* Check that height and width are multiples of `multiple`: otherwise the sizes of skip connections
- * would differ after upsampling. */
-static void unet_check(gp_zoo_builder *b, int64_t multiple)
-{
-    const int64_t *dim = b->spec->input.dim;
-
-    if (dim[1] % multiple != 0 || dim[2] % multiple != 0)
-        b->status = gp_fail(
-            b->err, GP_EINVAL,
-            "a U-Net that halves its input %d times needs a height and width that are multiples of %" PRId64
-            ", but they are %" PRId64 " and %" PRId64 "; use another depth or size",
-            __builtin_ctzll((unsigned long long)multiple), multiple, dim[1], dim[2]);
-}
-
 void gp_zoo_unet(gp_zoo_builder *b)
 {
     const unet_settings *settings = b->settings;
     const int depth = (int)settings->depth, width = (int)settings->width;
     char stem[GP_ZOO_STEM_MAX], name[GP_NAME_MAX], skips[UNET_DEPTH_MAX][GP_NAME_MAX];
 
-    unet_check(b, 1LL << depth);
+    const int64_t *dim = b->spec->input.dim, multiple = 1LL << depth;
+
+    /* otherwise the sizes of skip connections would differ after upsampling */
+    if (dim[1] % multiple != 0 || dim[2] % multiple != 0)
+        b->status = gp_fail(b->err, GP_EINVAL,
+                            "a U-Net that halves its input %d times needs a height and width that are "
+                            "multiples of %" PRId64 ", but they are %" PRId64 " and %" PRId64
+                            "; use another depth or size",
+                            depth, multiple, dim[1], dim[2]);
     for (int level = 0; level <= depth; level++) {
         snprintf(stem, sizeof(stem), level < depth ? "down%d" : "bridge", level + 1);
         unet_double(b, stem, width << level);
