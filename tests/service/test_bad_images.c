@@ -61,7 +61,7 @@ TEST(skipped_folders_are_counted_and_named_when_a_training_starts)
     RUN_CODE(1, TRAIN, "--image-size", "28,28");
     CHECK_CONTAINS(err, "class emu has no images");
     RUN_CODE(0, TRAIN, "--image-size", "28,28", "--on-error", "skip");
-    CHECK_CONTAINS(err, "photos: 1 folder or image was left out: class emu has no images in ");
+    CHECK_CONTAINS(err, "photos: excluded 1 folder or image: class emu has no images in ");
     pools_end();
 }
 
@@ -224,7 +224,7 @@ TEST(evaluate_counts_only_good_images_despite_worker_failures)
     /* Crops decoded directly from the files give the same result. */
     mkdir(in_root("photos/emu"), 0700);
     RUN_CODE(0, EVALUATE, "../photos", "--image-fit", "crop");
-    CHECK_CONTAINS(err, "photos: 1 folder or image was left out: class emu has no images in ");
+    CHECK_CONTAINS(err, "photos: excluded 1 folder or image: class emu has no images in ");
     CHECK_CONTAINS(out, "\"skipped\": 5, \"skipped_names\": [" BAD_NAMES "]");
     CHECK_INT(GOOD, (int)reported("count"));
     pools_end();

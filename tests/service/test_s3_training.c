@@ -274,7 +274,7 @@ TEST(renewed_secrets_reach_running_workers_and_expired_ones_are_reported)
     if (train(SOURCE, "c.jsonl") != 0)
         GP_TEST_FAIL("%s", err);
     CHECK(RUN("up", "--secret-env", "AWS_ACCESS_KEY_ID,NO_SUCH_VARIABLE") != 0);
-    CHECK_CONTAINS(err, "the variable NO_SUCH_VARIABLE is not set");
+    CHECK_CONTAINS(err, "the environment variable NO_SUCH_VARIABLE is not set");
     canary_search();
     abort_search(pid_of(0), "the scheduler"); /* has forwarded the new ones */
     pools_end();

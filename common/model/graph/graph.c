@@ -106,8 +106,7 @@ static gp_status graph_share_target(gp_graph *graph, gp_end *end, const char *of
             continue;
         if (end->target.dtype != before->target.dtype ||
             !gp_shape_equal(&end->target.shape, &before->target.shape))
-            return gp_fail(err, GP_EINVAL,
-                           "target-of %s: that loss needs targets of shape %s, this one of %s", of,
+            return gp_fail(err, GP_EINVAL, "target-of %s: that loss needs targets of %s, but this one %s", of,
                            gp_targets_format(&before->target, 1, other, sizeof(other)),
                            gp_targets_format(&end->target, 1, mine, sizeof(mine)));
         if (end->target.classes != before->target.classes)
@@ -347,8 +346,8 @@ gp_status gp_graph_check_targets(const gp_graph *graph, const gp_target *targets
     for (uint32_t i = 0; i < graph->target_count && same; i++)
         same = targets[i].dtype == wanted[i].dtype && gp_shape_equal(&targets[i].shape, &wanted[i].shape);
     if (!same)
-        return gp_fail(err, GP_EINVAL, "the targets of %s have shape %s, but network %s (%s %s) needs %s",
-                       source, gp_targets_format(targets, count, have, sizeof(have)), graph->spec->name,
+        return gp_fail(err, GP_EINVAL, "the targets of %s are %s, but network %s (%s %s) needs %s", source,
+                       gp_targets_format(targets, count, have, sizeof(have)), graph->spec->name,
                        graph->end_count == 1 ? "loss" : "first loss",
                        graph->spec->layers[graph->ends[0].layer].kind->name,
                        gp_targets_format(wanted, graph->target_count, want, sizeof(want)));

@@ -169,7 +169,7 @@ TEST(resume_refuses_two_runs_another_network_and_finished_runs)
     write_network(network, sizeof(network));
     CHECK_STATUS(GP_EINVAL,
                  prepare_network(network, (const char *const[]){ path_option(), "resume=auto", NULL }));
-    CHECK_CONTAINS(err.message, "is of network lenet");
+    CHECK_CONTAINS(err.message, "(network lenet) do not match network tiny");
     CHECK_STATUS(GP_EINVAL, PREPARE("resume=auto", "seed=7", ));
     CHECK_CONTAINS(err.message, "resume with --seed 1");
     REQUIRE_OK(PREPARE("resume=auto", "max-epochs=1", ), err); /* ends at once with the model */

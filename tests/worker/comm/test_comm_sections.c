@@ -74,7 +74,7 @@ static void left_alone(rank_place *place)
             err.message[0] = '\0';
             CHECK_STATUS(GP_ESTATE, wait_in_vain(comm, way, &err));
             CHECK_CONTAINS(err.message, "worker 1 ");
-            CHECK_CONTAINS(err.message, "while worker 2 ");
+            CHECK_CONTAINS(err.message, "but worker 2 ");
         }
         gp_comm_leave(comm);
         if (place->slot == 0) /* forms a new group once the others have seen the failure */

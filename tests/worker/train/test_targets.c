@@ -496,13 +496,13 @@ TEST(losses_that_share_a_target_read_it_once)
                                       "c conv2d channels=3;kernel=1 | a dice target-of=b | "
                                       "b pixelclassification < c",
                                       &err));
-    CHECK_CONTAINS(err.message, "target-of b: there is no loss of that name before it");
+    CHECK_CONTAINS(err.message, "target-of b: no earlier loss has this name");
     CHECK_STATUS(GP_EINVAL, net_graph(&other, &input,
                                       "c conv2d channels=3;kernel=1 | a dice | f fc outputs=3 < c | "
                                       "b crossentropy target-of=a",
                                       &err));
     CHECK_CONTAINS(err.message,
-                   "target-of a: that loss compares with int32 8x8, this one with int32 per sample");
+                   "target-of a: that loss needs targets of int32 8x8, but this one int32 per sample");
 }
 
 TEST(data_with_unsuitable_targets_is_refused)
@@ -513,11 +513,11 @@ TEST(data_with_unsuitable_targets_is_refused)
         { "f fc outputs=3 | loss crossentropy",
           pixel_net,
           { "the targets of arrays are int32 per sample",
-            "net (loss pixelclassification) compares with int32 8x8" } },
+            "net (loss pixelclassification) needs int32 8x8" } },
         { value_net,
           "c conv2d channels=3;kernel=1 | loss crossentropy",
-          { "the targets of arrays are float32 5", "(loss crossentropy) compares with int32 8x8" } },
-        { "c conv2d channels=4;kernel=1 | loss dice", dice_net, { "arrays has 4 classes", "net ends in 3" } },
+          { "the targets of arrays are float32 5", "(loss crossentropy) needs int32 8x8" } },
+        { "c conv2d channels=4;kernel=1 | loss dice", dice_net, { "arrays has 4 classes", "net has 3" } },
     };
     const gp_shape input = gp_shape3(CHANNELS, SIDE, SIDE);
 

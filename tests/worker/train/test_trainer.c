@@ -1308,7 +1308,7 @@ TEST(unsupported_trainings_are_refused)
     check_refused("digits:100", "{\"mini-batch-size\": 101}", GP_EINVAL,
                   "mini-batch-size is 101, but digits:100 has only 100");
     check_refused("synthetic:28x28x1:7:100", "{\"mini-batch-size\": 10}", GP_EINVAL,
-                  "7 classes; network lenet ends in 10");
+                  "7 classes, but network lenet has 10");
     check_refused("synthetic:32x32x3:10:100", "{\"mini-batch-size\": 10}", GP_EINVAL, "3x32x32");
     check_refused("/nowhere", "{\"mini-batch-size\": 10}", GP_ENOENT, "/nowhere");
     check_refused("digits:100", "{\"mini-batch-size\": 0}", GP_EINVAL, "mini-batch-size is 0");
