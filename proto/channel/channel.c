@@ -7,9 +7,9 @@
  *   a ROUTER silently drops messages it cannot send       ROUTER_MANDATORY: GP_EBUSY, GP_EPEER
  *   a DEALER queues messages without a peer               IMMEDIATE: GP_EBUSY until connected
  *   accept() aborts the process without free descriptors  raise the soft limit; accept.c
- *   MAXMSGSIZE limits a frame, HWM counts messages        count frames here; connection_guard.c (TCP) and
- *                                                         accept.c (Unix sockets) close
- *                                                         connections with endless messages
+ *   MAXMSGSIZE limits a frame, HWM counts messages        count frames here; close connections with
+ *                                                         endless messages: connection_guard.c
+ *                                                         (TCP), accept.c (Unix sockets)
  *   CURVE admits any key                                  require a key list, enforce its ZAP
  *                                                         domain, test with a wrong key
  *   LINGER is infinite                                    0, or drain_ms of gp_channel_close()

@@ -81,7 +81,7 @@ int gp_control_socket_fd(const gp_control_socket *control_socket);
 /* Event that gp_control_socket_next() returns. */
 typedef enum gp_control_socket_event_kind {
     GP_CONTROL_SOCKET_NOTHING, /* no event left; poll again */
-    GP_CONTROL_SOCKET_HELLO, /* valid hello; the caller must call gp_control_socket_admit() or gp_control_socket_refuse() */
+    GP_CONTROL_SOCKET_HELLO,   /* valid hello; the caller must admit or refuse the connection */
     GP_CONTROL_SOCKET_REQUEST, /* request from an admitted peer, with or without a descriptor */
     GP_CONTROL_SOCKET_GONE,    /* a peer that had sent its hello exited or closed; the id is invalid now */
 } gp_control_socket_event_kind;

@@ -4,7 +4,8 @@
  *
  *   1. The client connects to the worker's control socket and keeps the connection. End of file
  *      tells either side that the other exited.
- *   2. It sends GP_CONTROL_SOCKET_SEGMENT and GP_CONTROL_SOCKET_WAKEUP with lease and token, each with a descriptor.
+ *   2. It sends GP_CONTROL_SOCKET_SEGMENT and GP_CONTROL_SOCKET_WAKEUP with lease and token, each
+ *      with a descriptor.
  *   3. It sends task_open over ZeroMQ. The worker uses the descriptors sent with this token.
  *   4. The worker replies with task_ready or error_reply.
  *

@@ -1,8 +1,8 @@
 /* bench_data.c: measure images per second from a folder, and the time to list it.
  *
  *   bench_data SOURCE HxW|0x0 [THREADS] [SECONDS]   decode and resize, in batches of 64
- *   bench_data SOURCE crop=SIDE [THREADS] [SECONDS] random resized crop, random mirroring, normalized float
- *   bench_data SOURCE decode [THREADS] [SECONDS]    libjpeg-turbo only: decode each JPEG to RGB and discard it
+ *   bench_data SOURCE crop=SIDE [THREADS] [SECONDS] random crop and mirroring, normalized float
+ *   bench_data SOURCE decode [THREADS] [SECONDS]    libjpeg-turbo only: decode each JPEG to RGB
  *   bench_data SOURCE list                          list the source, twice; s3://BUCKET/PREFIX once
  *
  * Prints one line of JSON: images_per_second by the wall clock, and images_per_cpu_second by the

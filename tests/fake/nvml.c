@@ -1,7 +1,7 @@
 /* nvml.c: a fake libnvidia-ml.so.1, controlled by the environment.
  *
- *   FAKE_NVML="hang" | "crash" | "broken"          nvmlInit_v2 hangs, crashes, or fails with "driver not loaded"
- *   FAKE_NVML="KEY=VALUE,...;KEY=VALUE,...;..."    one group per GPU, in driver order; "none": no GPU
+ *   FAKE_NVML="hang" | "crash" | "broken"        nvmlInit_v2 hangs, crashes, or fails (no driver)
+ *   FAKE_NVML="KEY=VALUE,...;KEY=VALUE,...;..."  one group per GPU, in driver order; "none": no GPU
  *
  * Keys: uuid, name, bus, total, used (MiB), cc (9.0), display (1), mode (compute mode, NVML's
  * number), pid (repeatable), lost (1: no handle), mig (UUID of an instance, repeatable; mig=none:

@@ -3,7 +3,7 @@
  * failing.c is linked into a test, where its functions precede the C library's, also for the
  * libraries that the test uses. It is also a preload library for commands and daemons:
  *
- *     GP_FAIL="write:3:ENOSPC:metrics.jsonl" GP_FAIL_TOLD=FILE LD_PRELOAD=failing.so gradpool train ...
+ *     GP_FAIL="write:3:ENOSPC:metrics.jsonl" GP_FAIL_TOLD=FILE LD_PRELOAD=failing.so gradpool ...
  *
  * CALL:N[+]:ERROR:PART: the N-th CALL (with +: and all later ones) on a path that contains PART
  * fails with ERROR. With ERROR "short", a write consumes only one byte. Each failure appends "CALL

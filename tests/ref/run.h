@@ -1,6 +1,6 @@
 /* run.h: run a whole phase of a graph on the oracle in ops.h, as the reference for every backend.
  *
- *   gp_ref_batch batch = { .blob = blob, .input = input, .targets = labels, .count = 8, .seed = 1 };
+ *   gp_ref_batch batch = { .blob = blob, .input = input, .targets = labels, .count = 8 };
  *   gp_ref_run *run = gp_ref_run_new(graph, GP_PHASE_TRAIN, &batch);
  *   ... run->gradients, run->sums, run->values[graph->ends[0].logits] ...
  *   gp_ref_run_free(run);

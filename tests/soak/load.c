@@ -1,8 +1,9 @@
 /* load.c: the load of a soak beside commands: calls with a checked history, and history tools.
  *
- *   soak_load calls FILE COUNT     run COUNT calls on one or two workers, at most AHEAD in flight; each call
- *                                  appends its start and finish to FILE; then check the history
- *   soak_load fill COUNT           submit and cancel COUNT background jobs: entries for the scheduler
+ *   soak_load calls FILE COUNT     run COUNT calls on one or two workers, at most AHEAD in
+ *                                  flight; each call appends its start and finish to FILE; then
+ *                                  check the history
+ *   soak_load fill COUNT           submit and cancel COUNT background jobs
  *   soak_load note FILE KIND ID    append an entry (start, finish) for ID [the current job]
  *   soak_load check FILE [SESSION] check a history (tests/sim/history.h); SESSION: its owner failed
  *

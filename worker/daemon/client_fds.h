@@ -1,8 +1,8 @@
 /* client_fds.h -- descriptors that the client sends over the control socket, kept until the
  * request that uses them arrives.
  *
- *   GP_CONTROL_SOCKET_SEGMENT, GP_CONTROL_SOCKET_WAKEUP ---> links ----task_open------------------> compute
- *   GP_CONTROL_SOCKET_WEIGHTS, a memfd --------> weights --train_begin, predict_begin-> compute
+ *   ..._SEGMENT, ..._WAKEUP ---> links ----task_open------------------> compute
+ *   ..._WEIGHTS, a memfd ------> weights --train_begin, predict_begin-> compute
  *
  * The worker sends the weights of a reply over the connection that sent
  * GP_CONTROL_SOCKET_WEIGHTS. One such connection is enough, because a

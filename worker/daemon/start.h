@@ -3,7 +3,8 @@
  *
  *   gradpool-worker --probe                      print the GPUs of this machine as JSON
  *                                                (device_list.h)
- *   gradpool-worker --selftest                    test the GPU engine and print JSON (gpu_selftest.h)
+ *   gradpool-worker --selftest                   test the GPU engine and print JSON
+ *                                                (gpu_selftest.h)
  *   gradpool-worker --pool NAME --index N --incarnation N --device cpu|UUID [--cores LIST]
  *   [--shared]
  *                   [--device-name TEXT] [--device-ordinal N] [--claim-wait MS]

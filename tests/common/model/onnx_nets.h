@@ -9,9 +9,10 @@
 /* Build a network with normal weights from a fixed seed; free it with net_free().
  *
  *   lenet
- *   mixed        groups, dilation, asymmetric padding, a maximum over padding, means with and without padding, a
- *                residual add, dropout, scale and offset per channel
- *   residual     batch norm, "same" and "ceil" windows, depthwise convolution, global pooling, activations
+ *   mixed        groups, dilation, asymmetric padding, a maximum over padding, means with and
+ *                without padding, a residual add, dropout, scale and offset per channel
+ *   residual     batch norm, "same" and "ceil" windows, depthwise convolution, global pooling,
+ *                activations
  *   branches     concat, crop, pad, multiply, reshape, transpose, softmax
  *   norms        local response, group, instance and layer norm
  *   gates        layer norm over pixels, GELU, hard sigmoid and swish

@@ -2,11 +2,12 @@
  *
  *   onnx_tool write NET FILE     write a network from onnx_nets.h with gp_onnx_write()
  *   onnx_tool save NET FILE      the same with gp_onnx_save() and external data
- *   onnx_tool scores NET COUNT   print the float64 oracle's scores for COUNT samples (float32, stored values) from
- *                                stdin; NET may be FILE.onnx, read by gp_onnx_read()
+ *   onnx_tool scores NET COUNT   print the float64 oracle's scores for COUNT samples
+ *                                (float32, stored values) from stdin; NET may be FILE.onnx,
+ *                                read by gp_onnx_read()
  *   onnx_tool infer NET COUNT    print the CPU backend's scores
- *   onnx_tool values FILE COUNT  print the oracle's, then the backend's outputs of a regression network in a
- * file */
+ *   onnx_tool values FILE COUNT  print the oracle's, then the backend's outputs of the regression
+ *                                network in FILE */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

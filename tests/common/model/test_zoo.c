@@ -18,10 +18,11 @@ static gp_graph *zoo_graph(const char *name, const gp_shape *input, uint32_t cla
  * except:
  *   lenet              "Dive into Deep Learning", 12.5
  *   googlenet:caffe    netscope of bvlc_googlenet
- *   inceptionresnetv2  timm and Keras. Keras publishes 55,873,736: our 55,843,464 trainable parameters, without 30,272
- *                      batch norm scales that Keras omits, plus 60,544 running moments
- *   unet               the paper, with one input channel and two classes; with batch norm milesial/Pytorch-UNet,
- *                      with three channels */
+ *   inceptionresnetv2  timm and Keras. Keras publishes 55,873,736: our 55,843,464 trainable
+ *                      parameters, without 30,272 batch norm scales that Keras omits, plus 60,544
+ *                      running moments
+ *   unet               the paper, with one input channel and two classes; with batch norm
+ *                      milesial/Pytorch-UNet, with three channels */
 static const struct published {
     const char *text;
     int64_t channels; /* 0: the default input */

@@ -21,20 +21,20 @@
  *                       NAME@FILE=ACTION   while FILE exists
  *                       NAME!FILE=ACTION   once, in the first process that removes FILE
  *                     ACTION: an error code, "hang", "crash" or "exit".
- *                     NAME: a function, or cudnnPlan (a plan is finalized), cudnnPlanFromText (a plan
- *                     serialized by cuDNN is loaded), ncclCommReclaim (an aborted group releases
- *                     resources shared with lost ranks).
+ *                     NAME: a function, or cudnnPlan (a plan is finalized), cudnnPlanFromText (a
+ *                     plan serialized by cuDNN is loaded), ncclCommReclaim (an aborted group
+ *                     releases resources shared with lost ranks).
  *                     A hang of queued work blocks the stream forever; of other calls, the caller.
  *                     Codes 700 to 799 of queued work are asynchronous and sticky, as on a device:
  *                     every later call returns them.
  *   FAKE_GPU_MEMORY   MiB of device memory [16384]
  *   FAKE_GPU_DEVICES  number of devices [1, or the number in CUDA_VISIBLE_DEVICES]
  *   FAKE_GPU_DRIVER   CUDA version of the driver [13000]
- *   FAKE_GPU_ENGINES  engines proposed by cuDNN's heuristics, at most 8 [3]; engine 1 uses tensor cores,
- *                     engine 2 is not deterministic; fault points: cudnnEngine0, ...
+ *   FAKE_GPU_ENGINES  engines proposed by cuDNN's heuristics, at most 8 [3]; engine 1 uses tensor
+ *                     cores, engine 2 is not deterministic; fault points: cudnnEngine0, ...
  *   FAKE_GPU_COMPILED engine number that is compiled at run time [none]
- *   FAKE_GPU_ENGINE_US  "900,0,50": duration of each engine in event timings, us. If this variable or one
- *                     of the next two is set, other work takes 1 us each in event timings.
+ *   FAKE_GPU_ENGINE_US  "900,0,50": duration of each engine in event timings, us. If this variable
+ *                     or one of the next two is set, other work takes 1 us each in event timings.
  *   FAKE_GPU_FUSED_US   additional duration of plans with several operations, us
  *   FAKE_GPU_ALGORITHM_US  durations of the three cuBLASLt algorithms, us; fault points:
  *                     cublasLtAlgorithm0, ...

@@ -2,7 +2,7 @@
  * descriptors.
  *
  *     static void body(rank_place *place) { ... CHECK(...) ... }
- *     run_ranks(4, body);      forks 4 processes; each runs body() and exits; a failed CHECK fails the test
+ *     run_ranks(4, body);      forks 4 processes that run body() and exit
  *
  * A process keeps its *slot*; its rank is its position in a generation's list of slots. */
 #ifndef GP_TEST_RANKS_H
