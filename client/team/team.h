@@ -47,7 +47,8 @@ void broadcasts_replay(gp_team *team, uint32_t worker);
 struct team_object;
 struct function_entry;
 
-/* Task objects sent to the workers of one team, and the functions found in them. Initialize with zeros. */
+/* Task objects sent to the workers of one team, and the functions found in them. Initialize with
+ * zeros. */
 typedef struct team_functions {
     struct team_object *objects;
     struct function_entry *entries;

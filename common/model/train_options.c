@@ -85,7 +85,7 @@ const gp_param gp_train_options_table[] = {
       .max = 1,
       .seed_name = "LearnRateDropFactor",
       .torch_name = "StepLR(gamma)",
-      .help = "factor of piecewise and exponential" },
+      .help = "drop factor of the piecewise and exponential schedules" },
     { .name = "learn-rate-drop-period",
       AT(learn_rate_drop_period),
       .fallback = 10,

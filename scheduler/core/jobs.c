@@ -43,7 +43,7 @@ gp_status gp_jobs_new(gp_jobs **out, const gp_jobs_config *config, gp_jobs_act a
     jobs->context = context;
     jobs->next_id = 1;
     jobs->alarm_ms = INT64_MAX;
-    /* In one step, as many jobs may end as were unfinished, before the first is dropped. */
+    /* In one step, all unfinished jobs may end before the first one is dropped. */
     jobs->size = 2 * config->unfinished_max + config->finished_max + 1;
     jobs->used = 1;
     jobs->entries = gp_calloc(jobs->size, sizeof(*jobs->entries));

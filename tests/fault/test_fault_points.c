@@ -149,12 +149,13 @@ static void commands_of(const char *const *out[3], work what)
     static const char *const command[] = { "spmd", "-n", "3", "--", "sh", "-c", "echo $GRADPOOL_RANK", NULL };
     static const char *const predict[] = { "predict", "--model", reference_model, "--data", "digits:3000",
                                            "--out",   "p.csv",   "--workers",     "1",      NULL };
-    static const char *const grow[] = { "train", "--network", reference_network, "--data", "digits:240",
-                                        "--max-epochs",
+    static const char *const grow[] = {
+        "train", "--network", reference_network, "--data", "digits:240", "--max-epochs",
 
-                                        /* until a joined worker has taken steps: case_run() */
-                                        "1000000", "--mini-batch-size", "60", "--seed", "7", "--min-workers",
-                                        "2", "--validation-data", "none", "--quiet", NULL };
+        /* more epochs than needed: case_run() stops it after a joined worker has taken steps */
+        "1000000", "--mini-batch-size", "60", "--seed", "7", "--min-workers", "2", "--validation-data",
+        "none", "--quiet", NULL
+    };
     const char *const *const first[WORKS] = {
         [UP] = up,           [TRAIN] = train,     [JOB] = submit, [BLOCK] = block, [LOOP] = loop,
         [COMMAND] = command, [PREDICT] = predict, [DOWN] = down,  [GROW] = grow

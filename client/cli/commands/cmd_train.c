@@ -127,7 +127,7 @@ typedef struct gp_session {
     bool pixels;         /* targets are pixel classes */
     int64_t stepped_ms;  /* when the last step was reported; 0: none yet */
 
-    /* for the SIGTERM grace period: step times that a soft stop takes, and seconds to save the state */
+    /* for the SIGTERM grace period: step times that a soft stop takes, and seconds to save */
     double passes, state_s;
 } gp_session;
 

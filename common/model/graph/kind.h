@@ -132,7 +132,7 @@ typedef struct gp_kind {
     gp_backward_reads backward_reads;
     gp_activation function; /* of the operations */
     gp_pool_kind pool;
-    uint32_t factors; /* op.factor: so many doubles, which stand first in the settings */
+    uint32_t factors; /* number of doubles in op.factor, which come first in the settings */
     /* Set the operation's other numbers from the settings, and its further values; NULL: none.
      * lowering->dy is GP_NO_VALUE in the forward pass. */
     gp_status (*prepare)(gp_lowering *lowering, gp_op *op, gp_error *err);

@@ -308,7 +308,7 @@ TEST(fused_sums_moments_and_relu_gradients_are_one_compiled_plan)
     CHECK(has_plan(&mask, "h200", &tensor_cores, &workspace));
     check_kept(&moments);
 
-    /* They are marked as compiled, so autotuning tries them last. */
+    /* These engines are marked as compiled at run time, so autotuning tries them last. */
     CHECK_INT(1, gp_cudnn_conv_engines(NULL, properties_read("h200"), &sum, &engine, 1));
     CHECK(engine.compiled);
     sum.bias = sum.added = sum.relu = false;
