@@ -33,23 +33,11 @@ static void plugin_default_path(char *path, size_t bytes)
         snprintf(path, bytes, "%s", beside);
 }
 
-/* Return true if every required slot of the table is set. Only the last four backend slots are
- * optional. */
-static bool plugin_complete(const gp_plugin *plugin)
-{
-    const gp_backend_ops *ops = plugin->backend;
-
-    return plugin->name != NULL && plugin->versions != NULL && plugin->driver != NULL &&
-           plugin->device_count != NULL && plugin->device != NULL && plugin->self_test != NULL &&
-           plugin->peer != NULL && ops != NULL && ops->name != NULL && ops->open != NULL &&
-           ops->close != NULL && ops->compile != NULL && ops->free != NULL && ops->run != NULL &&
-           ops->sync != NULL && ops->take_times != NULL && ops->memory_bytes != NULL && ops->describe != NULL;
-}
-
 gp_status gp_plugin_load(const gp_plugin **out, const char *path, gp_error *err)
 {
     char found[PATH_MAX + 40];
     gp_plugin_entry_fn entry;
+    const gp_backend_ops *ops;
     const gp_plugin *plugin;
     void *library;
 
@@ -72,7 +60,13 @@ gp_status gp_plugin_load(const gp_plugin **out, const char *path, gp_error *err)
                        "%s has plugin interface version %" PRIu32
                        ", but this worker has version %u; build both together",
                        path, plugin->abi, GP_PLUGIN_ABI);
-    if (!plugin_complete(plugin))
+    /* only the last four backend slots are optional */
+    ops = plugin->backend;
+    if (plugin->name == NULL || plugin->versions == NULL || plugin->driver == NULL ||
+        plugin->device_count == NULL || plugin->device == NULL || plugin->self_test == NULL ||
+        plugin->peer == NULL || ops == NULL || ops->name == NULL || ops->open == NULL || ops->close == NULL ||
+        ops->compile == NULL || ops->free == NULL || ops->run == NULL || ops->sync == NULL ||
+        ops->take_times == NULL || ops->memory_bytes == NULL || ops->describe == NULL)
         return gp_fail(err, GP_EPROTO, "%s has an incomplete plugin interface", path);
     *out = plugin;
     return GP_OK;

@@ -9,7 +9,6 @@
 #define GP_PLUGIN_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/error.h"

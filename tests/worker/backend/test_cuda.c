@@ -57,7 +57,7 @@ static const gp_backend_ops *cuda(void)
     return &device_ops;
 }
 #else
-#include "worker/backend/cuda/plan/backend.h"
+#include "worker/backend/cuda/plan/plan.h"
 
 static const gp_backend_ops *cuda(void)
 {

@@ -9,7 +9,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "tests/fake/gpu/fake_gpu.h"
-#include "worker/backend/cuda/plan/backend.h"
+#include "worker/backend/cuda/plan/plan.h"
 #include "worker/backend/cuda/libraries/device.h"
 #include "worker/train/trainer.h"
 #include "worker/train/trainer_state.h"

@@ -6,7 +6,7 @@
 #include "tests/fake/gpu/fake_gpu.h"
 #include "tests/common/model/nets.h"
 #include "tests/worker/backend/backend_check.h"
-#include "worker/backend/cuda/plan/backend.h"
+#include "worker/backend/cuda/plan/plan.h"
 #include "worker/predict/predictor.h"
 
 enum { ROWS = 8, SAMPLES = 45 /* five full batches and one with 5 samples */ };

@@ -8,7 +8,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
 #include "tests/fake/gpu/fake_gpu.h"
-#include "worker/backend/cuda/plan/backend.h"
+#include "worker/backend/cuda/plan/plan.h"
 #include "worker/process/exit_reason.h"
 #include "worker/train/trainer.h"
 #include "worker/train/trainer_state.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
-#include "worker/backend/cuda/plan/backend.h"
+#include "worker/backend/cuda/plan/plan.h"
 #include "worker/train/trainer.h"
 
 enum { STEPS_MAX = 64, WEIGHTS_MAX = 20000 };

@@ -12,7 +12,7 @@
 
 #include "proto/message/limits.h"
 #include "tests/fake/gpu/fake_gpu.h"
-#include "worker/backend/cuda/plan/backend.h"
+#include "worker/backend/cuda/plan/plan.h"
 #include "worker/backend/cuda/libraries/device.h"
 #include "worker/process/exit_reason.h"
 

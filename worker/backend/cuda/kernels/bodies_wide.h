@@ -26,19 +26,19 @@ BODY void wide_put(const gp_kernel_image *image, size_t i, eight value)
 }
 
 /* Return the mask bits of eight elements that are above 0. bytes: mask with one byte per item;
- * NULL: read x[7], the output of the relu. */
-BODY uint32_t wide_mask(const gp_kernel_args *a, uint32_t i)
+ * NULL: read `output`, the output of the relu. */
+BODY uint32_t wide_mask(const gp_kernel_args *a, const gp_kernel_image *output, uint32_t i)
 {
     uint32_t bits = 255;
 
     if (a->bytes != NULL)
         return ((const uint8_t *)a->bytes)[i];
-    if (a->x[7].data != NULL) {
-        eight y = wide_get(&a->x[7], i);
+    if (output->data != NULL) {
+        eight y = wide_get(output, i);
 
         bits = 0;
         for (int k = 0; k < 8; k++)
-            bits |= (number_wide(a->x[7].narrow, y.of[k]) > 0.0f ? 1u : 0u) << k;
+            bits |= (number_wide(output->narrow, y.of[k]) > 0.0f ? 1u : 0u) << k;
     }
     return bits;
 }
@@ -55,25 +55,18 @@ BODY void body_wide_relu(const gp_kernel_args *a, uint32_t i)
 
 BODY void body_wide_relu_backward(const gp_kernel_args *a, uint32_t i)
 {
-    const int32_t narrow = a->x[0].narrow;
+    const uint32_t mask = wide_mask(a, &a->x[0], i);
     eight dy = wide_get(&a->x[1], i);
 
-    if (a->bytes != NULL) {
-        for (int k = 0; k < 8; k++)
-            dy.of[k] = (uint16_t)((wide_mask(a, i) >> k & 1) != 0 ? dy.of[k] : 0);
-    } else {
-        eight y = wide_get(&a->x[0], i);
-
-        for (int k = 0; k < 8; k++)
-            dy.of[k] = (uint16_t)(number_wide(narrow, y.of[k]) > 0.0f ? dy.of[k] : 0);
-    }
+    for (int k = 0; k < 8; k++)
+        dy.of[k] = (uint16_t)((mask >> k & 1) != 0 ? dy.of[k] : 0);
     wide_put(&a->y[0], i, dy);
 }
 
 BODY void body_wide_add(const gp_kernel_args *a, uint32_t i)
 {
     const int32_t narrow = a->x[0].narrow;
-    const uint32_t mask = wide_mask(a, i);
+    const uint32_t mask = wide_mask(a, &a->x[7], i);
     eight x = wide_get(&a->x[0], i), y = wide_get(&a->x[1], i);
 
     for (int k = 0; k < 8; k++) {
@@ -111,7 +104,7 @@ BODY void body_wide_batchnorm_part(const gp_kernel_args *a, uint32_t i)
 
             if (a->kind == 1) {
                 dy = wide_get(&a->x[1], item);
-                mask = wide_mask(a, item);
+                mask = wide_mask(a, &a->x[7], item);
             }
             for (int k = 0; k < 8; k++) {
                 float shifted = number_wide(narrow, value.of[k]) - near[k], with = shifted;
@@ -205,7 +198,7 @@ BODY void body_wide_batchnorm_backward_apply(const gp_kernel_args *a, uint32_t i
     const float each = (float)(1.0 / n);
     const int32_t narrow = a->x[0].narrow;
     const int counts = i / (a->x[0].sample / 8) < a->call->count;
-    const uint32_t mask = wide_mask(a, i);
+    const uint32_t mask = wide_mask(a, &a->x[7], i);
     eight x = wide_get(&a->x[0], i), dy = wide_get(&a->x[1], i);
 
     for (uint32_t k = 0; k < 8; k++) {

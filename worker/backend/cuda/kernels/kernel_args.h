@@ -4,7 +4,6 @@
 #ifndef GP_CUDA_KERNEL_ARGS_H
 #define GP_CUDA_KERNEL_ARGS_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "worker/backend/loss_scale_rule.h"

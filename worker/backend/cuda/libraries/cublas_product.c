@@ -54,26 +54,12 @@ static cublasStatus_t pointers_set(gp_cublas_product *product, const void *vecto
     return code;
 }
 
-static cublasStatus_t product_follow(gp_cublas_product *product, const gp_product_request *r)
+static cublasStatus_t product_describe(gp_cublas_product *product, const gp_product_request *r)
 {
     /* Any address with the usual alignment, which the heuristics inspect. */
     static const uintptr_t somewhere = 0x10000;
     const cublasLtEpilogue_t epilogue = epilogue_of(r);
     const int64_t mask_row = (int64_t)gp_product_mask_row(r->m) * 8;
-    cublasStatus_t code =
-        attribute_set(product->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
-
-    product->vector = r->bias || r->sums;
-    product->mask = r->mask_in || r->mask_out;
-    if (code == CUBLAS_STATUS_SUCCESS && product->mask)
-        code = attribute_set(product->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &mask_row,
-                             sizeof(mask_row));
-    return code == CUBLAS_STATUS_SUCCESS ? pointers_set(product, (const void *)somewhere, (void *)somewhere)
-                                         : code;
-}
-
-static cublasStatus_t product_describe(gp_cublas_product *product, const gp_product_request *r)
-{
     const cublasOperation_t ta = r->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t tb = r->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const uint64_t a_rows = r->transpose_b ? r->k : r->m, a_columns = r->transpose_b ? r->m : r->k;
@@ -86,8 +72,15 @@ static cublasStatus_t product_describe(gp_cublas_product *product, const gp_prod
         code = attribute_set(product->product, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof(ta));
     if (code == CUBLAS_STATUS_SUCCESS)
         code = attribute_set(product->product, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof(tb));
+    product->vector = r->bias || r->sums;
+    product->mask = r->mask_in || r->mask_out;
     if (code == CUBLAS_STATUS_SUCCESS)
-        code = product_follow(product, r);
+        code = attribute_set(product->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
+    if (code == CUBLAS_STATUS_SUCCESS && product->mask)
+        code = attribute_set(product->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &mask_row,
+                             sizeof(mask_row));
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = pointers_set(product, (const void *)somewhere, (void *)somewhere);
     if (code == CUBLAS_STATUS_SUCCESS)
         code = cublasLtMatrixLayoutCreate(&product->a, number_type(r->narrow_b), a_rows, a_columns,
                                           (int64_t)a_rows);

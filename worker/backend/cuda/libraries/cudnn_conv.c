@@ -211,29 +211,6 @@ static void chain_point(chain *c, cudnnPointwiseMode_t mode, int64_t output, cud
     c->ops[c->count++] = op;
 }
 
-static void chain_conv(chain *c, const gp_conv_request *r)
-{
-    const pass_names *pass = &passes[r->pass];
-    const float one = 1.0f, zero = 0.0f;
-    const int64_t *const dims[3] = { c->at.x, c->at.w, c->at.y };
-    const int64_t output = r->pass == GP_CONV_DATA ? CONV_X : r->pass == GP_CONV_FORWARD ? CONV_Y : CONV_W;
-    cudnnBackendDescriptor_t tensors[3], window, op;
-
-    c->dim = dims[output];
-    for (int64_t i = 0; i < 3; i++)
-        tensors[i] = i == output ? chain_next(c, output)
-                                 : make_tensor(c->b, 1 + i, c->at.type, dims[i], c->at.packed, false);
-    window = make_window(c->b, r);
-    op = make(c->b, pass->type);
-    for (int i = 0; i < 3; i++)
-        set(c->b, op, pass->name[i], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &tensors[i]);
-    set(c->b, op, pass->name[3], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &window);
-    set(c->b, op, pass->name[4], CUDNN_TYPE_FLOAT, 1, &one);
-    set(c->b, op, pass->name[5], CUDNN_TYPE_FLOAT, 1, &zero);
-    finalize(c->b, op);
-    c->ops[c->count++] = op;
-}
-
 /* Append the sums of squares and values, in addition to the output. */
 static void chain_sums(chain *c)
 {
@@ -251,39 +228,6 @@ static void chain_sums(chain *c)
     set(c->b, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &squares);
     finalize(c->b, op);
     c->ops[c->count++] = op;
-}
-
-static cudnnBackendDescriptor_t make_graph(builder *b, cudnnHandle_t handle, const gp_conv_request *r)
-{
-    enum { GRAPH_HANDLE = 800 };
-    static const cudnnBackendAttributeName_t forward[3] = { CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
-                                                            CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
-                                                            CUDNN_ATTR_OPERATION_POINTWISE_YDESC };
-    static const cudnnBackendAttributeName_t backward[3] = { CUDNN_ATTR_OPERATION_POINTWISE_DYDESC,
-                                                             CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
-                                                             CUDNN_ATTR_OPERATION_POINTWISE_DXDESC };
-    chain c = { .b = b, .at = shapes_of(r), .left = 1 + r->bias + r->added + r->relu + r->masked };
-    cudnnBackendDescriptor_t graph;
-
-    chain_conv(&c, r);
-    if (r->bias)
-        chain_point(&c, CUDNN_POINTWISE_ADD, CONV_Y,
-                    make_tensor(b, 1 + CONV_VECTOR, c.at.type, c.at.vector, c.at.packed, false), forward);
-    if (r->added)
-        chain_point(&c, CUDNN_POINTWISE_ADD, CONV_Y,
-                    make_tensor(b, 1 + CONV_IMAGE, c.at.type, c.at.y, c.at.packed, false), forward);
-    if (r->relu)
-        chain_point(&c, CUDNN_POINTWISE_RELU_FWD, CONV_Y, NULL, forward);
-    if (r->masked)
-        chain_point(&c, CUDNN_POINTWISE_RELU_BWD, CONV_X,
-                    make_tensor(b, 1 + CONV_IMAGE, c.at.type, c.at.x, c.at.packed, false), backward);
-    if (r->sums)
-        chain_sums(&c);
-    graph = make(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set_handle(b, graph, GRAPH_HANDLE, handle);
-    set(b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, c.count, c.ops);
-    finalize(b, graph);
-    return graph;
 }
 
 /* ---- engines ---- */
@@ -347,26 +291,13 @@ static bool notes_fit(cudnnBackendDescriptor_t engine, const gp_conv_request *r,
     return fits;
 }
 
-static bool is_compiled(cudnnBackendDescriptor_t engine)
-{
-    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
-    int64_t count = 0;
-
-    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
-                                 CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, notes) != CUDNN_STATUS_SUCCESS)
-        return false;
-    for (int64_t i = 0; i < count && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
-        if (notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)
-            return true;
-    return false;
-}
-
 /* Read the properties of an engine. Return false if it does not suit the request. */
 static bool engine_look(gp_cudnn_engine *out, cudnnBackendDescriptor_t config, const gp_conv_request *r)
 {
     cudnnBackendDescriptor_t engine = NULL;
+    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     bool fits;
-    int64_t got = 0;
+    int64_t got = 0, count = 0;
 
     *out = (gp_cudnn_engine){ .index = -1 };
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS)
@@ -375,7 +306,11 @@ static bool engine_look(gp_cudnn_engine *out, cudnnBackendDescriptor_t config, c
                                     &got, &engine) == CUDNN_STATUS_SUCCESS &&
            notes_fit(engine, r, &out->tensor_cores);
     if (fits) {
-        out->compiled = is_compiled(engine);
+        if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                     CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, notes) != CUDNN_STATUS_SUCCESS)
+            count = 0;
+        for (int64_t i = 0; i < count && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
+            out->compiled = out->compiled || notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
         cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &got,
                                  &out->index);
         snprintf(out->name, sizeof(out->name), "%" PRId64 "-%08" PRIx32, out->index, knobs_sum(config));
@@ -533,7 +468,57 @@ static bool walk_engines(cudnnHandle_t handle, const char *properties, const gp_
             (int64_t)strlen(properties), properties);
         finalize(&w.b, w.properties);
     }
-    w.graph = make_graph(&w.b, handle, request);
+    enum { GRAPH_HANDLE = 800 };
+    static const cudnnBackendAttributeName_t forward[3] = { CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
+                                                            CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                                                            CUDNN_ATTR_OPERATION_POINTWISE_YDESC };
+    static const cudnnBackendAttributeName_t backward[3] = { CUDNN_ATTR_OPERATION_POINTWISE_DYDESC,
+                                                             CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
+                                                             CUDNN_ATTR_OPERATION_POINTWISE_DXDESC };
+    chain c = { .b = &w.b,
+                .at = shapes_of(request),
+                .left = 1 + request->bias + request->added + request->relu + request->masked };
+    cudnnBackendDescriptor_t graph;
+
+    const pass_names *pass = &passes[request->pass];
+    const float one = 1.0f, zero = 0.0f;
+    const int64_t *const dims[3] = { c.at.x, c.at.w, c.at.y };
+    const int64_t output = request->pass == GP_CONV_DATA      ? CONV_X
+                           : request->pass == GP_CONV_FORWARD ? CONV_Y
+                                                              : CONV_W;
+    cudnnBackendDescriptor_t tensors[3], window, op;
+
+    c.dim = dims[output];
+    for (int64_t i = 0; i < 3; i++)
+        tensors[i] = i == output ? chain_next(&c, output)
+                                 : make_tensor(c.b, 1 + i, c.at.type, dims[i], c.at.packed, false);
+    window = make_window(c.b, request);
+    op = make(c.b, pass->type);
+    for (int i = 0; i < 3; i++)
+        set(c.b, op, pass->name[i], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &tensors[i]);
+    set(c.b, op, pass->name[3], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &window);
+    set(c.b, op, pass->name[4], CUDNN_TYPE_FLOAT, 1, &one);
+    set(c.b, op, pass->name[5], CUDNN_TYPE_FLOAT, 1, &zero);
+    finalize(c.b, op);
+    c.ops[c.count++] = op;
+    if (request->bias)
+        chain_point(&c, CUDNN_POINTWISE_ADD, CONV_Y,
+                    make_tensor(&w.b, 1 + CONV_VECTOR, c.at.type, c.at.vector, c.at.packed, false), forward);
+    if (request->added)
+        chain_point(&c, CUDNN_POINTWISE_ADD, CONV_Y,
+                    make_tensor(&w.b, 1 + CONV_IMAGE, c.at.type, c.at.y, c.at.packed, false), forward);
+    if (request->relu)
+        chain_point(&c, CUDNN_POINTWISE_RELU_FWD, CONV_Y, NULL, forward);
+    if (request->masked)
+        chain_point(&c, CUDNN_POINTWISE_RELU_BWD, CONV_X,
+                    make_tensor(&w.b, 1 + CONV_IMAGE, c.at.type, c.at.x, c.at.packed, false), backward);
+    if (request->sums)
+        chain_sums(&c);
+    graph = make(&w.b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    set_handle(&w.b, graph, GRAPH_HANDLE, handle);
+    set(&w.b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, c.count, c.ops);
+    finalize(&w.b, graph);
+    w.graph = graph;
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]) && !over && w.b.status == CUDNN_STATUS_SUCCESS;
          i++)
         over = walk_list(&w, modes[i], visit, context);

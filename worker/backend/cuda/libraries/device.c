@@ -27,6 +27,67 @@ struct gp_device_work {
     gp_cublas_product *product;
 };
 
+/* ---- pool of unused cuDNN plans ----
+ *
+ * Later requests with the same description take them: the next prediction or training, another op
+ * with the same shape, or the fastest engine after measurements. Belongs to one device and its
+ * thread. */
+
+enum { CONV_POOL_MAX = 256 };
+
+/* An entry of the pool. */
+typedef struct pooled {
+    char what[GP_COMPILED_WHAT_BYTES]; /* "": free */
+    gp_cudnn_conv *conv;
+    size_t workspace;
+    uint64_t put;
+} pooled;
+
+struct gp_conv_pool {
+    pooled plans[CONV_POOL_MAX];
+    uint64_t puts;
+};
+
+static void conv_pool_free(gp_conv_pool *pool)
+{
+    for (int i = 0; pool != NULL && i < CONV_POOL_MAX; i++)
+        gp_cudnn_conv_free(pool->plans[i].conv);
+    free(pool);
+}
+
+/* Take a plan from the pool. Return false if the pool has no entry for the description.
+ *   what  from gp_cudnn_conv_describe(), with the engine; at most GP_COMPILED_WHAT_BYTES
+ *   conv  set to the plan, which the caller then owns; NULL: cuDNN is known to have no plan */
+static bool conv_pool_take(gp_conv_pool *pool, const char *what, gp_cudnn_conv **conv, size_t *workspace)
+{
+    for (int i = 0; i < CONV_POOL_MAX; i++) {
+        pooled *at = &pool->plans[i];
+
+        if (strcmp(at->what, what) != 0)
+            continue;
+        *conv = at->conv;
+        *workspace = at->workspace;
+        if (at->conv != NULL) /* the knowledge that no plan exists stays in the pool */
+            *at = (pooled){ .conv = NULL };
+        return true;
+    }
+    return false;
+}
+
+/* Give a plan to the pool, or NULL to record that cuDNN has none. If the pool is full, the oldest
+ * entry is freed. */
+static void conv_pool_put(gp_conv_pool *pool, const char *what, gp_cudnn_conv *conv, size_t workspace)
+{
+    pooled *to = &pool->plans[0];
+
+    for (int i = 1; i < CONV_POOL_MAX && to->what[0] != '\0'; i++)
+        if (pool->plans[i].what[0] == '\0' || pool->plans[i].put < to->put)
+            to = &pool->plans[i];
+    gp_cudnn_conv_free(to->conv);
+    *to = (pooled){ .conv = conv, .workspace = workspace, .put = ++pool->puts };
+    snprintf(to->what, sizeof(to->what), "%s", what);
+}
+
 /* ---- opening ---- */
 
 /* open devices in this process; the last gp_device_close() also releases the CUDA context */
@@ -37,7 +98,7 @@ void gp_device_close(gp_device *device)
     if (device == NULL)
         return;
     gp_device_leave(device);
-    gp_conv_pool_free(device->convs);
+    conv_pool_free(device->convs);
     if (device->cublas != NULL)
         cublasLtDestroy(device->cublas);
     if (device->cudnn != NULL)
@@ -55,23 +116,6 @@ void gp_device_close(gp_device *device)
         cudaDeviceReset(); /* frees several hundred MiB that an idle worker does not need */
     free(device->directory);
     free(device);
-}
-
-/* Create the lanes. Sums over ranks get a higher priority than computation, because ranks wait for
- * each other. */
-static gp_status lanes_open(gp_device *device, gp_error *err)
-{
-    int least = 0, greatest = 0;
-    gp_status status = GP_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
-
-    for (int i = 0; i < GP_LANES && status == GP_OK; i++)
-        status = GP_CUDA(cudaStreamCreateWithPriority(&device->lanes[i], cudaStreamNonBlocking,
-                                                      i == GP_LANE_PEERS ? greatest : least),
-                         err);
-    device->stream = device->lanes[GP_LANE_MAIN];
-    for (int i = 0; i < GP_EVENTS && status == GP_OK; i++)
-        status = GP_CUDA(cudaEventCreateWithFlags(&device->events[i], cudaEventDisableTiming), err);
-    return status;
 }
 
 static int64_t timeout_ms(void)
@@ -92,7 +136,7 @@ gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
         return gp_fail(err, GP_ENOMEM, "no memory for a device");
     atomic_fetch_add(&device_count, 1);
     device->timeout_ms = timeout_ms();
-    device->convs = gp_conv_pool_new();
+    device->convs = calloc(1, sizeof(gp_conv_pool));
     device->directory = directory == NULL ? NULL : strdup(directory);
     device->kept = (gp_compiled){ .directory = device->directory, .libraries = device->libraries };
     status = device->convs == NULL || (directory != NULL && device->directory == NULL)
@@ -100,8 +144,20 @@ gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
                  : GP_CUDA(cudaSetDevice(0), err);
     if (status == GP_OK)
         status = gp_device_libraries(device, device->libraries, sizeof(device->libraries), err);
-    if (status == GP_OK)
-        status = lanes_open(device, err);
+    if (status == GP_OK) {
+        /* Create the lanes. Sums over ranks get a higher priority than computation,
+         * because ranks wait for each other. */
+        int least = 0, greatest = 0;
+
+        status = GP_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
+        for (int i = 0; i < GP_LANES && status == GP_OK; i++)
+            status = GP_CUDA(cudaStreamCreateWithPriority(&device->lanes[i], cudaStreamNonBlocking,
+                                                          i == GP_LANE_PEERS ? greatest : least),
+                             err);
+        device->stream = device->lanes[GP_LANE_MAIN];
+        for (int i = 0; i < GP_EVENTS && status == GP_OK; i++)
+            status = GP_CUDA(cudaEventCreateWithFlags(&device->events[i], cudaEventDisableTiming), err);
+    }
     for (int i = 0; i < GP_DEVICE_MARKS && status == GP_OK; i++)
         status = GP_CUDA(cudaEventCreate(&device->marks[i]), err);
     if (status == GP_OK && (cudnnCreate(&device->cudnn) != CUDNN_STATUS_SUCCESS ||
@@ -397,14 +453,14 @@ static gp_status conv_get(gp_device_work *work, gp_device *device, const gp_conv
     gp_error why;
     gp_status status;
 
-    if (gp_conv_pool_take(device->convs, work->what, &work->conv, &work->workspace))
+    if (conv_pool_take(device->convs, work->what, &work->conv, &work->workspace))
         return work->conv != NULL ? GP_OK : gp_fail(err, GP_EUNSUPPORTED, "cuDNN had no plan for it earlier");
     status = gp_cudnn_conv_new(&work->conv, device->cudnn, NULL, &device->kept, request, engine,
                                &work->workspace, &why);
     if (status != GP_OK)
         status = gp_device_fail(device, status, &why, err);
     if (status == GP_EUNSUPPORTED)
-        gp_conv_pool_put(device->convs, work->what, NULL, 0);
+        conv_pool_put(device->convs, work->what, NULL, 0);
     return status;
 }
 
@@ -487,7 +543,7 @@ void gp_device_work_free(gp_device_work *work)
     if (work->pool == NULL)
         gp_cudnn_conv_free(work->conv);
     else if (work->conv != NULL)
-        gp_conv_pool_put(work->pool, work->what, work->conv, work->workspace);
+        conv_pool_put(work->pool, work->what, work->conv, work->workspace);
     gp_cublas_product_free(work->product);
     free(work);
 }

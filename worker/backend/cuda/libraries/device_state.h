@@ -7,7 +7,9 @@
 #include <cudnn.h>
 #include <pthread.h>
 
-#include "worker/backend/cuda/libraries/conv_pool.h"
+#include "worker/backend/cuda/libraries/cudnn_conv.h"
+
+typedef struct gp_conv_pool gp_conv_pool; /* device.c */
 #include "worker/backend/cuda/libraries/device.h"
 
 enum { GP_DEVICE_REGISTERED_MAX = 4 };

@@ -139,22 +139,6 @@ static bool group_finalize(gp_device *device)
     return code == ncclSuccess;
 }
 
-/* Release an aborted communicator. NCCL may wait for failed ranks to free shared resources (NCCL
- * issue 863). After a time limit, the thread and its resources are abandoned. */
-static void abort_end(gp_device *device)
-{
-    gp_timeout timeout = gp_device_timeout(device, false, 0);
-    int busy = EBUSY;
-
-    if (!device->aborted)
-        return;
-    while ((busy = pthread_tryjoin_np(device->abort_thread, NULL)) == EBUSY && gp_timeout_left(timeout) > 0)
-        pause_briefly();
-    if (busy == EBUSY)
-        pthread_detach(device->abort_thread);
-    device->aborted = false;
-}
-
 void gp_device_leave(gp_device *device)
 {
     if (device->group != NULL) {
@@ -165,7 +149,19 @@ void gp_device_leave(gp_device *device)
         else
             abort_begin(device);
     }
-    abort_end(device);
+    if (device->aborted) {
+        /* Release an aborted communicator. NCCL may wait for failed ranks to free shared resources
+         * (NCCL issue 863). After a time limit, the thread and its resources are abandoned. */
+        gp_timeout timeout = gp_device_timeout(device, false, 0);
+        int busy;
+
+        while ((busy = pthread_tryjoin_np(device->abort_thread, NULL)) == EBUSY &&
+               gp_timeout_left(timeout) > 0)
+            pause_briefly();
+        if (busy == EBUSY)
+            pthread_detach(device->abort_thread);
+        device->aborted = false;
+    }
     device->group = NULL;
     device->registered_count = 0;
     device->check = NULL;

@@ -1,7 +1,47 @@
 /* Device memory that every call of a plan reads and writes, other than activations. */
 #include "worker/backend/cuda/plan/buffers.h"
 
+#include <assert.h>
+#include <string.h>
+
 #include "common/base/memory/alloc.h"
+
+/* ---- heap ---- */
+
+/* Allocate a block. `summed`: NCCL sums it over the ranks without copies. */
+static gp_status heap_take(plan_heap *heap, void *out, size_t bytes, bool summed, gp_error *err)
+{
+    gp_status (*alloc)(gp_device *, void **, size_t, gp_error *) =
+        summed ? gp_device_alloc_summed : gp_device_alloc;
+    void *block;
+    gp_status status = alloc(heap->device, &block, bytes == 0 ? 1 : bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    assert(heap->count < HEAP_BLOCKS_MAX);
+    heap->blocks[heap->count++] = (heap_block){ .at = block, .bytes = bytes, .summed = summed };
+    memcpy(out, &block, sizeof(block));
+    return GP_OK;
+}
+
+gp_status gp_heap_take(plan_heap *heap, void *out, size_t bytes, gp_error *err)
+{
+    return heap_take(heap, out, bytes, false, err);
+}
+
+void gp_heap_cut(plan_heap *heap, uint32_t count)
+{
+    while (heap->count > count) {
+        const heap_block *block = &heap->blocks[--heap->count];
+
+        if (block->summed)
+            gp_device_free_summed(heap->device, block->at);
+        else
+            gp_device_free(heap->device, block->at);
+    }
+}
+
+/* ---- buffers ---- */
 
 /* Return the number of class weights of a loss. */
 static size_t classes_of(const gp_graph *graph, const gp_op *op)
@@ -59,7 +99,7 @@ gp_status gp_buffers_take(plan_buffers *buffers, plan_heap *heap, const gp_graph
     if (status == GP_OK)
         status = gp_heap_take(heap, &buffers->parameters, blob, err);
     if (status == GP_OK && train)
-        status = gp_heap_take_summed(heap, &buffers->gradients, blob, err);
+        status = heap_take(heap, &buffers->gradients, blob, true, err);
     if (status == GP_OK)
         status = gp_heap_take(heap, &buffers->sums, PLAN_SUMS * sizeof(double), err);
     if (status == GP_OK)

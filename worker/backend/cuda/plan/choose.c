@@ -114,17 +114,6 @@ typedef struct marks {
     size_t bytes[REGIONS]; /* reserved bytes */
 } marks;
 
-static marks plan_mark(const gp_plan *plan, uint32_t index)
-{
-    marks m = {
-        .index = index, .steps = plan->steps.count, .prepare = plan->prepare.count, .copies = plan->copy_count
-    };
-
-    for (int i = 0; i < REGIONS; i++)
-        m.bytes[i] = plan->regions[i].bytes;
-    return m;
-}
-
 static void plan_take_back(gp_plan *plan, const marks *m)
 {
     uint32_t written = plan->ops[m->index].out[0];
@@ -174,21 +163,6 @@ static gp_status numbers_fill(gp_device *device, void *to, size_t bytes, gp_erro
     return status;
 }
 
-static gp_status race_begin(race *r, gp_error *err)
-{
-    gp_plan *plan = r->plan;
-    const gp_kernel_call call =
-        gp_plan_call(&(gp_batch){ .count = plan->options.micro_batch, .first = true, .last = true });
-    gp_status status;
-
-    if (r->began)
-        return GP_OK;
-    r->began = true;
-    status = gp_device_upload(plan->backend->device, plan->buffers.call, &call, sizeof(call), err);
-    return status == GP_OK ? numbers_fill(plan->backend->device, plan->arena.at, plan->arena.bytes, err)
-                           : status;
-}
-
 /* End the measurements and clear the memory that they wrote to. */
 static gp_status race_end(race *r, gp_status status, gp_error *err)
 {
@@ -208,32 +182,6 @@ static gp_status race_end(race *r, gp_status status, gp_error *err)
     if (status == GP_OK)
         status = gp_buffers_clear_sums(buffers, device, err);
     return status == GP_OK ? gp_device_clear(device, buffers->call, sizeof(*buffers->call), err) : status;
-}
-
-/* Allocate memory for the current way. GP_ENOMEM: the device has not enough. */
-static gp_status race_make_room(race *r, gp_error *err)
-{
-    gp_device *device = r->plan->backend->device;
-    gp_status status = GP_OK;
-
-    for (int i = 0; i < REGIONS && status == GP_OK; i++) {
-        plan_region *room = &r->room[i], *region = &r->plan->regions[i];
-
-        if (room->bytes < region->bytes) {
-            void *block = NULL;
-
-            gp_device_free(device, room->at);
-            *room = (plan_region){ .at = NULL };
-            status = gp_device_alloc(device, &block, region->bytes, err);
-            room->at = block;
-            if (status == GP_OK)
-                status = numbers_fill(device, room->at, region->bytes, err);
-            if (status == GP_OK)
-                room->bytes = region->bytes;
-        }
-        region->at = room->at;
-    }
-    return status;
 }
 
 static gp_status steps_run(gp_plan *plan, const marks *m, int times, gp_error *err)
@@ -302,7 +250,26 @@ static gp_status way_time(race *r, const marks *m, const plan_way *way, double b
 
     *ns = 0.0;
     if (status == GP_OK && !site.refused) {
-        status = race_make_room(r, &why);
+        /* Allocate memory for the current way, which may not fit. */
+        gp_device *device = r->plan->backend->device;
+
+        for (int i = 0; i < REGIONS && status == GP_OK; i++) {
+            plan_region *room = &r->room[i], *region = &r->plan->regions[i];
+
+            if (room->bytes < region->bytes) {
+                void *block = NULL;
+
+                gp_device_free(device, room->at);
+                *room = (plan_region){ .at = NULL };
+                status = gp_device_alloc(device, &block, region->bytes, &why);
+                room->at = block;
+                if (status == GP_OK)
+                    status = numbers_fill(device, room->at, region->bytes, &why);
+                if (status == GP_OK)
+                    room->bytes = region->bytes;
+            }
+            region->at = room->at;
+        }
         if (status == GP_OK) {
             gp_step_move(&plan->steps, m->steps, plan->regions);
             status = steps_time(r, m, best_ns, ns, &why);
@@ -320,9 +287,18 @@ static gp_status way_time(race *r, const marks *m, const plan_way *way, double b
 static gp_status race_run(race *r, const marks *m, const plan_site *listed, const plan_way **winner,
                           double *best_ns, gp_error *err)
 {
-    gp_tuning *tuning = r->plan->options.tuning;
-    gp_status status = race_begin(r, err);
+    gp_plan *plan = r->plan;
+    gp_tuning *tuning = plan->options.tuning;
+    const gp_kernel_call call =
+        gp_plan_call(&(gp_batch){ .count = plan->options.micro_batch, .first = true, .last = true });
+    gp_status status = GP_OK;
 
+    if (!r->began) {
+        r->began = true;
+        status = gp_device_upload(plan->backend->device, plan->buffers.call, &call, sizeof(call), err);
+        if (status == GP_OK)
+            status = numbers_fill(plan->backend->device, plan->arena.at, plan->arena.bytes, err);
+    }
     *winner = NULL;
     *best_ns = 0.0;
     for (int compiled = 0; compiled < 2; compiled++) /* ways without compilation first */
@@ -379,7 +355,9 @@ static gp_status lower_chosen(race *r, uint32_t index, gp_error *err)
 {
     gp_plan *plan = r->plan;
     gp_tuning *tuning = plan->options.tuning;
-    const marks m = plan_mark(plan, index);
+    marks m = {
+        .index = index, .steps = plan->steps.count, .prepare = plan->prepare.count, .copies = plan->copy_count
+    };
     const plan_way *winner = NULL;
     plan_site listed = { .listing = true }, site;
     double ns = 0.0;
@@ -387,6 +365,8 @@ static gp_status lower_chosen(race *r, uint32_t index, gp_error *err)
 
     if (tuning == NULL || !gp_plan_asks(plan->ops[index].code))
         return lower_as(plan, index, NULL, &site, err);
+    for (int i = 0; i < REGIONS; i++)
+        m.bytes[i] = plan->regions[i].bytes;
     if (r->timing) { /* list the ways of an op without a recorded choice */
         gp_lower_op(plan, index, &listed, NULL);
         plan_take_back(plan, &m);

@@ -6,9 +6,8 @@
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "worker/backend/cuda/plan/backend.h"
+#include "worker/backend/cuda/plan/plan.h"
 #include "worker/backend/cuda/libraries/check.h"
 #include "worker/backend/cuda/kernels/kernels.h"
 #include "worker/backend/plugin.h"

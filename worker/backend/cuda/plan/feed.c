@@ -79,7 +79,7 @@ static gp_status data_take(gp_plan *plan, const gp_resident *resident, gp_error 
 gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
     gp_feed *feed = &plan->kept->feed;
-    gp_kernel_args *input = gp_plan_input(plan);
+    gp_kernel_args *input = &plan->steps.step[0].args;
     const uint32_t blocks = plan->heap.count;
     const size_t rows = plan->options.micro_batch;
     size_t targets = 0, draws = 0, samples = 0; /* bytes in a slot */
@@ -120,22 +120,6 @@ gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err
 
 /* ---- filling a slot ---- */
 
-/* Wait until the earlier copy from the pinned slot is complete. It belongs to the call two
- * positions earlier, so there is usually no wait. */
-static gp_status slot_wait(gp_device *device, uint32_t slot, gp_error *err)
-{
-    bool passed;
-    gp_status status = gp_device_passed(device, GP_EVENT_FED + slot, &passed, err);
-
-    while (status == GP_OK && !passed) {
-        nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
-        status = gp_device_look(device, err);
-        if (status == GP_OK)
-            status = gp_device_passed(device, GP_EVENT_FED + slot, &passed, err);
-    }
-    return status;
-}
-
 static size_t slot_write(const gp_plan *plan, char *slot, const gp_step_call *call)
 {
     const gp_feed *feed = &plan->kept->feed;
@@ -174,8 +158,17 @@ gp_status gp_feed_fill(gp_plan *plan, const gp_step_call *call, gp_error *err)
     gp_feed *feed = &plan->kept->feed;
     uint32_t slot = (uint32_t)(feed->calls % GP_SLOTS);
     size_t bytes;
-    gp_status status = slot_wait(device, slot, err);
+    bool passed = false;
+    gp_status status = gp_device_passed(device, GP_EVENT_FED + slot, &passed, err);
 
+    /* Wait until the earlier copy from the pinned slot is complete. It belongs to the call two
+     * positions earlier, so there is usually no wait. */
+    while (status == GP_OK && !passed) {
+        nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
+        status = gp_device_look(device, err);
+        if (status == GP_OK)
+            status = gp_device_passed(device, GP_EVENT_FED + slot, &passed, err);
+    }
     if (status != GP_OK)
         return status;
     bytes = slot_write(plan, gp_slot_pinned(&feed->slots, slot), call);
@@ -192,21 +185,6 @@ gp_status gp_feed_used(gp_plan *plan, gp_error *err)
 }
 
 /* ---- kernels ---- */
-
-static gp_status launch_index(gp_plan *plan, gp_kernel_args args, gp_error *err)
-{
-    const gp_resident *resident = plan->kept->feed.resident;
-
-    args.kind = resident->sampler->shuffle;
-    args.count = resident->sampler->seed;
-    args.n[0] = resident->sampler->count;
-    args.n[1] = resident->sampler->side[0];
-    args.n[2] = resident->sampler->side[1];
-    args.n[3] = resident->patches;
-    args.y[0].data = plan->kept->feed.index;
-    return gp_device_launch(plan->backend->device, GP_KERNEL_feed_index, &args, plan->options.micro_batch,
-                            err);
-}
 
 static gp_status launch_warp(gp_plan *plan, gp_kernel_args args, gp_error *err)
 {
@@ -258,8 +236,18 @@ gp_status gp_feed_launch(gp_plan *plan, gp_error *err)
                                                   plan->options.micro_batch * words, err)
                                : status;
     }
+    args = base;
+    args.kind = feed->resident->sampler->shuffle;
+    args.count = feed->resident->sampler->seed;
+    args.n[0] = feed->resident->sampler->count;
+    args.n[1] = feed->resident->sampler->side[0];
+    args.n[2] = feed->resident->sampler->side[1];
+    args.n[3] = feed->resident->patches;
+    args.y[0].data = feed->index;
     if (status == GP_OK)
-        status = launch_index(plan, base, err);
+        status = gp_device_launch(device, GP_KERNEL_feed_index, &args, plan->options.micro_batch, err);
+    args = base;
+    args.y[0].data = plan->buffers.targets;
     args.bytes = feed->data_targets;
     args.index = feed->index;
     args.n[0] = words;

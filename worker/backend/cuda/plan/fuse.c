@@ -32,23 +32,6 @@ static bool reads_with(const gp_op *op)
     return op->code != GP_OP_CONCAT && op->in[PLAN_WITH] == GP_NO_VALUE;
 }
 
-static void links_make(fusing *f)
-{
-    for (uint32_t v = 0; v < f->plan->graph->value_count; v++)
-        f->links[v] = (link){ .writer = NONE, .reader = NONE };
-    for (uint32_t i = 0; i < f->count; i++)
-        for (int k = 0; k < GP_OP_VALUES_MAX; k++) {
-            const gp_op *op = &f->plan->ops[i];
-
-            if (op->in[k] != GP_NO_VALUE) {
-                f->links[op->in[k]].reader = i;
-                f->links[op->in[k]].readers++;
-            }
-            if (op->out[k] != GP_NO_VALUE)
-                f->links[op->out[k]].writer = i;
-        }
-}
-
 /* Return the only op that reads a value if it has this code. */
 static uint32_t next_of(const fusing *f, uint32_t value, gp_opcode code)
 {
@@ -163,27 +146,21 @@ static void see_moments(fusing *f, uint32_t index)
 
 static void fuse_forward(fusing *f, uint32_t index)
 {
+    const gp_opcode code = f->plan->ops[index].code;
+    const bool conv = code == GP_OP_CONV2D, norm = code == GP_OP_BATCHNORM || code == GP_OP_BATCHNORM_INFER;
+
     if (f->plan->follows[index].taken)
         return;
-    switch (f->plan->ops[index].code) {
-    case GP_OP_CONV2D:
+    if (conv)
         take_norm(f, index);
+    if (conv || norm)
         take_sum(f, index);
+    if (conv || norm || code == GP_OP_FC)
         take_relu(f, index);
-        see_moments(f, index);
-        break;
-    case GP_OP_BATCHNORM:
-    case GP_OP_BATCHNORM_INFER:
-        take_sum(f, index);
-        take_relu(f, index);
+    if (norm)
         take_pool(f, index);
-        break;
-    case GP_OP_FC:
-        take_relu(f, index);
-        break;
-    default:
-        break;
-    }
+    if (conv)
+        see_moments(f, index);
 }
 
 /* Fuse the backward pass of a relu with the batch norm before it, otherwise with the op that
@@ -254,7 +231,19 @@ gp_status gp_plan_fuse(gp_plan *plan, gp_error *err)
     }
     for (uint32_t i = 0; i < ops->count; i++)
         plan->ops[i] = ops->op[i];
-    links_make(&f);
+    for (uint32_t v = 0; v < f.plan->graph->value_count; v++)
+        f.links[v] = (link){ .writer = NONE, .reader = NONE };
+    for (uint32_t i = 0; i < f.count; i++)
+        for (int k = 0; k < GP_OP_VALUES_MAX; k++) {
+            const gp_op *op = &f.plan->ops[i];
+
+            if (op->in[k] != GP_NO_VALUE) {
+                f.links[op->in[k]].reader = i;
+                f.links[op->in[k]].readers++;
+            }
+            if (op->out[k] != GP_NO_VALUE)
+                f.links[op->out[k]].writer = i;
+        }
     for (uint32_t i = 0; i < f.forward_count && !plan->backend->apart; i++)
         fuse_forward(&f, i);
     for (uint32_t i = f.forward_count; i < f.count && !plan->backend->apart; i++)

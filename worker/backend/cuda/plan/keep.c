@@ -29,54 +29,20 @@ void gp_kept_free(gp_plan *plan)
     plan->kept = NULL;
 }
 
-/* Fill in the tensors sorted by offset. Parameters are in layer order, and the blob has the reverse
- * order. */
-static void tensors_fill(const gp_graph *graph, gp_kernel_tensor *tensors)
-{
-    for (uint32_t i = 0; i < graph->parameter_count; i++) {
-        const gp_parameter *p = &graph->parameters[i];
-        gp_kernel_tensor tensor = { .offset = p->offset,
-                                    .count = (uint64_t)p->count,
-                                    .learn_rate_factor = (float)p->learn_rate_factor,
-                                    .l2_factor = (float)p->l2_factor,
-                                    .statistic_rate = p->statistic_rate,
-                                    .per_sample = (double)p->per_sample,
-                                    .statistic = (int32_t)p->statistic,
-                                    .learns = gp_parameter_learns(p) };
-        uint32_t at = i;
-
-        if (p->statistic == GP_STATISTIC_MEAN)
-            tensor.variance = graph->parameters[i + 1].offset;
-        while (at > 0 && tensors[at - 1].offset > tensor.offset) {
-            tensors[at] = tensors[at - 1];
-            at--;
-        }
-        tensors[at] = tensor;
-    }
-}
-
 /* ---- buckets ---- */
-
-static const gp_parameter *parameter_at(const gp_graph *graph, size_t element)
-{
-    for (uint32_t i = 0; i < graph->parameter_count; i++)
-        if (element >= graph->parameters[i].offset &&
-            element - graph->parameters[i].offset < (size_t)graph->parameters[i].count)
-            return &graph->parameters[i];
-    return NULL;
-}
 
 /* Set last[parameter] to the last step that uses the gradient at `pointer`. */
 static void touch(const gp_plan *plan, uint32_t *last, const void *pointer, uint32_t at)
 {
     const char *begin = (const char *)plan->buffers.gradients, *where = pointer;
-    const gp_parameter *parameter;
+    const size_t element = (size_t)(where - begin) / sizeof(float);
+    const gp_parameter *parameters = plan->graph->parameters;
 
     if (where < begin || where >= begin + plan->graph->blob_count * sizeof(float))
         return;
-    parameter = parameter_at(plan->graph, (size_t)(where - begin) / sizeof(float));
-    if (parameter != NULL)
-        last[parameter - plan->graph->parameters] = at;
+    for (uint32_t i = 0; i < plan->graph->parameter_count; i++)
+        if (element >= parameters[i].offset && element - parameters[i].offset < (size_t)parameters[i].count)
+            last[i] = at;
 }
 
 static void step_touch(const gp_plan *plan, uint32_t *last, uint32_t at)
@@ -140,28 +106,23 @@ static gp_status buckets_place(gp_plan *plan, const gp_keep *keep, gp_error *err
 
 /* ---- state on the device ---- */
 
-static gp_kernel_rule rule_of(const gp_train_options *options)
-{
-    return (gp_kernel_rule){
-        .threshold = options->gradient_threshold,
-        .wide_decay = options->gradient_decay_factor,
-        .wide_squared_decay = options->squared_gradient_decay_factor,
-        .l2 = (float)options->l2_regularization,
-        .momentum = (float)options->momentum,
-        .decay = (float)options->gradient_decay_factor,
-        .squared_decay = (float)options->squared_gradient_decay_factor,
-        .epsilon = (float)options->epsilon,
-        .loss_scale = { .growth = options->loss_scale_growth,
-                        .backoff = options->loss_scale_backoff,
-                        .interval = options->loss_scale_interval },
-    };
-}
-
 static gp_status mail_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
 {
     gp_kept *kept = plan->kept;
     gp_device *device = plan->backend->device;
-    gp_kernel_kept first = { .rule = rule_of(kept->options),
+    gp_kernel_kept first = { .rule = {
+                                 .threshold = kept->options->gradient_threshold,
+                                 .wide_decay = kept->options->gradient_decay_factor,
+                                 .wide_squared_decay = kept->options->squared_gradient_decay_factor,
+                                 .l2 = (float)kept->options->l2_regularization,
+                                 .momentum = (float)kept->options->momentum,
+                                 .decay = (float)kept->options->gradient_decay_factor,
+                                 .squared_decay = (float)kept->options->squared_gradient_decay_factor,
+                                 .epsilon = (float)kept->options->epsilon,
+                                 .loss_scale = { .growth = kept->options->loss_scale_growth,
+                                                 .backoff = kept->options->loss_scale_backoff,
+                                                 .interval = kept->options->loss_scale_interval },
+                             },
                              .solved = keep->solved,
                              .loss_scale = keep->loss_scale,
                              .loss_scale_good = keep->loss_scale_good };
@@ -199,7 +160,28 @@ static gp_status state_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
     if (status == GP_OK)
         status = gp_heap_take(&plan->heap, &kept->tensors, bytes, err);
     if (status == GP_OK) {
-        tensors_fill(graph, tensors);
+        /* Fill in the tensors sorted by offset. Parameters are in layer order, and
+         * the blob has the reverse order. */
+        for (uint32_t i = 0; i < graph->parameter_count; i++) {
+            const gp_parameter *p = &graph->parameters[i];
+            gp_kernel_tensor tensor = { .offset = p->offset,
+                                        .count = (uint64_t)p->count,
+                                        .learn_rate_factor = (float)p->learn_rate_factor,
+                                        .l2_factor = (float)p->l2_factor,
+                                        .statistic_rate = p->statistic_rate,
+                                        .per_sample = (double)p->per_sample,
+                                        .statistic = (int32_t)p->statistic,
+                                        .learns = gp_parameter_learns(p) };
+            uint32_t at = i;
+
+            if (p->statistic == GP_STATISTIC_MEAN)
+                tensor.variance = graph->parameters[i + 1].offset;
+            while (at > 0 && tensors[at - 1].offset > tensor.offset) {
+                tensors[at] = tensors[at - 1];
+                at--;
+            }
+            tensors[at] = tensor;
+        }
         status = gp_device_upload(device, kept->tensors, tensors, bytes, err);
     }
     if (status == GP_OK)

@@ -8,6 +8,7 @@
  * Pointers into regions (step.h) are placeholders until plan.c replaces them. */
 #include <string.h>
 
+#include "common/base/rng.h"
 #include "worker/backend/cuda/plan/lower_inside.h"
 
 step *gp_lower_step(lowering *l, step_kind kind)
@@ -88,6 +89,302 @@ void gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel p
     gp_lower_kernel(l, fits ? wide_one : plain, args, gp_lower_elements(l, &args->y[0]) / (fits ? 8 : 1));
 }
 
+/* ---- ops that are mostly one kernel each ---- */
+
+static void lower_pool(lowering *l)
+{
+    gp_kernel_args args = l->args;
+    bool forward = l->op->code == GP_OP_POOL;
+
+    args.kind = (int32_t)l->op->pool;
+    args.bytes = gp_plan_data(l->plan, forward ? l->op->out[1] : l->op->in[1]);
+    gp_lower_kernel(l, forward ? GP_KERNEL_pool : GP_KERNEL_pool_backward, &args,
+                    gp_lower_elements(l, &args.y[0]));
+}
+
+static void resize_ratios(gp_kernel_args *args, const gp_kernel_image *from, const gp_kernel_image *to)
+{
+    const double inputs[2] = { from->height, from->width }, outputs[2] = { to->height, to->width };
+
+    for (int k = 0; k < 2; k++)
+        args->number64[k] = args->kind != GP_RESIZE_BILINEAR_CORNERS ? inputs[k] / outputs[k]
+                            : outputs[k] == 1.0                      ? 0.0
+                                                                     : (inputs[k] - 1.0) / (outputs[k] - 1.0);
+}
+
+/* Kernels of ops that need nothing else. 0 (GP_KERNEL_normalize): see the table below. */
+static const gp_kernel simple_kernels[GP_OP_COUNT] = {
+    [GP_OP_ACTIVATION] = GP_KERNEL_activation,
+    [GP_OP_ACTIVATION_BACKWARD] = GP_KERNEL_activation_backward,
+    [GP_OP_MULTIPLY] = GP_KERNEL_multiply,
+    [GP_OP_MULTIPLY_SUM] = GP_KERNEL_multiply_sum,
+    [GP_OP_RESIZE] = GP_KERNEL_resize,
+    [GP_OP_RESIZE_BACKWARD] = GP_KERNEL_resize_backward,
+    [GP_OP_PAD] = GP_KERNEL_pad,
+    [GP_OP_TRANSPOSE] = GP_KERNEL_transpose,
+    [GP_OP_SLICE] = GP_KERNEL_copy_box,
+    [GP_OP_SOFTMAX] = GP_KERNEL_softmax,
+    [GP_OP_SOFTMAX_BACKWARD] = GP_KERNEL_softmax_backward,
+};
+
+static void lower_simple(lowering *l)
+{
+    const gp_opcode code = l->op->code;
+    gp_kernel_args args = l->args;
+    uint64_t count = gp_lower_elements(l, &args.y[0]);
+
+    args.kind = code == GP_OP_ACTIVATION || code == GP_OP_ACTIVATION_BACKWARD ? (int32_t)l->op->function
+                : code == GP_OP_SLICE                                         ? 0
+                                                                              : l->op->number[0];
+    if (code == GP_OP_RESIZE)
+        resize_ratios(&args, &args.x[0], &args.y[0]);
+    if (code == GP_OP_RESIZE_BACKWARD)
+        resize_ratios(&args, &args.y[0], &args.x[0]);
+    if (code == GP_OP_SOFTMAX || code == GP_OP_SOFTMAX_BACKWARD)
+        count = (uint64_t)args.x[0].pixels * l->plan->options.micro_batch;
+    gp_lower_kernel(l, simple_kernels[code], &args, count);
+}
+
+/* Lower an op that has a wide kernel. */
+static void lower_elementwise(lowering *l)
+{
+    gp_kernel_args args = l->args;
+
+    switch (l->op->code) {
+    case GP_OP_RELU:
+        gp_lower_wide(l, 1, GP_KERNEL_wide_relu, GP_KERNEL_relu, &args);
+        break;
+    case GP_OP_RELU_BACKWARD:
+        args.bytes = gp_lower_is_wide(l, 2) ? l->plan->values[l->op->in[0]].mask : NULL;
+        gp_lower_wide(l, 2, GP_KERNEL_wide_relu_backward, GP_KERNEL_relu_backward, &args);
+        break;
+    default:
+        args.bytes =
+            l->follow->masked && gp_lower_is_wide(l, 2) ? l->plan->values[l->op->in[PLAN_WITH]].mask : NULL;
+        gp_lower_wide(l, 2, GP_KERNEL_wide_add, GP_KERNEL_add, &args);
+        break;
+    }
+}
+
+static void lower_reshape(lowering *l)
+{
+    if (l->args.x[0].data != l->args.y[0].data)
+        gp_lower_kernel(l, GP_KERNEL_reshape, &l->args, gp_lower_elements(l, &l->args.y[0]));
+}
+
+static void lower_concat(lowering *l)
+{
+    gp_kernel_args args = l->args;
+
+    args.kind = 1;
+    memset(args.number, 0, sizeof(args.number));
+    for (int k = 0; k < GP_OP_VALUES_MAX && l->op->in[k] != GP_NO_VALUE; k++) {
+        const uint32_t extent[3] = { l->args.x[k].channels, l->args.x[k].height, l->args.x[k].width };
+
+        args.x[0] = l->args.x[k];
+        gp_lower_kernel(l, GP_KERNEL_copy_box, &args, gp_lower_elements(l, &args.x[0]));
+        args.number[l->op->number[0]] += (int32_t)extent[l->op->number[0]];
+    }
+}
+
+static void lower_dropout(lowering *l)
+{
+    gp_kernel_args args = l->args;
+
+    args.rate = (float)l->op->rate;
+    args.n[0] = gp_rng_stream(GP_RNG_DROPOUT, l->op->layer);
+    args.n[1] = (args.x[0].sample + 3) / 4;
+    gp_lower_kernel(l, GP_KERNEL_dropout, &args, (uint64_t)args.n[1] * l->plan->options.micro_batch);
+}
+
+/* ---- normalisation ---- */
+
+static void couple_add(lowering *l, double *sums, size_t doubles)
+{
+    step *added = gp_lower_step(l, STEP_COUPLE);
+
+    if (added == NULL)
+        return;
+    added->sums = sums;
+    added->doubles = doubles;
+}
+
+/* Reserve the mask bits of a relu after batch norm, which processes eight channels per item. The
+ * backward pass reads the mask instead of y. */
+static void *mask_take(lowering *l)
+{
+    uint32_t y = l->op->out[0];
+
+    if (!l->follow->relu || l->follow->pooled || !gp_lower_is_wide(l, 1))
+        return NULL;
+    l->plan->values[y].mask = gp_lower_persistent(l, gp_lower_elements(l, &l->args.y[0]) / 8);
+    return l->plan->values[y].mask;
+}
+
+enum { PARTS_MANY = 4096, PARTS_FEW = 64 };
+
+/* Append the kernels for partial sums, fewer partial sums, and the sums in args->d[1]; for the
+ * forward or the backward pass. */
+static void sums_add(lowering *l, gp_kernel_args *args, bool forward)
+{
+    const uint32_t channels = args->x[0].channels;
+    const bool fits = gp_lower_is_wide(l, forward ? 1 : 2);
+
+    args->kind = !forward;
+    args->chunks = gp_lower_chunks(
+        channels / (fits ? 8 : 1),
+        (uint64_t)l->plan->options.micro_batch * args->x[0].pixels / (fits ? 16 : 1), PARTS_MANY);
+    args->d[0] = gp_lower_scratch(l, (size_t)args->chunks * 2 * channels * sizeof(double));
+    gp_lower_kernel(l,
+                    fits      ? GP_KERNEL_wide_batchnorm_part
+                    : forward ? GP_KERNEL_batchnorm_part
+                              : GP_KERNEL_batchnorm_backward_part,
+                    args, (uint64_t)args->chunks * (channels / (fits ? 8 : 1)));
+    if (args->chunks > 2 * PARTS_FEW) { /* a single item would take too long */
+        gp_kernel_args fold = *args;
+
+        fold.n[0] = 2 * channels;
+        fold.n[1] = PARTS_FEW;
+        fold.d[1] = gp_lower_scratch(l, (size_t)PARTS_FEW * 2 * channels * sizeof(double));
+        gp_lower_kernel(l, GP_KERNEL_parts_fold, &fold, (uint64_t)PARTS_FEW * 2 * channels);
+        args->d[0] = fold.d[1];
+        args->chunks = PARTS_FEW;
+    }
+    gp_lower_kernel(l, forward ? GP_KERNEL_batchnorm_sum : GP_KERNEL_batchnorm_backward_sum, args, channels);
+}
+
+/* Return the initial arguments of forward kernels. The sums are stored in f[1] and f[2]. */
+static gp_kernel_args forward_args(const lowering *l)
+{
+    gp_kernel_args args = l->args;
+
+    args.number64[0] = l->op->factor[0];
+    args.f[0] = gp_plan_data(l->plan, l->op->in[3]);
+    args.f[3] = gp_plan_data(l->plan, l->op->out[1]);
+    args.f[1] = gp_plan_data(l->plan, l->op->out[2]);
+    args.f[2] = gp_plan_data(l->plan, l->op->out[3]);
+    return args;
+}
+
+void gp_lower_batchnorm_sums(lowering *writer, uint32_t norm)
+{
+    lowering l = gp_lower_begin(writer->plan, norm, writer->err);
+    gp_kernel_args args = forward_args(&l);
+
+    l.status = writer->status;
+    l.index = writer->index;
+    l.scratch = writer->scratch;
+    args.d[1] = gp_lower_persistent(&l, (2 * (size_t)args.x[0].channels + 1) * sizeof(double));
+    args.f[4] = writer->known;
+    sums_add(&l, &args, true);
+    writer->status = l.status;
+    writer->scratch = l.scratch;
+    writer->plan->follows[norm].sums = args.d[1];
+}
+
+static void lower_batchnorm(lowering *l)
+{
+    const gp_op *op = l->op;
+    gp_kernel_args args = forward_args(l);
+    const uint32_t channels = args.x[0].channels;
+
+    args.bytes = mask_take(l);
+    if (l->follow->sums != NULL) {
+        args.d[1] = l->follow->sums;
+    } else {
+        args.d[1] = gp_lower_scratch(l, (2 * (size_t)channels + 1) * sizeof(double));
+        sums_add(l, &args, true);
+    }
+    couple_add(l, args.d[1], 2 * (size_t)channels + 1);
+    gp_lower_kernel(l, GP_KERNEL_batchnorm_moments, &args, channels);
+    args.f[1] = gp_plan_data(l->plan, op->in[1]);
+    args.f[2] = gp_plan_data(l->plan, op->in[2]);
+    if (l->follow->pooled) {
+        args.bytes = gp_plan_data(l->plan, op->out[PLAN_INDEX]);
+        gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_pool, GP_KERNEL_batchnorm_pool, &args);
+    } else {
+        gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_apply, GP_KERNEL_batchnorm_apply, &args);
+    }
+}
+
+static void lower_batchnorm_backward(lowering *l)
+{
+    const gp_op *op = l->op;
+    gp_kernel_args args = l->args;
+    const uint32_t channels = args.x[0].channels;
+
+    args.number64[0] = op->factor[0];
+    args.bytes = l->follow->masked && gp_lower_is_wide(l, 2) ? l->plan->values[op->in[PLAN_WITH]].mask : NULL;
+    args.d[1] = gp_lower_scratch(l, (2 * (size_t)channels + 1) * sizeof(double));
+    args.f[0] = gp_plan_data(l->plan, op->in[2]);
+    args.f[3] = gp_plan_data(l->plan, op->in[3]);
+    args.f[1] = gp_plan_data(l->plan, op->out[1]);
+    args.f[2] = gp_plan_data(l->plan, op->out[2]);
+    args.f[5] = gp_plan_data(l->plan, op->in[PLAN_NORM + 1]);
+    sums_add(l, &args, false);
+    couple_add(l, args.d[1], 2 * (size_t)channels + 1);
+    if (args.y[0].data != NULL)
+        gp_lower_wide(l, 2, GP_KERNEL_wide_batchnorm_backward_apply, GP_KERNEL_batchnorm_backward_apply,
+                      &args);
+}
+
+static void lower_batchnorm_infer(lowering *l)
+{
+    gp_kernel_args args = l->args;
+
+    args.number64[0] = l->op->factor[0];
+    args.f[1] = gp_plan_data(l->plan, l->op->in[1]);
+    args.f[2] = gp_plan_data(l->plan, l->op->in[2]);
+    args.f[0] = gp_plan_data(l->plan, l->op->in[3]);
+    args.f[3] = gp_plan_data(l->plan, l->op->in[4]);
+    gp_lower_kernel(l, GP_KERNEL_batchnorm_infer, &args, gp_lower_elements(l, &args.y[0]));
+}
+
+static void lower_groupnorm(lowering *l)
+{
+    const gp_op *op = l->op;
+    gp_kernel_args args = l->args;
+    uint64_t rows = l->plan->options.micro_batch,
+             groups = op->number[1] != 0 ? args.x[0].pixels : (uint64_t)op->number[0];
+
+    args.number64[0] = op->factor[0];
+    if (op->code == GP_OP_GROUPNORM) {
+        args.f[1] = gp_plan_data(l->plan, op->in[1]);
+        args.f[2] = gp_plan_data(l->plan, op->in[2]);
+        args.f[3] = gp_plan_data(l->plan, op->out[1]);
+        gp_lower_kernel(l, GP_KERNEL_groupnorm_moments, &args, rows * groups);
+        gp_lower_kernel(l, GP_KERNEL_groupnorm_apply, &args, gp_lower_elements(l, &args.y[0]));
+        return;
+    }
+    args.f[0] = gp_plan_data(l->plan, op->in[2]);
+    args.f[3] = gp_plan_data(l->plan, op->in[3]);
+    args.f[1] = gp_plan_data(l->plan, op->out[1]);
+    args.f[2] = gp_plan_data(l->plan, op->out[2]);
+    args.f[4] = gp_plan_data(l->plan, op->out[3]);
+    args.f[5] = gp_lower_scratch(l, rows * 2 * groups * sizeof(float));
+    gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_channels, &args, rows * args.x[0].channels);
+    gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_parameters, &args, args.x[0].channels);
+    if (args.y[0].data == NULL)
+        return;
+    gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_groups, &args, rows * groups);
+    gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_apply, &args, gp_lower_elements(l, &args.y[0]));
+}
+
+static void lower_lrn(lowering *l)
+{
+    gp_kernel_args args = l->args;
+
+    if (l->op->code == GP_OP_LRN) {
+        gp_lower_kernel(l, GP_KERNEL_lrn, &args, gp_lower_elements(l, &args.y[0]));
+        return;
+    }
+    args.y[0] = l->args.y[1];
+    gp_lower_kernel(l, GP_KERNEL_lrn_terms, &args, gp_lower_elements(l, &args.y[0]));
+    args.x[3] = l->args.y[1];
+    args.y[0] = l->args.y[0];
+    gp_lower_kernel(l, GP_KERNEL_lrn_backward, &args, gp_lower_elements(l, &args.y[0]));
+}
+
 /* ---- lowering functions ---- */
 
 typedef void (*lower_fn)(lowering *l);
@@ -104,33 +401,22 @@ static lower_fn lower_find(gp_opcode code)
         [GP_OP_FC] = gp_lower_fc,
         [GP_OP_FC_BACKWARD_DATA] = gp_lower_fc,
         [GP_OP_FC_BACKWARD_WEIGHTS] = gp_lower_fc,
-        [GP_OP_RELU] = gp_lower_elementwise,
-        [GP_OP_RELU_BACKWARD] = gp_lower_elementwise,
-        [GP_OP_ADD] = gp_lower_elementwise,
-        [GP_OP_ACTIVATION] = gp_lower_simple,
-        [GP_OP_ACTIVATION_BACKWARD] = gp_lower_simple,
-        [GP_OP_MULTIPLY] = gp_lower_simple,
-        [GP_OP_MULTIPLY_SUM] = gp_lower_simple,
-        [GP_OP_RESIZE] = gp_lower_simple,
-        [GP_OP_RESIZE_BACKWARD] = gp_lower_simple,
-        [GP_OP_SLICE] = gp_lower_simple,
-        [GP_OP_PAD] = gp_lower_simple,
-        [GP_OP_TRANSPOSE] = gp_lower_simple,
-        [GP_OP_SOFTMAX] = gp_lower_simple,
-        [GP_OP_SOFTMAX_BACKWARD] = gp_lower_simple,
-        [GP_OP_CONCAT] = gp_lower_concat,
-        [GP_OP_RESHAPE] = gp_lower_reshape,
-        [GP_OP_POOL] = gp_lower_pool,
-        [GP_OP_POOL_BACKWARD] = gp_lower_pool,
-        [GP_OP_DROPOUT] = gp_lower_dropout,
-        [GP_OP_DROPOUT_BACKWARD] = gp_lower_dropout,
-        [GP_OP_BATCHNORM] = gp_lower_batchnorm,
-        [GP_OP_BATCHNORM_BACKWARD] = gp_lower_batchnorm_backward,
-        [GP_OP_BATCHNORM_INFER] = gp_lower_batchnorm_infer,
-        [GP_OP_GROUPNORM] = gp_lower_groupnorm,
-        [GP_OP_GROUPNORM_BACKWARD] = gp_lower_groupnorm,
-        [GP_OP_LRN] = gp_lower_lrn,
-        [GP_OP_LRN_BACKWARD] = gp_lower_lrn,
+        [GP_OP_RELU] = lower_elementwise,
+        [GP_OP_RELU_BACKWARD] = lower_elementwise,
+        [GP_OP_ADD] = lower_elementwise,
+        [GP_OP_CONCAT] = lower_concat,
+        [GP_OP_RESHAPE] = lower_reshape,
+        [GP_OP_POOL] = lower_pool,
+        [GP_OP_POOL_BACKWARD] = lower_pool,
+        [GP_OP_DROPOUT] = lower_dropout,
+        [GP_OP_DROPOUT_BACKWARD] = lower_dropout,
+        [GP_OP_BATCHNORM] = lower_batchnorm,
+        [GP_OP_BATCHNORM_BACKWARD] = lower_batchnorm_backward,
+        [GP_OP_BATCHNORM_INFER] = lower_batchnorm_infer,
+        [GP_OP_GROUPNORM] = lower_groupnorm,
+        [GP_OP_GROUPNORM_BACKWARD] = lower_groupnorm,
+        [GP_OP_LRN] = lower_lrn,
+        [GP_OP_LRN_BACKWARD] = lower_lrn,
         [GP_OP_SOFTMAX_XENT] = gp_lower_xent,
         [GP_OP_WEIGHTED_XENT] = gp_lower_xent,
         [GP_OP_DICE] = gp_lower_dice,
@@ -139,7 +425,9 @@ static lower_fn lower_find(gp_opcode code)
         [GP_OP_CUSTOM_LOSS] = gp_lower_custom_loss,
     };
 
-    return (unsigned)code < GP_OP_COUNT ? table[code] : NULL;
+    if ((unsigned)code >= GP_OP_COUNT)
+        return NULL;
+    return simple_kernels[code] != 0 ? lower_simple : table[code];
 }
 
 bool gp_plan_asks(gp_opcode code)

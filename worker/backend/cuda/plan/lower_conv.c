@@ -43,24 +43,6 @@ static gp_conv_request request_of(const lowering *l, const conv_pass *p)
     return request;
 }
 
-/* Describe everything that determines the speed and the support of an engine. */
-static void conv_describe(const gp_conv_request *r, char what[GP_CHOICE_WHAT_BYTES])
-{
-    static const char *const passes[] = {
-        [GP_CONV_FORWARD] = "forward", [GP_CONV_DATA] = "data", [GP_CONV_WEIGHTS] = "weights"
-    };
-
-    snprintf(
-        what, GP_CHOICE_WHAT_BYTES,
-        "conv %s %u of %ux%ux%u, %ux%ux%u kernel %dx%d /%dx%d *%dx%d +%d,%d,%d,%d groups %d %s %s%s%s%s%s%s",
-        passes[r->pass], r->rows, gp_conv_channels(&r->x), r->x.height, r->x.width, r->y.channels,
-        r->y.height, r->y.width, r->kernel[0], r->kernel[1], r->stride[0], r->stride[1], r->dilation[0],
-        r->dilation[1], r->padding[0], r->padding[1], r->padding[2], r->padding[3], r->groups,
-        gp_lower_number(r->x.narrow, r->tf32), r->x.channel_stride == 1 ? "packed" : "dense",
-        r->bias ? " bias" : "", r->added ? " sum" : "", r->relu ? " relu" : "", r->masked ? " mask" : "",
-        r->sums ? " moments" : "");
-}
-
 /* Ask cuDNN for the whole request or for the convolution alone. Return the plan. NULL: none. */
 static gp_device_work *conv_ask(lowering *l, const conv_pass *p, size_t *workspace, bool *whole)
 {
@@ -79,7 +61,22 @@ static gp_device_work *conv_ask(lowering *l, const conv_pass *p, size_t *workspa
         request.sums = p->pass == GP_CONV_FORWARD && l->follow->moments != 0;
     }
     *whole = request.bias || request.added || request.relu || request.masked || request.sums;
-    conv_describe(&request, what);
+
+    /* Describe everything that determines the speed and the support of an engine. */
+    static const char *const passes[] = {
+        [GP_CONV_FORWARD] = "forward", [GP_CONV_DATA] = "data", [GP_CONV_WEIGHTS] = "weights"
+    };
+
+    snprintf(
+        what, GP_CHOICE_WHAT_BYTES,
+        "conv %s %u of %ux%ux%u, %ux%ux%u kernel %dx%d /%dx%d *%dx%d +%d,%d,%d,%d groups %d %s %s%s%s%s%s%s",
+        passes[request.pass], request.rows, gp_conv_channels(&request.x), request.x.height, request.x.width,
+        request.y.channels, request.y.height, request.y.width, request.kernel[0], request.kernel[1],
+        request.stride[0], request.stride[1], request.dilation[0], request.dilation[1], request.padding[0],
+        request.padding[1], request.padding[2], request.padding[3], request.groups,
+        gp_lower_number(request.x.narrow, request.tf32), request.x.channel_stride == 1 ? "packed" : "dense",
+        request.bias ? " bias" : "", request.added ? " sum" : "", request.relu ? " relu" : "",
+        request.masked ? " mask" : "", request.sums ? " moments" : "");
     /* Moments in cuDNN engines are used only if a measurement showed that they are faster. */
     work = gp_lower_ask(l,
                         &(plan_question){ .kind = STEP_CONV,
@@ -174,29 +171,20 @@ void gp_lower_conv(lowering *l)
 {
     const gp_op *op = l->op;
     const gp_kernel_image *in = &l->args.x[0], *out = &l->args.y[0];
-    float *weights = gp_plan_data(l->plan, op->in[1]), *bias = gp_plan_data(l->plan, op->in[2]);
+    const bool forward = op->code == GP_OP_CONV2D || op->code == GP_OP_TRANSCONV2D_BACKWARD_DATA,
+               biased = op->code == GP_OP_CONV2D || op->code == GP_OP_TRANSCONV2D,
+               turned = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS; /* dy is the x of the convolution */
 
-    switch (op->code) {
-    case GP_OP_CONV2D:
-        conv_values(l, &(conv_pass){ GP_CONV_FORWARD, in, out, weights, bias });
-        if (l->follow->moments != 0)
-            gp_lower_batchnorm_sums(l, l->follow->moments);
+    if (op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS || turned) {
+        conv_weights(l, &l->args.x[turned], &l->args.x[!turned], gp_plan_data(l->plan, op->out[0]));
+        gp_lower_bias_gradient(l, &l->args.x[1], gp_plan_data(l->plan, op->out[1]));
         return;
-    case GP_OP_CONV2D_BACKWARD_DATA:
-        conv_values(l, &(conv_pass){ GP_CONV_DATA, out, in, weights, NULL });
-        return;
-    case GP_OP_TRANSCONV2D:
-        conv_values(l, &(conv_pass){ GP_CONV_DATA, out, in, weights, bias });
-        return;
-    case GP_OP_TRANSCONV2D_BACKWARD_DATA:
-        conv_values(l, &(conv_pass){ GP_CONV_FORWARD, in, out, weights, NULL });
-        return;
-    case GP_OP_CONV2D_BACKWARD_WEIGHTS:
-        conv_weights(l, &l->args.x[0], &l->args.x[1], gp_plan_data(l->plan, op->out[0]));
-        break;
-    default: /* transposed: dy is the x of the convolution */
-        conv_weights(l, &l->args.x[1], &l->args.x[0], gp_plan_data(l->plan, op->out[0]));
-        break;
     }
-    gp_lower_bias_gradient(l, &l->args.x[1], gp_plan_data(l->plan, op->out[1]));
+    conv_values(l, &(conv_pass){ .pass = forward ? GP_CONV_FORWARD : GP_CONV_DATA,
+                                 .x = forward ? in : out,
+                                 .y = forward ? out : in,
+                                 .weights = gp_plan_data(l->plan, op->in[1]),
+                                 .bias = biased ? gp_plan_data(l->plan, op->in[2]) : NULL });
+    if (op->code == GP_OP_CONV2D && l->follow->moments != 0)
+        gp_lower_batchnorm_sums(l, l->follow->moments);
 }

@@ -48,24 +48,20 @@ static gp_product_request request_of(const lowering *l, const fc_pass *p)
     return r;
 }
 
-static void product_describe(const gp_product_request *r, char what[GP_CHOICE_WHAT_BYTES])
-{
-    snprintf(what, GP_CHOICE_WHAT_BYTES, "product %ux%ux%u%s%s %s %s%s%s%s%s%s", r->n, r->m, r->k,
-             r->transpose_a ? " a'" : "", r->transpose_b ? " b'" : "", gp_lower_number(r->narrow_a, r->tf32),
-             r->narrow_out ? "narrow" : "wide", r->bias ? " bias" : "", r->relu ? " relu" : "",
-             r->mask_out ? " bits" : "", r->mask_in ? " mask" : "", r->sums ? " sums" : "");
-}
-
 /* Ask cuBLASLt. Return the plan. NULL: no algorithm.
  *   r  on entry the product alone, on return the granted request */
 static gp_device_work *product_ask(lowering *l, gp_product_request *r, const gp_product_request *whole,
                                    size_t *workspace)
 {
     bool follows = !l->plan->backend->apart && (whole->bias || whole->relu || whole->mask_in || whole->sums);
+    const gp_product_request *q = follows ? whole : r;
     char what[GP_CHOICE_WHAT_BYTES];
     gp_device_work *work;
 
-    product_describe(follows ? whole : r, what);
+    snprintf(what, sizeof(what), "product %ux%ux%u%s%s %s %s%s%s%s%s%s", q->n, q->m, q->k,
+             q->transpose_a ? " a'" : "", q->transpose_b ? " b'" : "", gp_lower_number(q->narrow_a, q->tf32),
+             q->narrow_out ? "narrow" : "wide", q->bias ? " bias" : "", q->relu ? " relu" : "",
+             q->mask_out ? " bits" : "", q->mask_in ? " mask" : "", q->sums ? " sums" : "");
     work =
         gp_lower_ask(l, &(plan_question){ .kind = STEP_PRODUCT, .whole = follows ? whole : NULL, .alone = r },
                      what, workspace);

@@ -140,20 +140,9 @@ void gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_t wor
 
 void gp_lower_conv(lowering *l);
 void gp_lower_fc(lowering *l);
-void gp_lower_simple(lowering *l);
-void gp_lower_elementwise(lowering *l);
-void gp_lower_pool(lowering *l);
-void gp_lower_reshape(lowering *l);
-void gp_lower_concat(lowering *l);
-void gp_lower_dropout(lowering *l);
-void gp_lower_batchnorm(lowering *l);
-void gp_lower_batchnorm_backward(lowering *l);
 
 /* Append the sums for batch norm op `norm`, while lowering the op that writes its input. */
 void gp_lower_batchnorm_sums(lowering *writer, uint32_t norm);
-void gp_lower_batchnorm_infer(lowering *l);
-void gp_lower_groupnorm(lowering *l);
-void gp_lower_lrn(lowering *l);
 void gp_lower_xent(lowering *l);
 void gp_lower_values_loss(lowering *l);
 void gp_lower_dice(lowering *l);

@@ -83,18 +83,6 @@ static void norm_args(const lowering *l, gp_kernel_args *args)
     args->number64[0] = l->follow->epsilon;
 }
 
-static plan_copy *copy_find(gp_plan *plan, const plan_copy *wanted)
-{
-    for (uint32_t i = 0; i < plan->copy_count; i++) {
-        plan_copy *at = &plan->copies[i];
-
-        if (at->of == wanted->of && at->narrow == wanted->narrow && at->stored == wanted->stored &&
-            at->same_order == wanted->same_order && at->normed == wanted->normed)
-            return at;
-    }
-    return NULL;
-}
-
 /* Return true if the parameter is sufficiently aligned for libraries. Tensors in the blob are
  * contiguous and may not be. */
 static bool is_aligned(const lowering *l, const float *parameter)
@@ -113,13 +101,16 @@ void *gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape 
                                      (like->channel_stride != 1 || shape->inputs == 1 || shape->pixels == 1),
                        .normed = l->follow->norm };
     gp_kernel_args args = l->args;
-    plan_copy *have;
 
     if (copy.same_order && !copy.narrow && !copy.normed && is_aligned(l, weights))
         return weights;
-    have = copy_find(l->plan, &copy);
-    if (have != NULL)
-        return have->at;
+    for (uint32_t i = 0; i < l->plan->copy_count; i++) {
+        const plan_copy *at = &l->plan->copies[i];
+
+        if (at->of == copy.of && at->narrow == copy.narrow && at->stored == copy.stored &&
+            at->same_order == copy.same_order && at->normed == copy.normed)
+            return at->at;
+    }
     copy.at = gp_lower_persistent(l, count * (like->narrow ? 2 : 4));
     l->plan->copies[l->plan->copy_count++] = copy;
     args.y[0] = vector_image(copy.at, count, like->narrow);

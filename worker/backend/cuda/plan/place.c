@@ -2,7 +2,6 @@
  * values with disjoint lifetimes may share memory. Values are placed in order of decreasing size,
  * each at the lowest free offset. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/plan/plan.h"
@@ -145,38 +144,6 @@ static size_t value_insert(const plan_value *values, uint32_t *placed, uint32_t 
     return offset;
 }
 
-/* Choose the type of each value. Losses read and write float32 in every precision. */
-static void values_choose(gp_plan *plan)
-{
-    const gp_ops *ops = &plan->graph->ops[plan->options.phase];
-
-    for (uint32_t v = 0; v < plan->graph->value_count; v++) {
-        gp_value_role role = plan->graph->values[v].role;
-
-        plan->values[v].root = v;
-        plan->values[v].first = UINT32_MAX;
-        plan->values[v].narrow = plan->graph->values[v].dtype == GP_F32 &&
-                                         (role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION ||
-                                          role == GP_VALUE_ACTIVATION_GRADIENT)
-                                     ? plan->narrow
-                                     : GP_WIDE;
-    }
-    for (uint32_t i = 0; i < ops->count; i++) {
-        if (!op_is_loss(plan->ops[i].code))
-            continue;
-        plan->values[plan->ops[i].in[0]].narrow = GP_WIDE;
-        if (plan->ops[i].out[0] != GP_NO_VALUE)
-            plan->values[plan->ops[i].out[0]].narrow = GP_WIDE;
-    }
-    for (uint32_t i = 0; i < ops->count; i++) {
-        uint32_t x = plan->ops[i].in[0], y = plan->ops[i].out[0];
-
-        if (plan->ops[i].code == GP_OP_RESHAPE && plan->values[x].narrow == plan->values[y].narrow &&
-            value_is_plain(plan, x) && value_is_plain(plan, y))
-            plan->values[y].root = plan->values[x].root;
-    }
-}
-
 gp_status gp_plan_place(gp_plan *plan, gp_error *err)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
@@ -187,8 +154,34 @@ gp_status gp_plan_place(gp_plan *plan, gp_error *err)
     plan->values = gp_calloc(count + 1, sizeof(*plan->values));
     if (plan->values == NULL || order == NULL || placed == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for a table of %u values", count);
-    if (status == GP_OK)
-        values_choose(plan);
+    if (status == GP_OK) {
+        /* Choose the type of each value. Losses read and write float32 in every precision. */
+        for (uint32_t v = 0; v < plan->graph->value_count; v++) {
+            gp_value_role role = plan->graph->values[v].role;
+
+            plan->values[v].root = v;
+            plan->values[v].first = UINT32_MAX;
+            plan->values[v].narrow = plan->graph->values[v].dtype == GP_F32 &&
+                                             (role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION ||
+                                              role == GP_VALUE_ACTIVATION_GRADIENT)
+                                         ? plan->narrow
+                                         : GP_WIDE;
+        }
+        for (uint32_t i = 0; i < ops->count; i++) {
+            if (!op_is_loss(plan->ops[i].code))
+                continue;
+            plan->values[plan->ops[i].in[0]].narrow = GP_WIDE;
+            if (plan->ops[i].out[0] != GP_NO_VALUE)
+                plan->values[plan->ops[i].out[0]].narrow = GP_WIDE;
+        }
+        for (uint32_t i = 0; i < ops->count; i++) {
+            uint32_t x = plan->ops[i].in[0], y = plan->ops[i].out[0];
+
+            if (plan->ops[i].code == GP_OP_RESHAPE && plan->values[x].narrow == plan->values[y].narrow &&
+                value_is_plain(plan, x) && value_is_plain(plan, y))
+                plan->values[y].root = plan->values[x].root;
+        }
+    }
     if (status == GP_OK)
         value_touch(plan, plan->graph->input, 0);
     for (uint32_t i = 0; i < ops->count && status == GP_OK; i++)

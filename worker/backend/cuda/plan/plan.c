@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
-#include "worker/backend/cuda/plan/backend.h"
 #include "worker/backend/cuda/plan/keep.h"
 #include "worker/backend/cuda/plan/predict.h"
 
@@ -71,7 +70,8 @@ static void plan_free(gp_plan *plan)
     gp_step_list_free(&plan->steps);
     gp_step_list_free(&plan->prepare);
     gp_heap_cut(&plan->heap, 0);
-    gp_custom_loss_free(&plan->custom_loss);
+    gp_free(plan->custom_loss.scores);
+    gp_free(plan->custom_loss.gradient);
     gp_free(plan->copies);
     gp_free(plan->follows);
     gp_free(plan->ops);
@@ -80,10 +80,11 @@ static void plan_free(gp_plan *plan)
 }
 
 /* Allocate the regions, whose sizes are known after lowering, and replace the placeholders in the
- * steps. */
+ * steps. Allocate the host memory of custom losses. */
 static gp_status plan_take_regions(gp_plan *plan, gp_error *err)
 {
     plan_region *regions = plan->regions, *persistent = &regions[REGION_PERSISTENT];
+    plan_custom_loss *loss = &plan->custom_loss;
     gp_status status = GP_OK;
 
     for (int i = 0; i < REGIONS && status == GP_OK; i++)
@@ -95,7 +96,13 @@ static gp_status plan_take_regions(gp_plan *plan, gp_error *err)
         return status;
     gp_step_move(&plan->steps, 0, regions);
     gp_step_move(&plan->prepare, 0, regions);
-    return gp_custom_loss_take(&plan->custom_loss, err);
+    if (loss->bytes == 0)
+        return GP_OK;
+    loss->scores = gp_aligned_calloc(64, loss->bytes);
+    loss->gradient = gp_aligned_calloc(64, loss->bytes);
+    return loss->scores == NULL || loss->gradient == NULL
+               ? gp_fail(err, GP_ENOMEM, "no memory for the scores of a loss of your own")
+               : GP_OK;
 }
 
 /* ---- compile ---- */
@@ -214,6 +221,35 @@ static gp_status couple(gp_plan *plan, const step *s, gp_error *err)
                : status;
 }
 
+/* Compute the loss of one call. A forward_only call ends after the loss; a backward_only call
+ * starts with the gradient from that call.
+ *   at  scores and their gradient on the device */
+static gp_status custom_loss_run(gp_plan *plan, const gp_device_operands *at, gp_error *err)
+{
+    const plan_custom_loss *loss = &plan->custom_loss;
+    const gp_plan_memory *memory = &plan->memory;
+    const gp_batch *batch = &plan->batch;
+    gp_device *device = plan->backend->device;
+    gp_status status = GP_OK;
+
+    if (!batch->backward_only) {
+        memset(loss->gradient, 0, loss->bytes);
+        status = gp_device_download(device, loss->scores, at->first, loss->bytes, err);
+        if (status == GP_OK)
+            status = gp_device_sync(device, err);
+        if (status == GP_OK && batch->count != 0)
+            status = memory->loss(memory->loss_context,
+                                  &(gp_plan_loss_call){ .count = batch->count,
+                                                        .scores = loss->scores,
+                                                        .gradient = loss->gradient,
+                                                        .sums = memory->sums },
+                                  err);
+    }
+    if (status == GP_OK && !batch->forward_only)
+        status = gp_device_upload(device, at->out, loss->gradient, loss->bytes, err);
+    return status;
+}
+
 static gp_status step_run(gp_plan *plan, const step *s, gp_error *err)
 {
     gp_device *device = plan->backend->device;
@@ -231,7 +267,7 @@ static gp_status step_run(gp_plan *plan, const step *s, gp_error *err)
     case STEP_CUSTOM_LOSS:
         break;
     }
-    return gp_custom_loss_run(&plan->custom_loss, device, &plan->memory, &plan->batch, &s->at, err);
+    return custom_loss_run(plan, &s->at, err);
 }
 
 gp_status gp_plan_launch(gp_plan *plan, const step_list *list, uint32_t first, uint32_t count, gp_error *err)
@@ -270,11 +306,6 @@ static gp_status stretch_run(gp_plan *plan, stretch *part, gp_error *err)
                                       gp_plan_launch(plan, part->list, part->first, part->count, err), err);
     }
     return status == GP_OK ? gp_device_replay(device, part->graph, err) : status;
-}
-
-gp_kernel_args *gp_plan_input(gp_plan *plan)
-{
-    return &plan->steps.step[0].args;
 }
 
 gp_kernel_call gp_plan_call(const gp_batch *batch)
@@ -395,8 +426,11 @@ static gp_plan_times plan_take_times(gp_plan *plan)
 
 static size_t plan_memory_bytes(const gp_plan *plan)
 {
-    return sizeof(*plan) + gp_heap_bytes(&plan->heap) + gp_step_list_bytes(&plan->steps) +
-           gp_step_list_bytes(&plan->prepare) + 2 * plan->custom_loss.bytes;
+    size_t bytes = (plan->steps.count + plan->prepare.count) * sizeof(step) + 2 * plan->custom_loss.bytes;
+
+    for (uint32_t i = 0; i < plan->heap.count; i++)
+        bytes += plan->heap.blocks[i].bytes;
+    return sizeof(*plan) + bytes;
 }
 
 static void plan_describe(const gp_plan *plan, char *text, size_t bytes)

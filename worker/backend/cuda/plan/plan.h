@@ -8,8 +8,8 @@
  *   predict.c, keep.c  predictions and device-resident trainings
  *
  * A plan consists of steps, step sequences recorded as graphs, and device memory allocated after
- * lowering (step.h), device memory allocated before it (buffers.h), both from one heap (heap.h),
- * and custom losses computed on the host (custom_loss.h).
+ * lowering (step.h), device memory allocated before it (buffers.h), both from one heap,
+ * and custom losses computed on the host (plan_custom_loss).
  *
  * Values that change from call to call are stored in device memory, because stretches are
  * replayed. */
@@ -17,7 +17,6 @@
 #define GP_CUDA_PLAN_H
 
 #include "worker/backend/cuda/plan/buffers.h"
-#include "worker/backend/cuda/plan/custom_loss.h"
 #include "worker/backend/cuda/plan/step.h"
 
 /* Operand positions of a fused op: scale, offset, mean and variance of a batch norm; the second
@@ -72,6 +71,15 @@ struct gp_backend {
     bool dense, packed, own, eager, tf32, fed, apart, moments;
 };
 
+/* Losses that the host computes (GP_OP_CUSTOM_LOSS): scores are downloaded and their gradient is
+ * uploaded. */
+typedef struct plan_custom_loss {
+    bool present; /* the graph has such a loss: the host computes the step sums */
+    /* host memory [bytes]; NULL: the graph has no such loss, or the plan is for inference */
+    float *scores, *gradient;
+    size_t bytes;
+} plan_custom_loss;
+
 /* A compiled plan. */
 struct gp_plan {
     gp_backend *backend;
@@ -121,9 +129,6 @@ bool gp_plan_asks(gp_opcode code); /* Return true if the op uses a library where
 /* Append the steps of all ops, each lowered in the chosen way (choose.c). */
 gp_status gp_plan_lower_all(gp_plan *plan, gp_error *err);
 
-/* Return the arguments of the first step, which reads the samples in a call. */
-gp_kernel_args *gp_plan_input(gp_plan *plan);
-
 /* Return the call parameters for kernels. */
 gp_kernel_call gp_plan_call(const gp_batch *batch);
 
@@ -132,5 +137,17 @@ gp_status gp_plan_launch(gp_plan *plan, const step_list *list, uint32_t first, u
 
 /* End a recording. `status`: result of the launches; the recording ends even if they failed. */
 gp_status gp_plan_recorded(gp_plan *plan, gp_device_graph **out, gp_status status, gp_error *err);
+
+/* The backend of plan.c, for a CUDA device in the plugin or for the host implementation in tests.
+ *
+ * gp_backend_options.kernels, or GRADPOOL_CUDA_KERNELS if that is NULL, contains words separated by
+ * commas:
+ *   dense, packed   order of activations; by default the precision determines it
+ *   own             use neither cuDNN nor cuBLASLt
+ *   eager           launch steps one by one, without graphs
+ *   fed             feed data from the host even if it would fit on the device
+ *   apart           do not fuse ops
+ *   tf32            round products of float32 to TF32 */
+extern const gp_backend_ops gp_backend_cuda;
 
 #endif

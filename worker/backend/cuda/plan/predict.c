@@ -36,7 +36,7 @@ gp_status gp_predict_open(gp_plan *plan, gp_error *err)
 {
     const size_t rows = plan->options.micro_batch;
     gp_predict *predict = gp_calloc(1, sizeof(*predict));
-    gp_kernel_args *input = gp_plan_input(plan);
+    gp_kernel_args *input = &plan->steps.step[0].args;
     gp_status status;
 
     if (predict == NULL)
@@ -95,25 +95,6 @@ static gp_status pass_launch(gp_plan *plan, gp_error *err)
                            : status;
 }
 
-/* Run the pass. If it cannot be recorded, launch each step: slower but otherwise equivalent. */
-static gp_status pass_run(gp_plan *plan, gp_error *err)
-{
-    gp_predict *predict = plan->predict;
-    gp_device *device = plan->backend->device;
-    gp_error why;
-
-    if (predict->graph == NULL && predict->warm && predict->pieces[0] == '\0') {
-        gp_status status = gp_device_record(device, &why);
-
-        if (status == GP_OK)
-            status = gp_plan_recorded(plan, &predict->graph, pass_launch(plan, &why), &why);
-        if (status != GP_OK)
-            snprintf(predict->pieces, sizeof(predict->pieces), "%.190s", why.message);
-    }
-    predict->warm = true;
-    return predict->graph != NULL ? gp_device_replay(device, predict->graph, err) : pass_launch(plan, err);
-}
-
 /* ---- launch and take ---- */
 
 static gp_status samples_put(gp_plan *plan, const gp_batch *batch, uint32_t slot, gp_error *err)
@@ -163,8 +144,22 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
     if (status == GP_OK)
         /* the slot is free: its previous result was taken */
         status = samples_put(plan, batch, slot, err);
-    if (status == GP_OK)
-        status = pass_run(plan, err);
+    if (status == GP_OK) {
+        /* Run the pass. If it cannot be recorded, launch each step: slower but
+         * otherwise equivalent. */
+        if (predict->graph == NULL && predict->warm && predict->pieces[0] == '\0') {
+            gp_error why;
+            gp_status recorded = gp_device_record(plan->backend->device, &why);
+
+            if (recorded == GP_OK)
+                recorded = gp_plan_recorded(plan, &predict->graph, pass_launch(plan, &why), &why);
+            if (recorded != GP_OK)
+                snprintf(predict->pieces, sizeof(predict->pieces), "%.190s", why.message);
+        }
+        predict->warm = true;
+        status = predict->graph != NULL ? gp_device_replay(plan->backend->device, predict->graph, err)
+                                        : pass_launch(plan, err);
+    }
     if (status == GP_OK)
         status = answer_fetch(plan, batch, slot, err);
     predict->over = status != GP_OK;

@@ -50,38 +50,29 @@ void gp_step_list_free(step_list *list)
     gp_free(list->step);
 }
 
-size_t gp_step_list_bytes(const step_list *list)
-{
-    return list->count * sizeof(step);
-}
-
-static void step_move(step *s, const plan_region regions[REGIONS])
-{
-    gp_device_operands *const at = &s->at;
-
-    for (int k = 0; k < GP_KERNEL_IMAGES; k++)
-        s->args.x[k].data = gp_region_address(regions, s->args.x[k].data);
-    for (int k = 0; k < 2; k++) {
-        s->args.y[k].data = gp_region_address(regions, s->args.y[k].data);
-        s->args.d[k] = gp_region_address(regions, s->args.d[k]);
-    }
-    for (int k = 0; k < GP_KERNEL_FLOATS; k++)
-        s->args.f[k] = gp_region_address(regions, s->args.f[k]);
-    s->args.bytes = gp_region_address(regions, s->args.bytes);
-    *at = (gp_device_operands){ .first = gp_region_address(regions, at->first),
-                                .second = gp_region_address(regions, at->second),
-                                .out = gp_region_address(regions, at->out),
-                                .vector = gp_region_address(regions, at->vector),
-                                .image = gp_region_address(regions, at->image),
-                                .mask = gp_region_address(regions, at->mask),
-                                .sums = gp_region_address(regions, at->sums) };
-    s->sums = gp_region_address(regions, s->sums);
-}
-
 void gp_step_move(step_list *list, uint32_t first, const plan_region regions[REGIONS])
 {
-    for (uint32_t i = first; i < list->count; i++)
-        step_move(&list->step[i], regions);
+    for (uint32_t i = first; i < list->count; i++) {
+        gp_device_operands *const at = &list->step[i].at;
+
+        for (int k = 0; k < GP_KERNEL_IMAGES; k++)
+            list->step[i].args.x[k].data = gp_region_address(regions, list->step[i].args.x[k].data);
+        for (int k = 0; k < 2; k++) {
+            list->step[i].args.y[k].data = gp_region_address(regions, list->step[i].args.y[k].data);
+            list->step[i].args.d[k] = gp_region_address(regions, list->step[i].args.d[k]);
+        }
+        for (int k = 0; k < GP_KERNEL_FLOATS; k++)
+            list->step[i].args.f[k] = gp_region_address(regions, list->step[i].args.f[k]);
+        list->step[i].args.bytes = gp_region_address(regions, list->step[i].args.bytes);
+        *at = (gp_device_operands){ .first = gp_region_address(regions, at->first),
+                                    .second = gp_region_address(regions, at->second),
+                                    .out = gp_region_address(regions, at->out),
+                                    .vector = gp_region_address(regions, at->vector),
+                                    .image = gp_region_address(regions, at->image),
+                                    .mask = gp_region_address(regions, at->mask),
+                                    .sums = gp_region_address(regions, at->sums) };
+        list->step[i].sums = gp_region_address(regions, list->step[i].sums);
+    }
 }
 
 gp_status gp_stretches_cut(stretch_table *table, const step_list *prepare, const step_list *steps,

@@ -64,9 +64,6 @@ step *gp_step_add(step_list *list, step_kind kind, uint32_t op);
 void gp_step_cut(step_list *list, uint32_t count);
 void gp_step_list_free(step_list *list);
 
-/* Return the host memory used by the steps, in bytes. */
-size_t gp_step_list_bytes(const step_list *list);
-
 /* Replace region placeholders by addresses, in all steps from `first` on. */
 void gp_step_move(step_list *list, uint32_t first, const plan_region regions[REGIONS]);
 

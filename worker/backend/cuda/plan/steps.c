@@ -35,20 +35,6 @@ static int64_t step_since(const gp_kept *kept, uint64_t number)
     return launched_ns > kept->told_ns ? launched_ns : kept->told_ns;
 }
 
-/* Check for a hung device. A wait for peers has no time limit while they are alive, but the
- * device's own part of a step must complete within the timeout. */
-static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_timeout timeout, gp_error *err)
-{
-    const gp_kept *kept = plan->kept;
-    const int64_t taken_ns = gp_now_ns() - step_since(kept, number);
-
-    if (gp_timeout_left(timeout) > 0 || __atomic_load_n(&kept->mail->computed, __ATOMIC_ACQUIRE) >= number)
-        return GP_OK;
-    return gp_fail(err, GP_EIO,
-                   "no result from the GPU within %.1f s; the longest part of a step so far took %.3f s",
-                   (double)taken_ns * 1e-9, (double)kept->longest_ns * 1e-9);
-}
-
 /* Wait for the result of a step. Results of short steps are read at once. Other conditions are
  * checked once per millisecond, because each check takes driver locks that launches need as
  * well. */
@@ -73,8 +59,15 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
         if (now_ns - looked_ns >= LOOK_NS) {
             looked_ns = now_ns;
             status = gp_device_look(plan->backend->device, err);
-            if (status == GP_OK)
-                status = device_stands(plan, number, timeout, err);
+            /* Check for a hung device. A wait for peers has no time limit while they are alive,
+             * but the device's own part of a step must complete within the timeout. */
+            if (status == GP_OK && gp_timeout_left(timeout) <= 0 &&
+                __atomic_load_n(&plan->kept->mail->computed, __ATOMIC_ACQUIRE) < number)
+                status = gp_fail(
+                    err, GP_EIO,
+                    "no result from the GPU within %.1f s; the longest part of a step so far took %.3f s",
+                    (double)(now_ns - step_since(plan->kept, number)) * 1e-9,
+                    (double)plan->kept->longest_ns * 1e-9);
         }
         sleep_ns = (now_ns - begin_ns) / 16;
         sleep_ns = sleep_ns < WAIT_LEAST_NS  ? WAIT_LEAST_NS
@@ -99,27 +92,6 @@ static gp_status stamp(gp_plan *plan, int32_t kind, gp_error *err)
     return gp_device_launch(plan->backend->device, GP_KERNEL_stamp, &args, 1, err);
 }
 
-/* Start summing the buckets that are complete after step `at` of the plan, while the main lane
- * continues. */
-static gp_status buckets_sum(gp_plan *plan, uint32_t *next, uint32_t at, gp_error *err)
-{
-    const gp_kept *kept = plan->kept;
-    gp_device *device = plan->backend->device;
-    bool forked = false;
-    gp_status status = GP_OK;
-
-    for (; *next < kept->bucket_count && kept->buckets[*next].after <= at && status == GP_OK; ++*next) {
-        if (!forked) {
-            forked = true;
-            status = gp_device_order(device, GP_LANE_PEERS, GP_EVENT_FORK, GP_LANE_MAIN, err);
-        }
-        if (status == GP_OK)
-            status = gp_device_sum(device, plan->buffers.gradients + kept->buckets[*next].first,
-                                   kept->buckets[*next].count, false, err);
-    }
-    return status;
-}
-
 static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
 {
     const uint32_t forward_count = plan->graph->ops[plan->options.phase].forward_count;
@@ -141,8 +113,22 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
         if (status == GP_OK && i + 1 == steps->count)
             /* before sums that do not overlap with computation */
             status = stamp(plan, last ? 2 : 1, err);
-        if (status == GP_OK && sums)
-            status = buckets_sum(plan, &next, i, err);
+        if (status == GP_OK && sums) {
+            /* Start summing the buckets that are complete after step i of the plan, while the main
+             * lane continues. */
+            const gp_kept *kept = plan->kept;
+            bool forked = false;
+
+            for (; next < kept->bucket_count && kept->buckets[next].after <= i && status == GP_OK; ++next) {
+                if (!forked) {
+                    forked = true;
+                    status = gp_device_order(device, GP_LANE_PEERS, GP_EVENT_FORK, GP_LANE_MAIN, err);
+                }
+                if (status == GP_OK)
+                    status = gp_device_sum(device, plan->buffers.gradients + kept->buckets[next].first,
+                                           kept->buckets[next].count, false, err);
+            }
+        }
     }
     /* Sum the header after the last bucket, and make the main lane wait for both. */
     if (status == GP_OK && sums)
@@ -152,22 +138,6 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
     if (status == GP_OK && sums)
         status = gp_device_order(device, GP_LANE_MAIN, GP_EVENT_JOIN, GP_LANE_PEERS, err);
     return status == GP_OK && last ? gp_kept_commit(plan, err) : status;
-}
-
-/* Wait until the peers lane is idle. It takes part in the recording and must not contain other
- * work. */
-static gp_status peers_rest(gp_plan *plan, gp_error *err)
-{
-    gp_device *device = plan->backend->device;
-    bool idle = false;
-    gp_status status = mail_wait(plan, plan->kept->launched, err);
-
-    while (status == GP_OK && !idle) {
-        status = gp_device_idle(device, GP_LANE_PEERS, &idle, err);
-        if (status == GP_OK && !idle)
-            status = gp_device_look(device, err);
-    }
-    return status;
 }
 
 gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err)
@@ -184,8 +154,18 @@ gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err
     } else if (status == GP_OK) {
         gp_device_graph **graph = &kept->graphs[first][last];
 
-        if (*graph == NULL)
-            status = peers_rest(plan, err);
+        if (*graph == NULL) {
+            /* Wait until the peers lane is idle. It takes part in the recording and
+             * must not contain other work. */
+            bool idle = false;
+
+            status = mail_wait(plan, plan->kept->launched, err);
+            while (status == GP_OK && !idle) {
+                status = gp_device_idle(device, GP_LANE_PEERS, &idle, err);
+                if (status == GP_OK && !idle)
+                    status = gp_device_look(device, err);
+            }
+        }
         if (status == GP_OK && *graph == NULL)
             status = gp_device_record(device, err);
         if (status == GP_OK && *graph == NULL)
