@@ -154,32 +154,6 @@ static void *open_module(char *error, size_t bytes)
     return module;
 }
 
-/* Return the oneDNN segment. NULL: not available. The module is loaded at most once per backend and
- * never unloaded, because its OpenMP threads keep running. */
-static const gp_segment_ops *find_onednn(gp_backend *backend, gp_error *err)
-{
-    char reason[256];
-    void *module;
-
-    if (!backend->onednn_sought) {
-        backend->onednn_sought = true;
-        module = open_module(reason, sizeof(reason));
-        if (module != NULL) {
-            backend->onednn = dlsym(module, GP_SEGMENT_ONEDNN_SYMBOL);
-            snprintf(reason, sizeof(reason), "%s lacks the symbol " GP_SEGMENT_ONEDNN_SYMBOL,
-                     GP_SEGMENT_ONEDNN_MODULE);
-        }
-        if (backend->onednn == NULL && backend->only_onednn)
-            gp_fail(err, GP_ENODEV, "cannot load the oneDNN kernels: %s", reason);
-        else if (backend->onednn == NULL)
-            gp_log(GP_LOG_WARN, "onednn-missing",
-                   "cannot load the oneDNN kernels (%s); large networks train slower without them", reason);
-    } else if (backend->onednn == NULL) {
-        gp_fail(err, GP_ENODEV, "cannot load the oneDNN kernels");
-    }
-    return backend->onednn;
-}
-
 /* ---- cutting ---- */
 
 /* Find the next segment without oneDNN, and return its length. Every op that the lanes kernels lack
@@ -211,7 +185,29 @@ static size_t next_segment(const gp_plan *plan, const gp_op *ops, size_t count, 
         return 0;
     if (small)
         return custom_segment(plan, ops, count, who);
-    onednn = find_onednn(backend, err);
+
+    /* Find the oneDNN segment. The module is loaded at most once per backend and never unloaded,
+     * because its OpenMP threads keep running. */
+    char reason[256];
+    void *module;
+
+    if (!backend->onednn_sought) {
+        backend->onednn_sought = true;
+        module = open_module(reason, sizeof(reason));
+        if (module != NULL) {
+            backend->onednn = dlsym(module, GP_SEGMENT_ONEDNN_SYMBOL);
+            snprintf(reason, sizeof(reason), "%s lacks the symbol " GP_SEGMENT_ONEDNN_SYMBOL,
+                     GP_SEGMENT_ONEDNN_MODULE);
+        }
+        if (backend->onednn == NULL && backend->only_onednn)
+            gp_fail(err, GP_ENODEV, "cannot load the oneDNN kernels: %s", reason);
+        else if (backend->onednn == NULL)
+            gp_log(GP_LOG_WARN, "onednn-missing",
+                   "cannot load the oneDNN kernels (%s); large networks train slower without them", reason);
+    } else if (backend->onednn == NULL) {
+        gp_fail(err, GP_ENODEV, "cannot load the oneDNN kernels");
+    }
+    onednn = backend->onednn;
     if (onednn == NULL)
         return backend->only_onednn ? 0 : custom_segment(plan, ops, count, who);
     claimed = onednn->claim(graph, phase, ops, count);
@@ -327,28 +323,6 @@ static gp_status make_values(gp_plan *plan, gp_error *err)
     return status;
 }
 
-/* Compute the final range of the gradient blob after each segment. It ends at the first gradient
- * that a later segment still writes. */
-static void find_ready(gp_plan *plan)
-{
-    const gp_ops *ops = &plan->graph->ops[plan->options.phase];
-    size_t ready = plan->graph->blob_count;
-
-    for (uint32_t c = plan->cut_count; c-- > 0;) {
-        plan->cuts[c].ready = ready;
-        for (uint32_t i = plan->cuts[c].first; i < plan->cuts[c].first + plan->cuts[c].count; i++)
-            for (uint32_t k = 0; k < GP_OP_VALUES_MAX; k++) {
-                uint32_t out = ops->op[i].out[k];
-                const gp_value *value = out == GP_NO_VALUE ? NULL : &plan->graph->values[out];
-
-                if (value == NULL || value->role != GP_VALUE_PARAMETER_GRADIENT)
-                    continue;
-                if (plan->graph->parameters[value->parameter].offset < ready)
-                    ready = plan->graph->parameters[value->parameter].offset;
-            }
-    }
-}
-
 static void cpu_free(gp_plan *plan)
 {
     if (plan == NULL)
@@ -420,7 +394,25 @@ static gp_status cpu_compile(gp_plan **out, gp_backend *backend, const gp_graph 
         cpu_free(plan);
         return status;
     }
-    find_ready(plan);
+
+    /* Compute the final range of the gradient blob after each segment. It ends at the first
+     * gradient that a later segment still writes. */
+    const gp_ops *ops = &plan->graph->ops[plan->options.phase];
+    size_t ready = plan->graph->blob_count;
+
+    for (uint32_t c = plan->cut_count; c-- > 0;) {
+        plan->cuts[c].ready = ready;
+        for (uint32_t i = plan->cuts[c].first; i < plan->cuts[c].first + plan->cuts[c].count; i++)
+            for (uint32_t k = 0; k < GP_OP_VALUES_MAX; k++) {
+                uint32_t v = ops->op[i].out[k];
+                const gp_value *value = v == GP_NO_VALUE ? NULL : &plan->graph->values[v];
+
+                if (value == NULL || value->role != GP_VALUE_PARAMETER_GRADIENT)
+                    continue;
+                if (plan->graph->parameters[value->parameter].offset < ready)
+                    ready = plan->graph->parameters[value->parameter].offset;
+            }
+    }
     *out = plan;
     return GP_OK;
 }
@@ -459,24 +451,6 @@ static void normalize_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-/* Take part in the batch-norm reductions of the other ranks with zeros, on a rank without
- * samples. */
-static gp_status couple_nothing(const gp_plan *plan, const cut *at, const gp_batch *batch, gp_error *err)
-{
-    const gp_op *ops = plan->graph->ops[plan->options.phase].op;
-    gp_status status = GP_OK;
-
-    for (uint32_t i = at->first; i < at->first + at->count && status == GP_OK; i++) {
-        if (ops[i].code != GP_OP_BATCHNORM && ops[i].code != GP_OP_BATCHNORM_BACKWARD)
-            continue;
-        size_t count = 2 * (size_t)plan->graph->values[ops[i].in[0]].shape.dim[0] + 1;
-
-        memset(batch->coupling->sums, 0, count * sizeof(double));
-        status = batch->coupling->reduce(batch->coupling->context, count, err);
-    }
-    return status;
-}
-
 static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context,
                          gp_error *err)
 {
@@ -506,8 +480,20 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
         if (batch->backward_only && at->first < plan->graph->ops[plan->options.phase].forward_count)
             continue;
         status = at->ops->run(at->segment, batch, &plan->times, err);
-        if (status == GP_OK && batch->count == 0 && batch->coupling != NULL)
-            status = couple_nothing(plan, at, batch, err);
+        if (status == GP_OK && batch->count == 0 && batch->coupling != NULL) {
+            /* Take part in the batch-norm reductions of the other ranks with zeros,
+             * on a rank without samples. */
+            const gp_op *ops = plan->graph->ops[plan->options.phase].op;
+
+            for (uint32_t i = at->first; i < at->first + at->count && status == GP_OK; i++) {
+                if (ops[i].code != GP_OP_BATCHNORM && ops[i].code != GP_OP_BATCHNORM_BACKWARD)
+                    continue;
+                size_t count = 2 * (size_t)plan->graph->values[ops[i].in[0]].shape.dim[0] + 1;
+
+                memset(batch->coupling->sums, 0, count * sizeof(double));
+                status = batch->coupling->reduce(batch->coupling->context, count, err);
+            }
+        }
 
         if (status == GP_OK && batch->last && ready != NULL && plan->options.phase == GP_PHASE_TRAIN &&
             at->ready > reported) {

@@ -187,19 +187,6 @@ static void step_fc_weights(const lanes_step *step, const lanes_block *block)
     }
 }
 
-/* Add the loss and accuracy of one lane to the metrics. */
-static void xent_metrics(const lanes_block *block, const float *x, int classes, V sum, V top, I best,
-                         uint32_t lane, int32_t label)
-{
-    assert(label < classes);
-    (void)classes;
-    block->metrics[GP_SUM_LOSS] +=
-        log((double)sum[lane]) + (double)top[lane] - (double)x[(size_t)label * LANES + lane];
-    block->metrics[GP_SUM_WEIGHT] += 1.0;
-    block->metrics[GP_SUM_CLASSED] += 1.0;
-    block->metrics[GP_SUM_CORRECT] += best[lane] == label;
-}
-
 static void step_softmax_xent(const lanes_step *step, const lanes_block *block)
 {
     const float *x = at(&step->x, block);
@@ -221,8 +208,14 @@ static void step_softmax_xent(const lanes_step *step, const lanes_block *block)
     inverse = splat(1.0f) / sum;
     for (uint32_t l = 0; l < block->count && labels != NULL; l++) {
         label[l] = labels[block->first + l];
-        if (label[l] >= 0)
-            xent_metrics(block, x, classes, sum, top, best, l, label[l]);
+        if (label[l] >= 0) {
+            assert(label[l] < classes);
+            block->metrics[GP_SUM_LOSS] +=
+                log((double)sum[l]) + (double)top[l] - (double)x[(size_t)label[l] * LANES + l];
+            block->metrics[GP_SUM_WEIGHT] += 1.0;
+            block->metrics[GP_SUM_CLASSED] += 1.0;
+            block->metrics[GP_SUM_CORRECT] += best[l] == label[l];
+        }
     }
     if (step->y.buffer == LANES_NONE && scores == NULL)
         return;
@@ -286,41 +279,32 @@ static void pack_tile(const lanes_pack *pack, int first, int tile)
             }
 }
 
-static void pack_conv(const lanes_pack *pack, uint32_t thread, uint32_t threads)
-{
-    int count = pack->kind == LANES_PACK_OUTPUTS ? pack->outputs : pack->inputs;
-    int wide = pack->kind == LANES_PACK_OUTPUTS ? FORWARD_OUTPUTS : DATA_INPUTS;
-    uint32_t index = 0;
-
-    for (int i = 0, tile; i < count; i += tile, index++) {
-        tile = count - i >= wide ? wide : count - i >= 2 && pack->kind == LANES_PACK_OUTPUTS ? 2 : 1;
-        if (index % threads == thread)
-            pack_tile(pack, i, tile);
-    }
-}
-
-/* Transpose a matrix from [o][i] to [i][o], in squares that fit into the L1 cache. */
-static void pack_transpose(const lanes_pack *pack, uint32_t thread, uint32_t threads)
-{
-    enum { EDGE = 16 };
-
-    for (int i0 = (int)thread * EDGE; i0 < pack->inputs; i0 += (int)threads * EDGE) {
-        int i1 = i0 + EDGE < pack->inputs ? i0 + EDGE : pack->inputs;
-
-        for (int o = 0; o < pack->outputs; o++)
-            for (int i = i0; i < i1; i++)
-                pack->to[(ptrdiff_t)i * pack->outputs + o] = pack->from[(ptrdiff_t)o * pack->inputs + i];
-    }
-}
-
 static void pack_weights(const lanes_pack *pack, uint32_t thread, uint32_t threads)
 {
-    if (pack->kind == LANES_PACK_TRANSPOSE)
-        pack_transpose(pack, thread, threads);
-    else if (pack->kind == LANES_PACK_WINOGRAD_OUTPUTS || pack->kind == LANES_PACK_WINOGRAD_INPUTS)
+    if (pack->kind == LANES_PACK_TRANSPOSE) {
+        /* Transpose a matrix from [o][i] to [i][o], in squares that fit into the L1 cache. */
+        enum { EDGE = 16 };
+
+        for (int i0 = (int)thread * EDGE; i0 < pack->inputs; i0 += (int)threads * EDGE) {
+            int i1 = i0 + EDGE < pack->inputs ? i0 + EDGE : pack->inputs;
+
+            for (int o = 0; o < pack->outputs; o++)
+                for (int i = i0; i < i1; i++)
+                    pack->to[(ptrdiff_t)i * pack->outputs + o] = pack->from[(ptrdiff_t)o * pack->inputs + i];
+        }
+    } else if (pack->kind == LANES_PACK_WINOGRAD_OUTPUTS || pack->kind == LANES_PACK_WINOGRAD_INPUTS)
         pack_winograd(pack, thread, threads);
-    else
-        pack_conv(pack, thread, threads);
+    else {
+        int count = pack->kind == LANES_PACK_OUTPUTS ? pack->outputs : pack->inputs;
+        int wide = pack->kind == LANES_PACK_OUTPUTS ? FORWARD_OUTPUTS : DATA_INPUTS;
+        uint32_t index = 0;
+
+        for (int i = 0, tile; i < count; i += tile, index++) {
+            tile = count - i >= wide ? wide : count - i >= 2 && pack->kind == LANES_PACK_OUTPUTS ? 2 : 1;
+            if (index % threads == thread)
+                pack_tile(pack, i, tile);
+        }
+    }
 }
 
 INLINE void finish_put(float *to, float value, bool first)
@@ -335,24 +319,6 @@ INLINE float share_sum(const lanes_share *share, size_t index)
     for (uint32_t t = 1; t < share->threads; t++)
         sum += share->sums[t][index];
     return sum;
-}
-
-/* Sum the gradient of one output channel over all threads, from the tile layout of
- * conv_weights_outputs(). */
-static void finish_conv_output(const lanes_finish *finish, const lanes_share *share, int o)
-{
-    static const int outputs[] = {
-        [1] = WEIGHTS_OUTPUTS_1, [3] = WEIGHTS_OUTPUTS_3, [5] = WEIGHTS_OUTPUTS_5, [7] = WEIGHTS_OUTPUTS_7
-    };
-    int kernel = finish->kernel, wide = outputs[kernel], group = weights_group(kernel, wide);
-    int tiles = finish->outputs / wide, whole = tiles * wide;
-    int tile = o < whole ? o / wide : tiles + o - whole, t = o < whole ? o % wide : 0;
-    float *to = finish->weight + (ptrdiff_t)o * finish->inputs * kernel * kernel;
-    size_t from = finish->weight_sum + (size_t)tile * (size_t)(finish->inputs * kernel * group);
-
-    for (int row = 0; row < finish->inputs * kernel; row++, from += (size_t)group)
-        for (int kx = 0; kx < kernel; kx++)
-            finish_put(to++, share_sum(share, from + (size_t)(t * kernel + kx)), share->first);
 }
 
 INLINE void finish_put_vector(float *to, V v, int count, bool first)
@@ -400,28 +366,25 @@ static void finish_fc_tile(const lanes_finish *finish, const lanes_share *share,
     }
 }
 
-static void finish_fc(const lanes_finish *finish, const lanes_share *share)
-{
-    for (int i = (int)share->thread * PANEL_INPUTS; i < finish->inputs;
-         i += (int)share->threads * PANEL_INPUTS)
-        for (int o = 0; o < finish->outputs; o += PANEL_OUTPUTS)
-            finish_fc_tile(finish, share, o, i);
-    for (int o = (int)share->thread; o < finish->outputs && finish->bias != NULL; o += (int)share->threads) {
-        const float *dy = finish->panel_dy + (size_t)(o / PANEL_OUTPUTS) * share->sample_rows * PANEL_OUTPUTS;
-        float sum = 0;
-
-        for (uint32_t s = 0; s < share->samples; s++)
-            sum += dy[(size_t)s * PANEL_OUTPUTS + (size_t)(o % PANEL_OUTPUTS)];
-        finish_put(finish->bias + o, sum, share->first);
-    }
-}
-
 static void finish_gradients(const lanes_finish *finish, const lanes_share *share)
 {
     size_t each = finish->weight_count / (size_t)finish->outputs;
 
     if (finish->kind == LANES_FINISH_FC) {
-        finish_fc(finish, share);
+        for (int i = (int)share->thread * PANEL_INPUTS; i < finish->inputs;
+             i += (int)share->threads * PANEL_INPUTS)
+            for (int o = 0; o < finish->outputs; o += PANEL_OUTPUTS)
+                finish_fc_tile(finish, share, o, i);
+        for (int o = (int)share->thread; o < finish->outputs && finish->bias != NULL;
+             o += (int)share->threads) {
+            const float *dy =
+                finish->panel_dy + (size_t)(o / PANEL_OUTPUTS) * share->sample_rows * PANEL_OUTPUTS;
+            float sum = 0;
+
+            for (uint32_t s = 0; s < share->samples; s++)
+                sum += dy[(size_t)s * PANEL_OUTPUTS + (size_t)(o % PANEL_OUTPUTS)];
+            finish_put(finish->bias + o, sum, share->first);
+        }
         return;
     }
     for (int o = (int)share->thread; o < finish->outputs; o += (int)share->threads) {
@@ -432,7 +395,21 @@ static void finish_gradients(const lanes_finish *finish, const lanes_share *shar
             continue;
         }
         if (finish->kind == LANES_FINISH_CONV_FAST) {
-            finish_conv_output(finish, share, o);
+            /* Sum the gradient of one output channel over all threads, from the tile layout of
+             * conv_weights_outputs(). */
+            static const int outputs[] = { [1] = WEIGHTS_OUTPUTS_1,
+                                           [3] = WEIGHTS_OUTPUTS_3,
+                                           [5] = WEIGHTS_OUTPUTS_5,
+                                           [7] = WEIGHTS_OUTPUTS_7 };
+            int kernel = finish->kernel, wide = outputs[kernel], group = weights_group(kernel, wide);
+            int tiles = finish->outputs / wide, whole = tiles * wide;
+            int tile = o < whole ? o / wide : tiles + o - whole, t = o < whole ? o % wide : 0;
+            float *to = finish->weight + (ptrdiff_t)o * finish->inputs * kernel * kernel;
+            size_t from = finish->weight_sum + (size_t)tile * (size_t)(finish->inputs * kernel * group);
+
+            for (int row = 0; row < finish->inputs * kernel; row++, from += (size_t)group)
+                for (int kx = 0; kx < kernel; kx++)
+                    finish_put(to++, share_sum(share, from + (size_t)(t * kernel + kx)), share->first);
             continue;
         }
         for (size_t i = (size_t)o * each; i < (size_t)(o + 1) * each; i++)

@@ -17,15 +17,6 @@
 
 #include <assert.h>
 
-static uint32_t input_count(const gp_op *op)
-{
-    uint32_t count = 0;
-
-    while (count < GP_OP_VALUES_MAX && op->in[count] != GP_NO_VALUE)
-        count++;
-    return count;
-}
-
 static bool is_tensor(const lanes_planner *p, uint32_t value)
 {
     gp_value_role role;
@@ -40,24 +31,6 @@ static bool is_tensor(const lanes_planner *p, uint32_t value)
 bool gp_lanes_crosses(const lanes_planner *p, uint32_t value)
 {
     return p->request->values != NULL && p->request->values[value] != NULL;
-}
-
-/* Initialise the properties of a value. */
-static void place_init(lanes_place *at, const gp_value *value, uint32_t index)
-{
-    const gp_shape *shape = &value->shape;
-
-    *at = (lanes_place){ .root = index, .partner = index, .buffer = LANES_NONE };
-    if (shape->rank == 3) {
-        at->channels = (int32_t)shape->dim[0];
-        at->height = (int32_t)shape->dim[1];
-        at->width = (int32_t)shape->dim[2];
-    } else {
-        at->channels = (int32_t)gp_shape_count(shape);
-        at->height = at->width = 1;
-    }
-    if (value->role == GP_VALUE_ACTIVATION_GRADIENT)
-        at->partner = LANES_NONE;
 }
 
 /* Record that dx and dy of a backward op belong to the input and output of its forward op. */
@@ -78,32 +51,25 @@ static void pair(lanes_planner *p, const gp_op *op, gp_opcode code, uint32_t dy,
 /* Record for each gradient the value that it belongs to. */
 static void find_partners(lanes_planner *p)
 {
-    for (uint32_t i = 0; i < p->count; i++) {
-        const gp_op *op = &p->ops[i];
+    /* dy: index of the input that is the gradient of the forward op's output */
+    static const struct {
+        gp_opcode backward, forward;
+        int dy;
+        bool writes_dx;
+    } pairs[] = {
+        { GP_OP_CONV2D_BACKWARD_DATA, GP_OP_CONV2D, 0, true },
+        { GP_OP_CONV2D_BACKWARD_WEIGHTS, GP_OP_CONV2D, 1, false },
+        { GP_OP_FC_BACKWARD_DATA, GP_OP_FC, 0, true },
+        { GP_OP_FC_BACKWARD_WEIGHTS, GP_OP_FC, 1, false },
+        { GP_OP_RELU_BACKWARD, GP_OP_RELU, 1, true },
+        { GP_OP_POOL_BACKWARD, GP_OP_POOL, 0, true },
+    };
 
-        switch (op->code) {
-        case GP_OP_CONV2D_BACKWARD_DATA:
-            pair(p, op, GP_OP_CONV2D, op->in[0], op->out[0]);
-            break;
-        case GP_OP_CONV2D_BACKWARD_WEIGHTS:
-            pair(p, op, GP_OP_CONV2D, op->in[1], GP_NO_VALUE);
-            break;
-        case GP_OP_FC_BACKWARD_DATA:
-            pair(p, op, GP_OP_FC, op->in[0], op->out[0]);
-            break;
-        case GP_OP_FC_BACKWARD_WEIGHTS:
-            pair(p, op, GP_OP_FC, op->in[1], GP_NO_VALUE);
-            break;
-        case GP_OP_RELU_BACKWARD:
-            pair(p, op, GP_OP_RELU, op->in[1], op->out[0]);
-            break;
-        case GP_OP_POOL_BACKWARD:
-            pair(p, op, GP_OP_POOL, op->in[0], op->out[0]);
-            break;
-        default:
-            break;
-        }
-    }
+    for (uint32_t i = 0; i < p->count; i++)
+        for (size_t k = 0; k < sizeof(pairs) / sizeof(pairs[0]); k++)
+            if (p->ops[i].code == pairs[k].backward)
+                pair(p, &p->ops[i], pairs[k].forward, p->ops[i].in[pairs[k].dy],
+                     pairs[k].writes_dx ? p->ops[i].out[0] : GP_NO_VALUE);
     for (uint32_t i = 0; i < p->count; i++) {
         const gp_op *op = &p->ops[i];
 
@@ -148,25 +114,14 @@ static void need_same(lanes_planner *p, uint32_t a, uint32_t b, bool *changed)
 
 static void need_by_op(lanes_planner *p, const gp_op *op, bool *changed)
 {
-    switch (op->code) {
-    case GP_OP_CONV2D:
+    if (op->code == GP_OP_CONV2D || op->code == GP_OP_POOL)
         need_window(p, op, changed);
-        return;
-    case GP_OP_POOL:
-        need_window(p, op, changed);
-        if (op->out[1] != GP_NO_VALUE)
-            need_same(p, op->out[0], op->out[1], changed);
-        return;
-    case GP_OP_RELU:
+    if (op->code == GP_OP_POOL && op->out[1] != GP_NO_VALUE)
+        need_same(p, op->out[0], op->out[1], changed);
+    if (op->code == GP_OP_RELU || op->code == GP_OP_ADD)
         need_same(p, op->in[0], op->out[0], changed);
-        return;
-    case GP_OP_ADD:
-        need_same(p, op->in[0], op->out[0], changed);
+    if (op->code == GP_OP_ADD)
         need_same(p, op->in[1], op->out[0], changed);
-        return;
-    default:
-        return;
-    }
 }
 
 /* Return true for ops that read their input as one vector. */
@@ -175,39 +130,6 @@ static bool reads_vector(gp_opcode code)
     return code == GP_OP_FC || code == GP_OP_FC_BACKWARD_DATA || code == GP_OP_FC_BACKWARD_WEIGHTS ||
            code == GP_OP_RESHAPE || code == GP_OP_DROPOUT || code == GP_OP_DROPOUT_BACKWARD ||
            code == GP_OP_SOFTMAX_XENT || code == GP_OP_CUSTOM_LOSS;
-}
-
-/* Find the live part of each value. Values are live if they leave the segment, if an op reads them
- * as a vector, or if a live value depends on them. */
-static void find_live(lanes_planner *p)
-{
-    bool changed = true;
-
-    for (uint32_t v = 0; v < p->graph->value_count; v++) {
-        lanes_place *at = &p->places[v];
-
-        if (!is_tensor(p, v))
-            continue;
-        if (at->partner == LANES_NONE || gp_lanes_crosses(p, v) || !p->fuse || at->dense ||
-            p->graph->values[v].role == GP_VALUE_INPUT) {
-            lanes_place *partner = at->partner == LANES_NONE ? at : &p->places[at->partner];
-
-            need(at, at->height, at->width, &changed);
-            need(partner, partner->height, partner->width, &changed);
-        }
-    }
-    for (uint32_t round = 0; changed; round++) {
-        changed = false;
-        assert(round < 100000);
-        for (uint32_t i = p->count; i-- > 0;)
-            need_by_op(p, &p->ops[i], &changed);
-        for (uint32_t v = 0; v < p->graph->value_count; v++) {
-            lanes_place *at = &p->places[v];
-
-            if (is_tensor(p, v) && at->partner != LANES_NONE && at->partner != v)
-                need_same(p, v, at->partner, &changed);
-        }
-    }
 }
 
 static void find_dense(lanes_planner *p)
@@ -221,7 +143,7 @@ static void find_dense(lanes_planner *p)
             if (is_tensor(p, op->out[k]))
                 p->places[op->out[k]].dense = true;
         }
-        for (uint32_t k = 0; k < input_count(op); k++)
+        for (uint32_t k = 0; k < GP_OP_VALUES_MAX; k++)
             if (is_tensor(p, op->in[k]))
                 p->places[op->in[k]].readers++;
         if (op->code == GP_OP_RESHAPE)
@@ -232,29 +154,24 @@ static void find_dense(lanes_planner *p)
             p->places[v].readers++;
 }
 
-/* Return true if the fast kernels support the window. */
-static bool window_is_fast(const gp_window *w)
-{
-    int32_t k = w->kernel[0];
-    bool fast = k == w->kernel[1] && (k == 1 || k == 3 || k == 5 || k == 7) && w->groups == 1;
-
-    for (int i = 0; i < 2; i++)
-        fast = fast && w->stride[i] == 1 && w->dilation[i] == 1;
-    for (int i = 0; i < 4; i++)
-        fast = fast && w->padding[i] >= 0 && w->padding[i] < k;
-    return fast;
-}
-
 static bool window_is_padded(const gp_window *w)
 {
     return (w->padding[0] | w->padding[1] | w->padding[2] | w->padding[3]) != 0;
 }
 
-/* A padded fast convolution needs zeros around its input; a value that is read as a vector has
- * none. */
+/* Return true if the fast kernels support the window. A padded fast convolution needs zeros around
+ * its input; a value that is read as a vector has none. */
 bool gp_lanes_conv_is_fast(const lanes_planner *p, const gp_window *window, uint32_t x)
 {
-    return p->fuse && window_is_fast(window) && !(window_is_padded(window) && p->places[x].dense);
+    const int32_t k = window->kernel[0];
+    bool fast = p->fuse && k == window->kernel[1] && (k == 1 || k == 3 || k == 5 || k == 7) &&
+                window->groups == 1 && !(window_is_padded(window) && p->places[x].dense);
+
+    for (int i = 0; i < 2; i++)
+        fast = fast && window->stride[i] == 1 && window->dilation[i] == 1;
+    for (int i = 0; i < 4; i++)
+        fast = fast && window->padding[i] >= 0 && window->padding[i] < k;
+    return fast;
 }
 
 /* Make room for the padding of a convolution. */
@@ -265,19 +182,6 @@ static void widen_border(lanes_place *at, const gp_window *window)
             at->border[k] = window->padding[k];
 }
 
-static void find_borders(lanes_planner *p)
-{
-    for (uint32_t i = 0; i < p->count; i++) {
-        const gp_op *op = &p->ops[i];
-
-        if ((op->code == GP_OP_CONV2D || op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS) &&
-            gp_lanes_conv_is_fast(p, &op->window, op->in[0]))
-            widen_border(&p->places[op->in[0]], &op->window);
-        if (op->code == GP_OP_CONV2D_BACKWARD_DATA && gp_lanes_conv_is_fast(p, &op->window, op->out[0]))
-            widen_border(&p->places[op->out[0]], &op->window);
-    }
-}
-
 /* Return the index of the only op that reads a value. p->count: there are several or none, its code
  * is not `code`, or the value crosses the segment border. */
 static uint32_t only_reader(const lanes_planner *p, uint32_t value, gp_opcode code)
@@ -285,7 +189,7 @@ static uint32_t only_reader(const lanes_planner *p, uint32_t value, gp_opcode co
     if (p->places[value].readers != 1)
         return p->count;
     for (uint32_t i = 0; i < p->count; i++)
-        for (uint32_t k = 0; k < input_count(&p->ops[i]); k++)
+        for (uint32_t k = 0; k < GP_OP_VALUES_MAX; k++)
             if (p->ops[i].in[k] == value)
                 return p->ops[i].code == code ? i : p->count;
     return p->count;
@@ -427,12 +331,64 @@ static void fuse_conv(lanes_planner *p, uint32_t conv)
 
 void gp_lanes_fuse(lanes_planner *p)
 {
-    for (uint32_t v = 0; v < p->graph->value_count; v++)
-        place_init(&p->places[v], &p->graph->values[v], v);
+    for (uint32_t v = 0; v < p->graph->value_count; v++) {
+        /* Initialise the properties of a value. */
+        lanes_place *at = &p->places[v];
+        const gp_shape *shape = &p->graph->values[v].shape;
+
+        *at = (lanes_place){ .root = v, .partner = v, .buffer = LANES_NONE };
+        if (shape->rank == 3) {
+            at->channels = (int32_t)shape->dim[0];
+            at->height = (int32_t)shape->dim[1];
+            at->width = (int32_t)shape->dim[2];
+        } else {
+            at->channels = (int32_t)gp_shape_count(shape);
+            at->height = at->width = 1;
+        }
+        if (p->graph->values[v].role == GP_VALUE_ACTIVATION_GRADIENT)
+            at->partner = LANES_NONE;
+    }
     find_dense(p);
     find_partners(p);
-    find_live(p);
-    find_borders(p);
+
+    /* Find the live part of each value. Values are live if they leave the segment, if an op
+     * reads them as a vector, or if a live value depends on them. */
+    bool changed = true;
+
+    for (uint32_t v = 0; v < p->graph->value_count; v++) {
+        lanes_place *at = &p->places[v];
+
+        if (!is_tensor(p, v))
+            continue;
+        if (at->partner == LANES_NONE || gp_lanes_crosses(p, v) || !p->fuse || at->dense ||
+            p->graph->values[v].role == GP_VALUE_INPUT) {
+            lanes_place *partner = at->partner == LANES_NONE ? at : &p->places[at->partner];
+
+            need(at, at->height, at->width, &changed);
+            need(partner, partner->height, partner->width, &changed);
+        }
+    }
+    for (uint32_t round = 0; changed; round++) {
+        changed = false;
+        assert(round < 100000);
+        for (uint32_t i = p->count; i-- > 0;)
+            need_by_op(p, &p->ops[i], &changed);
+        for (uint32_t v = 0; v < p->graph->value_count; v++) {
+            lanes_place *at = &p->places[v];
+
+            if (is_tensor(p, v) && at->partner != LANES_NONE && at->partner != v)
+                need_same(p, v, at->partner, &changed);
+        }
+    }
+    for (uint32_t i = 0; i < p->count; i++) {
+        const gp_op *op = &p->ops[i];
+
+        if ((op->code == GP_OP_CONV2D || op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS) &&
+            gp_lanes_conv_is_fast(p, &op->window, op->in[0]))
+            widen_border(&p->places[op->in[0]], &op->window);
+        if (op->code == GP_OP_CONV2D_BACKWARD_DATA && gp_lanes_conv_is_fast(p, &op->window, op->out[0]))
+            widen_border(&p->places[op->out[0]], &op->window);
+    }
     for (uint32_t i = 0; i < p->count && p->fuse; i++)
         if (p->ops[i].code == GP_OP_CONV2D)
             fuse_conv(p, i);

@@ -21,38 +21,32 @@ INLINE float *row_at(const lanes_view *view, const lanes_block *block, int chann
     return at(view, block) + channel * view->plane + y * view->row;
 }
 
-static V conv_pixel(const lanes_step *step, const lanes_block *block, int o, int y, int x)
-{
-    const gp_window *window = &step->window;
-    int inputs = step->x.channels / window->groups, outputs = step->y.channels / window->groups;
-    const float *weight = step->weight + (ptrdiff_t)o * inputs * window->kernel[0] * window->kernel[1];
-    V acc = step->bias == NULL ? zero() : splat(step->bias[o]);
-
-    for (int c = o / outputs * inputs, end = c + inputs; c < end; c++) {
-        for (int ky = 0; ky < window->kernel[0]; ky++, weight += window->kernel[1]) {
-            int iy = window_position(window, 0, y, ky);
-
-            if (iy < 0 || iy >= step->x.height)
-                continue;
-            for (int kx = 0; kx < window->kernel[1]; kx++) {
-                int ix = window_position(window, 1, x, kx);
-
-                if (ix >= 0 && ix < step->x.width)
-                    acc += splat(weight[kx]) * load(row_at(&step->x, block, c, iy) + ix * LANES);
-            }
-        }
-    }
-    return acc;
-}
-
 static void step_conv_any(const lanes_step *step, const lanes_block *block)
 {
     for (int o = 0; o < step->y.channels; o++)
         for (int y = 0; y < step->y.height; y++)
             for (int x = 0; x < step->y.width; x++) {
-                V v = conv_pixel(step, block, o, y, x);
+                const gp_window *window = &step->window;
+                int inputs = step->x.channels / window->groups, outputs = step->y.channels / window->groups;
+                const float *weight =
+                    step->weight + (ptrdiff_t)o * inputs * window->kernel[0] * window->kernel[1];
+                V acc = step->bias == NULL ? zero() : splat(step->bias[o]);
 
-                store(row_at(&step->y, block, o, y) + x * LANES, step->relu ? keep(positive(v), v) : v);
+                for (int c = o / outputs * inputs, end = c + inputs; c < end; c++) {
+                    for (int ky = 0; ky < window->kernel[0]; ky++, weight += window->kernel[1]) {
+                        int iy = window_position(window, 0, y, ky);
+
+                        if (iy < 0 || iy >= step->x.height)
+                            continue;
+                        for (int kx = 0; kx < window->kernel[1]; kx++) {
+                            int ix = window_position(window, 1, x, kx);
+
+                            if (ix >= 0 && ix < step->x.width)
+                                acc += splat(weight[kx]) * load(row_at(&step->x, block, c, iy) + ix * LANES);
+                        }
+                    }
+                }
+                store(row_at(&step->y, block, o, y) + x * LANES, step->relu ? keep(positive(acc), acc) : acc);
             }
 }
 
@@ -111,24 +105,6 @@ static void sum_bias(const lanes_step *step, const lanes_block *block)
     }
 }
 
-static float conv_weight_sum(const lanes_step *step, const lanes_block *block, int o, int c, int ky, int kx)
-{
-    V acc = zero();
-
-    for (int y = 0; y < step->z.height; y++) {
-        int iy = window_position(&step->window, 0, y, ky);
-
-        for (int x = 0; iy >= 0 && iy < step->x.height && x < step->z.width; x++) {
-            int ix = window_position(&step->window, 1, x, kx);
-
-            if (ix >= 0 && ix < step->x.width)
-                acc += load(row_at(&step->z, block, o, y) + x * LANES) *
-                       load(row_at(&step->x, block, c, iy) + ix * LANES);
-        }
-    }
-    return sum_lanes(acc);
-}
-
 static void step_conv_weights_any(const lanes_step *step, const lanes_block *block)
 {
     const gp_window *window = &step->window;
@@ -139,8 +115,22 @@ static void step_conv_weights_any(const lanes_step *step, const lanes_block *blo
     for (int o = 0; o < step->z.channels; o++)
         for (int c = o / outputs * inputs, end = c + inputs; c < end; c++)
             for (int ky = 0; ky < window->kernel[0]; ky++)
-                for (int kx = 0; kx < window->kernel[1]; kx++)
-                    *sums++ += conv_weight_sum(step, block, o, c, ky, kx);
+                for (int kx = 0; kx < window->kernel[1]; kx++) {
+                    V acc = zero();
+
+                    for (int y = 0; y < step->z.height; y++) {
+                        int iy = window_position(&step->window, 0, y, ky);
+
+                        for (int x = 0; iy >= 0 && iy < step->x.height && x < step->z.width; x++) {
+                            int ix = window_position(&step->window, 1, x, kx);
+
+                            if (ix >= 0 && ix < step->x.width)
+                                acc += load(row_at(&step->z, block, o, y) + x * LANES) *
+                                       load(row_at(&step->x, block, c, iy) + ix * LANES);
+                        }
+                    }
+                    *sums++ += sum_lanes(acc);
+                }
 }
 
 /* Return the number of window pixels within the input, or of all window pixels if padding
@@ -212,20 +202,6 @@ static void clear_view(const lanes_view *view, const lanes_block *block)
             memset(row_at(view, block, c, y), 0, (size_t)view->width * LANES * sizeof(float));
 }
 
-/* Add the gradient of each lane to the position of that lane's maximum. */
-static void unpool_maximum(const lanes_step *step, const lanes_block *block, int c, int y, int x)
-{
-    const float *d = row_at(&step->x, block, c, y) + x * LANES;
-    I index = *(const I *)(row_at(&step->z, block, c, y) + x * LANES);
-
-    for (int l = 0; l < LANES; l++) {
-        int iy = index[l] / step->full_width, ix = index[l] % step->full_width;
-
-        if (iy < step->y.height && ix < step->y.width)
-            row_at(&step->y, block, c, iy)[ix * LANES + l] += d[l];
-    }
-}
-
 static void unpool_average(const lanes_step *step, const lanes_block *block, int c, int y, int x)
 {
     V d = load(row_at(&step->x, block, c, y) + x * LANES) / splat(pool_area(step, &step->y, y, x));
@@ -251,9 +227,18 @@ static void step_pool_backward(const lanes_step *step, const lanes_block *block)
     for (int c = 0; c < step->x.channels; c++)
         for (int y = 0; y < step->x.height; y++)
             for (int x = 0; x < step->x.width; x++) {
-                if (step->pool == GP_POOL_MAX)
-                    unpool_maximum(step, block, c, y, x);
-                else
+                if (step->pool == GP_POOL_MAX) {
+                    /* Add the gradient of each lane to the position of that lane's maximum. */
+                    const float *d = row_at(&step->x, block, c, y) + x * LANES;
+                    I index = *(const I *)(row_at(&step->z, block, c, y) + x * LANES);
+
+                    for (int l = 0; l < LANES; l++) {
+                        int iy = index[l] / step->full_width, ix = index[l] % step->full_width;
+
+                        if (iy < step->y.height && ix < step->y.width)
+                            row_at(&step->y, block, c, iy)[ix * LANES + l] += d[l];
+                    }
+                } else
                     unpool_average(step, block, c, y, x);
             }
 }

@@ -303,35 +303,6 @@ static void plan_simple(lanes_planner *p, uint32_t i)
     gp_lanes_value_store(p, op->out[0], i);
 }
 
-static void plan_op(lanes_planner *p, uint32_t i)
-{
-    static void (*const plans[GP_OP_COUNT])(lanes_planner * p, uint32_t i) = {
-        [GP_OP_CONV2D] = plan_conv,
-        [GP_OP_CONV2D_BACKWARD_DATA] = plan_conv_data,
-        [GP_OP_CONV2D_BACKWARD_WEIGHTS] = plan_conv_weights,
-        [GP_OP_FC] = plan_fc,
-        [GP_OP_FC_BACKWARD_DATA] = plan_fc,
-        [GP_OP_FC_BACKWARD_WEIGHTS] = plan_fc_weights,
-        [GP_OP_RELU] = plan_simple,
-        [GP_OP_RELU_BACKWARD] = plan_relu_backward,
-        [GP_OP_POOL] = plan_pool,
-        [GP_OP_POOL_BACKWARD] = plan_pool,
-        [GP_OP_RESHAPE] = plan_reshape,
-        [GP_OP_DROPOUT] = plan_dropout,
-        [GP_OP_DROPOUT_BACKWARD] = plan_dropout,
-        [GP_OP_SOFTMAX_XENT] = plan_simple,
-        [GP_OP_CUSTOM_LOSS] = plan_simple,
-        [GP_OP_ADD] = plan_simple,
-    };
-    const gp_opcode code = p->ops[i].code;
-
-    if (plans[code] == NULL)
-        p->status = gp_fail(p->err, GP_EUNSUPPORTED,
-                            "the lanes kernels do not support op %d; use another backend", (int)code);
-    else if (p->notes[i] != LANES_NOTE_MERGED)
-        plans[code](p, i);
-}
-
 /* Custom losses also have a loop, so the lanes kernels execute them only if the op allows calls per
  * block. */
 bool gp_lanes_knows(const gp_graph *graph, const gp_op *op)
@@ -378,7 +349,31 @@ gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *reques
 
     planner_init(&p);
     for (uint32_t i = 0; i < p.count && p.status == GP_OK; i++) {
-        plan_op(&p, i);
+        static void (*const plans[GP_OP_COUNT])(lanes_planner *, uint32_t) = {
+            [GP_OP_CONV2D] = plan_conv,
+            [GP_OP_CONV2D_BACKWARD_DATA] = plan_conv_data,
+            [GP_OP_CONV2D_BACKWARD_WEIGHTS] = plan_conv_weights,
+            [GP_OP_FC] = plan_fc,
+            [GP_OP_FC_BACKWARD_DATA] = plan_fc,
+            [GP_OP_FC_BACKWARD_WEIGHTS] = plan_fc_weights,
+            [GP_OP_RELU] = plan_simple,
+            [GP_OP_RELU_BACKWARD] = plan_relu_backward,
+            [GP_OP_POOL] = plan_pool,
+            [GP_OP_POOL_BACKWARD] = plan_pool,
+            [GP_OP_RESHAPE] = plan_reshape,
+            [GP_OP_DROPOUT] = plan_dropout,
+            [GP_OP_DROPOUT_BACKWARD] = plan_dropout,
+            [GP_OP_SOFTMAX_XENT] = plan_simple,
+            [GP_OP_CUSTOM_LOSS] = plan_simple,
+            [GP_OP_ADD] = plan_simple,
+        };
+        const gp_opcode code = p.ops[i].code;
+
+        if (plans[code] == NULL)
+            p.status = gp_fail(p.err, GP_EUNSUPPORTED,
+                               "the lanes kernels do not support op %d; use another backend", (int)code);
+        else if (p.notes[i] != LANES_NOTE_MERGED)
+            plans[code](&p, i);
         if (&p.ops[i] < backward)
             segment->forward_steps = segment->step_count;
     }

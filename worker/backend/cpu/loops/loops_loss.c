@@ -143,47 +143,43 @@ static size_t largest_of(const float *x, size_t classes, size_t stride)
     return largest;
 }
 
-/* Add one position to the weighted cross-entropy. A position without a label has weight 0: no loss,
- * no gradient. */
-static void xent_place(const loss_job *job, const loss_place *place, double sums[GP_SUMS])
-{
-    const size_t classes = job->x.channels, stride = job->x.channel_stride;
-    const int64_t label = label_at(job, place);
-    const double smoothing = job->call->op->factor[0], factor = job->call->op->loss.factor;
-    const double own = label >= 0 ? weight_of(job, (size_t)label) : 0.0, share = smoothing / (double)classes;
-    const size_t largest = largest_of(place->x, classes, stride);
-    double sum = 0.0, log_sum;
-
-    for (size_t k = 0; k < classes; k++)
-        sum += exp((double)place->x[k * stride] - (double)place->x[largest * stride]);
-    log_sum = log(sum) + (double)place->x[largest * stride];
-    for (size_t k = 0; k < classes; k++) {
-        double log_score = (double)place->x[k * stride] - log_sum, score = exp(log_score), target = 0.0;
-
-        if (label >= 0)
-            target = share * weight_of(job, k) + (k == (size_t)label ? (1.0 - smoothing) * own : 0.0);
-        if (place->scores != NULL)
-            place->scores[k * job->x.pixels] =
-                job->call->op->loss.scores_as_is ? place->x[k * stride] : (float)score;
-        if (target != 0.0)
-            sums[GP_SUM_LOSS] -= target * log_score;
-        if (place->dx != NULL)
-            place->dx[k * stride] =
-                label < 0
-                    ? 0.0f
-                    : (float)((((1.0 - smoothing) * own + share * job->total) * score - target) * factor);
-    }
-    sums[GP_SUM_WEIGHT] += own;
-    sums[GP_SUM_CLASSED] += label >= 0 ? 1.0 : 0.0;
-    sums[GP_SUM_CORRECT] += label >= 0 && largest == (size_t)label ? 1.0 : 0.0;
-}
-
 static void xent_chunk(const loss_job *job, loop_range range, double sums[GP_SUMS])
 {
     for (size_t unit = range.first; unit < range.end; unit++) {
         loss_place place = place_of(job, unit);
 
-        xent_place(job, &place, sums);
+        /* Add one position to the weighted cross-entropy. A position without a label has
+         * weight 0: no loss, no gradient. */
+        const size_t classes = job->x.channels, stride = job->x.channel_stride;
+        const int64_t label = label_at(job, &place);
+        const double smoothing = job->call->op->factor[0], factor = job->call->op->loss.factor;
+        const double own = label >= 0 ? weight_of(job, (size_t)label) : 0.0,
+                     share = smoothing / (double)classes;
+        const size_t largest = largest_of(place.x, classes, stride);
+        double sum = 0.0, log_sum;
+
+        for (size_t k = 0; k < classes; k++)
+            sum += exp((double)place.x[k * stride] - (double)place.x[largest * stride]);
+        log_sum = log(sum) + (double)place.x[largest * stride];
+        for (size_t k = 0; k < classes; k++) {
+            double log_score = (double)place.x[k * stride] - log_sum, score = exp(log_score), target = 0.0;
+
+            if (label >= 0)
+                target = share * weight_of(job, k) + (k == (size_t)label ? (1.0 - smoothing) * own : 0.0);
+            if (place.scores != NULL)
+                place.scores[k * job->x.pixels] =
+                    job->call->op->loss.scores_as_is ? place.x[k * stride] : (float)score;
+            if (target != 0.0)
+                sums[GP_SUM_LOSS] -= target * log_score;
+            if (place.dx != NULL)
+                place.dx[k * stride] =
+                    label < 0
+                        ? 0.0f
+                        : (float)((((1.0 - smoothing) * own + share * job->total) * score - target) * factor);
+        }
+        sums[GP_SUM_WEIGHT] += own;
+        sums[GP_SUM_CLASSED] += label >= 0 ? 1.0 : 0.0;
+        sums[GP_SUM_CORRECT] += label >= 0 && largest == (size_t)label ? 1.0 : 0.0;
     }
 }
 
@@ -312,38 +308,33 @@ LOOP_INLINE double error_loss(double error, bool huber, double delta, double *sl
     return delta * (fabs(error) - 0.5 * delta);
 }
 
-static void values_place(const loss_job *job, const loss_place *place, bool huber, double sums[GP_SUMS])
-{
-    const size_t stride = job->x.channel_stride;
-    const double delta = job->call->op->factor[0], factor = job->call->op->loss.factor;
-
-    for (size_t c = 0; c < job->x.channels; c++) {
-        float y = place->x[c * stride];
-        float target =
-            job->values == NULL
-                ? NAN
-                : job->values[place->sample * job->target_stride + c * job->x.pixels + place->pixel];
-        double error = (double)y - (double)target, slope = 0.0;
-
-        if (!isnan(target)) {
-            sums[GP_SUM_LOSS] += error_loss(error, huber, delta, &slope);
-            sums[GP_SUM_WEIGHT] += 1.0;
-            sums[GP_SUM_SQUARES] += error * error;
-            sums[GP_SUM_VALUES] += 1.0;
-        }
-        if (place->dx != NULL)
-            place->dx[c * stride] = (float)(slope * factor);
-        if (place->scores != NULL)
-            place->scores[c * job->x.pixels] = y;
-    }
-}
-
 static void values_chunk(const loss_job *job, loop_range range, double sums[GP_SUMS])
 {
     for (size_t unit = range.first; unit < range.end; unit++) {
         loss_place place = place_of(job, unit);
 
-        values_place(job, &place, job->call->op->code == GP_OP_HUBER, sums);
+        const size_t stride = job->x.channel_stride;
+        const double delta = job->call->op->factor[0], factor = job->call->op->loss.factor;
+
+        for (size_t c = 0; c < job->x.channels; c++) {
+            float y = place.x[c * stride];
+            float target =
+                job->values == NULL
+                    ? NAN
+                    : job->values[place.sample * job->target_stride + c * job->x.pixels + place.pixel];
+            double error = (double)y - (double)target, slope = 0.0;
+
+            if (!isnan(target)) {
+                sums[GP_SUM_LOSS] += error_loss(error, job->call->op->code == GP_OP_HUBER, delta, &slope);
+                sums[GP_SUM_WEIGHT] += 1.0;
+                sums[GP_SUM_SQUARES] += error * error;
+                sums[GP_SUM_VALUES] += 1.0;
+            }
+            if (place.dx != NULL)
+                place.dx[c * stride] = (float)(slope * factor);
+            if (place.scores != NULL)
+                place.scores[c * job->x.pixels] = y;
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 /* Batch norm and softmax: ops that combine the samples in a call, or the channels in a pixel. */
 #include <math.h>
-#include <string.h>
 
 #include "worker/backend/cpu/loops/loops_inside.h"
 

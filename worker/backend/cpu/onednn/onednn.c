@@ -38,7 +38,6 @@ static bool index_stays(const gp_graph *graph, gp_phase phase, const gp_op *ops,
 static size_t onednn_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count)
 {
     size_t known = 0;
-    bool settled;
 
     if (!shim_library_fits())
         return 0;
@@ -48,14 +47,13 @@ static size_t onednn_claim(const gp_graph *graph, gp_phase phase, const gp_op *o
         if (loop != NULL && loop->alone)
             break;
     }
-    do {
-        settled = true;
-        for (size_t i = 0; i < known && settled; i++)
-            if (!index_stays(graph, phase, ops, known, i)) {
-                known = i;
-                settled = false;
-            }
-    } while (!settled);
+    for (size_t i = 0; i < known;)
+        if (index_stays(graph, phase, ops, known, i)) {
+            i++;
+        } else { /* check the shorter segment from its start */
+            known = i;
+            i = 0;
+        }
     return known;
 }
 

@@ -121,51 +121,43 @@ LOOP_CLONES static void run_apply(const gp_onednn_step *step, size_t at, const u
         apply_turned(step->data[0], step->data[1], at, step->channels, kept, pixels, channels, scale, false);
 }
 
-static void dense_row(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample)
-{
-    uint8_t kept[DRAWN];
-
-    for (size_t e = 0; e < step->count; e += DRAWN) {
-        size_t left = step->count - e;
-
-        draw(kept, step, run, sample, e);
-        run_apply(step, sample * step->count + e, kept, left < DRAWN ? left : DRAWN, 1);
-    }
-}
-
-static void packed_row(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample)
-{
-    uint8_t turned[RUN_PIXELS * SIDE] = { 0 };
-
-    for (size_t c = 0; c < step->channels; c += SIDE) {
-        size_t channels = step->channels - c < SIDE ? step->channels - c : SIDE;
-
-        for (size_t p = 0; p < step->pixels; p += RUN_PIXELS) {
-            size_t pixels = step->pixels - p < RUN_PIXELS ? step->pixels - p : RUN_PIXELS;
-
-            for (size_t l = 0; l < channels; l++) {
-                size_t first = (c + l) * step->pixels + p, ahead = first % 4;
-                uint8_t kept[DRAWN];
-
-                draw(kept, step, run, sample, first - ahead);
-                for (size_t i = 0; i < pixels; i++)
-                    turned[i * SIDE + l] = kept[ahead + i];
-            }
-            run_apply(step, sample * step->count + p * step->channels + c, turned, pixels, channels);
-        }
-    }
-}
-
 static void dropout_share(void *context, uint32_t thread, uint32_t threads)
 {
     const dropout_call *call = context;
     loop_range range = loop_range_of(call->run->segment->micro_batch, 1, thread, threads);
 
     for (size_t n = range.first; n < range.end; n++)
-        if (call->step->channels == 1)
-            dense_row(call->step, call->run, n);
-        else
-            packed_row(call->step, call->run, n);
+        if (call->step->channels == 1) {
+            uint8_t kept[DRAWN];
+
+            for (size_t e = 0; e < call->step->count; e += DRAWN) {
+                size_t left = call->step->count - e;
+
+                draw(kept, call->step, call->run, n, e);
+                run_apply(call->step, n * call->step->count + e, kept, left < DRAWN ? left : DRAWN, 1);
+            }
+        } else {
+            uint8_t turned[RUN_PIXELS * SIDE] = { 0 };
+
+            for (size_t c = 0; c < call->step->channels; c += SIDE) {
+                size_t channels = call->step->channels - c < SIDE ? call->step->channels - c : SIDE;
+
+                for (size_t p = 0; p < call->step->pixels; p += RUN_PIXELS) {
+                    size_t pixels = call->step->pixels - p < RUN_PIXELS ? call->step->pixels - p : RUN_PIXELS;
+
+                    for (size_t l = 0; l < channels; l++) {
+                        size_t first = (c + l) * call->step->pixels + p, ahead = first % 4;
+                        uint8_t kept[DRAWN];
+
+                        draw(kept, call->step, call->run, n, first - ahead);
+                        for (size_t i = 0; i < pixels; i++)
+                            turned[i * SIDE + l] = kept[ahead + i];
+                    }
+                    run_apply(call->step, n * call->step->count + p * call->step->channels + c, turned,
+                              pixels, channels);
+                }
+            }
+        }
 }
 
 gp_status gp_onednn_loop_dropout(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)

@@ -67,32 +67,6 @@ static void tail_fold(gp_onednn_translator *t, gp_onednn_tail *tail, uint32_t *n
     *next = reader_of(t, tail->y);
 }
 
-/* Return the value that the op adds to `y` if it already exists, otherwise GP_NO_VALUE. */
-static uint32_t added_by(gp_onednn_translator *t, const gp_op *op, uint32_t y)
-{
-    uint32_t a, b, other;
-
-    if (op->code != GP_OP_ADD)
-        return GP_NO_VALUE;
-    a = t->roots[op->in[0]];
-    b = t->roots[op->in[1]];
-    other = a == y ? b : a;
-    return t->pending[other].count != 0 || lies_in(t, other, PACKED) ? other : GP_NO_VALUE;
-}
-
-/* Return true if the op clamps its input, and store the limits. */
-static bool cut_by(const gp_op *op, gp_onednn_tail *tail)
-{
-    bool clip = op->code == GP_OP_ACTIVATION && op->function == GP_ACTIVATION_CLIP;
-
-    if (op->code != GP_OP_RELU && !clip)
-        return false;
-    tail->bounded = true;
-    tail->low = clip ? (float)op->factor[0] : 0.0f;
-    tail->high = clip ? (float)op->factor[1] : INFINITY;
-    return true;
-}
-
 /* Return true if the clamp is a plain relu. */
 static bool cuts_as_relu(const gp_onednn_tail *tail)
 {
@@ -112,13 +86,27 @@ static gp_onednn_tail tail_take(gp_onednn_translator *t, const gp_op *op)
             tail.norm = &request->ops[next];
             tail_fold(t, &tail, &next);
         }
-        if (next < request->count)
-            tail.other = added_by(t, &request->ops[next], tail.y);
-        if (tail.other != GP_NO_VALUE)
-            tail_fold(t, &tail, &next);
+        if (next < request->count && request->ops[next].code == GP_OP_ADD) {
+            uint32_t a = t->roots[request->ops[next].in[0]], b = t->roots[request->ops[next].in[1]];
+            uint32_t other = a == tail.y ? b : a;
+
+            if (t->pending[other].count != 0 || lies_in(t, other, PACKED)) { /* it already exists */
+                tail.other = other;
+                tail_fold(t, &tail, &next);
+            }
+        }
     }
-    if (next < request->count && cut_by(&request->ops[next], &tail))
-        tail_fold(t, &tail, &next);
+    if (next < request->count) {
+        const gp_op *cut = &request->ops[next];
+        bool clip = cut->code == GP_OP_ACTIVATION && cut->function == GP_ACTIVATION_CLIP;
+
+        if (clip || cut->code == GP_OP_RELU) {
+            tail.bounded = true;
+            tail.low = clip ? (float)cut->factor[0] : 0.0f;
+            tail.high = clip ? (float)cut->factor[1] : INFINITY;
+            tail_fold(t, &tail, &next);
+        }
+    }
     return tail;
 }
 

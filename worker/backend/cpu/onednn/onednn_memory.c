@@ -1,7 +1,6 @@
 /* Memory of a oneDNN segment: arrays, the arena, and binding of arguments. */
 #include "worker/backend/cpu/onednn/onednn_segment.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
@@ -59,16 +58,6 @@ static void live_insert(live_set *live, gp_segment *segment, uint32_t index)
         segment->arena_bytes = end + buffer_room(buffer);
 }
 
-static void live_expire(live_set *live, const gp_segment *segment, uint32_t step)
-{
-    uint32_t kept = 0;
-
-    for (uint32_t i = 0; i < live->count; i++)
-        if (segment->buffers[live->buffers[i]].last >= step)
-            live->buffers[kept++] = live->buffers[i];
-    live->count = kept;
-}
-
 /* Let the output of an in-place step replace its input, if the input's lifetime ends with this
  * step. */
 static bool live_take_over(live_set *live, gp_segment *segment, const gp_onednn_step *step, uint32_t now)
@@ -101,8 +90,12 @@ static gp_status arena_lay_out(gp_segment *segment, gp_error *err)
         }
     for (uint32_t now = 0; now < segment->step_count; now++) {
         const gp_onednn_step *step = &segment->steps[now];
+        uint32_t kept = 0;
 
-        live_expire(&live, segment, now);
+        for (uint32_t i = 0; i < live.count; i++)
+            if (segment->buffers[live.buffers[i]].last >= now)
+                live.buffers[kept++] = live.buffers[i];
+        live.count = kept;
         for (uint32_t i = step->argument_count; i-- > 0;) {
             uint32_t index = segment->tensors[step->tensors[i]].buffer;
             gp_onednn_buffer *buffer = &segment->buffers[index];

@@ -165,6 +165,24 @@ static void translate_softmax_xent(gp_onednn_translator *t, const gp_op *op)
 
 static void translate_op(gp_onednn_translator *t, const gp_op *original)
 {
+    static void (*const translations[GP_OP_COUNT])(gp_onednn_translator *, const gp_op *) = {
+        [GP_OP_CONV2D] = gp_onednn_translate_forward,
+        [GP_OP_FC] = gp_onednn_translate_forward,
+        [GP_OP_TRANSCONV2D_BACKWARD_DATA] = gp_onednn_translate_forward,
+        [GP_OP_CONV2D_BACKWARD_DATA] = gp_onednn_translate_backward_data,
+        [GP_OP_FC_BACKWARD_DATA] = gp_onednn_translate_backward_data,
+        [GP_OP_TRANSCONV2D] = gp_onednn_translate_backward_data,
+        [GP_OP_CONV2D_BACKWARD_WEIGHTS] = gp_onednn_translate_backward_weights,
+        [GP_OP_FC_BACKWARD_WEIGHTS] = gp_onednn_translate_backward_weights,
+        [GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS] = gp_onednn_translate_backward_weights,
+        [GP_OP_POOL] = gp_onednn_translate_pool,
+        [GP_OP_POOL_BACKWARD] = gp_onednn_translate_pool,
+        [GP_OP_ADD] = gp_onednn_translate_add,
+        [GP_OP_BATCHNORM] = gp_onednn_translate_batchnorm,
+        [GP_OP_BATCHNORM_BACKWARD] = gp_onednn_translate_batchnorm_backward,
+        [GP_OP_RESHAPE] = translate_reshape,
+        [GP_OP_SOFTMAX_XENT] = translate_softmax_xent,
+    };
     gp_op named = *original;
     const gp_op *op = &named;
 
@@ -172,26 +190,11 @@ static void translate_op(gp_onednn_translator *t, const gp_op *original)
     for (int i = 0; i < GP_OP_VALUES_MAX; i++)
         if (named.in[i] != GP_NO_VALUE)
             named.in[i] = t->roots[named.in[i]];
+    if (translations[op->code] != NULL) {
+        translations[op->code](t, op);
+        return;
+    }
     switch (op->code) {
-    case GP_OP_CONV2D:
-    case GP_OP_FC:
-    case GP_OP_TRANSCONV2D_BACKWARD_DATA:
-        gp_onednn_translate_forward(t, op);
-        break;
-    case GP_OP_CONV2D_BACKWARD_DATA:
-    case GP_OP_FC_BACKWARD_DATA:
-    case GP_OP_TRANSCONV2D:
-        gp_onednn_translate_backward_data(t, op);
-        break;
-    case GP_OP_CONV2D_BACKWARD_WEIGHTS:
-    case GP_OP_FC_BACKWARD_WEIGHTS:
-    case GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS:
-        gp_onednn_translate_backward_weights(t, op);
-        break;
-    case GP_OP_POOL:
-    case GP_OP_POOL_BACKWARD:
-        gp_onednn_translate_pool(t, op);
-        break;
     case GP_OP_RELU:
         gp_onednn_translate_cut(t, op, 0.0, INFINITY);
         break;
@@ -201,15 +204,6 @@ static void translate_op(gp_onednn_translator *t, const gp_op *original)
     case GP_OP_DROPOUT:
     case GP_OP_DROPOUT_BACKWARD:
         loop_emit(t, gp_onednn_loop_dropout, op, op->in[0], GP_NO_VALUE, op->out[0]);
-        break;
-    case GP_OP_ADD:
-        gp_onednn_translate_add(t, op);
-        break;
-    case GP_OP_BATCHNORM:
-        gp_onednn_translate_batchnorm(t, op);
-        break;
-    case GP_OP_BATCHNORM_BACKWARD:
-        gp_onednn_translate_batchnorm_backward(t, op);
         break;
     case GP_OP_ACTIVATION:
         if (op->function == GP_ACTIVATION_CLIP)
@@ -226,12 +220,6 @@ static void translate_op(gp_onednn_translator *t, const gp_op *original)
     case GP_OP_SLICE:
         if (!gp_onednn_translate_slice(t, op))
             translate_plain(t, op);
-        break;
-    case GP_OP_RESHAPE:
-        translate_reshape(t, op);
-        break;
-    case GP_OP_SOFTMAX_XENT:
-        translate_softmax_xent(t, op);
         break;
     default:
         if (gp_loop_find(op->code) != NULL)

@@ -257,37 +257,6 @@ static void form_make(gp_onednn_translator *t, uint32_t value, gp_onednn_form fo
         gp_onednn_buffer_new(t, there ? LIFE_FOREIGN : LIFE_RUN, there ? crossing : NULL, bytes));
 }
 
-static void samples_emit(gp_onednn_translator *t, uint32_t value)
-{
-    const gp_shape *shape = shape_of(t, value);
-    gp_onednn_step step = { .what = "samples", .loop = gp_onednn_loop_samples, .count = count_of(t, value) };
-
-    assert(shape->rank == 3);
-    step.channels = (size_t)shape->dim[0];
-    step.pixels = (size_t)(shape->dim[1] * shape->dim[2]);
-    step.narrow = t->segment->narrow;
-    form_make(t, value, PACKED);
-    step_argument(&step, 0, t->forms[value][PACKED]);
-    gp_onednn_step_emit(t, &step);
-}
-
-/* Create the first form of a value that another segment wrote, or of the samples. */
-static void value_enter(gp_onednn_translator *t, uint32_t value)
-{
-    gp_segment *segment = t->segment;
-    void *crossing = t->request->values[value];
-
-    if (crossing == NULL && value == t->request->graph->input) {
-        samples_emit(t, value);
-    } else if (crossing == NULL || t->request->graph->values[value].dtype != GP_F32) {
-        gp_onednn_fail_invalid(t, "an op reads a value that no op writes and no buffer holds", value);
-    } else if (gp_onednn_grow(t, &segment->entries, segment->entry_count, sizeof(*segment->entries),
-                              "inputs")) {
-        segment->entries[segment->entry_count++] = (gp_onednn_entry){ crossing, count_of(t, value) };
-        form_make(t, value, WIDE_DENSE);
-    }
-}
-
 /* Return a tensor suitable for a reorder: images keep rank 4 in any order. */
 static uint32_t form_view(gp_onednn_translator *t, uint32_t value, gp_onednn_form form)
 {
@@ -311,8 +280,32 @@ uint32_t gp_onednn_value_read(gp_onednn_translator *t, uint32_t value, gp_onednn
     uint32_t i = 0, from;
 
     gp_onednn_pending_force(t, value);
-    if (going(t) && !is_there(t, value))
-        value_enter(t, value);
+    if (going(t) && !is_there(t, value)) {
+        /* Create the first form of a value that another segment wrote, or of the samples. */
+        gp_segment *segment = t->segment;
+        void *crossing = t->request->values[value];
+
+        if (crossing == NULL && value == t->request->graph->input) {
+            const gp_shape *shape = shape_of(t, value);
+            gp_onednn_step step = { .what = "samples",
+                                    .loop = gp_onednn_loop_samples,
+                                    .count = count_of(t, value) };
+
+            assert(shape->rank == 3);
+            step.channels = (size_t)shape->dim[0];
+            step.pixels = (size_t)(shape->dim[1] * shape->dim[2]);
+            step.narrow = t->segment->narrow;
+            form_make(t, value, PACKED);
+            step_argument(&step, 0, t->forms[value][PACKED]);
+            gp_onednn_step_emit(t, &step);
+        } else if (crossing == NULL || t->request->graph->values[value].dtype != GP_F32) {
+            gp_onednn_fail_invalid(t, "an op reads a value that no op writes and no buffer holds", value);
+        } else if (gp_onednn_grow(t, &segment->entries, segment->entry_count, sizeof(*segment->entries),
+                                  "inputs")) {
+            segment->entries[segment->entry_count++] = (gp_onednn_entry){ crossing, count_of(t, value) };
+            form_make(t, value, WIDE_DENSE);
+        }
+    }
     if (!going(t))
         return ONEDNN_NONE;
     form = form_of(t, form);
