@@ -41,6 +41,15 @@ void gp_heap_cut(plan_heap *heap, uint32_t count)
     }
 }
 
+size_t gp_heap_bytes(const plan_heap *heap)
+{
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < heap->count; i++)
+        bytes += heap->blocks[i].bytes;
+    return bytes;
+}
+
 /* ---- buffers ---- */
 
 /* Return the number of class weights of a loss. */

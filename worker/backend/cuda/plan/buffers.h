@@ -33,6 +33,9 @@ gp_status gp_heap_take(plan_heap *heap, void *out, size_t bytes, gp_error *err);
 /* Free all blocks except the first `count`. */
 void gp_heap_cut(plan_heap *heap, uint32_t count);
 
+/* Return the size of all blocks in bytes. */
+size_t gp_heap_bytes(const plan_heap *heap);
+
 /* ---- buffers ---- */
 
 /* Number of sums: GP_SUMS, then the header of a device-resident step: samples, stop, pause. */

@@ -79,7 +79,7 @@ static gp_status data_take(gp_plan *plan, const gp_resident *resident, gp_error 
 gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
     gp_feed *feed = &plan->kept->feed;
-    gp_kernel_args *input = &plan->steps.step[0].args;
+    gp_kernel_args *input = gp_plan_input(plan);
     const uint32_t blocks = plan->heap.count;
     const size_t rows = plan->options.micro_batch;
     size_t targets = 0, draws = 0, samples = 0; /* bytes in a slot */

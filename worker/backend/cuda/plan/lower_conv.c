@@ -173,9 +173,10 @@ void gp_lower_conv(lowering *l)
     const gp_kernel_image *in = &l->args.x[0], *out = &l->args.y[0];
     const bool forward = op->code == GP_OP_CONV2D || op->code == GP_OP_TRANSCONV2D_BACKWARD_DATA,
                biased = op->code == GP_OP_CONV2D || op->code == GP_OP_TRANSCONV2D,
-               turned = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS; /* dy is the x of the convolution */
+               turned = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS;
 
     if (op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS || turned) {
+        /* transposed: dy is the x of the convolution */
         conv_weights(l, &l->args.x[turned], &l->args.x[!turned], gp_plan_data(l->plan, op->out[0]));
         gp_lower_bias_gradient(l, &l->args.x[1], gp_plan_data(l->plan, op->out[1]));
         return;

@@ -308,6 +308,11 @@ static gp_status stretch_run(gp_plan *plan, stretch *part, gp_error *err)
     return status == GP_OK ? gp_device_replay(device, part->graph, err) : status;
 }
 
+gp_kernel_args *gp_plan_input(gp_plan *plan)
+{
+    return &plan->steps.step[0].args;
+}
+
 gp_kernel_call gp_plan_call(const gp_batch *batch)
 {
     return (gp_kernel_call){ .seed = batch->seed,
@@ -426,11 +431,8 @@ static gp_plan_times plan_take_times(gp_plan *plan)
 
 static size_t plan_memory_bytes(const gp_plan *plan)
 {
-    size_t bytes = (plan->steps.count + plan->prepare.count) * sizeof(step) + 2 * plan->custom_loss.bytes;
-
-    for (uint32_t i = 0; i < plan->heap.count; i++)
-        bytes += plan->heap.blocks[i].bytes;
-    return sizeof(*plan) + bytes;
+    return sizeof(*plan) + gp_heap_bytes(&plan->heap) +
+           (plan->steps.count + plan->prepare.count) * sizeof(step) + 2 * plan->custom_loss.bytes;
 }
 
 static void plan_describe(const gp_plan *plan, char *text, size_t bytes)

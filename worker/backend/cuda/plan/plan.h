@@ -129,6 +129,9 @@ bool gp_plan_asks(gp_opcode code); /* Return true if the op uses a library where
 /* Append the steps of all ops, each lowered in the chosen way (choose.c). */
 gp_status gp_plan_lower_all(gp_plan *plan, gp_error *err);
 
+/* Return the arguments of the first step, which reads the samples in a call. */
+gp_kernel_args *gp_plan_input(gp_plan *plan);
+
 /* Return the call parameters for kernels. */
 gp_kernel_call gp_plan_call(const gp_batch *batch);
 

@@ -36,7 +36,7 @@ gp_status gp_predict_open(gp_plan *plan, gp_error *err)
 {
     const size_t rows = plan->options.micro_batch;
     gp_predict *predict = gp_calloc(1, sizeof(*predict));
-    gp_kernel_args *input = &plan->steps.step[0].args;
+    gp_kernel_args *input = gp_plan_input(plan);
     gp_status status;
 
     if (predict == NULL)
