@@ -201,7 +201,7 @@ TEST(fastest_deterministic_engine_is_chosen)
     train(&o, "");
     CHECK(o.raced > 0);
     check_engine(&o, 3);
-    CHECK_CONTAINS(o.reported, "timed in");
+    CHECK_CONTAINS(o.reported, "plans: timed ");
     begin(four_is_fast);
     train(&o, "");
     check_engine(&o, 4);
@@ -385,7 +385,7 @@ TEST(untimed_choices_follow_the_rule_permanently)
 
     begin(three_is_fast);
     train(&first, "\"autotune-seconds\":1e-9");
-    CHECK_CONTAINS(first.reported, "plans: 1 of");
+    CHECK_CONTAINS(first.reported, "plans: timed 1 of ");
     CHECK_CONTAINS(first.reported, "no time was left");
     CHECK(first.engine[0] > 0);
     train(&second, "");
