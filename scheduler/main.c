@@ -32,21 +32,18 @@ typedef struct arguments {
     bool detach, help;
 } arguments;
 
-static void print_usage(FILE *out)
-{
-    fputs("gradpool-scheduler -- run the scheduler of a pool; `gradpool up` starts it\n  --pool NAME         "
-          " name of the pool [default]\n  --workers N|auto     number of workers; auto: one per GPU, else "
-          "one per core, at most 16 [auto]\n  --devices LIST       auto, cpu, or GPUs: 1,3 or cuda:0 or "
-          "UUIDs [auto]\n  --idle-timeout MS    shut down when no client used the pool for MS; 0: never "
-          "[1800000]\n  --suspect-after MS   mark a worker without heartbeat for MS as suspect; 0: never "
-          "[5000]\n  --kill-after MS      kill a worker without heartbeat for MS, unless it runs user code "
-          "or a long step;\n                       0: never [15000]\n  --listen ENDPOINT    "
-          "tcp://ADDRESS:PORT for clients on other hosts with authorized keys [none]\n  --ready-fd N         "
-          "write ready, adopted, busy, error: REASON or ended: STATUS to this descriptor\n  --detach         "
-          "    run in a child process; exit when the child is ready\nExit codes: 0 shut down, 1 cannot "
-          "start, 2 invalid arguments, 75 another scheduler holds the pool\n",
-          out);
-}
+static const char usage[] =
+    "gradpool-scheduler -- run the scheduler of a pool; `gradpool up` starts it\n  --pool NAME         "
+    " name of the pool [default]\n  --workers N|auto     number of workers; auto: one per GPU, else "
+    "one per core, at most 16 [auto]\n  --devices LIST       auto, cpu, or GPUs: 1,3 or cuda:0 or "
+    "UUIDs [auto]\n  --idle-timeout MS    shut down when no client used the pool for MS; 0: never "
+    "[1800000]\n  --suspect-after MS   mark a worker without heartbeat for MS as suspect; 0: never "
+    "[5000]\n  --kill-after MS      kill a worker without heartbeat for MS, unless it runs user code "
+    "or a long step;\n                       0: never [15000]\n  --listen ENDPOINT    "
+    "tcp://ADDRESS:PORT for clients on other hosts with authorized keys [none]\n  --ready-fd N         "
+    "write ready, adopted, busy, error: REASON or ended: STATUS to this descriptor\n  --detach         "
+    "    run in a child process; exit when the child is ready\nExit codes: 0 shut down, 1 cannot "
+    "start, 2 invalid arguments, 75 another scheduler holds the pool\n";
 
 static gp_status parse_arguments(arguments *out, int count, char **values, gp_error *err)
 {
@@ -247,7 +244,7 @@ int main(int count, char **values)
     gp_log_setup("scheduler", GP_LOG_INFO);
     status = parse_arguments(&given, count, values, &err);
     if (status == GP_OK && given.help) {
-        print_usage(stdout);
+        fputs(usage, stdout);
         return 0;
     }
     if (status == GP_OK && given.detach)

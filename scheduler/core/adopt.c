@@ -239,15 +239,6 @@ static bool still_there(const gp_core *core, const gp_core_event *event)
     return true;
 }
 
-/* Return whether this scheduler has used the lease id. Ids of ended leases are not accepted
- * again. */
-static bool is_used(const gp_core *core, uint64_t lease)
-{
-    /* if the list is full, assume that the id was used */
-    return (core->lease_own != 0 && lease >= core->lease_own && lease < core->lease_next) ||
-           was_claimed(core, lease) || core->adopted_count == GP_CORE_SLOTS_MAX;
-}
-
 /* Check a claim against the worker reports so far and against other leases.
  *   GP_ENOPOOL: the pool is shutting down
  *   GP_ESTALE: the lease ended, or a member is not available
@@ -266,7 +257,10 @@ static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp
                        (unsigned long long)event->lease);
     if (event->lease == 0 || event->generation == 0 || claim->member_count == 0)
         return gp_fail(err, GP_EINVAL, "malformed lease_claim: it needs a lease, a generation and members");
-    if (is_used(core, event->lease))
+    /* Ids of ended leases are not accepted again. If the list of claimed ids is full, assume that
+     * the id was used. */
+    if ((core->lease_own != 0 && event->lease >= core->lease_own && event->lease < core->lease_next) ||
+        was_claimed(core, event->lease) || core->adopted_count == GP_CORE_SLOTS_MAX)
         return gp_fail(err, GP_ESTALE, "lease %llu has ended or belongs to another client",
                        (unsigned long long)event->lease);
     for (uint32_t i = 0; i < claim->member_count; i++) {

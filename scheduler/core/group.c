@@ -23,30 +23,10 @@ void gp_core_list_members(const gp_core *core, uint64_t members, gp_core_action 
     }
 }
 
-/* Send the current generation to all members and start their reply deadlines. */
-static void offer(gp_core *core, gp_core_lease *lease)
-{
-    lease->phase = GP_CORE_OFFER;
-    GP_CORE_EACH_MEMBER(s, lease->formed)
-    {
-        gp_core_slot *slot = &core->slots[s];
-        gp_core_action *action = gp_core_emit_to_worker(core, GP_CORE_GRANT, s);
-
-        action->lease = lease->id;
-        action->generation = lease->generation;
-        action->token = lease->token;
-        gp_core_list_members(core, lease->formed, action);
-        /* A surviving member may have to finish a step before it leaves the old formation. A new
-         * member replies at once. */
-        slot->answer_ms =
-            core->now_ms + (slot->granted == 0 ? core->config.grant_ms : core->config.regrant_ms);
-        slot->granted = lease->generation;
-        slot->acked = 0;
-    }
-}
-
 void gp_core_group_advance(gp_core *core, gp_core_lease *lease)
 {
+    gp_core_action *action;
+
     if (lease->phase == GP_CORE_GATHER) {
         lease->formed = gp_core_resize_form(core, lease);
         GP_CORE_EACH_MEMBER(s, lease->formed)
@@ -54,7 +34,24 @@ void gp_core_group_advance(gp_core *core, gp_core_lease *lease)
             if (core->slots[s].process != GP_CORE_READY || core->slots[s].revoking != 0)
                 return;
         }
-        offer(core, lease);
+        /* Send the current generation to all members and start their reply deadlines. */
+        lease->phase = GP_CORE_OFFER;
+        GP_CORE_EACH_MEMBER(s, lease->formed)
+        {
+            gp_core_slot *slot = &core->slots[s];
+
+            action = gp_core_emit_to_worker(core, GP_CORE_GRANT, s);
+            action->lease = lease->id;
+            action->generation = lease->generation;
+            action->token = lease->token;
+            gp_core_list_members(core, lease->formed, action);
+            /* A surviving member may have to finish a step before it leaves the old formation. A
+             * new member replies at once. */
+            slot->answer_ms =
+                core->now_ms + (slot->granted == 0 ? core->config.grant_ms : core->config.regrant_ms);
+            slot->granted = lease->generation;
+            slot->acked = 0;
+        }
     } else if (lease->phase == GP_CORE_OFFER) {
         GP_CORE_EACH_MEMBER(s, lease->formed)
         {
@@ -62,9 +59,8 @@ void gp_core_group_advance(gp_core *core, gp_core_lease *lease)
                 return;
         }
         /* The first grant replies to the request; later ones are unsolicited. */
-        gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_GRANT, &lease->session,
-                                                        lease->reported ? 0 : lease->correlation);
-
+        action = gp_core_emit_to_client(core, GP_CORE_LEASE_GRANT, &lease->session,
+                                        lease->reported ? 0 : lease->correlation);
         action->lease = lease->id;
         action->generation = lease->generation;
         action->token = lease->token;
@@ -98,36 +94,30 @@ void gp_core_group_acked(gp_core *core, const gp_core_event *event)
     gp_core_group_advance(core, lease);
 }
 
-/* Tell the surviving members at once that the formation ended, so that they abort it before the
- * next one is offered. */
-static void break_up(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause)
+void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause)
 {
+    gp_core_action *action;
+
+    lease->joining &= ~(1ull << event->slot); /* the preparation was lost with the process */
+    /* An elastic lease already continues without this member. */
+    if ((lease->formed >> event->slot & 1) == 0)
+        return;
+    /* Tell the surviving members at once that the formation ended, so that they abort it before
+     * the next one is offered. */
     GP_CORE_EACH_MEMBER(s, lease->formed)
     {
-        gp_core_slot *slot = &core->slots[s];
-
-        if (s == event->slot || slot->granted != lease->generation)
+        if (s == event->slot || core->slots[s].granted != lease->generation)
             continue;
-        slot->answer_ms = 0; /* no reply is due for a formation that ended */
-        gp_core_action *action = gp_core_emit_to_worker(core, GP_CORE_PEER_LOST, s);
+        core->slots[s].answer_ms = 0; /* no reply is due for a formation that ended */
+        action = gp_core_emit_to_worker(core, GP_CORE_PEER_LOST, s);
         action->lease = lease->id;
         action->generation = lease->generation;
         action->lost_slot = event->slot;
         action->lost_incarnation = event->incarnation;
         snprintf(action->text, sizeof(action->text), "%s", cause);
     }
-}
-
-void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause)
-{
-    lease->joining &= ~(1ull << event->slot); /* the preparation was lost with the process */
-    /* An elastic lease already continues without this member. */
-    if ((lease->formed >> event->slot & 1) == 0)
-        return;
-    break_up(core, lease, event, cause);
     if (lease->reported) {
-        gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_WORKER_LOST, &lease->session, 0);
-
+        action = gp_core_emit_to_client(core, GP_CORE_WORKER_LOST, &lease->session, 0);
         action->lease = lease->id;
         action->generation = lease->generation;
         action->lost_slot = event->slot;

@@ -172,27 +172,12 @@ static void prune(gp_jobs *jobs)
     }
 }
 
-/* Requeue a job whose scheduler failed, or mark it as lost after GP_JOBS_ATTEMPTS_MAX attempts. */
-static void ended_with_its_scheduler(gp_jobs *jobs, gp_jobs_job *job)
-{
-    char reason[GP_JOBS_REASON_BYTES];
-
-    if (job->attempts < GP_JOBS_ATTEMPTS_MAX) {
-        snprintf(reason, sizeof(reason), "attempt %u was lost with the scheduler; queued again",
-                 job->attempts);
-        queue_again(jobs, job, reason);
-        return;
-    }
-    snprintf(reason, sizeof(reason), "%u attempts were lost with a scheduler, which is the limit",
-             job->attempts);
-    end_job(jobs, job, GP_JOBS_LOST, reason);
-}
-
 /* Process the exit of a job's process: done, canceled, requeued, lost or failed. */
 static void hear_ended(gp_jobs *jobs, const gp_jobs_event *event)
 {
     gp_jobs_job *job = jobs_find_id(jobs, event->job);
     const char *text = event->text != NULL ? event->text : "";
+    char reason[GP_JOBS_REASON_BYTES];
     bool alive = job != NULL && (job->state == GP_JOBS_RUNNING || job->state == GP_JOBS_STOPPING ||
                                  (job->state == GP_JOBS_STARTING && job->spawned));
 
@@ -207,10 +192,17 @@ static void hear_ended(gp_jobs *jobs, const gp_jobs_event *event)
     else if (jobs->stopping && job->attempts > 0) {
         job->attempts--; /* a shutdown does not count as an attempt */
         queue_again(jobs, job, "the pool was shut down while the job ran; it restarts with the next pool");
-    } else if (job->foreign && (event->pool_lost || event->exit == GP_JOBS_EXIT_UNKNOWN))
-        ended_with_its_scheduler(jobs, job);
-    else
+    } else if (!job->foreign || (!event->pool_lost && event->exit != GP_JOBS_EXIT_UNKNOWN)) {
         end_job(jobs, job, GP_JOBS_FAILED, text);
+    } else if (job->attempts < GP_JOBS_ATTEMPTS_MAX) { /* the scheduler of the job failed */
+        snprintf(reason, sizeof(reason), "attempt %u was lost with the scheduler; queued again",
+                 job->attempts);
+        queue_again(jobs, job, reason);
+    } else {
+        snprintf(reason, sizeof(reason), "%u attempts were lost with a scheduler, which is the limit",
+                 job->attempts);
+        end_job(jobs, job, GP_JOBS_LOST, reason);
+    }
 }
 
 /* ---- requests ---- */

@@ -72,28 +72,6 @@ static void let_go_of(gp_core *core, gp_core_lease *lease, uint64_t mask)
     }
 }
 
-/* Add free slots as members, so that no other lease takes them while they prepare. Add none while
- * other clients wait, the scheduler grants nothing, or the lease is full. */
-static void take_free(gp_core *core, gp_core_lease *lease)
-{
-    if (core->ask_count != 0 || !core->accepting || core->adopting_ms != 0 ||
-        core->stopping != GP_CORE_RUNNING)
-        return;
-    GP_CORE_EACH_MEMBER(s, fitting(core, lease) & ~lease->members)
-    {
-        gp_core_slot *slot = &core->slots[s];
-
-        if (count_of(lease->members) >= lease->want)
-            break;
-        if (s >= core->slot_count || !gp_core_slot_free(slot))
-            continue;
-        lease->members |= 1ull << s;
-        slot->lease = lease->id;
-        slot->granted = slot->acked = 0;
-        slot->step = 0;
-    }
-}
-
 /* Grant the lease to each joining worker that is ready, alone, in the current generation. The
  * client can then attach to it and let it prepare. Return those that acknowledged. *pending
  * is set if others are about to. */
@@ -143,6 +121,9 @@ void gp_core_resize_acked(gp_core *core, const gp_core_event *event)
 
 void gp_core_resize_tell(gp_core *core)
 {
+    const bool takes = core->ask_count == 0 && core->accepting && core->adopting_ms == 0 &&
+                       core->stopping == GP_CORE_RUNNING;
+
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
         gp_core_lease *lease = &core->leases[i];
         uint32_t reported, size;
@@ -153,7 +134,21 @@ void gp_core_resize_tell(gp_core *core)
             continue;
         /* requested while the lease was forming */
         let_go_of(core, lease, lease->members & ~lease->formed);
-        take_free(core, lease);
+        /* Add free slots as members, so that no other lease takes them while they prepare. Add
+         * none while other clients wait, the scheduler grants nothing, or the lease is full. */
+        GP_CORE_EACH_MEMBER(s, takes ? fitting(core, lease) & ~lease->members : 0)
+        {
+            gp_core_slot *slot = &core->slots[s];
+
+            if (count_of(lease->members) >= lease->want)
+                break;
+            if (s >= core->slot_count || !gp_core_slot_free(slot))
+                continue;
+            lease->members |= 1ull << s;
+            slot->lease = lease->id;
+            slot->granted = slot->acked = 0;
+            slot->step = 0;
+        }
         lease->joining = 0;
         joining = invite_all(core, lease, &pending);
         reported = lease->told_size == 0 ? count_of(lease->formed) : lease->told_size;
@@ -176,46 +171,43 @@ void gp_core_resize_tell(gp_core *core)
     }
 }
 
-/* Check a resize request.
- *   GP_ESTALE: no such lease
- *   GP_EINVAL: not elastic, or below the minimum
- *   GP_ENODEV: more than the pool has */
-static gp_status check_asked(const gp_core *core, const gp_core_lease *lease, const gp_core_event *event,
-                             gp_error *err)
+void gp_core_resize_asked(gp_core *core, const gp_core_event *event)
 {
+    gp_core_lease *lease = gp_core_lease_of(core, event->lease);
+    const gp_core_id *session = &event->session;
     uint64_t may = lease == NULL ? 0 : fitting(core, lease);
     uint32_t usable = 0;
     char words[32];
 
-    if (lease == NULL)
-        return gp_fail(err, GP_ESTALE, "lease %llu does not exist; list leases with `gradpool status`",
-                       (unsigned long long)event->lease);
-    if (lease->floor == 0)
-        return gp_fail(err, GP_EINVAL,
-                       "lease %llu (%.80s) cannot be resized: a team, a prediction or a command has a fixed "
-                       "number of workers; a training can be resized if it was started with --max-restarts "
-                       "above 0 and without --worker-weights",
-                       (unsigned long long)lease->id, lease->description);
     for (uint32_t s = 0; s < core->slot_count; s++)
         usable += gp_core_slot_usable(&core->slots[s]) && (may >> s & 1) != 0;
-    if (event->workers > usable)
-        return gp_fail(err, GP_ENODEV, "%s requested, but the pool has %u that lease %llu can use",
-                       gp_core_text_workers(words, sizeof(words), event->workers), usable,
-                       (unsigned long long)lease->id);
-    if (event->workers < lease->floor)
-        return gp_fail(err, GP_EINVAL, "%s requested, fewer than min-workers (%u) of lease %llu (%.80s)",
-                       gp_core_text_workers(words, sizeof(words), event->workers), lease->floor,
-                       (unsigned long long)lease->id, lease->description);
-    return GP_OK;
-}
-
-void gp_core_resize_asked(gp_core *core, const gp_core_event *event)
-{
-    gp_core_lease *lease = gp_core_lease_of(core, event->lease);
-    gp_error err;
-
-    if (check_asked(core, lease, event, &err) != GP_OK) {
-        gp_core_emit_error(core, &event->session, event->correlation, err.code, "%s", err.message);
+    if (lease == NULL) {
+        gp_core_emit_error(core, session, event->correlation, GP_ESTALE,
+                           "lease %llu does not exist; list leases with `gradpool status`",
+                           (unsigned long long)event->lease);
+        return;
+    }
+    if (lease->floor == 0) {
+        gp_core_emit_error(
+            core, session, event->correlation, GP_EINVAL,
+            "lease %llu (%.80s) cannot be resized: a team, a prediction or a command has a fixed "
+            "number of workers; a training can be resized if it was started with "
+            "--max-restarts above 0 and without --worker-weights",
+            (unsigned long long)lease->id, lease->description);
+        return;
+    }
+    if (event->workers > usable) {
+        gp_core_emit_error(core, session, event->correlation, GP_ENODEV,
+                           "%s requested, but the pool has %u that lease %llu can use",
+                           gp_core_text_workers(words, sizeof(words), event->workers), usable,
+                           (unsigned long long)lease->id);
+        return;
+    }
+    if (event->workers < lease->floor) {
+        gp_core_emit_error(core, session, event->correlation, GP_EINVAL,
+                           "%s requested, fewer than min-workers (%u) of lease %llu (%.80s)",
+                           gp_core_text_workers(words, sizeof(words), event->workers), lease->floor,
+                           (unsigned long long)lease->id, lease->description);
         return;
     }
     lease->want = event->workers;

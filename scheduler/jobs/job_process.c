@@ -76,19 +76,6 @@ bool gp_job_adopt(gp_job_process *out, const gp_jobs_job *job)
 
 /* ---- spawning ---- */
 
-/* Return whether the scheduler sets this variable. The submitter's value is dropped. */
-static bool is_ours(const char *variable)
-{
-    static const char *const names[] = { "GRADPOOL_JOB",
-                                         "GRADPOOL_POOL=", "GRADPOOL_RUNTIME_DIR=", "GRADPOOL_STATE_DIR=" };
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strncmp(variable, names[i], strlen(names[i])) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Split NUL-terminated strings into a list. Free the list with gp_free(); the strings are borrowed.
  *   before     entries to leave free at the start
  *   room       entries to leave free at the end
@@ -97,6 +84,9 @@ static bool is_ours(const char *variable)
 static char **split_texts(char *texts, size_t bytes, size_t before, size_t room, bool variables,
                           size_t *count)
 {
+    /* The scheduler sets these variables itself; the submitter's values are dropped. */
+    static const char *const ours[] = { "GRADPOOL_JOB",
+                                        "GRADPOOL_POOL=", "GRADPOOL_RUNTIME_DIR=", "GRADPOOL_STATE_DIR=" };
     size_t texts_count = 0;
     char **list;
 
@@ -105,7 +95,11 @@ static char **split_texts(char *texts, size_t bytes, size_t before, size_t room,
     list = gp_calloc(before + texts_count + room + 1, sizeof(*list));
     *count = before;
     for (char *at = texts; list != NULL && at < texts + bytes; at += strlen(at) + 1) {
-        if (!variables || !is_ours(at))
+        bool keep = true;
+
+        for (size_t i = 0; variables && i < sizeof(ours) / sizeof(ours[0]); i++)
+            keep = keep && strncmp(at, ours[i], strlen(ours[i])) != 0;
+        if (keep)
             list[(*count)++] = at;
     }
     return list;

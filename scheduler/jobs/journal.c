@@ -298,30 +298,6 @@ gp_status gp_journal_open(gp_journal **out, const char *directory, gp_error *err
 
 /* ---- rows ---- */
 
-static void bind_row(sqlite3_stmt *statement, const gp_jobs_job *job)
-{
-    sqlite3_bind_int64(statement, 1, (int64_t)job->id);
-    sqlite3_bind_blob(statement, 2, job->submitter, sizeof(job->submitter), SQLITE_STATIC);
-    sqlite3_bind_int64(statement, 3, (int64_t)job->seq);
-    sqlite3_bind_text(statement, 4, job->name, -1, SQLITE_STATIC);
-    sqlite3_bind_text(statement, 5, job->command, -1, SQLITE_STATIC);
-    sqlite3_bind_int(statement, 6, job->priority);
-    /* A job at the gate is stored as running, see jobs.h. */
-    sqlite3_bind_int(statement, 7, job->state == GP_JOBS_STARTING ? GP_JOBS_RUNNING : job->state);
-    sqlite3_bind_int64(statement, 8, job->attempts);
-    sqlite3_bind_int(statement, 9, job->cancel);
-    sqlite3_bind_int(statement, 10, job->pid);
-    sqlite3_bind_int64(statement, 11, (int64_t)job->start_time);
-    sqlite3_bind_blob(statement, 12, job->boot, sizeof(job->boot), SQLITE_STATIC);
-    sqlite3_bind_int64(statement, 13, job->submitted_ms);
-    sqlite3_bind_int64(statement, 14, job->started_ms);
-    sqlite3_bind_int64(statement, 15, job->ended_ms);
-    sqlite3_bind_int(statement, 16, job->exit);
-    sqlite3_bind_int(statement, 17, job->number);
-    sqlite3_bind_int64(statement, 18, job->workers);
-    sqlite3_bind_text(statement, 19, job->reason, -1, SQLITE_STATIC);
-}
-
 static void column_text(sqlite3_stmt *statement, int column, char *out, size_t bytes)
 {
     const unsigned char *text = sqlite3_column_text(statement, column);
@@ -409,11 +385,30 @@ static void wake(gp_journal *journal)
 static int apply(gp_journal *journal, const operation *op)
 {
     sqlite3_stmt *statement = journal->statements[op->kind];
+    const gp_jobs_job *job = &op->job;
 
-    if (op->kind == DELETE)
-        sqlite3_bind_int64(statement, 1, (int64_t)op->job.id);
-    else
-        bind_row(statement, &op->job);
+    sqlite3_bind_int64(statement, 1, (int64_t)job->id);
+    if (op->kind != DELETE) {
+        sqlite3_bind_blob(statement, 2, job->submitter, sizeof(job->submitter), SQLITE_STATIC);
+        sqlite3_bind_int64(statement, 3, (int64_t)job->seq);
+        sqlite3_bind_text(statement, 4, job->name, -1, SQLITE_STATIC);
+        sqlite3_bind_text(statement, 5, job->command, -1, SQLITE_STATIC);
+        sqlite3_bind_int(statement, 6, job->priority);
+        /* A job at the gate is stored as running, see jobs.h. */
+        sqlite3_bind_int(statement, 7, job->state == GP_JOBS_STARTING ? GP_JOBS_RUNNING : job->state);
+        sqlite3_bind_int64(statement, 8, job->attempts);
+        sqlite3_bind_int(statement, 9, job->cancel);
+        sqlite3_bind_int(statement, 10, job->pid);
+        sqlite3_bind_int64(statement, 11, (int64_t)job->start_time);
+        sqlite3_bind_blob(statement, 12, job->boot, sizeof(job->boot), SQLITE_STATIC);
+        sqlite3_bind_int64(statement, 13, job->submitted_ms);
+        sqlite3_bind_int64(statement, 14, job->started_ms);
+        sqlite3_bind_int64(statement, 15, job->ended_ms);
+        sqlite3_bind_int(statement, 16, job->exit);
+        sqlite3_bind_int(statement, 17, job->number);
+        sqlite3_bind_int64(statement, 18, job->workers);
+        sqlite3_bind_text(statement, 19, job->reason, -1, SQLITE_STATIC);
+    }
     if (op->kind == INSERT) {
         sqlite3_bind_blob64(statement, 20, op->words.words, op->words.words_bytes, SQLITE_STATIC);
         sqlite3_bind_blob64(statement, 21, op->words.environment, op->words.environment_bytes, SQLITE_STATIC);
@@ -565,24 +560,6 @@ static void write_batch(gp_journal *journal, const operation *batch)
     }
 }
 
-/* Take up to BATCH_MAX operations from the queue. */
-static operation *take_batch(gp_journal *journal)
-{
-    operation *batch = journal->first, **end = &journal->first;
-
-    for (int i = 0; i < BATCH_MAX && *end != NULL; i++) {
-        journal->waiting_bytes -= (*end)->bytes;
-        end = &(*end)->next;
-    }
-    operation *rest = *end;
-
-    *end = NULL;
-    journal->first = rest;
-    if (rest == NULL)
-        journal->last = &journal->first;
-    return batch;
-}
-
 static void *serve(void *context)
 {
     gp_journal *journal = context;
@@ -593,9 +570,19 @@ static void *serve(void *context)
             pthread_cond_wait(&journal->asked, &journal->lock);
         if (journal->first == NULL)
             break;
-        operation *batch = take_batch(journal);
+        /* Take up to BATCH_MAX operations from the queue. */
+        operation *batch = journal->first, **end = &journal->first;
+
+        for (int i = 0; i < BATCH_MAX && *end != NULL; i++) {
+            journal->waiting_bytes -= (*end)->bytes;
+            end = &(*end)->next;
+        }
         bool failed = journal->failed;
 
+        journal->first = *end;
+        if (*end == NULL)
+            journal->last = &journal->first;
+        *end = NULL;
         pthread_mutex_unlock(&journal->lock);
         if (!failed)
             write_batch(journal, batch);

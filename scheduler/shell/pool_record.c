@@ -29,31 +29,15 @@ static bool line_of(const char *text, const char *key, char *out, size_t bytes)
     return true;
 }
 
-static bool record_parse(gp_pool_record *out, const char *text)
-{
-    gp_core_config config = gp_core_config_default();
-    char silence[48];
-
-    out->suspect_ms = config.suspect_ms;
-    out->silence_ms = config.beat_ms;
-    if (line_of(text, "\nsilence ", silence, sizeof(silence)) &&
-        (sscanf(silence, "%" SCNd64 " %" SCNd64, &out->suspect_ms, &out->silence_ms) != 2 ||
-         out->suspect_ms < 0 || out->silence_ms < 0))
-        return false;
-    line_of(text, "\nlisten ", out->listen, sizeof(out->listen));
-    line_of(text, "\ndevices ", out->devices, sizeof(out->devices));
-    return sscanf(text, "workers %" SCNu32 "\nidle %" SCNd64, &out->workers, &out->idle_ms) == 2 &&
-           out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
-}
-
 bool gp_pool_record_read(gp_pool_record *out, const gp_paths *paths)
 {
     int fd = open(paths->record, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     char *text = fd < 0 ? NULL : gp_malloc(GP_POOL_RECORD_BYTES_MAX + 1), *rest;
     ssize_t got = text == NULL ? -1 : read(fd, text, GP_POOL_RECORD_BYTES_MAX);
-    bool known;
+    gp_core_config config = gp_core_config_default();
+    char silence[48];
 
-    *out = (gp_pool_record){ .workers = 0 };
+    *out = (gp_pool_record){ .suspect_ms = config.suspect_ms, .silence_ms = config.beat_ms };
     if (fd >= 0)
         close(fd);
     if (text == NULL)
@@ -64,7 +48,14 @@ bool gp_pool_record_read(gp_pool_record *out, const gp_paths *paths)
         rest[1] = '\0'; /* the lines after the mark are not parsed here */
         rest += strlen(MARK);
     }
-    known = record_parse(out, text);
+    bool known = !line_of(text, "\nsilence ", silence, sizeof(silence)) ||
+                 (sscanf(silence, "%" SCNd64 " %" SCNd64, &out->suspect_ms, &out->silence_ms) == 2 &&
+                  out->suspect_ms >= 0 && out->silence_ms >= 0);
+
+    line_of(text, "\nlisten ", out->listen, sizeof(out->listen));
+    line_of(text, "\ndevices ", out->devices, sizeof(out->devices));
+    known = known && sscanf(text, "workers %" SCNu32 "\nidle %" SCNd64, &out->workers, &out->idle_ms) == 2 &&
+            out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
     if (known && rest != NULL) {
         memmove(text, rest, strlen(rest) + 1);
         out->process_env = text;

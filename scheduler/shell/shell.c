@@ -97,21 +97,6 @@ void shell_flush(shell *s)
 
 /* ---- poll loop ---- */
 
-static void hear_signals(shell *s)
-{
-    gp_core_event event = { .kind = GP_CORE_EVENT_SHUTDOWN };
-    struct signalfd_siginfo info;
-
-    while (read(s->signals, &info, sizeof(info)) == sizeof(info)) {
-        if (info.ssi_signo == SIGHUP) /* a closing terminal does not concern a daemon */
-            continue;
-        gp_log_event(GP_LOG_INFO, "shutdown-asked",
-                     GP_LOG_WITH({ "signal", .number = info.ssi_signo }, { "from", .number = info.ssi_pid }),
-                     "received a signal to shut down");
-        shell_step(s, &event);
-    }
-}
-
 /* Check whether this process still holds the lock. This is the first action in each iteration of
  * the loop: if this process was suspended and another scheduler took over the pool, it must not act
  * on outdated state. */
@@ -158,7 +143,8 @@ static int timeout_ms(shell *s)
 
 static void loop(shell *s)
 {
-    const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
+    const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK }, end = { .kind = GP_CORE_EVENT_SHUTDOWN };
+    struct signalfd_siginfo info;
     gp_incoming in;
 
     while (!s->followed && (!s->exit || gp_jobs_busy(s->jobs->machine))) {
@@ -201,7 +187,15 @@ static void loop(shell *s)
         shell_watch_holders(s);
         shell_serve_control_socket(s);
         shell_remote_serve(s);
-        hear_signals(s);
+        while (read(s->signals, &info, sizeof(info)) == sizeof(info)) {
+            if (info.ssi_signo == SIGHUP) /* a closing terminal does not concern a daemon */
+                continue;
+            gp_log_event(
+                GP_LOG_INFO, "shutdown-asked",
+                GP_LOG_WITH({ "signal", .number = info.ssi_signo }, { "from", .number = info.ssi_pid }),
+                "received a signal to shut down");
+            shell_step(s, &end);
+        }
         shell_jobs_serve(s, jobs, job_fds);
         shell_step(s, &tick);
     }

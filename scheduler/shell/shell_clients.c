@@ -250,24 +250,9 @@ static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
         shell_record(s, request.devices);
 }
 
-static void hear_replace(shell *s, const gp_incoming *in, gp_core_event *event)
-{
-    gp_worker_replace replace;
-    gp_error err;
-
-    if (gp_incoming_decode(in, &replace, &err) != GP_OK || replace.index > GP_CORE_SLOTS_MAX) {
-        shell_reply_error(s, in, GP_EINVAL, "malformed worker_replace: no such worker");
-        return;
-    }
-    event->kind = GP_CORE_EVENT_WORKER_REPLACE;
-    event->slot = replace.index - 1;
-    event->incarnation = replace.incarnation;
-    event->reason = replace.reason;
-    shell_step(s, event);
-}
-
 void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
 {
+    gp_worker_replace replace;
     gp_lease_form form;
     gp_shutdown shutdown;
 
@@ -302,7 +287,15 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         shell_step(s, event);
         break;
     case GP_ID(worker_replace):
-        hear_replace(s, in, event);
+        if (gp_incoming_decode(in, &replace, NULL) != GP_OK || replace.index > GP_CORE_SLOTS_MAX) {
+            shell_reply_error(s, in, GP_EINVAL, "malformed worker_replace: no such worker");
+            return;
+        }
+        event->kind = GP_CORE_EVENT_WORKER_REPLACE;
+        event->slot = replace.index - 1;
+        event->incarnation = replace.incarnation;
+        event->reason = replace.reason;
+        shell_step(s, event);
         break;
     case GP_ID(resize):
         hear_resize(s, in, event);

@@ -221,21 +221,6 @@ static gp_status check_words(const gp_incoming *in, gp_error *err)
     return GP_OK;
 }
 
-/* Write a command such as "train --network lenet" to out, without characters that could disturb a
- * terminal. */
-static void summarize(char *out, size_t bytes, const gp_frame *words)
-{
-    size_t used = 0;
-
-    for (size_t i = 0; i + 1 < words->bytes && used + 1 < bytes; i++) {
-        out[used++] = words->data[i] == '\0' ? ' ' : (char)words->data[i];
-    }
-    while (used > 0 && used + 1 == bytes && ((uint8_t)out[used - 1] & 0x80) != 0)
-        used--; /* do not cut a UTF-8 character in half */
-    out[used] = '\0';
-    gp_printable(out);
-}
-
 static void *unconst(const uint8_t *data)
 {
     return (void *)(uintptr_t)data;
@@ -248,6 +233,7 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
     gp_jobs_submit submit = { .name = message.name, .command = command };
     gp_journal_text words;
     gp_buffer environment;
+    size_t used = 0;
     gp_error err;
     gp_status status = gp_incoming_decode(in, &message, &err);
 
@@ -279,7 +265,14 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
         if (in->payloads[2].bytes == 1)
             words.directory = (char *)(uintptr_t)shell_remote_home();
     }
-    summarize(command, sizeof(command), &in->payloads[0]);
+    /* Show the command as "train --network lenet", without characters that could disturb a
+     * terminal. */
+    for (size_t i = 0; i + 1 < in->payloads[0].bytes && used + 1 < sizeof(command); i++)
+        command[used++] = in->payloads[0].data[i] == '\0' ? ' ' : (char)in->payloads[0].data[i];
+    while (used > 0 && used + 1 == sizeof(command) && ((uint8_t)command[used - 1] & 0x80) != 0)
+        used--; /* do not cut a UTF-8 character in half */
+    command[used] = '\0';
+    gp_printable(command);
     memcpy(submit.submitter, message.submitter, sizeof(submit.submitter));
     submit.seq = message.seq;
     submit.priority = message.priority;
@@ -340,19 +333,6 @@ static const gp_jobs_job *known_job(shell *s, const gp_incoming *in, uint64_t id
         shell_reply_error(s, in, GP_ENOENT,
                           "job %" PRIu64 " does not exist; list jobs with `gradpool jobs --all`", id);
     return NULL;
-}
-
-static void hear_get(shell *s, const gp_incoming *in, const gp_core_id *session)
-{
-    gp_job_ask ask;
-    gp_job_reply reply;
-    const gp_jobs_job *job;
-
-    if (!shell_decode(s, in, &ask) || (job = known_job(s, in, ask.job)) == NULL)
-        return;
-    fill_row(job, &reply.row);
-    gp_job_folder(s->options->paths, job->id, reply.folder, sizeof(reply.folder));
-    send_to(s, session, in->envelope.correlation, &gp_msg_job_reply, &reply);
 }
 
 /* Register a watch and reply with the current state. It replaces an earlier watch by the same
@@ -464,6 +444,9 @@ bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
     gp_jobs_event event = { .client = *session, .correlation = in->envelope.correlation };
     gp_job_stop stop;
+    gp_job_ask ask;
+    gp_job_reply row;
+    const gp_jobs_job *job;
 
     switch (in->envelope.message) {
     case GP_ID(job_put):
@@ -482,7 +465,11 @@ bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
         return true;
     case GP_ID(job_ask):
         shell_jobs_note_workers(s);
-        hear_get(s, in, session);
+        if (!shell_decode(s, in, &ask) || (job = known_job(s, in, ask.job)) == NULL)
+            return true;
+        fill_row(job, &row.row);
+        gp_job_folder(s->options->paths, job->id, row.folder, sizeof(row.folder));
+        send_to(s, session, in->envelope.correlation, &gp_msg_job_reply, &row);
         return true;
     case GP_ID(job_read):
         hear_read(s, in);

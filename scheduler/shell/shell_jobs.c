@@ -361,31 +361,13 @@ static void find_orphans(shell *s)
     }
 }
 
-static gp_status open_journal(shell *s, gp_error *err)
-{
-    shell_jobs *jobs = s->jobs;
-    char folders[GP_TEXT_FOLDER];
-    uint64_t next_id = 1;
-    gp_status status;
-
-    snprintf(folders, sizeof(folders), "%s/jobs", s->options->paths->state_dir);
-    status = gp_directory_secure(folders, err);
-    if (status == GP_OK)
-        status = gp_journal_open(&jobs->journal, s->options->paths->state_dir, err);
-    if (status == GP_OK)
-        status = gp_journal_load(jobs->journal, load_row, jobs->machine, &next_id, err);
-    if (status == GP_OK)
-        status = gp_journal_start(jobs->journal, err);
-    if (status == GP_OK)
-        gp_jobs_begin(jobs->machine, next_id);
-    return status;
-}
-
 gp_status shell_jobs_open(shell *s, gp_error *err)
 {
     gp_jobs_config config = gp_jobs_config_default();
     shell_jobs *jobs = gp_calloc(1, sizeof(*jobs));
     gp_jobs_event failed = { .kind = GP_JOBS_EVENT_JOURNAL_FAILED };
+    char folders[GP_TEXT_FOLDER];
+    uint64_t next_id = 1;
     gp_error why;
     gp_status status;
 
@@ -399,8 +381,16 @@ gp_status shell_jobs_open(shell *s, gp_error *err)
     status = gp_jobs_new(&jobs->machine, &config, act, s, err);
     if (status != GP_OK)
         return status;
-    status = open_journal(s, &why);
+    snprintf(folders, sizeof(folders), "%s/jobs", s->options->paths->state_dir);
+    status = gp_directory_secure(folders, &why);
+    if (status == GP_OK)
+        status = gp_journal_open(&jobs->journal, s->options->paths->state_dir, &why);
+    if (status == GP_OK)
+        status = gp_journal_load(jobs->journal, load_row, jobs->machine, &next_id, &why);
+    if (status == GP_OK)
+        status = gp_journal_start(jobs->journal, &why);
     if (status == GP_OK) {
+        gp_jobs_begin(jobs->machine, next_id);
         find_orphans(s);
         return GP_OK;
     }

@@ -174,16 +174,6 @@ void shell_remote_serve(shell *s)
 
 /* ---- jobs from other hosts ---- */
 
-static bool has_variable(const gp_frame *given, const char *name)
-{
-    size_t bytes = strlen(name);
-
-    for (size_t at = 0; at < given->bytes; at += strlen((const char *)given->data + at) + 1)
-        if (strncmp((const char *)given->data + at, name, bytes) == 0 && given->data[at + bytes] == '=')
-            return true;
-    return false;
-}
-
 gp_status shell_remote_environment(const gp_frame *given, gp_buffer *out, gp_error *err)
 {
     static const struct variable {
@@ -200,7 +190,12 @@ gp_status shell_remote_environment(const gp_frame *given, gp_buffer *out, gp_err
         const struct variable *v = &variables[i];
         const char *value = v->of_host ? getenv(v->name) : NULL;
 
-        if (value == NULL || has_variable(given, v->name))
+        for (size_t at = 0, bytes = strlen(v->name); value != NULL && at < given->bytes;
+             at += strlen((const char *)given->data + at) + 1)
+            if (strncmp((const char *)given->data + at, v->name, bytes) == 0 &&
+                given->data[at + bytes] == '=')
+                value = NULL; /* the submitter's value has priority */
+        if (value == NULL)
             continue;
         status = gp_buffer_printf(out, err, "%s=%s", v->name, value);
         if (status == GP_OK)

@@ -48,33 +48,14 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
     shell_pend(s, &event);
 }
 
-/* Read and remove the message in which a worker recorded why it exited. Non-printable characters
- * become spaces. "": no message. */
-static void take_words(const shell *s, uint32_t slot, uint32_t incarnation, char words[GP_TEXT_WORDS])
-{
-    char path[GP_TEXT_PATH];
-    ssize_t bytes = 0;
-    int file;
-
-    gp_paths_worker_file(s->options->paths, slot + 1, incarnation, ".words", path);
-    file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (file >= 0) {
-        bytes = read(file, words, GP_TEXT_WORDS - 1);
-        close(file);
-        unlink(path);
-    }
-    words[bytes > 0 ? bytes : 0] = '\0';
-    for (char *at = words; *at != '\0'; at++)
-        if (*at < ' ' || *at > '~')
-            *at = ' ';
-}
-
 void shell_reap(shell *s, uint32_t slot)
 {
     shell_worker *worker = &s->workers[slot];
     gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_DIED, .slot = slot };
     pid_t pid = worker->child.pid;
     char words[GP_TEXT_WORDS], path[GP_TEXT_ENDPOINT];
+    ssize_t bytes = 0;
+    int file;
 
     if (!gp_supervise_reap(&worker->child, &event))
         return;
@@ -88,7 +69,19 @@ void shell_reap(shell *s, uint32_t slot)
     gp_listener_forget(path, pid);
     gp_paths_worker_file(s->options->paths, slot + 1, event.incarnation, ".door", path);
     gp_listener_forget(path, pid);
-    take_words(s, slot, event.incarnation, words);
+    /* Read and remove the message in which a worker recorded why it exited. Non-printable
+     * characters become spaces. "": no message. */
+    gp_paths_worker_file(s->options->paths, slot + 1, event.incarnation, ".words", path);
+    file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (file >= 0) {
+        bytes = read(file, words, sizeof(words) - 1);
+        close(file);
+        unlink(path);
+    }
+    words[bytes > 0 ? bytes : 0] = '\0';
+    for (char *at = words; *at != '\0'; at++)
+        if (*at < ' ' || *at > '~')
+            *at = ' ';
     event.reason = words;
     shell_step(s, &event);
 }
