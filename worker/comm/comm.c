@@ -94,33 +94,6 @@ void gp_comm_slice(const gp_comm *comm, size_t count, gp_dtype type, uint32_t ra
     *last = share < count - *first ? *first + share : count;
 }
 
-/* Check the arguments of a collective and set call->offset if the buffer must be in the arena.
- * Accepts GP_U8, the type used by broadcasts, which cannot be reduced. */
-static gp_status check_call(const gp_comm *comm, gp_comm_call *call, bool in_arena, gp_error *err)
-{
-    gp_status status = gp_shm_check_formed(comm, err);
-    size_t size = gp_dtype_bytes(call->type);
-    uintptr_t start = (uintptr_t)comm->arena, at = (uintptr_t)call->buffer;
-
-    if (status != GP_OK)
-        return status;
-    if (call->how != GP_COMM_SUM && call->how != GP_COMM_MAX)
-        return gp_fail(err, GP_EINVAL, "unknown reduction operator %d", (int)call->how);
-    if (size == 0 || call->count > SIZE_MAX / size || at % size != 0)
-        return gp_fail(err, GP_EINVAL,
-                       "invalid buffer: %zu elements of type %d at %p are unaligned or too many", call->count,
-                       (int)call->type, call->buffer);
-    if (!in_arena)
-        return GP_OK;
-    if (at < start || at - start > comm->arena_bytes || call->count * size > comm->arena_bytes - (at - start))
-        return gp_fail(
-            err, GP_EINVAL,
-            "a buffer of %zu bytes is not in the arena of %zu bytes; allocate it with gp_comm_arena_alloc()",
-            call->count * size, comm->arena_bytes);
-    call->offset = at - start;
-    return GP_OK;
-}
-
 /* Add to a counter. Each counter has a single writer, so a plain load and store are enough. */
 static void add(_Atomic uint64_t *total, uint64_t more)
 {
@@ -146,17 +119,28 @@ static gp_status run(gp_comm *comm, collective operation, gp_comm_call *call, bo
 {
     int64_t began_ns = gp_now_ns();
     gp_dtype type = call->type;
-    gp_status status = GP_OK;
+    size_t size = gp_dtype_bytes(type);
+    uintptr_t start = (uintptr_t)comm->arena, at = (uintptr_t)call->buffer;
 
     if (type != GP_F32 && type != GP_F64 && type != GP_I32 && type != GP_I64)
-        status =
-            gp_fail(err, GP_EINVAL, "cannot reduce elements of type %s (%d); must be f32, f64, i32 or i64",
-                    gp_dtype_name(type), (int)type);
-    if (status == GP_OK)
-        status = check_call(comm, call, in_arena, err);
-    if (status == GP_OK)
-        status = operation(comm, call, err);
-    return finish(comm, status, call->count * gp_dtype_bytes(type), began_ns);
+        return gp_fail(err, GP_EINVAL, "cannot reduce elements of type %s (%d); must be f32, f64, i32 or i64",
+                       gp_dtype_name(type), (int)type);
+    if (gp_shm_check_formed(comm, err) != GP_OK)
+        return GP_ESTATE;
+    if (call->how != GP_COMM_SUM && call->how != GP_COMM_MAX)
+        return gp_fail(err, GP_EINVAL, "unknown reduction operator %d", (int)call->how);
+    if (call->count > SIZE_MAX / size || at % size != 0)
+        return gp_fail(err, GP_EINVAL,
+                       "invalid buffer: %zu elements of type %d at %p are unaligned or too many", call->count,
+                       (int)type, call->buffer);
+    if (in_arena && (at < start || at - start > comm->arena_bytes ||
+                     call->count * size > comm->arena_bytes - (at - start)))
+        return gp_fail(
+            err, GP_EINVAL,
+            "a buffer of %zu bytes is not in the arena of %zu bytes; allocate it with gp_comm_arena_alloc()",
+            call->count * size, comm->arena_bytes);
+    call->offset = in_arena ? at - start : 0;
+    return finish(comm, operation(comm, call, err), call->count * size, began_ns);
 }
 
 gp_status gp_comm_all_reduce(gp_comm *comm, void *buffer, size_t count, gp_dtype type, gp_comm_reduction how,
@@ -190,32 +174,6 @@ gp_status gp_comm_all_gather(gp_comm *comm, void *buffer, size_t count, gp_dtype
     return run(comm, gp_shm_all_gather, &call, true, err);
 }
 
-static gp_status run_broadcast(gp_comm *comm, bool in_arena, void *buffer, size_t bytes, uint32_t root,
-                               gp_error *err)
-{
-    gp_comm_call call = { .buffer = buffer, .count = bytes, .type = GP_U8, .how = GP_COMM_SUM };
-    int64_t began_ns = gp_now_ns();
-    gp_status status = check_call(comm, &call, in_arena, err);
-
-    if (status == GP_OK && root >= comm->world)
-        status = gp_fail(err, GP_EINVAL, "cannot broadcast from rank %u: the group has %u ranks", root,
-                         comm->world);
-    if (status == GP_OK)
-        status = in_arena ? gp_shm_broadcast(comm, &call, root, err)
-                          : gp_shm_broadcast_private(comm, &call, root, err);
-    return finish(comm, status, bytes, began_ns);
-}
-
-gp_status gp_comm_broadcast(gp_comm *comm, void *buffer, size_t bytes, uint32_t root, gp_error *err)
-{
-    return run_broadcast(comm, true, buffer, bytes, root, err);
-}
-
-gp_status gp_comm_broadcast_private(gp_comm *comm, void *buffer, size_t bytes, uint32_t root, gp_error *err)
-{
-    return run_broadcast(comm, false, buffer, bytes, root, err);
-}
-
 gp_status gp_comm_gather_private(gp_comm *comm, void *all, const size_t *parts, gp_error *err)
 {
     int64_t began_ns = gp_now_ns();
@@ -228,6 +186,18 @@ gp_status gp_comm_gather_private(gp_comm *comm, void *all, const size_t *parts, 
     if (status != GP_OK)
         return status;
     return finish(comm, gp_shm_gather_private(comm, all, parts, err), parts[comm->world], began_ns);
+}
+
+gp_status gp_comm_broadcast(gp_comm *comm, void *buffer, size_t bytes, uint32_t root, gp_error *err)
+{
+    size_t parts[GP_COMM_WORLD_MAX + 1];
+
+    if (comm->world != 0 && root >= comm->world)
+        return gp_fail(err, GP_EINVAL, "cannot broadcast from rank %u: the group has %u ranks", root,
+                       comm->world);
+    for (uint32_t k = 0; k <= comm->world; k++)
+        parts[k] = k > root ? bytes : 0; /* a gathering in which only the root has a part */
+    return gp_comm_gather_private(comm, buffer, parts, err);
 }
 
 gp_status gp_comm_barrier(gp_comm *comm, gp_error *err)

@@ -186,10 +186,8 @@ gp_status gp_comm_reduce_scatter(gp_comm *comm, void *buffer, size_t count, gp_d
  * identical to that of gp_comm_all_reduce(). */
 gp_status gp_comm_all_gather(gp_comm *comm, void *buffer, size_t count, gp_dtype type, gp_error *err);
 
-/* Copy a buffer from rank `root` to all ranks. The private variant accepts memory outside the
- * arena. */
+/* Copy a buffer, anywhere in memory, from rank `root` to all ranks. */
 gp_status gp_comm_broadcast(gp_comm *comm, void *buffer, size_t bytes, uint32_t root, gp_error *err);
-gp_status gp_comm_broadcast_private(gp_comm *comm, void *buffer, size_t bytes, uint32_t root, gp_error *err);
 
 /* Gather one part from every rank on all ranks.
  *   all    receives all parts, anywhere in memory; the own part is already in place

@@ -65,28 +65,6 @@ static void forget_own_map(gp_comm *comm)
     }
 }
 
-/* Check that every member of the previous generation that is not in the new one cannot write to
- * arenas: it exited, or left with gp_comm_free(). GP_ESTATE: one is still alive. */
-static gp_status check_left_out(const gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
-{
-    for (uint32_t k = 0; k < comm->peer_count; k++) {
-        const shm_peer *peer = &comm->peers[k];
-        bool stays = false;
-
-        for (uint32_t j = 0; j < rendezvous->world; j++)
-            stays = stays || member_same(&rendezvous->members[j], &peer->member);
-        if (peer->pidfd < 0 || stays || gp_process_dead(peer->pidfd))
-            continue;
-        if (comm->control != NULL && atomic_load(&comm->control->lines[k].left) == UNMAPPED)
-            continue;
-        return gp_fail(err, GP_ESTATE,
-                       "worker %u (pid %d) is not in generation %u but is still alive and has access to the "
-                       "shared memory; kill it first",
-                       peer->member.index, (int)peer->member.pid, rendezvous->generation);
-    }
-    return GP_OK;
-}
-
 /* Check the arguments of gp_comm_form(). Failures change nothing. */
 static gp_status check_rendezvous(const gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
@@ -115,7 +93,23 @@ static gp_status check_rendezvous(const gp_comm *comm, const gp_comm_rendezvous 
     if (rendezvous->arena_bytes < comm->arena_bytes)
         return gp_fail(err, GP_EINVAL, "an arena of %zu bytes cannot be reduced to %zu bytes",
                        comm->arena_bytes, rendezvous->arena_bytes);
-    return check_left_out(comm, rendezvous, err);
+    /* Each member of the previous generation that is not in the new one must be unable to write to
+     * arenas: it exited, or left with gp_comm_free(). */
+    for (uint32_t k = 0; k < comm->peer_count; k++) {
+        const shm_peer *peer = &comm->peers[k];
+        bool gone = peer->pidfd < 0;
+
+        for (uint32_t j = 0; j < rendezvous->world; j++)
+            gone = gone || member_same(&rendezvous->members[j], &peer->member);
+        if (gone || gp_process_dead(peer->pidfd) ||
+            (comm->control != NULL && atomic_load(&comm->control->lines[k].left) == UNMAPPED))
+            continue;
+        return gp_fail(err, GP_ESTATE,
+                       "worker %u (pid %d) is not in generation %u but is still alive and has access to the "
+                       "shared memory; kill it first",
+                       peer->member.index, (int)peer->member.pid, rendezvous->generation);
+    }
+    return GP_OK;
 }
 
 /* Replace the peer list by the members of the new generation. Processes that were members before
@@ -382,28 +376,6 @@ static gp_status map_arenas(gp_comm *comm, const gp_comm_rendezvous *rendezvous,
     return GP_OK;
 }
 
-/* Perform all steps of a join that can fail after the old generation was left. */
-static gp_status join(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
-{
-    gp_status status = adopt_members(comm, rendezvous, err);
-
-    if (status == GP_OK)
-        status = arena_grow(comm, rendezvous, err);
-    if (status == GP_OK && rendezvous->world > 1)
-        status = rendezvous->ops->publish(rendezvous->context, GP_COMM_WHAT_ARENA, comm->arena_fd, err);
-    if (status == GP_OK)
-        status = rendezvous->rank == 0 ? control_make(comm, rendezvous, err)
-                                       : control_fetch(comm, rendezvous, err);
-    if (status == GP_OK)
-        status = map_arenas(comm, rendezvous, err);
-    if (status == GP_OK)
-        /* catches an abort before control_install() */
-        status = check_forming(comm, rendezvous, err);
-    if (status == GP_OK)
-        status = gp_shm_sync(comm, rendezvous->arena_bytes, err);
-    return status;
-}
-
 gp_status gp_comm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     uint64_t waited_ns = atomic_load_explicit(&comm->wait_ns, memory_order_relaxed);
@@ -416,7 +388,20 @@ gp_status gp_comm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_e
     comm->generation = rendezvous->generation;
     pthread_mutex_unlock(&comm->lock);
     comm->spin = rendezvous->spin && (long)rendezvous->world <= sysconf(_SC_NPROCESSORS_ONLN);
-    status = join(comm, rendezvous, err);
+    status = adopt_members(comm, rendezvous, err);
+    if (status == GP_OK)
+        status = arena_grow(comm, rendezvous, err);
+    if (status == GP_OK && rendezvous->world > 1)
+        status = rendezvous->ops->publish(rendezvous->context, GP_COMM_WHAT_ARENA, comm->arena_fd, err);
+    if (status == GP_OK)
+        status = rendezvous->rank == 0 ? control_make(comm, rendezvous, err)
+                                       : control_fetch(comm, rendezvous, err);
+    if (status == GP_OK)
+        status = map_arenas(comm, rendezvous, err);
+    if (status == GP_OK) /* catches an abort before control_install() */
+        status = check_forming(comm, rendezvous, err);
+    if (status == GP_OK)
+        status = gp_shm_sync(comm, rendezvous->arena_bytes, err);
     if (status != GP_OK && comm->control != NULL)
         gp_shm_end(comm->control, SHM_ABORTED, rendezvous->rank);
     if (status != GP_OK)

@@ -190,8 +190,6 @@ gp_status gp_shm_all_reduce(gp_comm *comm, const gp_comm_call *call, gp_error *e
 gp_status gp_shm_all_reduce_private(gp_comm *comm, const gp_comm_call *call, gp_error *err);
 gp_status gp_shm_reduce_scatter(gp_comm *comm, const gp_comm_call *call, gp_error *err);
 gp_status gp_shm_all_gather(gp_comm *comm, const gp_comm_call *call, gp_error *err);
-gp_status gp_shm_broadcast(gp_comm *comm, const gp_comm_call *call, uint32_t root, gp_error *err);
-gp_status gp_shm_broadcast_private(gp_comm *comm, const gp_comm_call *call, uint32_t root, gp_error *err);
 gp_status gp_shm_gather_private(gp_comm *comm, void *all, const size_t *parts, gp_error *err);
 gp_status gp_shm_barrier(gp_comm *comm, gp_error *err);
 

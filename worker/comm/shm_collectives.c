@@ -42,22 +42,13 @@ static void stage_next(gp_comm *comm, void **slots)
 }
 
 /* Kind of a collective; part of the fingerprint. */
-typedef enum operation {
-    ALL_REDUCE = 1,
-    STAGED_REDUCE,
-    SCATTER,
-    GATHER,
-    BROADCAST,
-    STAGED_BROADCAST,
-    STAGED_GATHER,
-    BARRIER
-} operation;
+typedef enum operation { ALL_REDUCE = 1, STAGED_REDUCE, SCATTER, GATHER, STAGED_GATHER, BARRIER } operation;
 
 /* Hash the arguments that must be equal on all ranks, with the splitmix64 finaliser between
  * fields. */
-static uint64_t fingerprint(operation kind, const gp_comm_call *call, uint32_t root)
+static uint64_t fingerprint(operation kind, const gp_comm_call *call)
 {
-    uint64_t fields[] = { kind, call->offset, call->count, (uint64_t)call->type << 8 | call->how, root };
+    uint64_t fields[] = { kind, call->offset, call->count, (uint64_t)call->type << 8 | call->how };
     uint64_t mixed = 0;
 
     for (size_t k = 0; k < sizeof(fields) / sizeof(fields[0]); k++) {
@@ -72,7 +63,7 @@ gp_status gp_shm_barrier(gp_comm *comm, gp_error *err)
 {
     gp_comm_call nothing = { .type = GP_U8, .how = GP_COMM_SUM };
 
-    return gp_shm_sync(comm, fingerprint(BARRIER, &nothing, 0), err);
+    return gp_shm_sync(comm, fingerprint(BARRIER, &nothing), err);
 }
 
 /* Reduce a small buffer in one stage: every rank adds up all inputs. */
@@ -92,7 +83,7 @@ static gp_status reduce_small(gp_comm *comm, const gp_comm_call *call, uint64_t 
 
 gp_status gp_shm_all_reduce(gp_comm *comm, const gp_comm_call *call, gp_error *err)
 {
-    uint64_t print = fingerprint(ALL_REDUCE, call, 0);
+    uint64_t print = fingerprint(ALL_REDUCE, call);
     void *buffers[GP_COMM_WORLD_MAX];
     size_t first, last;
     gp_status status;
@@ -112,7 +103,7 @@ gp_status gp_shm_all_reduce(gp_comm *comm, const gp_comm_call *call, gp_error *e
 
 gp_status gp_shm_reduce_scatter(gp_comm *comm, const gp_comm_call *call, gp_error *err)
 {
-    uint64_t print = fingerprint(SCATTER, call, 0);
+    uint64_t print = fingerprint(SCATTER, call);
     void *buffers[GP_COMM_WORLD_MAX];
     size_t first, last;
     gp_status status = gp_shm_sync(comm, print, err);
@@ -129,7 +120,7 @@ gp_status gp_shm_reduce_scatter(gp_comm *comm, const gp_comm_call *call, gp_erro
 
 gp_status gp_shm_all_gather(gp_comm *comm, const gp_comm_call *call, gp_error *err)
 {
-    uint64_t print = fingerprint(GATHER, call, 0);
+    uint64_t print = fingerprint(GATHER, call);
     size_t size = gp_dtype_bytes(call->type), first, last;
     gp_status status = gp_shm_sync(comm, print, err);
 
@@ -146,65 +137,38 @@ gp_status gp_shm_all_gather(gp_comm *comm, const gp_comm_call *call, gp_error *e
     return gp_shm_sync(comm, print, err);
 }
 
-gp_status gp_shm_broadcast(gp_comm *comm, const gp_comm_call *call, uint32_t root, gp_error *err)
-{
-    uint64_t print = fingerprint(BROADCAST, call, root);
-    gp_status status = gp_shm_sync(comm, print, err);
-
-    if (status != GP_OK)
-        return status;
-    if (comm->rank != root)
-        memcpy(call->buffer, arena_at(comm, root, call->offset), call->count);
-    return gp_shm_sync(comm, print, err);
-}
-
 /* ---- through staging ---- */
 
-/* A private buffer divided into pieces. Each piece fills a staging slot, except the last. */
-typedef struct cutting {
-    size_t count, each, total; /* number of pieces; elements per piece; elements in total */
-} cutting;
-
-static cutting cut(const gp_comm_call *call)
-{
-    size_t each = SLOT_BYTES / gp_dtype_bytes(call->type);
-
-    return (cutting){ .count = call->count / each + (call->count % each != 0),
-                      .each = each,
-                      .total = call->count };
-}
-
-static size_t piece_elements(const cutting *pieces, size_t k)
-{
-    size_t left = pieces->total - k * pieces->each;
-
-    return left < pieces->each ? left : pieces->each;
-}
-
-/* Reduce a private buffer piece by piece.
+/* Reduce a private buffer piece by piece, unless it is small. Each piece fills a staging slot,
+ * except the last.
  *
  * Stage k copies piece k into the own slot. After the barrier, this rank reduces its slice of piece
  * k in place, and copies piece k - 1 out, whose slices were all reduced before that barrier. The
  * last stage only copies out. */
-static gp_status reduce_pieces(gp_comm *comm, const gp_comm_call *call, uint64_t print, gp_error *err)
+gp_status gp_shm_all_reduce_private(gp_comm *comm, const gp_comm_call *call, gp_error *err)
 {
-    cutting pieces = cut(call);
-    size_t size = gp_dtype_bytes(call->type), first, last;
+    size_t size = gp_dtype_bytes(call->type), each = SLOT_BYTES / size, first, last;
+    size_t pieces = call->count / each + (call->count % each != 0), before_count = 0;
     void *slots[2][GP_COMM_WORLD_MAX];
+    uint64_t print = fingerprint(STAGED_REDUCE, call);
     gp_status status;
 
-    for (size_t k = 0; k <= pieces.count; k++) {
+    if (comm->world == 1 || call->count == 0)
+        return gp_shm_sync(comm, print, err);
+    if (call->count * size <= SMALL_BYTES)
+        return reduce_small(comm, call, print, err);
+    for (size_t k = 0; k <= pieces; k++) {
         void **now = slots[k % 2], **before = slots[(k + 1) % 2];
+        size_t count = k + 1 < pieces ? each : k < pieces ? call->count - k * each : 0;
 
         stage_next(comm, now);
-        if (k < pieces.count)
-            memcpy(now[comm->rank], (uint8_t *)call->buffer + k * SLOT_BYTES,
-                   piece_elements(&pieces, k) * size);
+        if (k < pieces)
+            memcpy(now[comm->rank], (uint8_t *)call->buffer + k * SLOT_BYTES, count * size);
         status = gp_shm_sync(comm, print, err);
         if (status != GP_OK)
             return status;
-        if (k < pieces.count) {
-            gp_comm_slice(comm, piece_elements(&pieces, k), call->type, comm->rank, &first, &last);
+        if (k < pieces) {
+            gp_comm_slice(comm, count, call->type, comm->rank, &first, &last);
             gp_reduce_into((uint8_t *)now[comm->rank] + first * size, now, comm->world, first, last,
                            call->type, call->how);
         }
@@ -212,50 +176,10 @@ static gp_status reduce_pieces(gp_comm *comm, const gp_comm_call *call, uint64_t
         for (uint32_t owner = 0; k > 0 && owner < comm->world; owner++) {
             uint8_t *to = (uint8_t *)call->buffer + (k - 1) * SLOT_BYTES;
 
-            gp_comm_slice(comm, piece_elements(&pieces, k - 1), call->type, owner, &first, &last);
+            gp_comm_slice(comm, before_count, call->type, owner, &first, &last);
             memcpy(to + first * size, (uint8_t *)before[owner] + first * size, (last - first) * size);
         }
-    }
-    return GP_OK;
-}
-
-gp_status gp_shm_all_reduce_private(gp_comm *comm, const gp_comm_call *given, gp_error *err)
-{
-    gp_comm_call call = *given;
-    uint64_t print;
-
-    call.offset = 0; /* no arena offset; the fingerprint must be equal on all ranks */
-    print = fingerprint(STAGED_REDUCE, &call, 0);
-    if (comm->world == 1 || call.count == 0)
-        return gp_shm_sync(comm, print, err);
-    if (call.count * gp_dtype_bytes(call.type) <= SMALL_BYTES)
-        return reduce_small(comm, &call, print, err);
-    return reduce_pieces(comm, &call, print, err);
-}
-
-gp_status gp_shm_broadcast_private(gp_comm *comm, const gp_comm_call *given, uint32_t root, gp_error *err)
-{
-    gp_comm_call call = *given;
-    cutting pieces = cut(&call);
-    void *slots[GP_COMM_WORLD_MAX];
-    uint64_t print;
-
-    call.offset = 0;
-    print = fingerprint(STAGED_BROADCAST, &call, root);
-    if (comm->world == 1 || pieces.count == 0)
-        return gp_shm_sync(comm, print, err);
-    for (size_t k = 0; k < pieces.count; k++) {
-        uint8_t *piece = (uint8_t *)call.buffer + k * SLOT_BYTES;
-        gp_status status;
-
-        stage_next(comm, slots);
-        if (comm->rank == root)
-            memcpy(slots[root], piece, piece_elements(&pieces, k));
-        status = gp_shm_sync(comm, print, err);
-        if (status != GP_OK)
-            return status;
-        if (comm->rank != root)
-            memcpy(piece, slots[root], piece_elements(&pieces, k));
+        before_count = count;
     }
     return GP_OK;
 }
@@ -289,7 +213,7 @@ gp_status gp_shm_gather_private(gp_comm *comm, void *all, const size_t *parts, g
         longest = parts[k + 1] - parts[k] > longest ? parts[k + 1] - parts[k] : longest;
         call.offset = call.offset * 31 + parts[k + 1]; /* include all sizes in the fingerprint */
     }
-    uint64_t print = fingerprint(STAGED_GATHER, &call, 0);
+    uint64_t print = fingerprint(STAGED_GATHER, &call);
 
     if (comm->world == 1 || longest == 0)
         return gp_shm_sync(comm, print, err);

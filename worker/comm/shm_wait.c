@@ -236,22 +236,6 @@ void gp_shm_post(shm_word *word)
         wake(word);
 }
 
-/* Count this rank as arrived at a barrier. Return false if the group has ended.
- *   world   number of ranks
- *   target  value of `arrived` when the barrier is complete
- *   last    set to true if this rank completes the barrier */
-static bool arrive(shm_control *control, uint32_t world, uint32_t target, bool *last)
-{
-    /* expected value for the first arrival; the exchange below corrects it */
-    uint32_t count = (target - world) & ~SHM_CLOSED;
-
-    while (!atomic_compare_exchange_weak(&control->arrived.value, &count, (count + 1) & ~SHM_CLOSED))
-        if ((count & SHM_CLOSED) != 0)
-            return false;
-    *last = ((count + 1 - target) & ~SHM_CLOSED) == 0;
-    return true;
-}
-
 gp_status gp_shm_sync(gp_comm *comm, uint64_t fingerprint, gp_error *err)
 {
     shm_control *control = comm->control;
@@ -259,18 +243,20 @@ gp_status gp_shm_sync(gp_comm *comm, uint64_t fingerprint, gp_error *err)
     uint32_t target = (uint32_t)((comm->barriers + 1) * world);
     unsigned at = comm->barriers % CALLS;
     gp_status status = gp_shm_verdict(comm, err);
-    bool last;
+    /* expected value for the first arrival; the exchange below corrects it */
+    uint32_t count = (target - world) & ~SHM_CLOSED;
 
     if (status != GP_OK)
         return status;
     atomic_store_explicit(&control->lines[comm->rank].calls[at], fingerprint, memory_order_relaxed);
-    if (!arrive(control, world, target, &last)) {
-        /* no effect, because a closed barrier implies a verdict */
-        gp_shm_end(control, SHM_MALFORMED, comm->rank);
-        return gp_shm_verdict(comm, err);
-    }
+    while (!atomic_compare_exchange_weak(&control->arrived.value, &count, (count + 1) & ~SHM_CLOSED))
+        if ((count & SHM_CLOSED) != 0) {
+            /* no effect, because a closed barrier implies a verdict */
+            gp_shm_end(control, SHM_MALFORMED, comm->rank);
+            return gp_shm_verdict(comm, err);
+        }
     /* Only the last rank wakes the others: no rank can proceed earlier. */
-    if (last) {
+    if (((count + 1 - target) & ~SHM_CLOSED) == 0) {
         if (atomic_load(&control->arrived.sleepers) != 0)
             wake(&control->arrived);
     } else {

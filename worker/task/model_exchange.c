@@ -248,8 +248,7 @@ gp_status gp_model_broadcast(gp_model *model, gp_task *task, uint32_t root, gp_e
         return gp_fail(err, GP_EINVAL,
                        "cannot broadcast from index %" PRIu32 ": must be between 1 and %" PRIu32, root,
                        task->group->world);
-    status = model->group != NULL ? gp_comm_broadcast(comm, model->parameters, bytes, root - 1, err)
-                                  : gp_comm_broadcast_private(comm, model->parameters, bytes, root - 1, err);
+    status = gp_comm_broadcast(comm, model->parameters, bytes, root - 1, err);
     model->fresh = true;
     return outcome(task, status);
 }

@@ -166,7 +166,7 @@ gp_status gp_task_broadcast(gp_task *task, uint32_t root, void *data, size_t byt
         status = index_check(group, root, "broadcast from", err);
     if (status != GP_OK)
         return status;
-    return group_result(group, gp_comm_broadcast_private(group->comm, data, bytes, root - 1, err));
+    return group_result(group, gp_comm_broadcast(group->comm, data, bytes, root - 1, err));
 }
 
 /* Combine functions of task.h: the element type, and whether comm.h reduces in the same order. */
@@ -224,7 +224,7 @@ static gp_status reduce_in_turn(gp_task_group *group, void *data, size_t bytes, 
 
         if (k == group->rank)
             memcpy(here, data, bytes);
-        status = gp_comm_broadcast_private(group->comm, here, bytes, k, err);
+        status = gp_comm_broadcast(group->comm, here, bytes, k, err);
         if (status == GP_OK && k > 0)
             combine(total, reported, bytes, context);
     }

@@ -124,36 +124,14 @@ void gp_carry_over_return_stores(gp_carry_over *held, const gp_graph *graph, gp_
         gp_train_data_hand_over(data, held->stores, held->skipped);
 }
 
-/* Copy the root's state to all ranks; collective. All ranks run the same build. */
-static gp_status broadcast_state(gp_trainer *trainer, uint32_t root, gp_error *err)
-{
-    size_t bytes = trainer->graph->blob_count * sizeof(float);
-    gp_comm *comm = trainer->comm;
-    gp_checkpoint ours, theirs;
-
-    gp_trainer_checkpoint(trainer, &ours);
-    theirs = ours;
-
-    gp_status status = gp_comm_broadcast_private(comm, &theirs, sizeof(theirs), root, err);
-
-    if (status == GP_OK)
-        status = gp_comm_broadcast_private(comm, ours.parameters, bytes, root, err);
-    if (status == GP_OK && ours.state_blobs > 0)
-        status = gp_comm_broadcast_private(comm, ours.state, bytes * ours.state_blobs, root, err);
-    if (status == GP_OK && ours.best != NULL)
-        status = gp_comm_broadcast_private(comm, ours.best, bytes, root, err);
-    if (status == GP_OK) /* copies only the numbers: the root's pointers are invalid here */
-        gp_trainer_continue(trainer, &theirs);
-    return status;
-}
-
 gp_status gp_trainer_agree(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     enum { RANKS = GP_COMM_WORLD_MAX };
     const gp_train_progress *progress = &trainer->progress;
     const int64_t order = 2 * (int64_t)progress->step + !progress->validation_due;
-    int64_t furthest[2] = { order * RANKS + (RANKS - 1 - gp_comm_rank(trainer->comm)), -order };
-    gp_status status = gp_comm_all_reduce_private(trainer->comm, furthest, 2, GP_I64, GP_COMM_MAX, err);
+    gp_comm *comm = trainer->comm;
+    int64_t furthest[2] = { order * RANKS + (RANKS - 1 - gp_comm_rank(comm)), -order };
+    gp_status status = gp_comm_all_reduce_private(comm, furthest, 2, GP_I64, GP_COMM_MAX, err);
 
     if (status != GP_OK)
         return status;
@@ -161,5 +139,21 @@ gp_status gp_trainer_agree(gp_trainer *trainer, const gp_trainer_setup *setup, g
     /* All ranks are equal. If this one is uninitialized, no step was taken. */
     if (furthest[0] / RANKS == -furthest[1])
         return trainer->blank ? gp_trainer_initialize(trainer, setup, err) : GP_OK;
-    return broadcast_state(trainer, (uint32_t)(RANKS - 1 - furthest[0] % RANKS), err);
+    /* Copy the root's state to all ranks. All ranks run the same build. */
+    const uint32_t root = (uint32_t)(RANKS - 1 - furthest[0] % RANKS);
+    size_t bytes = trainer->graph->blob_count * sizeof(float);
+    gp_checkpoint ours, theirs;
+
+    gp_trainer_checkpoint(trainer, &ours);
+    theirs = ours;
+    status = gp_comm_broadcast(comm, &theirs, sizeof(theirs), root, err);
+    if (status == GP_OK)
+        status = gp_comm_broadcast(comm, ours.parameters, bytes, root, err);
+    if (status == GP_OK && ours.state_blobs > 0)
+        status = gp_comm_broadcast(comm, ours.state, bytes * ours.state_blobs, root, err);
+    if (status == GP_OK && ours.best != NULL)
+        status = gp_comm_broadcast(comm, ours.best, bytes, root, err);
+    if (status == GP_OK) /* copies only the numbers: the root's pointers are invalid here */
+        gp_trainer_continue(trainer, &theirs);
+    return status;
 }

@@ -97,7 +97,7 @@ static gp_status pipeline_join(gp_pipeline *pipeline, gp_train_notes *notes, boo
         return status;
     if (group.rank == 0)
         failed = ops->group_id(group.id, &why) != GP_OK;
-    status = gp_comm_broadcast_private(comm, group.id, sizeof(group.id), 0, err);
+    status = gp_comm_broadcast(comm, group.id, sizeof(group.id), 0, err);
     if (status == GP_OK)
         status = gp_comm_all_reduce_private(comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
     if (status == GP_OK && failed == 0) {

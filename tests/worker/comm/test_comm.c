@@ -257,7 +257,7 @@ static void broadcast_from_each(rank_place *place)
             memset(range, mine, sizes[k]);
             memset(private, mine, sizes[k]);
             REQUIRE_OK(gp_comm_broadcast(comm, range, sizes[k], root, &err), err);
-            REQUIRE_OK(gp_comm_broadcast_private(comm, private, sizes[k], root, &err), err);
+            REQUIRE_OK(gp_comm_broadcast(comm, private, sizes[k], root, &err), err);
             for (size_t i = 0; i < sizes[k]; i++)
                 REQUIRE(((uint8_t *)range)[i] == theirs && private[i] == theirs);
         }
