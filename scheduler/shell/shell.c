@@ -36,47 +36,44 @@ void shell_pend(shell *s, const gp_core_event *event)
     s->pending[s->pending_count++] = *event;
 }
 
-/* Execute one action of the core. */
-static void act(shell *s, const gp_core_action *action)
-{
-    switch (action->kind) {
-    case GP_CORE_SPAWN:
-        shell_spawn(s, action->slot, action->incarnation);
-        break;
-    case GP_CORE_KILL:
-        if (s->workers[action->slot].child.incarnation == action->incarnation)
-            gp_supervise_kill(&s->workers[action->slot].child);
-        break;
-    case GP_CORE_EXIT:
-        s->exit = true;
-        break;
-    case GP_CORE_LOG:
-        gp_log(GP_LOG_WARN, "note", "%s", action->text);
-        break;
-    case GP_CORE_SUSPECT:
-        gp_log_event(GP_LOG_WARN, action->silent_ms != 0 ? "worker-suspect" : "worker-well",
-                     GP_LOG_WITH({ "worker", .number = action->slot + 1 },
-                                 { "incarnation", .number = action->incarnation },
-                                 { "silent-ms", .number = action->silent_ms }),
-                     "%s", action->text);
-        break;
-    case GP_CORE_GRANT:
-    case GP_CORE_REVOKE:
-    case GP_CORE_PEER_LOST:
-    case GP_CORE_QUIT:
-        shell_send_to_worker(s, action);
-        break;
-    default:
-        shell_send_to_client(s, action);
-    }
-}
-
 static void step_once(shell *s, const gp_core_event *event)
 {
     size_t count = gp_core_step(s->core, s->actions, event, gp_now_ms());
 
-    for (size_t i = 0; i < count; i++)
-        act(s, &s->actions[i]);
+    for (size_t i = 0; i < count; i++) {
+        const gp_core_action *action = &s->actions[i];
+
+        switch (action->kind) {
+        case GP_CORE_SPAWN:
+            shell_spawn(s, action->slot, action->incarnation);
+            break;
+        case GP_CORE_KILL:
+            if (s->workers[action->slot].child.incarnation == action->incarnation)
+                gp_supervise_kill(&s->workers[action->slot].child);
+            break;
+        case GP_CORE_EXIT:
+            s->exit = true;
+            break;
+        case GP_CORE_LOG:
+            gp_log(GP_LOG_WARN, "note", "%s", action->text);
+            break;
+        case GP_CORE_SUSPECT:
+            gp_log_event(GP_LOG_WARN, action->silent_ms != 0 ? "worker-suspect" : "worker-well",
+                         GP_LOG_WITH({ "worker", .number = action->slot + 1 },
+                                     { "incarnation", .number = action->incarnation },
+                                     { "silent-ms", .number = action->silent_ms }),
+                         "%s", action->text);
+            break;
+        case GP_CORE_GRANT:
+        case GP_CORE_REVOKE:
+        case GP_CORE_PEER_LOST:
+        case GP_CORE_QUIT:
+            shell_send_to_worker(s, action);
+            break;
+        default:
+            shell_send_to_client(s, action);
+        }
+    }
 }
 
 void shell_step(shell *s, const gp_core_event *event)

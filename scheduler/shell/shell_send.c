@@ -264,29 +264,6 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
 
 /* ---- status ---- */
 
-static void fill_worker_rows(const shell *s, gp_status_reply *status)
-{
-    static const char *const words[] = { "starting", "idle", "busy", "excluded", "dead" };
-
-    status->workers_count = s->core->slot_count;
-    for (uint32_t i = 0; i < status->workers_count; i++) {
-        const gp_core_slot *slot = &s->core->slots[i];
-        gp_worker_row *row = &status->workers[i];
-        char text[GP_ERROR_MESSAGE_MAX];
-
-        fill_slot(s, i, &row->slot);
-        while (strcmp(words[row->state], gp_core_slot_word(slot)) != 0)
-            row->state++;
-        COPY_TEXT(row->reason, slot->reason);
-        if (slot->suspect) {
-            row->silent_ms = (uint64_t)gp_core_slot_silence(s->core, slot);
-            COPY_TEXT(row->reason, gp_core_text_silence(s->core, slot, text));
-        }
-        row->lease = slot->lease;
-        row->step = slot->step;
-    }
-}
-
 static void fill_lease_rows(const shell *s, gp_status_reply *status)
 {
     const gp_core *core = s->core;
@@ -346,6 +323,7 @@ void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
 
 void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
 {
+    static const char *const words[] = { "starting", "idle", "busy", "excluded", "dead" };
     gp_envelope envelope = shell_reply_envelope(s, to);
     gp_status_reply *status = &s->out.status;
     gp_error err;
@@ -357,7 +335,23 @@ void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
     status->epoch = s->core->config.epoch;
     status->idle_timeout_ms = (uint64_t)s->core->config.idle_ms;
     status->accepting = s->core->accepting && s->core->stopping == GP_CORE_RUNNING;
-    fill_worker_rows(s, status);
+    status->workers_count = s->core->slot_count;
+    for (uint32_t i = 0; i < status->workers_count; i++) {
+        const gp_core_slot *slot = &s->core->slots[i];
+        gp_worker_row *row = &status->workers[i];
+        char text[GP_ERROR_MESSAGE_MAX];
+
+        fill_slot(s, i, &row->slot);
+        while (strcmp(words[row->state], gp_core_slot_word(slot)) != 0)
+            row->state++;
+        COPY_TEXT(row->reason, slot->reason);
+        if (slot->suspect) {
+            row->silent_ms = (uint64_t)gp_core_slot_silence(s->core, slot);
+            COPY_TEXT(row->reason, gp_core_text_silence(s->core, slot, text));
+        }
+        row->lease = slot->lease;
+        row->step = slot->step;
+    }
     fill_lease_rows(s, status);
     if (s->listener.zap != NULL) {
         remote_counts counts = remote_listener_count(&s->listener);

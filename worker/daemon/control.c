@@ -31,13 +31,17 @@ enum {
 
 /* ---- opening ---- */
 
-static gp_status slot_fill(control *c, gp_error *err)
+static gp_status control_open(control *c, gp_error *err)
 {
+    gp_channel_options to_clients = { .security = GP_SECURITY_NONE, .bulk = true };
     const gp_control_options *options = c->options;
     const gp_worker_device *device = options->device;
+    gp_run_options run = { .train = &c->train, .device = device, .backend_ops = options->backend_ops };
     gp_slot *slot = &c->slot;
     char socket[GP_TEXT_ENDPOINT];
+    gp_status status;
 
+    gp_train_control_init(&c->train);
     slot->index = options->index;
     slot->incarnation = options->incarnation;
     slot->pid = (uint32_t)getpid();
@@ -52,19 +56,7 @@ static gp_status slot_fill(control *c, gp_error *err)
     snprintf(slot->cores, sizeof(slot->cores), "%s", device->cores_text);
     slot->core_count = device->core_count;
     slot->shared = device->shared;
-    return gp_process_start_time(getpid(), &slot->start_time, err);
-}
-
-static gp_status control_open(control *c, gp_error *err)
-{
-    gp_channel_options to_clients = { .security = GP_SECURITY_NONE, .bulk = true };
-    gp_run_options run = { .train = &c->train,
-                           .device = c->options->device,
-                           .backend_ops = c->options->backend_ops };
-    gp_status status;
-
-    gp_train_control_init(&c->train);
-    status = slot_fill(c, err);
+    status = gp_process_start_time(getpid(), &slot->start_time, err);
     if (status == GP_OK)
         status = gp_daemon_signals_open(&c->signals, err);
     if (status == GP_OK)

@@ -24,33 +24,6 @@ static void reply(control *c, const gp_incoming *in, const gp_message_type *type
 
 /* ---- requests: an error makes control_client() refuse the message ---- */
 
-static gp_status on_hello(control *c, gp_incoming *in, gp_error *err)
-{
-    gp_welcome welcome = { .pid = (uint32_t)getpid() };
-    gp_hello hello;
-
-    if (gp_incoming_decode(in, &hello, err) != GP_OK ||
-        gp_protocol_choose(&welcome.protocol, hello.protocol_min, hello.protocol_max, err) != GP_OK)
-        return err->code;
-    snprintf(welcome.build, sizeof(welcome.build), "%s", GP_BUILD);
-    snprintf(welcome.pool, sizeof(welcome.pool), "%s", c->options->paths->pool);
-    welcome.uptime_ms = (uint64_t)(gp_now_ns() - c->options->started_ns) / 1000000;
-    reply(c, in, &gp_msg_welcome, &welcome);
-    return GP_OK;
-}
-
-static gp_status on_attach(control *c, gp_incoming *in, gp_error *err)
-{
-    gp_attach attach;
-
-    if (gp_incoming_decode(in, &attach, err) != GP_OK ||
-        served_lease_attach(&c->lease, in, attach.token, c->options->index, err) != GP_OK)
-        return err->code;
-    gp_fault_point("attached");
-    reply(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
-    return GP_OK;
-}
-
 /* Check that the attached client sent the message, and that this worker is not shutting down. */
 static gp_status client_check(const control *c, const gp_incoming *in, gp_error *err)
 {
@@ -113,38 +86,33 @@ static gp_status on_train_stop(control *c, gp_incoming *in, gp_error *err)
     return GP_OK;
 }
 
-static gp_status on_run_open(control *c, gp_incoming *in, gp_error *err)
-{
-    gp_run_open open;
-
-    if (gp_incoming_decode(in, &open, err) != GP_OK || client_check(c, in, err) != GP_OK ||
-        control_run_open(c, err) != GP_OK)
-        return err->code;
-    reply(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
-    return GP_OK;
-}
-
-static gp_status on_task_open(control *c, gp_incoming *in, gp_error *err)
-{
-    gp_task_ready ready = { .link_version = GP_LINK_VERSION, .task_abi = GP_TASK_ABI };
-    gp_task_open open;
-
-    if (work_check(c, in, err) != GP_OK || gp_incoming_decode(in, &open, err) != GP_OK ||
-        control_tasks_open(c, &open, err) != GP_OK)
-        return err->code;
-    reply(c, in, &gp_msg_task_ready, &ready);
-    return GP_OK;
-}
-
 static gp_status client_request(control *c, gp_incoming *in, gp_error *err)
 {
+    gp_welcome welcome = { .pid = (uint32_t)getpid() };
+    gp_task_ready ready = { .link_version = GP_LINK_VERSION, .task_abi = GP_TASK_ABI };
+    gp_hello hello;
+    gp_attach attach;
+    gp_run_open run;
+    gp_task_open open;
     gp_task_stop stop;
 
     switch (in->envelope.message) {
     case GP_ID(hello):
-        return on_hello(c, in, err);
+        if (gp_incoming_decode(in, &hello, err) != GP_OK ||
+            gp_protocol_choose(&welcome.protocol, hello.protocol_min, hello.protocol_max, err) != GP_OK)
+            return err->code;
+        snprintf(welcome.build, sizeof(welcome.build), "%s", GP_BUILD);
+        snprintf(welcome.pool, sizeof(welcome.pool), "%s", c->options->paths->pool);
+        welcome.uptime_ms = (uint64_t)(gp_now_ns() - c->options->started_ns) / 1000000;
+        reply(c, in, &gp_msg_welcome, &welcome);
+        return GP_OK;
     case GP_ID(attach):
-        return on_attach(c, in, err);
+        if (gp_incoming_decode(in, &attach, err) != GP_OK ||
+            served_lease_attach(&c->lease, in, attach.token, c->options->index, err) != GP_OK)
+            return err->code;
+        gp_fault_point("attached");
+        reply(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
+        return GP_OK;
     case GP_ID(train_begin):
         return on_work(c, in, GP_COMMAND_TRAIN, err);
     case GP_ID(train_stop):
@@ -156,9 +124,17 @@ static gp_status client_request(control *c, gp_incoming *in, gp_error *err)
     case GP_ID(predict_end):
         return on_work(c, in, GP_COMMAND_PREDICT_END, err);
     case GP_ID(run_open):
-        return on_run_open(c, in, err);
+        if (gp_incoming_decode(in, &run, err) != GP_OK || client_check(c, in, err) != GP_OK ||
+            control_run_open(c, err) != GP_OK)
+            return err->code;
+        reply(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
+        return GP_OK;
     case GP_ID(task_open):
-        return on_task_open(c, in, err);
+        if (work_check(c, in, err) != GP_OK || gp_incoming_decode(in, &open, err) != GP_OK ||
+            control_tasks_open(c, &open, err) != GP_OK)
+            return err->code;
+        reply(c, in, &gp_msg_task_ready, &ready);
+        return GP_OK;
     case GP_ID(task_stop):
         /* Cancel the block of one call. The call may belong to an older generation of the lease.
          * Ignore malformed messages, other leases and other clients. */
@@ -228,28 +204,6 @@ static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *env
     return status;
 }
 
-/* Send the oldest step or validation message to the client. false: no message is pending, or the
- * client's queue is full. */
-static bool event_pass_on(control *c)
-{
-    static const gp_message_type *const types[] = { [GP_MAILBOX_EVENT_STEPS] = &gp_msg_train_steps,
-                                                    [GP_MAILBOX_EVENT_VALIDATION] = &gp_msg_train_validation,
-                                                    [GP_MAILBOX_EVENT_VALIDATING] =
-                                                        &gp_msg_train_validating };
-    gp_mailbox_event_message event;
-    const gp_mailbox_event_kind kind = gp_mailbox_peek_event(c->mailbox, &event);
-    gp_error err;
-
-    if (kind == GP_MAILBOX_EVENT_NONE)
-        return false;
-    if (pass_on(c, &c->work.peer, &c->work.envelope, types[kind], &event, NULL, 0, &err) == GP_EBUSY) {
-        c->blocked = true;
-        return false;
-    }
-    gp_mailbox_drop_event(c->mailbox);
-    return true;
-}
-
 /* Send the oldest reply from compute. false: no reply is pending, or the queue is full. */
 static bool reply_pass_on(control *c)
 {
@@ -293,7 +247,23 @@ static bool reply_pass_on(control *c)
 
 void control_outbound(control *c)
 {
+    static const gp_message_type *const types[] = { [GP_MAILBOX_EVENT_STEPS] = &gp_msg_train_steps,
+                                                    [GP_MAILBOX_EVENT_VALIDATION] = &gp_msg_train_validation,
+                                                    [GP_MAILBOX_EVENT_VALIDATING] =
+                                                        &gp_msg_train_validating };
+    gp_mailbox_event_message event;
+    gp_error err;
+
     c->blocked = false;
-    while (event_pass_on(c) || (!c->blocked && reply_pass_on(c)))
-        ;
+    do {
+        /* Send all step and validation messages that precede the next reply. */
+        for (gp_mailbox_event_kind kind;
+             (kind = gp_mailbox_peek_event(c->mailbox, &event)) != GP_MAILBOX_EVENT_NONE;
+             gp_mailbox_drop_event(c->mailbox))
+            if (pass_on(c, &c->work.peer, &c->work.envelope, types[kind], &event, NULL, 0, &err) ==
+                GP_EBUSY) {
+                c->blocked = true;
+                return;
+            }
+    } while (reply_pass_on(c));
 }

@@ -156,9 +156,17 @@ void control_answer(control *c)
 
 /* ---- messages from the scheduler ---- */
 
-static gp_status grant_check(const control *c, const gp_envelope *envelope, const gp_grant *grant,
-                             gp_error *err)
+/* Take a grant. A worker that serves tasks changes to the next generation of its lease at once;
+ * otherwise compute is reset first. */
+static gp_status on_grant(control *c, gp_incoming *in, gp_error *err)
 {
+    const gp_envelope *envelope = &in->envelope;
+    const gp_grant *grant = &c->next_grant;
+
+    /* decoding overwrites a waiting grant, which the scheduler has replaced */
+    c->next = (gp_envelope){ 0 };
+    if (gp_incoming_decode(in, &c->next_grant, err) != GP_OK)
+        return err->code;
     const gp_slot *own = &grant->members[grant->rank];
 
     if (c->options->device->excluded[0] != '\0')
@@ -172,18 +180,6 @@ static gp_status grant_check(const control *c, const gp_envelope *envelope, cons
                        "malformed grant of lease %llu: it does not have worker %u.%u at rank %u of %u",
                        (unsigned long long)envelope->lease, c->slot.index, c->slot.incarnation, grant->rank,
                        grant->members_count);
-    return GP_OK;
-}
-
-/* Take a grant. A worker that serves tasks changes to the next generation of its lease at once;
- * otherwise compute is reset first. */
-static gp_status on_grant(control *c, gp_incoming *in, gp_error *err)
-{
-    /* decoding overwrites a waiting grant, which the scheduler has replaced */
-    c->next = (gp_envelope){ 0 };
-    if (gp_incoming_decode(in, &c->next_grant, err) != GP_OK ||
-        grant_check(c, &in->envelope, &c->next_grant, err) != GP_OK)
-        return err->code;
     c->next = gp_reply_envelope(&in->envelope);
     c->ack = (gp_envelope){ 0 };
     if (c->work.kind == WORK_TASKS && control_lease_continues(c) && !c->lease.resetting) {

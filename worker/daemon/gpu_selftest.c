@@ -15,39 +15,6 @@ static void put_problem(gp_json_writer *w, gp_status status, const gp_error *err
     gp_json_put_text(w, "problem", status == GP_OK ? "" : err->message);
 }
 
-static void put_device(gp_json_writer *w, const gp_plugin *plugin, uint32_t ordinal)
-{
-    gp_plugin_device device = { 0 };
-    gp_error err;
-    gp_status status = plugin->device(ordinal, &device, &err);
-
-    if (status == GP_OK)
-        status = plugin->self_test(ordinal, &err);
-    gp_json_begin_object(w, NULL);
-    gp_json_put_integer(w, "ordinal", ordinal);
-    gp_json_put_text(w, "name", device.name);
-    gp_json_put_text(w, "uuid", device.uuid);
-    gp_json_put_integer(w, "memory_total", (int64_t)device.memory_total);
-    gp_json_put_integer(w, "memory_free", (int64_t)device.memory_free);
-    put_problem(w, status, &err);
-    gp_json_end_object(w);
-}
-
-static void put_peer(gp_json_writer *w, const gp_plugin *plugin, uint32_t from, uint32_t to)
-{
-    gp_plugin_peer peer = { 0 };
-    gp_error err;
-    gp_status status = plugin->peer(from, to, &peer, &err);
-
-    gp_json_begin_object(w, NULL);
-    gp_json_put_integer(w, "from", from);
-    gp_json_put_integer(w, "to", to);
-    gp_json_put_bool(w, "direct", peer.direct);
-    gp_json_put_number(w, "bytes_per_second", peer.bytes_per_second);
-    put_problem(w, status, &err);
-    gp_json_end_object(w);
-}
-
 static gp_status selftest(gp_buffer *text, gp_error *err)
 {
     const gp_plugin *plugin = NULL;
@@ -69,14 +36,38 @@ static gp_status selftest(gp_buffer *text, gp_error *err)
     put_problem(&w, status, &why);
     count = status != GP_OK ? 0 : count < DEVICES_MAX ? count : DEVICES_MAX;
     gp_json_begin_array(&w, "devices");
-    for (uint32_t i = 0; i < count; i++)
-        put_device(&w, plugin, i);
+    for (uint32_t i = 0; i < count; i++) {
+        gp_plugin_device device = { 0 };
+
+        status = plugin->device(i, &device, &why);
+        if (status == GP_OK)
+            status = plugin->self_test(i, &why);
+        gp_json_begin_object(&w, NULL);
+        gp_json_put_integer(&w, "ordinal", i);
+        gp_json_put_text(&w, "name", device.name);
+        gp_json_put_text(&w, "uuid", device.uuid);
+        gp_json_put_integer(&w, "memory_total", (int64_t)device.memory_total);
+        gp_json_put_integer(&w, "memory_free", (int64_t)device.memory_free);
+        put_problem(&w, status, &why);
+        gp_json_end_object(&w);
+    }
     gp_json_end_array(&w);
     gp_json_begin_array(&w, "peers");
-    for (uint32_t from = 0; from < count; from++)
-        for (uint32_t to = 0; to < count; to++)
-            if (from != to)
-                put_peer(&w, plugin, from, to);
+    for (uint32_t i = 0; i < count * count; i++) {
+        const uint32_t from = i / count, to = i % count;
+        gp_plugin_peer peer = { 0 };
+
+        if (from == to)
+            continue;
+        status = plugin->peer(from, to, &peer, &why);
+        gp_json_begin_object(&w, NULL);
+        gp_json_put_integer(&w, "from", from);
+        gp_json_put_integer(&w, "to", to);
+        gp_json_put_bool(&w, "direct", peer.direct);
+        gp_json_put_number(&w, "bytes_per_second", peer.bytes_per_second);
+        put_problem(&w, status, &why);
+        gp_json_end_object(&w);
+    }
     gp_json_end_array(&w);
     gp_json_end_object(&w);
     return gp_json_writer_finish(&w, err);

@@ -249,25 +249,6 @@ static void sink_note(void *context, const char *text, bool warning)
     gp_mailbox_reply(run->options.mailbox, &reply);
 }
 
-/* Add the trained weights and the class names to train_done. */
-static gp_status train_results(const gp_trainer *trainer, gp_reply *reply, gp_error *err)
-{
-    const char *classes = gp_trainer_classes(trainer);
-    size_t count;
-    const float *trained = gp_trainer_weights(trainer, &count);
-    gp_status status = gp_blob_new_sealed(&reply->payloads[0], trained, count, err);
-
-    if (status != GP_OK)
-        return status;
-    status = gp_blob_new(&reply->payloads[1], classes, strlen(classes), err);
-    if (status != GP_OK) {
-        gp_blob_unref(reply->payloads[0]);
-        return status;
-    }
-    reply->payload_count = 2;
-    return GP_OK;
-}
-
 static void run_drop_carry_over(gp_run *run)
 {
     gp_carry_over_free(run->held);
@@ -340,11 +321,21 @@ static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezv
         snprintf(err.message, sizeof(err.message), "%s", done->message);
         run_check_device(run, "in a training", &err);
     }
-    if (status == GP_OK && rank == 0 && done->stop_reason != GP_STOP_PAUSED &&
-        train_results(trainer, &reply, &err) != GP_OK) {
-        done->status = err.code;
-        done->stop_reason = GP_STOP_FAILED;
-        snprintf(done->message, sizeof(done->message), "%s", err.message);
+    /* Add the trained weights and the class names to train_done. */
+    if (status == GP_OK && rank == 0 && done->stop_reason != GP_STOP_PAUSED) {
+        const char *classes = gp_trainer_classes(trainer);
+        size_t count;
+        const float *trained = gp_trainer_weights(trainer, &count);
+
+        reply.payload_count = 2;
+        if (gp_blob_new_sealed(&reply.payloads[0], trained, count, &err) != GP_OK ||
+            gp_blob_new(&reply.payloads[1], classes, strlen(classes), &err) != GP_OK) {
+            gp_blob_unref(reply.payloads[0]);
+            reply.payload_count = 0;
+            done->status = err.code;
+            done->stop_reason = GP_STOP_FAILED;
+            snprintf(done->message, sizeof(done->message), "%s", err.message);
+        }
     }
     /* Keep the state of a completed training too: rank 0 may fail before the client has the
      * result. */
@@ -454,20 +445,29 @@ static gp_status reply_add(gp_reply *reply, const void *data, size_t bytes, gp_e
     return status;
 }
 
-static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_command *command, gp_error *err)
+static void run_predict_begin(gp_run *run, gp_command *command)
 {
     const gp_incoming *in = &command->message;
+    gp_reply reply = reply_to(command, &gp_msg_predict_ready);
     gp_predict_begin begin;
-    weights model = { 0 };
     gp_predictor_setup setup = { .begin = &begin, .backend_ops = run->options.backend_ops };
-    gp_status status = gp_incoming_decode(in, &begin, err);
+    weights model = { 0 };
+    char note[400];
+    gp_error err;
+    gp_status status;
 
+    if (run->predictor != NULL) {
+        gp_fail(&err, GP_ESTATE, "a prediction is already open; close it first");
+        reply_error(run, command, &err, false);
+        return;
+    }
+    status = gp_incoming_decode(in, &begin, &err);
     if (status == GP_OK)
-        status = payloads_need(in, 2, "network and weights", err);
+        status = payloads_need(in, 2, "network and weights", &err);
     if (status == GP_OK)
-        status = run_warm(run, err);
+        status = run_warm(run, &err);
     if (status == GP_OK)
-        status = weights_open(&model, in, 1, err);
+        status = weights_open(&model, in, 1, &err);
     if (status == GP_OK) {
         setup.weights = model.data;
         setup.weights_count = model.bytes / sizeof(float);
@@ -478,27 +478,11 @@ static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_comm
             setup.classes = (const char *)in->payloads[2].data;
             setup.classes_bytes = in->payloads[2].bytes;
         }
-        status = gp_predictor_new(&run->predictor, ready, &setup, err);
+        status = gp_predictor_new(&run->predictor, &reply.body.predict_ready, &setup, &err);
         if (status != GP_OK)
-            run_check_device(run, "in a prediction", err);
+            run_check_device(run, "in a prediction", &err);
     }
     weights_close(&model);
-    return status;
-}
-
-static void run_predict_begin(gp_run *run, gp_command *command)
-{
-    gp_reply reply = reply_to(command, &gp_msg_predict_ready);
-    char note[400];
-    gp_error err;
-
-    if (run->predictor != NULL) {
-        gp_fail(&err, GP_ESTATE, "a prediction is already open; close it first");
-        reply_error(run, command, &err, false);
-        return;
-    }
-    gp_status status = predict_new(run, &reply.body.predict_ready, command, &err);
-
     if (status == GP_OK && gp_predictor_note(run->predictor, note, sizeof(note))[0] != '\0')
         status = reply_add(&reply, note, strlen(note), &err);
     if (status != GP_OK) {

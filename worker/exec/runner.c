@@ -203,20 +203,6 @@ static void jobs_reap(runner *r)
     }
 }
 
-/* Send SIGKILL to the jobs whose grace period is over. Return the time until the next one is
- * due, in milliseconds. -1: none. */
-static int jobs_kill_due(runner *r)
-{
-    int64_t now = gp_now_ms(), least = -1;
-
-    for (job *j = r->jobs; j < r->jobs + GP_RUNNER_JOBS_MAX; j++)
-        if (j->kill_ms != 0 && j->kill_ms <= now)
-            job_kill(j, 0);
-        else if (j->kill_ms != 0 && (least < 0 || j->kill_ms - now < least))
-            least = j->kill_ms - now;
-    return (int)least;
-}
-
 /* ---- requests ---- */
 
 /* Serve pending requests. false: the client disconnected or sent a malformed request. */
@@ -255,25 +241,6 @@ static bool requests_serve(runner *r)
 
 /* ---- process ---- */
 
-static bool runner_open(runner *r)
-{
-    sigset_t all, heard;
-
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    sigemptyset(&heard);
-    sigaddset(&heard, SIGCHLD);
-    sigaddset(&heard, SIGTERM);
-    r->signals = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (r->signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
-        fcntl(r->client, F_SETFD, FD_CLOEXEC) != 0 || fcntl(r->worker, F_SETFD, FD_CLOEXEC) != 0) {
-        gp_log(GP_LOG_ERROR, "runner-failed", "cannot start the runner: %s", strerror(errno));
-        return false;
-    }
-    return true;
-}
-
 static void runner_loop(runner *r)
 {
     int timeout_ms = -1;
@@ -292,7 +259,15 @@ static void runner_loop(runner *r)
         jobs_reap(r);
         alive = alive && fds[1].revents == 0;
         alive = alive && requests_serve(r);
-        timeout_ms = jobs_kill_due(r);
+        /* Send SIGKILL to the jobs whose grace period is over, and wait until the next is due. */
+        const int64_t now = gp_now_ms();
+
+        timeout_ms = -1;
+        for (job *j = r->jobs; j < r->jobs + GP_RUNNER_JOBS_MAX; j++)
+            if (j->kill_ms != 0 && j->kill_ms <= now)
+                job_kill(j, 0);
+            else if (j->kill_ms != 0 && (timeout_ms < 0 || j->kill_ms - now < timeout_ms))
+                timeout_ms = (int)(j->kill_ms - now);
         jobs_signal(r, SIGTERM);
         jobs_signal(r, SIGKILL);
         alive = alive && answers_send(r) && (fds[0].revents & (POLLHUP | POLLERR)) == 0;
@@ -314,13 +289,23 @@ static void end_reaped(void *context, pid_t pid, int status)
 int gp_runner_main(int client, int worker)
 {
     runner *r = gp_calloc(1, sizeof(*r));
+    sigset_t all, heard;
     int64_t deadline;
 
     if (r == NULL)
         return EXIT_FAILED;
     r->client = client;
     r->worker = worker;
-    if (!runner_open(r)) {
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&heard);
+    sigaddset(&heard, SIGCHLD);
+    sigaddset(&heard, SIGTERM);
+    r->signals = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (r->signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
+        fcntl(r->client, F_SETFD, FD_CLOEXEC) != 0 || fcntl(r->worker, F_SETFD, FD_CLOEXEC) != 0) {
+        gp_log(GP_LOG_ERROR, "runner-failed", "cannot start the runner: %s", strerror(errno));
         gp_free(r);
         return EXIT_FAILED;
     }

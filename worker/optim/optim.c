@@ -102,21 +102,14 @@ static void scale(float *values, size_t count, double norm, double limit)
         values[i] *= factor;
 }
 
-static void clamp(float *values, size_t count, double limit)
-{
-    const float most = (float)limit;
-
-    for (size_t i = 0; i < count; i++)
-        values[i] = values[i] > most ? most : values[i] < -most ? -most : values[i];
-}
-
 /* Clip the gradient by the selected method. Skips frozen tensors and running statistics; the latter
  * store sums instead of gradients. */
 static void clip(const gp_optim *optim, float *gradients, double weight)
 {
     const gp_graph *graph = optim->graph;
     double limit = optim->options->gradient_threshold * weight, squares = 0.0;
-    int method = optim->options->gradient_threshold_method;
+    const int method = optim->options->gradient_threshold_method;
+    const float most = (float)limit;
 
     for (uint32_t i = 0; i < graph->parameter_count; i++) {
         const gp_parameter *parameter = &graph->parameters[i];
@@ -125,11 +118,11 @@ static void clip(const gp_optim *optim, float *gradients, double weight)
 
         if (!gp_parameter_learns(parameter))
             continue;
-        if (method == GP_CLIP_ABSOLUTE)
-            clamp(values, count, limit);
-        else if (method == GP_CLIP_L2NORM)
+        for (size_t k = 0; method == GP_CLIP_ABSOLUTE && k < count; k++)
+            values[k] = values[k] > most ? most : values[k] < -most ? -most : values[k];
+        if (method == GP_CLIP_L2NORM)
             scale(values, count, sqrt(sum_of_squares(values, count)), limit);
-        else
+        else if (method == GP_CLIP_GLOBAL_L2NORM)
             squares += sum_of_squares(values, count);
     }
     if (method == GP_CLIP_GLOBAL_L2NORM)

@@ -186,36 +186,30 @@ void gp_answers_store(gp_answers *answers, const float *scores, const int32_t *t
 
 /* ---- images of any size ---- */
 
-static void image_compare(gp_answers *answers, const gp_stitched *image)
-{
-    const size_t count = (size_t)image->height * image->width;
-    uint64_t right = 0, classed = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        classed += image->labels[i] >= 0;
-        right += image->labels[i] >= 0 && image->labels[i] == image->predicted[i];
-    }
-    answers->sums[GP_SUM_LOSS] += image->loss;
-    answers->sums[GP_SUM_WEIGHT] += image->weight;
-    answers->sums[GP_SUM_CORRECT] += (double)right;
-    answers->sums[GP_SUM_CLASSED] += (double)classed;
-    answers->labelled += classed > 0;
-    answers->excluded += count - classed;
-    if (answers->confusion != NULL)
-        gp_confusion_count(answers->confusion, image->labels, image->predicted, count);
-}
-
 /* Store a row: height, width and classes. A skipped image has size 0 x 0. */
 gp_status gp_answers_store_image(gp_answers *answers, const gp_stitched *image, uint32_t at, gp_error *err)
 {
     const size_t count = (size_t)image->height * image->width;
     const uint32_t size[2] = { image->height, image->width };
+    uint64_t right = 0, classed = 0;
     gp_status status;
 
-    if (image->skipped)
+    if (image->skipped) {
         gp_answers_skip(answers, at, NULL);
-    else if (answers->compares)
-        image_compare(answers, image);
+    } else if (answers->compares) {
+        for (size_t i = 0; i < count; i++) {
+            classed += image->labels[i] >= 0;
+            right += image->labels[i] >= 0 && image->labels[i] == image->predicted[i];
+        }
+        answers->sums[GP_SUM_LOSS] += image->loss;
+        answers->sums[GP_SUM_WEIGHT] += image->weight;
+        answers->sums[GP_SUM_CORRECT] += (double)right;
+        answers->sums[GP_SUM_CLASSED] += (double)classed;
+        answers->labelled += classed > 0;
+        answers->excluded += count - classed;
+        if (answers->confusion != NULL)
+            gp_confusion_count(answers->confusion, image->labels, image->predicted, count);
+    }
     if (answers->kind != GP_ANSWER_CLASSES)
         return GP_OK;
     status = gp_buffer_append(&answers->rows, size, sizeof(size), err);

@@ -85,63 +85,31 @@ void gp_pixel_sums_clear(gp_pixel_sums *sums)
         sums->of[i].loss = sums->of[i].weight = 0;
 }
 
-/* Add the cross-entropy of class k. With label smoothing, a label has probability (1 -
- * smoothing) + smoothing / classes for its own class, and smoothing / classes for each other
- * class. */
-static void xent_add(const gp_pixel_sums *sums, const gp_pixel_loss *loss, loss_sums *of, uint32_t k,
-                     const float *scores, const int32_t *labels, size_t count)
-{
-    const double weight = loss->class_weights == NULL ? 1.0 : loss->class_weights[k];
-    const double own = (1.0 - loss->setting) * weight, each = loss->setting / sums->classes * weight;
-
-    for (size_t i = 0; i < count; i++) {
-        const bool is = labels[i] == (int32_t)k;
-
-        if (labels[i] < 0 || labels[i] == loss->ignored || (!is && each == 0.0))
-            continue;
-        of->loss -= (each + (is ? own : 0.0)) * log((double)fmaxf(scores[i], FLT_MIN));
-        of->weight += is ? weight : 0.0;
-    }
-}
-
-static void dice_add(const gp_pixel_loss *loss, loss_sums *of, uint32_t k, const float *scores,
-                     const int32_t *labels, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (labels[i] < 0 || labels[i] == loss->ignored)
-            continue;
-        of->predicted[k] += (double)scores[i];
-        if (labels[i] != (int32_t)k)
-            continue;
-        of->overlap[k] += (double)scores[i];
-        of->truth[k] += 1.0;
-    }
-}
-
 void gp_pixel_sums_add(gp_pixel_sums *sums, uint32_t loss, uint32_t k, const float *scores,
                        const int32_t *labels, size_t count)
 {
     const gp_pixel_loss *about = &sums->losses[loss];
+    const bool dice = about->kind == GP_PIXEL_DICE;
+    loss_sums *of = &sums->of[loss];
+    /* Cross-entropy: with label smoothing, a label has probability (1 - smoothing) + smoothing /
+     * classes for its own class, and smoothing / classes for each other class. */
+    const double weight = about->class_weights == NULL ? 1.0 : about->class_weights[k];
+    const double own = (1.0 - about->setting) * weight, each = about->setting / sums->classes * weight;
 
-    if (about->kind == GP_PIXEL_DICE)
-        dice_add(about, &sums->of[loss], k, scores, labels, count);
-    else
-        xent_add(sums, about, &sums->of[loss], k, scores, labels, count);
-}
+    for (size_t i = 0; i < count; i++) {
+        const bool is = labels[i] == (int32_t)k;
 
-/* Compute the Dice loss as in gp_loop_dice(): 1 - 2 overlap / size, with each class weighted by
- * a power of its true size. */
-static loss_sums dice_finish(const gp_pixel_sums *sums, const gp_pixel_loss *loss, const loss_sums *of)
-{
-    double overlap = 0, size = 0;
-
-    for (uint32_t k = 0; k < sums->classes; k++) {
-        const double weight = of->truth[k] == 0.0 ? 0.0 : pow(of->truth[k], -loss->setting);
-
-        overlap += weight * of->overlap[k];
-        size += weight * (of->predicted[k] + of->truth[k]);
+        if (labels[i] < 0 || labels[i] == about->ignored)
+            continue;
+        if (dice) {
+            of->predicted[k] += (double)scores[i];
+            of->overlap[k] += is ? (double)scores[i] : 0.0;
+            of->truth[k] += is;
+        } else if (is || each != 0.0) {
+            of->loss -= (each + (is ? own : 0.0)) * log((double)fmaxf(scores[i], FLT_MIN));
+            of->weight += is ? weight : 0.0;
+        }
     }
-    return size == 0.0 ? (loss_sums){ 0 } : (loss_sums){ .loss = 1.0 - 2.0 * overlap / size, .weight = 1.0 };
 }
 
 /* Combine several losses: each counts as its mean, in the unit of the first (lower.c). */
@@ -153,9 +121,21 @@ void gp_pixel_sums_finish(const gp_pixel_sums *sums, size_t pixels, double *loss
         const double unit = about->kind == sums->losses[0].kind ? 1.0
                             : about->kind == GP_PIXEL_DICE      ? (double)pixels
                                                                 : 1.0 / (double)pixels;
-        const loss_sums of =
-            about->kind == GP_PIXEL_DICE ? dice_finish(sums, about, &sums->of[i]) : sums->of[i];
+        loss_sums of = sums->of[i];
+        double overlap = 0, size = 0;
 
+        /* Compute the Dice loss as in gp_loop_dice(): 1 - 2 overlap / size, with each class
+         * weighted by a power of its true size. */
+        for (uint32_t k = 0; about->kind == GP_PIXEL_DICE && k < sums->classes; k++) {
+            const double share = of.truth[k] == 0.0 ? 0.0 : pow(of.truth[k], -about->setting);
+
+            overlap += share * of.overlap[k];
+            size += share * (of.predicted[k] + of.truth[k]);
+        }
+        if (about->kind == GP_PIXEL_DICE) {
+            of.loss = size == 0.0 ? 0.0 : 1.0 - 2.0 * overlap / size;
+            of.weight = size != 0.0;
+        }
         *loss += about->factor * unit * of.loss;
         *weight += unit / sums->count * of.weight;
     }

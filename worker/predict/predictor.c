@@ -135,26 +135,6 @@ static gp_status predictor_take_memory(gp_predictor *predictor, const float *wei
     return GP_OK;
 }
 
-/* Open the data. Labels are numbered by the model's classes, unless they are ignored. */
-static gp_status data_open(gp_predictor *predictor, const gp_predictor_setup *setup,
-                           gp_store_options *options, gp_error *err)
-{
-    const uint32_t classes = setup->begin->ignore_labels ? 0 : predictor->graph->class_count;
-    gp_class_list names;
-    gp_status status =
-        gp_class_list_read(&names, classes == 0 ? NULL : setup->classes, setup->classes_bytes, err);
-
-    if (status == GP_OK && names.names != NULL && names.count != classes)
-        status = gp_fail(err, GP_EPROTO, "%" PRIu32 " class names for a network of %" PRIu32 " classes",
-                         names.count, classes);
-    options->class_names = names.names;
-    options->class_count = classes;
-    if (status == GP_OK)
-        status = gp_store_open_with(&predictor->data, setup->begin->data, GP_DATA_GIVEN, options, err);
-    gp_class_list_deinit(&names);
-    return status;
-}
-
 /* Return the samples per call: a power of two, unless parts are smaller. */
 static uint32_t micro_batch_of(uint64_t samples, uint32_t part_max)
 {
@@ -197,6 +177,7 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
     const gp_predict_begin *begin = setup->begin;
     const int64_t size[2] = { begin->whole ? 0 : begin->image_height, begin->whole ? 0 : begin->image_width };
     gp_store_options images = { 0 };
+    gp_class_list names = { 0 };
 
     if (begin->data[0] == '\0') {
         predictor->micro_batch = micro_batch_of(begin->samples, predictor->answers.part_max);
@@ -213,8 +194,18 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
     if (!begin->exact_size)
         memset(images.exact, 0, sizeof(images.exact));
     images.on_error = (gp_on_error)begin->on_bad;
+    images.class_count = begin->ignore_labels ? 0 : predictor->graph->class_count;
+    /* Labels are numbered by the model's classes, unless they are ignored. */
     if (status == GP_OK)
-        status = data_open(predictor, setup, &images, err);
+        status = gp_class_list_read(&names, images.class_count == 0 ? NULL : setup->classes,
+                                    setup->classes_bytes, err);
+    if (status == GP_OK && names.names != NULL && names.count != images.class_count)
+        status = gp_fail(err, GP_EPROTO, "%" PRIu32 " class names for a network of %" PRIu32 " classes",
+                         names.count, images.class_count);
+    images.class_names = names.names;
+    if (status == GP_OK)
+        status = gp_store_open_with(&predictor->data, begin->data, GP_DATA_GIVEN, &images, err);
+    gp_class_list_deinit(&names);
     if (status != GP_OK)
         return status;
     const gp_store_info *info = gp_store_get_info(predictor->data);
@@ -524,29 +515,23 @@ static gp_status samples_part(gp_predictor *predictor, const gp_predictor_ask *a
     return status;
 }
 
-static gp_status ask_check(const gp_predictor *predictor, const gp_predictor_ask *ask, gp_error *err)
-{
-    const uint64_t total =
-        predictor->data != NULL ? gp_store_get_info(predictor->data)->count : GP_SAMPLES_MAX;
-
-    if (ask->count == 0 || ask->count > predictor->answers.part_max || ask->first >= total ||
-        ask->count > total - ask->first)
-        return gp_fail(err, GP_EINVAL,
-                       "invalid range: samples %" PRIu64 " to %" PRIu64 "; there are %" PRIu64
-                       ", and a part has at most %" PRIu32,
-                       ask->first + 1, ask->first + ask->count, total, predictor->answers.part_max);
-    if (predictor->data == NULL && ask->samples_bytes != ask->count * predictor->sample_bytes)
-        return gp_fail(err, GP_EINVAL, "%" PRIu32 " samples must have %zu bytes, but have %zu", ask->count,
-                       predictor->sample_bytes, ask->samples_bytes);
-    return GP_OK;
-}
-
 gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask, gp_predicted *out,
                             gp_error *err)
 {
-    gp_status status = ask_check(predictor, ask, err);
+    const uint64_t total =
+        predictor->data != NULL ? gp_store_get_info(predictor->data)->count : GP_SAMPLES_MAX;
+    gp_status status = GP_OK;
 
     gp_answers_clear(&predictor->answers);
+    if (ask->count == 0 || ask->count > predictor->answers.part_max || ask->first >= total ||
+        ask->count > total - ask->first)
+        status = gp_fail(err, GP_EINVAL,
+                         "invalid range: samples %" PRIu64 " to %" PRIu64 "; there are %" PRIu64
+                         ", and a part has at most %" PRIu32,
+                         ask->first + 1, ask->first + ask->count, total, predictor->answers.part_max);
+    else if (predictor->data == NULL && ask->samples_bytes != ask->count * predictor->sample_bytes)
+        status = gp_fail(err, GP_EINVAL, "%" PRIu32 " samples must have %zu bytes, but have %zu", ask->count,
+                         predictor->sample_bytes, ask->samples_bytes);
     if (status == GP_OK && predictor->tiles == NULL)
         status = samples_part(predictor, ask, err);
     for (uint32_t i = 0; i < ask->count && status == GP_OK && predictor->tiles != NULL; i++) {

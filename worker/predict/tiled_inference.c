@@ -232,25 +232,6 @@ static void row_predict(gp_tiled_inference *s, uint32_t row, uint32_t k, const f
     }
 }
 
-/* Compute the classes of a row and add its scores to the losses. */
-static void row_take(gp_tiled_inference *s, uint32_t row)
-{
-    const uint32_t width = s->image.width;
-    const between down = between_of(row, s->image.height, s->image.read_height);
-    const int32_t *labels = s->image.labels == NULL ? NULL : s->image.labels + (size_t)row * width;
-
-    for (uint32_t m = 0; m < s->map_count; m++)
-        for (uint32_t k = 0; k < s->setup.classes; k++) {
-            const float *scores = row_of(s, m, k, &down);
-
-            if (m == 0)
-                row_predict(s, row, k, scores);
-            for (uint32_t i = 0; i < s->setup.loss_count && labels != NULL; i++)
-                if (s->map_of[i] == m)
-                    gp_pixel_sums_add(s->sums, i, k, scores, labels, width);
-        }
-}
-
 /* Remove labels that are greater than `most` or equal to `this`. */
 static void labels_drop(gp_tiled_inference *s, int32_t most, int32_t this)
 {
@@ -285,8 +266,22 @@ gp_status gp_tiled_inference_image(gp_tiled_inference *tiles, uint32_t index, gp
     labels_drop(s, (int32_t)s->setup.classes - 1, -1);
     for (uint32_t i = 0; i < width; i++)
         s->across[i] = between_of(i, width, s->image.read_width);
-    for (uint32_t row = 0; row < height; row++)
-        row_take(s, row);
+    /* Compute the classes of each row and add its scores to the losses. */
+    for (uint32_t row = 0; row < height; row++) {
+        const between down = between_of(row, height, s->image.read_height);
+        const int32_t *labels = s->image.labels == NULL ? NULL : s->image.labels + (size_t)row * width;
+
+        for (uint32_t m = 0; m < s->map_count; m++)
+            for (uint32_t k = 0; k < s->setup.classes; k++) {
+                const float *scores = row_of(s, m, k, &down);
+
+                if (m == 0)
+                    row_predict(s, row, k, scores);
+                for (uint32_t i = 0; i < s->setup.loss_count && labels != NULL; i++)
+                    if (s->map_of[i] == m)
+                        gp_pixel_sums_add(s->sums, i, k, scores, labels, width);
+            }
+    }
     gp_pixel_sums_finish(s->sums, (size_t)height * width, &out->loss, &out->weight);
     labels_drop(s, (int32_t)s->setup.classes - 1, s->setup.losses[0].ignored);
     return GP_OK;

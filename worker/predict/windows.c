@@ -19,40 +19,6 @@ static float fade(uint32_t at, uint32_t shared)
     return t <= 0.25f ? 0 : t >= 0.75f ? 1 : 2 * (t - 0.25f);
 }
 
-/* Set the weights of a window: 1 minus the weights of its neighbors. */
-static void window_weigh(gp_window_axis *axis, uint32_t index)
-{
-    const uint32_t start = axis->start[index], size = axis->size;
-    float *weight = axis->weight + (size_t)index * size;
-
-    for (uint32_t i = 0; i < size; i++) {
-        const uint32_t at = start + i;
-
-        weight[i] = at < axis->length;
-        if (index > 0 && at < axis->start[index - 1] + size)
-            weight[i] *= fade(i, axis->start[index - 1] + size - start);
-        if (index + 1 < axis->count && at >= axis->start[index + 1])
-            weight[i] *= 1 - fade(at - axis->start[index + 1], start + size - axis->start[index + 1]);
-    }
-}
-
-/* Normalize the weights: where three windows overlap, the products do not sum to 1. */
-static void weights_normalize(gp_window_axis *axis)
-{
-    const uint32_t size = axis->size;
-
-    for (uint32_t at = 0, first = 0; at < axis->length; at++) {
-        float sum = 0;
-
-        while (axis->start[first] + size <= at)
-            first++;
-        for (uint32_t k = first; k < axis->count && axis->start[k] <= at; k++)
-            sum += axis->weight[(size_t)k * size + at - axis->start[k]];
-        for (uint32_t k = first; k < axis->count && axis->start[k] <= at; k++)
-            axis->weight[(size_t)k * size + at - axis->start[k]] /= sum;
-    }
-}
-
 gp_status gp_window_axis_set(gp_window_axis *axis, uint32_t length, uint32_t size, uint32_t overlap,
                              gp_error *err)
 {
@@ -80,9 +46,28 @@ gp_status gp_window_axis_set(gp_window_axis *axis, uint32_t length, uint32_t siz
     for (uint32_t k = 0; k < count; k++)
         axis->start[k] =
             count == 1 ? 0 : (uint32_t)(((uint64_t)k * (length - size) + (count - 1) / 2) / (count - 1));
+    /* Set the weights of each window: 1 minus the weights of its neighbors. */
     for (uint32_t k = 0; k < count; k++)
-        window_weigh(axis, k);
-    weights_normalize(axis);
+        for (uint32_t i = 0, start = axis->start[k]; i < size; i++) {
+            float *weight = &axis->weight[(size_t)k * size + i];
+
+            *weight = start + i < length;
+            if (k > 0 && start + i < axis->start[k - 1] + size)
+                *weight *= fade(i, axis->start[k - 1] + size - start);
+            if (k + 1 < count && start + i >= axis->start[k + 1])
+                *weight *= 1 - fade(start + i - axis->start[k + 1], start + size - axis->start[k + 1]);
+        }
+    /* Normalize the weights: where three windows overlap, the products do not sum to 1. */
+    for (uint32_t at = 0, first = 0; at < length; at++) {
+        float sum = 0;
+
+        while (axis->start[first] + size <= at)
+            first++;
+        for (uint32_t k = first; k < count && axis->start[k] <= at; k++)
+            sum += axis->weight[(size_t)k * size + at - axis->start[k]];
+        for (uint32_t k = first; k < count && axis->start[k] <= at; k++)
+            axis->weight[(size_t)k * size + at - axis->start[k]] /= sum;
+    }
     return GP_OK;
 }
 

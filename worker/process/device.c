@@ -66,26 +66,6 @@ gp_status gp_cores_parse(int **out, uint32_t *count, const char *text, gp_error 
 
 /* ---- the device ---- */
 
-/* Return the CPU model name from /proc/cpuinfo. The first "model name" line lies within the
- * first 4 KiB on any machine. */
-static void cpu_name(char *out, size_t bytes)
-{
-    char text[4096];
-    int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-    const char *name;
-
-    if (fd >= 0)
-        close(fd);
-    text[got > 0 ? got : 0] = '\0';
-    name = strstr(text, "model name");
-    name = name == NULL ? NULL : strchr(name, ':');
-    if (name == NULL)
-        snprintf(out, bytes, "CPU");
-    else
-        snprintf(out, bytes, "%.*s", (int)strcspn(name + 2, "\n"), name + 2);
-}
-
 /* Find the cores of the worker, and pin the process to them unless they are shared. */
 static gp_status cores_open(gp_worker_device *device, const gp_worker_device_options *options, gp_error *err)
 {
@@ -134,7 +114,19 @@ gp_status gp_worker_device_open(gp_worker_device *out, const gp_worker_device_op
     if (strcmp(options->device, "cpu") == 0) {
         out->kind = GP_DEVICE_CPU;
         snprintf(out->uuid, sizeof(out->uuid), "cpu-%s", out->shared ? "shared" : out->cores_text);
-        cpu_name(out->name, sizeof(out->name));
+        /* The first "model name" line lies within the first 4 KiB on any machine. */
+        int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+        char text[4096];
+        ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+        if (fd >= 0)
+            close(fd);
+        text[got > 0 ? got : 0] = '\0';
+        const char *name = strstr(text, "model name");
+
+        name = name == NULL ? NULL : strchr(name, ':');
+        name = name == NULL ? ": CPU" : name;
+        snprintf(out->name, sizeof(out->name), "%.*s", (int)strcspn(name + 2, "\n"), name + 2);
         return GP_OK;
     }
     out->kind = GP_DEVICE_CUDA;

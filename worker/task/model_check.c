@@ -101,31 +101,12 @@ static gp_status tensors_try(line_check *c, gp_error *err)
     return status;
 }
 
-static gp_status check_run(line_check *c, float *gradients, gp_error *err)
-{
-    gp_model *model = c->model;
-    double loss, worst = 0.0;
-    gp_status status = gp_model_pass(model, c->samples, true, &loss, err);
-
-    if (status != GP_OK)
-        return status;
-    memcpy(gradients, model->gradients, model->graph->blob_count * sizeof(float));
-    c->noise = 4.0 * 6e-8 * (fabs(loss) + c->samples->count);
-    c->worst = &worst;
-    status = tensors_try(c, err);
-    if (status != GP_OK || worst <= c->out->tolerance)
-        return status;
-    return gp_fail(err, GP_EINVAL,
-                   "the gradient of %s is wrong: the loss has slope %.6g according to it, but a measured "
-                   "slope of %.6g; the relative error is %.2g, more than %g",
-                   c->out->worst, c->out->slope, c->out->measured, c->out->error, c->out->tolerance);
-}
-
 gp_status gp_model_check_gradients(gp_model *model, const gp_samples *samples, gp_gradient_check *check,
                                    gp_error *err)
 {
     const gp_graph *graph = model->graph;
     size_t largest = 1;
+    double loss, worst = 0.0;
     gp_status status;
 
     if (graph->learned_count != graph->blob_count || samples->count == 0 || model->loss.forward.count != 0)
@@ -143,12 +124,23 @@ gp_status gp_model_check_gradients(gp_model *model, const gp_samples *samples, g
                      .samples = samples,
                      .out = check,
                      .gradients = gradients,
+                     .worst = &worst,
                      .before = gp_malloc(largest * sizeof(float)),
                      .along = gp_malloc(largest * sizeof(float)) };
 
     status = gradients == NULL || c.before == NULL || c.along == NULL
                  ? gp_fail(err, GP_ENOMEM, "no memory to check %zu gradients", graph->blob_count)
-                 : check_run(&c, gradients, err);
+                 : gp_model_pass(model, samples, true, &loss, err);
+    if (status == GP_OK) {
+        memcpy(gradients, model->gradients, graph->blob_count * sizeof(float));
+        c.noise = 4.0 * 6e-8 * (fabs(loss) + samples->count);
+        status = tensors_try(&c, err);
+    }
+    if (status == GP_OK && worst > check->tolerance)
+        status = gp_fail(err, GP_EINVAL,
+                         "the gradient of %s is wrong: the loss has slope %.6g according to it, but a "
+                         "measured slope of %.6g; the relative error is %.2g, more than %g",
+                         check->worst, check->slope, check->measured, check->error, check->tolerance);
     gp_free(gradients);
     gp_free(c.before);
     gp_free(c.along);

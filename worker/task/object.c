@@ -62,24 +62,6 @@ void gp_objects_forget(gp_objects *objects)
 
 /* ---- the file ---- */
 
-static gp_status file_check(int fd, const char *path, uint64_t bytes, gp_error *err)
-{
-    int seals = fcntl(fd, F_GET_SEALS);
-    struct stat facts;
-
-    if (seals < 0 || (seals & SEALS_NEEDED) != SEALS_NEEDED)
-        return gp_fail(err, GP_EPERM, "the file of %s is not sealed against writing", path);
-    if (fstat(fd, &facts) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
-    if (bytes == 0 || bytes > GP_OBJECT_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; a task object must have 1 to %d", path,
-                       (unsigned long long)bytes, GP_OBJECT_BYTES_MAX);
-    if ((uint64_t)facts.st_size != bytes)
-        return gp_fail(err, GP_ECORRUPT, "%s has %lld bytes, must have %llu", path, (long long)facts.st_size,
-                       (unsigned long long)bytes);
-    return GP_OK;
-}
-
 static gp_status file_map(int fd, const char *path, uint64_t bytes, const uint8_t **out, gp_error *err)
 {
     void *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -173,10 +155,21 @@ static gp_status object_add(gp_objects *objects, const gp_task_object *about, in
                             const object **out, gp_error *err)
 {
     object *fresh = &objects->loaded[objects->loaded_count];
-    gp_status status = file_check(*fd, path, about->bytes, err);
+    const int seals = fcntl(*fd, F_GET_SEALS);
+    struct stat facts;
 
-    if (status == GP_OK)
-        status = file_digest(*fd, path, about->bytes, about->sha256, err);
+    if (seals < 0 || (seals & SEALS_NEEDED) != SEALS_NEEDED)
+        return gp_fail(err, GP_EPERM, "the file of %s is not sealed against writing", path);
+    if (fstat(*fd, &facts) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+    if (about->bytes == 0 || about->bytes > GP_OBJECT_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; a task object must have 1 to %d", path,
+                       (unsigned long long)about->bytes, GP_OBJECT_BYTES_MAX);
+    if ((uint64_t)facts.st_size != about->bytes)
+        return gp_fail(err, GP_ECORRUPT, "%s has %lld bytes, must have %llu", path, (long long)facts.st_size,
+                       (unsigned long long)about->bytes);
+    gp_status status = file_digest(*fd, path, about->bytes, about->sha256, err);
+
     if (status != GP_OK)
         return status;
     for (uint32_t i = 0; i < objects->loaded_count; i++) {

@@ -48,44 +48,12 @@ static int file_again(int fd, int flags)
     return open(path, flags | O_CLOEXEC);
 }
 
-static gp_status memory_new(size_t bytes, gp_memory *out, gp_error *err)
+gp_status gp_results_take(gp_results *r, size_t bytes, gp_memory *out, gp_error *err)
 {
     gp_memory fresh = { .fd = -1, .bytes = bytes, .clean = true };
     gp_status status;
     int again;
 
-    if (bytes > GP_LINK_BLOB_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "the result has %zu bytes, at most %llu are allowed", bytes,
-                       (unsigned long long)GP_LINK_BLOB_BYTES_MAX);
-    status = gp_blob_file_new(&fresh.fd, err);
-    if (status != GP_OK)
-        return status;
-    /* Reopen the file for writing. The kernel does not count the descriptor from memfd_create()
-     * as a writer, and a lease needs that count. If this fails, the file is not reused. */
-    again = file_again(fresh.fd, O_RDWR);
-    if (again >= 0) {
-        close(fresh.fd);
-        fresh.fd = again;
-    }
-    if (ftruncate(fresh.fd, (off_t)bytes) != 0 ||
-        fcntl(fresh.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        status = gp_fail_errno(err, GP_ENOMEM, "no memory for a result of %zu bytes", bytes);
-        gp_memory_close(&fresh);
-        return status;
-    }
-    fresh.map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fresh.fd, 0);
-    if (fresh.map == MAP_FAILED) {
-        fresh.map = NULL;
-        status = gp_fail_errno(err, GP_ENOMEM, "no memory for a result of %zu bytes", bytes);
-        gp_memory_close(&fresh);
-        return status;
-    }
-    *out = fresh;
-    return GP_OK;
-}
-
-gp_status gp_results_take(gp_results *r, size_t bytes, gp_memory *out, gp_error *err)
-{
     for (uint32_t i = 0; i < r->count; i++) {
         int fd = r->kept[i].fd;
 
@@ -99,7 +67,30 @@ gp_status gp_results_take(gp_results *r, size_t bytes, gp_memory *out, gp_error 
         out->clean = false;
         return GP_OK;
     }
-    return memory_new(bytes, out, err);
+    if (bytes > GP_LINK_BLOB_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "the result has %zu bytes, at most %llu are allowed", bytes,
+                       (unsigned long long)GP_LINK_BLOB_BYTES_MAX);
+    status = gp_blob_file_new(&fresh.fd, err);
+    if (status != GP_OK)
+        return status;
+    /* Reopen the file for writing. The kernel does not count the descriptor from memfd_create()
+     * as a writer, and a lease needs that count. If this fails, the file is not reused. */
+    again = file_again(fresh.fd, O_RDWR);
+    if (again >= 0) {
+        close(fresh.fd);
+        fresh.fd = again;
+    }
+    if (ftruncate(fresh.fd, (off_t)bytes) == 0 &&
+        fcntl(fresh.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        fresh.map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fresh.fd, 0);
+    if (fresh.map == NULL || fresh.map == MAP_FAILED) {
+        fresh.map = NULL;
+        status = gp_fail_errno(err, GP_ENOMEM, "no memory for a result of %zu bytes", bytes);
+        gp_memory_close(&fresh);
+        return status;
+    }
+    *out = fresh;
+    return GP_OK;
 }
 
 /* ---- sending ---- */

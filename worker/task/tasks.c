@@ -307,31 +307,6 @@ static void call_serve(gp_tasks *t, const gp_call *record)
 
 /* ---- the loop ---- */
 
-static void serve(gp_tasks *t, gp_mailbox *mailbox)
-{
-    const void *record;
-    gp_error err;
-
-    while (!leaving(t))
-        switch (gp_link_next(t->link, &record, &err)) {
-        case GP_OK:
-            call_serve(t, record);
-            break;
-        case GP_ETIMEDOUT:
-            announce(t);
-            if (gp_mailbox_waiting(mailbox))
-                t->ended = true;
-            else
-                gp_link_wait(t->link, -1);
-            t->now_ns = gp_now_ns();
-            break;
-        default:
-            gp_log(GP_LOG_ERROR, "link-failed", "%s; reopen the team", err.message);
-            t->ended = true;
-        }
-    announce(t);
-}
-
 static void tasks_free(gp_tasks *t)
 {
     gp_task_loops_free(t->loops);
@@ -374,6 +349,7 @@ static gp_status tasks_new(gp_tasks **out, const gp_tasks_setup *setup, gp_error
 
 void gp_tasks_serve(const gp_tasks_setup *setup)
 {
+    const void *record;
     gp_tasks *t;
     gp_error err;
 
@@ -382,7 +358,24 @@ void gp_tasks_serve(const gp_tasks_setup *setup)
         return;
     }
     gp_mailbox_ring_link(setup->mailbox, t->link);
-    serve(t, setup->mailbox);
+    while (!leaving(t))
+        switch (gp_link_next(t->link, &record, &err)) {
+        case GP_OK:
+            call_serve(t, record);
+            break;
+        case GP_ETIMEDOUT:
+            announce(t);
+            if (gp_mailbox_waiting(setup->mailbox))
+                t->ended = true;
+            else
+                gp_link_wait(t->link, -1);
+            t->now_ns = gp_now_ns();
+            break;
+        default:
+            gp_log(GP_LOG_ERROR, "link-failed", "%s; reopen the team", err.message);
+            t->ended = true;
+        }
+    announce(t);
     gp_mailbox_ring_link(setup->mailbox, NULL);
     tasks_free(t);
 }

@@ -83,45 +83,35 @@ const gp_kept *gp_names_find(const gp_names *names, const char *name)
     return found == NULL ? NULL : &found->kept;
 }
 
-static gp_status named_new(named **out, gp_names *names, const char *name, gp_error *err)
-{
-    named *fresh;
-
-    if (names->count >= names->count_max)
-        return gp_fail(err, GP_ELIMIT,
-                       "the worker has reached its limit of %u values; remove some before setting \"%s\"",
-                       names->count, name);
-    fresh = gp_calloc(1, sizeof(*fresh) + strlen(name) + 1);
-    if (fresh == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for \"%s\"", name);
-    strcpy(fresh->name, name);
-    fresh->older = names->youngest;
-    if (names->youngest != NULL)
-        names->youngest->younger = fresh;
-    names->youngest = fresh;
-    *place_of(names, name) = fresh;
-    names->count++;
-    *out = fresh;
-    return GP_OK;
-}
-
 gp_status gp_names_set(gp_names *names, const char *name, const gp_kept *kept, gp_error *err)
 {
     size_t length = name == NULL ? 0 : strlen(name);
-    gp_status status = GP_OK;
     named *at;
 
     if (length == 0 || length > GP_TASK_NAME_MAX)
         return gp_fail(err, GP_EINVAL, "invalid name of %zu bytes: must have 1 to %d", length,
                        GP_TASK_NAME_MAX);
     at = *place_of(names, name);
-    if (at != NULL)
+    if (at != NULL) {
         kept_drop(&at->kept);
-    else
-        status = named_new(&at, names, name, err);
-    if (status == GP_OK)
-        at->kept = *kept;
-    return status;
+    } else {
+        if (names->count >= names->count_max)
+            return gp_fail(err, GP_ELIMIT,
+                           "the worker has reached its limit of %u values; remove some before setting \"%s\"",
+                           names->count, name);
+        at = gp_calloc(1, sizeof(*at) + length + 1);
+        if (at == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for \"%s\"", name);
+        strcpy(at->name, name);
+        at->older = names->youngest;
+        if (names->youngest != NULL)
+            names->youngest->younger = at;
+        names->youngest = at;
+        *place_of(names, name) = at;
+        names->count++;
+    }
+    at->kept = *kept;
+    return GP_OK;
 }
 
 void gp_names_remove(gp_names *names, const char *name)

@@ -65,25 +65,6 @@ void gp_checkpoint_copy(gp_checkpoint *copy, const gp_checkpoint *from, size_t c
 
 /* ---- tensor file layout: a header with the position of each tensor, then the blobs ---- */
 
-static void put_tensor(gp_json_writer *writer, const char *prefix, const gp_parameter *parameter, size_t base)
-{
-    char name[GP_NAME_MAX + 64];
-
-    snprintf(name, sizeof(name), "%s%s", prefix, parameter->name);
-    gp_json_begin_object(writer, name);
-    gp_json_put_text(writer, "dtype", "F32");
-    gp_json_begin_array(writer, "shape");
-    for (uint32_t i = 0; i < parameter->shape.rank; i++)
-        gp_json_put_integer(writer, NULL, parameter->shape.dim[i]);
-    gp_json_end_array(writer);
-    gp_json_begin_array(writer, "data_offsets");
-    gp_json_put_integer(writer, NULL, (int64_t)(base + parameter->offset * sizeof(float)));
-    gp_json_put_integer(writer, NULL,
-                        (int64_t)(base + (parameter->offset + (size_t)parameter->count) * sizeof(float)));
-    gp_json_end_array(writer);
-    gp_json_end_object(writer);
-}
-
 /* Build the header, padded to 8 bytes. It depends only on network and solver, so the reader can
  * compare it byte by byte. */
 static gp_status header_make(gp_buffer *out, const gp_graph *graph, const gp_checkpoint *checkpoint,
@@ -104,9 +85,24 @@ static gp_status header_make(gp_buffer *out, const gp_graph *graph, const gp_che
             snprintf(prefix, sizeof(prefix), "best.");
         else if (blob > 0)
             snprintf(prefix, sizeof(prefix), "optimizer.%" PRIu32 ".", blob - 1);
-        for (uint32_t i = graph->parameter_count; i-- > 0;) /* in the order of offsets */
-            put_tensor(&writer, prefix, &graph->parameters[i],
-                       (size_t)blob * graph->blob_count * sizeof(float));
+        for (uint32_t i = graph->parameter_count; i-- > 0;) { /* in the order of offsets */
+            const gp_parameter *parameter = &graph->parameters[i];
+            const size_t first = (size_t)blob * graph->blob_count + parameter->offset;
+            char name[GP_NAME_MAX + 64];
+
+            snprintf(name, sizeof(name), "%s%s", prefix, parameter->name);
+            gp_json_begin_object(&writer, name);
+            gp_json_put_text(&writer, "dtype", "F32");
+            gp_json_begin_array(&writer, "shape");
+            for (uint32_t k = 0; k < parameter->shape.rank; k++)
+                gp_json_put_integer(&writer, NULL, parameter->shape.dim[k]);
+            gp_json_end_array(&writer);
+            gp_json_begin_array(&writer, "data_offsets");
+            gp_json_put_integer(&writer, NULL, (int64_t)(first * sizeof(float)));
+            gp_json_put_integer(&writer, NULL, (int64_t)((first + (size_t)parameter->count) * sizeof(float)));
+            gp_json_end_array(&writer);
+            gp_json_end_object(&writer);
+        }
     }
     gp_json_end_object(&writer);
     status = gp_json_writer_finish(&writer, err);

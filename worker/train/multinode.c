@@ -153,33 +153,28 @@ static void card_find(gp_multinode *out, const char *root)
         closedir(folder);
 }
 
-static void direct_find(gp_multinode *out, const char *root)
-{
-    char line[LINE_BYTES];
-
-    if (is_there(root, "/sys/module/nvidia_peermem/refcnt") ||
-        is_there(root, "/sys/module/nv_peer_mem/refcnt")) {
-        out->direct = true;
-        out->reason = "by nvidia-peermem";
-    } else if (line_read(line, root, "%s", "/proc/driver/nvidia/version") &&
-               strstr(line, "Open Kernel Module") != NULL) {
-        out->direct = true;
-        out->reason = "by DMA-BUF";
-    } else {
-        out->reason = "run modprobe nvidia-peermem, or install NVIDIA's open kernel modules";
-    }
-}
-
 gp_status gp_multinode_look(gp_multinode *out, const char *root, gp_error *err)
 {
     gp_multinode found = { .reason = "" };
+    char line[LINE_BYTES];
     gp_status status = interface_choose(&found, root, err);
 
     if (status != GP_OK)
         return status;
     card_find(&found, root);
-    if (found.card[0] != '\0')
-        direct_find(&found, root);
+    found.direct = true;
+    if (found.card[0] == '\0') {
+        found.direct = false;
+    } else if (is_there(root, "/sys/module/nvidia_peermem/refcnt") ||
+               is_there(root, "/sys/module/nv_peer_mem/refcnt")) {
+        found.reason = "by nvidia-peermem";
+    } else if (line_read(line, root, "%s", "/proc/driver/nvidia/version") &&
+               strstr(line, "Open Kernel Module") != NULL) {
+        found.reason = "by DMA-BUF";
+    } else {
+        found.direct = false;
+        found.reason = "run modprobe nvidia-peermem, or install NVIDIA's open kernel modules";
+    }
     *out = found;
     return GP_OK;
 }

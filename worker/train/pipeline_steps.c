@@ -71,27 +71,6 @@ static gp_status call_launch(gp_pipeline *pipeline, gp_flight *flight, uint64_t 
                : status;
 }
 
-static gp_status step_launch(gp_pipeline *pipeline, gp_train_cursor from, gp_train_cursor *requests,
-                             gp_error *err)
-{
-    const uint64_t number = pipeline->progress->step + pipeline->count + 1;
-    gp_flight *flight = &pipeline->flights[pipeline->count];
-    gp_status status = GP_OK;
-
-    *flight = (gp_flight){ .after = from };
-    do {
-        gp_schedule_next(pipeline->schedule, &flight->after, &flight->last);
-        status = call_launch(pipeline, flight, number, requests, err);
-    } while (status == GP_OK && !flight->last.last_call);
-    if (status != GP_OK)
-        return status;
-    flight->barrier = gp_schedule_validates(pipeline->schedule, &flight->last, number, false) ||
-                      gp_schedule_saves(pipeline->schedule, &flight->last, number);
-    pipeline->count++;
-    gp_fault_point("exchange");
-    return GP_OK;
-}
-
 /* ---- results ---- */
 
 /* Wait for the oldest step in flight, and remove it from the pipeline. */
@@ -121,7 +100,20 @@ gp_status gp_pipeline_step(gp_pipeline *pipeline, const gp_train_cursor *now, gp
 
         if ((newest != NULL && newest->barrier) || from.epoch >= pipeline->options->max_epochs)
             break;
-        status = step_launch(pipeline, from, requests, err);
+        const uint64_t number = pipeline->progress->step + pipeline->count + 1;
+        gp_flight *flight = &pipeline->flights[pipeline->count];
+
+        *flight = (gp_flight){ .after = from };
+        do {
+            gp_schedule_next(pipeline->schedule, &flight->after, &flight->last);
+            status = call_launch(pipeline, flight, number, requests, err);
+        } while (status == GP_OK && !flight->last.last_call);
+        if (status != GP_OK)
+            return status;
+        flight->barrier = gp_schedule_validates(pipeline->schedule, &flight->last, number, false) ||
+                          gp_schedule_saves(pipeline->schedule, &flight->last, number);
+        pipeline->count++;
+        gp_fault_point("exchange");
     }
     return status == GP_OK ? step_take(pipeline, out, reported, err) : status;
 }

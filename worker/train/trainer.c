@@ -174,18 +174,6 @@ static gp_status trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *gro
                            : status;
 }
 
-/* Check that all ranks have the same parameter layout, because they sum parameters elementwise;
- * collective. */
-static gp_status trainer_check_layout(gp_trainer *trainer, gp_error *err)
-{
-    int64_t hash = (int64_t)(gp_graph_layout_hash(trainer->graph) >> 1), seen[2] = { hash, -hash };
-    gp_status status = gp_comm_all_reduce_private(trainer->comm, seen, 2, GP_I64, GP_COMM_MAX, err);
-
-    if (status == GP_OK && (seen[0] != hash || seen[1] != -hash))
-        return gp_fail(err, GP_EPROTO, "the ranks have different layouts of network %s", trainer->spec->name);
-    return status;
-}
-
 /* Check that the calls of all ranks fit into memory before allocating any; collective. Plans are
  * measured only if the upper bound is near the available memory. All ranks share one host. */
 static gp_status trainer_check_memory(gp_trainer *trainer, const gp_plan_options *options,
@@ -308,6 +296,7 @@ static gp_status build_state(gp_trainer *trainer, const gp_trainer_setup *setup,
 static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     gp_shards *shards = &trainer->shards;
+    int64_t hash = (int64_t)(gp_graph_layout_hash(trainer->graph) >> 1), seen[2] = { hash, -hash };
     gp_status status = GP_OK;
 
     /* Decide whether the ranks share one copy of the state. If so, a rank whose own copy is not
@@ -322,8 +311,13 @@ static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup,
     }
     if (status == GP_OK)
         status = trainer_join(trainer, setup->group, err);
+    /* Check that all ranks have the same parameter layout, because they sum parameters
+     * elementwise. */
     if (status == GP_OK)
-        status = trainer_check_layout(trainer, err);
+        status = gp_comm_all_reduce_private(trainer->comm, seen, 2, GP_I64, GP_COMM_MAX, err);
+    if (status == GP_OK && (seen[0] != hash || seen[1] != -hash))
+        status =
+            gp_fail(err, GP_EPROTO, "the ranks have different layouts of network %s", trainer->spec->name);
     if (status == GP_OK && trainer->restarted)
         status = gp_trainer_agree(trainer, setup, err);
     if (status == GP_OK)
@@ -388,25 +382,6 @@ static uint64_t memory_bytes(const gp_trainer *trainer, const gp_store_info *dat
     if (trainer->shards.active && gp_comm_rank(trainer->comm) == GP_SHARD_OWNER)
         bytes += gp_shards_bytes(&trainer->shards, trainer->graph, trainer->optim);
     return bytes;
-}
-
-static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
-{
-    const gp_schedule *schedule = &trainer->schedule;
-    const gp_store *validation = trainer->data.validation.store;
-    uint32_t first;
-
-    ready->rank = schedule->rank;
-    ready->world = schedule->world;
-    ready->samples = schedule->samples;
-    ready->validation_samples = validation == NULL ? 0 : gp_store_get_info(validation)->count;
-    ready->steps_per_epoch = gp_schedule_steps_per_epoch(schedule);
-    ready->batch = schedule->batch;
-    ready->parameters = trainer->graph->learned_count;
-    ready->classes = trainer->graph->class_count;
-    ready->memory_bytes = memory_bytes(trainer, &trainer->data.shape);
-    ready->step = trainer->progress.step;
-    gp_schedule_share(schedule, schedule->batch, &first, &ready->batch_rank);
 }
 
 static gp_trainer *trainer_begin(const gp_trainer_setup *setup, gp_error *err)
@@ -481,7 +456,21 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
         gp_trainer_free(trainer);
         return status;
     }
-    trainer_describe(trainer, ready);
+    const gp_schedule *schedule = &trainer->schedule;
+    const gp_store *validation = trainer->data.validation.store;
+    uint32_t first;
+
+    ready->rank = schedule->rank;
+    ready->world = schedule->world;
+    ready->samples = schedule->samples;
+    ready->validation_samples = validation == NULL ? 0 : gp_store_get_info(validation)->count;
+    ready->steps_per_epoch = gp_schedule_steps_per_epoch(schedule);
+    ready->batch = schedule->batch;
+    ready->parameters = trainer->graph->learned_count;
+    ready->classes = trainer->graph->class_count;
+    ready->memory_bytes = memory_bytes(trainer, &trainer->data.shape);
+    ready->step = trainer->progress.step;
+    gp_schedule_share(schedule, schedule->batch, &first, &ready->batch_rank);
     ready->ready_ms = (double)(gp_now_ns() - begin_ns) * 1e-6;
     *out = trainer;
     return GP_OK;

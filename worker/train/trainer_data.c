@@ -70,38 +70,34 @@ static gp_status stores_open(gp_train_data *data, const gp_trainer_setup *setup,
     return status == GP_OK ? store_check(&validation, graph, err) : status;
 }
 
-/* Format the class names of the training data as a JSON array. */
-static gp_status name_classes(gp_train_data *data, gp_error *err)
+gp_status gp_train_data_open(gp_train_data *data, const gp_trainer_setup *setup,
+                             const gp_train_options *options, const gp_graph *graph, gp_error *err)
 {
-    const gp_store_info *info = gp_store_get_info(data->training.store);
-    gp_buffer buffer;
+    gp_status status = stores_open(data, setup, options, graph, err);
+    char host[HOST_NAME_MAX + 1] = "";
+    const gp_store_info *info;
     gp_json_writer writer;
+    gp_buffer buffer;
     size_t bytes;
 
+    /* Name the host: a file that is missing here may exist on another host. */
+    if (status != GP_OK && setup->group->world > 1 && err != NULL && gethostname(host, sizeof(host) - 1) == 0)
+        gp_error_prefix(err, "on %s", host);
+    if (status != GP_OK)
+        return status;
+    /* Format the class names of the training data as a JSON array. */
+    info = gp_store_get_info(data->training.store);
     gp_buffer_init(&buffer, GP_JSON_BYTES_MAX);
     gp_json_writer_init(&writer, &buffer, false);
     gp_json_begin_array(&writer, NULL);
     for (uint32_t i = 0; i < info->class_count; i++)
         gp_json_put_text(&writer, NULL, info->class_names[i]);
     gp_json_end_array(&writer);
-    gp_status status = gp_json_writer_finish(&writer, err);
-
+    status = gp_json_writer_finish(&writer, err);
     if (status == GP_OK)
         data->classes = (char *)gp_buffer_take(&buffer, &bytes);
     gp_buffer_deinit(&buffer);
     return status;
-}
-
-gp_status gp_train_data_open(gp_train_data *data, const gp_trainer_setup *setup,
-                             const gp_train_options *options, const gp_graph *graph, gp_error *err)
-{
-    gp_status status = stores_open(data, setup, options, graph, err);
-    char host[HOST_NAME_MAX + 1] = "";
-
-    /* Name the host: a file that is missing here may exist on another host. */
-    if (status != GP_OK && setup->group->world > 1 && err != NULL && gethostname(host, sizeof(host) - 1) == 0)
-        gp_error_prefix(err, "on %s", host);
-    return status == GP_OK ? name_classes(data, err) : status;
 }
 
 void gp_train_data_close(gp_train_data *data)

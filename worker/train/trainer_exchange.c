@@ -252,39 +252,30 @@ gp_status gp_exchange_text(gp_exchange *exchange, gp_error *err)
     return status;
 }
 
-/* Sum the fixed-point header over all ranks and convert it to float64. */
-static gp_status header_from_words(gp_exchange *exchange, gp_error *err)
-{
-    int64_t *words = exchange->words;
-    double *header = exchange->header;
-
-    words[WORD_SAMPLES] = (int64_t)header[GP_HEADER_SAMPLES];
-    words[WORD_STOP] = (int64_t)header[GP_HEADER_STOP];
-    words[WORD_PAUSE] = (int64_t)header[GP_HEADER_PAUSE];
-
-    gp_status status = gp_comm_all_reduce(exchange->comm, words, WORD_COUNT, GP_I64, GP_COMM_SUM, err);
-
-    gp_fixed_point_get_f64(header, words, words + GP_SUMS, GP_SUMS);
-    header[GP_HEADER_STOP] = (double)words[WORD_STOP];
-    header[GP_HEADER_PAUSE] = (double)words[WORD_PAUSE];
-    header[GP_HEADER_SAMPLES] = (double)words[WORD_SAMPLES];
-    if (words[WORD_BAD] != 0)
-        header[GP_SUM_LOSS] = NAN;
-    return status;
-}
-
 gp_status gp_exchange_header(gp_exchange *exchange, uint64_t samples, gp_error *err)
 {
     int64_t begin_ns = gp_now_ns();
     double *header = exchange->header;
+    int64_t *words = exchange->words;
     gp_status status;
 
     header[GP_HEADER_STOP] = atomic_load(&exchange->control->stop) == 1;
     header[GP_HEADER_PAUSE] = atomic_load(&exchange->control->pause);
     header[GP_HEADER_SAMPLES] = (double)samples;
-    status = exchange->words != NULL
-                 ? header_from_words(exchange, err)
-                 : gp_comm_all_reduce(exchange->comm, header, GP_HEADER_COUNT, GP_F64, GP_COMM_SUM, err);
+    if (words == NULL) {
+        status = gp_comm_all_reduce(exchange->comm, header, GP_HEADER_COUNT, GP_F64, GP_COMM_SUM, err);
+    } else { /* sum the header in fixed point */
+        words[WORD_SAMPLES] = (int64_t)header[GP_HEADER_SAMPLES];
+        words[WORD_STOP] = (int64_t)header[GP_HEADER_STOP];
+        words[WORD_PAUSE] = (int64_t)header[GP_HEADER_PAUSE];
+        status = gp_comm_all_reduce(exchange->comm, words, WORD_COUNT, GP_I64, GP_COMM_SUM, err);
+        gp_fixed_point_get_f64(header, words, words + GP_SUMS, GP_SUMS);
+        header[GP_HEADER_STOP] = (double)words[WORD_STOP];
+        header[GP_HEADER_PAUSE] = (double)words[WORD_PAUSE];
+        header[GP_HEADER_SAMPLES] = (double)words[WORD_SAMPLES];
+        if (words[WORD_BAD] != 0)
+            header[GP_SUM_LOSS] = NAN;
+    }
     exchange->spent_ns += gp_now_ns() - begin_ns;
     return status;
 }

@@ -81,25 +81,6 @@ static bool writes_parameters(const gp_trainer *trainer)
     return !trainer->shards.active || gp_comm_rank(trainer->comm) == GP_SHARD_OWNER;
 }
 
-/* Sum the moments of all mini-batches on this rank. */
-static gp_status population_compute(gp_trainer *trainer, double *totals, gp_error *err)
-{
-    const uint32_t samples = trainer->data.shape.count;
-    gp_status status = GP_OK;
-
-    gp_loader_cancel(trainer->data.training.loader); /* requests left over after a stop */
-    for (uint32_t first = 0, share; first < samples && status == GP_OK;
-         first += gp_schedule_batch(&trainer->schedule, first)) {
-        if (atomic_load(&trainer->control->stop) > 1)
-            status = gp_fail(err, GP_ECANCELED, "stopped while collecting statistics");
-        else
-            status = population_call(trainer, first, &share, err);
-        if (status == GP_OK && share > 0)
-            totals_move(trainer->graph, trainer->exchange.gradients, totals, false);
-    }
-    return status;
-}
-
 gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err)
 {
     const gp_graph *graph = trainer->graph;
@@ -118,8 +99,17 @@ gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err)
         memcpy(trainer->parameters, kept, blob_bytes);
     if (status == GP_OK)
         status = common_barrier(trainer, err);
-    if (status == GP_OK)
-        status = population_compute(trainer, totals, err);
+    gp_loader_cancel(trainer->data.training.loader); /* requests left over after a stop */
+    /* Sum the moments of all mini-batches on this rank. */
+    for (uint32_t first = 0, share; first < trainer->data.shape.count && status == GP_OK;
+         first += gp_schedule_batch(&trainer->schedule, first)) {
+        if (atomic_load(&trainer->control->stop) > 1)
+            status = gp_fail(err, GP_ECANCELED, "stopped while collecting statistics");
+        else
+            status = population_call(trainer, first, &share, err);
+        if (status == GP_OK && share > 0)
+            totals_move(graph, gradients, totals, false);
+    }
     memset(gradients, 0, blob_bytes);
     if (status == GP_OK) {
         count = totals_move(graph, gradients, totals, false); /* the gradients are 0: counts only */

@@ -133,38 +133,20 @@ typedef struct shard_call {
     uint32_t rank, world;
 } shard_call;
 
-/* Sum and update one thread's part of this rank's shard of a tensor. */
-static void shard_slice(const shard_call *call, uint32_t parameter, uint32_t thread, uint32_t threads)
-{
-    const gp_parameter *about = &call->graph->parameters[parameter];
-    size_t first, end;
-    _Alignas(64) float sum[BLOCK];
-
-    gp_comm_slice(call->exchange->comm, (size_t)about->count, GP_F32, call->rank, &first, &end);
-
-    size_t blocks = (end - first + BLOCK - 1) / BLOCK,
-           part_end = first + blocks * (thread + 1) / threads * BLOCK;
-
-    end = part_end < end ? part_end : end;
-    for (size_t at = first + blocks * thread / threads * BLOCK; at < end; at += BLOCK) {
-        size_t count = end - at < BLOCK ? end - at : BLOCK;
-
-        gp_reduce_into(sum, (void *const *)call->shards->gradients, call->world, about->offset + at,
-                       about->offset + at + count, GP_F32, GP_COMM_SUM);
-        gp_optim_update(&call->pass, parameter, at, count, sum);
-    }
-}
-
 /* Update one thread's part of this rank's shard of all tensors. */
 static void shard_share(void *context, uint32_t thread, uint32_t threads)
 {
     const shard_call *call = context;
     const size_t samples = (size_t)call->exchange->header[GP_HEADER_SAMPLES];
 
+    _Alignas(64) float sum[BLOCK];
+
     for (uint32_t i = 0; i < call->graph->parameter_count; i++) {
         const gp_factor *factor = gp_factor_list_find(&call->shards->factors, i);
+        const gp_parameter *about = &call->graph->parameters[i];
+        size_t first, end;
 
-        if (!gp_parameter_learns(&call->graph->parameters[i]))
+        if (!gp_parameter_learns(about))
             continue;
         if (thread == 0 && i > 0)
             gp_fault_point("between-buckets");
@@ -172,35 +154,27 @@ static void shard_share(void *context, uint32_t thread, uint32_t threads)
             gp_fault_point("exchange");
             gp_train_control_progress(call->exchange->control);
         }
-        if (factor != NULL)
+        if (factor != NULL) {
             gp_factor_update(factor, &call->pass, samples, (size_t)call->rank * threads + thread,
                              (size_t)call->world * threads);
-        else
-            shard_slice(call, i, thread, threads);
+            continue;
+        }
+        /* Sum and update this thread's part of the shard. */
+        gp_comm_slice(call->exchange->comm, (size_t)about->count, GP_F32, call->rank, &first, &end);
+
+        size_t blocks = (end - first + BLOCK - 1) / BLOCK,
+               part_end = first + blocks * (thread + 1) / threads * BLOCK;
+
+        end = part_end < end ? part_end : end;
+        for (size_t at = first + blocks * thread / threads * BLOCK; at < end; at += BLOCK) {
+            size_t count = end - at < BLOCK ? end - at : BLOCK;
+
+            gp_reduce_into(sum, (void *const *)call->shards->gradients, call->world, about->offset + at,
+                           about->offset + at + count, GP_F32, GP_COMM_SUM);
+            gp_optim_update(&call->pass, i, at, count, sum);
+        }
     }
     gp_optim_flush();
-}
-
-/* Update the running statistics. They are small, so the owner updates all of them. The sums
- * replace the owner's gradients in place, because no other rank reads these. */
-static void shard_statistics(const shard_call *call)
-{
-    const gp_graph *graph = call->graph;
-    float *gradients = call->exchange->gradients, *next = call->pass.next_parameters;
-
-    if (call->rank != GP_SHARD_OWNER)
-        return;
-    for (uint32_t i = 0; i < graph->parameter_count; i++) {
-        const gp_parameter *parameter = &graph->parameters[i];
-        size_t first = parameter->offset, count = (size_t)parameter->count;
-
-        if (parameter->statistic == GP_STATISTIC_NONE)
-            continue;
-        gp_reduce_into(gradients + first, (void *const *)call->shards->gradients, call->world, first,
-                       first + count, GP_F32, GP_COMM_SUM);
-        memcpy(next + first, call->pass.parameters + first, count * sizeof(float));
-    }
-    gp_statistics_commit(graph, next, gradients, call->exchange->header[GP_HEADER_SAMPLES], false);
 }
 
 gp_status gp_shards_commit(gp_shards *shards, float **parameters, const gp_graph *graph, gp_optim *optim,
@@ -217,7 +191,21 @@ gp_status gp_shards_commit(gp_shards *shards, float **parameters, const gp_graph
     gp_optim_begin(&call.pass, optim, *parameters, exchange->header[GP_SUM_WEIGHT], learn_rate);
     call.pass.next_parameters = shards->parameters[next];
     call.pass.next_state = shards->state[next];
-    shard_statistics(&call);
+    /* Update the running statistics. They are small, so the owner updates all of them. The sums
+     * replace the owner's gradients in place, because no other rank reads these. */
+    for (uint32_t i = 0; call.rank == GP_SHARD_OWNER && i < graph->parameter_count; i++) {
+        const gp_parameter *parameter = &graph->parameters[i];
+        size_t first = parameter->offset, count = (size_t)parameter->count;
+
+        if (parameter->statistic == GP_STATISTIC_NONE)
+            continue;
+        gp_reduce_into(exchange->gradients + first, (void *const *)shards->gradients, call.world, first,
+                       first + count, GP_F32, GP_COMM_SUM);
+        memcpy(call.pass.next_parameters + first, *parameters + first, count * sizeof(float));
+    }
+    if (call.rank == GP_SHARD_OWNER)
+        gp_statistics_commit(graph, call.pass.next_parameters, exchange->gradients,
+                             exchange->header[GP_HEADER_SAMPLES], false);
     gp_threads_run(gp_threads_prepared(), shard_share, &call);
     status = gp_exchange_barrier(exchange, err);
     if (status != GP_OK)

@@ -37,7 +37,7 @@ static gp_status document_broadcast(gp_train_tuning *tuning, gp_error *err)
     const bool is_root = gp_comm_rank(tuning->comm) == root;
     int64_t bytes = is_root ? (int64_t)strlen(tuning->document) : 0;
     char *text;
-    gp_status status = gp_comm_broadcast_private(tuning->comm, &bytes, sizeof(bytes), root, err);
+    gp_status status = gp_comm_broadcast(tuning->comm, &bytes, sizeof(bytes), root, err);
 
     if (status != GP_OK)
         return status;
@@ -45,11 +45,11 @@ static gp_status document_broadcast(gp_train_tuning *tuning, gp_error *err)
         return gp_fail(err, GP_EPROTO, "malformed plans from rank %u: %lld bytes, must be between 1 and %d",
                        root, (long long)bytes, GP_TUNING_BYTES_MAX);
     if (is_root)
-        return gp_comm_broadcast_private(tuning->comm, tuning->document, (size_t)bytes, root, err);
+        return gp_comm_broadcast(tuning->comm, tuning->document, (size_t)bytes, root, err);
     text = gp_calloc(1, (size_t)bytes + 1);
     if (text == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for plans of %lld bytes", (long long)bytes);
-    status = gp_comm_broadcast_private(tuning->comm, text, (size_t)bytes, root, err);
+    status = gp_comm_broadcast(tuning->comm, text, (size_t)bytes, root, err);
     gp_free(tuning->document);
     tuning->document = text;
     return status;
@@ -116,27 +116,6 @@ gp_status gp_train_tuning_begin(gp_train_tuning *tuning, gp_comm *comm, gp_error
     return status;
 }
 
-/* Append the tuning result to the note. */
-static void tuning_describe(gp_train_tuning *tuning)
-{
-    const gp_tuning *made = &tuning->tuning;
-    const double seconds = (double)(tuning->budget_ns - made->left_ns) * 1e-9;
-    uint32_t used = 0, whole = 0;
-    size_t said = strlen(tuning->note);
-    char late[100] = "";
-
-    for (uint32_t i = 0; i < made->count; i++) {
-        used += made->choices[i].used;
-        whole += made->choices[i].used && strncmp(made->choices[i].how, "whole ", 6) == 0;
-    }
-    if (made->untimed > 0)
-        snprintf(late, sizeof(late), "; no time was left for %u, which use default plans", made->untimed);
-    if (made->timed > 0 || made->untimed > 0)
-        snprintf(tuning->note + said, sizeof(tuning->note) - said,
-                 "%splans: timed %u of %u convolutions and products in %.1f s, %u fused with following ops%s",
-                 said > 0 ? "; " : "", made->timed, used, seconds, whole, late);
-}
-
 gp_tuning *gp_train_tuning_choices(gp_train_tuning *tuning)
 {
     return tuning->tuning.choices == NULL ? NULL : &tuning->tuning;
@@ -145,8 +124,10 @@ gp_tuning *gp_train_tuning_choices(gp_train_tuning *tuning)
 gp_status gp_train_tuning_end(gp_train_tuning *tuning, gp_train_notes *notes, gp_error *err)
 {
     const gp_tuning *made = &tuning->tuning;
+    uint32_t used = 0, whole = 0;
+    size_t said = strlen(tuning->note), bytes;
+    char late[100] = "";
     gp_buffer text;
-    size_t bytes;
     gp_error why;
     gp_status status = GP_OK;
 
@@ -156,7 +137,19 @@ gp_status gp_train_tuning_end(gp_train_tuning *tuning, gp_train_notes *notes, gp
         gp_log(GP_LOG_WARN, "plans-unknown",
                "%u plans name an engine that these libraries lack; using default plans", made->unknown);
     if (gp_comm_rank(tuning->comm) == tuning->root) {
-        tuning_describe(tuning);
+        /* Append the tuning result to the note. */
+        for (uint32_t i = 0; i < made->count; i++) {
+            used += made->choices[i].used;
+            whole += made->choices[i].used && strncmp(made->choices[i].how, "whole ", 6) == 0;
+        }
+        if (made->untimed > 0)
+            snprintf(late, sizeof(late), "; no time was left for %u, which use default plans", made->untimed);
+        if (made->timed > 0 || made->untimed > 0)
+            snprintf(
+                tuning->note + said, sizeof(tuning->note) - said,
+                "%splans: timed %u of %u convolutions and products in %.1f s, %u fused with following ops%s",
+                said > 0 ? "; " : "", made->timed, used, (double)(tuning->budget_ns - made->left_ns) * 1e-9,
+                whole, late);
         if ((made->timed > 0 || made->untimed > 0) && atomic_load(&tuning->control->stop) == 0 &&
             gp_tuning_save(made, tuning->libraries, &why) != GP_OK)
             gp_log(GP_LOG_WARN, "plans-not-kept", "cannot cache the plans for later trainings: %s",

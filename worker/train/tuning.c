@@ -80,17 +80,6 @@ static bool word_read(char *out, size_t bytes, const gp_json *value)
     return true;
 }
 
-static bool choice_read(gp_choice *out, const gp_json *value)
-{
-    double us = gp_json_number(gp_json_member(value, "us"), -1.0);
-
-    if (!(us >= 0 && us < 1e12))
-        return false;
-    *out = (gp_choice){ .us = us };
-    return word_read(out->what, sizeof(out->what), gp_json_member(value, "what")) &&
-           word_read(out->how, sizeof(out->how), gp_json_member(value, "how"));
-}
-
 static gp_status document_read(gp_tuning *tuning, const gp_json *document, const char *libraries,
                                gp_error *err)
 {
@@ -104,9 +93,16 @@ static gp_status document_read(gp_tuning *tuning, const gp_json *document, const
                        FORMAT, GP_CHOICES_MAX);
     if (strcmp(made_with, libraries) != 0)
         return gp_fail(err, GP_ESTALE, "the plans were made with %s", made_with);
-    for (size_t i = 0; i < gp_json_count(choices); i++)
-        if (!choice_read(&tuning->choices[tuning->count++], gp_json_element(choices, i)))
+    for (size_t i = 0; i < gp_json_count(choices); i++) {
+        const gp_json *value = gp_json_element(choices, i);
+        gp_choice *choice = &tuning->choices[tuning->count++];
+
+        *choice = (gp_choice){ .us = gp_json_number(gp_json_member(value, "us"), -1.0) };
+        if (!(choice->us >= 0 && choice->us < 1e12) ||
+            !word_read(choice->what, sizeof(choice->what), gp_json_member(value, "what")) ||
+            !word_read(choice->how, sizeof(choice->how), gp_json_member(value, "how")))
             return gp_fail(err, GP_ECORRUPT, "choice %zu of the plans is malformed", i + 1);
+    }
     return GP_OK;
 }
 
