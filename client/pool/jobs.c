@@ -156,7 +156,7 @@ static gp_status send_submit(gp_pool *pool, gp_parcel *parcel, const gp_job_requ
     payloads[0] = (gp_payload){ .data = parcel->words.data, .bytes = parcel->words.bytes };
     payloads[1] = (gp_payload){ .data = parcel->environment.data, .bytes = parcel->environment.bytes };
     payloads[2] = (gp_payload){ .data = parcel->directory.data, .bytes = parcel->directory.bytes };
-    return pool_tell_with(pool, &gp_msg_job_put, &submit, payloads, 3, correlation, err);
+    return pool_post_with(pool, &gp_msg_job_put, &submit, payloads, 3, correlation, err);
 }
 
 static gp_status submits_late_fail(const gp_pool *pool, const submits *s, gp_error *err)
@@ -438,7 +438,7 @@ static gp_status watch_all(gp_waiting *w, gp_error *err)
     for (size_t i = 0; i < w->watches && status == GP_OK; i++) {
         gp_job_watch ask = { .job = w->look_again ? 0 : w->jobs[i] };
 
-        status = pool_tell(w->pool, &gp_msg_job_watch, &ask, &correlation, err);
+        status = pool_post(w->pool, &gp_msg_job_watch, &ask, &correlation, err);
         if (i == 0)
             w->first = correlation;
     }

@@ -310,7 +310,7 @@ static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_en
     }
 }
 
-gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void *message,
+gp_status pool_post_with(gp_pool *pool, const gp_message_type *type, const void *message,
                          const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
                          gp_error *err)
 {
@@ -338,15 +338,15 @@ gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void 
     }
 }
 
-gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *message, uint64_t *correlation,
+gp_status pool_post(gp_pool *pool, const gp_message_type *type, const void *message, uint64_t *correlation,
                     gp_error *err)
 {
-    return pool_tell_with(pool, type, message, NULL, 0, correlation, err);
+    return pool_post_with(pool, type, message, NULL, 0, correlation, err);
 }
 
-gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
-                           const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
-                           gp_error *err)
+gp_status pool_post_to_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                              const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
+                              gp_error *err)
 {
     gp_envelope envelope = pool_envelope(pool);
     int64_t deadline_ms = gp_now_ms() + POOL_SEND_MS;
@@ -381,7 +381,7 @@ gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *m
                        const gp_message_type *reply_type, pool_message *reply, int timeout_ms, gp_error *err)
 {
     uint64_t correlation;
-    gp_status status = pool_tell(pool, type, message, &correlation, err);
+    gp_status status = pool_post(pool, type, message, &correlation, err);
     gp_timeout timeout = gp_timeout_in(timeout_ms);
     uint64_t asked = pool->reunions;
     bool reported = false;
@@ -393,7 +393,7 @@ gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *m
          * again. */
         if (pool->reunions != asked) {
             asked = pool->reunions;
-            status = pool_tell(pool, type, message, &correlation, err);
+            status = pool_post(pool, type, message, &correlation, err);
             timeout = gp_timeout_in(timeout_ms);
             continue;
         }
@@ -710,7 +710,7 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
 
     pool->ended = (gp_lease_ended){ 0 };
     if (status == GP_OK)
-        status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
+        status = pool_post(pool, &gp_msg_lease_ask, &ask, &correlation, err);
     gp_fault_point("lease-asked");
     asked = pool->reunions;
     while (status == GP_OK) {
@@ -720,12 +720,12 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
         /* The new scheduler does not know the queue order: requests join at the end. */
         if (pool->reunions != asked) {
             asked = pool->reunions;
-            status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
+            status = pool_post(pool, &gp_msg_lease_ask, &ask, &correlation, err);
             continue;
         }
 
         if (stop != NULL && *stop != 0) {
-            pool_tell(pool, &gp_msg_lease_leave, &(gp_lease_leave){ 0 }, NULL, NULL);
+            pool_post(pool, &gp_msg_lease_leave, &(gp_lease_leave){ 0 }, NULL, NULL);
             return gp_fail(err, GP_ECANCELED, "left the queue of pool %s", pool->paths.pool);
         }
         status = pool_next(pool, &in, 200, err);

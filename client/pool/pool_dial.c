@@ -38,7 +38,7 @@ gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
 /* ---- connecting ---- */
 
 /* Replace the secrets of a running pool. They travel as a descriptor, not as a message. */
-static gp_status tell_secrets(gp_pool *pool, const char *names, int timeout_ms, gp_error *err)
+static gp_status send_secrets(gp_pool *pool, const char *names, int timeout_ms, gp_error *err)
 {
     gp_control_socket_request request = { .what = GP_CONTROL_SOCKET_SECRETS }, answer = { .what = 0 };
     int secrets;
@@ -70,7 +70,7 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
         gp_launch(&pool->control_socket, &reply, started, &pool->paths, options, pool->session, timeout, err);
 
     if (status == GP_OK && !*started && options->secret_env != NULL)
-        status = tell_secrets(pool, options->secret_env, (int)gp_timeout_left(*timeout), err);
+        status = send_secrets(pool, options->secret_env, (int)gp_timeout_left(*timeout), err);
     if (status != GP_OK)
         return status;
     if (reply.epoch < pool->epoch)

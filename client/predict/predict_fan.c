@@ -99,8 +99,8 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
         gp_status status = pool_send_weights(fan->pool, rank, plan->weights_fd, err);
 
         if (status == GP_OK)
-            status = pool_tell_worker(fan->pool, rank, &gp_msg_predict_begin, &begin, payloads,
-                                      plan->class_names_bytes > 0 ? 3 : 2, NULL, err);
+            status = pool_post_to_worker(fan->pool, rank, &gp_msg_predict_begin, &begin, payloads,
+                                         plan->class_names_bytes > 0 ? 3 : 2, NULL, err);
         if (status != GP_OK && status != GP_EPEER && status != GP_EBUSY)
             return status; /* the scheduler reports that the worker failed */
     }

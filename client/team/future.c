@@ -147,7 +147,7 @@ static void result_keep(gp_future *future, const team_outcome *outcome)
 
 /* Store the reason for the failure in a unit that depends on this future and will not run. The text
  * replaces the unit's argument. */
-static void orphan_tell(team_unit *unit, const gp_future *future)
+static void orphan_notify(team_unit *unit, const gp_future *future)
 {
     char text[GP_ERROR_MESSAGE_MAX];
     const char *why =
@@ -169,7 +169,7 @@ void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
     result_keep(future, outcome);
     for (const unit_edge *edge = unit->edges; future->status != GP_OK && edge != NULL; edge = edge->next)
         if (edge->unit->call.id == edge->id && edge->unit->state == UNIT_HELD)
-            orphan_tell(edge->unit, future);
+            orphan_notify(edge->unit, future);
     future->ended = true;
     future->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : team->now_ns;
     future->started_ns = outcome->begun_ns;
@@ -293,7 +293,7 @@ static gp_status depend(gp_team *team, gp_future *future, gp_future *before, boo
         future->unit.wish = before->unit.worker;
     if (before->status != GP_OK && !*failed) {
         *failed = true;
-        orphan_tell(&future->unit, before);
+        orphan_notify(&future->unit, before);
     }
     return GP_OK;
 }

@@ -111,7 +111,7 @@ void worker_replace(team_worker *worker, const char *reason)
         return;
     worker->replacing = true;
     snprintf(request.reason, sizeof(request.reason), "%s", reason);
-    pool_tell(worker->pool, &gp_msg_worker_replace, &request, NULL, &ignored);
+    pool_post(worker->pool, &gp_msg_worker_replace, &request, NULL, &ignored);
 }
 
 void worker_mark_corrupt(team_worker *worker, const char *what)

@@ -68,6 +68,7 @@ gp_status gp_begin_message_send(const gp_begin_message *message, gp_pool *pool, 
     if (has_weights || rank == 0) /* rank 0 needs the connection to return the trained weights */
         status = pool_send_weights(pool, rank, has_weights ? message->weights_fd : -1, err);
     if (status == GP_OK)
-        status = pool_tell_worker(pool, rank, &gp_msg_train_begin, fields, payloads, count, correlation, err);
+        status =
+            pool_post_to_worker(pool, rank, &gp_msg_train_begin, fields, payloads, count, correlation, err);
     return status;
 }

@@ -124,13 +124,13 @@ static void do_one(gp_run *run, const membership_action *action)
                  run->membership.wanted_asked                     ? "resized"
                  : run->membership.wanted > run->membership.world ? "more workers available"
                                                                   : "workers released");
-        pool_tell_worker(run->pool, 0, &gp_msg_train_stop, &(gp_train_stop){ .pause = 1 }, NULL, 0, NULL,
-                         NULL);
+        pool_post_to_worker(run->pool, 0, &gp_msg_train_stop, &(gp_train_stop){ .pause = 1 }, NULL, 0, NULL,
+                            NULL);
         break;
     case MEMBERSHIP_DO_FORM:
         if (run->paused_ms == 0)
             run->paused_ms = run->last_step_ms;
-        if (pool_tell(run->pool, &gp_msg_lease_form,
+        if (pool_post(run->pool, &gp_msg_lease_form,
                       &(gp_lease_form){ .joining = gp_joiners_prepared(&run->joiners) }, NULL, &err) != GP_OK)
             gp_run_fail(run, GP_RUN_FAILED, &err);
         break;
@@ -150,7 +150,7 @@ static void do_one(gp_run *run, const membership_action *action)
                       " time%s within %d steps; the training adds no more workers, except on gradpool resize",
                       run->membership.short_lived, gp_plural(run->membership.short_lived),
                       MEMBERSHIP_PROVED_STEPS);
-        if (pool_tell(run->pool, &gp_msg_lease_resize,
+        if (pool_post(run->pool, &gp_msg_lease_resize,
                       &(gp_lease_resize){ .lease = run->pool->lease, .workers = action->workers }, NULL,
                       &err) != GP_OK)
             gp_run_fail(run, GP_RUN_FAILED, &err);

@@ -130,7 +130,7 @@ static void form_anew(gp_core *core, gp_core_lease *lease)
 
 /* Report lost peers to a worker that reported late. Its formation has already ended, and it may
  * wait for members that no longer exist. */
-static void tell_lost_peers(gp_core *core, const gp_core_lease *lease, uint32_t index)
+static void notify_lost_peers(gp_core *core, const gp_core_lease *lease, uint32_t index)
 {
     const gp_core_slot *slot = &core->slots[index];
 
@@ -168,7 +168,7 @@ static void join(gp_core *core, gp_core_lease *lease, uint32_t index)
     if (slot->granted == lease->generation && lease->phase == GP_CORE_HELD)
         return;
     if (slot->granted != 0 && slot->granted < lease->generation)
-        tell_lost_peers(core, lease, index);
+        notify_lost_peers(core, lease, index);
     form_anew(core, lease);
 }
 

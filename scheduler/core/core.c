@@ -439,7 +439,7 @@ size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event 
         handle(core, &known);
     gp_core_adopt_tick(core);
     gp_core_queue_serve(core);
-    gp_core_resize_tell(core);
+    gp_core_resize_notify(core);
     settle(core);
     core->actions = NULL;
     return core->action_count;

@@ -150,7 +150,7 @@ void gp_core_resize_go(gp_core *core, const gp_core_event *event);
 void gp_core_resize_acked(gp_core *core, const gp_core_event *event);
 
 /* Assign free slots to elastic leases and send their clients the possible sizes. */
-void gp_core_resize_tell(gp_core *core);
+void gp_core_resize_notify(gp_core *core);
 
 /* ---- adopt.c ---- */
 

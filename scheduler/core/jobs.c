@@ -78,7 +78,7 @@ static void act(gp_jobs *jobs, gp_jobs_action_kind kind, const gp_jobs_job *job)
     jobs->act(jobs->context, &action);
 }
 
-static void tell_error(gp_jobs *jobs, const gp_core_id *client, uint64_t correlation, gp_status status,
+static void send_error(gp_jobs *jobs, const gp_core_id *client, uint64_t correlation, gp_status status,
                        const char *text)
 {
     gp_jobs_action action = {
@@ -88,7 +88,7 @@ static void tell_error(gp_jobs *jobs, const gp_core_id *client, uint64_t correla
     jobs->act(jobs->context, &action);
 }
 
-static void tell_reply(gp_jobs *jobs, const jobs_reply *reply)
+static void send_reply(gp_jobs *jobs, const jobs_reply *reply)
 {
     gp_jobs_action action = { .kind = reply->accepted ? GP_JOBS_ACCEPTED : GP_JOBS_CANCELING,
                               .client = reply->client,
@@ -104,7 +104,7 @@ static void tell_reply(gp_jobs *jobs, const jobs_reply *reply)
 static void reply_when(gp_jobs *jobs, jobs_reply reply)
 {
     if (reply.number <= jobs->persisted) {
-        tell_reply(jobs, &reply);
+        send_reply(jobs, &reply);
         return;
     }
     assert(jobs->reply_count < jobs->config.replies_max);
@@ -212,7 +212,7 @@ static bool refuse_request(gp_jobs *jobs, const gp_jobs_event *event)
     char text[GP_ERROR_MESSAGE_MAX];
 
     if (jobs->failed) {
-        tell_error(jobs, &event->client, event->correlation, jobs->failure.code, jobs->failure.message);
+        send_error(jobs, &event->client, event->correlation, jobs->failure.code, jobs->failure.message);
         return true;
     }
     if (jobs->reply_count < jobs->config.replies_max)
@@ -220,7 +220,7 @@ static bool refuse_request(gp_jobs *jobs, const gp_jobs_event *event)
     snprintf(text, sizeof(text),
              "%u job requests are waiting for the journal, which is the limit; try again later",
              jobs->config.replies_max);
-    tell_error(jobs, &event->client, event->correlation, GP_EBUSY, text);
+    send_error(jobs, &event->client, event->correlation, GP_EBUSY, text);
     return true;
 }
 
@@ -253,7 +253,7 @@ static void hear_submit(gp_jobs *jobs, const gp_jobs_event *event)
                 ? "%u jobs are queued or running, and as many ended within the last minute; try again later"
                 : "%u jobs are queued or running, which is the limit; try again later",
             unfinished(jobs));
-        tell_error(jobs, &event->client, event->correlation, GP_EBUSY, text);
+        send_error(jobs, &event->client, event->correlation, GP_EBUSY, text);
         return;
     }
     if (!reply.known) {
@@ -299,7 +299,7 @@ static void hear_cancel(gp_jobs *jobs, const gp_jobs_event *event)
     if (event->job != 0 && (one == NULL || one->durable == GP_JOBS_NONE)) {
         snprintf(text, sizeof(text), "job %" PRIu64 " does not exist; list jobs with `gradpool jobs --all`",
                  event->job);
-        tell_error(jobs, &event->client, event->correlation, GP_ENOENT, text);
+        send_error(jobs, &event->client, event->correlation, GP_ENOENT, text);
         return;
     }
     if (one != NULL)
@@ -314,7 +314,7 @@ static void hear_cancel(gp_jobs *jobs, const gp_jobs_event *event)
 /* ---- processes ---- */
 
 /* Send SIGTERM once, and set the SIGKILL deadline. */
-static void tell_to_end(gp_jobs *jobs, gp_jobs_job *job, int64_t timeout_ms)
+static void request_end(gp_jobs *jobs, gp_jobs_job *job, int64_t timeout_ms)
 {
     if (!job->reported)
         act(jobs, GP_JOBS_TERM, job);
@@ -369,7 +369,7 @@ static void settle_job(gp_jobs *jobs, gp_jobs_job *job)
         jobs_set_state(jobs, job, GP_JOBS_RUNNING);
         act(jobs, GP_JOBS_GO, job);
     } else if (job->state == GP_JOBS_STOPPING && !job->reported) {
-        tell_to_end(jobs, job, jobs->config.cancel_ms);
+        request_end(jobs, job, jobs->config.cancel_ms);
     } else if (job->state == GP_JOBS_QUEUED) {
         jobs_heap_push(jobs, job);
     }
@@ -386,7 +386,7 @@ static void hear_persisted(gp_jobs *jobs, const gp_jobs_event *event)
         return;
     jobs->persisted = event->persisted;
     while (jobs->reply_count > 0 && jobs->replies[jobs->reply_first].number <= jobs->persisted) {
-        tell_reply(jobs, &jobs->replies[jobs->reply_first]);
+        send_reply(jobs, &jobs->replies[jobs->reply_first]);
         jobs->reply_first = (jobs->reply_first + 1) % jobs->config.replies_max;
         jobs->reply_count--;
     }
@@ -408,7 +408,7 @@ static void hear_journal_failed(gp_jobs *jobs, const gp_jobs_event *event)
     for (; jobs->reply_count > 0; jobs->reply_count--) {
         const jobs_reply *reply = &jobs->replies[jobs->reply_first];
 
-        tell_error(jobs, &reply->client, reply->correlation, event->status, jobs->failure.message);
+        send_error(jobs, &reply->client, reply->correlation, event->status, jobs->failure.message);
         jobs->reply_first = (jobs->reply_first + 1) % jobs->config.replies_max;
     }
     while (jobs->lists[GP_JOBS_WRITTEN].first != JOBS_NIL) {
@@ -444,7 +444,7 @@ static void stop_all(gp_jobs *jobs)
             job->attempts -= job->spawned ? 1 : 0;
             queue_again(jobs, job, "");
         } else if (job->state == GP_JOBS_RUNNING || job->state == GP_JOBS_STOPPING) {
-            tell_to_end(jobs, job, jobs->config.stop_ms);
+            request_end(jobs, job, jobs->config.stop_ms);
         }
     }
 }
@@ -521,7 +521,7 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
         job = jobs_find_id(jobs, event->job);
         /* The earlier scheduler may have failed before it sent SIGTERM. */
         if (job != NULL && gp_jobs_orphaned(job) && job->state == GP_JOBS_STOPPING)
-            tell_to_end(jobs, job, jobs->config.cancel_ms);
+            request_end(jobs, job, jobs->config.cancel_ms);
         break;
     case GP_JOBS_EVENT_WORKERS:
         job = jobs_find_id(jobs, event->job);

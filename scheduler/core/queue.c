@@ -12,7 +12,7 @@
 #include "scheduler/core/core_parts.h"
 
 enum {
-    TELL_EVERY_MS = 1000,
+    REPORT_EVERY_MS = 1000,
     /* Delay before reporting a wait that no lease causes. Such a wait is usually short, and the
      * reason is internal. */
     QUIET_MS = 2000,
@@ -174,12 +174,12 @@ static int64_t wait_due(const gp_core *core, uint32_t i, uint64_t holder)
     if (ask->reported_position == i + 1 && ask->told_holder == holder)
         return INT64_MAX;
     if (ask->reported_position != 0)
-        return ask->told_ms + TELL_EVERY_MS;
+        return ask->told_ms + REPORT_EVERY_MS;
     return held ? ask->asked_ms : ask->asked_ms + QUIET_MS;
 }
 
 /* Send lease_wait to each client whose queue position or blocking lease changed. */
-static void tell_waiting(gp_core *core)
+static void notify_waiting(gp_core *core)
 {
     char holders[GP_ERROR_MESSAGE_MAX];
     uint64_t holder = first_holder(core);
@@ -249,7 +249,7 @@ void gp_core_queue_serve(gp_core *core)
             break;
         }
     }
-    tell_waiting(core);
+    notify_waiting(core);
 }
 
 void gp_core_queue_ask(gp_core *core, const gp_core_event *event)

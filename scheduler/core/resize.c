@@ -119,7 +119,7 @@ void gp_core_resize_acked(gp_core *core, const gp_core_event *event)
     slot->answer_ms = 0;
 }
 
-void gp_core_resize_tell(gp_core *core)
+void gp_core_resize_notify(gp_core *core)
 {
     const bool takes = core->ask_count == 0 && core->accepting && core->adopting_ms == 0 &&
                        core->stopping == GP_CORE_RUNNING;

@@ -206,7 +206,7 @@ static int64_t answer_due(const gp_core_slot *slot, const gp_core_config *config
 
 /* Log a suspicion and report it to the client of the worker's lease. silent_ms 0: the worker
  * recovered. */
-static void tell_suspicion(gp_core *core, uint32_t index, int64_t silent_ms, const char *words)
+static void report_suspicion(gp_core *core, uint32_t index, int64_t silent_ms, const char *words)
 {
     const gp_core_slot *slot = &core->slots[index];
     const gp_core_lease *lease = gp_core_lease_find(core, slot->lease);
@@ -244,7 +244,7 @@ static void heard(gp_core *core, uint32_t index, int64_t silent_ms)
     slot->suspect = false;
     snprintf(words, sizeof(words), "responsive again after %s",
              gp_core_duration(time, sizeof(time), silent_ms));
-    tell_suspicion(core, index, 0, words);
+    report_suspicion(core, index, 0, words);
 }
 
 void gp_core_slot_beat(gp_core *core, const gp_core_event *event)
@@ -424,8 +424,8 @@ static void tick_ready(gp_core *core, uint32_t index)
         char words[GP_ERROR_MESSAGE_MAX];
 
         slot->suspect = true;
-        tell_suspicion(core, index, gp_core_slot_silence(core, slot),
-                       gp_core_text_silence(core, slot, words));
+        report_suspicion(core, index, gp_core_slot_silence(core, slot),
+                         gp_core_text_silence(core, slot, words));
     }
 }
 

@@ -96,7 +96,7 @@ static bool push(shell *s, const shell_job_watch *watch, const gp_jobs_job *job,
     return deliver(s, &watch->session, watch->correlation, &gp_msg_job_changed, &changed, NULL) != GP_EBUSY;
 }
 
-void shell_jobs_tell_missed(shell *s)
+void shell_jobs_notify_missed(shell *s)
 {
     for (uint32_t i = 0; i < s->jobs->watch_count; i++) {
         shell_job_watch *watch = &s->jobs->watches[i];
@@ -134,7 +134,7 @@ void shell_jobs_forget_client(shell *s, const gp_core_id *session)
     }
 }
 
-void shell_jobs_tell(shell *s, const gp_jobs_action *action)
+void shell_jobs_notify(shell *s, const gp_jobs_action *action)
 {
     shell_jobs *jobs = s->jobs;
     gp_job_accepted accepted = { .job = action->id, .known = action->known };

@@ -130,10 +130,10 @@ static void act(void *context, const gp_jobs_action *action)
                          GP_LOG_WITH({ "job", .number = (int64_t)job->id },
                                      { "state", .text = gp_jobs_state_word(job->durable) }),
                          "%s%s%s", job->command, job->reason[0] != '\0' ? ": " : "", job->reason);
-        shell_jobs_tell(s, action);
+        shell_jobs_notify(s, action);
         break;
     default:
-        shell_jobs_tell(s, action);
+        shell_jobs_notify(s, action);
     }
 }
 
@@ -232,7 +232,7 @@ void shell_jobs_note_workers(shell *s)
 }
 
 /* Pass the end of an attempt to the state machine. */
-static void tell_end(shell *s, uint64_t job, uint32_t attempt, const gp_job_end *end)
+static void report_end(shell *s, uint64_t job, uint32_t attempt, const gp_job_end *end)
 {
     gp_jobs_event event = { .kind = GP_JOBS_EVENT_ENDED,
                             .job = job,
@@ -316,7 +316,7 @@ void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)
                 ended = jobs->processes[p];
                 if (gp_job_reap(&jobs->processes[p], s->options->paths, &end)) {
                     gp_fault_point("job-reaped");
-                    tell_end(s, ended.job, ended.attempt, &end);
+                    report_end(s, ended.job, ended.attempt, &end);
                 }
                 break;
             }
@@ -324,7 +324,7 @@ void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)
     }
     if (gp_now_ms() >= gp_jobs_due(jobs->machine))
         shell_jobs_step(s, &tick);
-    shell_jobs_tell_missed(s);
+    shell_jobs_notify_missed(s);
     synchronize(s);
 }
 
@@ -356,7 +356,7 @@ static void find_orphans(shell *s)
             shell_jobs_step(s, &event);
         } else {
             gp_job_read_end(s->options->paths, job->id, job->attempts, &end);
-            tell_end(s, job->id, job->attempts, &end);
+            report_end(s, job->id, job->attempts, &end);
         }
     }
 }

@@ -61,10 +61,10 @@ void shell_jobs_step(shell *s, gp_jobs_event *event);
 /* ---- shell_job_messages.c ---- */
 
 /* Send the client message for an action of the state machine. */
-void shell_jobs_tell(shell *s, const gp_jobs_action *action);
+void shell_jobs_notify(shell *s, const gp_jobs_action *action);
 
 /* Retry changes that could not be sent before. */
-void shell_jobs_tell_missed(shell *s);
+void shell_jobs_notify_missed(shell *s);
 
 /* End all watches with an error reply. */
 void shell_jobs_end_watches(shell *s, gp_status status, const char *why);

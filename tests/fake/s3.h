@@ -34,8 +34,8 @@ typedef struct s3_server {
 
 /* Send a command and return the answer without "ok". NULL: the command failed; the error is
  * printed. */
-__attribute__((format(printf, 2, 3), unused)) static const char *s3_tell(s3_server *server,
-                                                                         const char *format, ...)
+__attribute__((format(printf, 2, 3), unused)) static const char *s3_server_run(s3_server *server,
+                                                                               const char *format, ...)
 {
     static char answer[400];
     va_list list;

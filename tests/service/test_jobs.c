@@ -57,7 +57,7 @@ TEST(a_job_name_with_control_characters_is_refused)
                                                              .name = put.name },
                                           &e));
     CHECK_CONTAINS(e.message, "the job name contains a control character");
-    REQUIRE_OK(pool_tell_with(pool, &gp_msg_job_put, &put, payloads, 3, &correlation, &e), e);
+    REQUIRE_OK(pool_post_with(pool, &gp_msg_job_put, &put, payloads, 3, &correlation, &e), e);
     for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS;
          (reply.from == POOL_NOBODY || reply.in.envelope.correlation != correlation) &&
          gp_now_ms() < until;) {

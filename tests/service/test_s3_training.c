@@ -33,7 +33,7 @@ static void credentials_set(s3_server *server, const char *id, const char *secre
     unsetenv("AWS_PROFILE");
     unsetenv("AWS_REGION");
     unsetenv("AWS_DEFAULT_REGION");
-    s3_tell(server, "keys %s %s %s", id, secret, token);
+    s3_server_run(server, "keys %s %s %s", id, secret, token);
 }
 
 static void tile_make(const char *part, const char *class, int number, uint32_t seed)
@@ -68,8 +68,8 @@ static void tiles_begin(s3_server *server)
     for (int i = 0; i < IMAGES + CHECKS; i++)
         tile_make(i < IMAGES ? "train" : "test", i % 2 == 0 ? "left" : "none", i, (uint32_t)i + 1);
     if (!uploaded) {
-        s3_tell(server, "bucket tiles");
-        s3_tell(server, "upload tiles tiles %s", in_w("tiles"));
+        s3_server_run(server, "bucket tiles");
+        s3_server_run(server, "upload tiles tiles %s", in_w("tiles"));
     }
     uploaded = true;
 }
@@ -235,10 +235,10 @@ TEST(training_from_s3_matches_the_folder_and_leaks_no_secret)
     setrlimit(RLIMIT_CORE, &(struct rlimit){ RLIM_INFINITY, RLIM_INFINITY });
     tiles_begin(server);
     unsetenv("GRADPOOL_LOG");
-    s3_tell(server, "dump %s", in_root("http"));
+    s3_server_run(server, "dump %s", in_root("http"));
     CHECK_INT(0, train("tiles", "local.jsonl"));
-    s3_tell(server, "fault 2 503");
-    s3_tell(server, "fault 1 nothing");
+    s3_server_run(server, "fault 2 503");
+    s3_server_run(server, "fault 1 nothing");
     if (train(SOURCE, "remote.jsonl") != 0)
         GP_TEST_FAIL("%s", err);
     CHECK(losses_read("local.jsonl", local) >= STEPS - 2);
@@ -249,7 +249,7 @@ TEST(training_from_s3_matches_the_folder_and_leaks_no_secret)
     RUN_CODE(0, "evaluate", "--model", "model.onnx", "--data", SOURCE);
     RUN_CODE(0, "predict", "--model", "model.onnx", "--data", SOURCE, "--out", "p.csv");
     RUN_CODE(0, "data", "show", SOURCE);
-    s3_tell(server, "dump /dev/null");
+    s3_server_run(server, "dump /dev/null");
 
     /* S3 receives the token, and the search finds existing text */
     CHECK(bytes_contain(in_root("http")));
@@ -359,8 +359,8 @@ static void fields_begin(s3_server *server)
     for (int i = 0; i < IMAGES + CHECKS; i++)
         field_make(i < IMAGES ? "train" : "val", i);
     write_file("w/fields/classes.csv", "name,r,g,b\ndark,1,2,3\nbright,200,100,50\n");
-    s3_tell(server, "bucket fields");
-    s3_tell(server, "upload fields fields %s", in_w("fields"));
+    s3_server_run(server, "bucket fields");
+    s3_server_run(server, "upload fields fields %s", in_w("fields"));
 }
 
 TEST(label_images_in_s3_give_the_same_results_as_on_disk)

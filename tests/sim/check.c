@@ -145,7 +145,7 @@ void sim_check_state(sim *s)
 }
 
 /* Describe the lease holders for an error message. */
-static void tell_leases(const sim *s, char *text, size_t bytes)
+static void describe_leases(const sim *s, char *text, size_t bytes)
 {
     size_t used = 0;
 
@@ -170,7 +170,7 @@ bool sim_settled(const sim *s, char why[480])
                                                           : "there",
                      (unsigned long long)s->clients[i].lease,
                      s->clients[i].trains ? (int)s->clients[i].training.r.phase : -1);
-            tell_leases(s, why + strlen(why), 480 - strlen(why));
+            describe_leases(s, why + strlen(why), 480 - strlen(why));
             return false;
         }
     }

@@ -200,7 +200,7 @@ static uint64_t make_durable(sim *s, uint32_t count)
     return number;
 }
 
-static void tell_machine(sim *s, int64_t after_us, const gp_jobs_event *event)
+static void post_to_jobs(sim *s, int64_t after_us, const gp_jobs_event *event)
 {
     sim_happening *h = sim_push(s, after_us, SIM_TO_JOBS, SIM_SUBMITTERS);
 
@@ -218,7 +218,7 @@ static void commit_begins(sim *s)
     if (s->now_us < s->disk_slow_until_us)
         us += s->disk_slow_us;
     if (PLANTED(LYING_DISK))
-        tell_machine(s, 0,
+        post_to_jobs(s, 0,
                      &(gp_jobs_event){ .kind = GP_JOBS_EVENT_PERSISTED,
                                        .persisted = s->writes[s->write_count - 1].number });
     sim_push(s, us, SIM_COMMITS, 0)->detail = s->write_count;
@@ -236,14 +236,14 @@ void sim_commits(sim *s, sim_happening *h)
         make_durable(s, h->detail * s->disk_keeps / 100);
         s->disk_failed = true;
         s->write_count = 0;
-        tell_machine(
+        post_to_jobs(
             s, 0,
             &(gp_jobs_event){ .kind = GP_JOBS_EVENT_JOURNAL_FAILED, .status = GP_EIO, .text = "no space" });
         sim_push(s, 1000 * MS + sim_draw(&s->disk_dice, 2000 * MS), SIM_OPERATOR, 0);
         return;
     }
     number = make_durable(s, h->detail);
-    tell_machine(s, sim_draw(&s->disk_dice, MS),
+    post_to_jobs(s, sim_draw(&s->disk_dice, MS),
                  &(gp_jobs_event){ .kind = GP_JOBS_EVENT_PERSISTED, .persisted = number });
     commit_begins(s);
 }

@@ -67,7 +67,7 @@ static void add(sim_tally *to, const sim_tally *from)
         sum[i] += more[i];
 }
 
-static void tell_failure(sim *s, sim_script *script, sim_outcome *outcome)
+static void print_failure(sim *s, sim_script *script, sim_outcome *outcome)
 {
     static char text[SIM_SCRIPT_BYTES];
     uint32_t before = script->count, runs;
@@ -106,7 +106,7 @@ static void run_seeds(const plan *p, uint32_t number, sums *out)
         out->failed = !outcome.kept;
         s->out = NULL;
         if (!outcome.kept)
-            tell_failure(s, &script, &outcome);
+            print_failure(s, &script, &outcome);
     }
     sim_free(s);
 }

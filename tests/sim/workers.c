@@ -52,7 +52,7 @@ static uint32_t number_of(const sim *s, const sim_process *process)
 
 /* Send an event that the shell itself creates (spawned, died). Such events do not use a link and
  * cannot be lost. */
-static void tell_core(sim *s, int64_t after_us, const gp_core_event *event)
+static void post_to_core(sim *s, int64_t after_us, const gp_core_event *event)
 {
     sim_push(s, after_us, SIM_TO_CORE, 0)->core.event = *event;
 }
@@ -103,7 +103,7 @@ void sim_process_dies(sim *s, sim_process *process, gp_core_death_kind death, in
     sim_leave(s, process);
     sim_rank_breaks(s, process);
     if (s->up && process->watched == s->epoch) /* otherwise no scheduler watches it */
-        tell_core(s, sim_draw(&process->dice, 50 * MS), &died);
+        post_to_core(s, sim_draw(&process->dice, 50 * MS), &died);
 }
 
 void sim_spawn(sim *s, uint32_t slot, uint32_t incarnation)
@@ -120,7 +120,7 @@ void sim_spawn(sim *s, uint32_t slot, uint32_t incarnation)
         event.kind = GP_CORE_EVENT_WORKER_DIED;
         event.death = GP_CORE_DIED_UNBORN;
         event.number = 11;
-        tell_core(s, 0, &event);
+        post_to_core(s, 0, &event);
         return;
     }
     process = &s->processes[s->process_count++];
@@ -132,7 +132,7 @@ void sim_spawn(sim *s, uint32_t slot, uint32_t incarnation)
                               .alive = true };
     s->process_at[slot] = s->process_count;
     event.pid = (int32_t)s->process_count;
-    tell_core(s, 0, &event);
+    post_to_core(s, 0, &event);
     sim_push(s, 5 * MS + sim_draw(&process->dice, 200 * MS), SIM_SPAWN_DONE, number_of(s, process));
 }
 

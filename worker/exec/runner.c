@@ -25,7 +25,7 @@ enum {
     ANSWERS_MAX = 2 * GP_RUNNER_JOBS_MAX + 8, /* STARTED and ENDED for each job, and refusals */
     END_TIMEOUT_MS = 60000,                   /* wait for processes that sleep in the kernel */
     /* wait for a live client to receive the last replies */
-    TELL_MS = 1000,
+    REPORT_MS = 1000,
     EXIT_FAILED = 1,
 };
 
@@ -319,7 +319,7 @@ int gp_runner_main(int client, int worker)
     if (!gp_descendants_end(END_TIMEOUT_MS, end_reaped, r))
         gp_log(GP_LOG_WARN, "process-hangs",
                "a process of a command does not exit after SIGKILL: it hangs in the kernel");
-    deadline = gp_now_ms() + TELL_MS;
+    deadline = gp_now_ms() + REPORT_MS;
     while (answers_send(r) && r->answer_count > 0 && gp_now_ms() < deadline)
         poll(&(struct pollfd){ .fd = r->client, .events = POLLOUT }, 1, 100);
     gp_free(r);

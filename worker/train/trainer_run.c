@@ -377,7 +377,7 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
         status = lost.code;
         err = lost;
     }
-    if (gp_log_tells(GP_LOG_DEBUG))
+    if (gp_log_is_shown(GP_LOG_DEBUG))
         gp_log(GP_LOG_DEBUG, "weights",
                "rank %" PRIu32 " of %" PRIu32 " finished at step %" PRIu64 ", weights checksum %08" PRIx32,
                trainer->schedule.rank, trainer->schedule.world, trainer->progress.step,

@@ -283,7 +283,7 @@ static void command_set_stop_at(command_set *c, command_set_stop stop)
 
 /* Record a failed job for the summary line. If the command could not report the failure itself, add
  * a line to the job's standard error. */
-static void job_tell_failure(command_set *c, const command_job *job)
+static void job_report_failure(command_set *c, const command_job *job)
 {
     char words[GP_RUNNER_TEXT_MAX], line[GP_RUNNER_TEXT_MAX + 80];
 
@@ -317,7 +317,7 @@ static gp_status job_finish(command_set *c, command_job *job, gp_error *err)
         if (c->result->first_code == 0)
             c->result->first_code = command_job_code(job);
         if (!ours)
-            job_tell_failure(c, job);
+            job_report_failure(c, job);
     }
     if (!ours && c->options->joblog != NULL) { /* --resume runs jobs again that were ended by a stop */
         const bool lost = job->timed_out || job->end.kind == EXEC_LOST;

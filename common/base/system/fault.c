@@ -100,7 +100,7 @@ gp_status gp_fault_arm(gp_fault_process process, uint32_t index, uint32_t incarn
 }
 
 /* Append the fault to the file in GRADPOOL_FAULT_REPORT, for the test that waits for the fault. */
-static void fault_tell(const fault *f)
+static void fault_report(const fault *f)
 {
     const char *path = getenv("GRADPOOL_FAULT_REPORT");
     int fd = path == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -118,7 +118,7 @@ static void fault_act(const fault *f)
         GP_LOG_WARN, "fault-point",
         GP_LOG_WITH({ "point", .text = f->entry->point }, { "action", .text = action_names[f->action] }),
         "an armed fault point was reached");
-    fault_tell(f);
+    fault_report(f);
     switch (f->action) {
     case FAULT_KILL:
         raise(SIGKILL);

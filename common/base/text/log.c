@@ -90,7 +90,7 @@ static void sentence_write(gp_log_level level, const char *sentence)
 /* ---- periodic work ---- */
 
 /* Log how many lines were suppressed in each ended window; all: in all windows. */
-static void held_back_tell(bool all)
+static void held_back_report(bool all)
 {
     const char *event;
     uint64_t count;
@@ -146,7 +146,7 @@ void gp_log_tick(void)
         pthread_mutex_trylock(&log_lock) != 0)
         return;
     atomic_store_explicit(&tick_due_ms, now_ms + TICK_MS, memory_order_relaxed);
-    held_back_tell(false);
+    held_back_report(false);
     file_check();
     pthread_mutex_unlock(&log_lock);
 }
@@ -156,7 +156,7 @@ static void log_finish(void)
 {
     if (pthread_mutex_trylock(&log_lock) != 0)
         return;
-    held_back_tell(true);
+    held_back_report(true);
     pthread_mutex_unlock(&log_lock);
 }
 
@@ -244,7 +244,7 @@ void gp_log_keep(const char *path, uint64_t bytes_max, bool owner)
     pthread_mutex_unlock(&log_lock);
 }
 
-bool gp_log_tells(gp_log_level level)
+bool gp_log_is_shown(gp_log_level level)
 {
     return level >= log_level;
 }

@@ -39,7 +39,7 @@ typedef struct gp_log_field {
 void gp_log_setup(const char *who, gp_log_level level);
 
 /* Return whether events at this level are logged. Use it to skip costly preparations. */
-bool gp_log_tells(gp_log_level level);
+bool gp_log_is_shown(gp_log_level level);
 
 /* Limit the size of the log file. No effect if standard error is not the file `path`.
  *   path       log file; renamed to path.1 when it exceeds the limit

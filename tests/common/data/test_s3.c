@@ -23,8 +23,8 @@ static gp_s3_retry_policy retry = { .tries = 3, .wait_ms = 10, .connect_s = 600,
     s3_server *server = s3_start();                                                                          \
     S3_REQUIRE(server);                                                                                      \
     credentials_set("AKIDTEST", "secret-for-tests", NULL);                                                   \
-    s3_tell(server, "keys AKIDTEST secret-for-tests");                                                       \
-    s3_tell(server, "requests")
+    s3_server_run(server, "keys AKIDTEST secret-for-tests");                                                 \
+    s3_server_run(server, "requests")
 
 static void credentials_set(const char *id, const char *secret, const char *token)
 {
@@ -60,8 +60,8 @@ static gp_s3 *letters_open(s3_server *server)
     static bool made;
 
     if (!made) {
-        s3_tell(server, "bucket letters");
-        s3_tell(server, "put letters photos/one abcdefghijklmnopqrstuvwxyz");
+        s3_server_run(server, "bucket letters");
+        s3_server_run(server, "put letters photos/one abcdefghijklmnopqrstuvwxyz");
         made = true;
     }
     return bucket_open(server, "letters/photos");
@@ -406,10 +406,10 @@ TEST(keys_with_special_characters_are_signed_correctly)
     gp_error err;
 
     gp_buffer_init(&bytes, 1000);
-    s3_tell(server, "bucket oddkeys");
+    s3_server_run(server, "bucket oddkeys");
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         CHECK(gp_s3_encode(encoded, sizeof(encoded), keys[i], false));
-        s3_tell(server, "put oddkeys %s %zu", encoded, i + 100);
+        s3_server_run(server, "put oddkeys %s %zu", encoded, i + 100);
     }
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         char wanted[8];
@@ -435,13 +435,13 @@ TEST(a_listing_spans_several_pages)
     seen_keys seen = { 0 };
     gp_error err;
 
-    s3_tell(server, "bucket pages");
-    s3_tell(server, "many pages many 1003 2");
+    s3_server_run(server, "bucket pages");
+    s3_server_run(server, "many pages many 1003 2");
     REQUIRE_OK(gp_s3_list(s3, "many/", key_see, &seen, &err), err);
     CHECK_INT(1003, seen.count);
     CHECK_INT(2006, seen.bytes);
     CHECK_TEXT("many/001002.jpg", seen.last);
-    CHECK_TEXT("2 0", s3_tell(server, "requests"));
+    CHECK_TEXT("2 0", s3_server_run(server, "requests"));
     seen = (seen_keys){ .stop = GP_ECANCELED };
     CHECK_STATUS(GP_ECANCELED, gp_s3_list(s3, "many/", key_see, &seen, &err));
     CHECK_INT(1, seen.count);
@@ -458,10 +458,10 @@ TEST(prefixes_with_plus_signs_are_listed)
     seen_keys seen = { 0 };
     gp_error err;
 
-    s3_tell(server, "bucket plus");
-    s3_tell(server, "many plus a 990 1");
-    s3_tell(server, "many plus b+c 20 1");
-    s3_tell(server, "put plus b/x+1 x");
+    s3_server_run(server, "bucket plus");
+    s3_server_run(server, "many plus a 990 1");
+    s3_server_run(server, "many plus b+c 20 1");
+    s3_server_run(server, "put plus b/x+1 x");
     REQUIRE_OK(gp_s3_list(s3, "b+c/", key_see, &seen, &err), err);
     CHECK_INT(20, seen.count);
     CHECK_TEXT("b+c/000019.jpg", seen.last);
@@ -493,7 +493,7 @@ TEST(transient_failures_are_retried)
             retry = usual;
             retries = 0;
         }
-        s3_tell(server, "fault %d %s", i < 4 ? 2 : 1, faults[i]);
+        s3_server_run(server, "fault %d %s", i < 4 ? 2 : 1, faults[i]);
         if (read_all(s3, "photos/one", &bytes, &err) != GP_OK)
             GP_TEST_FAIL("%s: %s", faults[i], err.message);
         CHECK_TEXT("abcdefghijklmnopqrstuvwxyz", gp_buffer_text(&bytes));
@@ -513,17 +513,17 @@ TEST(permanent_failures_report_object_cause_and_attempts)
     gp_error err;
 
     gp_buffer_init(&bytes, 1000);
-    s3_tell(server, "fault 3 503");
+    s3_server_run(server, "fault 3 503");
     CHECK_STATUS(GP_EIO, read_all(s3, "photos/one", &bytes, &err));
     CHECK_CONTAINS(err.message, "s3://letters/photos/one: the server replied 503 SlowDown");
     CHECK_CONTAINS(err.message, "tried 3 times");
-    s3_tell(server, "fault 3 cut 5");
+    s3_server_run(server, "fault 3 cut 5");
     CHECK_STATUS(GP_EIO, read_all(s3, "photos/one", &bytes, &err));
     CHECK_CONTAINS(err.message, "s3://letters/photos/one");
-    s3_tell(server, "fault 3 longer 7");
+    s3_server_run(server, "fault 3 longer 7");
     CHECK_STATUS(GP_ECORRUPT, gp_s3_read(s3, &range, &bytes, &err));
     CHECK_CONTAINS(err.message, "more than 26 bytes");
-    s3_tell(server, "requests");
+    s3_server_run(server, "requests");
     CHECK_STATUS(GP_ENOENT, read_all(s3, "photos/two", &bytes, &err));
     CHECK_CONTAINS(err.message, "s3://letters/photos/two: no such object");
     gp_s3_close(s3);
@@ -545,7 +545,7 @@ TEST(an_object_changed_after_the_listing_is_rejected)
     gp_buffer_init(&bytes, 1000);
     REQUIRE_OK(gp_s3_read(s3, &range, &bytes, &err), err);
     REQUIRE_OK(gp_s3_read(s3, &range, &bytes, &err), err);
-    s3_tell(server, "fault 1 etag");
+    s3_server_run(server, "fault 1 etag");
     CHECK_STATUS(GP_ECORRUPT, gp_s3_read(s3, &range, &bytes, &err));
     CHECK_CONTAINS(err.message, "photos/one has changed since it was listed");
     range = (gp_s3_range){ .key = "photos/gone", .bytes = 26, .tag = 7 };
@@ -577,18 +577,18 @@ TEST(a_refusal_reports_only_the_origin_of_the_credentials)
     }
     credentials_set("AKIDTEST", "secret-for-tests", NULL);
     s3 = letters_open(server);
-    s3_tell(server, "fault 2 403");
+    s3_server_run(server, "fault 2 403");
     CHECK_STATUS(GP_EPERM, read_all(s3, "photos/one", &bytes, &err));
     CHECK_CONTAINS(err.message, "403 AccessDenied");
-    s3_tell(server, "requests");
-    s3_tell(server, "fault 2 skew");
+    s3_server_run(server, "requests");
+    s3_server_run(server, "fault 2 skew");
     CHECK_STATUS(GP_EPERM, read_all(s3, "photos/one", &bytes, &err));
     CHECK_CONTAINS(err.message, "the clock of this host is off by ");
-    s3_tell(server, "requests");
-    s3_tell(server, "fault 2 expired");
+    s3_server_run(server, "requests");
+    s3_server_run(server, "fault 2 expired");
     CHECK_STATUS(GP_EPERM, read_all(s3, "photos/one", &bytes, &err));
     CHECK_CONTAINS(err.message, "the credentials have expired");
-    s3_tell(server, "requests");
+    s3_server_run(server, "requests");
     gp_s3_close(s3);
     gp_buffer_deinit(&bytes);
 }
@@ -601,7 +601,7 @@ TEST(a_session_token_is_sent_and_signed)
     gp_s3 *s3;
 
     gp_buffer_init(&bytes, 1000);
-    s3_tell(server, "keys AKIDTEST secret-for-tests token/with+signs==");
+    s3_server_run(server, "keys AKIDTEST secret-for-tests token/with+signs==");
     credentials_set("AKIDTEST", "secret-for-tests", "token/with+signs==");
     s3 = letters_open(server);
     REQUIRE_OK(read_all(s3, "photos/one", &bytes, &err), err);
@@ -617,7 +617,7 @@ TEST(renewed_credentials_are_used_after_a_refusal)
     gp_error err;
 
     gp_buffer_init(&bytes, 1000);
-    s3_tell(server, "keys AKIDTEST another-secret");
+    s3_server_run(server, "keys AKIDTEST another-secret");
     CHECK_STATUS(GP_EPERM, read_all(s3, "photos/one", &bytes, &err));
     credentials_set("AKIDTEST", "another-secret", NULL);
     REQUIRE_OK(read_all(s3, "photos/one", &bytes, &err), err);
@@ -633,7 +633,7 @@ TEST(a_wrong_region_fails_with_the_right_one)
     gp_error err;
 
     gp_buffer_init(&bytes, 1000);
-    s3_tell(server, "fault 1 moved eu-west-3");
+    s3_server_run(server, "fault 1 moved eu-west-3");
     CHECK_STATUS(GP_EINVAL, read_all(s3, "photos/one", &bytes, &err));
     CHECK_CONTAINS(err.message, "in region eu-west-3, not in us-east-1; add --s3-region eu-west-3");
     gp_s3_close(s3);
@@ -651,7 +651,7 @@ TEST(a_public_bucket_is_read_without_credentials)
 
     gp_s3_close(letters_open(server)); /* creates the bucket */
     gp_buffer_init(&bytes, 1000);
-    s3_tell(server, "keys anyone");
+    s3_server_run(server, "keys anyone");
     unsetenv("AWS_ACCESS_KEY_ID");
     snprintf(source_text, sizeof(source_text), "%s&anonymous=yes", s3_source(server, "letters", "0"));
     REQUIRE_OK(gp_s3_source_parse(&source, source_text, &err), err);
@@ -684,15 +684,15 @@ TEST(malformed_listings_are_rejected)
     gp_error err;
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        s3_tell(server, "fault 1 xml %s", cases[i][0]);
+        s3_server_run(server, "fault 1 xml %s", cases[i][0]);
         CHECK_STATUS(GP_ECORRUPT, gp_s3_list(s3, "photos/", key_see, &(seen_keys){ 0 }, &err));
         CHECK_CONTAINS(err.message, cases[i][1]);
     }
     /* A server that repeats the same page. */
-    s3_tell(server, "fault 9 xml %s", LISTING MORE OBJECT("photos/a", "1") END);
+    s3_server_run(server, "fault 9 xml %s", LISTING MORE OBJECT("photos/a", "1") END);
     CHECK_STATUS(GP_ECORRUPT, gp_s3_list(s3, "photos/", key_see, &(seen_keys){ 0 }, &err));
     CHECK_CONTAINS(err.message, "photos/a follows photos/a");
-    CHECK_TEXT("10 0", s3_tell(server, "requests"));
+    CHECK_TEXT("10 0", s3_server_run(server, "requests"));
     gp_s3_close(s3);
 }
 

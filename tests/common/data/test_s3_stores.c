@@ -24,7 +24,7 @@
     s3_server *server = s3_start();                                                                          \
     S3_REQUIRE(server);                                                                                      \
     environment_set();                                                                                       \
-    s3_tell(server, "requests")
+    s3_server_run(server, "requests")
 
 __attribute__((constructor)) static void world_begin(void)
 {
@@ -147,10 +147,10 @@ static void folders_make(s3_server *server)
         tile_put(names[i], (uint8_t)(7 * i));
     text_put("photos/train/2/notes.txt", "not an image");
     text_put("flat/README", "not an image");
-    s3_tell(server, "bucket data");
-    s3_tell(server, "upload data photos %s", in_folder("photos"));
-    s3_tell(server, "upload data flat %s", in_folder("flat"));
-    s3_tell(server, "put data flat/empty-marker/");
+    s3_server_run(server, "bucket data");
+    s3_server_run(server, "upload data photos %s", in_folder("photos"));
+    s3_server_run(server, "upload data flat %s", in_folder("flat"));
+    s3_server_run(server, "put data flat/empty-marker/");
     made = true;
 }
 
@@ -179,9 +179,9 @@ TEST(missing_files_in_s3_fail_like_in_a_directory)
     gp_error err;
 
     folders_make(server);
-    s3_tell(server, "put data pairs/images/a.png x");
-    s3_tell(server, "put data pairs/labels/a.png x");
-    s3_tell(server, "put data bare/a.png x");
+    s3_server_run(server, "put data pairs/images/a.png x");
+    s3_server_run(server, "put data pairs/labels/a.png x");
+    s3_server_run(server, "put data bare/a.png x");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         gp_status status = gp_store_open(&store, s3_source(server, cases[i][0], "0"),
                                          cases[i][1][0] == '1' ? GP_DATA_TEST : GP_DATA_TRAIN, &err);
@@ -211,18 +211,18 @@ TEST(damaged_images_are_skipped_but_server_failures_are_not)
     tile_put("bad/a/1.png", 1);
     tile_put("bad/a/2.png", 2);
     text_put("bad/a/3.png", "no image");
-    s3_tell(server, "bucket spoilt");
-    s3_tell(server, "upload spoilt bad %s", in_folder("bad"));
+    s3_server_run(server, "bucket spoilt");
+    s3_server_run(server, "upload spoilt bad %s", in_folder("bad"));
     REQUIRE_OK(
         gp_store_open_with(&store, s3_source(server, "spoilt/bad", "0"), GP_DATA_TRAIN, &options, &err), err);
     REQUIRE_OK(gp_store_read(store, all, 3, samples, labels, &err), err);
     CHECK_INT(1, gp_store_skipped(store));
     CHECK_INT(-1, labels[2]);
-    s3_tell(server, "fault 99 403");
+    s3_server_run(server, "fault 99 403");
     CHECK_STATUS(GP_EPERM, gp_store_read(store, all, 3, samples, labels, &err));
     CHECK_CONTAINS(err.message, "403 AccessDenied");
     CHECK_INT(1, gp_store_skipped(store));
-    s3_tell(server, "requests");
+    s3_server_run(server, "requests");
     gp_store_close(store);
 }
 
@@ -239,13 +239,13 @@ TEST(an_image_replaced_after_the_listing_is_rejected)
 
     tile_put("swap/a/1.png", 1);
     tile_put("swap/a/2.png", 2);
-    s3_tell(server, "bucket swapped");
-    s3_tell(server, "upload swapped swap %s", in_folder("swap"));
+    s3_server_run(server, "bucket swapped");
+    s3_server_run(server, "upload swapped swap %s", in_folder("swap"));
     REQUIRE_OK(
         gp_store_open_with(&store, s3_source(server, "swapped/swap", "0"), GP_DATA_TRAIN, &options, &err),
         err);
     tile_put("swap/a/2.png", 3);
-    s3_tell(server, "upload swapped swap %s", in_folder("swap"));
+    s3_server_run(server, "upload swapped swap %s", in_folder("swap"));
     CHECK_STATUS(GP_ECORRUPT, gp_store_read(store, all, 2, samples, NULL, &err));
     CHECK_CONTAINS(err.message, "s3://swapped/swap/a/2.png has changed since it was listed");
     gp_store_close(store);
@@ -288,9 +288,9 @@ static void scenes_make(s3_server *server)
         "cd '%s' && mkdir -p whole && cp -r %s whole/images && cp -r scenes/train_labels whole/labels && cp "
         "scenes/classes.csv whole/class_dict.csv",
         "scenes/train");
-    s3_tell(server, "bucket roads");
-    s3_tell(server, "upload roads scenes %s", in_folder("scenes"));
-    s3_tell(server, "upload roads whole %s", in_folder("whole"));
+    s3_server_run(server, "bucket roads");
+    s3_server_run(server, "upload roads scenes %s", in_folder("scenes"));
+    s3_server_run(server, "upload roads whole %s", in_folder("whole"));
     made = true;
 }
 
@@ -326,7 +326,7 @@ TEST(each_image_and_label_image_is_fetched_once)
     for (uint32_t i = 0; i < 4; i++)
         REQUIRE_OK(gp_store_read_whole(store, i, &(gp_whole_size){ 0 }, &whole, &err), err);
     /* a listing, the class file, 4 images, 4 label images */
-    CHECK_TEXT("10 9", s3_tell(server, "requests"));
+    CHECK_TEXT("10 9", s3_server_run(server, "requests"));
     gp_whole_deinit(&whole);
     gp_store_close(store);
 }
@@ -348,8 +348,8 @@ TEST(mismatched_label_images_fail_by_name_or_are_skipped)
     make_png(in_folder("odd/labels/b.png"),
              &(made_image){ .width = 2, .height = 2, .channels = 1, .data = (uint8_t[4]){ 0 } });
     text_put("odd/classes.csv", "sky\nvoid\nroad\n");
-    s3_tell(server, "bucket odd");
-    s3_tell(server, "upload odd odd %s", in_folder("odd"));
+    s3_server_run(server, "bucket odd");
+    s3_server_run(server, "upload odd odd %s", in_folder("odd"));
     CHECK_STATUS(GP_ENOENT, gp_store_open_with(&store, s3_source(server, "odd/odd", "0"), GP_DATA_TRAIN,
                                                &options, &err));
     CHECK_CONTAINS(err.message, "s3://odd/odd/images/c.png has no label image");
@@ -363,7 +363,7 @@ TEST(mismatched_label_images_fail_by_name_or_are_skipped)
         CHECK_INT(-1, labels[6 + i]);
     gp_store_close(store);
     options.on_error = GP_BAD_ERROR;
-    s3_tell(server, "delete odd odd/images/c.png");
+    s3_server_run(server, "delete odd odd/images/c.png");
     CHECK_STATUS(GP_ECORRUPT, gp_store_open_with(&store, s3_source(server, "odd/odd", "0"), GP_DATA_TRAIN,
                                                  &options, &err));
     CHECK_CONTAINS(err.message,
@@ -376,8 +376,8 @@ TEST(unlabelled_images_in_s3_can_be_predicted)
     tile_put("plain/1.png", 1);
     tile_put("plain/2.png", 2);
     text_put("plain/readme.txt", "not an image");
-    s3_tell(server, "bucket plain");
-    s3_tell(server, "upload plain plain %s", in_folder("plain"));
+    s3_server_run(server, "bucket plain");
+    s3_server_run(server, "upload plain plain %s", in_folder("plain"));
     stores_compare(in_folder("plain"), s3_source(server, "plain/plain", "0"), GP_DATA_GIVEN, true);
 }
 
@@ -390,10 +390,10 @@ TEST(archives_in_s3_equal_those_on_disk)
     shell("cd '%s' && mkdir -p tars && tar cf one.tar %s && tar cf tars/a.tar -C photos train/10 train/2 && "
           "tar cf tars/b.tar -C photos train/2-b test",
           "photos");
-    s3_tell(server, "bucket archives");
-    s3_tell(server, "upload archives tars %s", in_folder("tars"));
+    s3_server_run(server, "bucket archives");
+    s3_server_run(server, "upload archives tars %s", in_folder("tars"));
     shell("cd '%s' && mkdir -p single && cp %s single", "one.tar");
-    s3_tell(server, "upload archives single %s", in_folder("single"));
+    s3_server_run(server, "upload archives single %s", in_folder("single"));
     stores_compare(in_folder("one.tar"), s3_source(server, "archives/single/one.tar", "0"), GP_DATA_TRAIN,
                    false);
     stores_compare(in_folder("tars"), s3_source(server, "archives/tars", "64MiB"), GP_DATA_TRAIN, false);
@@ -407,7 +407,7 @@ TEST(csv_lists_use_relative_keys_or_urls)
 
     folders_make(server);
     text_put("photos/list.csv", "path,label\ntrain/2/z.png,b\ntrain/10/a.png,a\ntrain/2-b/a b+c.png,b\n");
-    s3_tell(server, "upload data photos %s", in_folder("photos"));
+    s3_server_run(server, "upload data photos %s", in_folder("photos"));
     stores_compare(in_folder("photos/list.csv"), s3_source(server, "data/photos/list.csv", "0"),
                    GP_DATA_TRAIN, false);
     snprintf(lines, sizeof(lines), "path,label\n%s,b\n%s,a\n%s,b\n",
@@ -426,11 +426,11 @@ TEST(a_missing_object_in_a_list_is_reported)
     gp_error err;
 
     folders_make(server);
-    s3_tell(server, "put data lists/a.csv path,label%%0Anone.png,a%%0A");
+    s3_server_run(server, "put data lists/a.csv path,label%%0Anone.png,a%%0A");
     CHECK_STATUS(GP_ENOENT,
                  gp_store_open(&store, s3_source(server, "data/lists/a.csv", "0"), GP_DATA_TRAIN, &err));
     CHECK_CONTAINS(err.message, "s3://data/lists/none.png: no such object");
-    s3_tell(server, "put data lists/b.csv path,label%%0A/etc/passwd,a%%0A");
+    s3_server_run(server, "put data lists/b.csv path,label%%0A/etc/passwd,a%%0A");
     CHECK_STATUS(GP_EINVAL,
                  gp_store_open(&store, s3_source(server, "data/lists/b.csv", "0"), GP_DATA_TRAIN, &err));
     CHECK_CONTAINS(err.message, "is not relative");
@@ -448,19 +448,19 @@ TEST(large_archives_are_read_across_block_boundaries)
         shell("head -c 2097000 /dev/zero > '%s/%s'", name); /* skipped, but part of the archive */
     }
     shell("cd '%s' && mkdir -p large && tar cf large/wide.tar %s", "wide");
-    s3_tell(server, "bucket large");
-    s3_tell(server, "upload large large %s", in_folder("large"));
+    s3_server_run(server, "bucket large");
+    s3_server_run(server, "upload large large %s", in_folder("large"));
     stores_compare(in_folder("large/wide.tar"), s3_source(server, "large/large/wide.tar", "0"), GP_DATA_TRAIN,
                    false);
     shell("rm -rf '%s/%s'", "cache");
-    s3_tell(server, "requests");
+    s3_server_run(server, "requests");
     stores_compare(in_folder("large/wide.tar"), s3_source(server, "large/large/wide.tar", "64MiB"),
                    GP_DATA_TRAIN, false);
     /* a request for the size, the others for 12.6 MB in blocks of 4 MiB */
-    CHECK_TEXT("5 5", s3_tell(server, "requests"));
+    CHECK_TEXT("5 5", s3_server_run(server, "requests"));
     stores_compare(in_folder("large/wide.tar"), s3_source(server, "large/large/wide.tar", "64MiB"),
                    GP_DATA_TRAIN, false);
-    CHECK_TEXT("1 1", s3_tell(server, "requests"));
+    CHECK_TEXT("1 1", s3_server_run(server, "requests"));
 }
 
 /* Write an array file like numpy.save(). */
@@ -494,8 +494,8 @@ TEST(arrays_in_s3_equal_those_on_disk)
             sizeof(x));
     npy_put("arrays/train-y.npy", "{'descr': '<i8', 'fortran_order': False, 'shape': (1000000,), }", y,
             sizeof(y));
-    s3_tell(server, "bucket arrays");
-    s3_tell(server, "upload arrays numbers %s", in_folder("arrays"));
+    s3_server_run(server, "bucket arrays");
+    s3_server_run(server, "upload arrays numbers %s", in_folder("arrays"));
     for (int i = 0; i < 3; i++) {
         const char *at = i == 1 ? "arrays/numbers/train-x.npy" : "arrays/numbers";
         gp_store *local, *remote;
@@ -504,7 +504,7 @@ TEST(arrays_in_s3_equal_those_on_disk)
         int32_t labels[2];
         gp_error err;
 
-        s3_tell(server, "requests");
+        s3_server_run(server, "requests");
         REQUIRE_OK(gp_store_open(&local, in_folder("arrays"), GP_DATA_TRAIN, &err), err);
         REQUIRE_OK(gp_store_open(&remote, s3_source(server, at, caches[i]), GP_DATA_TRAIN, &err), err);
         CHECK(gp_store_get_info(local)->fingerprint == gp_store_get_info(remote)->fingerprint);
@@ -515,9 +515,9 @@ TEST(arrays_in_s3_equal_those_on_disk)
         gp_store_close(local);
         gp_store_close(remote);
         if (i == 0) /* a listing, one probe per array, two blocks per array */
-            CHECK_TEXT("7 6", s3_tell(server, "requests"));
+            CHECK_TEXT("7 6", s3_server_run(server, "requests"));
         if (i == 1) /* cached: one probe to find the other array, one per array */
-            CHECK_TEXT("3 3", s3_tell(server, "requests"));
+            CHECK_TEXT("3 3", s3_server_run(server, "requests"));
     }
 }
 
@@ -529,9 +529,9 @@ TEST(cached_objects_are_not_fetched_again)
     folders_make(server);
     shell("rm -rf '%s/%s'", "cache");
     stores_compare(in_folder("photos"), s3_source(server, "data/photos", "64MiB"), GP_DATA_TRAIN, true);
-    CHECK_TEXT("7 6", s3_tell(server, "requests"));
+    CHECK_TEXT("7 6", s3_server_run(server, "requests"));
     stores_compare(in_folder("photos"), s3_source(server, "data/photos", "64MiB"), GP_DATA_TRAIN, true);
-    CHECK_TEXT("1 0", s3_tell(server, "requests"));
+    CHECK_TEXT("1 0", s3_server_run(server, "requests"));
 }
 
 /* Fill an entry with bytes that depend on the entry number. */
@@ -800,8 +800,8 @@ TEST(batches_from_s3_survive_failing_requests)
         REQUIRE_OK(gp_loader_new(&loaders[i], stores[i], &sampler,
                                  &(gp_loader_options){ .depth = 3, .capacity = 3 }, &err),
                    err);
-    s3_tell(server, "fault 1 503");
-    s3_tell(server, "fault 1 nothing");
+    s3_server_run(server, "fault 1 503");
+    s3_server_run(server, "fault 1 nothing");
     for (uint32_t step = 0; step < 6; step++) {
         gp_loader_batch *batches[2];
 

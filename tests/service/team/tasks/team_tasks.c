@@ -61,7 +61,7 @@ GP_TASK gp_status sleep_ms(gp_task *task, gp_error *err)
 }
 
 /* Append a byte to the file in the argument: the file size is the number of starts. */
-static gp_status begun_tell(const char *path, gp_error *err)
+static gp_status begun_write(const char *path, gp_error *err)
 {
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     bool reported = fd >= 0 && write(fd, "b", 1) == 1;
@@ -81,7 +81,7 @@ GP_TASK gp_status hold(gp_task *task, gp_error *err)
     gp_status status;
 
     snprintf(begun, sizeof(begun), "%s.begun", path);
-    status = begun_tell(begun, err);
+    status = begun_write(begun, err);
     while (status == GP_OK && access(path, F_OK) != 0) {
         nap(1);
         if (gp_task_canceled(task))
@@ -94,7 +94,7 @@ GP_TASK gp_status hold(gp_task *task, gp_error *err)
 GP_TASK gp_status sleep_deaf(gp_task *task, gp_error *err)
 {
     size_t bytes;
-    gp_status status = begun_tell(gp_task_argument(task, &bytes), err);
+    gp_status status = begun_write(gp_task_argument(task, &bytes), err);
 
     if (status == GP_OK)
         nap(1e9);
