@@ -170,11 +170,11 @@ static gp_status submits_late_fail(const gp_pool *pool, const submits *s, gp_err
 /* Wait for one message and record the reply that it contains. The submissions since the last
  * reconnect have consecutive correlations, starting at `first`. GP_ETIMEDOUT: no reply within the
  * time limit. */
-static gp_status hear_accepted(gp_pool *pool, submits *s, uint64_t first, gp_error *err)
+static gp_status handle_accepted(gp_pool *pool, submits *s, uint64_t first, gp_error *err)
 {
     pool_message in;
     gp_job_accepted accepted;
-    int64_t left = s->heard_ms + s->timeout_ms - gp_now_ms();
+    int64_t left = s->received_ms + s->timeout_ms - gp_now_ms();
     gp_status status = left > 0 ? pool_next(pool, &in, (int)left, err) : submits_late_fail(pool, s, err);
 
     if (status != GP_OK || in.from == POOL_NOBODY)
@@ -210,7 +210,7 @@ static gp_status submit_all(submits *s, gp_pool *pool, gp_parcel *parcel, const 
             submits_again(s);
         }
         if (!submits_next(s, &number)) {
-            status = hear_accepted(pool, s, first, err);
+            status = handle_accepted(pool, s, first, err);
             continue;
         }
         status = submits_late(s, gp_now_ms())
@@ -458,7 +458,7 @@ static gp_status look_again(gp_waiting *w, gp_error *err)
 }
 
 /* Wait up to wait_ms for one notification and apply it. */
-static gp_status hear_change(gp_waiting *w, int wait_ms, gp_error *err)
+static gp_status handle_change(gp_waiting *w, int wait_ms, gp_error *err)
 {
     pool_message in;
     gp_job_changed changed;
@@ -511,7 +511,7 @@ gp_status gp_job_wait(gp_job_info *infos, gp_pool *pool, const uint64_t *jobs, s
             continue;
         }
         status = w.look_again ? look_again(&w, err)
-                              : hear_change(&w, left < LOOK_AGAIN_MS ? (int)left : LOOK_AGAIN_MS, err);
+                              : handle_change(&w, left < LOOK_AGAIN_MS ? (int)left : LOOK_AGAIN_MS, err);
     }
     return status;
 }

@@ -195,7 +195,7 @@ static gp_status pool_receive(gp_pool *pool, pool_message *out, gp_error *err)
 
     if (status == GP_OK) {
         if (pool->remote != NULL)
-            pool->remote->heard_ms = gp_now_ms();
+            pool->remote->received_ms = gp_now_ms();
         out->from = POOL_SCHEDULER;
         pool_take_event(pool, &out->in);
         return GP_OK;
@@ -332,7 +332,7 @@ gp_status pool_post_with(gp_pool *pool, const gp_message_type *type, const void 
 
         /* restart the silence timeout, so that the reply has its full time */
         if (status == GP_OK && pool->remote != NULL)
-            pool->remote->heard_ms = gp_now_ms();
+            pool->remote->received_ms = gp_now_ms();
         if (status != GP_EPEER || gone)
             return status;
     }

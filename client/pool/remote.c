@@ -258,7 +258,7 @@ gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
             gp_sleep_ms(RETRY_MS);
     }
     pool->dialling = false;
-    pool->remote->heard_ms = gp_now_ms();
+    pool->remote->received_ms = gp_now_ms();
     if (status == GP_OK)
         return GP_OK;
     if (status == GP_ETIMEDOUT)
@@ -272,7 +272,7 @@ gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
 bool pool_remote_stale(gp_pool *pool)
 {
     return pool->remote != NULL && !pool->dialling &&
-           (gp_now_ms() - pool->remote->heard_ms > SILENCE_MS || gp_channel_broke(pool->scheduler));
+           (gp_now_ms() - pool->remote->received_ms > SILENCE_MS || gp_channel_broke(pool->scheduler));
 }
 
 bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message)
@@ -312,7 +312,7 @@ gp_status pool_remote_try(gp_pool *pool, gp_error *err)
         status = dial_once(pool, timeout, &unproved, &why);
     }
     pool->dialling = false;
-    pool->remote->heard_ms = gp_now_ms();
+    pool->remote->received_ms = gp_now_ms();
     if (status != GP_OK)
         return gp_fail(err, status == GP_EPERM ? GP_EPERM : GP_EPEER, "lost the connection to %s: %.200s",
                        pool->remote->endpoint, why.message);

@@ -20,7 +20,7 @@ struct pool_remote {
     char endpoint[GP_TEXT_ENDPOINT];
     char server_key[GP_KEY_TEXT];
     gp_key_pair own;
-    int64_t heard_ms; /* last message received, or last request sent */
+    int64_t received_ms; /* last message received, or last request sent */
 };
 
 /* Find the remote pool of that name. *out is set to NULL for a pool on this host. GP_EINVAL: an

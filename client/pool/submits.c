@@ -6,7 +6,7 @@ gp_status submits_init(submits *s, uint64_t *jobs, size_t count, size_t window, 
                        int64_t now_ms, gp_error *err)
 {
     *s = (submits){
-        .jobs = jobs, .count = count, .window = window, .timeout_ms = timeout_ms, .heard_ms = now_ms
+        .jobs = jobs, .count = count, .window = window, .timeout_ms = timeout_ms, .received_ms = now_ms
     };
     s->order = gp_calloc(count == 0 ? 1 : count, sizeof(*s->order));
     if (s->order == NULL)
@@ -44,7 +44,7 @@ void submits_answered(submits *s, uint64_t place, uint64_t job, int64_t now_ms)
     s->jobs[s->order[place]] = job;
     s->answered++;
     s->waiting--;
-    s->heard_ms = now_ms;
+    s->received_ms = now_ms;
 }
 
 void submits_again(submits *s)
@@ -59,5 +59,5 @@ bool submits_done(const submits *s)
 
 bool submits_late(const submits *s, int64_t now_ms)
 {
-    return now_ms - s->heard_ms >= s->timeout_ms;
+    return now_ms - s->received_ms >= s->timeout_ms;
 }

@@ -26,7 +26,7 @@ typedef struct submits {
     size_t sent;   /* entries in `order` */
     size_t next;   /* lowest number that may still have to be sent */
     size_t waiting;
-    int64_t heard_ms; /* time when the last reply arrived, or the call started */
+    int64_t received_ms; /* time when the last reply arrived, or the call started */
 } submits;
 
 /* Start with `count` unsent submissions. jobs: [count], all 0. GP_ENOMEM: out of

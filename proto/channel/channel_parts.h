@@ -36,7 +36,7 @@ enum {
 typedef struct gp_dial {
     gp_zmq_monitor monitor;
     bool connected, turned_away;
-    int64_t heard_ms;     /* last time the monitor was read; events read next are not older */
+    int64_t received_ms;  /* last time the monitor was read; events read next are not older */
     int64_t connected_ms; /* lower bound for the time of the last connect */
     int64_t ended_ms;     /* when the link ended, if ZeroMQ has not reported a retry; 0: neither */
     bool broken;          /* the link ended since the last gp_channel_broke() */

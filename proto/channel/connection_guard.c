@@ -237,7 +237,7 @@ bool gp_channel_next_gone(gp_channel *channel, gp_peer *out)
 /* ---- events ---- */
 
 /* Update the connection table for all pending monitor events. */
-static void hear_events(gp_connection_guard *guard)
+static void handle_events(gp_connection_guard *guard)
 {
     gate_link *link;
     uint16_t event;
@@ -342,7 +342,7 @@ static gate_link *link_of(gp_connection_guard *guard, zmq_msg_t *frame)
     int fd = zmq_msg_get(frame, ZMQ_SRCFD), copy;
     gate_link *link;
 
-    hear_events(guard);
+    handle_events(guard);
     link = fd >= 0 ? link_find(guard, fd) : NULL;
     copy = link != NULL ? link_copy(guard, fd) : -1;
     if (copy >= 0) {
@@ -456,7 +456,7 @@ void gp_channel_watch(gp_channel *channel)
 
     if (guard == NULL)
         return;
-    hear_events(guard);
+    handle_events(guard);
     if (guard->high == 0 || now - guard->looked_ms < LOOK_MS)
         return;
     guard->looked_ms = now;

@@ -13,7 +13,7 @@ enum {
 
 gp_status gp_dial_begin(gp_dial *dial, void *socket, int events, gp_error *err)
 {
-    dial->heard_ms = gp_now_ms();
+    dial->received_ms = gp_now_ms();
     return gp_zmq_monitor_open(&dial->monitor, socket, events, "a link", err);
 }
 
@@ -23,7 +23,7 @@ void gp_dial_end(gp_dial *dial)
 }
 
 /* Read all pending monitor events and update the counters. */
-static void dial_hear(gp_dial *dial)
+static void dial_handle(gp_dial *dial)
 {
     uint16_t event;
     uint32_t value;
@@ -31,7 +31,7 @@ static void dial_hear(gp_dial *dial)
     while (gp_zmq_monitor_next(&dial->monitor, &event, &value)) {
         if (event == ZMQ_EVENT_CONNECTED) {
             dial->connected = true;
-            dial->connected_ms = dial->heard_ms;
+            dial->connected_ms = dial->received_ms;
         }
         dial->broken |= event == ZMQ_EVENT_DISCONNECTED;
         if (event == ZMQ_EVENT_DISCONNECTED)
@@ -49,7 +49,7 @@ static void dial_hear(gp_dial *dial)
         else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
             dial->failed++;
     }
-    dial->heard_ms = gp_now_ms();
+    dial->received_ms = gp_now_ms();
 }
 
 /* Decide whether to keep waiting. GP_OK: the link can still come up. Otherwise fail with a
@@ -112,7 +112,7 @@ gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, int ti
         if (ready < 0 && errno != EINTR)
             return gp_fail(err, GP_EIO, "cannot wait for %s: %s", endpoint, zmq_strerror(errno));
         if (dial->monitor.events != NULL) {
-            dial_hear(dial);
+            dial_handle(dial);
 
             /* Reconnect if ZeroMQ does not: after a protocol error, for example because the network
              * changed a byte, it does not retry. zmq_disconnect() fails harmlessly if ZeroMQ has
@@ -135,7 +135,7 @@ bool gp_channel_broke(gp_channel *channel)
 
     if (dial->monitor.events == NULL)
         return false;
-    dial_hear(dial);
+    dial_handle(dial);
     bool broke = dial->broken;
 
     dial->broken = false;

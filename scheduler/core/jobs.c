@@ -173,7 +173,7 @@ static void prune(gp_jobs *jobs)
 }
 
 /* Process the exit of a job's process: done, canceled, requeued, lost or failed. */
-static void hear_ended(gp_jobs *jobs, const gp_jobs_event *event)
+static void handle_ended(gp_jobs *jobs, const gp_jobs_event *event)
 {
     gp_jobs_job *job = jobs_find_id(jobs, event->job);
     const char *text = event->text != NULL ? event->text : "";
@@ -233,7 +233,7 @@ static uint32_t unfinished(const gp_jobs *jobs)
     return count;
 }
 
-static void hear_submit(gp_jobs *jobs, const gp_jobs_event *event)
+static void handle_submit(gp_jobs *jobs, const gp_jobs_event *event)
 {
     const gp_jobs_submit *submit = event->submit;
     gp_jobs_job *job;
@@ -288,7 +288,7 @@ static bool cancel_job(gp_jobs *jobs, gp_jobs_job *job)
     return true;
 }
 
-static void hear_cancel(gp_jobs *jobs, const gp_jobs_event *event)
+static void handle_cancel(gp_jobs *jobs, const gp_jobs_event *event)
 {
     jobs_reply reply = { .client = event->client, .correlation = event->correlation };
     gp_jobs_job *one = event->job != 0 ? jobs_find_id(jobs, event->job) : NULL;
@@ -324,7 +324,7 @@ static void request_end(gp_jobs *jobs, gp_jobs_job *job, int64_t timeout_ms)
         jobs->alarm_ms = job->due_ms;
 }
 
-static void hear_spawned(gp_jobs *jobs, const gp_jobs_event *event)
+static void handle_spawned(gp_jobs *jobs, const gp_jobs_event *event)
 {
     gp_jobs_job *job = jobs_find_id(jobs, event->job);
 
@@ -348,7 +348,7 @@ static void hear_spawned(gp_jobs *jobs, const gp_jobs_event *event)
     write_row(jobs, job, GP_JOBS_UPDATE);
 }
 
-static void hear_unborn(gp_jobs *jobs, const gp_jobs_event *event)
+static void handle_unborn(gp_jobs *jobs, const gp_jobs_event *event)
 {
     gp_jobs_job *job = jobs_find_id(jobs, event->job);
 
@@ -380,7 +380,7 @@ static void settle_job(gp_jobs *jobs, gp_jobs_job *job)
         act(jobs, GP_JOBS_CHANGED, job);
 }
 
-static void hear_persisted(gp_jobs *jobs, const gp_jobs_event *event)
+static void handle_persisted(gp_jobs *jobs, const gp_jobs_event *event)
 {
     if (jobs->failed || event->persisted <= jobs->persisted)
         return;
@@ -397,7 +397,7 @@ static void hear_persisted(gp_jobs *jobs, const gp_jobs_event *event)
 }
 
 /* Fail all pending requests, forget jobs that are not durable, and drop processes at the gate. */
-static void hear_journal_failed(gp_jobs *jobs, const gp_jobs_event *event)
+static void handle_journal_failed(gp_jobs *jobs, const gp_jobs_event *event)
 {
     gp_jobs_action broken = { .kind = GP_JOBS_BROKEN, .status = event->status, .text = event->text };
 
@@ -486,10 +486,10 @@ int64_t gp_jobs_due(const gp_jobs *jobs)
 void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
 {
     static void (*const handlers[])(gp_jobs * jobs, const gp_jobs_event *event) = {
-        [GP_JOBS_EVENT_SUBMIT] = hear_submit,       [GP_JOBS_EVENT_CANCEL] = hear_cancel,
-        [GP_JOBS_EVENT_PERSISTED] = hear_persisted, [GP_JOBS_EVENT_JOURNAL_FAILED] = hear_journal_failed,
-        [GP_JOBS_EVENT_SPAWNED] = hear_spawned,     [GP_JOBS_EVENT_UNBORN] = hear_unborn,
-        [GP_JOBS_EVENT_ENDED] = hear_ended,
+        [GP_JOBS_EVENT_SUBMIT] = handle_submit,       [GP_JOBS_EVENT_CANCEL] = handle_cancel,
+        [GP_JOBS_EVENT_PERSISTED] = handle_persisted, [GP_JOBS_EVENT_JOURNAL_FAILED] = handle_journal_failed,
+        [GP_JOBS_EVENT_SPAWNED] = handle_spawned,     [GP_JOBS_EVENT_UNBORN] = handle_unborn,
+        [GP_JOBS_EVENT_ENDED] = handle_ended,
     };
     gp_jobs_job *job;
 

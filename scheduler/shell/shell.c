@@ -177,8 +177,8 @@ static void loop(shell *s)
                 shell_reap(s, slots[i]);
         }
         while (gp_channel_receive(s->channel, &in, NULL) == GP_OK) {
-            if (!shell_hear_worker(s, &in))
-                shell_hear_client(s, &in);
+            if (!shell_handle_worker(s, &in))
+                shell_handle_client(s, &in);
             gp_incoming_close(&in);
         }
         shell_watch_holders(s);

@@ -149,7 +149,7 @@ static gp_core_environment environment_of(uint32_t said)
     return said == GP_ENV_CPU ? GP_CORE_ONLY_CPU : said == GP_ENV_GPU ? GP_CORE_ONLY_GPU : GP_CORE_ANY;
 }
 
-static void hear_ask(shell *s, const gp_incoming *in, gp_core_event *event)
+static void handle_ask(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     gp_core_wish wish = { .min = 0 };
     gp_lease_ask ask;
@@ -174,7 +174,7 @@ static void hear_ask(shell *s, const gp_incoming *in, gp_core_event *event)
     shell_step(s, event);
 }
 
-static void hear_claim(shell *s, const gp_incoming *in, gp_core_event *event)
+static void handle_claim(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     static gp_lease_claim said;
     static gp_core_claim claim;
@@ -204,7 +204,7 @@ static void hear_claim(shell *s, const gp_incoming *in, gp_core_event *event)
     shell_step(s, event);
 }
 
-static void hear_lease_resize(shell *s, const gp_incoming *in, gp_core_event *event)
+static void handle_lease_resize(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     gp_lease_resize resize;
 
@@ -223,7 +223,7 @@ static void hear_lease_resize(shell *s, const gp_incoming *in, gp_core_event *ev
 }
 
 /* Plan a new pool size and pass it to the core. If the core accepts it, update the pool record. */
-static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
+static void handle_resize(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     static gp_core_slot_config plan[GP_CORE_SLOTS_MAX];
     gp_resize resize;
@@ -250,7 +250,7 @@ static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
         shell_record(s, request.devices);
 }
 
-void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
+void shell_handle_request(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     gp_worker_replace replace;
     gp_lease_form form;
@@ -265,10 +265,10 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
                                                                                              &in->envelope);
         break;
     case GP_ID(lease_ask):
-        hear_ask(s, in, event);
+        handle_ask(s, in, event);
         break;
     case GP_ID(lease_claim):
-        hear_claim(s, in, event);
+        handle_claim(s, in, event);
         break;
     case GP_ID(lease_leave):
     case GP_ID(lease_release):
@@ -277,7 +277,7 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         shell_step(s, event);
         break;
     case GP_ID(lease_resize):
-        hear_lease_resize(s, in, event);
+        handle_lease_resize(s, in, event);
         break;
     case GP_ID(lease_form):
         if (!shell_decode(s, in, &form))
@@ -298,7 +298,7 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         shell_step(s, event);
         break;
     case GP_ID(resize):
-        hear_resize(s, in, event);
+        handle_resize(s, in, event);
         break;
     case GP_ID(shutdown):
         if (!shell_decode(s, in, &shutdown))
@@ -312,14 +312,14 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
     default:
         event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
         shell_step(s, event);
-        if (shell_jobs_hear(s, in, &event->session))
+        if (shell_jobs_handle(s, in, &event->session))
             break;
         shell_reply_error(s, in, GP_EUNSUPPORTED, "unexpected message %u from a client",
                           in->envelope.message);
     }
 }
 
-void shell_hear_client(shell *s, const gp_incoming *in)
+void shell_handle_client(shell *s, const gp_incoming *in)
 {
     gp_core_event event = { .epoch = in->envelope.epoch,
                             .correlation = in->envelope.correlation,
@@ -349,6 +349,6 @@ void shell_hear_client(shell *s, const gp_incoming *in)
                           "stale message: this scheduler has epoch %llu, the message epoch %llu",
                           (unsigned long long)s->core->config.epoch, (unsigned long long)event.epoch);
     } else {
-        shell_hear_request(s, in, &event);
+        shell_handle_request(s, in, &event);
     }
 }

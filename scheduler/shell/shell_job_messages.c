@@ -226,7 +226,7 @@ static void *unconst(const uint8_t *data)
     return (void *)(uintptr_t)data;
 }
 
-static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
+static void handle_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
 {
     gp_job_put message;
     char command[GP_JOBS_COMMAND_BYTES];
@@ -284,7 +284,7 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
     gp_buffer_deinit(&environment);
 }
 
-static void hear_list(shell *s, const gp_incoming *in, const gp_core_id *session)
+static void handle_list(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
     const gp_jobs *machine = s->jobs->machine;
     gp_jobs_reply *reply = &s->jobs->list;
@@ -337,7 +337,7 @@ static const gp_jobs_job *known_job(shell *s, const gp_incoming *in, uint64_t id
 
 /* Register a watch and reply with the current state. It replaces an earlier watch by the same
  * client on the same job. */
-static void hear_watch(shell *s, const gp_incoming *in, const gp_core_id *session)
+static void handle_watch(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
     shell_jobs *jobs = s->jobs;
     gp_job_watch ask;
@@ -401,7 +401,7 @@ static void job_file_path(const shell *s, const gp_job_read *ask, char *path, si
 }
 
 /* Send a piece of a job's file or of a daemon's log. */
-static void hear_read(shell *s, const gp_incoming *in)
+static void handle_read(shell *s, const gp_incoming *in)
 {
     static uint8_t bytes[GP_JOB_PIECE_BYTES_MAX];
     gp_envelope envelope = shell_reply_envelope(s, &in->envelope);
@@ -440,7 +440,7 @@ static void hear_read(shell *s, const gp_incoming *in)
         gp_log(GP_LOG_WARN, "message-unsent", "cannot send a part of a job's file: %s", err.message);
 }
 
-bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
+bool shell_jobs_handle(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
     gp_jobs_event event = { .client = *session, .correlation = in->envelope.correlation };
     gp_job_stop stop;
@@ -450,7 +450,7 @@ bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
 
     switch (in->envelope.message) {
     case GP_ID(job_put):
-        hear_submit(s, in, &event);
+        handle_submit(s, in, &event);
         return true;
     case GP_ID(job_stop):
         if (!shell_decode(s, in, &stop))
@@ -461,7 +461,7 @@ bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
         return true;
     case GP_ID(jobs_get):
         shell_jobs_note_workers(s);
-        hear_list(s, in, session);
+        handle_list(s, in, session);
         return true;
     case GP_ID(job_ask):
         shell_jobs_note_workers(s);
@@ -472,10 +472,10 @@ bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
         send_to(s, session, in->envelope.correlation, &gp_msg_job_reply, &row);
         return true;
     case GP_ID(job_read):
-        hear_read(s, in);
+        handle_read(s, in);
         return true;
     case GP_ID(job_watch):
-        hear_watch(s, in, session);
+        handle_watch(s, in, session);
         return true;
     default:
         return false;

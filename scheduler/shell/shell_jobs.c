@@ -140,7 +140,7 @@ static void act(void *context, const gp_jobs_action *action)
 /* ---- journal and process events ---- */
 
 /* Spawn the job whose command the journal has fetched. */
-static void hear_words(shell *s, gp_journal_report *report)
+static void handle_words(shell *s, gp_journal_report *report)
 {
     gp_jobs_event event = { .kind = GP_JOBS_EVENT_SPAWNED, .job = report->job, .attempt = report->attempt };
     gp_job_process *process = find_process(s->jobs, 0);
@@ -171,7 +171,7 @@ static void hear_words(shell *s, gp_journal_report *report)
     shell_jobs_step(s, &event);
 }
 
-static void hear_journal(shell *s)
+static void handle_journal(shell *s)
 {
     gp_journal_report report;
 
@@ -188,7 +188,7 @@ static void hear_journal(shell *s)
             break;
         case GP_JOURNAL_FETCHED:
         case GP_JOURNAL_UNFETCHED:
-            hear_words(s, &report);
+            handle_words(s, &report);
             break;
         case GP_JOURNAL_FAILED:
             event.kind = GP_JOBS_EVENT_JOURNAL_FAILED;
@@ -307,7 +307,7 @@ void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)
         if (fds[i].revents == 0)
             continue;
         if (jobs->journal != NULL && fds[i].fd == gp_journal_fd(jobs->journal)) {
-            hear_journal(s);
+            handle_journal(s);
             continue;
         }
         for (int p = 0; p < SHELL_JOBS_PROCESSES_MAX; p++) {

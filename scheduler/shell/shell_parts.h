@@ -40,7 +40,7 @@ typedef struct shell_client {
     pid_t pid;
     gp_peer peer;          /* bytes = 0 until the client sent hello on the channel */
     char key[GP_KEY_TEXT]; /* key of a remote client; "": local client */
-    int64_t heard_ms;      /* remote client: time of the last message */
+    int64_t received_ms;   /* remote client: time of the last message */
 } shell_client;
 
 typedef struct shell_worker {
@@ -115,7 +115,7 @@ void shell_record(const shell *s, const char *devices);
 void shell_serve_control_socket(shell *s);
 
 /* Process a message whose sender is not a worker. */
-void shell_hear_client(shell *s, const gp_incoming *in);
+void shell_handle_client(shell *s, const gp_incoming *in);
 
 /* Find a client by session. NULL: no such client. */
 shell_client *shell_find_client(shell *s, const gp_core_id *session);
@@ -134,12 +134,12 @@ bool shell_sessions_init(shell *s);
 
 /* Process a request from a registered client. event: epoch, session, correlation, lease and
  * generation are set. */
-void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event);
+void shell_handle_request(shell *s, const gp_incoming *in, gp_core_event *event);
 
 /* ---- shell_workers.c ---- */
 
 /* Process a message from a worker. False: the sender is not a worker. */
-bool shell_hear_worker(shell *s, const gp_incoming *in);
+bool shell_handle_worker(shell *s, const gp_incoming *in);
 
 /* Spawn a worker and report the result to the core. */
 void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation);
@@ -212,7 +212,7 @@ void shell_jobs_note_workers(shell *s);
 uint64_t shell_jobs_lease(const shell *s, uint64_t job);
 
 /* Process a message about jobs. False: the message has another subject. */
-bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session);
+bool shell_jobs_handle(shell *s, const gp_incoming *in, const gp_core_id *session);
 
 /* Remove all watches of a client. */
 void shell_jobs_forget_client(shell *s, const gp_core_id *session);

@@ -71,7 +71,7 @@ static shell_client *session_begin(shell *s, const gp_incoming *in)
     shell_client who = { .control_socket = SHELL_REMOTE_CONNECTION,
                          .session = event.session,
                          .peer = in->peer,
-                         .heard_ms = gp_now_ms() };
+                         .received_ms = gp_now_ms() };
 
     memcpy(who.key, in->owner.key, sizeof(who.key));
     shell_keep_client(s, client, &who);
@@ -99,7 +99,7 @@ static void hear(shell *s, const gp_incoming *in)
     }
     if (client != NULL) {
         client->peer = in->peer; /* the link may be new; the key identifies the client */
-        client->heard_ms = gp_now_ms();
+        client->received_ms = gp_now_ms();
     }
     if (in->owner.role == GP_KEY_WORKER || (!is_hello && verb == NULL)) {
         s->listener.denied++;
@@ -137,7 +137,7 @@ static void hear(shell *s, const gp_incoming *in)
                          GP_LOG_WITH({ "key", .text = in->owner.name },
                                      { "message", .text = in->type != NULL ? in->type->name : "?" }),
                          "request from a client on another host");
-        shell_hear_request(s, in, &event);
+        shell_handle_request(s, in, &event);
     }
 }
 
@@ -164,7 +164,7 @@ void shell_remote_serve(shell *s)
 
         for (uint32_t i = SHELL_LOCAL_MAX; i < SHELL_PEERS_MAX; i++)
             if (s->clients[i].control_socket != 0 &&
-                (changed || gp_now_ms() - s->clients[i].heard_ms > SESSION_IDLE_MS))
+                (changed || gp_now_ms() - s->clients[i].received_ms > SESSION_IDLE_MS))
                 shell_forget_client(s, &s->clients[i]);
         if (changed)
             remote_listener_restart(&s->listener);

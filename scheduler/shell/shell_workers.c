@@ -179,7 +179,7 @@ bool shell_adopt(shell *s)
 
 /* Process worker_ready: check that the sender is the current process of the slot, then welcome it
  * and inform the core. */
-static void hear_ready(shell *s, const gp_incoming *in)
+static void handle_ready(shell *s, const gp_incoming *in)
 {
     gp_worker_ready ready;
     gp_envelope envelope = shell_reply_envelope(s, &in->envelope);
@@ -228,7 +228,7 @@ static void hear_ready(shell *s, const gp_incoming *in)
 }
 
 /* Process any other message from a known worker. */
-static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
+static void handle_known(shell *s, shell_worker *worker, const gp_incoming *in)
 {
     gp_core_event event = { .epoch = in->envelope.epoch,
                             .slot = (uint32_t)(worker - s->workers),
@@ -278,15 +278,15 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
                      "%s", err.message);
 }
 
-bool shell_hear_worker(shell *s, const gp_incoming *in)
+bool shell_handle_worker(shell *s, const gp_incoming *in)
 {
     if (in->envelope.message == GP_ID(worker_ready)) {
-        hear_ready(s, in);
+        handle_ready(s, in);
         return true;
     }
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
         if (s->workers[i].peer.bytes != 0 && gp_peer_equal(&s->workers[i].peer, &in->peer)) {
-            hear_known(s, &s->workers[i], in);
+            handle_known(s, &s->workers[i], in);
             return true;
         }
     }

@@ -200,7 +200,7 @@ typedef struct caller {
     size_t wrong;
 } caller;
 
-static bool hear_big(void *context, int64_t iteration, const void *data, size_t bytes)
+static bool handle_big(void *context, int64_t iteration, const void *data, size_t bytes)
 {
     caller *c = context;
     const unsigned char *content = data;
@@ -222,7 +222,7 @@ TEST(large_results_are_complete_and_callbacks_may_submit_calls)
     function("nothing");
     REQUIRE_OK(
         loop((gp_parfor_request){
-            .function = function("big"), .first = 1, .last = 40, .on_result = hear_big, .context = &c }),
+            .function = function("big"), .first = 1, .last = 40, .on_result = handle_big, .context = &c }),
         err);
     CHECK_INT(40, c.count);
     CHECK_INT(0, c.wrong);

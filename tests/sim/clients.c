@@ -396,7 +396,7 @@ static void client_suspects(sim *s, sim_client *client, const sim_letter *letter
         sim_client_replaces(s, client, letter->lost_slot, letter->lost_incarnation);
 }
 
-void sim_client_hears(sim *s, sim_client *client, const sim_letter *letter)
+void sim_client_receives(sim *s, sim_client *client, const sim_letter *letter)
 {
     switch (letter->kind) {
     case GP_CORE_LEASE_GRANT:
@@ -411,7 +411,7 @@ void sim_client_hears(sim *s, sim_client *client, const sim_letter *letter)
             break;
         client->repairing = true;
         if (client->trains)
-            sim_training_hears(s, client, letter);
+            sim_training_receives(s, client, letter);
         break;
     case GP_CORE_WORKER_SUSPECT:
         if (client->state == SIM_HOLDING && client->lease == letter->lease && !client->trains)
@@ -419,7 +419,7 @@ void sim_client_hears(sim *s, sim_client *client, const sim_letter *letter)
         break;
     case GP_CORE_LEASE_CHANGE:
         if (client->state == SIM_HOLDING && client->lease == letter->lease && client->trains)
-            sim_training_hears(s, client, letter);
+            sim_training_receives(s, client, letter);
         break;
     case GP_CORE_OK:
         s->tally.claims += letter->correlation == 11;

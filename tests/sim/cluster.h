@@ -136,9 +136,9 @@ typedef struct sim_training {
     sim_letter change; /* last change notification, not applied yet */
     bool change_due;
     /* Events that the client received, counted independently of the state machine. */
-    bool heard_end[SIM_SLOTS], finished, broke;
-    uint32_t heard_ready, row; /* row: consecutive groups that failed without a completed step */
-    uint64_t heard_step, began_step;
+    bool received_end[SIM_SLOTS], finished, broke;
+    uint32_t received_ready, row; /* row: consecutive groups that failed without a completed step */
+    uint64_t received_step, began_step;
     uint64_t goal;   /* last step of the training */
     uint32_t serial; /* group number; 0: no group yet */
     uint32_t generation, world;
@@ -255,7 +255,7 @@ typedef enum sim_what {
     SIM_JOB_ENDS, /* job process `number` */
     SIM_JOB_REAPED,
     SIM_TRAIN_ATTACHES, /* client `number`: attach to the new group */
-    SIM_TRAIN_HEARS,    /* client `number`: train */
+    SIM_TRAIN_RECEIVES, /* client `number`: train */
     SIM_TRAIN_ALARM,
     SIM_RANK_BEGINS,  /* client `number`, rank */
     SIM_RANK_COMMITS, /* client `number`, rank */
@@ -402,7 +402,7 @@ gp_core_work sim_work_of(const sim *s, const sim_process *process);
 sim_process *sim_find_process(sim *s, uint32_t slot, uint32_t incarnation);
 void sim_spawn(sim *s, uint32_t slot, uint32_t incarnation);
 void sim_spawn_done(sim *s, sim_process *process);
-void sim_process_hears(sim *s, sim_process *process, const sim_letter *letter);
+void sim_process_receives(sim *s, sim_process *process, const sim_letter *letter);
 void sim_process_dies(sim *s, sim_process *process, gp_core_death_kind death, int number);
 void sim_process_breaks(sim *s, sim_process *process);
 void sim_worker_dials(sim *s, sim_process *process, uint64_t epoch);
@@ -418,7 +418,7 @@ sim_process *sim_process_in(sim *s, uint32_t slot);
 bool sim_trains_mostly(const sim *s);
 sim_client *sim_find_client(sim *s, const gp_core_id *session);
 void sim_client_acts(sim *s, sim_client *client);
-void sim_client_hears(sim *s, sim_client *client, const sim_letter *letter);
+void sim_client_receives(sim *s, sim_client *client, const sim_letter *letter);
 void sim_client_dials(sim *s, sim_client *client, uint64_t epoch);
 void sim_client_leaves(sim *s, sim_client *client);
 void sim_client_breaks(sim *s, sim_client *client);
@@ -458,14 +458,14 @@ void sim_pumps(sim *s, sim_client *client);
 
 void sim_training_granted(sim *s, sim_client *client, bool first);
 /* from the scheduler */
-void sim_training_hears(sim *s, sim_client *client, const sim_letter *letter);
+void sim_training_receives(sim *s, sim_client *client, const sim_letter *letter);
 void sim_training_reunited(sim *s, sim_client *client);
 bool sim_training_over(const sim_client *client);
 
 /* Remove the process from the training group, if any. */
 void sim_rank_breaks(sim *s, const sim_process *process);
 void sim_train_attaches(sim *s, sim_client *client, uint32_t serial);
-void sim_train_hears(sim *s, sim_client *client, const sim_happening *happening);
+void sim_train_receives(sim *s, sim_client *client, const sim_happening *happening);
 void sim_train_alarm(sim *s, sim_client *client, const sim_happening *happening);
 void sim_rank_begins(sim *s, sim_client *client, uint32_t rank, uint32_t serial);
 void sim_rank_commits(sim *s, sim_client *client, uint32_t rank, uint32_t serial);
@@ -479,14 +479,14 @@ void sim_newcomer_tells(sim *s, sim_client *client, const sim_happening *happeni
 bool sim_jobs_begin(sim *s); /* create the job state machine from the disk */
 void sim_jobs_crash(sim *s, bool machine_too);
 void sim_jobs_step(sim *s, gp_jobs_event event);
-void sim_jobs_hears(sim *s, sim_happening *happening);
+void sim_jobs_receives(sim *s, sim_happening *happening);
 void sim_commits(sim *s, sim_happening *happening);
 void sim_job_spawns(sim *s, sim_happening *happening);
 void sim_job_ends(sim *s, uint32_t number);
 void sim_job_reaped(sim *s, sim_happening *happening);
 void sim_job_killed(sim *s, uint32_t which);
 void sim_submitter_acts(sim *s, sim_submitter *submitter);
-void sim_submitter_hears(sim *s, sim_submitter *submitter, const sim_happening *happening);
+void sim_submitter_receives(sim *s, sim_submitter *submitter, const sim_happening *happening);
 void sim_submitter_dials(sim *s, sim_submitter *submitter, uint64_t epoch);
 void sim_submitter_breaks(sim *s, sim_submitter *submitter);
 

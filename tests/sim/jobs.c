@@ -368,7 +368,7 @@ void sim_jobs_step(sim *s, gp_jobs_event event)
     sim_turn(s);
 }
 
-void sim_jobs_hears(sim *s, sim_happening *h)
+void sim_jobs_receives(sim *s, sim_happening *h)
 {
     gp_jobs_event *event = &h->jobs.event;
 
@@ -553,7 +553,7 @@ void sim_submitter_acts(sim *s, sim_submitter *submitter)
             sim_chance(dice, 5) ? 0 : 1 + sim_draw(dice, (uint32_t)s->next_id);
 }
 
-void sim_submitter_hears(sim *s, sim_submitter *submitter, const sim_happening *h)
+void sim_submitter_receives(sim *s, sim_submitter *submitter, const sim_happening *h)
 {
     submits *window = &submitter->window;
     uint64_t place = h->reply.correlation - submitter->first;

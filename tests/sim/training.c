@@ -41,7 +41,7 @@ static void tell(sim *s, sim_client *client, membership_event event)
     if (at_us < t->event_us)
         at_us = t->event_us;
     t->event_us = at_us;
-    push_for(s, client, at_us - s->now_us, SIM_TRAIN_HEARS, 0)->train = event;
+    push_for(s, client, at_us - s->now_us, SIM_TRAIN_RECEIVES, 0)->train = event;
 }
 
 /* ---- ranks ---- */
@@ -341,7 +341,7 @@ static void check_pause(sim *s, const sim_client *client)
 static bool all_have_said(const sim *s, const sim_training *t)
 {
     for (uint32_t rank = 0; rank < t->world; rank++)
-        if (!t->heard_end[rank] && t->process[rank] != 0 && s->processes[t->process[rank] - 1].alive)
+        if (!t->received_end[rank] && t->process[rank] != 0 && s->processes[t->process[rank] - 1].alive)
             return false;
     return true;
 }
@@ -362,20 +362,20 @@ static void check_begin(sim *s, const sim_client *client, membership_event_kind 
 
 static void count_break(sim *s, sim_training *t)
 {
-    t->row = (t->heard_step > t->began_step ? 0 : t->row) + t->broke;
+    t->row = (t->received_step > t->began_step ? 0 : t->row) + t->broke;
     if (t->row > t->r.max_restarts)
         sim_fail(s, "endless", "%u groups failed in a row, limit %u", t->row, t->r.max_restarts);
-    t->began_step = t->heard_step;
+    t->began_step = t->received_step;
     t->broke = false;
 }
 
 static void check_go_on(sim *s, const sim_training *t, uint64_t step)
 {
-    if (t->heard_ready < t->world)
-        sim_fail(s, "not-ready", "a group of %u starts with %u ranks ready", t->world, t->heard_ready);
-    if (step + 1 < t->heard_step) /* the last step may belong to a failed rank alone */
+    if (t->received_ready < t->world)
+        sim_fail(s, "not-ready", "a group of %u starts with %u ranks ready", t->world, t->received_ready);
+    if (step + 1 < t->received_step) /* the last step may belong to a failed rank alone */
         sim_fail(s, "lost-step", "a training continues from step %llu, but step %llu was reported",
-                 (unsigned long long)step, (unsigned long long)t->heard_step);
+                 (unsigned long long)step, (unsigned long long)t->received_step);
 }
 
 /* Count an event before the state machine receives it. */
@@ -383,15 +383,15 @@ static void note_heard(sim_training *t, const membership_event *event)
 {
     switch (event->kind) {
     case MEMBERSHIP_READY:
-        t->heard_ready++;
+        t->received_ready++;
         break;
     case MEMBERSHIP_STEP:
-        t->heard_step = event->step > t->heard_step ? event->step : t->heard_step;
+        t->received_step = event->step > t->received_step ? event->step : t->received_step;
         break;
     case MEMBERSHIP_ENDED:
     case MEMBERSHIP_LOST:
         if (event->rank < t->world)
-            t->heard_end[event->rank] = true;
+            t->received_end[event->rank] = true;
         t->finished = t->finished || (event->kind == MEMBERSHIP_ENDED && event->rank == 0 &&
                                       event->end == MEMBERSHIP_FINISHED && t->r.phase != MEMBERSHIP_BREAK);
         t->broke = t->broke || (event->kind == MEMBERSHIP_LOST && t->r.phase != MEMBERSHIP_WAIT);
@@ -514,8 +514,8 @@ void sim_train_attaches(sim *s, sim_client *client, uint32_t serial)
     t->begin_due = t->regranted = t->lost_reported = t->pause = false;
     t->generation = client->generation;
     t->world = client->claim.member_count;
-    t->begun_count = t->committing = t->newcomer_count = t->heard_ready = 0;
-    memset(t->heard_end, 0, sizeof(t->heard_end));
+    t->begun_count = t->committing = t->newcomer_count = t->received_ready = 0;
+    memset(t->received_end, 0, sizeof(t->received_end));
     memset(t->begun, 0, sizeof(t->begun));
     memset(t->ended, 0, sizeof(t->ended));
     for (uint32_t rank = 0; rank < t->world; rank++) {
@@ -553,7 +553,7 @@ void sim_training_granted(sim *s, sim_client *client, bool first)
               (membership_event){ .kind = MEMBERSHIP_GRANT, .workers = client->claim.member_count });
 }
 
-void sim_training_hears(sim *s, sim_client *client, const sim_letter *letter)
+void sim_training_receives(sim *s, sim_client *client, const sim_letter *letter)
 {
     sim_training *t = &client->training;
     uint32_t rank = 0;
@@ -600,7 +600,7 @@ void sim_newcomer_tells(sim *s, sim_client *client, const sim_happening *h)
         steps(s, client, (membership_event){ .kind = MEMBERSHIP_UNFIT });
 }
 
-void sim_train_hears(sim *s, sim_client *client, const sim_happening *h)
+void sim_train_receives(sim *s, sim_client *client, const sim_happening *h)
 {
     if (client->trains && h->link == client->training.serial && client->state == SIM_HOLDING)
         steps(s, client, h->train);

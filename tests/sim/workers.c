@@ -165,7 +165,7 @@ void sim_spawn_done(sim *s, sim_process *process)
     process_says(s, process, sim_transit(s), ready);
 }
 
-static void hear_grant(sim *s, sim_process *process, const sim_letter *letter)
+static void handle_grant(sim *s, sim_process *process, const sim_letter *letter)
 {
     gp_core_event answer = { .kind = GP_CORE_EVENT_WORKER_GRANTED,
                              .lease = letter->lease,
@@ -193,7 +193,7 @@ static void hear_grant(sim *s, sim_process *process, const sim_letter *letter)
     process_says(s, process, after_us + sim_transit(s), answer);
 }
 
-void sim_process_hears(sim *s, sim_process *process, const sim_letter *letter)
+void sim_process_receives(sim *s, sim_process *process, const sim_letter *letter)
 {
     gp_core_event answer = { .kind = GP_CORE_EVENT_WORKER_REVOKED,
                              .lease = letter->lease,
@@ -203,7 +203,7 @@ void sim_process_hears(sim *s, sim_process *process, const sim_letter *letter)
         return;
     switch (letter->kind) {
     case GP_CORE_GRANT:
-        hear_grant(s, process, letter);
+        handle_grant(s, process, letter);
         break;
     case GP_CORE_PEER_LOST:
         if (letter->lease == process->lease && letter->generation == process->generation)

@@ -454,7 +454,7 @@ static sim_gate *gate_of(sim *s, const sim_happening *h)
     case SIM_LANE_ENDS:
     case SIM_PUMPS:
     case SIM_TRAIN_ATTACHES:
-    case SIM_TRAIN_HEARS:
+    case SIM_TRAIN_RECEIVES:
     case SIM_TRAIN_ALARM:
     case SIM_NEWCOMER_TELLS:
         return &s->clients[h->number].gate;
@@ -480,12 +480,12 @@ static void happen(sim *s, sim_happening *h)
         break;
     case SIM_TO_PROCESS:
         if (h->epoch == s->epoch && h->link == process->link)
-            sim_process_hears(s, process, &h->letter);
+            sim_process_receives(s, process, &h->letter);
         break;
     case SIM_TO_CLIENT:
         if (h->epoch == s->epoch && client->state != SIM_AWAY && h->link == client->link &&
             gp_core_id_equal(&client->session, &h->session))
-            sim_client_hears(s, client, &h->letter);
+            sim_client_receives(s, client, &h->letter);
         break;
     case SIM_SPAWN_DONE:
         sim_spawn_done(s, process);
@@ -528,13 +528,13 @@ static void happen(sim *s, sim_happening *h)
         sim_pumps(s, client);
         break;
     case SIM_TO_JOBS:
-        sim_jobs_hears(s, h);
+        sim_jobs_receives(s, h);
         break;
     case SIM_COMMITS:
         sim_commits(s, h);
         break;
     case SIM_TO_SUBMITTER:
-        sim_submitter_hears(s, submitter, h);
+        sim_submitter_receives(s, submitter, h);
         break;
     case SIM_SUBMITTER_ACTS:
         sim_submitter_acts(s, submitter);
@@ -554,8 +554,8 @@ static void happen(sim *s, sim_happening *h)
     case SIM_TRAIN_ATTACHES:
         sim_train_attaches(s, client, h->link);
         break;
-    case SIM_TRAIN_HEARS:
-        sim_train_hears(s, client, h);
+    case SIM_TRAIN_RECEIVES:
+        sim_train_receives(s, client, h);
         break;
     case SIM_TRAIN_ALARM:
         sim_train_alarm(s, client, h);

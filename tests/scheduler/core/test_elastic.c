@@ -91,7 +91,7 @@ static void post(world *w, uint32_t to, const letter *l)
     k->letters[(k->first + k->count++) % QUEUE] = *l;
 }
 
-static void core_hears(world *w, const gp_core_event *event);
+static void core_receives(world *w, const gp_core_event *event);
 
 static void worker_says(world *w, uint32_t slot, gp_core_event_kind kind, uint64_t lease, uint32_t generation)
 {
@@ -134,7 +134,7 @@ static void worker_ends(world *w, uint32_t slot, membership_end end)
     p->ready = p->pause = false;
 }
 
-static void worker_hears(world *w, const letter *l)
+static void worker_receives(world *w, const letter *l)
 {
     process *p = &w->processes[l->slot];
 
@@ -297,7 +297,7 @@ static void client_watches(world *w)
                         .said = { .kind = MEMBERSHIP_READY } });
 }
 
-static void client_hears(world *w, const letter *l)
+static void client_receives(world *w, const letter *l)
 {
     const gp_core_action *a = &l->action;
 
@@ -353,7 +353,7 @@ static void shell_does(world *w, const gp_core_action *a)
     }
 }
 
-static void core_hears(world *w, const gp_core_event *event)
+static void core_receives(world *w, const gp_core_event *event)
 {
     size_t count = gp_core_step(w->core, w->actions, event, w->now);
 
@@ -459,14 +459,14 @@ static bool deliver(world *w)
         k->count--;
         w->now += 1;
         if (l.kind == TO_CORE)
-            core_hears(w, &l.event);
+            core_receives(w, &l.event);
         else if (l.kind == TO_WORKER || l.action.kind < GP_CORE_LEASE_GRANT) {
             if (l.kind == FROM_WORKER)
-                client_hears(w, &l);
+                client_receives(w, &l);
             else
-                worker_hears(w, &l);
+                worker_receives(w, &l);
         } else
-            client_hears(w, &l);
+            client_receives(w, &l);
         return true;
     }
     return false;
@@ -479,11 +479,11 @@ static void happen(world *w, bool chaos)
     if (chaos && what < 4)
         kill_one(w);
     else if (chaos && what < 8)
-        core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_LEASE_RESIZE,
-                                        .session = other,
-                                        .correlation = 6,
-                                        .lease = 1,
-                                        .workers = 2 + draw(w, SLOTS - 1) });
+        core_receives(w, &(gp_core_event){ .kind = GP_CORE_EVENT_LEASE_RESIZE,
+                                           .session = other,
+                                           .correlation = 6,
+                                           .lease = 1,
+                                           .workers = 2 + draw(w, SLOTS - 1) });
     else if (what < 30)
         take_step(w);
     else if (!deliver(w)) {
@@ -491,11 +491,11 @@ static void happen(world *w, bool chaos)
 
         if (w->group.member_count == 0 || !group_meets(w, &pauses)) {
             w->now = gp_core_due(w->core);
-            core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+            core_receives(w, &(gp_core_event){ .kind = GP_CORE_EVENT_TICK });
             for (uint32_t s = 0; s < SLOTS; s++) /* all workers are alive */
-                core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_WORKER_BEAT,
-                                                .slot = s,
-                                                .incarnation = w->core->slots[s].incarnation });
+                core_receives(w, &(gp_core_event){ .kind = GP_CORE_EVENT_WORKER_BEAT,
+                                                   .slot = s,
+                                                   .incarnation = w->core->slots[s].incarnation });
             if (w->alarm && draw(w, 4) == 0) {
                 w->alarm = false;
                 if (w->r.granted) /* here, the next generation never times out */
@@ -521,10 +521,11 @@ static void world_run(uint64_t seed)
         w->links[i].letters = gp_calloc(QUEUE, sizeof(letter));
     REQUIRE_OK(gp_core_new(&w->core, &config, plan, SLOTS, w->now, &err), err);
     w->actions = gp_calloc(gp_core_actions_max(w->core), sizeof(*w->actions));
-    core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_TICK });
-    core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .session = trainer });
-    core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .session = other });
-    core_hears(w, &(gp_core_event){
+    core_receives(w, &(gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+    core_receives(w, &(gp_core_event){ .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .session = trainer });
+    core_receives(w, &(gp_core_event){ .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .session = other });
+    core_receives(w,
+                  &(gp_core_event){
                       .kind = GP_CORE_EVENT_LEASE_ASK, .session = trainer, .correlation = 4, .wish = &wish });
     while (w->granted.generation == 0 && deliver(w))
         ;
@@ -533,11 +534,11 @@ static void world_run(uint64_t seed)
     client_watches(w);
     for (int i = 0; i < CHAOS && !w->failed; i++)
         happen(w, true);
-    core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_LEASE_RESIZE,
-                                    .session = other,
-                                    .correlation = 6,
-                                    .lease = 1,
-                                    .workers = SLOTS });
+    core_receives(w, &(gp_core_event){ .kind = GP_CORE_EVENT_LEASE_RESIZE,
+                                       .session = other,
+                                       .correlation = 6,
+                                       .lease = 1,
+                                       .workers = SLOTS });
     int64_t reported = w->reported;
     int left = CALM;
 
