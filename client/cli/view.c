@@ -637,7 +637,7 @@ void view_regroup(gp_view *view, const gp_train_rescale *regroup)
     draw(view, true);
 }
 
-void view_say(gp_view *view, const char *sentence, bool lasting)
+void view_print(gp_view *view, const char *sentence, bool lasting)
 {
     show_clean(view->sentence, sizeof(view->sentence), sentence);
     view->sentence_until_ms = lasting ? 0 : gp_now_ms() + NOTE_MS;

@@ -41,6 +41,6 @@ void view_regroup(gp_view *view, const gp_train_rescale *regroup);
 
 /* Show a status message, e.g. "stopping at the next step; press Ctrl-C again to stop at once".
  *   lasting  the picture shows it until the next message; false: for ten seconds */
-void view_say(gp_view *view, const char *sentence, bool lasting);
+void view_print(gp_view *view, const char *sentence, bool lasting);
 
 #endif

@@ -176,7 +176,7 @@ static gp_status logs_print(cli_call *call, gp_tail *tail, gp_job_info *info, gp
         written = written && tail_print_end(tail);
     fflush(stdout);
     if (status == GP_OK && follow && !options->common.quiet)
-        job_say_end(stderr, info);
+        job_print_end(stderr, info);
     else if (status == GP_OK && tail->fd < 0 && tail->file == 0 && !options->common.quiet)
         fprintf(stderr, "job %" PRIu64 " is %s and has no output yet\n", tail->job,
                 gp_job_state_word(info->state));

@@ -175,17 +175,17 @@ static void train_warning_event(void *context, const char *sentence)
 }
 
 /* Show a message about the running training and append it to the log. */
-static void train_say(const gp_session *session, const char *sentence)
+static void train_print(const gp_session *session, const char *sentence)
 {
     train_log(session, sentence);
     if (session->view != NULL && !session->options->common.quiet && !session->options->common.json)
-        view_say(session->view, sentence, false);
+        view_print(session->view, sentence, false);
 }
 
 /* Report samples that are excluded because a target is missing.
  *   part    "training" or "validation"
  *   values  targets are numbers */
-static void train_say_excluded(const gp_session *session, const char *part, uint64_t count, bool values)
+static void train_print_excluded(const gp_session *session, const char *part, uint64_t count, bool values)
 {
     char words[80], text[120];
 
@@ -193,7 +193,7 @@ static void train_say_excluded(const gp_session *session, const char *part, uint
         return;
     snprintf(text, sizeof(text), "excluded from %s: %s", part,
              show_excluded(words, sizeof(words), count, session->pixels, values));
-    train_say(session, text);
+    train_print(session, text);
 }
 
 /* Open the run folder and the view, and print the first lines. If the folder cannot be opened, stop
@@ -237,7 +237,7 @@ static void train_begin_event(void *context, const gp_train_info *facts)
     if (session->view != NULL)
         view_begin(session->view, facts);
     session->slow = slow_steps_new(facts->workers);
-    train_say_excluded(session, "training", facts->excluded, facts->classes == 0);
+    train_print_excluded(session, "training", facts->excluded, facts->classes == 0);
 }
 
 static void train_step_event(void *context, const gp_train_step *step)
@@ -260,16 +260,16 @@ static void train_step_event(void *context, const gp_train_step *step)
     char text[200];
 
     if (session->slow != NULL && slow_steps_add(session->slow, step, now_ms, text, sizeof(text)))
-        train_say(session, text);
+        train_print(session, text);
     if (session->view == NULL)
         return;
     view_step(session->view, step);
     if (cli_stop > session->stop_reported) {
         session->stop_reported = cli_stop;
-        view_say(session->view,
-                 cli_stop == 1 ? "stopping after this step; press Ctrl-C again to stop at once"
-                               : "stopping at once; the model is discarded",
-                 true);
+        view_print(session->view,
+                   cli_stop == 1 ? "stopping after this step; press Ctrl-C again to stop at once"
+                                 : "stopping at once; the model is discarded",
+                   true);
     }
 }
 
@@ -282,7 +282,7 @@ static void train_check_event(void *context, const gp_train_validation_result *c
     if (session->view != NULL)
         view_check(session->view, check);
     if (!session->excluded_noted)
-        train_say_excluded(session, "validation", check->excluded, isnan(check->accuracy));
+        train_print_excluded(session, "validation", check->excluded, isnan(check->accuracy));
     session->excluded_noted = session->excluded_noted || check->excluded > 0;
 }
 

@@ -108,7 +108,7 @@ static gp_status up_check_listen(const cli_call *call, const gp_status_reply *re
 }
 
 /* Print the address for other hosts, and how many keys are allowed by role. */
-static void up_say_listen(const cli_call *call, const gp_status_reply *reply)
+static void up_print_listen(const cli_call *call, const gp_status_reply *reply)
 {
     gp_allow_list *list = gp_calloc(1, sizeof(*list));
     char key[GP_KEY_TEXT] = "";
@@ -244,7 +244,7 @@ static gp_status up_run(cli_call *call, gp_error *err)
             printf("\n%s; ready in %s\n", was,
                    cli_duration((double)(gp_now_ns() - begin_ns) * 1e-9, time, sizeof(time)));
         if (cli_given(call, "listen"))
-            up_say_listen(call, reply);
+            up_print_listen(call, reply);
     }
     gp_free(story.before);
     gp_free(reply);

@@ -50,7 +50,7 @@ static void report(cli_call *call, const gp_job_info *info)
     if (options->common.json) {
         show_job_json(info, "\n");
     } else if (!options->common.quiet) {
-        job_say_end(stdout, info);
+        job_print_end(stdout, info);
     }
 }
 

@@ -81,7 +81,7 @@ gp_status job_look(const cli_call *call, gp_pool **pool, gp_job_info *info, uint
     return status;
 }
 
-void job_say_end(FILE *out, const gp_job_info *info)
+void job_print_end(FILE *out, const gp_job_info *info)
 {
     char time[40], name[sizeof(info->name)], reason[sizeof(info->reason)];
 

@@ -20,6 +20,6 @@ gp_status job_wait(const cli_call *call, gp_pool **pool, gp_job_info *infos, con
 gp_status job_look(const cli_call *call, gp_pool **pool, gp_job_info *info, uint64_t job, gp_error *err);
 
 /* Print a line such as "job 7 (lenet): failed after 3.2 s, exit code 1: REASON". */
-void job_say_end(FILE *out, const gp_job_info *info);
+void job_print_end(FILE *out, const gp_job_info *info);
 
 #endif

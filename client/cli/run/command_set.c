@@ -299,7 +299,7 @@ static void job_report_failure(command_set *c, const command_job *job)
 
         snprintf(said, sizeof(said), "gradpool %s: %s", c->options->call->command->name,
                  job->end.kind == EXEC_FAILED ? job->end.text : line);
-        output_say(job->output, said);
+        output_print(job->output, said);
     }
 }
 

@@ -415,7 +415,7 @@ gp_status output_read(cli_output *output, const struct pollfd *fds, nfds_t count
 
 /* ---- ends ---- */
 
-void output_say(output_job *job, const char *line)
+void output_print(output_job *job, const char *line)
 {
     char text[SAY_BYTES];
     stream *s = &job->streams[1];

@@ -62,7 +62,7 @@ gp_status output_begin(output_job **out, cli_output *output, const char *tag, gp
 gp_status output_open(output_job *job, int *out, int *err, gp_error *error);
 
 /* Add a line from gradpool to the job's standard error. */
-void output_say(output_job *job, const char *line);
+void output_print(output_job *job, const char *line);
 
 /* Set the job report's subject. The output takes ownership. */
 void output_subject(output_job *job, void *subject);

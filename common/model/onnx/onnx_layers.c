@@ -22,7 +22,7 @@ static node_window node_window_read(gp_onnx_mapping *m, size_t spatial, const in
 {
     int64_t padding[4];
     node_window window = { .kernel = { 1, 1 }, .stride = { 1, 1 }, .dilation = { 1, 1 } };
-    bool padded = false, said = !gp_onnx_node_says(m, "auto_pad", "NOTSET", "NOTSET");
+    bool padded = false, said = !gp_onnx_node_attribute_is(m, "auto_pad", "NOTSET", "NOTSET");
 
     if (m->status != GP_OK)
         return window;
@@ -41,10 +41,10 @@ static node_window node_window_read(gp_onnx_mapping *m, size_t spatial, const in
         window.padding[2 + i] = padding[spatial + i];
         padded = padded || padding[i] != 0 || padding[spatial + i] != 0;
     }
-    window.upper = said && gp_onnx_node_says(m, "auto_pad", "", "SAME_UPPER");
-    window.lower = said && gp_onnx_node_says(m, "auto_pad", "", "SAME_LOWER");
-    if (said &&
-        (padded || (!window.upper && !window.lower && !gp_onnx_node_says(m, "auto_pad", "", "VALID"))))
+    window.upper = said && gp_onnx_node_attribute_is(m, "auto_pad", "", "SAME_UPPER");
+    window.lower = said && gp_onnx_node_attribute_is(m, "auto_pad", "", "SAME_LOWER");
+    if (said && (padded ||
+                 (!window.upper && !window.lower && !gp_onnx_node_attribute_is(m, "auto_pad", "", "VALID"))))
         gp_onnx_fail(
             m, GP_EUNSUPPORTED,
             "its auto_pad is not NOTSET, VALID, SAME_UPPER or SAME_LOWER, or it has both auto_pad and pads");
@@ -416,9 +416,9 @@ void gp_onnx_map_hard_sigmoid(gp_onnx_mapping *m)
 void gp_onnx_map_gelu(gp_onnx_mapping *m)
 {
     const gp_onnx_value *x = gp_onnx_node_any(m, 0);
-    const bool tanh = gp_onnx_node_says(m, "approximate", "none", "tanh");
+    const bool tanh = gp_onnx_node_attribute_is(m, "approximate", "none", "tanh");
 
-    if (!tanh && !gp_onnx_node_says(m, "approximate", "none", "none"))
+    if (!tanh && !gp_onnx_node_attribute_is(m, "approximate", "none", "none"))
         gp_onnx_fail(m, GP_EUNSUPPORTED, "its approximate must be none or tanh");
     gp_onnx_node_like(m, "gelu", tanh ? "approximate=tanh" : NULL, x);
 }

@@ -342,7 +342,8 @@ void gp_onnx_node_ints(gp_onnx_mapping *m, const char *name, size_t count, int64
         out[i] = attribute == NULL ? fallback : attribute->ints[i];
 }
 
-bool gp_onnx_node_says(const gp_onnx_mapping *m, const char *name, const char *fallback, const char *word)
+bool gp_onnx_node_attribute_is(const gp_onnx_mapping *m, const char *name, const char *fallback,
+                               const char *word)
 {
     const Onnx__AttributeProto *attribute = gp_onnx_node_attribute(m, name);
 

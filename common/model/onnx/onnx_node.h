@@ -166,6 +166,7 @@ double gp_onnx_node_float(gp_onnx_mapping *m, const char *name, float fallback);
 void gp_onnx_node_ints(gp_onnx_mapping *m, const char *name, size_t count, int64_t fallback, int64_t *out);
 
 /* Return whether a text attribute has the value `word`, where `fallback` is the default. */
-bool gp_onnx_node_says(const gp_onnx_mapping *m, const char *name, const char *fallback, const char *word);
+bool gp_onnx_node_attribute_is(const gp_onnx_mapping *m, const char *name, const char *fallback,
+                               const char *word);
 
 #endif

@@ -330,7 +330,7 @@ void gp_onnx_map_pad(gp_onnx_mapping *m)
     pad_read(m, x, padding);
     const double value = gp_onnx_node_scalar(m, 2, "constant_value", gp_onnx_node_float(m, "value", 0.0f));
 
-    if (!gp_onnx_node_says(m, "mode", "constant", "constant"))
+    if (!gp_onnx_node_attribute_is(m, "mode", "constant", "constant"))
         gp_onnx_fail(m, GP_EUNSUPPORTED, "its mode must be constant");
     if (value != 0.0)
         gp_onnx_fail(m, GP_EUNSUPPORTED, "padding with %g is not supported; must be 0", value);
@@ -354,24 +354,25 @@ static const char *resize_mode(const gp_onnx_mapping *m, bool *multiples)
     const bool old = is_old_resize(m);
     const char *const place = "coordinate_transformation_mode", *fallback = old ? "asymmetric" : "half_pixel";
     const char *const rounds = old ? "floor" : "round_prefer_floor";
-    const bool half = gp_onnx_node_says(m, place, fallback, "half_pixel") ||
-                      gp_onnx_node_says(m, place, fallback, "half_pixel_symmetric");
-    const bool corner = gp_onnx_node_says(m, place, fallback, "asymmetric");
+    const bool half = gp_onnx_node_attribute_is(m, place, fallback, "half_pixel") ||
+                      gp_onnx_node_attribute_is(m, place, fallback, "half_pixel_symmetric");
+    const bool corner = gp_onnx_node_attribute_is(m, place, fallback, "asymmetric");
 
     *multiples = false;
-    if (!gp_onnx_node_says(m, "keep_aspect_ratio_policy", "stretch", "stretch"))
+    if (!gp_onnx_node_attribute_is(m, "keep_aspect_ratio_policy", "stretch", "stretch"))
         return NULL;
-    if (gp_onnx_node_says(m, "mode", "nearest", "nearest")) {
-        *multiples = half && (gp_onnx_node_says(m, "nearest_mode", rounds, "round_prefer_floor") ||
-                              gp_onnx_node_says(m, "nearest_mode", rounds, "round_prefer_ceil"));
-        return *multiples || (corner && gp_onnx_node_says(m, "nearest_mode", rounds, "floor")) ? "nearest"
-                                                                                               : NULL;
+    if (gp_onnx_node_attribute_is(m, "mode", "nearest", "nearest")) {
+        *multiples = half && (gp_onnx_node_attribute_is(m, "nearest_mode", rounds, "round_prefer_floor") ||
+                              gp_onnx_node_attribute_is(m, "nearest_mode", rounds, "round_prefer_ceil"));
+        return *multiples || (corner && gp_onnx_node_attribute_is(m, "nearest_mode", rounds, "floor"))
+                   ? "nearest"
+                   : NULL;
     }
-    if (!gp_onnx_node_says(m, "mode", "nearest", "linear"))
+    if (!gp_onnx_node_attribute_is(m, "mode", "nearest", "linear"))
         return NULL;
     if (half)
         return "bilinear";
-    if (gp_onnx_node_says(m, place, fallback, "align_corners"))
+    if (gp_onnx_node_attribute_is(m, place, fallback, "align_corners"))
         return "bilinear-corners";
     return corner ? "bilinear-asymmetric" : NULL;
 }

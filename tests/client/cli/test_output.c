@@ -118,12 +118,12 @@ TEST(retry_discards_output_of_the_failed_attempt_but_keeps_reports)
     say(job, "first attempt\n", "bad\n");
     CHECK_STATUS(GP_OK, output_drop(job, NULL));
     say(job, "second\n", "worse\n");
-    output_say(job, "ended by us");
+    output_print(job, "ended by us");
     END(job);
     CHECK_TEXT("second\n", written(s.out));
     CHECK_TEXT("worse\nended by us\n", written(s.err));
     job = begin(&s, "");
-    output_say(job, "never started");
+    output_print(job, "never started");
     END(job);
     CHECK_TEXT("worse\nended by us\nnever started\n", written(s.err));
     sink_close(&s);
