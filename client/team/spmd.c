@@ -210,7 +210,7 @@ static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request
     gp_status status = team_check(block->team, err);
 
     if (gp_now_ns() - block->team->looked_ns > LOOKED_NS)
-        team_look(block->team);
+        team_check_workers(block->team);
     if (status == GP_OK)
         status = team_poll_extended(block->team, workers_up, block, WORKERS_UP_MS, err);
     if (status == GP_OK && argument == NULL && request->bytes > GP_LINK_INLINE_MAX) {

@@ -105,7 +105,7 @@ struct gp_team {
     int wakeup_fd; /* eventfd; written when answers are pending */
     gp_spin spin;
 
-    /* when the team was opened, last driven, and last checked by team_look() */
+    /* when the team was opened, last driven, and last checked by team_check_workers() */
     int64_t opened_ns, now_ns, looked_ns;
     bool asleep;  /* sleep was announced on the links */
     bool patient; /* the waiting call needs many answers */
@@ -164,7 +164,7 @@ gp_status team_link_all(gp_team *team, gp_error *err);
 
 /* Process pending messages from the scheduler, the workers and the control sockets. Never
  * blocks. */
-void team_look(gp_team *team);
+void team_check_workers(gp_team *team);
 
 /* Return when team_link_tick() has work although no message arrives; INT64_MAX: never. */
 int64_t team_link_next_ns(const gp_team *team);

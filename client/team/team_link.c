@@ -255,7 +255,7 @@ static void on_grant(gp_team *team)
     }
 }
 
-void team_look(gp_team *team)
+void team_check_workers(gp_team *team)
 {
     team->looked_ns = gp_now_ns();
     if (team->failure.code != GP_OK)

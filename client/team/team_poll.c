@@ -34,7 +34,7 @@ bool team_pump(gp_team *team)
     }
     dispatch_tick(team->dispatch, team->now_ns);
     if (team->now_ns - team->looked_ns > (int64_t)LOOK_MS * 1000000)
-        team_look(team);
+        team_check_workers(team);
     team_link_tick(team);
     team_end_over(team);
     team_release_unused(team);
@@ -175,7 +175,7 @@ static void team_sleep(gp_team *team, int64_t end_ns, bool background)
         news = !team_pending(team);
     team_awake(team);
     if (news)
-        team_look(team);
+        team_check_workers(team);
 }
 
 /* Drive the team until until(context) is true. heedless: ignore the stop flag. */

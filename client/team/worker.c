@@ -169,7 +169,8 @@ int worker_take_blob(team_worker *worker, uint64_t number)
                 worker->blobs[i] = worker->blobs[--worker->blob_count];
                 return fd;
             }
-        worker_read_control_socket(worker); /* ignore end of file here: team_look() detects it again */
+        worker_read_control_socket(
+            worker); /* ignore end of file here: team_check_workers() detects it again */
     }
     return -1;
 }

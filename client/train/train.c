@@ -260,7 +260,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
 
 /* Handle stop requests from the caller and reports from the scheduler.
  *   quiet  no message was pending */
-static void run_look_around(gp_run *run, bool quiet)
+static void run_poll(gp_run *run, bool quiet)
 {
     int wanted = run->request->stop == NULL ? 0 : (int)*run->request->stop;
     int64_t now_ms = gp_now_ms(), since_ms = now_ms - run->begun_ms;
@@ -328,7 +328,7 @@ static gp_status run_loop(gp_run *run, gp_error *err)
 {
     bool quiet = false;
 
-    for (run_look_around(run, quiet); !run_is_over(run); run_look_around(run, quiet)) {
+    for (run_poll(run, quiet); !run_is_over(run); run_poll(run, quiet)) {
         pool_message message;
         membership_event event;
         gp_status status = run->state == GP_RUN_REGROUPING ? gp_run_regroup(run, err) : GP_OK;

@@ -536,7 +536,7 @@ gp_status gp_device_sum(gp_device *device, void *buffer, size_t count, bool wide
     return gp_fail(err, GP_EPEER, "the host has no peers");
 }
 
-gp_status gp_device_look(gp_device *device, gp_error *err)
+gp_status gp_device_poll(gp_device *device, gp_error *err)
 {
     return gp_device_sync(device, err);
 }

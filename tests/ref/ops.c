@@ -205,7 +205,7 @@ typedef struct pool_window {
     int64_t pixels, index;
 } pool_window;
 
-static pool_window pool_look(const gp_window *window, const planes *in, int64_t c, int64_t oy, int64_t ox)
+static pool_window pool_poll(const gp_window *window, const planes *in, int64_t c, int64_t oy, int64_t ox)
 {
     pool_window seen = { .largest = -INFINITY, .index = -1 };
 
@@ -243,7 +243,7 @@ void gp_ref_pool(const gp_ref_call *call)
         planes in = planes_of(&call->in[0], n), out = planes_of(&call->out[0], n);
 
         for (int64_t i = 0; i < out.c * out.h * out.w; i++) {
-            pool_window seen = pool_look(&op->window, &in, i / (out.h * out.w), i / out.w % out.h, i % out.w);
+            pool_window seen = pool_poll(&op->window, &in, i / (out.h * out.w), i / out.w % out.h, i % out.w);
 
             out.data[i] = op->pool == GP_POOL_MAX ? seen.largest : seen.sum / pool_divisor(op, seen.pixels);
             if (call->out[1].data != NULL)
@@ -255,7 +255,7 @@ void gp_ref_pool(const gp_ref_call *call)
 /* Distribute dy for one average pooling window over the pixels inside the plane. */
 static void pool_spread(const gp_op *op, const planes *dx, int64_t c, int64_t oy, int64_t ox, double dy)
 {
-    int64_t pixels = pool_look(&op->window, dx, c, oy, ox).pixels;
+    int64_t pixels = pool_poll(&op->window, dx, c, oy, ox).pixels;
 
     for (int64_t ky = 0; ky < op->window.kernel[0]; ky++)
         for (int64_t kx = 0; kx < op->window.kernel[1]; kx++) {

@@ -202,7 +202,7 @@ gp_status gp_comm_barrier(gp_comm *comm, gp_error *err);
  * a member exited or the group was ended, and then ends the group for all ranks. For callers that
  * wait for peers by other means.
  *   left  set to true if a member left with gp_comm_free(): not an error, but it will not reply */
-gp_status gp_comm_look(gp_comm *comm, bool *left, gp_error *err);
+gp_status gp_comm_check(gp_comm *comm, bool *left, gp_error *err);
 
 /* ---- tagged messages between two ranks (not collective) ---- */
 

@@ -180,7 +180,7 @@ gp_status gp_shm_verdict(const gp_comm *comm, gp_error *err);
  *   awaited       as for gp_shm_wait()
  *   waits         the caller blocks, so a member that left the current section also ends the
  * group */
-void gp_shm_look(gp_comm *comm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits);
+void gp_shm_check(gp_comm *comm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits);
 
 /* shm_messages.c */
 void gp_shm_messages_clear(gp_comm *comm);

@@ -330,7 +330,7 @@ gp_status gp_comm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found,
     oldest = *queue_find(comm, rank, tag);
     if (oldest == NULL)
         /* Detect exited members here, because a caller that polls never enters gp_shm_wait(). */
-        gp_shm_look(comm, wakeup_fd, rung + 1, rank, false);
+        gp_shm_check(comm, wakeup_fd, rung + 1, rank, false);
     status = gp_shm_verdict(comm, err);
     if (status != GP_OK)
         return status;

@@ -116,7 +116,7 @@ static bool has_left(gp_comm *comm, uint32_t rank)
     return false;
 }
 
-void gp_shm_look(gp_comm *comm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits)
+void gp_shm_check(gp_comm *comm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits)
 {
     uint32_t others = 0, gone = 0, gone_rank = 0;
     shm_end how = SHM_LEFT;
@@ -145,7 +145,7 @@ void gp_shm_look(gp_comm *comm, const shm_word *word, uint32_t target, uint32_t 
         control_end(comm->control, how, gone_rank, comm->rank);
 }
 
-gp_status gp_comm_look(gp_comm *comm, bool *left, gp_error *err)
+gp_status gp_comm_check(gp_comm *comm, bool *left, gp_error *err)
 {
     gp_status status = gp_shm_check_formed(comm, err);
 
@@ -203,7 +203,7 @@ static gp_status wait_slowly(gp_comm *comm, shm_word *word, uint32_t target, uin
                    errno == ETIMEDOUT;
         atomic_fetch_sub(&word->sleepers, 1);
         if (idle)
-            gp_shm_look(comm, word, target, awaited, true);
+            gp_shm_check(comm, word, target, awaited, true);
     }
 }
 

@@ -153,7 +153,7 @@ static void card_find(gp_multinode *out, const char *root)
         closedir(folder);
 }
 
-gp_status gp_multinode_look(gp_multinode *out, const char *root, gp_error *err)
+gp_status gp_multinode_detect(gp_multinode *out, const char *root, gp_error *err)
 {
     gp_multinode found = { .reason = "" };
     char line[LINE_BYTES];

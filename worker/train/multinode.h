@@ -23,7 +23,7 @@ typedef struct gp_multinode {
  *   root  prefix for /sys and /proc, used in tests; "" otherwise
  * GP_ENODEV: no interface is up. GP_EINVAL: NCCL_SOCKET_IFNAME matches no interface that is up;
  * the message lists the names of all that are. */
-gp_status gp_multinode_look(gp_multinode *out, const char *root, gp_error *err);
+gp_status gp_multinode_detect(gp_multinode *out, const char *root, gp_error *err);
 
 /* Set the NCCL environment variables that the user has not set. Must precede the first use of
  * NCCL in the process. */

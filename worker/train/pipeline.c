@@ -25,7 +25,7 @@ static gp_status check_peers(void *context, gp_error *err)
     gp_status status = gp_train_control_check(pipeline->exchange->control, step, err);
 
     if (status == GP_OK)
-        status = gp_comm_look(pipeline->exchange->comm, &left, err);
+        status = gp_comm_check(pipeline->exchange->comm, &left, err);
     if (status != GP_OK)
         return status;
     if (pipeline->join_ns != 0 && gp_now_ns() - pipeline->join_ns > JOIN_S * (int64_t)1000000000)
@@ -53,7 +53,7 @@ static gp_status set_network(const gp_pipeline *pipeline, gp_train_notes *notes,
     bool slow;
 
     if (pipeline->options->nccl_auto_network) {
-        status = gp_multinode_look(&found, "", err);
+        status = gp_multinode_detect(&found, "", err);
         if (status == GP_OK && used && !set)
             status = gp_fail(err, GP_ESTATE,
                              "this worker already uses NCCL without nccl-auto-network, and NCCL reads its "

@@ -42,7 +42,7 @@ static uint32_t rows_of(const doctor *d, doctor_state state)
 /* ---- checks ---- */
 
 /* Probe the GPUs, and run test kernels and transfers unless --quick is given. */
-static void look_at_gpus(doctor *d, const doctor_host *host, gp_device_list *list, bool quick)
+static void probe_gpus(doctor *d, const doctor_host *host, gp_device_list *list, bool quick)
 {
     bool there = gp_device_probe_needed();
     char program[4096], problem[240] = "";
@@ -155,7 +155,7 @@ static gp_status doctor_run(cli_call *call, gp_error *err)
         /* a remote pool has no directories on this host */
         elsewhere = cli_elsewhere(call, &elsewhere, NULL) == GP_OK && elsewhere;
         doctor_host_read(&host, elsewhere ? NULL : cli_pool_name(call));
-        look_at_gpus(d, &host, list, options->quick);
+        probe_gpus(d, &host, list, options->quick);
         for (uint32_t i = 0; i < list->count; i++)
             gpus += list->devices[i].reason[0] == '\0';
         doctor_host_judge(d, &host, gpus);

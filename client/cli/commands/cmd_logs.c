@@ -191,7 +191,7 @@ static gp_status logs_run(cli_call *call, gp_error *err)
     gp_status status = job_number(call->words[0], &tail.job, err);
 
     if (status == GP_OK)
-        status = job_look(call, &call->pool, &info, tail.job, err);
+        status = job_refresh(call, &call->pool, &info, tail.job, err);
     if (status == GP_OK)
         status = logs_print(call, &tail, &info, err);
     else if (status == GP_ENOPOOL && print_without_pool(call, &tail))

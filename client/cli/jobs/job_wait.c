@@ -68,7 +68,7 @@ gp_status job_wait(const cli_call *call, gp_pool **pool, gp_job_info *infos, con
     return status;
 }
 
-gp_status job_look(const cli_call *call, gp_pool **pool, gp_job_info *info, uint64_t job, gp_error *err)
+gp_status job_refresh(const cli_call *call, gp_pool **pool, gp_job_info *info, uint64_t job, gp_error *err)
 {
     gp_status status;
     int tries = 0;

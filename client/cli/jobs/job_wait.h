@@ -17,7 +17,7 @@ gp_status job_wait(const cli_call *call, gp_pool **pool, gp_job_info *infos, con
 
 /* Connect to a running pool and get a job. *pool must be NULL before the call; the caller closes it
  * even after a failure. */
-gp_status job_look(const cli_call *call, gp_pool **pool, gp_job_info *info, uint64_t job, gp_error *err);
+gp_status job_refresh(const cli_call *call, gp_pool **pool, gp_job_info *info, uint64_t job, gp_error *err);
 
 /* Print a line such as "job 7 (lenet): failed after 3.2 s, exit code 1: REASON". */
 void job_print_end(FILE *out, const gp_job_info *info);

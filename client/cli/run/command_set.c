@@ -390,7 +390,7 @@ static gp_status events_take(command_set *c, gp_error *err)
 
 /* Kill jobs that exceeded --timeout. Return how long to wait: until the next job deadline, at most
  * LOOK_MS. */
-static int deadlines_look(command_set *c)
+static int deadlines_check(command_set *c)
 {
     int64_t now = gp_now_ms(), until = now + LOOK_MS;
 
@@ -427,7 +427,7 @@ static gp_status command_set_wait(command_set *c, gp_error *err)
     output_fds(c->output, c->fds, pipes);
     if (c->source == INPUTS_WAIT && inputs_fd(c->options->inputs) >= 0)
         c->fds[count++] = (struct pollfd){ .fd = inputs_fd(c->options->inputs), .events = POLLIN };
-    status = gp_exec_wait(c->exec, c->fds, count, deadlines_look(c), err);
+    status = gp_exec_wait(c->exec, c->fds, count, deadlines_check(c), err);
     if (status == GP_OK)
         status = output_read(c->output, c->fds, pipes, err);
     return status;
@@ -435,7 +435,7 @@ static gp_status command_set_wait(command_set *c, gp_error *err)
 
 /* Handle Ctrl-C. The first sends SIGTERM to running commands, followed by SIGKILL after the grace
  * period; the second sends SIGKILL at once. */
-static void interrupts_look(command_set *c)
+static void interrupts_check(command_set *c)
 {
     if (cli_stop == 0)
         return;
@@ -473,7 +473,7 @@ static gp_status command_set_loop(command_set *c, gp_error *err)
         status = command_set_wait(c, err);
         if (status == GP_OK)
             status = events_take(c, err);
-        interrupts_look(c);
+        interrupts_check(c);
         if (status == GP_OK)
             status = command_set_fill(c, err);
         progress_show(c, false);

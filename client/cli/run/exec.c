@@ -30,7 +30,7 @@ enum {
     ASK_MS = 1000,            /* reply timeout; the request is sent again */
     CONTROL_SOCKET_MS = 1000, /* control socket timeout; a worker answers within microseconds */
     FAILURES_MAX = 10,        /* consecutive refusals or runner exits without an answer */
-    POOL_LOOK_MS = 100,       /* maximum interval between reads of pool messages */
+    POOL_POLL_MS = 100,       /* maximum interval between reads of pool messages */
     BEHIND_MS = 5000,         /* time for a runner to read pending requests */
     WAIT_MAX_MS = 3600000,    /* longest wait of gp_exec_wait() */
 };
@@ -444,11 +444,11 @@ static gp_status runner_answered(gp_exec *exec, uint32_t rank, const gp_incoming
 /* ---- the pool ---- */
 
 /* Handle all pending pool messages. GP_ECANCELED: the lease ended. */
-static gp_status pool_look(gp_exec *exec, gp_error *err)
+static gp_status pool_poll(gp_exec *exec, gp_error *err)
 {
     gp_status status = GP_OK;
 
-    exec->look_ms = gp_now_ms() + POOL_LOOK_MS;
+    exec->look_ms = gp_now_ms() + POOL_POLL_MS;
     while (status == GP_OK) {
         pool_message message;
         gp_worker_lost lost;
@@ -567,5 +567,5 @@ gp_status gp_exec_wait(gp_exec *exec, struct pollfd *others, nfds_t count, int t
         }
     if (exec->pool == NULL && exec->runners[0].state != RUNNER_UP)
         return gp_fail(err, GP_EPEER, "the runner (pid %d) exited", (int)exec->local);
-    return exec->pool != NULL && (look || gp_now_ms() >= exec->look_ms) ? pool_look(exec, err) : GP_OK;
+    return exec->pool != NULL && (look || gp_now_ms() >= exec->look_ms) ? pool_poll(exec, err) : GP_OK;
 }

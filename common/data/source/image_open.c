@@ -12,8 +12,8 @@ enum { EXACT_PROBES = 64 }; /* gp_store_seal() reads the same ones */
 
 /* Read an image header from the start of the file. If a large profile precedes it, read the whole
  * file. */
-static gp_status image_look(gp_image_store *images, gp_image_reader *r, uint32_t index, gp_image_info *info,
-                            gp_error *err)
+static gp_status image_inspect(gp_image_store *images, gp_image_reader *r, uint32_t index,
+                               gp_image_info *info, gp_error *err)
 {
     size_t bytes;
     gp_status status = gp_image_reader_load(r, &images->list, index, HEAD_BYTES, &bytes, err);
@@ -95,7 +95,7 @@ static gp_status shape_decide(gp_image_store *images, gp_store_info *info, gp_er
         const uint32_t index = (uint32_t)((uint64_t)i * count / looked);
         gp_image_info seen;
 
-        status = image_look(images, r, index, &seen, &own);
+        status = image_inspect(images, r, index, &seen, &own);
         if (status == GP_OK)
             status = shape_take(images, info, &first, index, &seen, sizes, channels, err);
         else if (given || (!r->unreachable && images->options.on_error == GP_BAD_SKIP))

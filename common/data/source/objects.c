@@ -107,7 +107,7 @@ void gp_objects_id(const gp_objects *objects, gp_object_id *id, const char *key,
     SHA256End(&sum, id->text);
 }
 
-gp_status gp_objects_look(const gp_objects *objects, const char *key, gp_s3_range *range, gp_error *err)
+gp_status gp_objects_stat(const gp_objects *objects, const char *key, gp_s3_range *range, gp_error *err)
 {
     gp_buffer byte;
 

@@ -20,7 +20,7 @@ gp_s3 *gp_objects_s3(const gp_objects *objects);
 gp_object_cache *gp_objects_cache(const gp_objects *objects);
 
 /* Get an object's size and tag by reading one byte. */
-gp_status gp_objects_look(const gp_objects *objects, const char *key, gp_s3_range *range, gp_error *err);
+gp_status gp_objects_stat(const gp_objects *objects, const char *key, gp_s3_range *range, gp_error *err);
 
 /* Record size and tag for the next image in the list, or for the next place if images are in
  * archives. tag 0: both are unknown until the object is read. */

@@ -361,7 +361,7 @@ static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err
     if (listing->count == 0) {
         gp_s3_range range;
 
-        status = gp_objects_look(listing->objects, listing->source.key, &range, err);
+        status = gp_objects_stat(listing->objects, listing->source.key, &range, err);
         return status == GP_OK ? gp_s3_tar_take(listing->objects, index, listing->source.bucket, range.key,
                                                 range.object_bytes, range.tag, err)
                                : status;

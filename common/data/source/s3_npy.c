@@ -36,7 +36,7 @@ static bool object_exists(void *context, const char *path)
     gp_s3_range range;
 
     return from->exists != NULL ? from->exists(from->context, path)
-                                : gp_objects_look(from->objects, key_of(path), &range, NULL) == GP_OK;
+                                : gp_objects_stat(from->objects, key_of(path), &range, NULL) == GP_OK;
 }
 
 static gp_status block_fetch(void *context, uint32_t number, gp_buffer *out, gp_error *err)
@@ -85,7 +85,7 @@ static gp_status object_open(void *context, gp_npy *out, const char *path, gp_er
     gp_object_cache *cache = gp_objects_cache(from->objects);
     gp_object_id id;
     bool mine = false;
-    gp_status status = gp_objects_look(from->objects, key_of(path), &fetch.whole, err);
+    gp_status status = gp_objects_stat(from->objects, key_of(path), &fetch.whole, err);
     int fd = -1;
 
     if (status != GP_OK)

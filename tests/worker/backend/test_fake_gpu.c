@@ -316,7 +316,7 @@ static gp_status sum_and_wait(gp_device *device, void *block, size_t count, gp_e
     while (status == GP_OK && !passed) {
         status = gp_device_passed(device, GP_EVENT_JOIN, &passed, err);
         if (status == GP_OK && !passed)
-            status = gp_device_look(device, err);
+            status = gp_device_poll(device, err);
     }
     if (status != GP_OK)
         gp_device_abort(device, &ignored);

@@ -71,14 +71,14 @@ TEST(fastest_physical_interface_that_is_up_is_chosen)
     bool warning;
 
     machine_begin();
-    REQUIRE_OK(gp_multinode_look(&found, root, &err), err);
+    REQUIRE_OK(gp_multinode_detect(&found, root, &err), err);
     CHECK_TEXT("=eth1", found.interface);
     CHECK_INT(100000, found.speed);
     gp_multinode_describe(&found, text, sizeof(text), &warning);
     CHECK(warning);
     CHECK_CONTAINS(text, "no InfiniBand or RoCE card");
     interface_put("eth1", "up\n", "1000\n");
-    REQUIRE_OK(gp_multinode_look(&found, root, &err), err);
+    REQUIRE_OK(gp_multinode_detect(&found, root, &err), err);
     CHECK_TEXT("=eth0", found.interface); /* among equals, the interface with the default route */
     machine_end();
 }
@@ -90,18 +90,18 @@ TEST(an_interface_that_is_named_must_be_up)
 
     machine_begin();
     setenv("NCCL_SOCKET_IFNAME", "=eth2", 1);
-    CHECK_STATUS(GP_EINVAL, gp_multinode_look(&found, root, &err));
+    CHECK_STATUS(GP_EINVAL, gp_multinode_detect(&found, root, &err));
     CHECK_CONTAINS(err.message, "NCCL_SOCKET_IFNAME='=eth2'");
     CHECK_CONTAINS(err.message, "eth0");
     setenv("NCCL_SOCKET_IFNAME", "eth", 1);
-    REQUIRE_OK(gp_multinode_look(&found, root, &err), err);
+    REQUIRE_OK(gp_multinode_detect(&found, root, &err), err);
     CHECK_TEXT("eth", found.interface);
     setenv("NCCL_SOCKET_IFNAME", "^lo,docker,eth", 1);
-    CHECK_STATUS(GP_EINVAL, gp_multinode_look(&found, root, &err));
+    CHECK_STATUS(GP_EINVAL, gp_multinode_detect(&found, root, &err));
     unsetenv("NCCL_SOCKET_IFNAME");
     interface_put("eth0", "down\n", "");
     interface_put("eth1", "down\n", "");
-    CHECK_STATUS(GP_ENODEV, gp_multinode_look(&found, root, &err));
+    CHECK_STATUS(GP_ENODEV, gp_multinode_detect(&found, root, &err));
     machine_end();
 }
 
@@ -115,14 +115,14 @@ TEST(infiniband_card_with_an_active_port_is_used_and_gpudirect_reported)
     machine_begin();
     put("/sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
     put("/sys/class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE\n");
-    REQUIRE_OK(gp_multinode_look(&found, root, &err), err);
+    REQUIRE_OK(gp_multinode_detect(&found, root, &err), err);
     CHECK_TEXT("mlx5_1", found.card);
     CHECK(!found.direct);
     gp_multinode_describe(&found, text, sizeof(text), &warning);
     CHECK(warning);
     CHECK_CONTAINS(text, "modprobe nvidia-peermem");
     put("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65\n");
-    REQUIRE_OK(gp_multinode_look(&found, root, &err), err);
+    REQUIRE_OK(gp_multinode_detect(&found, root, &err), err);
     CHECK(found.direct);
     gp_multinode_describe(&found, text, sizeof(text), &warning);
     CHECK(!warning);

@@ -292,7 +292,7 @@ static bool notes_fit(cudnnBackendDescriptor_t engine, const gp_conv_request *r,
 }
 
 /* Read the properties of an engine. Return false if it does not suit the request. */
-static bool engine_look(gp_cudnn_engine *out, cudnnBackendDescriptor_t config, const gp_conv_request *r)
+static bool engine_check(gp_cudnn_engine *out, cudnnBackendDescriptor_t config, const gp_conv_request *r)
 {
     cudnnBackendDescriptor_t engine = NULL;
     cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
@@ -448,7 +448,7 @@ static bool walk_list(walk *w, cudnnBackendHeurMode_t mode, walk_fn visit, void 
                                  &got, configs) != CUDNN_STATUS_SUCCESS)
         got = 0;
     for (int64_t i = 0; i < got && i < made && !over; i++)
-        over = engine_look(&engine, configs[i], w->request) && visit(context, w, &engine, configs[i]);
+        over = engine_check(&engine, configs[i], w->request) && visit(context, w, &engine, configs[i]);
     for (int i = 0; i < made; i++)
         cudnnBackendDestroyDescriptor(configs[i]);
     return over;

@@ -272,7 +272,7 @@ gp_status gp_device_sum(gp_device *device, void *buffer, size_t count, bool wide
 
 /* Return a known error of the device or of a peer, without waiting; otherwise GP_OK. Not during
  * recording. */
-gp_status gp_device_look(gp_device *device, gp_error *err);
+gp_status gp_device_poll(gp_device *device, gp_error *err);
 
 /* Abort running sums, whose buffers then have undefined contents; later sums fail. Then wait for
  * all lanes. */

@@ -1,7 +1,7 @@
 /* Ranks on GPUs: one non-blocking NCCL communicator per generation. Only this file includes nccl.h.
  *
  * NCCL reports a failed peer only if the transport notices; over NVLink and shared memory, its
- * kernels wait forever. Every wait in this file therefore polls gp_device_look(), which also asks
+ * kernels wait forever. Every wait in this file therefore polls gp_device_poll(), which also asks
  * the caller. The caller learns about failed workers from the kernel and the scheduler.
  *
  * NCCL destroys a communicator only after the graphs that it was recorded into are freed. An abort
@@ -169,7 +169,7 @@ void gp_device_leave(gp_device *device)
 
 /* ---- joining and summing ---- */
 
-static gp_status group_look(gp_device *device, ncclResult_t *code, const char *what, gp_error *err)
+static gp_status group_check(gp_device *device, ncclResult_t *code, const char *what, gp_error *err)
 {
     gp_status status = device->check == NULL ? GP_OK : device->check(device->check_context, err);
 
@@ -186,7 +186,7 @@ static gp_status group_settle(gp_device *device, ncclResult_t code, const char *
     gp_status status = GP_OK;
 
     while (status == GP_OK && code == ncclInProgress) {
-        status = group_look(device, &code, what, err);
+        status = group_check(device, &code, what, err);
         if (status == GP_OK && code == ncclInProgress)
             pause_briefly();
     }
@@ -279,7 +279,7 @@ gp_status gp_device_sum(gp_device *device, void *buffer, size_t count, bool wide
                         "ncclAllReduce", err);
 }
 
-gp_status gp_device_look(gp_device *device, gp_error *err)
+gp_status gp_device_poll(gp_device *device, gp_error *err)
 {
     ncclResult_t code = ncclSuccess;
 
@@ -290,5 +290,5 @@ gp_status gp_device_look(gp_device *device, gp_error *err)
             return gp_cuda_check(now, "cudaStreamQuery", err);
     }
     cudaGetLastError(); /* clear the "not ready" result */
-    return device->group == NULL ? GP_OK : group_look(device, &code, "NCCL's exchange", err);
+    return device->group == NULL ? GP_OK : group_check(device, &code, "NCCL's exchange", err);
 }

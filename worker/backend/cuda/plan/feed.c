@@ -165,7 +165,7 @@ gp_status gp_feed_fill(gp_plan *plan, const gp_step_call *call, gp_error *err)
      * positions earlier, so there is usually no wait. */
     while (status == GP_OK && !passed) {
         nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
-        status = gp_device_look(device, err);
+        status = gp_device_poll(device, err);
         if (status == GP_OK)
             status = gp_device_passed(device, GP_EVENT_FED + slot, &passed, err);
     }

@@ -58,7 +58,7 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
         now_ns = gp_now_ns();
         if (now_ns - looked_ns >= LOOK_NS) {
             looked_ns = now_ns;
-            status = gp_device_look(plan->backend->device, err);
+            status = gp_device_poll(plan->backend->device, err);
             /* Check for a hung device. A wait for peers has no time limit while they are alive,
              * but the device's own part of a step must complete within the timeout. */
             if (status == GP_OK && gp_timeout_left(timeout) <= 0 &&
@@ -163,7 +163,7 @@ gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err
             while (status == GP_OK && !idle) {
                 status = gp_device_idle(device, GP_LANE_PEERS, &idle, err);
                 if (status == GP_OK && !idle)
-                    status = gp_device_look(device, err);
+                    status = gp_device_poll(device, err);
             }
         }
         if (status == GP_OK && *graph == NULL)
