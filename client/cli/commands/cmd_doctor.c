@@ -59,7 +59,7 @@ static void probe_gpus(doctor *d, const doctor_host *host, gp_device_list *list,
         status = gp_device_selftest(&examined, program, GP_DEVICE_SELFTEST_MS, &err);
     if (status != GP_OK)
         snprintf(problem, sizeof(problem), "%.239s", err.message);
-    doctor_gpu_judge(d, list, problem, there, host->container[0] != '\0', examined);
+    doctor_gpu_check(d, list, problem, there, host->container[0] != '\0', examined);
     gp_json_free(examined);
 }
 
@@ -158,7 +158,7 @@ static gp_status doctor_run(cli_call *call, gp_error *err)
         probe_gpus(d, &host, list, options->quick);
         for (uint32_t i = 0; i < list->count; i++)
             gpus += list->devices[i].reason[0] == '\0';
-        doctor_host_judge(d, &host, gpus);
+        doctor_host_check(d, &host, gpus);
         if (options->common.json)
             status = show_json(d, err);
         else

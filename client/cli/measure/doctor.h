@@ -62,14 +62,14 @@ void doctor_host_read(doctor_host *host, const char *pool);
 
 /* Judge the facts and append results.
  *   gpus  number of GPUs available to workers */
-void doctor_host_judge(doctor *d, const doctor_host *host, uint32_t gpus);
+void doctor_host_check(doctor *d, const doctor_host *host, uint32_t gpus);
 
 /* Judge driver, devices and GPU engine, and append results.
  *   list          devices found by the probe
  *   problem       why the probe failed; "": it succeeded
  *   driver_there  an NVIDIA driver is installed
  *   examined      result of gp_device_selftest(); NULL: not run */
-void doctor_gpu_judge(doctor *d, const gp_device_list *list, const char *problem, bool driver_there,
+void doctor_gpu_check(doctor *d, const gp_device_list *list, const char *problem, bool driver_there,
                       bool container, const gp_json *examined);
 
 #endif

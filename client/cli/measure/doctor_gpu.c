@@ -30,7 +30,7 @@ static const char *driver_fix(const char *said, bool container)
 /* ---- GPU engine ---- */
 
 /* Compare the engine's CUDA version with the version supported by the driver. */
-static void judge_versions(doctor *d, const gp_json *examined)
+static void check_versions(doctor *d, const gp_json *examined)
 {
     long long driver = gp_json_integer(gp_json_member(examined, "driver"), 0);
     long long runtime = gp_json_integer(gp_json_member(examined, "runtime"), 0);
@@ -56,7 +56,7 @@ static void judge_versions(doctor *d, const gp_json *examined)
 }
 
 /* Report whether the test kernel computed correct results on each device. */
-static void judge_kernels(doctor *d, const gp_json *devices)
+static void check_kernels(doctor *d, const gp_json *devices)
 {
     char what[48];
 
@@ -75,7 +75,7 @@ static void judge_kernels(doctor *d, const gp_json *devices)
 }
 
 /* Report transfers between devices: failed, indirect, slow. */
-static void judge_peers(doctor *d, const gp_json *peers)
+static void check_peers(doctor *d, const gp_json *peers)
 {
     uint32_t slow = 0, detours = 0, failed = 0, count = 0;
     const char *said = "";
@@ -115,7 +115,7 @@ static void judge_peers(doctor *d, const gp_json *peers)
         doctor_add(d, DOCTOR_OK, "GPU peer copies", NULL, "%" PRIu32 " paths, all direct", count);
 }
 
-void doctor_gpu_judge(doctor *d, const gp_device_list *list, const char *problem, bool driver_there,
+void doctor_gpu_check(doctor *d, const gp_device_list *list, const char *problem, bool driver_there,
                       bool container, const gp_json *examined)
 {
     const char *said = problem[0] != '\0' ? problem : list->note;
@@ -161,11 +161,11 @@ void doctor_gpu_judge(doctor *d, const gp_device_list *list, const char *problem
                    list->count);
     if (examined == NULL)
         return;
-    judge_versions(d, examined);
+    check_versions(d, examined);
     if (gp_json_text(gp_json_member(examined, "problem"), "")[0] != '\0')
         doctor_add(d, DOCTOR_FAILURE, "GPU engine",
                    "build gradpool on a host with CUDA, cuDNN and NCCL, or add them to LD_LIBRARY_PATH", "%s",
                    gp_json_text(gp_json_member(examined, "problem"), ""));
-    judge_kernels(d, gp_json_member(examined, "devices"));
-    judge_peers(d, gp_json_member(examined, "peers"));
+    check_kernels(d, gp_json_member(examined, "devices"));
+    check_peers(d, gp_json_member(examined, "peers"));
 }

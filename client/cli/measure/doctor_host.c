@@ -108,7 +108,7 @@ static bool in_docker(const doctor_host *host)
 }
 
 /* NCCL ranks on one host communicate through /dev/shm. CPU workers do not need it. */
-static void judge_shm(doctor *d, const doctor_host *host, uint32_t gpus)
+static void check_shm(doctor *d, const doctor_host *host, uint32_t gpus)
 {
     const uint64_t least = gpus > 1 ? GIB : 64 * MIB;
     char size[40], left[40];
@@ -138,7 +138,7 @@ static void limit_text(uint64_t value, char text[32])
         snprintf(text, 32, "%" PRIu64, value);
 }
 
-static void judge_limits(doctor *d, const doctor_host *host, uint32_t gpus)
+static void check_limits(doctor *d, const doctor_host *host, uint32_t gpus)
 {
     char soft[32], hard[32];
 
@@ -173,7 +173,7 @@ static void judge_limits(doctor *d, const doctor_host *host, uint32_t gpus)
                "%s%s", soft, gpus > 1 && host->memlock < 64 * MIB ? "; NCCL over InfiniBand pins more" : "");
 }
 
-static void judge_container(doctor *d, const doctor_host *host)
+static void check_container(doctor *d, const doctor_host *host)
 {
     char limit[40], all[40];
 
@@ -203,7 +203,7 @@ static void judge_container(doctor *d, const doctor_host *host)
         doctor_add(d, DOCTOR_OK, "cores", NULL, "%" PRIu32, host->cores);
 }
 
-static void judge_clock(doctor *d, const doctor_host *host)
+static void check_clock(doctor *d, const doctor_host *host)
 {
     bool slow = strcmp(host->clocksource, "hpet") == 0 || strcmp(host->clocksource, "acpi_pm") == 0;
 
@@ -222,7 +222,7 @@ static void judge_clock(doctor *d, const doctor_host *host)
                    host->clocksource, slow ? "; reading the time takes microseconds" : "");
 }
 
-static void judge_places(doctor *d, const doctor_host *host)
+static void check_places(doctor *d, const doctor_host *host)
 {
     char left[40];
 
@@ -238,11 +238,11 @@ static void judge_places(doctor *d, const doctor_host *host)
                host->state_dir, left);
 }
 
-void doctor_host_judge(doctor *d, const doctor_host *host, uint32_t gpus)
+void doctor_host_check(doctor *d, const doctor_host *host, uint32_t gpus)
 {
-    judge_places(d, host);
-    judge_container(d, host);
-    judge_shm(d, host, gpus);
-    judge_limits(d, host, gpus);
-    judge_clock(d, host);
+    check_places(d, host);
+    check_container(d, host);
+    check_shm(d, host, gpus);
+    check_limits(d, host, gpus);
+    check_clock(d, host);
 }

@@ -42,7 +42,7 @@ static void host_gives(const doctor_host *host, uint32_t gpus, const char *what,
     const doctor_row *row;
 
     memset(&d, 0, sizeof(d));
-    doctor_host_judge(&d, host, gpus);
+    doctor_host_check(&d, host, gpus);
     row = row_of(what);
     REQUIRE(row != NULL);
     if (row->state != state)
@@ -56,7 +56,7 @@ TEST(healthy_host_needs_no_fix)
     doctor_host host = healthy();
 
     memset(&d, 0, sizeof(d));
-    doctor_host_judge(&d, &host, 8);
+    doctor_host_check(&d, &host, 8);
     CHECK(d.count >= 8);
     for (uint32_t i = 0; i < d.count; i++) {
         CHECK(d.rows[i].state <= DOCTOR_NOTE);
@@ -142,7 +142,7 @@ TEST(each_driver_error_has_a_fix)
         memset(&d, 0, sizeof(d));
         memset(&list, 0, sizeof(list));
         snprintf(list.note, sizeof(list.note), "%s", cases[i].said);
-        doctor_gpu_judge(&d, &list, "", true, cases[i].container, NULL);
+        doctor_gpu_check(&d, &list, "", true, cases[i].container, NULL);
         REQUIRE(row_of("driver") != NULL);
         CHECK_INT(DOCTOR_FAILURE, row_of("driver")->state);
         CHECK_TEXT(cases[i].said, row_of("driver")->found);
@@ -169,7 +169,7 @@ TEST(slow_or_missing_peer_links_are_reported)
 
         memset(&d, 0, sizeof(d));
         REQUIRE_OK(gp_json_parse(&json, texts[i], strlen(texts[i]), &err), err);
-        doctor_gpu_judge(&d, &list, "", true, false, json);
+        doctor_gpu_check(&d, &list, "", true, false, json);
         gp_json_free(json);
         REQUIRE(row_of("GPU peer copies") != NULL);
         CHECK_INT(states[i], row_of("GPU peer copies")->state);
@@ -183,7 +183,7 @@ TEST(missing_driver_is_a_note_and_no_failure)
     static gp_device_list list;
 
     memset(&d, 0, sizeof(d));
-    doctor_gpu_judge(&d, &list, "", false, false, NULL);
+    doctor_gpu_check(&d, &list, "", false, false, NULL);
     CHECK_INT(1, d.count);
     CHECK_INT(DOCTOR_NOTE, d.rows[0].state);
 }
