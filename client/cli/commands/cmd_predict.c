@@ -158,7 +158,7 @@ static gp_status predict_into(prediction *run, gp_pool *pool, const char *path, 
 
     if (status == GP_OK)
         status = rows_open(&sink.rows, path, form, (uint32_t)options->top,
-                           options->input.on_error == GP_BAD_SKIP, err);
+                           options->input.on_error == GP_ON_ERROR_SKIP, err);
     if (status != GP_OK)
         return status;
     if (gp_source_absolute(sink.absolute, sizeof(sink.absolute), options->input.data, NULL) != GP_OK)
@@ -216,7 +216,7 @@ static gp_status predict_run(cli_call *call, gp_error *err)
     gp_status status = draws(options) ? predict_draw(&run, call->pool, &result, err)
                                       : predict_into(&run, call->pool, out, &result, &scores, err);
 
-    if (status == GP_OK && options->common.json && options->input.on_error == GP_BAD_SKIP) {
+    if (status == GP_OK && options->common.json && options->input.on_error == GP_ON_ERROR_SKIP) {
         json_document json; /* the skipped images are the last line */
 
         prediction_put_skipped(&run, show_json_object(&json, false));

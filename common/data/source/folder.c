@@ -209,7 +209,7 @@ static gp_status folder_enter(folder_walk *walk, DIR **out, gp_error *err)
     return GP_OK;
 }
 
-/* Add all images below walk->path. Under GP_BAD_SKIP a folder that cannot be listed is logged and
+/* Add all images below walk->path. Under GP_ON_ERROR_SKIP a folder that cannot be listed is logged and
  * skipped. */
 static gp_status walk_folder(folder_walk *walk, gp_error *err)
 {
@@ -221,10 +221,10 @@ static gp_status walk_folder(folder_walk *walk, gp_error *err)
     DIR *directory;
     gp_status status = folder_enter(walk, &directory, reported);
 
-    if (status != GP_OK && walk->options->on_error == GP_BAD_SKIP)
+    if (status != GP_OK && walk->options->on_error == GP_ON_ERROR_SKIP)
         gp_image_list_leave_out(walk->list, reported->message);
     if (status != GP_OK)
-        return walk->options->on_error == GP_BAD_SKIP ? GP_OK : status;
+        return walk->options->on_error == GP_ON_ERROR_SKIP ? GP_OK : status;
     name_list_init(&files);
     name_list_init(&folders);
     status = directory_read(directory, walk->path, &files, &folders, &walk->list->others, walk, err);
@@ -424,7 +424,7 @@ static gp_status classes_list(gp_image_list *list, const gp_tree *tree, const ch
         snprintf(folder, sizeof(folder), "%s%s%s", part[0], part[0][0] == '\0' ? "" : "/", name);
         status = tree->list(tree->context, list, folder, label, &quiet, err);
         if (status == GP_OK && list->count == before && strcmp(part[0], part[1]) == 0) {
-            if (options->on_error != GP_BAD_SKIP)
+            if (options->on_error != GP_ON_ERROR_SKIP)
                 return gp_fail(
                     err, GP_ECORRUPT,
                     "class %s has no images: %s/%s has no .jpg or .png file; add some or remove the folder",

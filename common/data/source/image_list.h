@@ -45,7 +45,7 @@ typedef struct gp_image_list {
     struct gp_objects *objects; /* owned; set if the images are in S3; NULL: local files */
     bool from_index;            /* loaded from an index */
     uint64_t others;            /* files skipped because they have no image name */
-    /* Number of exclusions under GP_BAD_SKIP: folders that cannot be listed, classes without
+    /* Number of exclusions under GP_ON_ERROR_SKIP: folders that cannot be listed, classes without
      * images, images without a label image. left_out_first describes the first (owned; NULL: none,
      * or out of memory). */
     uint64_t left_out;

@@ -98,7 +98,7 @@ static gp_status shape_decide(gp_image_store *images, gp_store_info *info, gp_er
         status = image_inspect(images, r, index, &seen, &own);
         if (status == GP_OK)
             status = shape_take(images, info, &first, index, &seen, sizes, channels, err);
-        else if (given || (!r->unreachable && images->options.on_error == GP_BAD_SKIP))
+        else if (given || (!r->unreachable && images->options.on_error == GP_ON_ERROR_SKIP))
             status = GP_OK;
         else if (err != NULL)
             *err = own;

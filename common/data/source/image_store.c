@@ -94,7 +94,7 @@ bool gp_image_skip(gp_image_store *images, const gp_image_reader *r, uint32_t in
     unsigned char bit = (unsigned char)(1u << index % 8);
     uint64_t before;
 
-    if (images->options.on_error != GP_BAD_SKIP || why->code == GP_ENOMEM || r->unreachable)
+    if (images->options.on_error != GP_ON_ERROR_SKIP || why->code == GP_ENOMEM || r->unreachable)
         return false;
     if ((atomic_fetch_or(&images->store.bad[index / 8], bit) & bit) != 0)
         return true;

@@ -340,7 +340,7 @@ static gp_status images_keep(gp_image_list *list, const uint32_t *index, uint32_
 }
 
 /* Find pairs: set `kept` to the indices of images, and `paired` to those of their label images. An
- * image without a label image is an error, or excluded under GP_BAD_SKIP. */
+ * image without a label image is an error, or excluded under GP_ON_ERROR_SKIP. */
 static gp_status pairs_find(gp_image_list *images, pair_search *search, size_t images_root, uint32_t *kept,
                             uint32_t *paired, uint32_t *count, const gp_store_options *options, gp_error *err)
 {
@@ -361,7 +361,7 @@ static gp_status pairs_find(gp_image_list *images, pair_search *search, size_t i
         if (label != UINT32_MAX) {
             kept[*count] = i;
             paired[(*count)++] = label;
-        } else if (options->on_error == GP_BAD_SKIP) {
+        } else if (options->on_error == GP_ON_ERROR_SKIP) {
             gp_fail(&said, GP_ENOENT, "%s/%s has no label image", place, gp_image_list_name(images, i));
             gp_image_list_leave_out(images, said.message);
             images->others++;

@@ -37,10 +37,10 @@ typedef enum gp_data_role {
 
 /* Treatment of unreadable images. */
 typedef enum gp_on_error {
-    GP_BAD_ERROR, /* an unreadable image makes the read fail */
+    GP_ON_ERROR_FAIL, /* an unreadable image makes the read fail */
     /* an unreadable image is logged by name and counted; its class becomes -1, which every loss
      * ignores */
-    GP_BAD_SKIP,
+    GP_ON_ERROR_SKIP,
 } gp_on_error;
 
 /* Conversion of images and labels when a store is opened. All zero: no conversion. */
@@ -96,7 +96,7 @@ typedef struct gp_store_info {
     bool decodes;         /* reads decode images; use several threads */
     uint64_t passed_over; /* files that are not images, and images without a label image */
     /* Folders that cannot be listed, classes without images, and images without a label image,
-     * counted under GP_BAD_SKIP. left_out_first describes the first. */
+     * counted under GP_ON_ERROR_SKIP. left_out_first describes the first. */
     uint64_t left_out;
     const char *left_out_first;
     /* network input = stored value * scale[channel] + offset[channel] */
@@ -193,7 +193,7 @@ typedef struct gp_whole_size {
  *   GP_EUNSUPPORTED: the samples are not image files and cannot be resized
  *   GP_ELIMIT: the result would exceed the size limit for images
  *
- * An unreadable image fails under GP_BAD_SKIP too; ask gp_store_is_skipped() whether to skip it. */
+ * An unreadable image fails under GP_ON_ERROR_SKIP too; ask gp_store_is_skipped() whether to skip it. */
 gp_status gp_store_read_whole(const gp_store *store, uint32_t index, const gp_whole_size *size,
                               gp_whole *whole, gp_error *err);
 /* Grow the buffers in `whole` to at least these sizes in bytes. GP_ENOMEM: out of memory. */
@@ -211,7 +211,7 @@ gp_store_options gp_store_options_for(const gp_shape *input);
  * starting at 1. Return `text`. */
 char *gp_store_name(const gp_store *store, uint32_t index, char *text, size_t bytes);
 
-/* Return whether a sample was ever found unreadable (GP_BAD_SKIP). */
+/* Return whether a sample was ever found unreadable (GP_ON_ERROR_SKIP). */
 bool gp_store_is_skipped(const gp_store *store, uint32_t index);
 
 /* Return false if no sample has a target (a class for the sample or for a pixel, or a value). Reads
@@ -223,7 +223,7 @@ bool gp_store_has_targets(const gp_store *store);
  * that would decode each image: *missing is then 0. */
 gp_status gp_store_count_missing(const gp_store *store, uint64_t *missing, gp_error *err);
 
-/* Return how many samples were unreadable so far (GP_BAD_SKIP). */
+/* Return how many samples were unreadable so far (GP_ON_ERROR_SKIP). */
 uint64_t gp_store_skipped(const gp_store *store);
 
 /* Number of unreadable samples whose indices are kept. */

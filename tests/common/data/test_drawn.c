@@ -327,7 +327,7 @@ TEST(a_bad_image_fails_by_name_or_is_skipped)
 {
     static uint8_t got[IMAGES * PIXELS];
     const gp_augment augment = augment_of("crop=resized crop-size=48,48");
-    gp_store_options options = { .channels = 3, .any_size = true, .on_error = GP_BAD_SKIP };
+    gp_store_options options = { .channels = 3, .any_size = true, .on_error = GP_ON_ERROR_SKIP };
     const gp_loader_options loading = { .depth = 1, .capacity = IMAGES, .augment = &augment };
     int32_t labels[IMAGES];
     gp_loader *loader;
@@ -346,7 +346,7 @@ TEST(a_bad_image_fails_by_name_or_is_skipped)
     CHECK_INT(1, without);
     CHECK_INT(1, gp_store_skipped(store));
     gp_store_close(store);
-    options.on_error = GP_BAD_ERROR;
+    options.on_error = GP_ON_ERROR_FAIL;
     options.cache_bytes = 1;
     CHECK_STATUS(GP_ECORRUPT, gp_store_open_with(&store, in_folder("photos"), GP_DATA_TRAIN, &options, &err));
     CHECK_CONTAINS(err.message, "cat/00.jpg");

@@ -678,7 +678,7 @@ TEST(bad_image_files_fail_by_name_or_are_skipped)
     gp_store *store;
     gp_error err;
 
-    skip.on_error = GP_BAD_SKIP;
+    skip.on_error = GP_ON_ERROR_SKIP;
     folder_make();
     for (size_t i = 0; i < sizeof(noise); i++)
         noise[i] = (uint8_t)(i * 2654435761u >> 11);
@@ -717,7 +717,7 @@ TEST(readable_images_of_any_kind_are_not_skipped)
     gp_store *store;
     gp_error err;
 
-    skip.on_error = GP_BAD_SKIP;
+    skip.on_error = GP_ON_ERROR_SKIP;
     folder_make();
     tile_put("a/tile.png", 4, 10);
     make_jpeg(in_folder("a/cmyk.jpg"), &(made_image){ 20, 20, 4, .data = noise }, 90);
@@ -737,7 +737,7 @@ TEST(readable_images_of_any_kind_are_not_skipped)
 
 TEST(empty_classes_link_loops_and_unreadable_folders_are_reported)
 {
-    gp_store_options skip = { .on_error = GP_BAD_SKIP };
+    gp_store_options skip = { .on_error = GP_ON_ERROR_SKIP };
     gp_store *store;
     gp_error err;
 
@@ -865,7 +865,7 @@ TEST(invalid_pixel_labels_are_reported)
     gp_store *store;
     gp_error err;
 
-    skip.on_error = GP_BAD_SKIP;
+    skip.on_error = GP_ON_ERROR_SKIP;
 
     folder_make();
     scene_put("images/a.png", "labels/a.png", 6, false);

@@ -200,7 +200,7 @@ TEST(damaged_images_are_skipped_but_server_failures_are_not)
 {
     NEED(server);
     gp_store_options options = {
-        .on_error = GP_BAD_SKIP, .height = 2, .width = 3, .channels = 3, .cache_bytes = 1
+        .on_error = GP_ON_ERROR_SKIP, .height = 2, .width = 3, .channels = 3, .cache_bytes = 1
     };
     uint32_t all[3] = { 0, 1, 2 };
     uint8_t samples[3 * 18];
@@ -230,7 +230,7 @@ TEST(an_image_replaced_after_the_listing_is_rejected)
 {
     NEED(server);
     gp_store_options options = {
-        .on_error = GP_BAD_SKIP, .height = 2, .width = 3, .channels = 3, .cache_bytes = 1
+        .on_error = GP_ON_ERROR_SKIP, .height = 2, .width = 3, .channels = 3, .cache_bytes = 1
     };
     uint32_t all[2] = { 0, 1 };
     uint8_t samples[2 * 18];
@@ -353,7 +353,7 @@ TEST(mismatched_label_images_fail_by_name_or_are_skipped)
     CHECK_STATUS(GP_ENOENT, gp_store_open_with(&store, s3_source(server, "odd/odd", "0"), GP_DATA_TRAIN,
                                                &options, &err));
     CHECK_CONTAINS(err.message, "s3://odd/odd/images/c.png has no label image");
-    options.on_error = GP_BAD_SKIP;
+    options.on_error = GP_ON_ERROR_SKIP;
     REQUIRE_OK(gp_store_open_with(&store, s3_source(server, "odd/odd", "0"), GP_DATA_TRAIN, &options, &err),
                err);
     CHECK_INT(2, gp_store_get_info(store)->count);
@@ -362,7 +362,7 @@ TEST(mismatched_label_images_fail_by_name_or_are_skipped)
     for (int i = 0; i < 6; i++)
         CHECK_INT(-1, labels[6 + i]);
     gp_store_close(store);
-    options.on_error = GP_BAD_ERROR;
+    options.on_error = GP_ON_ERROR_FAIL;
     s3_server_run(server, "delete odd odd/images/c.png");
     CHECK_STATUS(GP_ECORRUPT, gp_store_open_with(&store, s3_source(server, "odd/odd", "0"), GP_DATA_TRAIN,
                                                  &options, &err));
