@@ -209,8 +209,8 @@ static gp_status folder_enter(folder_walk *walk, DIR **out, gp_error *err)
     return GP_OK;
 }
 
-/* Add all images below walk->path. Under GP_ON_ERROR_SKIP a folder that cannot be listed is logged and
- * skipped. */
+/* Add all images below walk->path. Under GP_ON_ERROR_SKIP a folder that cannot
+ * be listed is logged and skipped. */
 static gp_status walk_folder(folder_walk *walk, gp_error *err)
 {
     const size_t length = strlen(walk->path);

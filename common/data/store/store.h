@@ -193,7 +193,8 @@ typedef struct gp_whole_size {
  *   GP_EUNSUPPORTED: the samples are not image files and cannot be resized
  *   GP_ELIMIT: the result would exceed the size limit for images
  *
- * An unreadable image fails under GP_ON_ERROR_SKIP too; ask gp_store_is_skipped() whether to skip it. */
+ * An unreadable image fails under GP_ON_ERROR_SKIP too; ask
+ * gp_store_is_skipped() whether to skip it. */
 gp_status gp_store_read_whole(const gp_store *store, uint32_t index, const gp_whole_size *size,
                               gp_whole *whole, gp_error *err);
 /* Grow the buffers in `whole` to at least these sizes in bytes. GP_ENOMEM: out of memory. */
