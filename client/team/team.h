@@ -6,11 +6,13 @@
  *   worker.h       one worker: stages, link, control socket
  *   payloads.h     which worker has which shared payload
  *   background.h   the lock, and the thread that drives the team while no call is active
+ *   functions.h    task objects and their functions
+ *   futures.h      futures, and the ended ones
  *
  *   team.c         open and close, enter and leave, units
  *   team_link.c    membership: stages of the workers, their failure and replacement
  *   team_answers.c records from workers: results, items, log lines
- *   team_poll.c   waiting
+ *   team_poll.c    waiting
  *
  * A worker failure is detected at once by end of file on its control socket. The team then reads
  * the worker's answers, because committed results count. After that, calls not started move to
@@ -22,6 +24,8 @@
 
 #include "client/team/background.h"
 #include "client/team/dispatch.h"
+#include "client/team/functions.h"
+#include "client/team/futures.h"
 #include "client/team/payloads.h"
 #include "client/team/worker.h"
 #include "common/base/system/forks.h"
@@ -43,32 +47,6 @@ struct team_broadcast {
 
 /* Submit all broadcasts to a new worker, before any other call. */
 void broadcasts_replay(gp_team *team, uint32_t worker);
-
-struct team_object;
-struct function_entry;
-
-/* Task objects sent to the workers of one team, and the functions found in them. Initialize with
- * zeros. */
-typedef struct team_functions {
-    struct team_object *objects;
-    struct function_entry *entries;
-    uint32_t object_count; /* includes rejected objects: numbers are not reused */
-    uint32_t count;
-} team_functions;
-
-typedef struct future_slab future_slab;
-
-/* Futures of one team. Initialize with zeros. */
-typedef struct team_futures {
-    future_slab *slabs;
-    team_unit *free; /* units of unused futures, linked by `next` */
-
-    /* ended futures that are neither returned by gp_team_as_completed() nor freed */
-    unit_list ended;
-
-    /* futures that have not ended and will be returned by gp_team_as_completed() */
-    uint64_t coming;
-} team_futures;
 
 /* Group in which SPMD ranks exchange messages. The first block of a size forms the group. Later
  * blocks of the same size reuse it, until a rank fails, messages are left over, or the lease has a
@@ -192,18 +170,6 @@ void *team_background_run(void *context);
 
 /* Announce on the links that this process no longer sleeps. */
 void team_awake(gp_team *team);
-
-/* ---- function.c ---- */
-
-/* Return the error of a worker that rejected the function or its object. GP_OK: none did so far. */
-gp_status function_check(const gp_function *function, gp_error *err);
-void functions_deinit(team_functions *functions);
-
-/* ---- future.c ---- */
-
-/* Store the result of a future's unit and run the callback. */
-void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome);
-void futures_deinit(team_futures *futures);
 
 /* ---- queue.c ---- */
 
