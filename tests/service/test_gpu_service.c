@@ -134,7 +134,7 @@ TEST(unusable_devices_are_excluded_with_the_reason)
     CHECK_CONTAINS(out, "\"compute_mode\": \"prohibited\", \"available\": false");
     RUN_CODE(0, "down", "--quiet");
     CHECK_INT(1, RUN("up", "--devices", "2"));
-    CHECK_CONTAINS(err, "device 2 (Fake Locked) cannot be used: its compute mode is Prohibited");
+    CHECK_CONTAINS(err, "device 2 (Fake Locked) is unusable: its compute mode is Prohibited");
     gpus_end();
 }
 
@@ -178,7 +178,7 @@ TEST(old_driver_or_crashed_probe_leaves_cpu_workers_and_a_message)
     unsetenv("FAKE_GPU_DRIVER");
     setenv("GRADPOOL_CUDA_PLUGIN", "/nonexistent/libgradpool_cuda.so", 1);
     RUN_CODE(0, "up", "--workers", "1");
-    CHECK_CONTAINS(err, "GPU 1 (Fake H200) is excluded: the GPU plugin cannot be loaded");
+    CHECK_CONTAINS(err, "GPU 1 (Fake H200) is excluded: cannot load the GPU plugin");
     RUN_CODE(0, "down", "--quiet");
     setenv("FAKE_NVML", "crash", 1);
     RUN_CODE(0, "up", "--workers", "1");
@@ -275,7 +275,7 @@ TEST(gpu_that_cannot_be_reopened_is_opened_by_a_replacement_worker)
     RUN_CODE(0, "train", "--network", "net.json", "--data", "digits:128", "--validation-data", "none",
              "--mini-batch-size", "32", "--epochs", "1", "--seed", "3", "--plots", "none", "--out",
              "again.onnx");
-    CHECK_CONTAINS(err, "lost its GPU when it was to be opened again: cuDNN cannot be initialised");
+    CHECK_CONTAINS(err, "lost its GPU when it was reopened: cannot initialize cuDNN");
     gpus_end();
 }
 
