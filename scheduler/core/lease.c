@@ -1,8 +1,9 @@
 /* Start and end leases.
  *
- * The core forgets a lease as soon as it ends. Each slot remembers in slot->revoking that its
- * worker still has to give the lease back. The slot is free again when the worker acknowledges, or
- * after a worker that did not was killed. */
+ * The core frees the entry of a lease as soon as the lease ends, although the workers may still
+ * execute calls of the client. Until a worker acknowledges the revoke, slot->revoking of its slot
+ * contains the lease id, and the slot cannot be leased. slot.c kills a worker that does not
+ * acknowledge in time; the slot is free again when the next process is ready. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +37,8 @@ void gp_core_lease_begin(gp_core *core, const gp_core_ask *ask, uint64_t members
 {
     gp_core_lease *lease = NULL;
 
-    /* Each lease holds at least one slot that no other lease holds, so an entry is always free. */
+    /* leases[] has one entry per slot, and each lease holds at least one slot that no other lease
+     * holds, so an entry is always free. */
     for (uint32_t i = 0; lease == NULL && i < GP_CORE_SLOTS_MAX; i++) {
         if (core->leases[i].id == 0)
             lease = &core->leases[i];
@@ -100,6 +102,9 @@ void gp_core_lease_end(gp_core *core, gp_core_lease *lease, gp_status status, co
     }
     if (reason == NULL)
         return;
+
+    /* Until the client has received its first generation, its lease request has no reply. Send an
+     * error reply in that case. */
     if (ended.reported) {
         gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_ENDED, &ended.session, 0);
 
@@ -139,8 +144,9 @@ void gp_core_lease_revoked(gp_core *core, const gp_core_event *event)
     slot->answer_ms = 0;
     slot->granted = slot->acked = 0;
     slot->step = 0;
+
+    /* The process must not serve another lease. Its requested exit does not count as a failure.
+     * Queued requests wait for the next process in this slot. */
     if (event->recycle)
-        /* A requested exit does not count as a failure; queued requests wait as for a starting
-         * worker. */
         gp_core_slot_quit(core, event->slot);
 }

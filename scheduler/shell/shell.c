@@ -21,11 +21,13 @@
 #include "scheduler/shell/shell_remote.h"
 
 enum {
-    LOCK_CHECK_MS = 1000,
-    DRAIN_MS = 200,
+    LOCK_CHECK_MS = 1000, /* interval between checks of the pool lock */
+    DRAIN_MS = 200,       /* at exit: time to send queued messages */
+
+    /* loop(): index of the first worker and maximum index of the first job in the pollfd array */
     FIRST_WORKER = 5,
     FIRST_JOB = FIRST_WORKER + GP_CORE_SLOTS_MAX,
-    INCARNATION_BITS = 16
+    INCARNATION_BITS = 16 /* each epoch has 2^16 incarnation numbers per slot */
 };
 
 /* ---- events and actions ---- */
@@ -84,7 +86,7 @@ void shell_step(shell *s, const gp_core_event *event)
 
 void shell_flush(shell *s)
 {
-    for (uint32_t i = 0; i < s->pending_count; i++) { /* may grow during the loop */
+    for (uint32_t i = 0; i < s->pending_count; i++) { /* step_once() may append events */
         gp_core_event next = s->pending[i];
 
         step_once(s, &next);
@@ -94,9 +96,12 @@ void shell_flush(shell *s)
 
 /* ---- poll loop ---- */
 
-/* Check whether this process still holds the lock. This is the first action in each iteration of
- * the loop: if this process was suspended and another scheduler took over the pool, it must not act
- * on outdated state. */
+/* Check at intervals of LOCK_CHECK_MS whether this process still holds the pool lock.
+ *
+ * loop() calls this function directly after poll(), because this process may have been suspended
+ * while another scheduler took over the pool. In that case, stop the loop and leave the workers to
+ * that scheduler. If the lock file was only removed or replaced, make the core stop granting
+ * leases. */
 static void check_lock(shell *s)
 {
     gp_core_event event = { .kind = GP_CORE_EVENT_LOCK };
@@ -122,7 +127,8 @@ static void check_lock(shell *s)
     shell_step(s, &event);
 }
 
-/* Return the poll timeout: the time until the next deadline, at most LOCK_CHECK_MS. */
+/* Return the timeout for poll(): the time until the next deadline of the core, the jobs or the
+ * remote listener, at most LOCK_CHECK_MS. 0: a deadline has passed, or a message is pending. */
 static int timeout_ms(shell *s)
 {
     int64_t left = gp_core_due(s->core) - gp_now_ms();
@@ -156,8 +162,8 @@ static void loop(shell *s)
 
         uint32_t slots[GP_CORE_SLOTS_MAX], workers = 0;
 
-        /* Add only existing descriptors: poll() fails if there are more entries than the descriptor
-         * limit. */
+        /* Skip slots without a process. poll() fails if the array has more entries than
+         * RLIMIT_NOFILE, even if some have fd -1. */
         for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
             if (s->workers[i].child.pidfd >= 0) {
                 fds[FIRST_WORKER + workers] =
@@ -185,7 +191,7 @@ static void loop(shell *s)
         shell_serve_control_socket(s);
         shell_remote_serve(s);
         while (read(s->signals, &info, sizeof(info)) == sizeof(info)) {
-            if (info.ssi_signo == SIGHUP) /* a closing terminal does not concern a daemon */
+            if (info.ssi_signo == SIGHUP) /* the scheduler outlives its terminal */
                 continue;
             gp_log_event(
                 GP_LOG_INFO, "shutdown-asked",
@@ -216,8 +222,10 @@ void shell_record(const shell *s, const char *devices)
 
 /* ---- startup and shutdown ---- */
 
-/* Plan the workers and create the core. After a crash, start with incarnations that the previous
- * scheduler cannot have used. */
+/* Plan the workers and create the core.
+ *
+ * If the previous scheduler crashed, its workers may still run. Each epoch therefore has its own
+ * range of incarnation numbers, so that no number of the previous scheduler is used again. */
 static gp_status open_core(shell *s, gp_error *err)
 {
     const gp_shell_options *options = s->options;
@@ -248,13 +256,14 @@ static gp_status open_core(shell *s, gp_error *err)
                : gp_fail(err, GP_ENOMEM, "no memory for the scheduler's actions");
 }
 
-/* Derive the client limit from the descriptor limit, and open the sockets. */
+/* Compute the maximum number of clients from the descriptor limit, and open the local sockets. */
 static gp_status open_sockets(shell *s, gp_error *err)
 {
     const gp_paths *paths = s->options->paths;
     gp_channel_options link = { .security = GP_SECURITY_NONE };
-    /* Descriptors: a client needs two, a worker four. OURS covers the journal, jobs and ZeroMQ
-     * threads. gp_channel_bind() raises the soft limit to the hard limit. */
+
+    /* Descriptors per worker and per client; OURS: all others (journal, jobs, ZeroMQ threads). The
+     * hard limit counts, because gp_channel_bind() raises the soft limit to it. */
     enum { OURS = 48, WORKERS = 4, CLIENTS = 2 };
     struct rlimit limit = { .rlim_max = RLIM_INFINITY };
     rlim_t reserved = OURS + WORKERS * s->core->slot_count, possible;
@@ -272,7 +281,7 @@ static gp_status open_sockets(shell *s, gp_error *err)
 
     if (status == GP_OK)
         status = gp_channel_bind(&s->channel, paths->scheduler_socket, &link, err);
-    if (status == GP_OK) /* last: an admitted client must find the channel */
+    if (status == GP_OK) /* last: a client connects to the channel after its admission here */
         status =
             gp_control_socket_open(&s->control_socket, paths->scheduler_control_socket, SHELL_LOCAL_MAX, err);
     return status;
@@ -298,7 +307,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
         status = open_sockets(s, err);
     if (status == GP_OK)
         status = shell_jobs_open(s, err);
-    if (status == GP_OK) /* last: an admitted client must find everything ready */
+    if (status == GP_OK) /* last: remote clients can connect from here on */
         status = remote_listener_open(&s->listener, s->options, err);
     if (status == GP_OK) {
         gp_log_event(GP_LOG_INFO, "pool-up",
@@ -307,7 +316,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
                                  { "epoch", .number = (int64_t)options->lock->epoch }),
                      "the pool is ready");
         adopts = shell_adopt(s);
-        shell_step(s, &tick); /* spawns the workers */
+        shell_step(s, &tick); /* the first tick spawns the workers */
         shell_record(s, options->request.devices);
         gp_fault_point("opened");
         if (options->ready_fd >= 0) {

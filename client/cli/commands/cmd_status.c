@@ -1,4 +1,4 @@
-/* `gradpool status`: show the pool with workers, leases and jobs. */
+/* `gradpool status`: show the pool with its workers, leases and jobs. */
 #include <stddef.h>
 
 #include "client/cli/cli.h"
@@ -23,6 +23,7 @@ static gp_status status_run(cli_call *call, gp_error *err)
     gp_jobs_reply *jobs = NULL;
     gp_status status = cli_open(call, true, &call->pool, err);
 
+    /* With --json, standard output is a valid document even if no pool runs. */
     if (status == GP_ENOPOOL && json)
         printf("{\"pool\": null}\n");
     if (status == GP_OK)

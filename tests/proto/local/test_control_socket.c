@@ -1,4 +1,4 @@
-/* Control sockets with real connections: admission, refusals with a reason, and exits of either
+/* Control sockets over real connections: admission, refusal with a reason, and exit of either
  * side. */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,8 @@ static const gp_control_socket_hello client_hello = {
     .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .session = "0123456789abcdef"
 };
 
-/* Connect without the handshake, for peers that violate the protocol. -1: failed. */
+/* Connect to a control socket without sending a hello. Return the descriptor; -1: connect()
+ * failed. */
 static int bare_connect(const char *path)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -39,7 +40,7 @@ static int bare_connect(const char *path)
     return fd;
 }
 
-/* Wait for the next event and return it. */
+/* Wait for the next event and return it. GP_CONTROL_SOCKET_NOTHING: no event within TIMEOUT_MS. */
 static gp_control_socket_event event_wait(gp_control_socket *control_socket)
 {
     int64_t deadline = gp_now_ms() + TIMEOUT_MS;
@@ -61,7 +62,8 @@ static void nothing_left(gp_control_socket *control_socket)
     CHECK_INT(GP_CONTROL_SOCKET_NOTHING, event.kind);
 }
 
-/* Send a valid hello without gp_control_socket_connect() and return the event that it causes. */
+/* Connect, send a valid hello and return the event that it causes.
+ *   fd  set to the descriptor of the connection */
 static gp_control_socket_event greeting(gp_control_socket *control_socket, int *fd, const char *path)
 {
     gp_control_socket_hello hello = client_hello;
@@ -73,6 +75,7 @@ static gp_control_socket_event greeting(gp_control_socket *control_socket, int *
     return event_wait(control_socket);
 }
 
+/* Wait for the reply to a hello. */
 static gp_control_socket_reply reply_read(int fd)
 {
     gp_control_socket_reply reply = { .magic = 0 };
@@ -84,7 +87,7 @@ static gp_control_socket_reply reply_read(int fd)
     return reply;
 }
 
-TEST(control_socket_reports_hello_and_disconnect)
+TEST(control_socket_reports_hello_and_gone_events)
 {
     const char *path = scratch_path("d");
     gp_control_socket *control_socket;
@@ -115,14 +118,14 @@ TEST(control_socket_reports_hello_and_disconnect)
     CHECK(event.id == id);
     CHECK_INT(0, gp_control_socket_get_stats(control_socket).peers);
     CHECK_INT(-1, gp_control_socket_peer_fd(control_socket, id));
-    gp_control_socket_admit(control_socket, id, EPOCH); /* too late: no effect */
+    gp_control_socket_admit(control_socket, id, EPOCH); /* no effect: the client has disconnected */
     nothing_left(control_socket);
     gp_control_socket_close(control_socket);
     CHECK_INT(-1, access(path, F_OK));
 }
 
-/* Start a client process. It exits with the status of gp_control_socket_connect(); if `stay` is
- * set and the connection succeeds, it waits until it is killed. */
+/* Start a client process that connects and exits with the status of gp_control_socket_connect().
+ * With `stay`, an admitted client waits instead until it is killed. */
 static pid_t client_fork(const char *path, const gp_control_socket_hello *hello, bool stay)
 {
     pid_t child = fork();
@@ -141,6 +144,7 @@ static pid_t client_fork(const char *path, const gp_control_socket_hello *hello,
     return child;
 }
 
+/* Wait until a child exits. Return its exit status; -N: signal N killed it. */
 static int exit_of(pid_t child)
 {
     int result = -1;
@@ -170,7 +174,7 @@ TEST(killed_client_causes_a_gone_event)
     gp_control_socket_close(control_socket);
 }
 
-TEST(client_sees_end_of_file_when_the_daemon_closes)
+TEST(client_reads_end_of_file_after_the_socket_is_closed)
 {
     const char *path = scratch_path("d");
     gp_control_socket *control_socket;
@@ -279,7 +283,7 @@ TEST(clients_over_the_limit_are_refused_until_a_slot_is_free)
     gp_control_socket_close(control_socket);
 }
 
-TEST(silent_clients_are_closed_after_two_seconds)
+TEST(connection_without_a_hello_is_closed_after_two_seconds)
 {
     const char *path = scratch_path("d");
     gp_control_socket_event event;
@@ -328,9 +332,10 @@ TEST(disconnect_before_the_reply_causes_one_gone_event)
     gp_control_socket_close(control_socket);
 }
 
-/* ---- running out of descriptors ---- */
+/* ---- descriptor exhaustion ---- */
 
-/* Start a daemon with a limit of 24 descriptors that admits each client until it is killed. */
+/* Start a process with at most 24 descriptors that opens a control socket and admits every client
+ * until it is killed. */
 static pid_t poor_daemon_fork(const char *path)
 {
     pid_t child = fork();
@@ -355,7 +360,7 @@ static pid_t poor_daemon_fork(const char *path)
 
 TEST(daemon_without_descriptors_refuses_clients_and_recovers)
 {
-    const char *path = scratch_path("poor");
+    const char *path = scratch_path("limited");
     pid_t daemon = poor_daemon_fork(path);
     unsigned admitted = 0, busy = 0;
     gp_control_socket_reply reply;
@@ -410,7 +415,7 @@ static void memfd_check(int fd, const char *text)
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
 }
 
-TEST(descriptors_pass_in_both_directions)
+TEST(requests_carry_descriptors_in_both_directions)
 {
     const char *path = scratch_path("d");
     gp_control_socket_request request = { .what = 3,
@@ -445,7 +450,7 @@ TEST(descriptors_pass_in_both_directions)
     memfd_check(fd, "arena");
     close(fd);
 
-    /* a request without a descriptor */
+    /* Send a request without a descriptor. */
     REQUIRE_OK(gp_control_socket_send_fd(client, &request, -1, &err), err);
     event = event_wait(control_socket);
     CHECK_INT(GP_CONTROL_SOCKET_REQUEST, event.kind);
@@ -455,7 +460,7 @@ TEST(descriptors_pass_in_both_directions)
         gp_control_socket_send_fd(gp_control_socket_peer_fd(control_socket, event.id), &request, sent, &err),
         err);
 
-    /* unwanted descriptor: closed */
+    /* Receive a request with fd NULL: the descriptor that it carries is closed. */
     REQUIRE_OK(gp_control_socket_receive_fd(client, &got, NULL, TIMEOUT_MS, &err), err);
     CHECK_INT(before, descriptors_of(getpid()));
     gp_control_socket_close(control_socket);
@@ -465,13 +470,15 @@ TEST(descriptors_pass_in_both_directions)
     close(client);
 }
 
-TEST(malformed_requests_end_the_connection_and_extra_descriptors_are_closed)
+TEST(malformed_request_closes_the_connection_and_extra_descriptors_are_closed)
 {
     const char *path = scratch_path("d");
     gp_control_socket *control_socket;
     gp_error err;
 
     REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+
+    /* many 0: truncated request with two descriptors; 1: valid request with two descriptors */
     for (int many = 0; many < 2; many++) {
         int client, fds[2] = { memfd_with("a"), memfd_with("b") };
         gp_control_socket_event event = greeting(control_socket, &client, path);
@@ -495,7 +502,7 @@ TEST(malformed_requests_end_the_connection_and_extra_descriptors_are_closed)
         memcpy(CMSG_DATA(&control.head), fds, sizeof(fds));
         CHECK(sendmsg(client, &message, MSG_NOSIGNAL) > 0);
         event = event_wait(control_socket);
-        if (many) { /* the request is valid, but the descriptors have been closed */
+        if (many) { /* valid request with two descriptors: both are closed */
             CHECK_INT(GP_CONTROL_SOCKET_REQUEST, event.kind);
             CHECK_INT(-1, event.fd);
             CHECK_INT(before, descriptors_of(getpid()));
@@ -515,8 +522,8 @@ TEST(malformed_requests_end_the_connection_and_extra_descriptors_are_closed)
 
 /* ---- other users ---- */
 
-/* Start a child process that connects as user `uid`, and return the pid. It exits with the refusal
- * status; 97: connect failed. */
+/* Start a child process that connects as user `uid`, and return the pid of the child. The child
+ * exits with the status in the reply; 97: connect() failed; 98: setuid() failed; 99: no reply. */
 static int connect_as(uid_t uid, const char *path)
 {
     pid_t child = fork();
@@ -562,7 +569,7 @@ TEST(other_users_are_refused_as_clients_and_as_daemons)
     }
     CHECK_INT(GP_EPERM, exit_of(child));
     child = fork();
-    if (child == 0) { /* user 65534 must not trust the daemon of root either */
+    if (child == 0) { /* user 65534 must not trust a daemon of root either */
         gp_control_socket_reply reply;
         int fd;
 
@@ -599,7 +606,7 @@ TEST(connect_distinguishes_no_listener_from_no_reply)
     CHECK_STATUS(GP_EINVAL, gp_control_socket_open(&control_socket, path, 0, &err));
 }
 
-/* Return the number of directory entries that start with `with`. */
+/* Return the number of files in the scratch directory whose names begin with `with`. */
 static int names_that_begin(const char *with)
 {
     DIR *folder = opendir(scratch_dir);
@@ -612,9 +619,9 @@ static int names_that_begin(const char *with)
     return count;
 }
 
-TEST(no_socket_file_remains_after_a_kill_during_open)
+TEST(listener_forget_removes_files_of_a_process_killed_during_open)
 {
-    const char *path = scratch_path("dying");
+    const char *path = scratch_path("killed");
     int half_open = 0;
 
     for (int round = 0; round < 100; round++) {
@@ -627,11 +634,11 @@ TEST(no_socket_file_remains_after_a_kill_during_open)
         gp_sleep_ms(round % 4);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
-        half_open += names_that_begin("dying.");
+        half_open += names_that_begin("killed.");
         gp_listener_forget(path, child);
-        CHECK_INT(0, names_that_begin("dying"));
+        CHECK_INT(0, names_that_begin("killed"));
     }
-    printf("     %d of 100 were half open\n", half_open);
+    printf("     %d of 100 processes were killed before the socket was renamed\n", half_open);
 }
 
 TEST(open_survives_allocation_failures_without_leaks)
@@ -647,8 +654,8 @@ TEST(open_survives_allocation_failures_without_leaks)
 
 /* ---- fake daemons ---- */
 
-/* Start a listener that sends these bytes to the next client (NULL: closes the connection). Return
- * the status of gp_control_socket_connect(). */
+/* Connect to a fake daemon and return the status of gp_control_socket_connect().
+ *   bytes  reply of the fake daemon; NULL: it closes the connection without a reply */
 static gp_status answered_with(const void *bytes, size_t count, gp_error *err)
 {
     const char *path = scratch_path("fake");
@@ -679,7 +686,7 @@ static gp_status answered_with(const void *bytes, size_t count, gp_error *err)
     return status;
 }
 
-TEST(client_refuses_malformed_replies)
+TEST(client_rejects_malformed_replies)
 {
     gp_control_socket_reply reply = { .magic = GP_CONTROL_SOCKET_MAGIC, .status = GP_EBUSY, .text = "later" };
     gp_error err;
@@ -692,14 +699,14 @@ TEST(client_refuses_malformed_replies)
     reply.status = 4711;
     CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
     reply.status = GP_EBUSY;
-    memset(reply.text, 'x', sizeof(reply.text)); /* unterminated */
+    memset(reply.text, 'x', sizeof(reply.text)); /* text without a terminating NUL */
     CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
     reply.magic = 0;
     CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
     CHECK_CONTAINS(err.message, "not a gradpool daemon");
 }
 
-TEST(each_silent_client_has_a_separate_deadline)
+TEST(each_connection_has_a_separate_hello_deadline)
 {
     const char *path = scratch_path("d");
     gp_control_socket_event event;
@@ -725,7 +732,7 @@ TEST(each_silent_client_has_a_separate_deadline)
     }
     CHECK(first_gone);
 
-    /* the second client has a separate deadline */
+    /* The timeout of the second client began with its own connection. */
     CHECK(second_ms - second_came_ms >= GP_CONTROL_SOCKET_SILENCE_MS - 50);
     CHECK_INT(2, gp_control_socket_get_stats(control_socket).refused);
     close(first);

@@ -1,4 +1,5 @@
-/* The table of loops, the element-wise loops, and the segment that executes one loop. */
+/* Element-wise loops, the table that maps each opcode to a loop, and the segment that runs one
+ * loop. */
 #include "worker/backend/cpu/loops/loops_inside.h"
 
 #include <assert.h>
@@ -22,15 +23,17 @@ LOOP_INLINE float cut_to_unit(float x)
     return raised < 1.0f ? raised : 1.0f;
 }
 
-/* Compute e^x for x <= 0 with operations that the compiler vectorises, unlike the calls expf(),
- * erff() and tanhf(). x = n ln 2 + r with |r| <= ln 2 / 2; e^r is a series up to r^7 / 7!. The
- * relative error is below 2e-7. NaN stays NaN. */
+/* Compute e^x for x <= 0. The relative error is below 2e-7; x below -87 gives e^-87; NaN gives NaN.
+ *
+ * The compiler vectorizes these operations, unlike calls of expf(), erff() and tanhf(). The
+ * function splits x into n ln 2 + r with |r| <= ln 2 / 2, and computes e^x as 2^n times a Taylor
+ * series of e^r up to r^7 / 7!. */
 LOOP_INLINE float exp_below_zero(float x)
 {
-    /* 1.5 * 2^23: adding it rounds to an integer, stored in the low bits */
+    /* 1.5 * 2^23: adding this number rounds to an integer, in the low bits of the mantissa */
     const float rounds = 12582912.0f;
     const float low = x < -87.0f ? -87.0f : x, sum = low * 1.44269504f + rounds, n = sum - rounds;
-    const float r = (low - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 as a sum of two floats */
+    const float r = (low - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
     float series = 1.0f / 720.0f + r / 5040.0f, power;
     uint32_t bits;
 
@@ -49,7 +52,8 @@ LOOP_INLINE float normal_density(float x)
 }
 
 /* Return the probability that a standard normal variable is below x, with an error of at most 1e-7
- * (Abramowitz and Stegun, 1964, formula 26.2.17). */
+ * (Abramowitz and Stegun, 1964, formula 26.2.17).
+ *   density  normal_density(x) */
 LOOP_INLINE float normal_below(float x, float density)
 {
     const float t = 1.0f / (1.0f + 0.2316419f * fabsf(x));
@@ -60,7 +64,7 @@ LOOP_INLINE float normal_below(float x, float density)
     return x > 0.0f ? 1.0f - tail : tail;
 }
 
-/* Compute tanh(sqrt(2 / pi) * (x + 0.044715 x^3)), the approximation of erf() in GELU. */
+/* Return tanh(sqrt(2 / pi) * (x + 0.044715 x^3)), the approximation of erf(x / sqrt(2)) in GELU. */
 LOOP_INLINE float gelu_tanh(float x)
 {
     const float u = 0.79788456f * (x + 0.044715f * x * x * x), e = exp_below_zero(-2.0f * fabsf(u));
@@ -69,6 +73,7 @@ LOOP_INLINE float gelu_tanh(float x)
     return u > 0.0f ? t : -t;
 }
 
+/* Apply an activation function to the slice of one thread. */
 LOOP_CLONES static void activation_share(void *context, uint32_t thread, uint32_t threads)
 {
     const gp_loop_call *call = context;
@@ -120,6 +125,8 @@ LOOP_CLONES static void activation_share(void *context, uint32_t thread, uint32_
     }
 }
 
+/* Compute the input gradient of an activation function for the slice of one thread. in[0] is the
+ * output of the activation, or for the last three functions the input. */
 LOOP_CLONES static void activation_backward_share(void *context, uint32_t thread, uint32_t threads)
 {
     const gp_loop_call *call = context;
@@ -153,7 +160,7 @@ LOOP_CLONES static void activation_backward_share(void *context, uint32_t thread
         for (size_t i = range.first; i < range.end; i++)
             dx[i] = (y[i] > 0.0f) & (y[i] < 1.0f) ? low * dy[i] : 0.0f;
         break;
-    case GP_ACTIVATION_HARD_SWISH: /* from here on, `y` holds x, the input of the activation */
+    case GP_ACTIVATION_HARD_SWISH: /* here and below, `y` is the input of the activation */
         for (size_t i = range.first; i < range.end; i++) {
             float slope = y[i] > 3.0f ? 1.0f : y[i] * (1.0f / 3.0f) + 0.5f;
 
@@ -178,6 +185,8 @@ LOOP_CLONES static void activation_backward_share(void *context, uint32_t thread
     }
 }
 
+/* Multiply two activations for the slice of one thread. The second may have one value per channel,
+ * which applies to all pixels of the channel. */
 LOOP_CLONES static void multiply_share(void *context, uint32_t thread, uint32_t threads)
 {
     const gp_loop_call *call = context;
@@ -207,6 +216,8 @@ LOOP_CLONES static void multiply_share(void *context, uint32_t thread, uint32_t 
     }
 }
 
+/* Sum the products of two activations over the pixels of each channel, for the channels of one
+ * thread. */
 static void multiply_sum_share(void *context, uint32_t thread, uint32_t threads)
 {
     const gp_loop_call *call = context;
@@ -268,7 +279,7 @@ const gp_loop *gp_loop_find(gp_opcode code)
     return loops[code];
 }
 
-/* Execute a call on all threads, or by the loop's own run function. */
+/* Call loop->run; if it is NULL, call loop->share on several threads. */
 gp_status gp_loop_compute(const gp_loop *loop, const gp_loop_call *call, gp_error *err)
 {
     int64_t in, out;
@@ -283,7 +294,7 @@ gp_status gp_loop_compute(const gp_loop *loop, const gp_loop_call *call, gp_erro
 
 /* ---- segment ---- */
 
-/* A segment with one op. */
+/* Segment with one op. */
 struct gp_segment {
     gp_loop_call call;
     const gp_loop *loop;
@@ -302,7 +313,7 @@ static gp_loop_operand operand_of(const gp_segment *segment, const gp_segment_re
         return operand;
     about = &request->graph->values[value];
     operand.shape = about->shape;
-    if (about->role == GP_VALUE_PARAMETER) /* read only */
+    if (about->role == GP_VALUE_PARAMETER) /* loops never write parameters */
         operand.data = (float *)(uintptr_t)segment->memory.parameters +
                        request->graph->parameters[about->parameter].offset;
     else if (about->role == GP_VALUE_PARAMETER_GRADIENT)
@@ -347,7 +358,9 @@ static gp_status loops_run(gp_segment *segment, const gp_batch *batch, gp_plan_t
     gp_status status = GP_OK;
 
     segment->call.batch = batch;
-    /* Zero the gradients on a rank without samples, which takes part in the reduction. */
+
+    /* A rank without samples takes part in the all-reduce, so its parameter gradients must be
+     * zeros. */
     for (int i = 0; i < GP_OP_VALUES_MAX && batch->count == 0 && batch->first; i++) {
         uint32_t out = segment->call.op->out[i];
 
@@ -355,7 +368,9 @@ static gp_status loops_run(gp_segment *segment, const gp_batch *batch, gp_plan_t
             memset(segment->call.out[i].data, 0,
                    (size_t)gp_shape_count(&segment->call.out[i].shape) * sizeof(float));
     }
-    /* Rows beyond the batch are never used as samples, but their contents must be finite. */
+
+    /* Loops also compute the rows beyond the batch. Zero the inputs there, because all rows must
+     * contain finite numbers. */
     for (int i = 0; i < GP_OP_VALUES_MAX && batch->count != 0; i++) {
         uint32_t in = segment->call.op->in[i];
 
@@ -378,7 +393,7 @@ static void loops_rebind(gp_segment *segment, const float *parameters)
     for (int i = 0; i < GP_OP_VALUES_MAX; i++) {
         const gp_value *about = op->in[i] == GP_NO_VALUE ? NULL : &segment->graph->values[op->in[i]];
 
-        if (about != NULL && about->role == GP_VALUE_PARAMETER) /* read only */
+        if (about != NULL && about->role == GP_VALUE_PARAMETER) /* loops never write parameters */
             segment->call.in[i].data =
                 (float *)(uintptr_t)parameters + segment->graph->parameters[about->parameter].offset;
     }
