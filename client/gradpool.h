@@ -333,7 +333,7 @@ typedef struct gp_array_dataset_info {
     uint32_t values;
 } gp_array_dataset_info;
 
-/* Copy arrays into shared memory. The caller may free its arrays afterwards. GP_EINVAL, GP_ELIMIT:
+/* Copy arrays into shared memory. The caller may free the arrays afterwards. GP_EINVAL, GP_ELIMIT:
  * invalid info; the error message gives the valid range. GP_ENOMEM: not enough memory on this
  * host. */
 GP_API gp_status gp_array_dataset_new(gp_array_dataset **out, const gp_array_dataset_info *info,
@@ -469,7 +469,7 @@ GP_API gp_status gp_training_resize(gp_pool *pool, uint64_t lease, uint64_t job,
 GP_API gp_status gp_train(gp_training **out, gp_pool *pool, const gp_train_request *request, gp_error *err);
 GP_API void gp_training_free(gp_training *training); /* accepts NULL */
 
-/* Get the summary of a training. Call it after gp_training_run(). */
+/* Get a training's summary. Call it after gp_training_run(). */
 GP_API void gp_training_summarize(const gp_training *training, gp_training_summary *summary);
 
 /* Write the model as ONNX, with class names and normalization. The file is written completely or
@@ -483,8 +483,8 @@ GP_API gp_status gp_training_save(const gp_training *training, const char *path,
  * worker repeats its parts with bitwise identical results. A part on which three workers failed
  * ends the call (GP_EPEER).
  *
- * Memory use does not depend on the number of samples. Each worker has at most four parts in flight
- * or waiting for delivery, each with up to 1024 samples or about 8 MiB of scores. */
+ * Memory use does not depend on the sample count. Each worker has at most four parts in flight or
+ * waiting for delivery, each with up to 1024 samples or about 8 MiB of scores. */
 
 /* Prediction for one sample. All pointers are valid only during the on_result() call. */
 typedef struct gp_prediction {
@@ -724,7 +724,7 @@ GP_API gp_status gp_confusion_save(const gp_confusion *matrix, const char *path,
  * attempts), and calls that were queued for it move to other workers. Values that tasks stored on
  * the failed worker are lost.
  *
- * Only one thread at a time may use a team and its handles. Work continues in the background
+ * Only one thread at a time may use a team and the team's handles. Work continues in the background
  * between calls. Callbacks run on the calling thread during any call, or on a thread of the
  * library. Callbacks must be short. Of the functions below they may call only gp_future_get_info(),
  * gp_parfeval(), and gp_future_result() for the ended future. */
@@ -732,7 +732,7 @@ typedef struct gp_team gp_team;
 typedef struct gp_function gp_function;
 
 typedef struct gp_team_options {
-    gp_lease_request lease; /* its priority, if nonzero, overrides `priority` below */
+    gp_lease_request lease; /* lease.priority, if nonzero, overrides `priority` below */
 
     /* shown to waiting clients, for example "sweep of learning rates"; NULL: the program name */
     const char *purpose;
@@ -869,7 +869,7 @@ typedef struct gp_future_info {
     uint64_t id;     /* id in messages; unique in the team and ascending */
     uint32_t worker; /* worker of the last attempt, 1 .. size; 0: none yet */
 
-    /* number of the same worker in `gradpool status` and log file names; 0: none yet */
+    /* the same worker's number in `gradpool status` and log file names; 0: none yet */
     uint32_t pool_worker;
 
     /* attempts: starts so far, including reruns after worker failures; retries: repeats after task
@@ -880,7 +880,7 @@ typedef struct gp_future_info {
     int64_t submitted_ns, started_ns, ended_ns;
 } gp_future_info;
 
-/* Get the current state of a future. Never waits. */
+/* Get a future's current state. Never waits. */
 GP_API void gp_future_get_info(const gp_future *future, gp_future_info *out);
 
 /* Wait until the call has ended.
@@ -905,7 +905,7 @@ GP_API gp_status gp_future_cancel_grace(gp_future *future, int64_t grace_ms, gp_
 #define GP_CANCEL_GRACE_MS_MAX 3600000
 
 /* Release a future. Accepts NULL. A call that has not ended continues, and the library frees the
- * future at its end. */
+ * future afterwards. */
 GP_API void gp_future_free(gp_future *future);
 
 typedef enum gp_wait_for { GP_WAIT_ALL, GP_WAIT_ANY, GP_WAIT_FIRST_ERROR } gp_wait_for;
@@ -931,7 +931,7 @@ typedef struct gp_team_info {
     /* number of calls, loop chunks and SPMD ranks that wait for a worker, and that are running */
     uint64_t waiting, running;
     uint64_t worker_deaths, rerun; /* rerun: calls restarted after worker failures */
-    uint64_t queue_bytes;          /* memory of queued calls */
+    uint64_t queue_bytes;          /* memory for queued calls */
     uint64_t log_dropped;          /* dropped log lines and queue items */
 } gp_team_info;
 
@@ -975,7 +975,7 @@ GP_API gp_status gp_spmd_result_get(gp_spmd_result *block, uint32_t index, const
 /* Free the results, also those that are still on the workers. Accepts NULL. */
 GP_API void gp_spmd_result_free(gp_spmd_result *block);
 
-/* ---- parfor: run a loop and distribute its iterations over idle workers ---- */
+/* ---- parfor: run a loop and distribute the iterations over idle workers ---- */
 
 typedef enum gp_reduction {
     GP_REDUCTION_NONE,
@@ -1142,8 +1142,7 @@ GP_API gp_status gp_job_submit(uint64_t *job, gp_pool *pool, const gp_job_reques
 GP_API gp_status gp_job_submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_request *requests,
                                     size_t count, gp_error *err);
 
-/* Get the state of one job. GP_ENOENT: no such job, or it ended long ago and its record was
- * deleted. */
+/* Get one job's state. GP_ENOENT: no such job, or it ended long ago and its record was deleted. */
 GP_API gp_status gp_job_get(gp_job_info *out, gp_pool *pool, uint64_t job, gp_error *err);
 
 /* Call on_job() for each job, newest first, until it returns false.

@@ -48,7 +48,7 @@ typedef struct cli_call cli_call;
 /* A verb of a command, such as `show` in `gradpool data show SOURCE`. */
 typedef struct cli_verb {
     const char *name;
-    int words_min, words_max; /* number of words after the verb */
+    int words_min, words_max; /* word count after the verb */
     gp_status (*run)(cli_call *call, gp_error *err);
 } cli_verb;
 

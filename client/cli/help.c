@@ -59,7 +59,7 @@ static bool mentions_all(const char *text, const char *const *words)
     return *words == NULL;
 }
 
-/* Print one option. A long name gets a line of its own. */
+/* Print one option. A long name gets a separate line. */
 static void help_option(const gp_param *param)
 {
     char name[160], value[240] = "", text[1000];

@@ -5,7 +5,7 @@
 
 #include "client/cli/cli.h"
 
-/* Print usage, options and examples of a command.
+/* Print usage, options and examples for a command.
  *   all  false: print only basic options of tables that mark some options as basic */
 void help_command(const cli_command *command, bool all);
 

@@ -10,15 +10,15 @@
 #include "common/base/text/json.h"
 #include "proto/message/messages.h"
 
-/* Copy untrusted text (job, class and file names, messages of other processes) to `out`. Truncate
+/* Copy untrusted text (job, class and file names, messages from other processes) to `out`. Truncate
  * to `bytes` and replace characters that a terminal would interpret (printable.h). Return `out`. */
 char *show_clean(char *out, size_t bytes, const char *text);
 
-/* Return the number of bytes of the first `columns` UTF-8 characters of a line; each is taken to be
- * one column wide. */
+/* Return the byte count of the first `columns` UTF-8 characters in a line; each is taken to be one
+ * column wide. */
 size_t show_cut(const char *line, uint32_t columns);
 
-/* Get the size of the terminal; 80x24: unknown. */
+/* Get the terminal size; 80x24: unknown. */
 void show_terminal_size(FILE *out, uint32_t *width, uint32_t *height);
 
 /* Print untrusted text as one sanitized line. */
@@ -52,11 +52,11 @@ typedef struct json_document {
     bool array;
 } json_document;
 
-/* Open a document whose root is an object, and return its writer.
+/* Open a document whose root is an object, and return the writer.
  *   pretty  false: print on one line */
 gp_json_writer *show_json_object(json_document *json, bool pretty);
 
-/* Open a pretty-printed document whose root is an array, and return its writer. */
+/* Open a pretty-printed document whose root is an array, and return the writer. */
 gp_json_writer *show_json_array(json_document *json);
 
 /* Close the document and release it: print it to standard output, or write it to a file. If an
@@ -64,7 +64,7 @@ gp_json_writer *show_json_array(json_document *json);
 gp_status show_json_print(json_document *json, gp_error *err);
 gp_status show_json_write(json_document *json, const char *path, gp_error *err);
 
-/* Print the pool, its workers and its leases. */
+/* Print the pool, the workers and the leases. */
 void show_status(const gp_status_reply *status);
 
 /* Print the pool as JSON.

@@ -1,5 +1,5 @@
-/* Progress display of a training: a table of lines, or a live picture redrawn in place on a
- * terminal. view.h describes both. */
+/* Progress display of a training: a table, or a live picture redrawn in place on a terminal. view.h
+ * describes both. */
 #include "client/cli/view.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* Progress display of a training: a table of lines, or a live picture on a terminal.
+/* Progress display of a training: a table, or a live picture on a terminal.
  *
  * The table has the form of MATLAB's Verbose output. The picture is redrawn in place at most ten
  * times a second. It shows the progress with the time left, loss and accuracy curves, images per

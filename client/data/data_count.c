@@ -1,4 +1,4 @@
-/* data_count.c: inspect a data source: count its samples and classes, and the samples per class. */
+/* data_count.c: inspect a data source: count samples, classes, and the samples per class. */
 
 #include "client/gradpool.h"
 #include "common/base/memory/alloc.h"

@@ -24,7 +24,7 @@ enum {
     LOOK_AGAIN_MS = 200, /* maximum delay until a stop request is noticed */
 };
 
-/* ---- contents of a job ---- */
+/* ---- job contents ---- */
 
 bool gp_job_variable_allowed(const char *name)
 {
@@ -62,7 +62,7 @@ static gp_status pack_environment(gp_buffer *out, const gp_job_request *request,
 {
     static const char *const nothing[] = { NULL };
 
-    /* A remote pool has an environment of its own. */
+    /* A remote pool has a separate environment. */
     const char *const *list = request->environment != NULL ? request->environment
                               : remote                     ? nothing
                                                            : (const char *const *)environ;

@@ -49,8 +49,8 @@ static gp_status launch_find(int *control_socket, gp_control_socket_reply *reply
                               : status;
 }
 
-/* Build the path of program `name` in folder `from`, relative to the folder of `file`. Return
- * whether it is executable. */
+/* Build the path to program `name` in folder `from`, relative to the folder that contains `file`.
+ * Return whether it is executable. */
 static bool program_beside(char *path, size_t bytes, const char *file, const char *from, const char *name)
 {
     const char *slash = strrchr(file, '/');
@@ -204,7 +204,7 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *paths, con
     gp_secrets_assignment(assignment, 4);
     environment = gp_secrets_environment(names, assignment);
     if (environment != NULL)
-        /* The scheduler gets a session of its own, without the terminal of this process
+        /* The scheduler gets a separate session, without the terminal of this process
          * (scheduler/process/process_env.h). */
         problem = gp_spawn(pid, path, &actions, POSIX_SPAWN_SETSID, (char *const *)argv, environment);
     else

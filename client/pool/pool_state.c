@@ -113,7 +113,7 @@ gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
             return gp_fail(err, GP_ETIMEDOUT,
                            "pool %s did not shut down within %d ms; the scheduler's log is %s",
                            pool->paths.pool, timeout_ms, pool->paths.scheduler_log);
-        if (gone) /* the scheduler failed before it had stopped the workers: ask its successor */
+        if (gone) /* the scheduler failed before it had stopped the workers: ask the next */
             status = gp_pool_shutdown(pool, false, err);
         if (status != GP_OK)
             return status;

@@ -44,7 +44,7 @@ void submits_sent(submits *s, size_t number);
 
 /* Record a reply.
  *   place  position of the submission, from 0, among those sent since the last submits_again()
- *   job    id of the new job
+ *   job    new job id
  * Unknown positions and repeated replies are ignored. */
 void submits_answered(submits *s, uint64_t place, uint64_t job, int64_t now_ms);
 

@@ -20,7 +20,7 @@ typedef struct plot {
 plot *plot_new(int width, int height);
 void plot_free(plot *picture); /* accepts NULL */
 
-/* Part of a picture that a chart fills, in pixels. */
+/* Picture area that a chart fills, in pixels. */
 typedef struct plot_area {
     int left, top, width, height;
 } plot_area;

@@ -308,7 +308,7 @@ static void classes_read(const gp_predicting *p, const uint8_t *row, uint64_t co
         p->pixels[i] = row[i];
 }
 
-/* Fill in the pixel classes for an image in its own size, and advance *row to the next image.
+/* Fill in the pixel classes for an image at the original size, and advance *row to the next image.
  * Return false if out of memory. */
 static bool image_fill(gp_predicting *p, gp_prediction *one, const uint8_t **row)
 {

@@ -26,7 +26,7 @@ typedef struct gp_fan_part {
     /* sample names, each terminated by NUL; NULL: an older worker sent none */
     char *names;
 
-    /* [count]; 1: the sample was skipped and its row is invalid; NULL: no sample was skipped */
+    /* [count]; 1: the sample was skipped and the row is invalid; NULL: no sample was skipped */
     uint8_t *skipped;
     char *skipped_names; /* skipped samples' names, in the same form */
 } gp_fan_part;

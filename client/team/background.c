@@ -63,7 +63,7 @@ void background_stop(team_background *background)
 
 /* Take the lock from the background thread. A caller that holds the lock drives the team itself,
  * and unlocking a mutex with a waiter would cost it a system call. So the thread does not wait on
- * the mutex, but retries at growing intervals of up to 8 ms. */
+ * the mutex, but retries at growing intervals up to 8 ms. */
 void background_lock(team_background *background)
 {
     int64_t ms = 1;

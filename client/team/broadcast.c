@@ -28,7 +28,7 @@ static void broadcast_done(gp_team *team, void *context, const team_outcome *out
     if (outcome->status == GP_ESTALE && outcome->answer == NULL) {
         b->deaths += outcome->attempts; /* 0: the worker failed before it started the broadcast */
 
-        /* the worker failed: its replacement receives the broadcast again */
+        /* the worker failed: the replacement receives the broadcast again */
         return;
     }
     b->deaths = 0;

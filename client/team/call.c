@@ -4,7 +4,7 @@
 #include "client/team/shared.h"
 #include "common/base/memory/alloc.h"
 
-/* Return the shared payload without const: its counters and seals change, its bytes never do. */
+/* Return the shared payload without const: the counters and seals change, the bytes never do. */
 static gp_broadcast *shared_of(const team_call *call)
 {
     return (gp_broadcast *)(uintptr_t)call->shared;

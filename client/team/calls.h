@@ -27,7 +27,7 @@ typedef struct team_unit team_unit;
 /* ---- call.c: a call as described by its sender, and copies that outlive
  * the sender's memory ---- */
 
-/* bytes of a payload that a copy can store inside its own structure */
+/* payload bytes that a copy can store inside its own structure */
 enum { CALL_IN_PLACE_MAX = 32 };
 
 /* Fields of gp_call that the sender sets, and the payload. task_wire.h defines them for each
@@ -52,7 +52,7 @@ typedef struct team_call {
 } team_call;
 
 /* Copy a call with its payload. Release *out with call_free().
- *   heap_max  a longer payload becomes a memory file at once; its descriptor stays open until
+ *   heap_max  a longer payload becomes a memory file at once; the descriptor stays open until
  *             call_free()
  *   in_place  [CALL_IN_PLACE_MAX] buffer for a short payload, referenced by *out; NULL: none
  * GP_ELIMIT: the call has a blob and also more than GP_LINK_INLINE_MAX bytes. GP_ENOMEM: out of
@@ -112,7 +112,7 @@ typedef void (*team_done_fn)(gp_team *team, void *context, const team_outcome *o
 typedef struct team_bytes {
     void *data;
     size_t bytes;
-    size_t mapped; /* size of the mapping; 0: on the heap */
+    size_t mapped; /* mapping size; 0: on the heap */
 } team_bytes;
 
 /* Take the payload of an outcome. A blob is moved without a copy; an inline payload is copied.
@@ -205,8 +205,8 @@ void team_broadcast_remove(gp_team *team, team_broadcast *broadcast);
 
 enum { TEAM_NAME_BYTES = 64 };
 
-/* Write the name of a worker for messages: "worker 1", or "worker 1 (3 in the pool)" if the two
- * numbers differ. */
+/* Write a worker name for messages: "worker 1", or "worker 1 (3 in the pool)" if the two numbers
+ * differ. */
 const char *team_worker_name(const gp_team *team, uint32_t worker, char name[TEAM_NAME_BYTES]);
 
 /* ---- functions ---- */

@@ -142,8 +142,7 @@ int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns);
 /* Return the current counters, valid until dispatch_free(). */
 const dispatch_counts *dispatch_get_counts(const dispatch *d);
 
-/* Return the number of calls in the worker's ring. *first is set to the first: the running one, if
- * any. */
+/* Count the calls in the worker's ring. *first is set to the first: the running one, if any. */
 uint32_t dispatch_sent(const dispatch *d, uint32_t worker, const team_unit **first);
 
 /* Return whether an idle worker has a full ring, so that sending must be retried. */

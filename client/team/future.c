@@ -23,7 +23,7 @@ typedef struct futures_wait {
 } futures_wait;
 
 struct gp_future {
-    /* must be first; after the end, its payload is the result or the error message */
+    /* must be first; after the end, unit.call.payload is the result or the error message */
     team_unit unit;
     gp_team *team;
     void (*done)(void *context, gp_future *future);

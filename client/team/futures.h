@@ -9,7 +9,7 @@ typedef struct future_slab future_slab;
 /* Futures of one team. Initialize with zeros. */
 typedef struct team_futures {
     future_slab *slabs;
-    team_unit *free; /* units of unused futures, linked by `next` */
+    team_unit *free; /* units for unused futures, linked by `next` */
 
     /* ended futures that are neither returned by gp_team_as_completed() nor freed */
     unit_list ended;

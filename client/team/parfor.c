@@ -210,7 +210,7 @@ static gp_status loop_open(parfor *loop, gp_error *err)
         bytes += request->bytes;
     }
 
-    /* The number is the low half of an id. It may wrap, but the loop is closed long before its
+    /* The number is the low half of an id. It may wrap, but the loop is closed long before the
      * number is reused. */
     while (loop->number == 0)
         loop->number = (uint32_t)team_new_id(loop->team);
@@ -341,7 +341,7 @@ static void loop_fail(parfor *loop, uint64_t position, gp_status status, const c
 {
     bool first = loop->error.code == GP_OK;
 
-    /* A chunk that was canceled because of an earlier failure is not a failure of its own. */
+    /* A chunk that was canceled because of an earlier failure is not a separate failure. */
     if ((loop->ending && status == GP_ECANCELED) || (!first && position >= loop->failed))
         return;
     loop->failed = position;

@@ -43,14 +43,14 @@ typedef struct parfor_plan {
     uint64_t next;                        /* first iteration that was never sent */
     uint64_t settled;                     /* all iterations before it are settled */
     uint64_t out;                         /* iterations in flight */
-    double ns;                            /* recent duration of one iteration; 0: unknown */
+    double ns;                            /* recent duration per iteration; 0: unknown */
     uint64_t weight;                      /* iterations in the chunk that was measured last */
     parfor_piece rests[PARFOR_RESTS_MAX]; /* sorted by first iteration */
     size_t rest_count;
 } parfor_plan;
 
-/* Return the size of a chunk at `next`; 0: none may be sent now. For sources that must fetch their
- * items first. */
+/* Return the chunk size at `next`; 0: none may be sent now. For sources that must fetch their items
+ * first. */
 uint32_t parfor_plan_size(const parfor_plan *plan);
 
 /* Take the next piece to send: a rest, or else new iterations.
@@ -68,7 +68,7 @@ void parfor_plan_end(parfor_plan *plan, const parfor_piece *piece, uint32_t done
 /* Set the end of a source: no iterations after those already sent. */
 void parfor_plan_close(parfor_plan *plan);
 
-/* Return the time budget of a worker for one chunk, in ns; 0: unlimited. */
+/* Return a worker's time budget for one chunk, in ns; 0: unlimited. */
 uint64_t parfor_plan_budget(const parfor_plan *plan);
 
 bool parfor_plan_ended(const parfor_plan *plan); /* return whether all iterations have ended */

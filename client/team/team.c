@@ -357,7 +357,7 @@ const char *team_worker_name(const gp_team *team, uint32_t worker, char name[TEA
 
 /* ---- opening and closing ---- */
 
-/* Open a separate pool handle for the team and lease its workers. */
+/* Open a separate pool handle for the team and lease the workers. */
 static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options *options, gp_error *err)
 {
     /* Do not start a new pool after an orderly shutdown. After a scheduler failure, start or find

@@ -14,9 +14,9 @@
  *   team_answers.c records from workers: results, items, log lines
  *   team_poll.c    waiting
  *
- * A worker failure is detected at once by end of file on its control socket. The team then reads
- * the worker's answers, because committed results count. After that, calls not started move to
- * other workers, and the running call counts one attempt.
+ * A worker failure is detected at once by end of file on the worker's control socket. The team then
+ * reads the worker's answers, because committed results count. After that, calls not started move
+ * to other workers, and the running call counts one attempt.
  *
  * A callback runs with the lock held, and enters the team again without taking the lock. */
 #ifndef GP_TEAM_H
@@ -30,11 +30,11 @@
 #include "client/team/worker.h"
 #include "common/base/system/forks.h"
 
-/* Call to every worker of a team, repeated to each replacement: an object, a function, a value
- * or an open loop. calls.h declares the functions for its users. */
+/* Call to every worker of a team, repeated to each replacement: an object, a function, a value or
+ * an open loop. calls.h declares the functions for other files. */
 struct team_broadcast {
-    team_broadcast *next;      /* next broadcast in the order of adding */
-    team_call call;            /* copy of the call; its id is 0 */
+    team_broadcast *next;      /* next broadcast, in the order added */
+    team_call call;            /* copy of the call, with id 0 */
     uint64_t wanted, answered; /* bit w - 1: worker w */
     uint32_t pending;          /* units in flight */
 
@@ -64,7 +64,7 @@ struct gp_team {
     uint32_t size, up;                   /* worker count, and how many are in stage TEAM_UP */
     uint64_t reunions;                   /* pool->reunions when requests were last repeated */
     team_payloads payloads;
-    team_broadcast *broadcasts; /* list in the order of adding */
+    team_broadcast *broadcasts; /* list in the order added */
     team_futures futures;
     team_functions functions;
     gp_queue *queues;

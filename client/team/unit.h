@@ -32,7 +32,7 @@ typedef struct unit_edge {
     bool follow;
 } unit_edge;
 
-/* Call in flight. Up to a million of them may wait, so the structure must stay small. */
+/* Call in flight. Up to a million may wait, so the structure must stay small. */
 struct team_unit {
     team_unit *next, *previous; /* neighbors in the list for the state */
     team_call call;             /* copy of the call */
@@ -74,7 +74,7 @@ void unit_list_append(unit_list *list, team_unit *unit);
 void unit_list_prepend(unit_list *list, team_unit *unit);
 void unit_list_remove(unit_list *list, team_unit *unit);
 
-/* Units by priority, highest first, then by order of arrival. Initialize with zeros. */
+/* Units by priority, highest first, then in arrival order. Initialize with zeros. */
 typedef struct unit_queue {
     uint64_t used[UNIT_LEVEL_WORDS]; /* one bit per nonempty level */
     uint32_t used_words;             /* one bit per nonzero word of `used` */
@@ -104,7 +104,7 @@ typedef struct unit_timers {
 /* make room for one more; GP_ENOMEM: out of memory */
 gp_status unit_timers_reserve(unit_timers *timers, gp_error *err);
 
-/* Set or replace the deadline of a unit. Without memory the deadline is dropped. */
+/* Set or replace a unit's deadline. Without memory the deadline is dropped. */
 void unit_timers_set(unit_timers *timers, team_unit *unit, int64_t when_ns);
 void unit_timers_clear(unit_timers *timers, team_unit *unit);
 #endif

@@ -266,7 +266,7 @@ size_t membership_step(membership *r, const membership_event *event,
         on_unfit(r, &out);
         break;
 
-    /* the new scheduler announces its wanted size again */
+    /* the new scheduler announces the wanted size again */
     case MEMBERSHIP_RECONNECTED:
         if (r->phase == MEMBERSHIP_BEGIN || membership_is_stepping(r)) {
             r->wanted = 0;

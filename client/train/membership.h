@@ -1,5 +1,5 @@
-/* membership.h: decide when a training leaves its group for another group of the same
- * lease, and with which actions.
+/* membership.h: decide when a training leaves its group for another group of the same lease, and
+ * with which actions.
  *
  *              .------------------- all ready: RESUME ------------------------------.
  *              v                                                                   |
@@ -76,10 +76,10 @@ typedef enum membership_event_kind {
     MEMBERSHIP_LOST,  /* rank: a worker of the current group failed */
     MEMBERSHIP_GRANT, /* workers: the lease has a new generation */
 
-    /* workers: size of the generation that was attached; a newer one may already exist */
+    /* workers: size of the attached generation; a newer one may already exist */
     MEMBERSHIP_ATTACHED,
     MEMBERSHIP_CHANGE,   /* workers, asked, prepared: the scheduler announced a new size */
-    MEMBERSHIP_PREPARED, /* prepared: total number of prepared workers */
+    MEMBERSHIP_PREPARED, /* prepared: prepared workers in total */
     MEMBERSHIP_UNFIT,    /* a joining worker cannot join */
 
     /* connected to a new scheduler: old requests get no reply, and prepared workers were

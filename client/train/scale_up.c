@@ -9,7 +9,7 @@ void gp_joiners_set_group(gp_joiners *joiners, uint32_t world)
     joiners->first_rank = world;
 }
 
-/* Return the number of links available for joining workers. */
+/* Count the links available for joining workers. */
 static uint32_t place_count(const gp_joiners *joiners)
 {
     return GP_MEMBERS_MAX - joiners->first_rank;

@@ -34,7 +34,7 @@ typedef struct gp_joiners {
 } gp_joiners;
 
 /* Place the joiner links after the links of a new group.
- *   world  number of ranks */
+ *   world  rank count */
 void gp_joiners_set_group(gp_joiners *joiners, uint32_t world);
 
 /* Apply a lease_change: add the named workers, and close the links to all other joining workers. */

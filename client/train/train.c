@@ -225,7 +225,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
     const bool with_weights = run->membership.reported == 0;
     gp_status status = GP_OK;
 
-    /* The size of the first group determines the options. */
+    /* The first group's size determines the options. */
     run->message.fields.workers = world;
     if (run->message.options.bytes == 0) {
         status = gp_train_options_scale(&run->options, world, err);

@@ -7,7 +7,7 @@
  *   auto        empty             starts a new run
  *   auto        used              continues the only run there, or ends if it is complete
  *   DIRECTORY   any               continues the only run in DIRECTORY
- *   STEP.json   any               continues the run of that checkpoint
+ *   STEP.json   any               continues that checkpoint's run
  *
  * A training that continues a run keeps the run id. It is rejected if checkpoint-path contains
  * checkpoints from another run, or later checkpoints of the same run. The client makes all these

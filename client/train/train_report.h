@@ -21,7 +21,7 @@ typedef struct gp_pending_event {
     };
 } gp_pending_event;
 
-/* Pending events in order of arrival. */
+/* Pending events in arrival order. */
 typedef struct gp_pending_list {
     gp_pending_event *events;
     size_t count;

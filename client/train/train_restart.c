@@ -21,8 +21,7 @@ gp_run_state gp_run_state_after(const gp_run *run, gp_status status)
     bool lost;
 
     if (status == GP_ECANCELED)
-        lost = pool->ended.code ==
-               GP_ESTALE; /* the scheduler exited, and its successor did not know the lease */
+        lost = pool->ended.code == GP_ESTALE; /* the scheduler's successor did not know the lease */
     else if (pool_is_gone(pool) && !pool_missed(pool))
         lost = false; /* the pool was shut down */
     else

@@ -132,7 +132,7 @@ gp_run_state gp_run_state_after(const gp_run *run, gp_status status);
 /* Return whether the run is GP_RUN_LOST and may restart once more. Counts the restart. */
 bool gp_run_may_restart(gp_run *run);
 
-/* Prepare the run for another lease, from its newest checkpoint, if there is one. */
+/* Prepare the run for another lease, from the newest checkpoint, if there is one. */
 gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err);
 
 /* ---- train_checkpoints.c ---- */

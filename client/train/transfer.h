@@ -51,7 +51,7 @@ gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err
 /* Append the network's class names, by which workers number the labels in the data, as JSON. */
 gp_status gp_network_classes_write(const gp_network *network, gp_buffer *out, gp_error *err);
 
-/* Check that the network accepts samples of this shape, and its losses accept these targets.
+/* Check that the network accepts samples with this shape, and the losses accept these targets.
  * GP_EINVAL: they do not. */
 gp_status gp_network_check_data(const gp_graph *graph, const gp_store_info *info, gp_error *err);
 

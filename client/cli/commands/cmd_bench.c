@@ -1,4 +1,4 @@
-/* `gradpool bench`: benchmarks of training and gradient exchange on several worker counts. */
+/* `gradpool bench`: benchmarks for training and gradient exchange on several worker counts. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -76,7 +76,7 @@ static const gp_param data_params[] = {
     { 0 },
 };
 
-/* Print the path of a data set; download the data set first unless it exists or --only-local is
+/* Print the path to a data set; download the data set first unless it exists or --only-local is
  * given. */
 static gp_status data_get(cli_call *call, gp_error *err)
 {

@@ -29,7 +29,7 @@ static const gp_param doctor_params[] = {
 /* State names, in doctor_state order. */
 static const char *const state_names[] = { "ok", "note", "warning", "failure" };
 
-/* Return the number of checks with this result. */
+/* Count the checks with this result. */
 static uint32_t rows_of(const doctor *d, doctor_state state)
 {
     uint32_t count = 0;

@@ -1,4 +1,4 @@
-/* `gradpool evaluate`: accuracy, loss and confusion matrix of a model on labelled data. */
+/* `gradpool evaluate`: accuracy, loss and confusion matrix for a model on labelled data. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err
 /* Limit on the printed names of absent classes. */
 enum { ABSENT_LISTED = 8 };
 
-/* Print the number of samples without a label, and the model's classes that the data lack. */
+/* Print how many samples have no label, and the model's classes that the data lack. */
 static void evaluate_print_excluded(const evaluated *e)
 {
     char text[80];

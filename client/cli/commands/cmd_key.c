@@ -1,7 +1,7 @@
 /* `gradpool key`: key pairs for links between hosts, and the pool's allowed public keys.
  *
  * The command changes files only; the scheduler notices the changes. Secret keys are written to
- * files of mode 0600 and never printed. */
+ * files with mode 0600 and never printed. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,7 +213,7 @@ static gp_status verb_rotate(key_work *work, gp_error *err)
     return gp_allow_add(work->list, old.role, old.name, key, err);
 }
 
-/* A subcommand: name, usage, and limits on the number of words. */
+/* A subcommand: name, usage, and limits on the word count. */
 typedef struct key_verb {
     const char *name, *usage;
     int words_min, words_max;

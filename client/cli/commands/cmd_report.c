@@ -45,7 +45,7 @@ static void show_field(const char *name, const char *text)
     show_line(stdout, text);
 }
 
-/* Return the time of a phase of a step, in milliseconds. */
+/* Return the time that a step spent in a phase, in milliseconds. */
 static double time_of(const gp_json *step, const char *part)
 {
     return gp_json_number(gp_json_member(gp_json_member(step, "time"), part), 0);
@@ -196,7 +196,7 @@ static gp_status find_folder(char *out, size_t bytes, const char *word, const gp
     return GP_OK;
 }
 
-/* Get the report of a job in a pool on another host. */
+/* Get the report for a job in a pool on another host. */
 static gp_status get_elsewhere(cli_call *call, gp_buffer *out, gp_error *err)
 {
     report_source source = { .paths = NULL };

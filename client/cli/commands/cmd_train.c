@@ -395,7 +395,7 @@ static bool job_mark(const cli_call *call, gp_train_options *given, char path[60
     return true;
 }
 
-/* Resume from the checkpoints of an earlier attempt of this job, if there are any. */
+/* Resume from the checkpoints that an earlier attempt of this job wrote, if there are any. */
 static void train_continue_job(cli_call *call)
 {
     gp_checkpoint_list *steps;

@@ -105,7 +105,7 @@ int cli_usage(const cli_call *call, const char *format, ...)
 
 /* ---- options ---- */
 
-/* An option table of a call, and the struct that it describes; values NULL: training options. */
+/* An option table for a call, and the struct that it describes; values NULL: training options. */
 typedef struct call_table {
     const gp_param *params; /* NULL: end of the list */
     void *values;
@@ -129,7 +129,7 @@ static void call_tables(cli_call *call, call_table tables[TABLES])
 }
 
 /* Find an option in the tables of the command.
- *   values  set to the struct of the option; NULL: training option */
+ *   values  set to the option's struct; NULL: training option */
 static const gp_param *call_find(cli_call *call, const char *name, void **values)
 {
     call_table tables[TABLES];

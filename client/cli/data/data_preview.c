@@ -29,7 +29,7 @@ typedef struct sheet {
     int32_t *stored_labels, *drawn_labels;
 } sheet;
 
-/* Return the first byte of a line of an image on the sheet.
+/* Return the first byte of an image line on the sheet.
  *   band  0: image, 1: pixel labels */
 static uint8_t *sheet_at(sheet *s, uint32_t row, uint32_t column, uint32_t band, uint32_t y)
 {

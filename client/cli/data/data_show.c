@@ -132,7 +132,7 @@ static void show_text(const data_part *parts, int count)
         for (int i = 0; i < count; i++) {
             const gp_store_info *info = parts[i].store == NULL ? NULL : gp_store_get_info(parts[i].store);
 
-            /* "-": the part has no class of that name under the same number */
+            /* "-": the part has no class with that name and number */
             if (info != NULL && k < info->class_count &&
                 strcmp(info->class_names[k], first->class_names[k]) == 0)
                 show_cells(table, "%" PRIu64, parts[i].counts[k]);
@@ -202,8 +202,7 @@ gp_status data_show(cli_call *call, gp_error *err)
 
 /* ---- split ---- */
 
-/* Split a list at commas, in place. Return the number of words; 0: too many words, or an empty
- * word. */
+/* Split a list at commas, in place. Return the word count; 0: too many words, or an empty word. */
 static uint32_t list_cut(char *text, char **words)
 {
     uint32_t count = 0;

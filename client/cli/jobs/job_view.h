@@ -1,8 +1,7 @@
 /* Live picture of a training that runs in another process, drawn from files in the run folder.
  *
  * facts.json holds the planned step count. metrics.jsonl has one line per step and is read from the
- * beginning, so the picture includes the history. Viewers only read, so any number of them can
- * run. */
+ * beginning, so the picture includes the history. Viewers only read, so any number can run. */
 #ifndef GP_CLI_JOB_VIEW_H
 #define GP_CLI_JOB_VIEW_H
 

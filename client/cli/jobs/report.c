@@ -1,4 +1,4 @@
-/* Failure reports: collect the files and logs of a run in one JSON document. Logs are cut to their
+/* Failure reports: collect the files and logs of a run in one JSON document. Each log is cut to the
  * last lines, filtered for the run, and stripped of secrets. */
 #include "client/cli/jobs/report.h"
 
@@ -251,7 +251,7 @@ static bool is_own(const own_lines *own, const char *line)
     return time_ms <= own->ended_ms;
 }
 
-/* Remove all lines of other runs from a log, in place. */
+/* Remove all lines about other runs from a log, in place. */
 static void keep_own(char *text, const own_lines *own)
 {
     char *to = text;

@@ -24,8 +24,8 @@ typedef struct report_source {
     uint64_t job;
 } report_source;
 
-/* Read the last bytes of a file of the run; return their number.
- *   size  set to the size of the file; UINT64_MAX: there is no such file
+/* Read the last bytes of a file in the run folder; return their number.
+ *   size  set to the file size; UINT64_MAX: there is no such file
  *   err   set if a pool on another host cannot be read */
 size_t report_tail(const report_source *source, gp_job_file file, uint32_t worker, char *text,
                    size_t bytes_max, uint64_t *size, gp_error *err);
@@ -37,7 +37,7 @@ size_t report_tail(const report_source *source, gp_job_file file, uint32_t worke
  * GP_EPEER and other errors: the remote pool could not be read; `out` is still complete JSON. */
 gp_status report_make(gp_buffer *out, const report_source *source, const gp_error *failure, gp_error *err);
 
-/* Read report.json of a run on another host and append it to `out`. Appends nothing if the file
+/* Read report.json for a run on another host and append it to `out`. Appends nothing if the file
  * does not exist. */
 gp_status report_fetch(gp_buffer *out, const report_source *source, gp_error *err);
 

@@ -13,7 +13,7 @@
 #include "client/cli/show.h"
 #include "common/base/text/text.h"
 
-/* Attempts to find an unused folder name, and the maximum length of a network name. */
+/* Attempts to find an unused folder name, and the maximum network name length. */
 enum { TRIES = 1000, NAME_BYTES = 40 };
 
 /* Create a folder with an unused name and fill in folder->path. *err is written only if no name is

@@ -45,13 +45,13 @@ typedef struct advice_times {
     double step_a_s, step_b_s, memory_a, memory_b;
 } advice_times;
 
-/* Fit a line through both measurements and set the times and memory of the model. No parameter is
+/* Fit a line through both measurements and set the model's times and memory. No parameter is
  * negative, except the constant part of the memory. */
 void advice_fit(advice_model *model, const advice_times *times);
 
 /* Prediction for one worker count. */
 typedef struct advice_row {
-    uint32_t workers, batch, share; /* share: largest share of a worker, in samples */
+    uint32_t workers, batch, share; /* share: largest share for a worker, in samples */
     /* rate: images/s; efficiency: relative to `workers` times the rate of one worker */
     double step_s, rate, efficiency;
     /* exchange time, and memory per worker */
@@ -63,7 +63,7 @@ typedef struct advice_row {
 /* Predict a training on that many workers. */
 advice_row advice_predict(const advice_model *model, uint32_t workers);
 
-/* Return the smallest number of workers, at most `most`, with a rate within 2 % of the best. */
+/* Return the smallest worker count, at most `most`, with a rate within 2 % of the best. */
 uint32_t advice_best(const advice_model *model, uint32_t most);
 
 /* ---- cache file ---- */
@@ -100,8 +100,8 @@ typedef struct advice_watch {
     advice_row row;
     double last_s, sum_s; /* sum of the times between steps of rank 0 */
     uint64_t count;
-    double data_s, compute_s, exchange_s; /* sums over the steps of all ranks */
-    /* number of step records, over all ranks */
+    double data_s, compute_s, exchange_s; /* sums over the steps on all ranks */
+    /* step records, over all ranks */
     uint64_t records;
     bool skip; /* set by the caller after a validation: skip the next step, whose time includes it */
 } advice_watch;

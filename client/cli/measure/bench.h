@@ -14,11 +14,11 @@ typedef struct bench_options {
 } bench_options;
 
 /* Parse a list of up to BENCH_COUNTS_MAX numbers such as "1,2,4" or "64K,1M", each from `least` to
- * `most`. Return the number of entries; 0: malformed or empty. */
+ * `most`. Return the entry count; 0: malformed or empty. */
 uint32_t bench_list(const char *text, uint64_t least, uint64_t most, uint64_t *numbers);
 
-/* Parse --workers to an ascending list. Return the number of entries; 0:
- * malformed, after printing a usage error. */
+/* Parse --workers to an ascending list. Return the entry count; 0: malformed, after printing a
+ * usage error. */
 uint32_t bench_counts(cli_call *call, uint64_t *counts);
 
 /* Copy the first `workers` names of --devices to `text` and return it; NULL: no names were

@@ -1,6 +1,6 @@
 /* Gradient exchange benchmark, by gradient size and worker count.
  *
- * The benchmark times a training of one fully connected layer of the requested size, with one
+ * The benchmark times a training with one fully connected layer of the requested size, with one
  * sample per worker. It therefore uses the same buffers, buckets and all-reduce as a real training,
  * with little other work. */
 #include <inttypes.h>
@@ -34,8 +34,8 @@ static gp_status exchange_measure(const cli_call *call, gp_pool *pool, const cha
     char data[128], devices[256], activity[128], size[40];
     probe_result result;
 
-    /* Write a network file with a layer of about `bytes` bytes of parameters, and choose matching
-     * synthetic data. */
+    /* Write a network file with a layer that has about `bytes` bytes of parameters, and choose
+     * matching synthetic data. */
     const uint64_t numbers = row->bytes / sizeof(float);
     const uint64_t outputs = numbers / INPUTS_MAX < 4 ? 4 : numbers / INPUTS_MAX, inputs = numbers / outputs;
     const uint64_t channels = (inputs + SIDE_MAX - 1) / SIDE_MAX, width = inputs / channels;

@@ -53,7 +53,7 @@ static void point_add(scaling_run *run, double seconds, double accuracy)
     run->accuracy[run->points++] = accuracy;
 }
 
-/* End an epoch. Without validation data, the curve shows the mean batch accuracy of each epoch. */
+/* End an epoch. Without validation data, the curve shows the mean batch accuracy in each epoch. */
 static void epoch_end(scaling_run *run)
 {
     if (!run->validated && run->epoch_steps > 0)
@@ -100,7 +100,7 @@ static void on_check(void *context, const gp_train_validation_result *check)
     point_add(run, check->seconds, check->accuracy);
 }
 
-/* Train on one number of workers and collect rate, curve and summary. */
+/* Train with one worker count and collect rate, curve and summary. */
 static gp_status run_train(scaling *s, scaling_run *run, gp_pool *pool, gp_error *err)
 {
     const bench_options *options = s->options;
@@ -155,7 +155,7 @@ static double final_accuracy(const scaling_run *run)
 }
 
 /* Return the throughput relative to one worker. If the smallest run has several workers, divide
- * that run's rate by its worker count. */
+ * that run's rate by the worker count. */
 static double speedup(const scaling *s, const scaling_run *run)
 {
     return run->rate / (s->runs[0].rate / s->runs[0].workers);

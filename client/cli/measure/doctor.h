@@ -61,7 +61,7 @@ typedef struct doctor_host {
 void doctor_host_read(doctor_host *host, const char *pool);
 
 /* Judge the facts and append results.
- *   gpus  number of GPUs available to workers */
+ *   gpus  GPUs available to workers */
 void doctor_host_check(doctor *d, const doctor_host *host, uint32_t gpus);
 
 /* Judge driver, devices and GPU engine, and append results.

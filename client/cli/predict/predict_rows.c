@@ -88,7 +88,7 @@ gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, b
     return status == GP_OK ? GP_OK : rows_close(out, status, err);
 }
 
-/* Record a write error unless an error was recorded before. Uses errno of the failed call. Always
+/* Record a write error unless an error was recorded before. Uses errno from the failed call. Always
  * return false. */
 static bool write_failed(rows *r)
 {
@@ -112,7 +112,7 @@ typedef struct best {
 } best;
 
 /* Find the `top` best classes, in descending order of score; of equal scores, the lower class
- * number comes first. Return the number of classes found. */
+ * number comes first. Return how many classes were found. */
 static uint32_t best_find(const gp_prediction *p, uint32_t top, best out[ROWS_TOP_MAX])
 {
     const uint32_t wanted = top < p->classes ? top : p->classes;

@@ -7,10 +7,10 @@
  *   suspects --idle worker--> RUNNING ALONE   `suspects` were lost COMMAND_SET_LOSSES_SHARED times
  *
  * When a runner exits, all jobs on that worker are lost, and there is no way to tell which job
- * caused the exit. Every loss counts, whether or not the runner reported a start, so a command
- * that kills its runner at once is started at most COMMAND_SET_LOSSES_MAX times. A suspect runs
- * alone on a worker, so its third loss cannot take other jobs with it, and the job that fails
- * is the one that caused the loss.
+ * caused the exit. Every loss counts, whether or not the runner reported a start, so a command that
+ * kills the runner at once is started at most COMMAND_SET_LOSSES_MAX times. A suspect runs alone on
+ * a worker, so a third loss cannot affect other jobs, and the job that fails is the one that caused
+ * the loss.
  *
  * One loop gives jobs to free slots, waits (exec.h also handles pool messages), and handles events.
  * A run is stopped in three stages: start no new jobs, send SIGTERM to running jobs, send
@@ -96,7 +96,7 @@ static gp_status job_new(command_set *c, command_job **out, uint64_t number, con
     return GP_OK;
 }
 
-/* Return whether the job must run alone, because its runner exited too often. */
+/* Return whether the job must run alone, because the runner exited too often. */
 static bool job_is_suspect(const command_job *job)
 {
     return job->losses >= COMMAND_SET_LOSSES_SHARED;

@@ -1,7 +1,7 @@
 /* Run many commands on pool workers; shared by spmd and parfor.
  *
  * Jobs are created from the inputs as slots become free, so the inputs may be endless. A job
- * finishes when its command succeeds, when it has failed `retries` + 1 times, or when it was lost
+ * finishes when the command succeeds, when it has failed `retries` + 1 times, or when it was lost
  * COMMAND_SET_LOSSES_MAX times because the runner or worker exited. */
 #ifndef GP_CLI_COMMAND_SET_H
 #define GP_CLI_COMMAND_SET_H
@@ -72,8 +72,8 @@ typedef struct command_set_options {
      * workers themselves; 0: on leased workers */
     uint32_t local;
     int grace_ms; /* delay between SIGTERM and SIGKILL, in milliseconds */
-    /* Print this text for a job instead of its output (see output.h); `subject` is a command_job.
-     * NULL: print the output, or JSON if `json` is set. */
+    /* Print this text for a job instead of the job's output (see output.h); `subject` is a
+     * command_job. NULL: print the output, or JSON if `json` is set. */
     gp_status (*report)(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
                         gp_buffer *text, gp_error *error);
     void *report_context;

@@ -83,7 +83,7 @@ static gp_status inheritance_take(command_set *c, gp_error *err)
     return c->null_fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot open /dev/null");
 }
 
-/* Lease workers and choose the number of slots. */
+/* Lease workers and choose the slot count. */
 static gp_status workers_take(command_set *c, gp_error *err)
 {
     const command_set_options *options = c->options;

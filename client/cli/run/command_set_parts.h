@@ -31,7 +31,7 @@ typedef struct command_set {
     uint64_t numbers, attempts; /* last job number and last attempt number assigned */
     inputs_state source;        /* input state; spmd: INPUTS_END */
     command_set_stop stop;
-    gp_runner_spec spec; /* inherited by all commands; its directory is owned */
+    gp_runner_spec spec; /* inherited by all commands; the directory is owned */
     /* environment of the command being started; the strings are not owned */
     const char **environment;
     /* strings for the variables set by gradpool, used by `environment` */

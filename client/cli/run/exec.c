@@ -54,7 +54,7 @@ typedef struct exec_runner {
     uint64_t worker_start; /* start time of worker_pid, see gp_proc_stat */
     uint64_t correlation;  /* pending request id, while ASKED */
     int64_t again_ms;      /* time of the next request */
-    uint32_t failures;     /* consecutive failures since a runner of this worker last answered */
+    uint32_t failures;     /* consecutive failures since a runner on this worker last answered */
     bool alone;            /* the running command excludes all others */
     uint32_t busy;         /* occupied slots */
     uint32_t kills;        /* slots with a pending kill request */
@@ -134,8 +134,8 @@ void gp_exec_close(gp_exec *exec)
     }
     if (exec->leash >= 0)
         close(exec->leash);
-    /* The local runner exits when all its commands have. Retry after a signal, so that the runner
-     * is reaped. */
+    /* The local runner exits when all commands have exited. Retry after a signal, so that the
+     * runner is reaped. */
     while (exec->local > 0 && waitpid(exec->local, NULL, 0) < 0 && errno == EINTR)
         ;
     gp_free(exec->events);
@@ -278,7 +278,7 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
     return status;
 }
 
-/* Send pending kill requests until the socket is full. A runner that exited has killed all its
+/* Send pending kill requests until the socket is full. A runner that exited has killed all
  * commands, so the requests are dropped. */
 static void kills_send(gp_exec *exec, uint32_t rank)
 {
@@ -326,7 +326,7 @@ static void answer_take(gp_exec *exec, uint32_t rank, const gp_runner_answer *an
     while (slot < exec->slots && (r->running[slot].job == 0 || r->running[slot].job != answer->job))
         slot++;
     if (slot == exec->slots || (answer->kind == GP_RUNNER_STARTED && r->running[slot].started))
-        return; /* not for a running command of this process */
+        return; /* not for a command that this process runs */
     r->running[slot].started = answer->kind != GP_RUNNER_FAILED;
     exec_event *event = event_add(exec, kinds[answer->kind], rank, slot);
 
@@ -343,7 +343,7 @@ static void answer_take(gp_exec *exec, uint32_t rank, const gp_runner_answer *an
         place_free(exec, rank, slot);
 }
 
-/* Handle a runner exit: report all its commands as lost and schedule a new runner.
+/* Handle a runner exit: report the runner's commands as lost and schedule a new runner.
  *
  * When the worker exits, the runner kills all processes of its commands and only then closes the
  * socket. Meanwhile the lease may have been renewed with a new worker process. The runner notices
@@ -483,7 +483,7 @@ static gp_status pool_poll(gp_exec *exec, gp_error *err)
 
 /* ---- waiting ---- */
 
-/* Fill in the poll set: links to the pool first, then runner sockets. Return the number of links.
+/* Fill in the poll set: links to the pool first, then runner sockets. Return the link count.
  *   look  set if a pool message is already pending: poll() would miss it, because descriptors of
  *         ZeroMQ sockets are edge-triggered */
 static nfds_t fds_fill(gp_exec *exec, bool *look)

@@ -5,7 +5,7 @@
  *
  * gp_exec_wait() does all the work and also handles pool messages. When a runner exits, alone or
  * with its worker, every command handed to it is lost: the caller gets one EXEC_LOST per command,
- * even without an EXEC_STARTED. A command can kill its runner before the start is reported, so a
+ * even without an EXEC_STARTED. A command can kill the runner before the start is reported, so a
  * missing report does not prove that the command never ran. The caller decides whether to start a
  * lost command again. The worker gets a new runner; commands on other workers continue.
  *
@@ -82,13 +82,13 @@ bool gp_exec_find_on(const gp_exec *exec, uint32_t rank, exec_place *place);
  * gets no new commands until it is idle, so call again until this function succeeds. */
 bool gp_exec_find_alone(gp_exec *exec, exec_place *place);
 
-/* Return the number of workers; 1 in local mode. */
+/* Return the worker count; 1 in local mode. */
 uint32_t gp_exec_workers(const gp_exec *exec);
 
 /* Return the device and process data of a worker. */
 const gp_slot *gp_exec_slot(const gp_exec *exec, uint32_t rank);
 
-/* Hand a command to the runner of a slot. The caller must have taken all events.
+/* Hand a command to a slot's runner. The caller must have taken all events.
  *   place  free slot from one of the find functions
  *   job    caller's id; not 0, and not the id of a running command
  *

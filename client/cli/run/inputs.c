@@ -217,7 +217,7 @@ gp_status inputs_new(cli_inputs **out, const char *const *words, int count, cons
         return gp_fail(err, GP_ENOMEM, "no memory for inputs");
     inputs->fd = -1;
     gp_buffer_init(&inputs->read, INPUTS_VALUE_BYTES_MAX + 2 * READ_BYTES);
-    if (file != NULL) { /* the first source; its values are read on demand */
+    if (file != NULL) { /* the first source; values are read on demand */
         inputs->sources[inputs->source_count++] = (source){ .kind = SOURCE_FILE };
         inputs->separator = null_ended ? '\0' : '\n';
         inputs->fd = strcmp(file, "-") == 0 ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC);

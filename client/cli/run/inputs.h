@@ -34,13 +34,13 @@ gp_status inputs_new(cli_inputs **out, const char *const *words, int count, cons
                      gp_error *err);
 void inputs_free(cli_inputs *inputs); /* accepts NULL */
 
-/* Return the number of sources; inputs NULL: 0. */
+/* Return the source count; inputs NULL: 0. */
 int inputs_sources(const cli_inputs *inputs);
 
 /* Return a source name; "": unnamed. */
 const char *inputs_name(const cli_inputs *inputs, int source);
 
-/* Return the number of combinations. UINT64_MAX: unknown, because there is a file. */
+/* Return the combination count. UINT64_MAX: unknown, because there is a file. */
 uint64_t inputs_count(const cli_inputs *inputs);
 
 /* Result of inputs_next(). */
@@ -56,7 +56,7 @@ typedef enum inputs_state {
  * cannot read the file. */
 gp_status inputs_next(cli_inputs *inputs, inputs_state *state, const char *const **values, gp_error *err);
 
-/* Return the input file for poll(). -1: there is no file, or it was read to its end. */
+/* Return the input file for poll(). -1: there is no file, or it was read to the end. */
 int inputs_fd(const cli_inputs *inputs);
 
 #endif

@@ -1,5 +1,5 @@
 /* parfor job log (--joblog): one line per finished job, in the columns of GNU parallel, so that
- * tools for its logs work.
+ * tools for GNU parallel logs work.
  *
  *   Seq  Host  Starttime  JobRuntime  Send  Receive  Exitval  Signal  Command       (tab-separated)
  *

@@ -1,7 +1,7 @@
 /* Job output, on the way to standard output and standard error of this process.
  *
  *   OUTPUT_WHOLE   each job writes to two unlinked temporary files; after the job, they
- *                  are copied, standard output first, in job order or in order of completion
+ *                  are copied, standard output first, in job order or in completion order
  *   OUTPUT_LINES   each job writes to two pipes; complete lines are printed as they arrive, tagged
  *
  * Memory and descriptors are bounded in runs of any length: a slow job delays the output of later

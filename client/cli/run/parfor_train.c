@@ -166,7 +166,7 @@ static char *failure_line(const gp_buffer *err)
     return strndup(begin, bytes);
 }
 
-/* Fill in a row from the training's JSON object, or from its error output.
+/* Fill in a row from the training's JSON object or error output.
  *   training  NULL: the training failed
  *   said      training's standard error */
 static gp_status row_fill(parfor_train_row *row, const command_job *job, const gp_json *training,

@@ -1,5 +1,5 @@
 /* Parameter sweeps (parfor INPUT... -- train ...): train one network per input on one worker each,
- * and print a table of the results.
+ * and print a table with the results.
  *
  * Each training is a `gradpool train ... --workers=1` process of this executable. It runs on this
  * host and waits for a worker in the scheduler's queue. At most as many trainings run at a time as

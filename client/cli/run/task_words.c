@@ -19,7 +19,7 @@ enum { AS_AUTO, AS_TEXT, AS_F64, AS_F32, AS_I64, AS_I32, AS_HEX };
 
 /* ---- words ---- */
 
-/* Return the first word in the form FILE.so:FUNCTION and its index; NULL: none. */
+/* Return the first word in the form FILE.so:FUNCTION, and the index; NULL: none. */
 static const char *function_word(const cli_call *call, int *at)
 {
     for (int i = 0; call->rest == NULL && i < call->word_count; i++)

@@ -178,8 +178,8 @@ static gp_status word_end(cli_template *t, gp_error *err)
     return gp_buffer_append(&t->text, t->shell ? " " : "", 1, err);
 }
 
-/* Append what a replacement string stands for. {} with several inputs becomes several words if
- * it is a word of its own. alone  the replacement string is a whole word */
+/* Append the text for a replacement string. With several inputs, a separate word {} becomes several
+ * words. alone: the replacement string is a whole word */
 static gp_status place_put(cli_template *t, const place *p, const char *const *values, uint64_t job,
                            uint32_t slot, bool alone, gp_error *err)
 {

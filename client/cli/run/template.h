@@ -5,7 +5,7 @@
  *   {2} {lr}  one of several inputs, by number or by name
  *
  * If a command does not refer to a value, the values are appended. With several inputs, {} as a
- * word of its own becomes one word per input; inside a longer word the values are joined by blanks.
+ * separate word becomes one word per input; inside a longer word the values are joined by blanks.
  * Braces around anything else are literal text. */
 #ifndef GP_CLI_TEMPLATE_H
 #define GP_CLI_TEMPLATE_H

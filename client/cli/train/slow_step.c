@@ -1,4 +1,4 @@
-/* Detect slow steps by comparison with the median of recent steps. */
+/* Detect slow steps by comparison with the median over recent steps. */
 #include "client/cli/train/slow_step.h"
 
 #include <inttypes.h>
