@@ -284,7 +284,7 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
     gp_core_lease *lease = core->leases;
 
     core->adopted[core->adopted_count++] = event->lease;
-    while (lease->id != 0) /* an entry is free: each lease holds a slot of its own */
+    while (lease->id != 0) /* an entry is free: each lease holds a separate slot */
         lease++;
     *lease = (gp_core_lease){ .id = event->lease,
                               .generation = event->generation,
@@ -310,7 +310,7 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
             take_claim(slot);
     }
     lease->formed = lease->members;
-    /* A worker that claims the lease but is no member was about to join. Revoke its claim; the
+    /* A worker that claims the lease but is no member was about to join. Revoke the claim; the
      * lease invites it again. */
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
         if (core->slots[s].lease == 0 && claims(&core->slots[s], lease->id, &lease->token))

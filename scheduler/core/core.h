@@ -412,7 +412,7 @@ int64_t gp_core_due(const gp_core *core);
 const char *gp_core_slot_word(const gp_core_slot *slot);
 
 /* Return for how long a ready worker has been silent, in ms. For a training, include the current
- * stretch of its step. */
+ * stretch of the step. */
 int64_t gp_core_slot_silence(const gp_core *core, const gp_core_slot *slot);
 
 /* Write a message such as "no sign of life for 7 s; it runs code of its user and is left alone" to

@@ -31,7 +31,7 @@ void gp_index_deinit(gp_index *index);
 /* Add an entry that is not in the index. At most entries_max entries fit. */
 void gp_index_add(gp_index *index, uint32_t entry);
 
-/* Remove an entry. Its hash must not have changed since gp_index_add(). */
+/* Remove an entry. The hash must not have changed since gp_index_add(). */
 void gp_index_remove(gp_index *index, uint32_t entry);
 
 /* Find the entry with this key. 0: no such entry. */

@@ -152,11 +152,11 @@ static void prune(gp_jobs *jobs)
     while (jobs->lists[GP_JOBS_ENDED].first != JOBS_NIL && !jobs->failed) {
         gp_jobs_job *job = jobs_at(jobs, jobs->lists[GP_JOBS_ENDED].first);
 
-        /* The submit of a job may be repeated for some time: if the job were deleted,
-         * the repetition would create a second one. The wall clock may jump, so measure
-         * by the monotonic clock. Its value at the end of a job under an earlier
-         * scheduler is unknown; use the start of this scheduler, or the end of its last
-         * suspension. Later entries ended later. */
+        /* The submit of a job may be repeated for some time: if the job were deleted, the
+         * repetition would create a second one. The wall clock may jump, so measure by the
+         * monotonic clock. The clock value at the end of a job under an earlier scheduler is
+         * unknown; use the time when this scheduler started or last resumed after a suspension.
+         * Later entries ended later. */
         int64_t since_ms = job->done_ms > jobs->began_ms ? job->done_ms : jobs->began_ms;
 
         if ((count <= jobs->config.finished_max && job->ended_ms >= oldest_ms) ||

@@ -12,10 +12,10 @@
  * facts: each INSERT, UPDATE or DELETE action has a number, and dependent replies and notifications
  * wait until the event PERSISTED reports that number or a larger one.
  *
- * - A job starts only after the journal has its row. Its process runs only after the journal has
+ * - A job starts only after the journal has its row. The process runs only after the journal has
  * the process id: START spawns it behind a gate, GO opens the gate. After any crash, a new
- * scheduler therefore knows all processes that ran, and two processes of one job never run at
- * the same time.
+ * scheduler therefore knows all processes that ran, and two processes of one job never run at the
+ * same time.
  * - If the journal fails, the state machine acknowledges nothing more. Pending and new requests
  * get the error message, no further job starts, and running jobs continue.
  *

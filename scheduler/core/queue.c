@@ -38,7 +38,7 @@ uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environm
     for (uint32_t s = 0; s < core->slot_count; s++) {
         bool is_gpu = core->slots[s].config.kind == GP_CORE_GPU;
 
-        /* A GPU worker can also compute on its CPU cores, but a CPU worker is preferred for CPU
+        /* A GPU worker can also compute on CPU cores, but a CPU worker is preferred for CPU
          * requests. */
         if ((environment == GP_CORE_ONLY_GPU && !is_gpu) || (environment == GP_CORE_ANY && gpu && !is_gpu) ||
             (environment == GP_CORE_ONLY_CPU && cpu && is_gpu))

@@ -264,8 +264,8 @@ void gp_core_slot_spawned(gp_core *core, const gp_core_event *event)
     core->slots[event->slot].pid = event->pid;
 }
 
-/* Process a repeated ready message: the worker has re-executed itself. Its lease must match the
- * core's record; otherwise kill it. */
+/* Process a repeated ready message: the worker has re-executed itself. The worker's lease must
+ * match the core's record; otherwise kill it. */
 static void ready_again(gp_core *core, const gp_core_event *event)
 {
     gp_core_slot *slot = &core->slots[event->slot];

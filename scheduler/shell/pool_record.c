@@ -14,7 +14,7 @@
 
 #define MARK "\nsurroundings\n"
 
-/* Copy the rest of a line after its key, which may be empty. False: no such line.
+/* Copy the rest of a line after the key, which may be empty. False: no such line.
  *   key  includes the preceding line end */
 static bool line_of(const char *text, const char *key, char *out, size_t bytes)
 {
