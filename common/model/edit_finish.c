@@ -59,7 +59,7 @@ static const char *role_of(const gp_graph *graph, const gp_parameter *parameter)
     return parameter->name + strlen(graph->spec->layers[parameter->layer].name) + 1;
 }
 
-/* Return the corresponding original parameter. NULL: the parameter is new or its shape changed. */
+/* Return the corresponding original parameter. NULL: the parameter is new or has another shape. */
 static const gp_parameter *parameter_before(const gp_edit *edit, const gp_graph *graph,
                                             const gp_parameter *now)
 {

@@ -26,7 +26,7 @@ void *gp_aligned_calloc(size_t alignment, size_t bytes); /* zeroed; alignment: a
 char *gp_strdup(const char *text);                       /* copy of a string */
 void gp_free(void *block);                               /* accepts NULL */
 
-/* Reserve zeroed pages. The kernel allocates each page on its first write. */
+/* Reserve zeroed pages. The kernel allocates each page on the first write. */
 void *gp_reserve(size_t bytes);
 
 /* Unmap pages from gp_reserve(); `bytes` must be the reserved size. Accepts NULL. */

@@ -29,7 +29,7 @@ typedef struct gp_log_line {
  *   bytes_max  written value limit, without quotes */
 void gp_log_line_put(gp_log_line *line, const char *key, const char *value, size_t bytes_max);
 
-/* Append a word with a number as its value. */
+/* Append a word with a number as value. */
 void gp_log_line_put_integer(gp_log_line *line, const char *key, int64_t value);
 
 /* Append the newline. No word may follow. */

@@ -280,7 +280,7 @@ static void evict_once(gp_object_cache *cache)
 
 /* ---- adding ---- */
 
-/* Create a file, and its directory if necessary. */
+/* Create a file, and the directory if necessary. */
 static int file_make(char path[PATH_MAX], int flags)
 {
     int fd = open(path, flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

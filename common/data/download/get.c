@@ -147,7 +147,7 @@ static gp_status part_open(fetch *job, gp_error *err)
         job->fd = -1;
         return GP_EIO;
     }
-    /* The previous lock holder may have renamed the file to its final name. */
+    /* The previous lock holder may have renamed the file to the final name. */
     if (locked != GP_OK || fstat(job->fd, &ours) != 0 || stat(job->part, &named) != 0 ||
         ours.st_ino != named.st_ino) {
         close(job->fd);

@@ -2,7 +2,7 @@
  *
  * They were published by github.com/onnx/models and are now at huggingface.co/onnxmodelzoo, one
  * repository per model. Sizes and SHA-256 checksums come from the Git LFS pointers in the former
- * (Computer_Vision/NAME/...). GoogLeNet is excluded: its file splits the input by channels, which
+ * (Computer_Vision/NAME/...). GoogLeNet is excluded: the file splits the input by channels, which
  * onnx_map.c cannot read. */
 #include "common/data/download/get.h"
 

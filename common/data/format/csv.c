@@ -60,7 +60,7 @@ static gp_status quoted_take(gp_csv *csv, char **field, gp_error *err)
     return GP_OK;
 }
 
-/* Take one field and the separator that follows. *last: the field was the last in its row. */
+/* Take one field and the separator that follows. *last: the field was the last in the row. */
 static gp_status field_take(gp_csv *csv, char **field, bool *last, gp_error *err)
 {
     char *end;

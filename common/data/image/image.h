@@ -37,7 +37,7 @@ typedef struct gp_image_info {
 } gp_image_info;
 
 /* Decoded pixels, row by row, channels interleaved. The memory belongs to the decoder and is valid
- * until its next call. */
+ * until the next call. */
 typedef struct gp_pixels {
     const uint8_t *data;
     uint32_t width, height, channels;

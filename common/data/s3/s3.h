@@ -55,7 +55,7 @@ typedef struct gp_s3_range {
     uint64_t object_bytes; /* out: size of the whole object */
 } gp_s3_range;
 
-/* Read a range into `out`, replacing its contents.
+/* Read a range into `out`, replacing the contents.
  *
  *   GP_ENOENT: the object does not exist
  *   GP_ECORRUPT: the object differs from the listed one, or its size from the announced one

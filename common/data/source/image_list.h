@@ -55,7 +55,7 @@ typedef struct gp_image_list {
 void gp_image_list_init(gp_image_list *list);
 void gp_image_list_deinit(gp_image_list *list);
 
-/* Add an item and copy its text. Errors: GP_ELIMIT, GP_ENOMEM. */
+/* Add an item with a copy of the text. Errors: GP_ELIMIT, GP_ENOMEM. */
 gp_status gp_image_list_add_place(gp_image_list *list, const char *path, uint32_t *place, gp_error *err);
 gp_status gp_image_list_add_class(gp_image_list *list, const char *name, gp_error *err);
 gp_status gp_image_list_add(gp_image_list *list, uint32_t place, const char *name, int32_t label,

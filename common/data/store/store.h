@@ -186,7 +186,7 @@ typedef struct gp_whole_size {
     bool cover;
 } gp_whole_size;
 
-/* Read one sample and its pixel labels, bypassing the cache. The labels keep the image size.
+/* Read one sample and the pixel labels, bypassing the cache. The labels keep the image size.
  * Buffers in `whole` grow as needed; free them with gp_whole_deinit(). Safe from several threads at
  * once.
  *

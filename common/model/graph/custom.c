@@ -135,7 +135,7 @@ static gp_status custom_forward(gp_lowering *lowering, gp_error *err)
 
     for (uint32_t k = 0; k < lowering->input_count; k++)
         infer.inputs[k] = lowering->graph->values[lowering->x[k]].shape;
-    /* infer() is called again, because lowering does not keep its result. */
+    /* infer() is called again, because lowering does not keep the result. */
     if (lowering->phase == GP_PHASE_TRAIN)
         status = custom_plan(own_of(lowering->kind), &infer, &plan, err);
     const gp_shape saved = gp_shape1((int64_t)plan.saved);
@@ -303,7 +303,7 @@ gp_status gp_custom_loss_end(gp_netspec *spec, bool parallel, gp_error *err)
     gp_layer *last = spec->layer_count == 0 ? NULL : &spec->layers[spec->layer_count - 1];
     gp_status status = GP_OK;
 
-    /* Append a loss; its kind is replaced below. */
+    /* Append a loss; the kind is replaced below. */
     if (last == NULL || !(last->kind->flags & GP_KIND_LOSS))
         status = gp_netspec_add(spec, "own-loss", "crossentropy", NULL, err);
     if (status != GP_OK)

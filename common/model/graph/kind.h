@@ -21,7 +21,7 @@ enum {
 /* Kind properties, a bit mask. */
 typedef enum gp_kind_flag {
     GP_KIND_LOSS = 1,            /* network end: compares its input with a target (loss.h) */
-    GP_KIND_COUPLES_SAMPLES = 2, /* batch norm: a rank must process its slice in one call */
+    GP_KIND_COUPLES_SAMPLES = 2, /* batch norm: a rank must process the whole slice in one call */
     GP_KIND_RESHAPES = 4,        /* inference returns the input's numbers in the same order */
     GP_KIND_DISTRIBUTION = 8,    /* outputs are probabilities that sum to 1 over the channels */
     GP_KIND_PROBABILITIES = 16,  /* each output is an independent probability */

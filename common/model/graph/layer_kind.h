@@ -114,7 +114,7 @@ typedef struct gp_layer_kind {
     /* Several threads may call forward(), and backward() for layers without parameters, at the same
      * time, each with some samples. Otherwise, one thread makes a single call with all samples. */
     bool parallel;
-    /* results depend on all samples in a call: a worker must process its slice in one call */
+    /* results depend on all samples in a call: a worker must process the whole slice in one call */
     bool couples_samples;
     /* NULL: y has x's shape, and there are no parameters */
     gp_status (*infer)(gp_layer_plan *plan, gp_error *err);

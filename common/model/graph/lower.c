@@ -17,7 +17,7 @@
 
 /* Per-layer state during lowering. */
 typedef struct lower_layer {
-    bool trained;      /* its output depends on parameters that learn */
+    bool trained;      /* the output depends on parameters that learn */
     uint32_t y;        /* output value */
     uint32_t gradient; /* sum over y's readers so far; GP_NO_VALUE: no reader yet */
     uint32_t saved[GP_LAYER_SAVED_MAX];

@@ -19,7 +19,7 @@ gp_status gp_normalization_set(gp_netspec *spec, const char *text, gp_error *err
 
 /* Apply --image-normalization to a loaded network.
  *   text     option value; NULL or "": no change
- *   trained  the network has weights; its stated normalization is then kept
+ *   trained  the network has weights; the stated normalization is then kept
  * GP_EINVAL: malformed, or a trained network states a different normalization. */
 gp_status gp_normalization_apply(gp_netspec *spec, const char *text, bool trained, gp_error *err);
 

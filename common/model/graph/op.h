@@ -67,7 +67,7 @@ typedef struct gp_op_loss {
     /* 4-byte words: offset in a sample's targets, size of all targets */
     uint32_t target_first, target_stride;
     uint32_t score_first, score_stride; /* float32: same for gp_plan_memory.scores */
-    /* weighted_xent: scores are the input instead of its softmax */
+    /* weighted_xent: scores are the input instead of the softmax */
     bool scores_as_is;
     double factor; /* multiplies loss and gradient */
     double weight; /* multiplies this loss's weights in the total weight */

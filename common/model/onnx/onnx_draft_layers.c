@@ -1,9 +1,9 @@
 /* onnx_draft_layers.c -- conversion of each layer kind to one or two nodes.
  *
- * A node has the name of its layer, a tensor has the name of its parameter ("conv1.weight"), and
- * an output value is named "conv1.out". The suffixes keep these names distinct for any layer
- * names. Dropout has no node, as it is the identity outside training: its readers read the input
- * of the dropout. */
+ * A node has the name of its layer, a tensor has the name of its parameter ("conv1.weight"), and an
+ * output value is named "conv1.out". The suffixes keep these names distinct for any layer names.
+ * Dropout has no node, as it is the identity outside training: the next layers read the input of
+ * the dropout. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include "common/model/onnx/onnx_draft.h"
 
-/* Add a convolution of either direction with its window, except for the groups. */
+/* Add a convolution of either direction with the window, except for the groups. */
 static gp_draft_node *draft_filter(gp_onnx_draft *draft, uint32_t layer, const char *op_type)
 {
     const gp_window *window = &draft->ops[layer]->window;

@@ -7,10 +7,10 @@
  * operations per channel between the input and the first layer become the scale and offset of
  * the netspec. A MatMul becomes an fc layer without a bias, and an Add may supply the bias.
  *
- * ONNX tensors have any rank, netspec tensors are vectors and images. So a value has its own
- * dimensions in addition to those of the layer with its numbers: [N, 3, 4, 8, 8] between a
- * Reshape and a Transpose is a view of 12 channels. A layer that needs the actual shape gets a
- * reshape layer before it (gp_onnx_value_settle). */
+ * ONNX tensors have any rank, netspec tensors are vectors and images. So a value has separate
+ * dimensions in addition to those of the layer with its numbers: [N, 3, 4, 8, 8] between a Reshape
+ * and a Transpose is a view of 12 channels. A layer that needs the actual shape gets a reshape
+ * layer before it (gp_onnx_value_settle). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -579,7 +579,7 @@ static gp_shape input_image(const gp_onnx_value *input)
 }
 
 /* Extract several network inputs from one sample, in which they are packed. Each is extracted by
- * its own layers. */
+ * separate layers. */
 static void unpack_inputs(gp_onnx_mapping *m, gp_onnx_value *inputs, size_t count)
 {
     int64_t first = 0;

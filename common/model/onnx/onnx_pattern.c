@@ -120,7 +120,7 @@ static void match_gelu(gp_onnx_mapping *m, const Onnx__NodeProto *erf)
 /* Return whether a node is the mean of this value over the last axis, with keepdims. */
 static bool is_last_mean(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *of)
 {
-    gp_onnx_mapping probe = *m; /* its failures are no failures of the conversion */
+    gp_onnx_mapping probe = *m; /* a failed probe does not fail the conversion */
     int64_t axes[GP_ONNX_LIST_MAX];
 
     probe.node = node;
@@ -140,7 +140,7 @@ static const char *squared(const gp_onnx_mapping *m, const Onnx__NodeProto *node
                : NULL;
 }
 
-/* Return the number that a node adds to its other operand, *other. 0: no match. */
+/* Return the number that a node adds to the other operand, *other. 0: no match. */
 static double number_added(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const char **other)
 {
     if (!is_op(node, "Add") || node->n_input != 2)

@@ -252,7 +252,7 @@ void gp_onnx_map_concat(gp_onnx_mapping *m)
     }
     snprintf(settings, sizeof(settings), "axis=%" PRId64, axis);
     if (count > GP_LAYER_INPUTS_MAX) {
-        /* Form as many groups of adjacent inputs as a layer accepts, each with its own layer. */
+        /* Form as many groups of adjacent inputs as a layer accepts, each with a separate layer. */
         for (size_t k = 0, first = 0, end; k < GP_LAYER_INPUTS_MAX; k++, first = end) {
             end = (k + 1) * count / GP_LAYER_INPUTS_MAX;
             if (end - first == 1)

@@ -209,7 +209,8 @@ static const char *reduction_pool(bool same, int stride)
                          : "kernel=3;stride=1;padding=1";
 }
 
-/* Append the first reduction block. Its convolutions use the dilation before the reduction. */
+/* Append the first reduction block. The convolutions in the block use the dilation before the
+ * reduction. */
 static void mixed_6a(gp_zoo_builder *b, bool same, gp_zoo_pace *pace)
 {
     const int before = pace->dilation, stride = gp_zoo_stride(pace, 2);
