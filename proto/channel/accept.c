@@ -7,7 +7,7 @@
  *   no free descriptor   ipc_listener.cpp aborts the process on EMFILE. Here the connection is
  *                        accepted with a reserve descriptor and closed. The listener gets
  *                        ECONNABORTED, which it handles.
- *   half a handshake     A connection that sends nothing keeps its descriptor until
+ *   half a handshake     A connection that sends nothing keeps the descriptor until
  *                        ZMQ_HANDSHAKE_IVL. When descriptors run out, connections without a
  *                        handshake for HANDSHAKE_MS are shut down.
  *   endless message      ZMQ_MAXMSGSIZE limits one frame and ZMQ_RCVHWM counts whole messages,

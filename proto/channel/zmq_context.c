@@ -34,8 +34,8 @@ void *gp_zmq_acquire(gp_error *err)
     enum { NEEDED = 16 };
     int fds[NEEDED], count = 0;
 
-    /* Check that enough descriptors are free for a new socket: libzmq aborts the process if its
-     * threads cannot get theirs. EBADF: stderr is closed, so there is nothing to duplicate. */
+    /* Check that enough descriptors are free for a new socket: libzmq aborts the process if an
+     * internal thread cannot get one. EBADF: stderr is closed, so there is nothing to duplicate. */
     while (count < NEEDED && (fds[count] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
         count++;
     bool enough = count == NEEDED || errno == EBADF;

@@ -389,7 +389,7 @@ void gp_control_socket_next(gp_control_socket *control_socket, gp_control_socket
         } else if (ready.data.u64 == TAG_TIMER) {
             /* Close connections whose hello is overdue, and set the timer for the next deadline. A
              * sweep that runs LATE_MS too late means that this process was suspended, and perhaps
-             * its peers too: it extends the deadline once. */
+             * the peers too: it extends the deadline once. */
             int64_t now_ms = gp_now_ms(), next_ms = INT64_MAX;
             uint64_t expirations;
             char byte;

@@ -111,7 +111,7 @@ typedef enum gp_call_kind {
      * or blob: input slices.
      *
      * The answer has in count the completed iterations, at least one; the others were not started.
-     * See gp_task_loop for its payload. */
+     * The comment on gp_task_loop describes the payload. */
     GP_CALL_LOOP = 21,
     GP_CALL_LOOP_CLOSE = 22, /* function: loop number */
     /* Combine accumulators: first with second, third with fourth, and so on. function: loop number;
