@@ -1,4 +1,4 @@
-/* Train on arrays of this program: 2000 images of a bright square left or right of the center.
+/* Train on arrays in memory: 2000 images that show a bright square left or right of the center.
  *
  *   gradpool up; build/debug/examples/arrays */
 #include <gradpool/gradpool.h>

@@ -89,7 +89,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
         if (status == GP_OK && batch.last && gp_task_index(task) == 1) {
             gp_model_sums sums;
 
-            gp_model_get_sums(model, &sums); /* sums of the last step */
+            gp_model_get_sums(model, &sums); /* sums over the last step */
             status = gp_model_find_tensor(model, "swish1.beta", &beta, err);
             gp_task_log(task, "epoch %u: loss %.4f, accuracy %.1f %%, first beta %.3f", batch.epoch,
                         sums.loss / sums.weight, 100.0 * sums.correct / sums.weight, beta.parameters[0]);

@@ -1,6 +1,6 @@
-/* A custom loss: focal loss, -(1 - p)^2 log p, where p is the softmax of the label's score. It
- * gives more weight to samples with a low p (Lin et al., "Focal loss for dense object detection",
- * ICCV 2017).
+/* A custom loss: focal loss, -(1 - p)^2 log p, where p is the softmax value for the label. It gives
+ * more weight to samples with a low p (Lin et al., "Focal loss for dense object detection", ICCV
+ * 2017).
  *
  *   gradpool spmd -n 2 custom_loss.so:train */
 #include <gradpool/train_task.h>
@@ -21,7 +21,7 @@ static gp_status focal_loss(gp_loss_call *call, gp_error *err)
         for (size_t k = 0; k < call->size; k++)
             sum += exp(scores[k] - scores[largest]);
         double p = exp(scores[label] - scores[largest]) / sum, hard = 1.0 - p;
-        double slope = 2.0 * hard * p * log(p) - hard * hard; /* derivative of the loss by log p */
+        double slope = 2.0 * hard * p * log(p) - hard * hard; /* d loss / d log p */
 
         for (size_t k = 0; k < call->size; k++)
             gradient[k] = (float)(slope * ((k == (size_t)label) - exp(scores[k] - scores[largest]) / sum));
@@ -54,7 +54,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
         if (status == GP_OK && batch.last && gp_task_index(task) == 1) {
             gp_model_sums sums;
 
-            gp_model_get_sums(model, &sums); /* sums of the last step */
+            gp_model_get_sums(model, &sums); /* sums over the last step */
             gp_task_log(task, "epoch %u: focal loss %.4f, accuracy %.1f %%", batch.epoch,
                         sums.loss / sums.weight, 100.0 * sums.correct / sums.weight);
         }

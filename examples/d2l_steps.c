@@ -1,5 +1,5 @@
-/* Data-parallel training in the five steps of chapter 12.5 of "Dive into Deep Learning". Each rank
- * of an spmd block is one device.
+/* Data-parallel training in the five steps from chapter 12.5 of "Dive into Deep Learning". Each
+ * rank in an spmd block is one device.
  *
  *   gradpool spmd -n 2 d2l_steps.so:train [SOURCE]
  *
@@ -10,7 +10,7 @@
 
 enum { BATCH = 250, EPOCHS = 3 };
 
-/* Train on one mini-batch: samples [first, first + BATCH) in the order of the epoch. */
+/* Train on one mini-batch: samples [first, first + BATCH) in epoch order. */
 static gp_status train_batch(gp_task *task, gp_model *model, gp_data *data, uint32_t epoch, uint32_t first,
                              gp_error *err)
 {
@@ -21,7 +21,8 @@ static gp_status train_batch(gp_task *task, gp_model *model, gp_data *data, uint
     gp_status status = gp_data_read(data, epoch, first + rank * each,
                                     rank + 1 < ranks ? each : BATCH - rank * each, &share, err);
 
-    /* 2. and 3. Each device computes loss and gradients of its slice with its own parameters. */
+    /* 2. and 3. Each device computes loss and gradients for one slice, with a local copy of the
+     * parameters. */
     if (status == GP_OK)
         status = gp_model_forward_backward(model, &share, err);
 
@@ -29,11 +30,11 @@ static gp_status train_batch(gp_task *task, gp_model *model, gp_data *data, uint
     if (status == GP_OK)
         status = gp_model_all_reduce(model, task, err);
 
-    /* 5. Each device updates its copy of the parameters. All copies stay identical. */
+    /* 5. Each device updates the local parameters. All copies stay identical. */
     return status == GP_OK ? gp_model_optimizer_step(model, 0.3, err) : status;
 }
 
-/* Check that the parameters of all ranks are bitwise identical. */
+/* Check that all ranks have bitwise identical parameters. */
 static gp_status compare(gp_task *task, gp_model *model, gp_error *err)
 {
     size_t count = gp_model_count(model), bytes, parts[65];

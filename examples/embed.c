@@ -1,4 +1,4 @@
-/* Train LeNet on all workers of the pool, save the model, and measure its accuracy.
+/* Train LeNet on all workers in the pool, save the model, and measure the accuracy.
  *
  *   cc embed.c -lgradpool -o embed && ./embed fashion-mnist model.onnx */
 #include <gradpool/gradpool.h>

@@ -1,4 +1,4 @@
-/* Futures: dependent calls, results in the order of completion, and a queue for progress.
+/* Futures: dependent calls, results in completion order, and a queue for progress.
  *
  *   cc -shared -fPIC futures_tasks.c -o futures_tasks.so
  *   cc futures.c -lgradpool -o futures

@@ -1,4 +1,4 @@
-/* Tasks that share a table on their worker: make_table creates it, search scans one part of it. */
+/* Tasks that share a table on their worker: make_table creates the table, search scans one part. */
 #include <gradpool/task.h>
 #include <string.h>
 

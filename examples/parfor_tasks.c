@@ -1,8 +1,8 @@
-/* One iteration of a sweep: the settling time of a damped oscillator. */
+/* Sweep over the damping of an oscillator: each iteration computes one settling time. */
 #include <gradpool/task.h>
 #include <math.h>
 
-/* Return the time, in seconds, after which the solution of x'' + 2 d x' + x = 0 with x(0) = 1 stays
+/* Return the time, in seconds, after which the solution to x'' + 2 d x' + x = 0 with x(0) = 1 stays
  * within 2 % of 0. */
 static double settling_time(double damping)
 {

@@ -1,5 +1,5 @@
-/* Exercise 2 of chapter 12.5 of "Dive into Deep Learning": learning rates for different numbers of
- * workers. As in the book, the mini-batch has 128 samples per worker. More workers therefore take
+/* Exercise 2 from chapter 12.5 of "Dive into Deep Learning": learning rates for different worker
+ * counts. As in the book, the mini-batch has 128 samples per worker. More workers therefore take
  * fewer steps and need a larger rate.
  *
  *   for n in 1 2 4; do gradpool spmd -n $n rates.so:table [SOURCE]; done */

@@ -1,8 +1,8 @@
-/* Exercise 3 of chapter 12.5 of "Dive into Deep Learning": an all-reduce in two parts. After a
- * reduce-scatter of the gradients, each rank updates its slice of the parameters. An all-gather
- * distributes the new parameters. A rank stores the momentum of its slice only (ZeRO stage 1;
- * Rajbhandari et al., SC 2020). A second model is trained with all-reduce, and its parameters must
- * be bitwise identical.
+/* Exercise 3 from chapter 12.5 of "Dive into Deep Learning": an all-reduce in two parts. A
+ * reduce-scatter adds the gradients, and each rank then updates one slice of the parameters. An
+ * all-gather distributes the new parameters. A rank stores the momentum for this slice only (ZeRO
+ * stage 1; Rajbhandari et al., SC 2020). A second model is trained with all-reduce, and must have
+ * bitwise identical parameters.
  *
  *   gradpool spmd -n 3 sharded_update.so:train */
 #include <gradpool/train_task.h>
@@ -39,7 +39,7 @@ static gp_status step_whole(gp_task *task, gp_model *model, float *velocity, con
     return GP_OK;
 }
 
-/* Take a step in which every rank updates only its slice of the parameters. */
+/* Take a step in which every rank updates only one slice of the parameters. */
 static gp_status step_sharded(gp_task *task, gp_model *model, float *velocity, const gp_samples *batch,
                               gp_error *err)
 {

@@ -1,4 +1,4 @@
-/* Compute pi in an spmd block on all workers of the pool.
+/* Compute pi in an spmd block on all workers in the pool.
  *
  *   cc -shared -fPIC spmd_tasks.c -o spmd_tasks.so
  *   cc spmd.c -lgradpool -o spmd

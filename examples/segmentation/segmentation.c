@@ -1,11 +1,11 @@
-/* Train DeepLab v3+ on random patches, predict the class of each pixel in windows, and compute the
+/* Train DeepLab v3+ on random patches, predict each pixel's class in windows, and compute the
  * confusion matrix.
  *
  *   cc segmentation.c -lgradpool -o segmentation
  *   ./segmentation SOURCE [NETWORK PATCH PATCHES EPOCHS BATCH]
  *
- * SOURCE: images with label images. The program writes the model, an image of the confusion matrix,
- * and for each test image NAME.pgm with the class of each pixel, to the current directory. */
+ * SOURCE: images with label images. The program writes to the current directory: the model, the
+ * confusion matrix as an image, and for each test image NAME.pgm with the pixel classes. */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +22,8 @@ static void on_check(void *context, const gp_train_validation_result *check)
     printf("epoch %2u  validation accuracy %.4f, loss %.4f\n", check->epoch, check->accuracy, check->loss);
 }
 
-/* Write the classes of one image as a PGM file. `dims` has the number of classes, and the height
- * and width of the image in its file. */
+/* Write the pixel classes for one image as a PGM file. `dims` has the class count, and the height
+ * and width of the image as stored. */
 static bool on_prediction(void *context, const gp_prediction *p)
 {
     const char *slash = strrchr(p->name, '/');

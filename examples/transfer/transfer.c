@@ -1,10 +1,10 @@
-/* Transfer learning on a folder of images: split the data, replace the head, train, classify, and
+/* Transfer learning on an image folder: split the data, replace the head, train, classify, and
  * compute the confusion matrix.
  *
  *   cc transfer.c -lgradpool -o transfer && ./transfer SOURCE MODEL.onnx SIZE [EPOCHS]
  *
- * SOURCE: a folder of class folders, a list FILE.csv, or s3://bucket/prefix. SIZE: side of the
- * square input of MODEL. The program writes the lists of both parts, the model and the confusion
+ * SOURCE: a folder with class folders, a list FILE.csv, or s3://bucket/prefix. SIZE: side of
+ * MODEL's square input. The program writes the lists for both parts, the model and the confusion
  * matrix to the current directory. */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ static bool on_prediction(void *context, const gp_prediction *p)
     return true;
 }
 
-/* Train on nine of ten images of each class. The new head has ten times the learning rate. */
+/* Train on nine of ten images in each class. The new head has ten times the learning rate. */
 static gp_status learn(gp_pool *pool, char **argv, uint32_t larger, gp_error *err)
 {
     static const double shares[] = { 0.9 };
