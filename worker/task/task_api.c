@@ -274,7 +274,7 @@ double gp_task_normal(gp_task *task)
 
 const void *gp_task_get(const gp_task *task, const char *name, size_t *bytes)
 {
-    const gp_kept *kept = gp_names_find(task->tasks->values, name);
+    const gp_cached_value *kept = gp_names_find(task->tasks->values, name);
 
     *bytes = kept == NULL ? 0 : kept->view.bytes;
     return kept == NULL ? NULL : kept->view.data;
@@ -282,7 +282,7 @@ const void *gp_task_get(const gp_task *task, const char *name, size_t *bytes)
 
 gp_status gp_task_put(gp_task *task, const char *name, const void *data, size_t bytes, gp_error *err)
 {
-    gp_kept kept = { .fd = -1 };
+    gp_cached_value kept = { .fd = -1 };
     gp_status status = gp_view_copy(&kept.view, data, bytes, err);
 
     if (status == GP_OK)
@@ -295,8 +295,8 @@ gp_status gp_task_put(gp_task *task, const char *name, const void *data, size_t 
 gp_status gp_task_cached(gp_task *task, const char *name, gp_build_fn build, void (*drop)(void *value),
                          void **out, gp_error *err)
 {
-    const gp_kept *known = gp_names_find(task->tasks->constants, name);
-    gp_kept kept = { .fd = -1, .drop = drop };
+    const gp_cached_value *known = gp_names_find(task->tasks->constants, name);
+    gp_cached_value kept = { .fd = -1, .drop = drop };
     gp_status status;
 
     if (known != NULL) {
@@ -316,7 +316,7 @@ gp_status gp_task_cached(gp_task *task, const char *name, gp_build_fn build, voi
 
 const char *gp_task_file(const gp_task *task, const char *name)
 {
-    const gp_kept *kept = gp_names_find(task->tasks->files, name);
+    const gp_cached_value *kept = gp_names_find(task->tasks->files, name);
 
     return kept == NULL ? NULL : kept->path;
 }

@@ -13,7 +13,7 @@
 typedef struct named {
     struct named *next; /* next entry in the bucket */
     struct named *older, *younger;
-    gp_kept kept;
+    gp_cached_value kept;
     char name[];
 } named;
 
@@ -38,7 +38,7 @@ gp_status gp_names_new(gp_names **out, uint32_t count_max, gp_error *err)
     return GP_OK;
 }
 
-static void kept_drop(gp_kept *kept)
+static void kept_drop(gp_cached_value *kept)
 {
     if (kept->drop != NULL)
         kept->drop(kept->built);
@@ -76,14 +76,14 @@ static named **place_of(const gp_names *names, const char *name)
     return place;
 }
 
-const gp_kept *gp_names_find(const gp_names *names, const char *name)
+const gp_cached_value *gp_names_find(const gp_names *names, const char *name)
 {
     named *found = *place_of(names, name);
 
     return found == NULL ? NULL : &found->kept;
 }
 
-gp_status gp_names_set(gp_names *names, const char *name, const gp_kept *kept, gp_error *err)
+gp_status gp_names_set(gp_names *names, const char *name, const gp_cached_value *kept, gp_error *err)
 {
     size_t length = name == NULL ? 0 : strlen(name);
     named *at;
@@ -136,7 +136,7 @@ void gp_names_remove(gp_names *names, const char *name)
 
 gp_status gp_value_put_call(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
 {
-    gp_kept kept = { .fd = -1 };
+    gp_cached_value kept = { .fd = -1 };
     char name[GP_TASK_NAME_MAX + 1];
     gp_view rest;
     gp_status status = gp_tasks_name(call, name, &rest, err);
@@ -163,7 +163,7 @@ gp_status gp_value_put_call(gp_tasks *tasks, const gp_taken *call, gp_outcome *o
 gp_status gp_value_get_call(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
 {
     char name[GP_TASK_NAME_MAX + 1];
-    const gp_kept *kept;
+    const gp_cached_value *kept;
     gp_status status = gp_tasks_name(call, name, NULL, err);
 
     if (status != GP_OK)
@@ -179,7 +179,7 @@ gp_status gp_value_get_call(gp_tasks *tasks, const gp_taken *call, gp_outcome *o
 gp_status gp_value_file(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
 {
     const int needed = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
-    gp_kept kept = { .fd = -1 };
+    gp_cached_value kept = { .fd = -1 };
     char name[GP_TASK_NAME_MAX + 1], path[48];
     gp_status status = gp_tasks_name(call, name, NULL, err);
     int seals;

@@ -5,24 +5,24 @@
 #include "worker/task/task_state.h"
 
 /* One named entry: a value, a constant or a file. */
-typedef struct gp_kept {
+typedef struct gp_cached_value {
     gp_view view; /* value */
     void *built;  /* constant, and the function that drops it (NULL: none) */
     void (*drop)(void *built);
     int fd;     /* file; -1: none */
     char *path; /* path for opening the file */
-} gp_kept;
+} gp_cached_value;
 
 /* Create a table of names. count_max: maximum number of entries. */
 gp_status gp_names_new(gp_names **out, uint32_t count_max, gp_error *err);
 void gp_names_free(gp_names *names); /* accepts NULL; drops the newest entry first */
 
 /* Find an entry. NULL: none. */
-const gp_kept *gp_names_find(const gp_names *names, const char *name);
+const gp_cached_value *gp_names_find(const gp_names *names, const char *name);
 
 /* Set an entry, replacing an earlier one. *kept is taken over on GP_OK. GP_EINVAL: invalid name.
  * GP_ELIMIT: the table is full. GP_ENOMEM: out of memory. */
-gp_status gp_names_set(gp_names *names, const char *name, const gp_kept *kept, gp_error *err);
+gp_status gp_names_set(gp_names *names, const char *name, const gp_cached_value *kept, gp_error *err);
 void gp_names_remove(gp_names *names, const char *name);
 
 /* Handle the calls PUT, GET and FILE. */
