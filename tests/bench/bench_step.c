@@ -230,8 +230,9 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
     bool resident;
     float *state = gp_optim_state(b->optim, &blobs, &step);
 
-    return b->ops->steps->keep(
-        b->plan, &(gp_keep){ .options = &b->train, .state = state, .state_blobs = blobs, .solved = *step },
+    return b->ops->steps->make_resident(
+        b->plan,
+        &(gp_resident_request){ .options = &b->train, .state = state, .state_blobs = blobs, .solved = *step },
         &resident, err);
 }
 

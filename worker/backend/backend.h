@@ -150,7 +150,7 @@ typedef struct gp_batch {
     uint64_t position;   /* index of samples[0] in the mini-batch of all ranks */
     /* Loss scale for fp16 training; 0 means 1. Activation gradients are multiplied by this factor,
      * parameter gradients are not. After the last call in a step, GP_SUM_BAD counts parameter
-     * gradients that are not finite. If the device maintains the loss scale (gp_keep), the total
+     * gradients that are not finite. If the device maintains the loss scale (gp_resident_request), the total
      * factor is the product of both. */
     double loss_scale;
     const gp_coupling *coupling; /* TRAIN; NULL: batch norm uses the moments of this call only */
@@ -194,7 +194,7 @@ typedef struct gp_resident {
 } gp_resident;
 
 /* Arguments of gp_backend_steps.keep(). */
-typedef struct gp_keep {
+typedef struct gp_resident_request {
     /* optimizer, hyperparameters and gradient clipping; must outlive the plan */
     const gp_train_options *options;
     const float *state; /* optimizer state, [state_blobs][blob_count]; copied by keep() */
@@ -210,7 +210,7 @@ typedef struct gp_keep {
     const gp_range *buckets;
     uint32_t bucket_count;
     const gp_resident *resident; /* NULL: calls pass their samples; must outlive the plan */
-} gp_keep;
+} gp_resident_request;
 
 /* One call of a device-resident step. */
 typedef struct gp_step_call {
@@ -252,7 +252,7 @@ enum { GP_STEPS_AHEAD = 2 }; /* maximum number of launched steps whose result is
 /* Operations for device-resident training. All slots are required. */
 typedef struct gp_backend_steps {
     /* Copy the training state to the device. *resident: the device caches the data as well. */
-    gp_status (*keep)(gp_plan *plan, const gp_keep *keep, bool *resident, gp_error *err);
+    gp_status (*make_resident)(gp_plan *plan, const gp_resident_request *keep, bool *resident, gp_error *err);
     /* Launch one call and return before it completes. After the last call in a step, the device
      * computes statistics, clips the gradients and runs the optimizer, either on all live ranks or
      * on none. */

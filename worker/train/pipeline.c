@@ -187,11 +187,11 @@ gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim
 {
     const gp_train_options *options = pipeline->options;
     const gp_loss_scale *scale = &pipeline->progress->loss_scale;
-    gp_keep keep = { .options = pipeline->options,
-                     .loss_scale = scale->scale,
-                     .loss_scale_good = scale->good,
-                     .buckets = pipeline->exchange->buckets,
-                     .bucket_count = pipeline->exchange->bucket_count };
+    gp_resident_request keep = { .options = pipeline->options,
+                                 .loss_scale = scale->scale,
+                                 .loss_scale_good = scale->good,
+                                 .buckets = pipeline->exchange->buckets,
+                                 .bucket_count = pipeline->exchange->bucket_count };
     bool joined = false;
     uint64_t *step;
     gp_status status;
@@ -211,7 +211,7 @@ gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim
     keep.solved = *step;
     status = data_offer(pipeline, &keep.resident, err);
     if (status == GP_OK)
-        status = pipeline->ops->keep(pipeline->plan, &keep, &pipeline->data_resident, err);
+        status = pipeline->ops->make_resident(pipeline->plan, &keep, &pipeline->data_resident, err);
     if (status != GP_OK)
         return status;
     pipeline->residency = GP_ON_BOTH;

@@ -750,11 +750,11 @@ static void check_kept(const net *n, const char *options)
     kept_open(&device, n, options);
     float *state = gp_optim_state(device.optim, &blobs, &t);
 
-    REQUIRE_OK(
-        cuda()->steps->keep(device.plan,
-                            &(gp_keep){ .options = &device.options, .state = state, .state_blobs = blobs },
-                            &resident, &err),
-        err);
+    REQUIRE_OK(cuda()->steps->make_resident(
+                   device.plan,
+                   &(gp_resident_request){ .options = &device.options, .state = state, .state_blobs = blobs },
+                   &resident, &err),
+               err);
     CHECK(!resident);
     for (int at = 0; at <= KEPT_STEPS; at++) {
         if (at < KEPT_STEPS) {
@@ -801,9 +801,10 @@ TEST(a_step_whose_gradients_overflow_counts_and_commits_nothing)
     kept_open_in(&k, &n, "{\"precision\":\"fp16\"}", GP_PRECISION_F16);
     float *state = gp_optim_state(k.optim, &blobs, &t);
 
-    REQUIRE_OK(cuda()->steps->keep(k.plan,
-                                   &(gp_keep){ .options = &k.options, .state = state, .state_blobs = blobs },
-                                   &resident, &err),
+    REQUIRE_OK(cuda()->steps->make_resident(
+                   k.plan,
+                   &(gp_resident_request){ .options = &k.options, .state = state, .state_blobs = blobs },
+                   &resident, &err),
                err);
     for (int at = 0; at < 4; at++) { /* launched separately, then as graphs */
         bool bad = at % 2 == 0;
@@ -844,13 +845,14 @@ static void scaled_open(scaled *s, const net *n, bool device)
                  GP_PRECISION_F16);
     s->scale = gp_loss_scale_begin(&s->k.options);
     s->state = gp_optim_state(s->k.optim, &blobs, &t);
-    REQUIRE_OK(cuda()->steps->keep(s->k.plan,
-                                   &(gp_keep){ .options = &s->k.options,
-                                               .state = s->state,
-                                               .state_blobs = blobs,
-                                               .loss_scale = device ? s->scale.scale : 0 },
-                                   &resident, &err),
-               err);
+    REQUIRE_OK(
+        cuda()->steps->make_resident(s->k.plan,
+                                     &(gp_resident_request){ .options = &s->k.options,
+                                                             .state = s->state,
+                                                             .state_blobs = blobs,
+                                                             .loss_scale = device ? s->scale.scale : 0 },
+                                     &resident, &err),
+        err);
 }
 
 static void scaled_launch(scaled *s, int at, double loss_scale)
@@ -965,8 +967,9 @@ static void ended_open(ended *e)
     kept_open(&e->k, &e->n, "{\"solver\":\"adam\"}");
     const float *state = gp_optim_state(e->k.optim, &blobs, &t);
 
-    REQUIRE_OK(cuda()->steps->keep(
-                   e->k.plan, &(gp_keep){ .options = &e->k.options, .state = state, .state_blobs = blobs },
+    REQUIRE_OK(cuda()->steps->make_resident(
+                   e->k.plan,
+                   &(gp_resident_request){ .options = &e->k.options, .state = state, .state_blobs = blobs },
                    &resident, &err),
                err);
     for (int at = 0; at < 2; at++) {

@@ -359,7 +359,7 @@ gp_status NORM_LOOP(gp_onednn_loop_mix)(const gp_onednn_step *step, const gp_one
     g = (READ((rm)[l]) > (s)->low) & (READ((rm)[l]) < (s)->high) ? g : 0.0f
 
 /* Add dy to the first sum and dy * (x - mean) * inverse to the second, over a row block. Store
- * dy in `kept`. */
+ * dy in `resident`. */
 LOOP_INLINE void project_block(size_t width, const mix_source *s, bool two, bool masked, bool keep,
                                size_t row, size_t rows, size_t c, const number *x, const float *mean,
                                const float *inverse, number *kept, double *first, double *second)

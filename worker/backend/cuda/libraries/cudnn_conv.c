@@ -394,7 +394,7 @@ static bool plan_restore(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackend
     return plan_take(conv, &b, plan, workspace);
 }
 
-static void plan_keep(const gp_cudnn_conv *conv, const gp_compiled *kept, const char *what)
+static void plan_make_resident(const gp_cudnn_conv *conv, const gp_compiled *kept, const char *what)
 {
     int64_t bytes = 0, got = 0;
     char *json;
@@ -552,7 +552,7 @@ static bool wanted_visit(void *context, const walk *w, const gp_cudnn_engine *en
         return true;
     has = plan_try(conv, w->handle, w->properties, config, want->workspace);
     if (has && conv->plan != NULL)
-        plan_keep(conv, want->kept, conv->what);
+        plan_make_resident(conv, want->kept, conv->what);
     return has;
 }
 

@@ -15,7 +15,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/data/store/augment.h"
 #include "common/data/store/sampler.h"
-#include "worker/backend/cuda/plan/keep.h"
+#include "worker/backend/cuda/plan/resident.h"
 
 enum { READ_BYTES = 16 << 20, SPARE_BYTES = 512 << 20 };
 
@@ -23,7 +23,7 @@ _Static_assert((int)GP_SHUFFLE_NEVER == 0 && (int)GP_SHUFFLE_ONCE == 1, "body_fe
 
 void gp_feed_close(gp_plan *plan)
 {
-    gp_slots_free(&plan->kept->feed.slots, plan->backend->device);
+    gp_slots_free(&plan->resident->feed.slots, plan->backend->device);
 }
 
 /* ---- memory ---- */
@@ -31,7 +31,7 @@ void gp_feed_close(gp_plan *plan)
 static gp_status data_read(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
     gp_device *device = plan->backend->device;
-    gp_feed *feed = &plan->kept->feed;
+    gp_feed *feed = &plan->resident->feed;
     const size_t each = resident->sample_bytes, target = resident->target_bytes;
     const uint32_t some = (uint32_t)(READ_BYTES / (each + target)) + 1;
     const size_t targets_at = gp_slot_aligned(some * each);
@@ -56,7 +56,7 @@ static gp_status data_read(gp_plan *plan, const gp_resident *resident, gp_error 
  * with a reserve for the libraries. */
 static gp_status data_take(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
-    gp_feed *feed = &plan->kept->feed;
+    gp_feed *feed = &plan->resident->feed;
     const size_t rows = plan->options.micro_batch, available = gp_device_available(plan->backend->device);
     const double bytes = (double)resident->count * (double)(resident->sample_bytes + resident->target_bytes);
     gp_status status;
@@ -78,7 +78,7 @@ static gp_status data_take(gp_plan *plan, const gp_resident *resident, gp_error 
 
 gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
-    gp_feed *feed = &plan->kept->feed;
+    gp_feed *feed = &plan->resident->feed;
     gp_kernel_args *input = gp_plan_input(plan);
     const uint32_t blocks = plan->heap.count;
     const size_t rows = plan->options.micro_batch;
@@ -122,7 +122,7 @@ gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err
 
 static size_t slot_write(const gp_plan *plan, char *slot, const gp_step_call *call)
 {
-    const gp_feed *feed = &plan->kept->feed;
+    const gp_feed *feed = &plan->resident->feed;
     const gp_batch *batch = &call->batch;
     gp_kernel_call about = gp_plan_call(batch);
 
@@ -155,7 +155,7 @@ static size_t slot_write(const gp_plan *plan, char *slot, const gp_step_call *ca
 gp_status gp_feed_fill(gp_plan *plan, const gp_step_call *call, gp_error *err)
 {
     gp_device *device = plan->backend->device;
-    gp_feed *feed = &plan->kept->feed;
+    gp_feed *feed = &plan->resident->feed;
     uint32_t slot = (uint32_t)(feed->calls % GP_SLOTS);
     size_t bytes;
     bool passed = false;
@@ -178,7 +178,7 @@ gp_status gp_feed_fill(gp_plan *plan, const gp_step_call *call, gp_error *err)
 
 gp_status gp_feed_used(gp_plan *plan, gp_error *err)
 {
-    gp_feed *feed = &plan->kept->feed;
+    gp_feed *feed = &plan->resident->feed;
     uint32_t slot = (uint32_t)(feed->calls++ % GP_SLOTS);
 
     return gp_device_note(plan->backend->device, GP_EVENT_USED + slot, GP_LANE_MAIN, err);
@@ -189,7 +189,7 @@ gp_status gp_feed_used(gp_plan *plan, gp_error *err)
 static gp_status launch_warp(gp_plan *plan, gp_kernel_args args, gp_error *err)
 {
     gp_device *device = plan->backend->device;
-    const gp_feed *feed = &plan->kept->feed;
+    const gp_feed *feed = &plan->resident->feed;
     const gp_resident *resident = feed->resident;
     const gp_shape *shape = &plan->graph->spec->input;
     const uint32_t rows = plan->options.micro_batch;
@@ -221,13 +221,13 @@ static gp_status launch_warp(gp_plan *plan, gp_kernel_args args, gp_error *err)
 gp_status gp_feed_launch(gp_plan *plan, gp_error *err)
 {
     gp_device *device = plan->backend->device;
-    const gp_feed *feed = &plan->kept->feed;
-    const gp_kernel_args base = { .call = plan->buffers.call, .kept = plan->kept->kept };
+    const gp_feed *feed = &plan->resident->feed;
+    const gp_kernel_args base = { .call = plan->buffers.call, .kept = plan->resident->kept };
     const uint32_t words = (uint32_t)(plan->graph->target_bytes / sizeof(uint32_t));
     gp_kernel_args args = base;
     gp_status status;
 
-    status = gp_slot_turn(plan, plan->kept->kept, &feed->slots, err);
+    status = gp_slot_turn(plan, plan->resident->kept, &feed->slots, err);
     args.y[0].data = plan->buffers.targets;
     if (feed->resident == NULL) {
         args.bytes = feed->slots.mirrors + feed->targets_at;

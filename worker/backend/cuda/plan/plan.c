@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
-#include "worker/backend/cuda/plan/keep.h"
+#include "worker/backend/cuda/plan/resident.h"
 #include "worker/backend/cuda/plan/predict.h"
 
 enum { MICRO_BATCH_MAX = 1 << 20 };
@@ -64,7 +64,7 @@ static void plan_free(gp_plan *plan)
 {
     if (plan == NULL)
         return;
-    gp_kept_free(plan);
+    gp_resident_free(plan);
     gp_predict_close(plan);
     gp_stretches_free(&plan->stretches);
     gp_step_list_free(&plan->steps);
@@ -379,7 +379,7 @@ static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn read
     bool turned = false;
     gp_status status;
 
-    assert(batch->count <= plan->options.micro_batch && plan->kept == NULL);
+    assert(batch->count <= plan->options.micro_batch && plan->resident == NULL);
     if (plan->predict != NULL)
         return gp_predict_run(plan, batch, err);
     plan->batch = *batch;

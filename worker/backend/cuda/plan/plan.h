@@ -5,7 +5,7 @@
  *   lower*.c  converts an op to kernels, or to a library call with kernels before and after it
  *   choose.c  selects among the ways in which libraries can execute an op
  *   plan.c    compile and run
- *   predict.c, keep.c  predictions and device-resident trainings
+ *   predict.c, resident.c  predictions and device-resident trainings
  *
  * A plan consists of steps, step sequences recorded as graphs, and device memory allocated after
  * lowering (step.h), device memory allocated before it (buffers.h), both from one heap,
@@ -99,14 +99,14 @@ struct gp_plan {
     step_list prepare;
     step_list steps;
     stretch_table stretches; /* both lists divided into stretches; empty for inference */
-    plan_heap heap;          /* all device memory of the plan, including keep.c and predict.c */
+    plan_heap heap;          /* all device memory of the plan, including resident.c and predict.c */
     plan_region arena;       /* activations */
     plan_region regions[REGIONS];
     plan_buffers buffers;
     plan_custom_loss custom_loss;
-    gp_batch batch;             /* current call */
-    struct gp_kept *kept;       /* keep.c; NULL: the host commits */
-    struct gp_predict *predict; /* predict.c; NULL: a plan for training */
+    gp_batch batch;                     /* current call */
+    struct gp_resident_state *resident; /* resident.c; NULL: the host commits */
+    struct gp_predict *predict;         /* predict.c; NULL: a plan for training */
     gp_plan_times times;
 };
 

@@ -11,7 +11,7 @@
 #include "worker/backend/cuda/kernels/bodies.h"
 
 #include "common/base/clock.h"
-#include "worker/backend/cuda/plan/keep.h"
+#include "worker/backend/cuda/plan/resident.h"
 
 enum { WAIT_SPINS = 20000, WAIT_LEAST_NS = 20000, WAIT_MOST_NS = 300000, LOOK_NS = 1000000 };
 
@@ -22,13 +22,13 @@ static bool mail_came(const gp_kernel_reported *reported, uint64_t number)
     return __atomic_load_n(&reported->number, __ATOMIC_ACQUIRE) == number;
 }
 
-static const gp_kernel_reported *mail_of(const gp_kept *kept, uint64_t number)
+static const gp_kernel_reported *mail_of(const gp_resident_state *kept, uint64_t number)
 {
     return &kept->mail->reported[(number - 1) % GP_KERNEL_REPORTED];
 }
 
 /* Return the earliest time at which the device could start the step. */
-static int64_t step_since(const gp_kept *kept, uint64_t number)
+static int64_t step_since(const gp_resident_state *kept, uint64_t number)
 {
     int64_t launched_ns = kept->launched_ns[(number - 1) % GP_KERNEL_REPORTED];
 
@@ -40,7 +40,7 @@ static int64_t step_since(const gp_kept *kept, uint64_t number)
  * well. */
 static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
 {
-    const gp_kernel_reported *reported = mail_of(plan->kept, number);
+    const gp_kernel_reported *reported = mail_of(plan->resident, number);
     gp_timeout timeout;
     int64_t begin_ns, looked_ns, now_ns;
     gp_status status = GP_OK;
@@ -48,9 +48,9 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
     for (uint32_t i = 0; i < WAIT_SPINS; i++)
         if (mail_came(reported, number))
             return GP_OK;
-    if (plan->kept->over)
+    if (plan->resident->over)
         return gp_fail(err, GP_ECANCELED, "the training on the GPU was aborted");
-    timeout = gp_device_timeout(plan->backend->device, number == 1, plan->kept->longest_ns);
+    timeout = gp_device_timeout(plan->backend->device, number == 1, plan->resident->longest_ns);
     begin_ns = looked_ns = gp_now_ns();
     while (status == GP_OK && !mail_came(reported, number)) {
         int64_t sleep_ns;
@@ -62,12 +62,12 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
             /* Check for a hung device. A wait for peers has no time limit while they are alive,
              * but the device's own part of a step must complete within the timeout. */
             if (status == GP_OK && gp_timeout_left(timeout) <= 0 &&
-                __atomic_load_n(&plan->kept->mail->computed, __ATOMIC_ACQUIRE) < number)
+                __atomic_load_n(&plan->resident->mail->computed, __ATOMIC_ACQUIRE) < number)
                 status = gp_fail(
                     err, GP_EIO,
                     "no result from the GPU within %.1f s; the longest part of a step so far took %.3f s",
-                    (double)(now_ns - step_since(plan->kept, number)) * 1e-9,
-                    (double)plan->kept->longest_ns * 1e-9);
+                    (double)(now_ns - step_since(plan->resident, number)) * 1e-9,
+                    (double)plan->resident->longest_ns * 1e-9);
         }
         sleep_ns = (now_ns - begin_ns) / 16;
         sleep_ns = sleep_ns < WAIT_LEAST_NS  ? WAIT_LEAST_NS
@@ -84,9 +84,10 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
 
 static gp_status stamp(gp_plan *plan, int32_t kind, gp_error *err)
 {
-    gp_kernel_args args = {
-        .call = plan->buffers.call, .kept = plan->kept->kept, .mail = plan->kept->mail_there, .kind = kind
-    };
+    gp_kernel_args args = { .call = plan->buffers.call,
+                            .kept = plan->resident->kept,
+                            .mail = plan->resident->mail_there,
+                            .kind = kind };
 
     args.d[1] = plan->buffers.sums;
     return gp_device_launch(plan->backend->device, GP_KERNEL_stamp, &args, 1, err);
@@ -116,7 +117,7 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
         if (status == GP_OK && sums) {
             /* Start summing the buckets that are complete after step i of the plan, while the main
              * lane continues. */
-            const gp_kept *kept = plan->kept;
+            const gp_resident_state *kept = plan->resident;
             bool forked = false;
 
             for (; next < kept->bucket_count && kept->buckets[next].after <= i && status == GP_OK; ++next) {
@@ -137,12 +138,12 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
         status = gp_device_sum(device, plan->buffers.sums, PLAN_SUMS, true, err);
     if (status == GP_OK && sums)
         status = gp_device_order(device, GP_LANE_MAIN, GP_EVENT_JOIN, GP_LANE_PEERS, err);
-    return status == GP_OK && last ? gp_kept_commit(plan, err) : status;
+    return status == GP_OK && last ? gp_resident_commit(plan, err) : status;
 }
 
 gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err)
 {
-    gp_kept *kept = plan->kept;
+    gp_resident_state *kept = plan->resident;
     gp_device *device = plan->backend->device;
     bool first = call->batch.first, last = call->batch.last;
     gp_status status = kept->over ? gp_fail(err, GP_ESTATE, "the training on the GPU was aborted") : GP_OK;
@@ -159,7 +160,7 @@ gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err
              * must not contain other work. */
             bool idle = false;
 
-            status = mail_wait(plan, plan->kept->launched, err);
+            status = mail_wait(plan, plan->resident->launched, err);
             while (status == GP_OK && !idle) {
                 status = gp_device_idle(device, GP_LANE_PEERS, &idle, err);
                 if (status == GP_OK && !idle)
@@ -183,8 +184,8 @@ gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err
 void gp_steps_free_graphs(gp_plan *plan)
 {
     for (int i = 0; i < 4; i++) {
-        gp_device_graph_free(plan->kept->graphs[i / 2][i % 2]);
-        plan->kept->graphs[i / 2][i % 2] = NULL;
+        gp_device_graph_free(plan->resident->graphs[i / 2][i % 2]);
+        plan->resident->graphs[i / 2][i % 2] = NULL;
     }
 }
 
@@ -192,7 +193,7 @@ void gp_steps_free_graphs(gp_plan *plan)
 
 gp_status gp_steps_reported(gp_plan *plan, gp_step_reported *out, gp_error *err)
 {
-    gp_kept *kept = plan->kept;
+    gp_resident_state *kept = plan->resident;
     const gp_kernel_reported *reported = mail_of(kept, kept->reported + 1);
     int64_t since_ns;
     gp_status status;
@@ -223,7 +224,7 @@ gp_status gp_steps_reported(gp_plan *plan, gp_step_reported *out, gp_error *err)
 
 gp_status gp_steps_halt(gp_plan *plan, gp_error *err)
 {
-    gp_kept *kept = plan->kept;
+    gp_resident_state *kept = plan->resident;
     gp_status status;
 
     __atomic_store_n(&kept->mail->go, 0, __ATOMIC_SEQ_CST);

@@ -2,7 +2,7 @@
 #include "worker/backend/cuda/kernels/bodies.h"
 
 #include "common/base/memory/alloc.h"
-#include "worker/backend/cuda/plan/keep.h"
+#include "worker/backend/cuda/plan/resident.h"
 
 enum { CLIP_CHUNKS = 128 };
 
@@ -13,9 +13,9 @@ _Static_assert((int)STEP_SUMS == (int)PLAN_SUMS && (int)PLAN_SUMS <= (int)GP_KER
 
 /* Frees the graphs first, then leaves the group that they use. The heap frees the memory registered
  * with the group. */
-void gp_kept_free(gp_plan *plan)
+void gp_resident_free(gp_plan *plan)
 {
-    gp_kept *kept = plan->kept;
+    gp_resident_state *kept = plan->resident;
     gp_device *device = plan->backend->device;
 
     if (kept == NULL)
@@ -26,7 +26,7 @@ void gp_kept_free(gp_plan *plan)
     gp_device_free_host(device, kept->mail);
     gp_free(kept->buckets);
     gp_free(kept);
-    plan->kept = NULL;
+    plan->resident = NULL;
 }
 
 /* ---- buckets ---- */
@@ -71,10 +71,10 @@ static void step_touch(const gp_plan *plan, uint32_t *last, uint32_t at)
 
 /* Set the step after which each bucket is complete. All ranks sum the buckets in the same order, so
  * a bucket is never complete before the previous one. */
-static gp_status buckets_place(gp_plan *plan, const gp_keep *keep, gp_error *err)
+static gp_status buckets_place(gp_plan *plan, const gp_resident_request *keep, gp_error *err)
 {
     const gp_graph *graph = plan->graph;
-    gp_kept *kept = plan->kept;
+    gp_resident_state *kept = plan->resident;
     uint32_t *last = gp_calloc(graph->parameter_count + 1, sizeof(*last)), after = 0;
 
     kept->buckets = gp_calloc(keep->bucket_count + 1, sizeof(*kept->buckets));
@@ -106,9 +106,9 @@ static gp_status buckets_place(gp_plan *plan, const gp_keep *keep, gp_error *err
 
 /* ---- state on the device ---- */
 
-static gp_status mail_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
+static gp_status mail_take(gp_plan *plan, const gp_resident_request *keep, gp_error *err)
 {
-    gp_kept *kept = plan->kept;
+    gp_resident_state *kept = plan->resident;
     gp_device *device = plan->backend->device;
     gp_kernel_kept first = { .rule = {
                                  .threshold = kept->options->gradient_threshold,
@@ -141,10 +141,10 @@ static gp_status mail_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
     return GP_OK;
 }
 
-static gp_status state_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
+static gp_status state_take(gp_plan *plan, const gp_resident_request *keep, gp_error *err)
 {
     const gp_graph *graph = plan->graph;
-    gp_kept *kept = plan->kept;
+    gp_resident_state *kept = plan->resident;
     gp_device *device = plan->backend->device;
     size_t blob = graph->blob_count * sizeof(float),
            bytes = graph->parameter_count * sizeof(gp_kernel_tensor);
@@ -195,10 +195,10 @@ static gp_status state_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
     return status;
 }
 
-static gp_status keep_begin(gp_plan *plan, const gp_keep *keep, bool *resident, gp_error *err)
+static gp_status keep_begin(gp_plan *plan, const gp_resident_request *keep, bool *resident, gp_error *err)
 {
     const uint32_t blocks = plan->heap.count;
-    gp_kept *kept;
+    gp_resident_state *kept;
     gp_status status;
 
     if (plan->graph->blob_count > INT32_MAX)
@@ -210,7 +210,7 @@ static gp_status keep_begin(gp_plan *plan, const gp_keep *keep, bool *resident, 
     kept->options = keep->options;
     kept->state_blobs = keep->state_blobs;
     kept->tensor_count = plan->graph->parameter_count;
-    plan->kept = kept;
+    plan->resident = kept;
     status = state_take(plan, keep, err);
     if (status == GP_OK)
         status = buckets_place(plan, keep, err);
@@ -219,7 +219,7 @@ static gp_status keep_begin(gp_plan *plan, const gp_keep *keep, bool *resident, 
     if (status == GP_OK)
         status = gp_device_sync(plan->backend->device, err);
     if (status != GP_OK) {
-        gp_kept_free(plan);
+        gp_resident_free(plan);
         gp_heap_cut(&plan->heap, blocks);
         return status;
     }
@@ -233,7 +233,7 @@ static gp_status keep_begin(gp_plan *plan, const gp_keep *keep, bool *resident, 
 
 static gp_status clip(gp_plan *plan, gp_kernel_args args, gp_error *err)
 {
-    const gp_kept *kept = plan->kept;
+    const gp_resident_state *kept = plan->resident;
     gp_device *device = plan->backend->device;
     gp_status status = GP_OK;
 
@@ -252,13 +252,13 @@ static gp_status clip(gp_plan *plan, gp_kernel_args args, gp_error *err)
                            : status;
 }
 
-gp_status gp_kept_commit(gp_plan *plan, gp_error *err)
+gp_status gp_resident_commit(gp_plan *plan, gp_error *err)
 {
     static const gp_kernel kernels[] = { [GP_SOLVER_SGDM] = GP_KERNEL_sgdm,
                                          [GP_SOLVER_ADAM] = GP_KERNEL_adam,
                                          [GP_SOLVER_ADAMW] = GP_KERNEL_adam,
                                          [GP_SOLVER_RMSPROP] = GP_KERNEL_rmsprop };
-    const gp_kept *kept = plan->kept;
+    const gp_resident_state *kept = plan->resident;
     const size_t count = plan->graph->blob_count;
     gp_device *device = plan->backend->device;
     gp_kernel_args args = { .call = plan->buffers.call,
@@ -294,7 +294,8 @@ static gp_status keep_fetch(gp_plan *plan, float *parameters, float *state, gp_e
     gp_status status = gp_device_download(device, parameters, plan->buffers.parameters, bytes, err);
 
     if (status == GP_OK && state != NULL)
-        status = gp_device_download(device, state, plan->kept->state, plan->kept->state_blobs * bytes, err);
+        status = gp_device_download(device, state, plan->resident->state, plan->resident->state_blobs * bytes,
+                                    err);
     return status == GP_OK ? gp_device_sync(device, err) : status;
 }
 
@@ -310,7 +311,7 @@ static void keep_leave(gp_backend *backend)
 }
 
 const gp_backend_steps gp_plan_steps = {
-    .keep = keep_begin,
+    .make_resident = keep_begin,
     .launch = gp_steps_launch,
     .reported = gp_steps_reported,
     .halt = gp_steps_halt,

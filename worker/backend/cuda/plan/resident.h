@@ -1,6 +1,6 @@
 /* Device-resident training. Private to this folder.
  *
- *   keep.c    state on the device; gradient buckets; the commit
+ *   resident.c    state on the device; gradient buckets; the commit
  *   feed.c    sources of samples
  *   steps.c   calls and steps as graphs; results for the host; halting
  *
@@ -11,8 +11,8 @@
  *
  * The graph contains no decision of the host, so the host launches the next step while this one
  * runs. */
-#ifndef GP_CUDA_KEEP_H
-#define GP_CUDA_KEEP_H
+#ifndef GP_CUDA_RESIDENT_H
+#define GP_CUDA_RESIDENT_H
 
 #include "worker/backend/cuda/plan/slots.h"
 
@@ -34,7 +34,7 @@ typedef struct kept_bucket {
 } kept_bucket;
 
 /* State of a device-resident training. */
-typedef struct gp_kept {
+typedef struct gp_resident_state {
     const gp_train_options *options;
     float *state;
     uint32_t state_blobs, tensor_count;
@@ -51,14 +51,14 @@ typedef struct gp_kept {
     bool over;                     /* the host halted the training */
     /* launch times by step; time of the last result; longest time from launch to result */
     int64_t launched_ns[GP_KERNEL_REPORTED], told_ns, longest_ns;
-} gp_kept;
+} gp_resident_state;
 
 extern const gp_backend_steps gp_plan_steps;
 
-void gp_kept_free(gp_plan *plan); /* Free the training state of a plan, if any. */
+void gp_resident_free(gp_plan *plan); /* Free the training state of a plan, if any. */
 
 /* Launch the commit kernels, including the one that reports the result. */
-gp_status gp_kept_commit(gp_plan *plan, gp_error *err);
+gp_status gp_resident_commit(gp_plan *plan, gp_error *err);
 
 /* Allocate the slots, or memory for all data if `resident` is given and the data fits. Changes the
  * first step of the plan. */
