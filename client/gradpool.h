@@ -288,7 +288,7 @@ typedef struct gp_train_rescale {
 /* Callbacks of a training. Each may be NULL. They run on the calling thread. */
 typedef struct gp_train_events {
     /* called before the first step, after each step and after each validation */
-    void (*begin)(void *context, const gp_train_info *facts);
+    void (*begin)(void *context, const gp_train_info *info);
     void (*step)(void *context, const gp_train_step *step);
     void (*check)(void *context, const gp_train_validation_result *check);
     void *context; /* passed to all callbacks */

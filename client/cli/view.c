@@ -69,7 +69,7 @@ static const struct {
 } glyphs = { "·", "◆", { " ", "▄", "▀", "█" }, { "·", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█" }, "┤", "│" };
 struct gp_view {
     view_options options;
-    gp_train_info facts;
+    gp_train_info info;
     gp_train_step last; /* last step of rank 0 */
     gp_train_validation_result check;
     bool checked, headed;
@@ -292,7 +292,7 @@ static void draw_bar(gp_view *view, uint32_t width)
     else
         strcat(cli_duration(left, time, sizeof(time) - 8), " left");
     draw_line(view, width, "%s %3.0f %%  epoch %" PRIu32 "/%" PRIu32 "  %s", bar, floor(share * 100),
-              view->last.epoch, view->facts.epochs, time);
+              view->last.epoch, view->info.epochs, time);
 }
 
 /* Convert a value to a height above the axis, in half rows. */
@@ -396,8 +396,8 @@ static void draw_curve(gp_view *view, const char *name, const gp_curve *curve, u
 /* Label both x axes with epochs, or with steps if there is only one epoch. */
 static void draw_axis(gp_view *view, uint32_t width)
 {
-    const bool epochs = view->facts.epochs > 1;
-    const double end = epochs ? view->facts.epochs : (double)view->steps_total;
+    const bool epochs = view->info.epochs > 1;
+    const double end = epochs ? view->info.epochs : (double)view->steps_total;
     const double step = fmax(1, round_up(end / TICKS));
     const uint32_t columns = curve_columns(width);
     char line[WIDTH_MAX + 24];
@@ -426,7 +426,7 @@ static void draw_worker(gp_view *view, uint32_t rank, uint32_t width)
     double sum = 1e-12;
     char line[LINE_BYTES];
     int used = snprintf(line, sizeof(line), "worker %-3" PRIu32 "%8.0f images/s ",
-                        view->facts.worker_index[rank], r->per_second);
+                        view->info.worker_index[rank], r->per_second);
 
     for (int i = 0; i < PHASES; i++)
         sum += r->ms[i];
@@ -442,7 +442,7 @@ static void draw_worker(gp_view *view, uint32_t rank, uint32_t width)
 }
 
 /* Draw the lines with the current step and the latest validation. */
-static void draw_facts(gp_view *view, uint32_t width)
+static void draw_info(gp_view *view, uint32_t width)
 {
     const char *name = of_values(view->last.accuracy, view->last.rmse) ? "RMSE" : "accuracy";
     char last[16], check[16];
@@ -457,7 +457,7 @@ static void draw_facts(gp_view *view, uint32_t width)
     else if (view->checked)
         draw_line(view, width, "validation after step %" PRIu64 ": loss %.4f, %s %s", view->check.step,
                   view->check.loss, name, measure(view->check.accuracy, view->check.rmse, check));
-    else if (view->facts.validation_samples > 0)
+    else if (view->info.validation_samples > 0)
         draw_line(view, width, "validation: none yet");
     else
         draw_line(view, width, "no validation data: %s is measured on the training batches", name);
@@ -470,7 +470,7 @@ static void draw(gp_view *view, bool force)
 {
     int64_t now = gp_now_ms();
     uint32_t width, height;
-    uint32_t shown = view->facts.workers < WORKERS_SHOWN ? view->facts.workers : WORKERS_SHOWN;
+    uint32_t shown = view->info.workers < WORKERS_SHOWN ? view->info.workers : WORKERS_SHOWN;
     double total;
 
     if (!view->options.live || (!force && now - view->drawn_ms < REDRAW_MS))
@@ -491,7 +491,7 @@ static void draw(gp_view *view, bool force)
     fputc('\r', view->options.out);
     view->lines = 0;
     draw_bar(view, width);
-    draw_facts(view, width);
+    draw_info(view, width);
     draw_curve(view, "loss", &view->loss, width, rows);
     draw_curve(view, view->measure.percent ? "accuracy" : "RMSE", &view->measure, width, rows);
     if (rows >= 2)
@@ -499,7 +499,7 @@ static void draw(gp_view *view, bool force)
 
     /* Update the rates per worker and add them up. */
     total = 0;
-    for (uint32_t i = 0; i < view->facts.workers && i < WORKERS; i++) {
+    for (uint32_t i = 0; i < view->info.workers && i < WORKERS; i++) {
         gp_rates *r = &view->rates[i];
         double seconds = r->seconds - r->window_seconds;
 
@@ -514,9 +514,9 @@ static void draw(gp_view *view, bool force)
     }
     for (uint32_t i = 0; i < shown; i++)
         draw_worker(view, i, width);
-    if (shown < view->facts.workers)
+    if (shown < view->info.workers)
         draw_line(view, width, "total     %8.0f images/s   (%" PRIu32 " workers, %" PRIu32 " shown)", total,
-                  view->facts.workers, shown);
+                  view->info.workers, shown);
     else if (shown > 1)
         draw_line(view, width, "total     %8.0f images/s", total);
     if (view->sentence[0] != '\0' && !view->ended &&
@@ -553,13 +553,13 @@ void view_free(gp_view *view)
     gp_free(view);
 }
 
-void view_begin(gp_view *view, const gp_train_info *facts)
+void view_begin(gp_view *view, const gp_train_info *info)
 {
-    view->facts = *facts;
+    view->info = *info;
     view->printed_ms = gp_now_ms();
     curve_init(&view->loss);
     curve_init(&view->measure);
-    view->steps_total = (uint64_t)facts->steps_per_epoch * facts->epochs;
+    view->steps_total = (uint64_t)info->steps_per_epoch * info->epochs;
 }
 
 void view_step(gp_view *view, const gp_train_step *step)
@@ -584,7 +584,7 @@ void view_step(gp_view *view, const gp_train_step *step)
               view->measure.percent ? step->accuracy : step->rmse);
     if (step->step == 1 || step->step % view->options.frequency == 0) {
         /* Delay the line: a validation may follow this step, and one line shows both. */
-        view->held = view->facts.validation_samples > 0;
+        view->held = view->info.validation_samples > 0;
         if (!view->held)
             table_show(view, step, NULL);
     }
@@ -626,8 +626,8 @@ void view_regroup(gp_view *view, const gp_train_rescale *regroup)
 {
     double seconds = view->last.seconds;
 
-    view->facts.workers = regroup->workers;
-    memcpy(view->facts.worker_index, regroup->worker_index, sizeof(view->facts.worker_index));
+    view->info.workers = regroup->workers;
+    memcpy(view->info.worker_index, regroup->worker_index, sizeof(view->info.worker_index));
     /* A rank may now belong to another worker: discard the statistics. */
     for (uint32_t i = 0; i < WORKERS; i++)
         view->rates[i] = (gp_rates){ .seconds = seconds, .window_seconds = seconds };

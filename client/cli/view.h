@@ -24,7 +24,7 @@ typedef struct view_options {
 gp_view *view_new(const view_options *options); /* NULL: out of memory */
 void view_free(gp_view *view);                  /* keeps the last picture; accepts NULL */
 /* Initialize the view with the training facts; call before view_step(). */
-void view_begin(gp_view *view, const gp_train_info *facts);
+void view_begin(gp_view *view, const gp_train_info *info);
 
 /* Add a step of one rank. Rank 0 provides loss and accuracy, all ranks provide timings. */
 void view_step(gp_view *view, const gp_train_step *step);

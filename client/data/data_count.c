@@ -5,8 +5,8 @@
 #include "common/data/store/subset.h"
 
 struct gp_dataset {
-    gp_dataset_info facts;
-    gp_store *store; /* owns the names and texts in `facts` */
+    gp_dataset_info info;
+    gp_store *store; /* owns the names and texts in `info` */
     uint64_t *counts;
 };
 
@@ -17,16 +17,16 @@ static gp_status counts_fill(gp_dataset *c, gp_error *err)
     c->counts = gp_calloc((size_t)info->class_count + 1, sizeof(*c->counts));
     if (c->counts == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to count %u classes", info->class_count);
-    c->facts = (gp_dataset_info){ .kind = info->kind,
-                                  .samples = info->count,
-                                  .channels = info->channels,
-                                  .height = info->height,
-                                  .width = info->width,
-                                  .sizes_differ = info->sizes_differ,
-                                  .pixel_labels = info->class_count > 0 && !gp_store_has_class(info),
-                                  .class_count = info->class_count,
-                                  .class_names = info->class_names,
-                                  .counts = c->counts };
+    c->info = (gp_dataset_info){ .kind = info->kind,
+                                 .samples = info->count,
+                                 .channels = info->channels,
+                                 .height = info->height,
+                                 .width = info->width,
+                                 .sizes_differ = info->sizes_differ,
+                                 .pixel_labels = info->class_count > 0 && !gp_store_has_class(info),
+                                 .class_count = info->class_count,
+                                 .class_names = info->class_names,
+                                 .counts = c->counts };
     return gp_store_count_within(c->store, c->counts, NULL, NULL, err);
 }
 
@@ -51,7 +51,7 @@ gp_status gp_dataset_inspect(gp_dataset **out, const char *source, bool test, gp
 
 const gp_dataset_info *gp_dataset_get_info(const gp_dataset *counts)
 {
-    return &counts->facts;
+    return &counts->info;
 }
 
 void gp_dataset_free(gp_dataset *counts)

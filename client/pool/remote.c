@@ -86,7 +86,7 @@ static gp_status profile_read(profile *out, const char *name, bool *there, gp_er
 {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     char text[PROFILE_BYTES_MAX + 1];
-    struct stat facts;
+    struct stat info;
     gp_status status = GP_OK;
     unsigned number = 0;
     ssize_t got;
@@ -104,12 +104,12 @@ static gp_status profile_read(profile *out, const char *name, bool *there, gp_er
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR ? GP_OK
                                                    : gp_fail_errno(err, GP_EIO, "cannot read %s", out->path);
-    got = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) ? read(fd, text, sizeof(text)) : -1;
+    got = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? read(fd, text, sizeof(text)) : -1;
     close(fd);
     if (got < 0 || got > PROFILE_BYTES_MAX)
         return gp_fail(err, GP_EINVAL, "%s is not a profile: it must be a regular file of at most %d bytes",
                        out->path, PROFILE_BYTES_MAX);
-    if ((facts.st_uid != geteuid() && facts.st_uid != 0) || (facts.st_mode & 022) != 0)
+    if ((info.st_uid != geteuid() && info.st_uid != 0) || (info.st_mode & 022) != 0)
         return gp_fail(err, GP_EPERM, "%s is writable by other users; run: chmod 600 '%s'", out->path,
                        out->path);
     text[got] = '\0';

@@ -257,28 +257,28 @@ static gp_status object_add(gp_team *team, const image *file, gp_broadcast *shar
 static gp_status object_read(gp_team *team, int fd, const char *path, const char *name,
                              struct team_object **out, gp_error *err)
 {
-    struct stat facts;
+    struct stat info;
     gp_broadcast *shared;
     gp_status status;
 
-    if (fstat(fd, &facts) != 0)
+    if (fstat(fd, &info) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot stat %s", path);
-    if (!S_ISREG(facts.st_mode))
+    if (!S_ISREG(info.st_mode))
         return gp_fail(err, GP_EINVAL, "%s is not a regular file", path);
-    if (facts.st_uid != geteuid() && facts.st_uid != 0)
+    if (info.st_uid != geteuid() && info.st_uid != 0)
         return gp_fail(
             err, GP_EPERM,
             "%s belongs to user %u; its code would run with your rights: copy it to a file of yours", path,
-            (unsigned)facts.st_uid);
-    if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+            (unsigned)info.st_uid);
+    if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         return gp_fail(err, GP_EPERM, "%s is writable by other users (mode %o); run: chmod go-w %s", path,
-                       (unsigned)facts.st_mode & 07777, path);
-    if (facts.st_size > OBJECT_BYTES_MAX)
+                       (unsigned)info.st_mode & 07777, path);
+    if (info.st_size > OBJECT_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %lld bytes; an object has at most %d", path,
-                       (long long)facts.st_size, OBJECT_BYTES_MAX);
-    if (facts.st_size == 0)
+                       (long long)info.st_size, OBJECT_BYTES_MAX);
+    if (info.st_size == 0)
         return gp_fail(err, GP_EINVAL, "%s is empty", path);
-    status = shared_from_fd(&shared, fd, (size_t)facts.st_size, path, err);
+    status = shared_from_fd(&shared, fd, (size_t)info.st_size, path, err);
     if (status != GP_OK)
         return status;
     void *memory = mmap(NULL, shared->bytes, PROT_READ, MAP_SHARED, shared->fd, 0);

@@ -48,14 +48,14 @@ gp_status team_bytes_take(team_bytes *out, const team_outcome *outcome, gp_error
 static gp_status blob_map(team_worker *worker, uint64_t number, uint64_t bytes, team_bytes *out)
 {
     int fd = worker_take_blob(worker, number);
-    struct stat facts;
+    struct stat info;
     int seals;
 
     if (fd < 0)
         return GP_EPROTO;
     seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &facts) != 0 || facts.st_size < 0 ||
-        (uint64_t)facts.st_size < bytes || bytes == 0) {
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &info) != 0 || info.st_size < 0 ||
+        (uint64_t)info.st_size < bytes || bytes == 0) {
         close(fd);
         return GP_EPROTO;
     }

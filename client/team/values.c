@@ -210,7 +210,7 @@ gp_status gp_team_gather(gp_team *team, const char *name, void **data, size_t *b
 
 gp_status gp_team_attach(gp_team *team, const char *name, const char *path, gp_error *err)
 {
-    struct stat facts;
+    struct stat info;
     gp_broadcast *shared = NULL;
     gp_status status = name_check(name, err);
     int fd;
@@ -222,10 +222,10 @@ gp_status gp_team_attach(gp_team *team, const char *name, const char *path, gp_e
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return gp_fail_errno(err, GP_ENOENT, "cannot open %s", path);
-    if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
         status = gp_fail(err, GP_EINVAL, "%s is not a regular file", path);
     if (status == GP_OK)
-        status = shared_from_fd(&shared, fd, (size_t)facts.st_size, path, err);
+        status = shared_from_fd(&shared, fd, (size_t)info.st_size, path, err);
     close(fd);
     if (status == GP_OK) {
         const team_call call = {

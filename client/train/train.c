@@ -100,7 +100,7 @@ static gp_status run_take_result(gp_run *run, const gp_incoming *in, gp_error *e
         memcpy(&sent, in->payloads[0].data, sizeof(sent));
     if (sent != bytes)
         return gp_fail(err, GP_EPROTO, "worker %" PRIu32 " sent weights of %" PRIu64 " bytes; expected %zu",
-                       run->report.facts.worker_index[0], sent, bytes);
+                       run->report.info.worker_index[0], sent, bytes);
     status = gp_network_set_classes(network, (const char *)in->payloads[1].data, in->payloads[1].bytes, err);
     if (status == GP_OK)
         status = pool_receive_weights(run->pool, 0, bytes, &weights, err);
@@ -138,7 +138,7 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
     }
     if (status == GP_OK && done.status != GP_OK) {
         status = gp_fail(&err, (gp_status)done.status, "worker %" PRIu32 ": %s",
-                         run->report.facts.worker_index[rank], done.message);
+                         run->report.info.worker_index[rank], done.message);
     } else if (status == GP_OK && rank == 0) {
         gp_report_done(&run->report, &done);
         status = run_take_result(run, in, &err);
@@ -166,7 +166,7 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
     switch (in->envelope.message) {
     case GP_ID(error_reply):
         pool_error_from(in, &err);
-        gp_error_prefix(&err, "worker %" PRIu32, run->report.facts.worker_index[rank]);
+        gp_error_prefix(&err, "worker %" PRIu32, run->report.info.worker_index[rank]);
         run_take_failure(run, &err);
         run_end_rank(run, rank, MEMBERSHIP_FAILED);
         return;

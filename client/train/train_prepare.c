@@ -296,6 +296,6 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
     spec->resized = fixed.crop == GP_CROP_NONE && (spec->resized || run->options.image_size[0] != 0);
     for (int i = 0; i < 2; i++)
         spec->window_image[i] = spec->windows ? (uint32_t)run->options.image_size[i] : 0;
-    run->report.facts.pixels = gp_graph_scores_pixels(run->training->graph);
+    run->report.info.pixels = gp_graph_scores_pixels(run->training->graph);
     return gp_netspec_to_json(spec, &run->message.network, false, err);
 }

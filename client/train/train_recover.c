@@ -92,7 +92,7 @@ void gp_run_report_regroup(gp_run *run, uint32_t before, uint64_t step)
     char clock[8];
 
     gp_report_begin(&run->report);
-    memcpy(regroup.worker_index, run->report.facts.worker_index, sizeof(regroup.worker_index));
+    memcpy(regroup.worker_index, run->report.info.worker_index, sizeof(regroup.worker_index));
     summary->paused_seconds += regroup.seconds;
     strftime(clock, sizeof(clock), "%H:%M", localtime_r(&now, &local));
     pool_note(run->pool, "%s %" PRIu32 " -> %" PRIu32 " workers at step %" PRIu64 ", %.2f s: %s", clock,
@@ -177,7 +177,7 @@ void gp_run_membership(gp_run *run, const membership_event *event)
 static void watch_lost(gp_run *run)
 {
     const gp_worker_lost *lost = &run->pool->lost;
-    const gp_train_info *facts = &run->report.facts;
+    const gp_train_info *info = &run->report.info;
     uint32_t rank = 0;
 
     if (lost->index == 0 || (run->state != GP_RUN_WORKING && run->state != GP_RUN_SUSPECT))
@@ -189,7 +189,7 @@ static void watch_lost(gp_run *run)
         run->pause = GP_RUN_DIED;
     if (run->paused_ms == 0)
         run->paused_ms = gp_now_ms();
-    while (rank < facts->workers && facts->worker_index[rank] != lost->index)
+    while (rank < info->workers && info->worker_index[rank] != lost->index)
         rank++;
     gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
 }

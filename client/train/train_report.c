@@ -27,41 +27,41 @@ void gp_report_deinit(gp_train_report *report)
 
 void gp_report_set_group(gp_train_report *report, const gp_pool *pool, uint32_t world)
 {
-    gp_train_info *facts = &report->facts;
+    gp_train_info *info = &report->info;
 
     report->group_validated = 0;
-    facts->initial_learn_rate = report->options->initial_learn_rate;
-    facts->workers = world;
-    facts->lease = pool->lease;
+    info->initial_learn_rate = report->options->initial_learn_rate;
+    info->workers = world;
+    info->lease = pool->lease;
     for (uint32_t rank = 0; rank < world; rank++)
-        facts->worker_index[rank] = pool->grant.slots[rank].index;
+        info->worker_index[rank] = pool->grant.slots[rank].index;
 }
 
 void gp_report_add_ready(gp_train_report *report, uint32_t rank, const gp_train_ready *ready)
 {
-    gp_train_info *facts = &report->facts;
+    gp_train_info *info = &report->info;
 
-    facts->batch_rank[rank] = ready->batch_rank;
-    facts->ready_ms = fmax(facts->ready_ms, ready->ready_ms);
-    facts->data_ms = fmax(facts->data_ms, ready->data_ms);
-    facts->network_ms = fmax(facts->network_ms, ready->network_ms);
+    info->batch_rank[rank] = ready->batch_rank;
+    info->ready_ms = fmax(info->ready_ms, ready->ready_ms);
+    info->data_ms = fmax(info->data_ms, ready->data_ms);
+    info->network_ms = fmax(info->network_ms, ready->network_ms);
     if (rank != 0)
         return;
-    facts->batch = ready->batch;
-    facts->steps_per_epoch = ready->steps_per_epoch;
-    facts->epochs = (uint32_t)report->options->max_epochs;
-    facts->samples = ready->samples;
-    facts->validation_samples = ready->validation_samples;
-    facts->parameters = ready->parameters;
-    facts->memory_bytes = ready->memory_bytes;
-    facts->classes = ready->classes;
-    facts->excluded = report->summary->training_excluded;
+    info->batch = ready->batch;
+    info->steps_per_epoch = ready->steps_per_epoch;
+    info->epochs = (uint32_t)report->options->max_epochs;
+    info->samples = ready->samples;
+    info->validation_samples = ready->validation_samples;
+    info->parameters = ready->parameters;
+    info->memory_bytes = ready->memory_bytes;
+    info->classes = ready->classes;
+    info->excluded = report->summary->training_excluded;
 }
 
 void gp_report_begin(gp_train_report *report)
 {
     if (!report->begun && report->events->begin != NULL)
-        report->events->begin(report->events->context, &report->facts);
+        report->events->begin(report->events->context, &report->info);
     report->begun = true;
 }
 
@@ -103,7 +103,7 @@ static void report_step(gp_train_report *report, uint32_t rank, const gp_train_r
     }
     if (report->events->step == NULL)
         return;
-    gp_train_step step = { .worker = report->facts.worker_index[rank], .rank = rank };
+    gp_train_step step = { .worker = report->info.worker_index[rank], .rank = rank };
 
 #define GP_METRIC(type, name, ...) step.name = r->name;
 #include "proto/message/step_fields.def"

@@ -31,7 +31,7 @@ typedef struct gp_train_report {
     const gp_train_events *events;   /* callbacks of the request */
     const gp_train_options *options; /* options of the run */
     gp_training_summary *summary;    /* summary of the training */
-    gp_train_info facts;             /* facts about the current group */
+    gp_train_info info;              /* facts about the current group */
     bool begun;                      /* the begin event was reported */
     uint64_t validated;              /* step of the last reported validation */
     uint64_t group_validated;        /* step of the last validation by the current group; 0: none */

@@ -145,17 +145,17 @@ gp_status gp_link_new(gp_link **out, int *fd, gp_error *err)
 
 gp_status gp_link_map(gp_link **out, int fd, int wakeup_fd, bool spin, gp_error *err)
 {
-    struct stat facts;
+    struct stat info;
     int seals = fcntl(fd, F_GET_SEALS);
     gp_status status;
 
     if (seals < 0 || (seals & LINK_SEALS) != LINK_SEALS)
         return gp_fail(err, GP_EPROTO, "the shared memory of a link is not sealed against resizing");
-    if (fstat(fd, &facts) != 0 || facts.st_size != (off_t)sizeof(link_segment))
+    if (fstat(fd, &info) != 0 || info.st_size != (off_t)sizeof(link_segment))
         return gp_fail(err, GP_EVERSION,
                        "the shared memory of a link has %lld bytes, must have %zu; install the same version "
                        "of gradpool on both sides",
-                       (long long)facts.st_size, sizeof(link_segment));
+                       (long long)info.st_size, sizeof(link_segment));
     status = link_wrap(out, fd, true, err);
     if (status != GP_OK)
         return status;

@@ -166,10 +166,10 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job,
     char program[4096], folder[GP_TEXT_FOLDER], ours[OURS_MAX][GP_TEXT_FOLDER + 40];
     char **arguments, **environment;
     size_t argument_count, variable_count, used = 0;
-    struct stat facts;
+    struct stat info;
     gp_status status = gp_supervise_client(program, sizeof(program), err);
 
-    if (status == GP_OK && (stat(words->directory, &facts) != 0 || !S_ISDIR(facts.st_mode)))
+    if (status == GP_OK && (stat(words->directory, &info) != 0 || !S_ISDIR(info.st_mode)))
         return gp_fail(err, GP_ENOENT, "its working directory %s does not exist any more", words->directory);
     if (status == GP_OK)
         status = make_folder(paths, job, attempt, folder, sizeof(folder), err);
@@ -239,7 +239,7 @@ static gp_json *read_record(const gp_paths *paths, uint64_t job)
     char folder[GP_TEXT_FOLDER], path[GP_TEXT_FOLDER + 16];
     gp_json *json = NULL;
     char *text = NULL;
-    struct stat facts;
+    struct stat info;
     ssize_t got = -1;
     int fd;
 
@@ -248,10 +248,10 @@ static gp_json *read_record(const gp_paths *paths, uint64_t job)
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return NULL;
-    if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size <= RECORD_BYTES_MAX)
-        text = gp_malloc((size_t)facts.st_size + 1);
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size <= RECORD_BYTES_MAX)
+        text = gp_malloc((size_t)info.st_size + 1);
     if (text != NULL)
-        got = read(fd, text, (size_t)facts.st_size);
+        got = read(fd, text, (size_t)info.st_size);
     if (got > 0 && gp_json_parse(&json, text, (size_t)got, NULL) != GP_OK)
         json = NULL;
     gp_free(text);

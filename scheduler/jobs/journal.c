@@ -153,12 +153,12 @@ static gp_status refuse_network(const char *directory, gp_error *err)
         { 0x47504653, "GPFS" },   { 0x19830326, "BeeGFS" }, { 0xaad7aaea, "PanFS" }, { 0x73757245, "Coda" },
         { 0x01021997, "9P" },     { 0x01161970, "GFS2" },   { 0x7461636f, "OCFS2" },
     };
-    struct statfs facts;
+    struct statfs info;
 
-    if (statfs(directory, &facts) != 0)
+    if (statfs(directory, &info) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot stat the state directory %s", directory);
     for (size_t i = 0; i < sizeof(systems) / sizeof(systems[0]); i++) {
-        if ((uint32_t)facts.f_type == systems[i].magic)
+        if ((uint32_t)info.f_type == systems[i].magic)
             return gp_fail(err, GP_EUNSUPPORTED,
                            "the state directory %s is on a network file system (%s), which cannot hold the "
                            "job journal; set GRADPOOL_STATE_DIR to a directory on a local disk",
@@ -483,9 +483,9 @@ static int fetch(gp_journal *journal, const operation *op)
     return SQLITE_OK;
 }
 
-static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *at)
 {
-    (void)facts;
+    (void)info;
     (void)kind;
     (void)at;
     remove(path);

@@ -409,7 +409,7 @@ static void handle_read(shell *s, const gp_incoming *in)
     gp_job_read ask;
     gp_job_piece piece;
     char path[GP_TEXT_FOLDER + 16];
-    struct stat facts;
+    struct stat info;
     gp_error err;
 
     if (!shell_decode(s, in, &ask) || known_job(s, in, ask.job) == NULL)
@@ -426,12 +426,12 @@ static void handle_read(shell *s, const gp_incoming *in)
          * them. */
         int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 
-        if (fd >= 0 && fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid()) {
+        if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid()) {
             ssize_t got = pread(fd, bytes, ask.bytes, (off_t)ask.offset);
 
             payload.bytes = got > 0 ? (size_t)got : 0;
-            piece.size = (uint64_t)facts.st_size;
-            piece.file = (uint64_t)facts.st_ino;
+            piece.size = (uint64_t)info.st_size;
+            piece.file = (uint64_t)info.st_ino;
         }
         if (fd >= 0)
             close(fd);

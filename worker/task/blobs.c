@@ -163,26 +163,26 @@ static blob *blob_find(gp_blobs *b, uint64_t number, gp_error *err)
 
 static gp_status blob_map(blob *found, uint64_t number, uint64_t bytes, gp_error *err)
 {
-    struct stat facts;
+    struct stat info;
     int seals;
 
     if (found->map == NULL) {
         seals = fcntl(found->fd, F_GET_SEALS);
-        if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(found->fd, &facts) != 0)
+        if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(found->fd, &info) != 0)
             return gp_fail(err, GP_EPROTO, "blob %llu is not sealed against shrinking",
                            (unsigned long long)number);
-        if ((uint64_t)facts.st_size < bytes || (uint64_t)facts.st_size > GP_LINK_BLOB_BYTES_MAX)
+        if ((uint64_t)info.st_size < bytes || (uint64_t)info.st_size > GP_LINK_BLOB_BYTES_MAX)
             return gp_fail(err, GP_EPROTO, "blob %llu has %lld bytes, must have %llu",
-                           (unsigned long long)number, (long long)facts.st_size, (unsigned long long)bytes);
+                           (unsigned long long)number, (long long)info.st_size, (unsigned long long)bytes);
         /* MAP_PRIVATE, because older kernels refuse a shared mapping of a file sealed against
          * writing. */
-        found->map = mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_PRIVATE, found->fd, 0);
+        found->map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, found->fd, 0);
         if (found->map == MAP_FAILED) {
             found->map = NULL;
             return gp_fail_errno(err, GP_ENOMEM, "cannot map blob %llu of %lld bytes",
-                                 (unsigned long long)number, (long long)facts.st_size);
+                                 (unsigned long long)number, (long long)info.st_size);
         }
-        found->bytes = (uint64_t)facts.st_size;
+        found->bytes = (uint64_t)info.st_size;
     }
     if (found->bytes < bytes)
         return gp_fail(err, GP_EPROTO, "blob %llu has %llu bytes, must have %llu", (unsigned long long)number,

@@ -156,17 +156,17 @@ static gp_status object_add(gp_objects *objects, const gp_task_object *about, in
 {
     object *fresh = &objects->loaded[objects->loaded_count];
     const int seals = fcntl(*fd, F_GET_SEALS);
-    struct stat facts;
+    struct stat info;
 
     if (seals < 0 || (seals & SEALS_NEEDED) != SEALS_NEEDED)
         return gp_fail(err, GP_EPERM, "the file of %s is not sealed against writing", path);
-    if (fstat(*fd, &facts) != 0)
+    if (fstat(*fd, &info) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
     if (about->bytes == 0 || about->bytes > GP_OBJECT_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; a task object must have 1 to %d", path,
                        (unsigned long long)about->bytes, GP_OBJECT_BYTES_MAX);
-    if ((uint64_t)facts.st_size != about->bytes)
-        return gp_fail(err, GP_ECORRUPT, "%s has %lld bytes, must have %llu", path, (long long)facts.st_size,
+    if ((uint64_t)info.st_size != about->bytes)
+        return gp_fail(err, GP_ECORRUPT, "%s has %lld bytes, must have %llu", path, (long long)info.st_size,
                        (unsigned long long)about->bytes);
     gp_status status = file_digest(*fd, path, about->bytes, about->sha256, err);
 
@@ -292,12 +292,12 @@ static gp_status function_missing(const object *in, const char *name, gp_error *
 {
     offer o = { .wanted = name };
     const uint8_t *file;
-    struct stat facts;
+    struct stat info;
 
-    if (fstat(in->fd, &facts) == 0 && facts.st_size > 0 &&
-        file_map(in->fd, in->path, (uint64_t)facts.st_size, &file, err) == GP_OK) {
-        offer_read(&o, file, (size_t)facts.st_size);
-        munmap((void *)(uintptr_t)file, (size_t)facts.st_size);
+    if (fstat(in->fd, &info) == 0 && info.st_size > 0 &&
+        file_map(in->fd, in->path, (uint64_t)info.st_size, &file, err) == GP_OK) {
+        offer_read(&o, file, (size_t)info.st_size);
+        munmap((void *)(uintptr_t)file, (size_t)info.st_size);
     }
     if (o.count == 0)
         return gp_fail(err, GP_ENOENT,

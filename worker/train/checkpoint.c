@@ -414,15 +414,15 @@ static gp_status tensors_read(const char *path, const gp_json *record, const pie
     uint64_t bytes = pieces_bytes(pieces, count), at = 0;
     const gp_json *sums_wanted = gp_json_member(record, "crc32c");
     block_sums sums = { 0 };
-    struct stat facts;
+    struct stat info;
     gp_status status = GP_OK;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0)
         return gp_fail_errno(err, GP_ECORRUPT, "cannot open %s", path);
-    if (fstat(fd, &facts) != 0 || (uint64_t)facts.st_size != bytes)
+    if (fstat(fd, &info) != 0 || (uint64_t)info.st_size != bytes)
         status = gp_fail(err, GP_ECORRUPT, "%s is damaged: it has %lld bytes, must have %" PRIu64, path,
-                         (long long)facts.st_size, bytes);
+                         (long long)info.st_size, bytes);
     if (status == GP_OK)
         status = sums_init(&sums, bytes, err);
     if (status == GP_OK && gp_json_count(sums_wanted) != sums.count)

@@ -118,7 +118,7 @@ static int parfor_check(cli_call *call)
  * name used as a value. */
 static void parfor_note(const cli_call *call, const cli_template *command)
 {
-    struct stat facts;
+    struct stat info;
     const char *word = call->word_count == 1 ? call->words[0] : "";
 
     if (((const cli_common *)call->options)->quiet || !isatty(STDERR_FILENO))
@@ -126,7 +126,7 @@ static void parfor_note(const cli_call *call, const cli_template *command)
     if (!template_has_place(command))
         fprintf(stderr,
                 "gradpool parfor: the command has no {}; each value is appended as its last argument\n");
-    if (strpbrk(word, ",=:") == NULL && stat(word, &facts) == 0 && S_ISREG(facts.st_mode)) {
+    if (strpbrk(word, ",=:") == NULL && stat(word, &info) == 0 && S_ISREG(info.st_mode)) {
         char clean[200];
 
         show_clean(clean, sizeof(clean), word);

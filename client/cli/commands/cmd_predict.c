@@ -114,9 +114,9 @@ static gp_status predict_form(rows_form *form, const predict_options *options, g
 static bool is_folder(const char *path)
 {
     const size_t length = strlen(path);
-    struct stat facts;
+    struct stat info;
 
-    return length > 0 && (path[length - 1] == '/' || (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)));
+    return length > 0 && (path[length - 1] == '/' || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)));
 }
 
 /* Return whether images are requested as output. */

@@ -181,14 +181,14 @@ static gp_status write_tar(const char *path, const gp_buffer *text, const gp_jso
 /* Get the run folder of a job number or a path. GP_ENOENT: no such folder. */
 static gp_status find_folder(char *out, size_t bytes, const char *word, const gp_paths *paths, gp_error *err)
 {
-    struct stat facts;
+    struct stat info;
     uint64_t job;
 
     if (strchr(word, '/') == NULL && job_number(word, &job, NULL) == GP_OK)
         snprintf(out, bytes, "%s/jobs/%" PRIu64, paths->state_dir, job);
     else
         snprintf(out, bytes, "%s", word);
-    if (stat(out, &facts) != 0 || !S_ISDIR(facts.st_mode))
+    if (stat(out, &info) != 0 || !S_ISDIR(info.st_mode))
         return gp_fail(err, GP_ENOENT,
                        "there is no run %s: %s is not a folder; 'gradpool jobs --all' lists jobs, other runs "
                        "are in gradpool-runs",

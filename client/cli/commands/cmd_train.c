@@ -198,7 +198,7 @@ static void train_print_excluded(const gp_session *session, const char *part, ui
 
 /* Open the run folder and the view, and print the first lines. If the folder cannot be opened, stop
  * the training. */
-static void train_begin_event(void *context, const gp_train_info *facts)
+static void train_begin_event(void *context, const gp_train_info *info)
 {
     gp_session *session = context;
     const train_options *options = session->options;
@@ -206,7 +206,7 @@ static void train_begin_event(void *context, const gp_train_info *facts)
 
     gp_train_options values;
 
-    train_text_options(call, facts, &values);
+    train_text_options(call, info, &values);
     if (run_folder_open(&session->folder, train_name(options), call->argc, call->argv, &values,
                         options->metrics[0] != '\0' ? options->metrics : NULL, &session->failed) != GP_OK) {
         cli_stop = 2;
@@ -214,17 +214,17 @@ static void train_begin_event(void *context, const gp_train_info *facts)
     }
     if (session->folder.log != NULL)
         fputs(gp_buffer_text(&session->warnings), session->folder.log);
-    run_folder_facts(&session->folder, facts);
-    session->pixels = facts->pixels;
-    session->passes = 3.0 + (facts->batch > 0 ? (double)facts->validation_samples / facts->batch : 0);
-    session->state_s = (double)facts->parameters * STATE_BYTES / DISK_BYTES_PER_S;
+    run_folder_facts(&session->folder, info);
+    session->pixels = info->pixels;
+    session->passes = 3.0 + (info->batch > 0 ? (double)info->validation_samples / info->batch : 0);
+    session->state_s = (double)info->parameters * STATE_BYTES / DISK_BYTES_PER_S;
     cli_term_grace_raise(8 + session->state_s);
     bool silent = options->common.quiet || options->common.json;
     char warning[400];
 
     if (!silent)
-        train_text_begin(call, facts, options->verbose, session->folder.path);
-    if (advice_watch_begin(&session->advice, options->network, options->data, call->train, facts, warning,
+        train_text_begin(call, info, options->verbose, session->folder.path);
+    if (advice_watch_begin(&session->advice, options->network, options->data, call->train, info, warning,
                            sizeof(warning)) &&
         !silent)
         fprintf(stderr, "%s\n", warning);
@@ -235,9 +235,9 @@ static void train_begin_event(void *context, const gp_train_info *facts)
                                   .live = options->plots == 2 || (options->plots == 0 && isatty(1)),
                                   .frequency = (uint32_t)values.verbose_frequency });
     if (session->view != NULL)
-        view_begin(session->view, facts);
-    session->slow = slow_steps_new(facts->workers);
-    train_print_excluded(session, "training", facts->excluded, facts->classes == 0);
+        view_begin(session->view, info);
+    session->slow = slow_steps_new(info->workers);
+    train_print_excluded(session, "training", info->excluded, info->classes == 0);
 }
 
 static void train_step_event(void *context, const gp_train_step *step)
@@ -363,11 +363,11 @@ static gp_status train_save(const gp_session *session, const gp_training *traini
 static gp_status train_check_file(const char *option, const char *path, gp_error *err)
 {
     char copy[520], *folder;
-    struct stat facts;
+    struct stat info;
 
     if (path[0] == '\0')
         return GP_OK;
-    if (path[strlen(path) - 1] == '/' || (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)))
+    if (path[strlen(path) - 1] == '/' || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
         return gp_fail(err, GP_EINVAL, "--%s is %s, a folder; it must be a file", option, path);
     snprintf(copy, sizeof(copy), "%s", path);
     folder = dirname(copy);

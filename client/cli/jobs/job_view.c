@@ -32,7 +32,7 @@ static uint64_t whole(const gp_json *object, const char *key)
 }
 
 /* Read facts.json. false: the file is missing or malformed. */
-static bool read_facts(const char *folder, gp_train_info *facts)
+static bool read_info(const char *folder, gp_train_info *info)
 {
     char path[300];
     gp_json *json = NULL;
@@ -48,26 +48,26 @@ static bool read_facts(const char *folder, gp_train_info *facts)
     if (json == NULL)
         return false;
     /* metrics.jsonl contains the steps of rank 0 only */
-    *facts = (gp_train_info){ .workers = 1,
-                              .batch = (uint32_t)whole(json, "batch"),
-                              .steps_per_epoch = (uint32_t)whole(json, "steps_per_epoch"),
-                              .epochs = (uint32_t)whole(json, "epochs"),
-                              .samples = whole(json, "samples"),
-                              .validation_samples = whole(json, "validation_samples"),
-                              .parameters = whole(json, "parameters"),
-                              .classes = (uint32_t)whole(json, "classes") };
-    facts->worker_index[0] =
+    *info = (gp_train_info){ .workers = 1,
+                             .batch = (uint32_t)whole(json, "batch"),
+                             .steps_per_epoch = (uint32_t)whole(json, "steps_per_epoch"),
+                             .epochs = (uint32_t)whole(json, "epochs"),
+                             .samples = whole(json, "samples"),
+                             .validation_samples = whole(json, "validation_samples"),
+                             .parameters = whole(json, "parameters"),
+                             .classes = (uint32_t)whole(json, "classes") };
+    info->worker_index[0] =
         (uint32_t)gp_json_integer(gp_json_element(gp_json_member(json, "worker_index"), 0), 1);
     gp_json_free(json);
-    return facts->steps_per_epoch > 0 && facts->epochs > 0;
+    return info->steps_per_epoch > 0 && info->epochs > 0;
 }
 
 job_view *job_view_new(const char *folder, FILE *out)
 {
-    gp_train_info facts;
+    gp_train_info info;
     job_view *view = NULL;
 
-    if (read_facts(folder, &facts))
+    if (read_info(folder, &info))
         view = gp_calloc(1, sizeof(*view));
     if (view == NULL)
         return NULL;
@@ -78,7 +78,7 @@ job_view *job_view_new(const char *folder, FILE *out)
         gp_free(view);
         return NULL;
     }
-    view_begin(view->picture, &facts);
+    view_begin(view->picture, &info);
     return view;
 }
 

@@ -196,14 +196,14 @@ static int64_t milliseconds_of(const char *text)
 }
 
 /* Build the filter from job.json, facts.json and end.json. */
-static own_lines own_lines_of(const gp_json *record, const gp_json *facts, const gp_json *end)
+static own_lines own_lines_of(const gp_json *record, const gp_json *info, const gp_json *end)
 {
     own_lines own = { .ended_ms = INT64_MAX };
 
-    if (!gp_json_is_object(facts) || !gp_json_is_array(gp_json_member(facts, "leases")))
+    if (!gp_json_is_object(info) || !gp_json_is_array(gp_json_member(info, "leases")))
         return own;
-    own.leases = gp_json_member(facts, "leases");
-    own.began_ms = milliseconds_of(gp_json_text(gp_json_member(facts, "began"), ""));
+    own.leases = gp_json_member(info, "leases");
+    own.began_ms = milliseconds_of(gp_json_text(gp_json_member(info, "began"), ""));
     if (gp_json_is_object(end))
         own.ended_ms = milliseconds_of(gp_json_text(gp_json_member(end, "ended"), ""));
     if (own.ended_ms < 0)
@@ -293,9 +293,9 @@ static void log_add(log_list *list, reading *r, gp_job_file file, uint32_t worke
 }
 
 /* Add the logs of the run's workers; without facts.json, of workers 1 to 8. */
-static void logs_of_workers(log_list *list, reading *r, const gp_json *facts)
+static void logs_of_workers(log_list *list, reading *r, const gp_json *info)
 {
-    const gp_json *indices = facts != NULL ? gp_json_member(facts, "worker_index") : NULL;
+    const gp_json *indices = info != NULL ? gp_json_member(info, "worker_index") : NULL;
     size_t count = indices != NULL ? gp_json_count(indices) : 8;
     char name[32];
 
@@ -378,15 +378,15 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     }
     gp_json_end_object(&writer);
     gp_json *record = put_file(&writer, "run", &r, GP_JOB_FILE_RECORD);
-    gp_json *facts = put_file(&writer, "topology", &r, GP_JOB_FILE_FACTS);
+    gp_json *info = put_file(&writer, "topology", &r, GP_JOB_FILE_FACTS);
 
     gp_json *end = put_file(&writer, "end", &r, GP_JOB_FILE_END);
 
-    logs->own = own_lines_of(record, facts, end);
+    logs->own = own_lines_of(record, info, end);
     put_steps(&writer, &r);
     log_add(logs, &r, GP_JOB_FILE_LOG, 0, "log", TAIL_BYTES);
     log_add(logs, &r, GP_JOB_FILE_SCHEDULER_LOG, 0, "scheduler.log", TAIL_BYTES);
-    logs_of_workers(logs, &r, facts);
+    logs_of_workers(logs, &r, info);
     put_exchange(&writer, logs);
     gp_json_begin_array(&writer, "logs");
     for (uint32_t i = 0; i < logs->count; i++) {
@@ -400,7 +400,7 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     gp_json_end_array(&writer);
     gp_json_end_object(&writer);
     gp_json_free(record);
-    gp_json_free(facts);
+    gp_json_free(info);
     gp_json_free(end);
     gp_free(logs);
     gp_status status = gp_json_writer_finish(&writer, err);

@@ -153,9 +153,9 @@ static void put_indices(gp_json_writer *writer, const uint32_t *indices, uint32_
 }
 
 /* Write facts.json. Errors are ignored. */
-static void write_facts(const run_folder *folder)
+static void write_info(const run_folder *folder)
 {
-    const gp_train_info *facts = &folder->facts;
+    const gp_train_info *info = &folder->info;
     json_document json;
     char path[600];
 
@@ -163,15 +163,15 @@ static void write_facts(const run_folder *folder)
         return;
     gp_json_writer *writer = show_json_object(&json, true);
 
-    gp_json_put_integer(writer, "workers", facts->workers);
-    put_indices(writer, facts->worker_index, facts->workers);
-    gp_json_put_integer(writer, "batch", facts->batch);
-    gp_json_put_integer(writer, "steps_per_epoch", facts->steps_per_epoch);
-    gp_json_put_integer(writer, "epochs", facts->epochs);
-    gp_json_put_integer(writer, "samples", (int64_t)facts->samples);
-    gp_json_put_integer(writer, "validation_samples", (int64_t)facts->validation_samples);
-    gp_json_put_integer(writer, "parameters", (int64_t)facts->parameters);
-    gp_json_put_integer(writer, "classes", facts->classes);
+    gp_json_put_integer(writer, "workers", info->workers);
+    put_indices(writer, info->worker_index, info->workers);
+    gp_json_put_integer(writer, "batch", info->batch);
+    gp_json_put_integer(writer, "steps_per_epoch", info->steps_per_epoch);
+    gp_json_put_integer(writer, "epochs", info->epochs);
+    gp_json_put_integer(writer, "samples", (int64_t)info->samples);
+    gp_json_put_integer(writer, "validation_samples", (int64_t)info->validation_samples);
+    gp_json_put_integer(writer, "parameters", (int64_t)info->parameters);
+    gp_json_put_integer(writer, "classes", info->classes);
     gp_json_put_text(writer, "began", folder->began);
     gp_json_begin_array(writer, "leases");
     for (uint32_t i = 0; i < folder->lease_count; i++)
@@ -193,11 +193,11 @@ static bool add_lease(run_folder *folder, uint64_t lease)
     return true;
 }
 
-void run_folder_facts(run_folder *folder, const gp_train_info *facts)
+void run_folder_facts(run_folder *folder, const gp_train_info *info)
 {
-    folder->facts = *facts;
-    add_lease(folder, facts->lease);
-    write_facts(folder);
+    folder->info = *info;
+    add_lease(folder, info->lease);
+    write_info(folder);
 }
 
 /* Append and flush a line to metrics.jsonl and to the copy. */
@@ -246,7 +246,7 @@ void run_folder_regroup(run_folder *folder, const gp_train_rescale *regroup)
         folder_line(folder, gp_buffer_text(&json.text));
     gp_buffer_deinit(&json.text);
     if (add_lease(folder, regroup->lease))
-        write_facts(folder);
+        write_info(folder);
 }
 
 void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *summary)

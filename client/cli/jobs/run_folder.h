@@ -26,9 +26,9 @@ enum { RUN_FOLDER_LEASES_MAX = 16 };
 typedef struct run_folder {
     char path[512];
     FILE *metrics, *log;
-    FILE *copy;          /* second metrics file (--metrics); NULL: none */
-    char began[32];      /* command start, formatted as in logs */
-    gp_train_info facts; /* facts.json contents */
+    FILE *copy;         /* second metrics file (--metrics); NULL: none */
+    char began[32];     /* command start, formatted as in logs */
+    gp_train_info info; /* facts.json contents */
     /* latest run leases, oldest first */
     uint64_t leases[RUN_FOLDER_LEASES_MAX];
     uint32_t lease_count;
@@ -48,7 +48,7 @@ gp_status run_folder_open(run_folder *folder, const char *network, int argc, cha
                           const gp_train_options *options, const char *metrics_copy, gp_error *err);
 
 /* Write facts.json. Call before the first step: viewers need the planned step count. */
-void run_folder_facts(run_folder *folder, const gp_train_info *facts);
+void run_folder_facts(run_folder *folder, const gp_train_info *info);
 
 /* Append one line to metrics.jsonl and flush it for viewers.
  *   table, record  see metrics_put() */

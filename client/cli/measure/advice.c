@@ -137,15 +137,15 @@ void advice_key_of(advice_key *out, const char *network, const char *data, const
         "micro-batch-size", "exchange-bucket-bytes", "synchronize-batch-norm"
     };
     char host[256] = "", path[PATH_MAX];
-    struct stat facts;
+    struct stat info;
     bool per_worker;
     uint32_t batch = advice_batch(options, &per_worker);
 
     gethostname(host, sizeof(host) - 1);
     out->text[0] = '\0';
     key_add(out, "%s %ld\n%s\n", host, sysconf(_SC_NPROCESSORS_ONLN), data);
-    if (gp_network_is_file(network) && realpath(network, path) != NULL && stat(path, &facts) == 0)
-        key_add(out, "%s %lld %lld\n", path, (long long)facts.st_size, (long long)facts.st_mtime);
+    if (gp_network_is_file(network) && realpath(network, path) != NULL && stat(path, &info) == 0)
+        key_add(out, "%s %lld %lld\n", path, (long long)info.st_size, (long long)info.st_mtime);
     else
         key_add(out, "%s\n", network);
     key_add(out, "%" PRIu32 " %d\n", batch, per_worker);
@@ -262,7 +262,7 @@ gp_status advice_load(const advice_key *key, advice_model *out, gp_error *err)
 /* ---- comparison of a training with the advice ---- */
 
 bool advice_watch_begin(advice_watch *watch, const char *network, const char *data,
-                        const char *const *options, const gp_train_info *facts, char *text, size_t bytes)
+                        const char *const *options, const gp_train_info *info, char *text, size_t bytes)
 {
     *watch = (advice_watch){ .known = false };
     advice_key_of(&watch->key, network, data, options);
@@ -270,16 +270,16 @@ bool advice_watch_begin(advice_watch *watch, const char *network, const char *da
         return false;
     watch->known = true;
     watch->fresh = !watch->model.compared;
-    watch->row = advice_predict(&watch->model, facts->workers);
-    const advice_row best = advice_predict(&watch->model, advice_best(&watch->model, facts->workers));
+    watch->row = advice_predict(&watch->model, info->workers);
+    const advice_row best = advice_predict(&watch->model, advice_best(&watch->model, info->workers));
 
-    if (best.workers == facts->workers)
+    if (best.workers == info->workers)
         return false;
     snprintf(text, bytes,
              "more workers will not help: gradpool advise measured that %" PRIu32
              " are enough for this batch (%.0f images/s; %" PRIu32 " reach %.0f); --workers %" PRIu32
              " leaves the other workers free",
-             best.workers, best.rate, facts->workers, watch->row.rate, best.workers);
+             best.workers, best.rate, info->workers, watch->row.rate, best.workers);
     return true;
 }
 

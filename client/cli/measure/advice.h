@@ -117,7 +117,7 @@ typedef struct advice_result {
 /* Load the advice before the first step. true: `text` recommends fewer workers, which are as
  * fast. */
 bool advice_watch_begin(advice_watch *watch, const char *network, const char *data,
-                        const char *const *options, const gp_train_info *facts, char *text, size_t bytes);
+                        const char *const *options, const gp_train_info *info, char *text, size_t bytes);
 
 /* Add a step of one rank. */
 void advice_watch_step(advice_watch *watch, const gp_train_step *step);

@@ -62,11 +62,11 @@ static void epoch_end(scaling_run *run)
     run->epoch_steps = 0;
 }
 
-static void on_begin(void *context, const gp_train_info *facts)
+static void on_begin(void *context, const gp_train_info *info)
 {
     scaling_run *run = context;
 
-    run->steps_planned = (uint64_t)facts->steps_per_epoch * facts->epochs;
+    run->steps_planned = (uint64_t)info->steps_per_epoch * info->epochs;
 }
 
 static void on_step(void *context, const gp_train_step *step)

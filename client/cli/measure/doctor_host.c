@@ -65,16 +65,16 @@ void doctor_host_read(doctor_host *host, const char *pool)
     struct timex clock_state = { 0 };
     time_t now = time(NULL);
     struct tm parts;
-    struct statvfs facts;
+    struct statvfs info;
     gp_paths paths;
     cpu_set_t set;
     char text[128];
     gp_error err;
 
-    *host = (doctor_host){ .shm = statvfs("/dev/shm", &facts) == 0 };
+    *host = (doctor_host){ .shm = statvfs("/dev/shm", &info) == 0 };
     if (host->shm) {
-        host->shm_bytes = (uint64_t)facts.f_blocks * facts.f_frsize;
-        host->shm_free = (uint64_t)facts.f_bavail * facts.f_frsize;
+        host->shm_bytes = (uint64_t)info.f_blocks * info.f_frsize;
+        host->shm_free = (uint64_t)info.f_bavail * info.f_frsize;
     }
     host->memlock = limit_of(RLIMIT_MEMLOCK, NULL);
     host->nofile = limit_of(RLIMIT_NOFILE, &host->nofile_hard);
@@ -96,8 +96,8 @@ void doctor_host_read(doctor_host *host, const char *pool)
         return;
     }
     snprintf(host->state_dir, sizeof(host->state_dir), "%.159s", paths.state_dir);
-    if (statvfs(paths.state_dir, &facts) == 0)
-        host->state_free = (uint64_t)facts.f_bavail * facts.f_frsize;
+    if (statvfs(paths.state_dir, &info) == 0)
+        host->state_free = (uint64_t)info.f_bavail * info.f_frsize;
 }
 
 /* ---- judging ---- */

@@ -41,15 +41,15 @@ typedef struct probe {
     bool enough;    /* cli_stop was set by the probe, not by Ctrl-C */
 } probe;
 
-static void on_begin(void *context, const gp_train_info *facts)
+static void on_begin(void *context, const gp_train_info *info)
 {
     probe *p = context;
 
-    p->out->workers = facts->workers;
-    p->out->batch = facts->batch;
-    p->out->memory_bytes = facts->memory_bytes;
-    p->out->parameters = facts->parameters;
-    p->out->samples = facts->samples;
+    p->out->workers = info->workers;
+    p->out->batch = info->batch;
+    p->out->memory_bytes = info->memory_bytes;
+    p->out->parameters = info->parameters;
+    p->out->samples = info->samples;
 }
 
 /* Record a step after the warm-up. Stop the training after enough steps, or after enough time and

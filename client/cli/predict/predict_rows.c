@@ -26,7 +26,7 @@ gp_status rows_form_of(rows_form *out, const char *path, gp_error *err)
         { ".csv", ROWS_CSV }, { ".jsonl", ROWS_JSON }, { ".ndjson", ROWS_JSON }, { ".npy", ROWS_ARRAY }
     };
     const char *suffix = strrchr(path, '.');
-    struct stat facts;
+    struct stat info;
 
     for (size_t i = 0; suffix != NULL && i < sizeof(forms) / sizeof(forms[0]); i++)
         if (strcmp(suffix, forms[i].suffix) == 0) {
@@ -34,7 +34,7 @@ gp_status rows_form_of(rows_form *out, const char *path, gp_error *err)
             return GP_OK;
         }
     /* standard output, and special files such as a pipe, need no suffix */
-    if (path[0] != '\0' && (stat(path, &facts) != 0 || S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode)))
+    if (path[0] != '\0' && (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)))
         return gp_fail(err, GP_EINVAL,
                        "cannot write predictions to %s: the suffix must be .csv, .jsonl or .npy", path);
     *out = ROWS_CSV;

@@ -259,16 +259,16 @@ static gp_status stream_copy(output_job *job, int which, gp_error *err)
  * stay open. */
 static gp_status stream_keep(stream *s, off_t most, gp_error *err)
 {
-    struct stat facts;
+    struct stat info;
     gp_status status;
 
-    if (s->fd < 0 || fstat(s->fd, &facts) != 0 || facts.st_size > most)
+    if (s->fd < 0 || fstat(s->fd, &info) != 0 || info.st_size > most)
         return GP_OK;
-    if (facts.st_size > 0) {
-        status = gp_buffer_reserve(&s->text, (size_t)facts.st_size, err);
+    if (info.st_size > 0) {
+        status = gp_buffer_reserve(&s->text, (size_t)info.st_size, err);
         if (status != GP_OK)
             return status;
-        ssize_t got = pread(s->fd, s->text.data + s->text.bytes, (size_t)facts.st_size, 0);
+        ssize_t got = pread(s->fd, s->text.data + s->text.bytes, (size_t)info.st_size, 0);
 
         if (got < 0)
             return gp_fail_errno(err, GP_EIO, "cannot read back the output of a job");

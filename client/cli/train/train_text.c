@@ -10,27 +10,27 @@
 
 enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8, RATES_SHOWN = 6, VALUE_SHOWN = 512 };
 
-void train_text_options(const cli_call *call, const gp_train_info *facts, gp_train_options *options)
+void train_text_options(const cli_call *call, const gp_train_info *info, gp_train_options *options)
 {
     gp_train_options_from_checked(options, call->train);
     gp_train_options_resolve(options);
-    options->mini_batch_size = facts->batch;
-    options->initial_learn_rate = facts->initial_learn_rate;
+    options->mini_batch_size = info->batch;
+    options->initial_learn_rate = info->initial_learn_rate;
 }
 
 /* Print the learning rate of the first epoch, and of later epochs in which it differs by more than
  * 1 % from the last printed rate. */
-static void print_rates(const gp_train_options *options, const gp_train_info *facts)
+static void print_rates(const gp_train_options *options, const gp_train_info *info)
 {
-    gp_train_place place = { .steps = (uint64_t)facts->steps_per_epoch * facts->epochs };
+    gp_train_place place = { .steps = (uint64_t)info->steps_per_epoch * info->epochs };
     double printed = NAN;
     int count = 0;
 
     if (options->learn_rate_schedule == GP_SCHEDULE_NONE && options->learn_rate_warmup == 0)
         return;
-    for (uint32_t epoch = 1; epoch <= facts->epochs; epoch++) {
+    for (uint32_t epoch = 1; epoch <= info->epochs; epoch++) {
         place.epoch = epoch;
-        place.step = (uint64_t)(epoch - 1) * facts->steps_per_epoch + 1;
+        place.step = (uint64_t)(epoch - 1) * info->steps_per_epoch + 1;
         double rate = gp_train_learn_rate(options, &place);
 
         if (fabs(rate - printed) <= 0.01 * fabs(printed))
@@ -45,12 +45,12 @@ static void print_rates(const gp_train_options *options, const gp_train_info *fa
     printf("\n");
 }
 
-void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all_options, const char *folder)
+void train_text_begin(const cli_call *call, const gp_train_info *info, bool all_options, const char *folder)
 {
     gp_train_options options;
     char memory[40];
 
-    train_text_options(call, facts, &options);
+    train_text_options(call, info, &options);
     size_t column = 0;
 
     for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
@@ -75,24 +75,23 @@ void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all
     }
     if (column > 0)
         printf("\n");
-    print_rates(&options, facts);
-    printf("%" PRIu32 " worker%s, mini-batch %" PRIu32 " (", facts->workers, gp_plural(facts->workers),
-           facts->batch);
-    for (uint32_t i = 0; i < facts->workers && i < SHARES_SHOWN; i++)
-        printf("%s%" PRIu32, i == 0 ? "" : " + ", facts->batch_rank[i]);
+    print_rates(&options, info);
+    printf("%" PRIu32 " worker%s, mini-batch %" PRIu32 " (", info->workers, gp_plural(info->workers),
+           info->batch);
+    for (uint32_t i = 0; i < info->workers && i < SHARES_SHOWN; i++)
+        printf("%s%" PRIu32, i == 0 ? "" : " + ", info->batch_rank[i]);
     printf("%s), %" PRIu32 " epoch%s of %" PRIu32 " step%s, %" PRIu64 " sample%s\n",
-           facts->workers > SHARES_SHOWN ? " + ..." : "", facts->epochs, gp_plural(facts->epochs),
-           facts->steps_per_epoch, gp_plural(facts->steps_per_epoch), facts->samples,
-           gp_plural(facts->samples));
-    printf("%" PRIu64 " parameter%s, %s per worker, ", facts->parameters, gp_plural(facts->parameters),
-           cli_bytes((double)facts->memory_bytes, memory, sizeof(memory)));
-    printf("ready in %.0f ms", facts->ready_ms);
-    if (facts->data_ms + facts->network_ms >= 1)
-        printf(": data %.0f ms, network %.0f ms", facts->data_ms, facts->network_ms);
+           info->workers > SHARES_SHOWN ? " + ..." : "", info->epochs, gp_plural(info->epochs),
+           info->steps_per_epoch, gp_plural(info->steps_per_epoch), info->samples, gp_plural(info->samples));
+    printf("%" PRIu64 " parameter%s, %s per worker, ", info->parameters, gp_plural(info->parameters),
+           cli_bytes((double)info->memory_bytes, memory, sizeof(memory)));
+    printf("ready in %.0f ms", info->ready_ms);
+    if (info->data_ms + info->network_ms >= 1)
+        printf(": data %.0f ms, network %.0f ms", info->data_ms, info->network_ms);
     printf("\n");
-    if (facts->validation_samples > 0)
-        printf("validation: %" PRIu64 " sample%s\n", facts->validation_samples,
-               gp_plural(facts->validation_samples));
+    if (info->validation_samples > 0)
+        printf("validation: %" PRIu64 " sample%s\n", info->validation_samples,
+               gp_plural(info->validation_samples));
     else
         printf("no validation data: accuracy is measured on the training batches\n");
     printf("run folder: %s\n\n", folder);

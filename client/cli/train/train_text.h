@@ -7,11 +7,11 @@
 
 /* Get the option values that the training uses: as given, with defaults resolved, and with batch
  * size and learning rate as adapted to the workers. */
-void train_text_options(const cli_call *call, const gp_train_info *facts, gp_train_options *options);
+void train_text_options(const cli_call *call, const gp_train_info *info, gp_train_options *options);
 
 /* Print the options, the training sizes, and the run folder.
  *   all_options  print all options instead of only those given */
-void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all_options, const char *folder);
+void train_text_begin(const cli_call *call, const gp_train_info *info, bool all_options, const char *folder);
 
 /* Print the training result without a newline, so that the caller can append to the line. */
 void train_text_end(const gp_training_summary *summary);

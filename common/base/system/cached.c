@@ -31,22 +31,22 @@ static size_t head_write(char head[HEAD_MAX + 1], const char *word, const void *
  * have put a symbolic link or FIFO in the directory. */
 static gp_status file_read(const char *path, size_t bytes_max, char **out, size_t *bytes, gp_error *err)
 {
-    struct stat facts;
+    struct stat info;
     char *text = NULL;
     ssize_t got = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
     if (fd < 0)
         return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
-    if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_uid != geteuid() ||
-        (uintmax_t)facts.st_size > bytes_max) {
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
+        (uintmax_t)info.st_size > bytes_max) {
         close(fd);
         return gp_fail(err, GP_EIO, "%s is not a regular file of this user with at most %zu bytes", path,
                        bytes_max);
     }
-    text = gp_malloc((size_t)facts.st_size + 1);
+    text = gp_malloc((size_t)info.st_size + 1);
     if (text != NULL)
-        got = read(fd, text, (size_t)facts.st_size);
+        got = read(fd, text, (size_t)info.st_size);
     close(fd);
     if (text == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the content of %s", path);
@@ -94,14 +94,14 @@ static void files_prune(const char *directory, uint32_t most)
 
     for (struct dirent *entry = folder == NULL ? NULL : readdir(folder); entry != NULL;
          entry = readdir(folder)) {
-        struct stat facts;
+        struct stat info;
 
         snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
-        if (entry->d_name[0] == '.' || lstat(path, &facts) != 0 || !S_ISREG(facts.st_mode))
+        if (entry->d_name[0] == '.' || lstat(path, &info) != 0 || !S_ISREG(info.st_mode))
             continue;
-        if (count++ == 0 || facts.st_mtim.tv_sec < oldest.tv_sec ||
-            (facts.st_mtim.tv_sec == oldest.tv_sec && facts.st_mtim.tv_nsec < oldest.tv_nsec)) {
-            oldest = facts.st_mtim;
+        if (count++ == 0 || info.st_mtim.tv_sec < oldest.tv_sec ||
+            (info.st_mtim.tv_sec == oldest.tv_sec && info.st_mtim.tv_nsec < oldest.tv_nsec)) {
+            oldest = info.st_mtim;
             memcpy(victim, path, sizeof(victim));
         }
     }

@@ -11,7 +11,7 @@
 static gp_status make(const char *path, size_t length, mode_t mode, gp_error *err)
 {
     char part[PATH_MAX];
-    struct stat facts;
+    struct stat info;
 
     if (length >= sizeof(part))
         return gp_fail(err, GP_ELIMIT, "the path %.200s... has %zu bytes, at most %zu are supported", path,
@@ -26,7 +26,7 @@ static gp_status make(const char *path, size_t length, mode_t mode, gp_error *er
             /* Ignore the error if the directory exists. File systems do not always report EEXIST
              * then: a read-only one may report EROFS, and a parent without write permission
              * EACCES. */
-            if (saved != 0 && (stat(part, &facts) != 0 || !S_ISDIR(facts.st_mode))) {
+            if (saved != 0 && (stat(part, &info) != 0 || !S_ISDIR(info.st_mode))) {
                 errno = saved == EEXIST ? ENOTDIR : saved;
                 if (at == length)
                     return gp_fail_errno(err, GP_EIO, "cannot create the directory %s", part);

@@ -91,24 +91,24 @@ gp_status gp_file_open(int *out, size_t *bytes, const char *path, size_t bytes_m
     /* Without O_NONBLOCK, opening a FIFO waits for a writer. On a regular file the flag has no
      * effect. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    struct stat facts;
+    struct stat info;
     gp_status status = GP_OK;
 
     if (fd < 0)
         return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
-    if (fstat(fd, &facts) != 0)
+    if (fstat(fd, &info) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
-    else if (!S_ISREG(facts.st_mode))
+    else if (!S_ISREG(info.st_mode))
         status = gp_fail(err, GP_ELIMIT, "%s is not a regular file", path);
-    else if ((uintmax_t)facts.st_size > bytes_max)
+    else if ((uintmax_t)info.st_size > bytes_max)
         status = gp_fail(err, GP_ELIMIT, "%s has %jd bytes, at most %zu are supported", path,
-                         (intmax_t)facts.st_size, bytes_max);
+                         (intmax_t)info.st_size, bytes_max);
     if (status != GP_OK) {
         close(fd);
         return status;
     }
     *out = fd;
-    *bytes = (size_t)facts.st_size;
+    *bytes = (size_t)info.st_size;
     return GP_OK;
 }
 

@@ -43,17 +43,17 @@ gp_status gp_seal_new(int *fd, const void *data, size_t bytes, gp_error *err)
 gp_status gp_seal_map(const void **data, int fd, size_t bytes, gp_error *err)
 {
     int seals = fcntl(fd, F_GET_SEALS);
-    struct stat facts;
+    struct stat info;
     void *map;
 
     if (seals < 0 || (seals & SEALS) != SEALS)
         return gp_fail(err, GP_EPROTO, "shared memory is not sealed against writing and resizing (seals %d)",
                        seals);
-    if (fstat(fd, &facts) != 0)
+    if (fstat(fd, &info) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot stat shared memory");
-    if (facts.st_size < 0 || (uint64_t)facts.st_size != bytes)
-        return gp_fail(err, GP_EPROTO, "shared memory has %lld bytes, must have %zu",
-                       (long long)facts.st_size, bytes);
+    if (info.st_size < 0 || (uint64_t)info.st_size != bytes)
+        return gp_fail(err, GP_EPROTO, "shared memory has %lld bytes, must have %zu", (long long)info.st_size,
+                       bytes);
     if (bytes == 0) {
         *data = NULL;
         return GP_OK;

@@ -163,25 +163,25 @@ static void log_finish(void)
 /* ---- reading ---- */
 
 /* Open a regular file owned by this user for reading; never follow a symbolic link.
- *   facts  set to the file's status, or to size 0
+ *   info   set to the file's status, or to size 0
  * -1: the file cannot be opened. */
-static int piece_open(const char *path, struct stat *facts)
+static int piece_open(const char *path, struct stat *info)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 
-    if (fd >= 0 && (fstat(fd, facts) != 0 || !S_ISREG(facts->st_mode) || facts->st_uid != geteuid())) {
+    if (fd >= 0 && (fstat(fd, info) != 0 || !S_ISREG(info->st_mode) || info->st_uid != geteuid())) {
         close(fd);
         fd = -1;
     }
     if (fd < 0)
-        *facts = (struct stat){ .st_size = 0 };
+        *info = (struct stat){ .st_size = 0 };
     return fd;
 }
 
 size_t gp_log_read(const char *path, void *to, size_t bytes, uint64_t offset, uint64_t *size, uint64_t *file)
 {
     char aside[sizeof(log_file.aside)];
-    struct stat facts[2];
+    struct stat info[2];
     int fds[2];
     size_t got = 0;
 
@@ -189,15 +189,15 @@ size_t gp_log_read(const char *path, void *to, size_t bytes, uint64_t offset, ui
 
     /* Open the current file first. If it is renamed between the two calls, both descriptors refer
      * to the same file, and it is counted once. */
-    fds[1] = piece_open(path, &facts[1]);
-    fds[0] = piece_open(aside, &facts[0]);
-    if (fds[0] >= 0 && fds[1] >= 0 && same_file(&facts[0], &facts[1]))
-        facts[0].st_size = 0;
-    *size = fds[0] < 0 && fds[1] < 0 ? UINT64_MAX : (uint64_t)facts[0].st_size + (uint64_t)facts[1].st_size;
+    fds[1] = piece_open(path, &info[1]);
+    fds[0] = piece_open(aside, &info[0]);
+    if (fds[0] >= 0 && fds[1] >= 0 && same_file(&info[0], &info[1]))
+        info[0].st_size = 0;
+    *size = fds[0] < 0 && fds[1] < 0 ? UINT64_MAX : (uint64_t)info[0].st_size + (uint64_t)info[1].st_size;
     if (file != NULL)
-        *file = fds[1] >= 0 ? (uint64_t)facts[1].st_ino : (uint64_t)facts[0].st_ino;
+        *file = fds[1] >= 0 ? (uint64_t)info[1].st_ino : (uint64_t)info[0].st_ino;
     for (int i = 0; i < 2; i++) {
-        uint64_t length = (uint64_t)facts[i].st_size;
+        uint64_t length = (uint64_t)info[i].st_size;
 
         if (offset < length && got < bytes) {
             size_t most = length - offset < bytes - got ? (size_t)(length - offset) : bytes - got;

@@ -19,20 +19,20 @@ enum {
 
 #define PREFETCH_BYTES_MAX ((size_t)256 << 20)
 
-typedef struct object_facts {
+typedef struct object_info {
     uint64_t bytes;
     _Atomic uint64_t tag; /* 0: tag and size are unknown */
-} object_facts;
+} object_info;
 
 struct gp_objects {
     gp_s3 *s3;
     gp_object_cache *cache;
-    object_facts *facts;
+    object_info *info;
     uint32_t count;
     bool of_places;
     const gp_image_list *list;
     gp_prefetch *prefetch; /* NULL before gp_objects_start() */
-    pthread_mutex_t lock;  /* protects entries of `facts` whose tag is 0 */
+    pthread_mutex_t lock;  /* protects entries of `info` whose tag is 0 */
 };
 
 gp_status gp_objects_open(gp_objects **out, const gp_s3_source *source, gp_error *err)
@@ -60,7 +60,7 @@ void gp_objects_close(gp_objects *objects)
     gp_prefetch_free(objects->prefetch);
     gp_s3_close(objects->s3);
     gp_object_cache_close(objects->cache);
-    gp_free(objects->facts);
+    gp_free(objects->info);
     pthread_mutex_destroy(&objects->lock);
     gp_free(objects);
 }
@@ -77,13 +77,13 @@ gp_object_cache *gp_objects_cache(const gp_objects *objects)
 
 gp_status gp_objects_add(gp_objects *objects, uint64_t bytes, uint64_t tag, gp_error *err)
 {
-    object_facts *grown = gp_array_grow(objects->facts, objects->count, sizeof(*grown));
+    object_info *grown = gp_array_grow(objects->info, objects->count, sizeof(*grown));
 
     if (grown == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a list of %u objects", objects->count + 1);
-    objects->facts = grown;
-    objects->facts[objects->count].bytes = bytes;
-    atomic_init(&objects->facts[objects->count++].tag, tag);
+    objects->info = grown;
+    objects->info[objects->count].bytes = bytes;
+    atomic_init(&objects->info[objects->count++].tag, tag);
     return GP_OK;
 }
 
@@ -190,7 +190,7 @@ static const char *key_of(const gp_objects *objects, uint32_t index, char text[G
 
 /* Fetch a whole object whose size and tag are unknown, and record both. The object must not change
  * from then on. */
-static gp_status object_learn(gp_objects *objects, object_facts *facts, const char *key, gp_buffer *out,
+static gp_status object_learn(gp_objects *objects, object_info *info, const char *key, gp_buffer *out,
                               gp_error *err)
 {
     gp_s3_range range = { .key = key, .bytes = GP_S3_REST };
@@ -200,9 +200,9 @@ static gp_status object_learn(gp_objects *objects, object_facts *facts, const ch
     if (status != GP_OK || range.tag == 0)
         return status;
     pthread_mutex_lock(&objects->lock);
-    if (atomic_load(&facts->tag) == 0) {
-        facts->bytes = out->bytes;
-        atomic_store(&facts->tag, range.tag);
+    if (atomic_load(&info->tag) == 0) {
+        info->bytes = out->bytes;
+        atomic_store(&info->tag, range.tag);
     }
     pthread_mutex_unlock(&objects->lock);
     gp_objects_id(objects, &id, key, range.tag, 0);
@@ -215,14 +215,14 @@ static gp_status object_fetch(gp_objects *objects, uint32_t index, uint64_t byte
                               gp_error *err)
 {
     const gp_image_list *list = objects->list;
-    object_facts *facts = &objects->facts[objects->of_places ? list->entries[index].place : index];
+    object_info *info = &objects->info[objects->of_places ? list->entries[index].place : index];
     char text[GP_IMAGE_NAME_BYTES_MAX * 2];
-    gp_s3_range range = { .key = key_of(objects, index, text), .tag = atomic_load(&facts->tag) };
+    gp_s3_range range = { .key = key_of(objects, index, text), .tag = atomic_load(&info->tag) };
 
     if (range.tag == 0 && !objects->of_places)
-        return object_learn(objects, facts, range.key, out, err);
-    range.object_bytes = facts->bytes;
-    range.bytes = objects->of_places ? list->sizes[index] : facts->bytes;
+        return object_learn(objects, info, range.key, out, err);
+    range.object_bytes = info->bytes;
+    range.bytes = objects->of_places ? list->sizes[index] : info->bytes;
     range.offset = objects->of_places ? list->offsets[index] : 0;
     if (range.bytes > GP_IMAGE_FILE_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %llu bytes, at most %d are supported", text,

@@ -138,7 +138,7 @@ static void source_close(source *from)
 static gp_status source_open(source *from, const char *path, gp_error *err)
 {
     char shown[GP_ONNX_SHOWN_BYTES];
-    struct stat facts;
+    struct stat info;
     int fd = -1;
 
     if (from->path != NULL && strcmp(from->path, path) == 0)
@@ -148,14 +148,14 @@ static gp_status source_open(source *from, const char *path, gp_error *err)
 
     if (status != GP_OK)
         return status;
-    if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
         return gp_fail(err, GP_EUNSUPPORTED, "'%s' is not a regular file",
                        gp_onnx_show(shown, path, strlen(path)));
     }
     from->path = path;
     from->fd = fd;
-    from->bytes = from->left = (uint64_t)facts.st_size;
+    from->bytes = from->left = (uint64_t)info.st_size;
     return GP_OK;
 }
 

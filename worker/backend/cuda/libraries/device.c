@@ -409,7 +409,7 @@ gp_status gp_device_fail(gp_device *device, gp_status status, const gp_error *wo
 
 gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err)
 {
-    struct cudaDeviceProp facts;
+    struct cudaDeviceProp info;
     int driver = 0, runtime = 0;
     gp_status status = GP_CUDA(cudaDriverGetVersion(&driver), err);
 
@@ -417,12 +417,12 @@ gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_er
     if (status == GP_OK)
         status = GP_CUDA(cudaRuntimeGetVersion(&runtime), err);
     if (status == GP_OK)
-        status = GP_CUDA(cudaGetDeviceProperties(&facts, 0), err);
+        status = GP_CUDA(cudaGetDeviceProperties(&info, 0), err);
     if (status == GP_OK)
         snprintf(text, bytes,
                  "cuDNN %zu, cuBLASLt %zu, driver %d, runtime %d; %.80s, %d.%d, %d multiprocessors",
-                 cudnnGetVersion(), cublasLtGetVersion(), driver, runtime, facts.name, facts.major,
-                 facts.minor, facts.multiProcessorCount);
+                 cudnnGetVersion(), cublasLtGetVersion(), driver, runtime, info.name, info.major, info.minor,
+                 info.multiProcessorCount);
     return status;
 }
 

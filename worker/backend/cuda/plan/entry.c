@@ -38,10 +38,10 @@ static gp_status plugin_device_count(uint32_t *count, gp_error *err)
 
 static gp_status plugin_device(uint32_t ordinal, gp_plugin_device *out, gp_error *err)
 {
-    struct cudaDeviceProp facts;
+    struct cudaDeviceProp info;
     size_t available = 0, total = 0;
     int used = 0;
-    gp_status status = GP_CUDA(cudaGetDeviceProperties(&facts, (int)ordinal), err);
+    gp_status status = GP_CUDA(cudaGetDeviceProperties(&info, (int)ordinal), err);
 
     if (status == GP_OK)
         status = GP_CUDA(cudaSetDevice((int)ordinal), err);
@@ -50,16 +50,15 @@ static gp_status plugin_device(uint32_t ordinal, gp_plugin_device *out, gp_error
     if (status != GP_OK)
         return status;
     *out = (gp_plugin_device){ .ordinal = ordinal,
-                               .major = (uint32_t)facts.major,
-                               .minor = (uint32_t)facts.minor,
+                               .major = (uint32_t)info.major,
+                               .minor = (uint32_t)info.minor,
                                .memory_total = total,
                                .memory_free = available };
-    snprintf(out->name, sizeof(out->name), "%.95s", facts.name);
+    snprintf(out->name, sizeof(out->name), "%.95s", info.name);
     used = snprintf(out->uuid, sizeof(out->uuid), "GPU-");
     for (int i = 0; i < 16; i++)
-        used +=
-            snprintf(out->uuid + used, sizeof(out->uuid) - (size_t)used, "%s%02x",
-                     i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", (unsigned char)facts.uuid.bytes[i]);
+        used += snprintf(out->uuid + used, sizeof(out->uuid) - (size_t)used, "%s%02x",
+                         i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", (unsigned char)info.uuid.bytes[i]);
     return GP_OK;
 }
 
