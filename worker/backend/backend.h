@@ -148,10 +148,10 @@ typedef struct gp_batch {
     bool backward_only;
     uint64_t seed, step; /* random seed and step number for dropout */
     uint64_t position;   /* index of samples[0] in the mini-batch of all ranks */
-    /* Loss scale for fp16 training; 0 means 1. Activation gradients are multiplied by this factor,
-     * parameter gradients are not. After the last call in a step, GP_SUM_BAD counts parameter
-     * gradients that are not finite. If the device maintains the loss scale (gp_resident_request), the total
-     * factor is the product of both. */
+    /* Loss scale for fp16 training; 0 means 1. Activation gradients are multiplied by this
+     * factor, parameter gradients are not. After the last call in a step, GP_SUM_BAD counts
+     * parameter gradients that are not finite. If the device maintains the loss scale
+     * (gp_resident_request), the total factor is the product of both. */
     double loss_scale;
     const gp_coupling *coupling; /* TRAIN; NULL: batch norm uses the moments of this call only */
 } gp_batch;
