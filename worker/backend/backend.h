@@ -1,4 +1,4 @@
-/* The interface of a compute backend: one function table per kind of device.
+/* The interface of a compute backend: one function table per device kind.
  *
  * A backend compiles a graph into a plan, then runs the plan many times. A plan is built for one
  * phase and one micro-batch size. In a training step, each rank processes its slice of the
@@ -26,7 +26,7 @@ typedef struct gp_plan gp_plan;
  * tuning records the algorithm in use for each. compile() first takes the recorded choices. It then
  * times the candidates for other operations until the time budget is used up, and applies the
  * library's default order to the rest. It records everything that it chose. A plan compiled with a
- * complete tuning and no time budget, with the same libraries on the same kind of device, computes
+ * complete tuning and no time budget, with the same libraries on the same device kind, computes
  * bitwise identical results. */
 enum {
     GP_CHOICES_MAX = 1024,
@@ -74,9 +74,9 @@ typedef struct gp_backend_options {
 /* Settings of gp_backend_ops.compile(). */
 typedef struct gp_plan_options {
     gp_phase phase;
-    uint32_t micro_batch;  /* maximum number of samples per call */
+    uint32_t micro_batch;  /* maximum sample count per call */
     gp_dtype sample_dtype; /* type of batch->samples: GP_U8 or GP_F32 */
-    uint32_t threads;      /* compute threads per call; 0: all threads of the backend */
+    uint32_t threads;      /* compute threads per call; 0: all backend threads */
     /* Lowest precision allowed. Kernels that would not run faster in it compute in float32: small
      * networks, or processors without bf16 or tf32. The CPU backend rejects fp16
      * (GP_EUNSUPPORTED). */
@@ -84,14 +84,14 @@ typedef struct gp_plan_options {
     gp_tuning *tuning; /* NULL: take library defaults and record nothing */
 } gp_plan_options;
 
-/* Arguments of a custom loss function (GP_OP_CUSTOM_LOSS). The backend calls the function
- * between the forward and the backward pass. By default it passes all samples of a call at once,
- * on the thread that runs the plan. If the op allows parallel calls (number[0]), several threads
- * each pass a range of the samples. A parallel loss function must record failures itself,
- * because the backend ignores the return value. */
+/* Arguments of a custom loss function (GP_OP_CUSTOM_LOSS). The backend calls the function between
+ * the forward and the backward pass. By default it passes all samples of a call at once, on the
+ * thread that runs the plan. If the op allows parallel calls (number[0]), several threads each pass
+ * a sample range. A parallel loss function must record failures itself, because the backend ignores
+ * the return value. */
 typedef struct gp_plan_loss_call {
     uint32_t first, count; /* samples [first, first + count) of the call */
-    const float *scores;   /* [count, elements]: output of the last layer */
+    const float *scores;   /* [count, elements]: last layer's output */
     /* [count, elements], zero on entry: receives the gradient of the summed (not the mean) loss */
     float *gradient;
     double *sums; /* [GP_SUMS]: the function adds to these */
@@ -111,7 +111,7 @@ typedef struct gp_plan_memory {
     float *scores;        /* [micro_batch, graph->score_count]; INFER only; may be NULL */
     gp_plan_loss_fn loss; /* for networks that end in GP_OP_CUSTOM_LOSS; TRAIN only */
     void *loss_context;
-    /* Weights whose gradient the plan stores as two factor matrices instead of their product. The
+    /* Weights whose gradient the plan stores as two factor matrices rather than their product. The
      * plan does not write the corresponding ranges of `gradients`. TRAIN only, and only for
      * backends that can rebind; the ops must be last in the op list (gp_graph_put_last). */
     const struct gp_factor *factors;
@@ -138,7 +138,7 @@ typedef struct gp_batch {
     uint32_t count;
     /* first call in the step: parameters may have changed, outputs are overwritten */
     bool first;
-    /* INFER: the parameters are those of the previous call, even if `first` is set */
+    /* INFER: the parameters are unchanged since the previous call, even if `first` is set */
     bool unchanged;
     bool last; /* last call in the step: gradients are final afterwards */
     /* TRAIN: the caller needs only sums and statistics; a backend may compute more */
@@ -153,7 +153,7 @@ typedef struct gp_batch {
      * parameter gradients that are not finite. If the device maintains the loss scale
      * (gp_resident_request), the total factor is the product of both. */
     double loss_scale;
-    const gp_coupling *coupling; /* TRAIN; NULL: batch norm uses the moments of this call only */
+    const gp_coupling *coupling; /* TRAIN; NULL: batch norm uses only the moments from this call */
 } gp_batch;
 
 /* Callback during the last call in a step, on the thread that runs the plan: gradients [0, count)
@@ -168,7 +168,7 @@ typedef struct gp_plan_times {
 /* Device-resident training: parameters, optimizer state and gradient exchange stay on the device.
  * After keep(), the host copies are out of date until fetch(). The host launches all calls of a
  * step. The last call all-reduces gradients and step header and then commits, that is, runs the
- * optimizer. told() returns the result of a step; by then the next step may already be running. */
+ * optimizer. told() returns a step result; by then the next step may already be running. */
 enum { GP_GROUP_ID_BYTES = 128 };
 
 /* A parameter blob range. */
@@ -180,7 +180,7 @@ typedef struct gp_range {
 typedef struct gp_resident {
     const struct gp_sampler *sampler; /* sample order of each epoch */
     uint32_t count, patches;          /* stored samples; augmented samples drawn from each */
-    /* bytes of one stored sample and one target */
+    /* bytes per stored sample and target */
     size_t sample_bytes, target_bytes;
     uint32_t channels, height, width; /* stored size */
     /* samples are bytes, and each call passes the augmentation draws */
@@ -200,9 +200,9 @@ typedef struct gp_resident_request {
     const float *state; /* optimizer state, [state_blobs][blob_count]; copied by keep() */
     uint32_t state_blobs;
     uint64_t solved; /* optimizer steps so far */
-    /* Initial loss scale of the mean loss for fp16, and the number of good steps since it changed.
-     * The device updates both after each counted step (loss_scale_rule.h). 0: every call passes a
-     * scale. */
+    /* Initial loss scale for fp16 (applied to the mean loss), and the number of good steps since it
+     * changed. The device updates both after each counted step (loss_scale_rule.h). 0: every call
+     * passes a scale. */
     double loss_scale;
     uint32_t loss_scale_good;
     /* ranges to all-reduce, in the order in which the backward pass completes them; copied by
@@ -221,7 +221,7 @@ typedef struct gp_step_call {
     const struct gp_augment_draw *draws;
     /* Valid in the last call in a step: */
     double learn_rate;
-    uint32_t samples; /* samples of all calls of this rank in the step */
+    uint32_t samples; /* this rank's samples in the step, over all calls */
     bool stop, pause; /* this rank requests a stop or pause */
 } gp_step_call;
 
@@ -266,8 +266,8 @@ typedef struct gp_backend_steps {
     gp_status (*halt)(gp_plan *plan, gp_error *err);
     /* Copy parameters and optimizer state to the host. No step may be pending. */
     gp_status (*fetch)(gp_plan *plan, float *parameters, float *state, gp_error *err);
-    /* Create the id for a new group of ranks. GP_EUNSUPPORTED: the device cannot form one, for
-     * example because two ranks share it. */
+    /* Create the id for a new rank group. GP_EUNSUPPORTED: the device cannot form one, for example
+     * because two ranks share it. */
     gp_status (*group_id)(uint8_t id[GP_GROUP_ID_BYTES], gp_error *err);
     /* Join the group; all ranks must call this. */
     gp_status (*join)(gp_backend *backend, const gp_group *group, gp_error *err);
@@ -275,9 +275,9 @@ typedef struct gp_backend_steps {
     void (*leave)(gp_backend *backend);
 } gp_backend_steps;
 
-/* Pipelined prediction: the caller launches the next batch before it takes the scores of the
- * previous one. Copies to and from the device then overlap with computation. Only for INFER plans;
- * run() must not be called while predictions are pending. */
+/* Pipelined prediction: the caller launches the next batch before it takes the previous scores.
+ * Copies to and from the device then overlap with computation. Only for INFER plans; run() must not
+ * be called while predictions are pending. */
 enum { GP_PREDICTIONS_AHEAD = 2 }; /* maximum number of launched batches whose scores are pending */
 
 /* Operations for pipelined prediction. All slots are required. */
@@ -290,8 +290,8 @@ typedef struct gp_backend_predictions {
      * GP_ETIMEDOUT: the device took longer than a working device can. After a failed launch() or
      * take(), the caller must free the plan. */
     gp_status (*take)(gp_plan *plan, const float **scores, gp_error *err);
-    /* Return the reason why a batch takes many launches instead of one captured graph. "": it takes
-     * one, or the plan does not know yet. */
+    /* Return the reason why a batch takes many launches rather than one captured graph. "": it
+     * takes one, or the plan does not know yet. */
     const char *(*pieces)(const gp_plan *plan);
 } gp_backend_predictions;
 
@@ -304,7 +304,7 @@ typedef struct gp_backend_ops {
     bool release_idle;
     gp_status (*open)(gp_backend **out, const gp_backend_options *options, gp_error *err);
     void (*close)(gp_backend *backend);
-    /* Compile one phase of the graph and allocate all memory. */
+    /* Compile one graph phase and allocate all memory. */
     gp_status (*compile)(gp_plan **out, gp_backend *backend, const gp_graph *graph,
                          const gp_plan_options *options, const gp_plan_memory *memory, gp_error *err);
     void (*free)(gp_plan *plan);
@@ -331,9 +331,9 @@ typedef struct gp_backend_ops {
 
 extern const gp_backend_ops gp_backend_cpu;
 
-/* Return the buffer of a value after run(): dense, in the value's dtype, one row per sample. NULL:
- * the value has no memory of its own. For debugging: with the kernels "lanes,split", every value
- * that an op reads has a buffer. */
+/* Return a value's buffer after run(): dense, in the value's dtype, one row per sample. NULL: the
+ * value has no separate memory. For debugging: with the kernels "lanes,split", every value that an
+ * op reads has a buffer. */
 const void *gp_cpu_peek(const gp_plan *plan, uint32_t value);
 
 #endif

@@ -14,7 +14,7 @@
 #define GP_LOSS_SCALE_RULE static inline
 #endif
 
-/* Constants of the rule. */
+/* Rule constants. */
 typedef struct gp_loss_scale_rule {
     double growth, backoff;
     int64_t interval; /* Steps without overflow before the scale grows. 0: the scale never grows. */
@@ -24,7 +24,7 @@ typedef struct gp_loss_scale_rule {
  *   scale  loss scale, at most GP_LOSS_SCALE_MAX
  *   good   consecutive steps without overflow since the last change
  *   rule   growth and backoff factors
- *   bad    number of gradients that are not finite; above 0: reduce the scale and skip the step */
+ *   bad    gradients that are not finite; above 0: reduce the scale and skip the step */
 GP_LOSS_SCALE_RULE int gp_loss_scale_move(double *scale, uint32_t *good, const gp_loss_scale_rule *rule,
                                           double bad)
 {

@@ -14,12 +14,12 @@
 #include "common/base/error.h"
 #include "worker/backend/backend.h"
 
-/* Version number of the plugin interface. Increment it whenever a struct that the worker and the
- * plugin share changes. */
+/* Plugin interface version number. Increment it whenever a struct that the worker and the plugin
+ * share changes. */
 #define GP_PLUGIN_ABI    6u
 #define GP_PLUGIN_SYMBOL "gp_plugin_entry"
 
-/* Properties of a device. */
+/* Device properties. */
 typedef struct gp_plugin_device {
     uint32_t ordinal;
     /* device name and UUID as the driver reports them */
@@ -61,12 +61,12 @@ typedef struct gp_plugin {
 /* Type of the only symbol that a plugin exports. */
 typedef const gp_plugin *(*gp_plugin_entry_fn)(void);
 
-/* Load the plugin and check its version and function table. The library is never unloaded. `path`
- * NULL: search as described above.
+/* Load the plugin and check the plugin's version and function table. The library is never unloaded.
+ * `path` NULL: search as described above.
  *
  * GP_ENOENT:   the library or one of its dependencies is missing; the message quotes dlerror()
  * GP_EVERSION: the plugin has another GP_PLUGIN_ABI; the message names both numbers
- * GP_EPROTO:   not a gradpool plugin, or a slot of the table is empty */
+ * GP_EPROTO:   not a gradpool plugin, or a table slot is empty */
 gp_status gp_plugin_load(const gp_plugin **out, const char *path, gp_error *err);
 
 /* Load the plugin as gp_plugin_load() does and require at least one device. GP_ENODEV: the driver

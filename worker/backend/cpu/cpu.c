@@ -26,7 +26,7 @@
 enum { CPU_THREADS_MAX = 1024, CPU_MICRO_BATCH_MAX = 1 << 20, CPU_KERNELS_BYTES = 32 };
 static const int64_t CPU_VALUE_BYTES_MAX = (int64_t)1 << 40;
 
-/* The backend and its settings. */
+/* The backend and the backend settings. */
 struct gp_backend {
     uint32_t threads;
     int *cores;                      /* owned; NULL: not pinned */
@@ -38,7 +38,7 @@ struct gp_backend {
     bool onednn_sought;
     /* restrictions by gp_backend_options.kernels */
     bool only_lanes, only_onednn;
-    bool split;       /* one segment per op, for tests of buffers between segments */
+    bool split;       /* one segment per op, to test buffers between segments */
     bool prepared;    /* the driver's team is pinned and flushes denormals */
     pthread_t driver; /* thread that runs plans; valid if `prepared` */
 };
@@ -61,8 +61,7 @@ struct gp_plan {
     uint32_t cut_count;
     void **values; /* per value: its buffer (owned); NULL: no buffer */
     size_t value_bytes;
-    /* buffer of the normalised input, one of `values`; NULL: all segments read samples
-     * themselves */
+    /* normalised input buffer, one of `values`; NULL: all segments read samples themselves */
     float *input;
     gp_plan_times times;
 };
@@ -156,7 +155,7 @@ static void *open_module(char *error, size_t bytes)
 
 /* ---- cutting ---- */
 
-/* Find the next segment without oneDNN, and return its length. Every op that the lanes kernels lack
+/* Find the next segment without oneDNN, and return the length. Every op that the lanes kernels lack
  * has a loop. */
 static size_t custom_segment(const gp_plan *plan, const gp_op *ops, size_t count, const gp_segment_ops **who)
 {
@@ -168,7 +167,7 @@ static size_t custom_segment(const gp_plan *plan, const gp_op *ops, size_t count
     return known == 0 || plan->backend->split ? 1 : known;
 }
 
-/* Find the next segment from ops[0] on, and return its length. 0: no implementation can execute it;
+/* Find the next segment from ops[0] on, and return the length. 0: no implementation can execute it;
  * *err says why.
  *   who  set to the implementation */
 static size_t next_segment(const gp_plan *plan, const gp_op *ops, size_t count, const gp_segment_ops **who,
@@ -187,7 +186,7 @@ static size_t next_segment(const gp_plan *plan, const gp_op *ops, size_t count, 
         return custom_segment(plan, ops, count, who);
 
     /* Find the oneDNN segment. The module is loaded at most once per backend and never unloaded,
-     * because its OpenMP threads keep running. */
+     * because the OpenMP threads keep running. */
     char reason[256];
     void *module;
 
@@ -226,7 +225,7 @@ static bool is_factor(const gp_plan *plan, const gp_op *op)
     return gp_factor_of(&plan->memory, plan->graph, op) != NULL;
 }
 
-/* Divide the op list of the phase into segments. */
+/* Divide the phase's op list into segments. */
 static gp_status make_cuts(gp_plan *plan, gp_error *err)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
@@ -263,7 +262,7 @@ static bool lives_in_buffers(gp_value_role role)
            role == GP_VALUE_CALL || role == GP_VALUE_ACTIVATION_GRADIENT;
 }
 
-/* Allocate the buffer of a value unless it has one. */
+/* Allocate a value's buffer unless it has one. */
 static gp_status value_cross(gp_plan *plan, uint32_t value, gp_error *err)
 {
     const gp_value *v = &plan->graph->values[value];
@@ -282,8 +281,8 @@ static gp_status value_cross(gp_plan *plan, uint32_t value, gp_error *err)
     return GP_OK;
 }
 
-/* Allocate a buffer for every value that one segment writes and another reads, and for all values
- * of loops. */
+/* Allocate a buffer for every value that one segment writes and another reads, and for all loop
+ * values. */
 static gp_status make_values(gp_plan *plan, gp_error *err)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
@@ -311,7 +310,7 @@ static gp_status make_values(gp_plan *plan, gp_error *err)
                 if (out == GP_NO_VALUE)
                     continue;
                 writer[out] = c + 1;
-                /* Loops have no memory of their own, so even unread outputs need a buffer. */
+                /* Loops allocate no memory, so even unread outputs need a buffer. */
                 if (plan->cuts[c].ops == &gp_segment_loops && lives_in_buffers(plan->graph->values[out].role))
                     status = value_cross(plan, out, err);
             }
@@ -424,7 +423,7 @@ typedef struct input_call {
     const gp_batch *batch;
 } input_call;
 
-/* Normalise one thread's slice of the samples into the input buffer. */
+/* Normalise one thread's sample slice into the input buffer. */
 static void normalize_share(void *context, uint32_t thread, uint32_t threads)
 {
     const input_call *call = context;
@@ -481,8 +480,8 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
             continue;
         status = at->ops->run(at->segment, batch, &plan->times, err);
         if (status == GP_OK && batch->count == 0 && batch->coupling != NULL) {
-            /* Take part in the batch-norm reductions of the other ranks with zeros,
-             * on a rank without samples. */
+            /* Take part in the other ranks' batch-norm reductions with zeros, on a rank without
+             * samples. */
             const gp_op *ops = plan->graph->ops[plan->options.phase].op;
 
             for (uint32_t i = at->first; i < at->first + at->count && status == GP_OK; i++) {

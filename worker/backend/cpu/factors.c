@@ -9,7 +9,7 @@
 
 enum { ROWS = GP_FACTOR_ROWS, COLUMNS = GP_FACTOR_COLUMNS };
 
-/* Below this number of elements, waking the OpenMP team takes longer than the work. */
+/* With fewer elements, waking the OpenMP team takes longer than the work. */
 enum { SHARED_MIN = 65536 };
 
 static size_t panels_of(const gp_factor *factor)
@@ -56,7 +56,7 @@ typedef struct write_call {
     const float *x, *dy;
 } write_call;
 
-/* Copy one thread's slice: some panels of X and some blocks of dY. */
+/* Copy one thread's slice: some X panels and some dY blocks. */
 static void write_share(void *context, uint32_t thread, uint32_t threads)
 {
     const write_call *call = context;
@@ -93,7 +93,7 @@ void gp_factor_write(const gp_factor *factor, const gp_batch *batch, const float
 /* Compute one tile of a panel: out[r][c] = sum over s of dy[s][r] * x[s][c]. */
 typedef void (*tile_fn)(const float *dy, const float *x, size_t samples, float *out, size_t stride);
 
-/* Compute one row at a time; its sums stay in the L1 cache. */
+/* Compute one row at a time; the sums stay in the L1 cache. */
 static void tile_plain(const float *dy, const float *x, size_t samples, float *out, size_t stride)
 {
     for (size_t r = 0; r < ROWS; r++) {

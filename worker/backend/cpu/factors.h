@@ -1,10 +1,10 @@
-/* Gradients of fully connected layers, stored as two factor matrices instead of their product.
+/* Gradients of fully connected layers, stored as two factor matrices rather than their product.
  *
  * The weight gradient is dW = dY^T X. For 32 samples and a layer with 9216 inputs and 4096 outputs,
- * X and dY take 1.7 MB, while dW takes 151 MB. Each rank writes the X and dY rows of its samples to
- * memory that all ranks of the host share. Each rank then computes the part of dW that it updates,
- * tile by tile. No gradient is ever written to memory or exchanged. This method is sufficient
- * factor broadcasting (Xie et al. 2015, "Distributed machine learning via sufficient factor
+ * X and dY take 1.7 MB, while dW takes 151 MB. Each rank writes its own X and dY rows to memory
+ * that all ranks on the host share. Each rank then computes the dW part that it updates, tile by
+ * tile. No gradient is ever written to memory or exchanged. This method is sufficient factor
+ * broadcasting (Xie et al. 2015, "Distributed machine learning via sufficient factor
  * broadcasting").
  *
  *     run():   gp_segment_factors writes rows [position, position + count) of X and dY, and the
@@ -18,14 +18,14 @@
 
 #include "worker/backend/cpu/base/segment.h"
 
-/* Tile size: rows of dW computed together, and columns per panel. */
+/* Tile size: dW rows computed together, and columns per panel. */
 enum { GP_FACTOR_ROWS = 6, GP_FACTOR_COLUMNS = 64 };
 
 /* Factor matrices of one weight gradient, in memory shared by all ranks of a host. */
 typedef struct gp_factor {
-    uint32_t parameter;     /* index of the weight parameter, [outputs, inputs] */
+    uint32_t parameter;     /* weight parameter index, [outputs, inputs] */
     size_t outputs, inputs; /* layer size */
-    size_t samples;         /* maximum number of samples in a mini-batch */
+    size_t samples;         /* maximum sample count in a mini-batch */
     float *x;  /* X, [column panels][samples][GP_FACTOR_COLUMNS]; the last panel is zero-padded */
     float *dy; /* dY, [row blocks][samples][GP_FACTOR_ROWS]; the last block is zero-padded */
 } gp_factor;
@@ -43,7 +43,7 @@ void gp_factor_place(gp_factor *factor, void *memory);
 void gp_factor_write(const gp_factor *factor, const gp_batch *batch, const float *x, const float *dy,
                      uint32_t threads);
 
-/* Compute one tile of dW over samples [0, samples).
+/* Compute one dW tile over samples [0, samples).
  *   block   row block of the tile
  *   first   first column, a multiple of GP_FACTOR_COLUMNS
  *   out     [GP_FACTOR_ROWS][stride]; the first GP_FACTOR_COLUMNS elements of each row are

@@ -7,7 +7,7 @@
 /* Time of one operation. */
 typedef struct gp_profile_line {
     const char *what;   /* operation: "conv2d_backward_data", "reorder" */
-    const char *kernel; /* name that the library gives to its implementation, or "loop" */
+    const char *kernel; /* implementation name from the library, or "loop" */
     uint32_t layer;     /* layer index; GP_INPUT_LAYER: the network input */
     bool forward;
     int64_t ns; /* CPU time of the thread that runs the plan; independent of other processes */

@@ -1,6 +1,6 @@
-/* Interface of a segment: consecutive ops of a plan that one kernel library executes together.
+/* Interface of a segment: consecutive plan ops that one kernel library executes together.
  *
- * cpu.c divides the op list of a graph into segments. The lanes kernels (lanes.h) execute small
+ * cpu.c divides a graph's op list into segments. The lanes kernels (lanes.h) execute small
  * networks, oneDNN executes large ones, and loops (loops.h) execute single ops. Gradients that the
  * trainer computes itself also form a segment (factors.h). The oneDNN segment is a module,
  * gradpool_onednn.so, that exports
@@ -12,7 +12,7 @@
  *   activations, activation gradients   float32 [micro_batch][C][H][W]
  *   saved values                        their dtype, [micro_batch][shape]
  *   parameters, gradients               at the tensor's offset in the blob
- * Within a segment, values may have any layout. A segment may keep packed copies of parameters and
+ * Within a segment, values may have any layout. A segment may keep packed parameter copies and
  * refreshes them in every run with batch->first.
  *
  * Every segment computes with request->threads OpenMP threads, including the calling thread. cpu.c
@@ -36,7 +36,7 @@ typedef struct gp_segment_request {
     const gp_graph *graph;
     gp_phase phase;
     const gp_op *ops; /* points into graph->ops[phase].op */
-    uint32_t count;   /* number of ops, at least 1 */
+    uint32_t count;   /* op count, at least 1 */
     uint32_t micro_batch;
     uint32_t threads;
     gp_dtype sample_dtype; /* for segments with reads_samples */
@@ -57,9 +57,8 @@ typedef struct gp_segment_ops {
     /* The segment reads the network input from batch->samples and normalises it with spec->scale
      * and offset. false: the plan normalises the input into a buffer. */
     bool reads_samples;
-    /* Return the number of ops from ops[0] on that can form one segment. The result must not depend
-     * on the load of the host. The caller may compile fewer ops. NULL: cpu.c
-     * knows by itself. */
+    /* Count the ops from ops[0] on that can form one segment. The result must not depend on the
+     * host load. The caller may compile fewer ops. NULL: cpu.c knows by itself. */
     size_t (*claim)(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count);
     gp_status (*compile)(gp_segment **out, const gp_segment_request *request, gp_error *err);
     void (*free)(gp_segment *segment); /* accepts NULL */

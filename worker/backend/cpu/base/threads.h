@@ -7,15 +7,15 @@
 
 #include <stdint.h>
 
-/* Compute slice `thread` of `threads` slices. */
+/* Compute slice `thread` out of `threads` slices. */
 typedef void (*gp_share_fn)(void *context, uint32_t thread, uint32_t threads);
 
 /* Call share(context, t, threads) for every t in [0, threads) and wait for all calls. While the
  * calling thread and `threads` stay the same, slice t always runs on the same thread. */
 void gp_threads_run(uint32_t threads, gp_share_fn share, void *context);
 
-/* Configure the OpenMP team of the calling thread: pin thread t to cores[t] (NULL: no pinning) and
- * flush denormals to zero. Call once from the thread that runs plans. */
+/* Configure the calling thread's OpenMP team: pin thread t to cores[t] (NULL: no pinning) and flush
+ * denormals to zero. Call once from the thread that runs plans. */
 void gp_threads_prepare(uint32_t threads, const int *cores);
 
 /* Return the team size that the calling thread configured. 1: none configured. */

@@ -1,4 +1,4 @@
-/* The lanes segment: selection of the instruction set, memory, and execution of a call. */
+/* The lanes segment: instruction set selection, memory, and call execution. */
 #include "worker/backend/cpu/lanes/lanes.h"
 
 #include <assert.h>
@@ -54,10 +54,10 @@ gp_status gp_lanes_choose(const lanes_isa **out, lanes_effort *effort, const cha
  * through it. 64 KiB per lane are 512 KiB with AVX2 and 1 MiB with AVX-512, which such CPUs have;
  * LeNet needs 53 KiB.
  *
- * The weight sums of a convolution (one float per weight and thread) and its two packed copies are
+ * A convolution's weight sums (one float per weight and thread) and both packed weight copies are
  * read once per block. Beyond 100,000 weights they exceed the block itself, and such layers have
- * enough channels for the layouts of oneDNN. The weights of fully connected layers are read twice
- * per block: one million take 4 MiB, about one core's part of the L3 cache.
+ * enough channels for the oneDNN layouts. Fully connected weights are read twice per block: one
+ * million take 4 MiB, about one core's part of the L3 cache.
  *
  * Custom ops need buffers for activations between passes. Fewer ops are fused and a block may take
  * up to CROSSING times as much memory, but this is still faster than oneDNN: 18 ms against 24 ms
@@ -71,8 +71,7 @@ static bool is_own(const gp_graph *graph, const gp_op *op)
            !gp_lanes_knows(graph, op);
 }
 
-/* Return the number of the part that the op belongs to. Custom ops separate the parts; each is a
- * part by itself. */
+/* Return the part number for the op. Custom ops separate the parts; each is a part by itself. */
 static uint32_t part_of(const gp_segment_request *whole, uint32_t op)
 {
     uint32_t part = 0;
@@ -82,7 +81,7 @@ static uint32_t part_of(const gp_segment_request *whole, uint32_t op)
     return part;
 }
 
-/* Compute the largest scratch memory of the segments between custom ops. */
+/* Compute the largest scratch memory that a segment needs between custom ops. */
 static gp_status scratch_around(size_t *out, const gp_segment_request *whole, gp_error *err)
 {
     void **values = gp_calloc(whole->graph->value_count, sizeof(*values));
@@ -166,7 +165,7 @@ static void lanes_free(gp_segment *base)
     gp_free(segment);
 }
 
-/* Allocate the memory of all threads. */
+/* Allocate memory for all threads. */
 static gp_status take_memory(lanes_segment *segment, gp_error *err)
 {
     size_t thread_floats = segment->scratch_floats + segment->sum_floats;
@@ -308,7 +307,7 @@ static size_t lanes_memory_bytes(const gp_segment *base)
 
 /* ---- execution ---- */
 
-/* Arguments of the threads in lanes_run(). */
+/* Thread arguments in lanes_run(). */
 typedef struct lanes_call {
     lanes_segment *segment;
     const gp_batch *batch;

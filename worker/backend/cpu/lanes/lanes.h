@@ -1,6 +1,6 @@
-/* The lanes kernels, for small networks: one vector holds the same pixel of L images.
+/* The lanes kernels, for small networks: one vector holds the same pixel from L images.
  *
- * A block of L images (4, 8 or 16, the vector length of the instruction set) has the layout
+ * A block of L images (4, 8 or 16, the instruction set's vector length) has the layout
  * [C][H][W][L]. Channels are never padded, and every op is plain vertical arithmetic. A block
  * passes through the whole segment (forward, loss, backward) while its data stays in the L2 cache
  * of one core. A fixed rule assigns blocks to threads.
@@ -8,41 +8,41 @@
  *   lanes_plan.c     converts ops to steps; lanes_fuse.c merges ops; lanes_place.c allocates
  *                    buffers
  *   lanes.c          the segment: memory, the parallel loop over blocks, the final sums
- *   lanes_kernels.c  arithmetic of the steps, compiled once per instruction set (from lanes_*.h)
+ *   lanes_kernels.c  step arithmetic, compiled once per instruction set (from lanes_*.h)
  *
- * Weight gradients of convolutions are summed in three stages: per block in registers, over the
- * lanes into one scalar per weight and thread, and over the threads at the end of the call. Weight
- * gradients of fully connected layers are one matrix product over all samples of the call; the
- * blocks store x and dy in panels for it. */
+ * Convolution weight gradients are summed in three stages: per block in registers, over the lanes
+ * into one scalar per weight and thread, and over the threads when the call ends. Fully connected
+ * weight gradients are one matrix product over all samples in the call; the blocks store x and dy
+ * in panels for it. */
 #ifndef GP_LANES_H
 #define GP_LANES_H
 
 #include "worker/backend/cpu/base/segment.h"
 
 #define LANES_NONE UINT32_MAX
-/* maximum number of scores per sample for a custom loss, which are copied to the stack */
+/* maximum number of scores per sample for a custom loss; they are copied to the stack */
 enum { LANES_CUSTOM_SCORES_MAX = 256 };
 /* output channels that a Winograd weights step processes together */
 enum { LANES_WINOGRAD_OUTPUTS = 12 };
 
-/* Round up to an odd number of cache lines. Rows with such a stride use all sets of a cache. */
+/* Round up to an odd number of cache lines. Rows with such a stride use all sets in a cache. */
 static inline size_t lanes_odd_lines(size_t floats)
 {
     return ((floats + 15) / 16 | 1) * 16;
 }
 
-/* Location of a value of one block in a thread's scratch memory. Height and width cover only rows
+/* Location in a thread's scratch memory for a value in one block. Height and width cover only rows
  * and columns that some step reads. `row` and `plane` are strides in floats. */
 typedef struct lanes_view {
     uint32_t buffer; /* buffer number during planning; LANES_NONE: no operand */
-    /* offset of element [0][0][0] in floats: in the scratch memory, or during planning in the
+    /* element [0][0][0] offset in floats: in the scratch memory, or during planning in the
      * buffer */
     size_t offset;
     int32_t channels, height, width;
     ptrdiff_t row, plane;
 } lanes_view;
 
-/* Step kind. The comments list operands as fields of lanes_step. */
+/* Step kind. The comments list operands as lanes_step fields. */
 typedef enum lanes_step_kind {
     LANES_LOAD_SAMPLES, /* batch->samples -> y, normalised */
     LANES_LOAD,         /* crossing -> y */
@@ -55,8 +55,8 @@ typedef enum lanes_step_kind {
     LANES_CONV_DATA,         /* dy x -> dx y */
     LANES_CONV_DATA_FAST,    /* CONV_DATA with packed weights */
     LANES_CONV_WEIGHTS,      /* x, dy z -> weight sums */
-    LANES_CONV_WEIGHTS_FAST, /* CONV_WEIGHTS for the windows of CONV_FAST */
-    /* x, pooled dy z, mask -> weight sums; y is scratch memory for a few channels of dy */
+    LANES_CONV_WEIGHTS_FAST, /* CONV_WEIGHTS for the CONV_FAST windows */
+    /* x, pooled dy z, mask -> weight sums; y is scratch memory for a few dy channels */
     LANES_CONV_WEIGHTS_POOL,
     /* CONV_POOL with the Winograd algorithm; v keeps the transformed input, t is scratch memory */
     LANES_WINOGRAD,
@@ -68,7 +68,7 @@ typedef enum lanes_step_kind {
     LANES_FC_WEIGHTS,       /* x, dy z -> panels */
     LANES_RELU,             /* x -> y */
     LANES_RELU_BACKWARD,    /* y in x, dy in z -> dx y */
-    LANES_POOL,             /* x -> y; z: index of each maximum, or absent */
+    LANES_POOL,             /* x -> y; z: each maximum's index, or absent */
     LANES_POOL_BACKWARD,    /* dy x, index z or absent -> dx y */
     LANES_DROPOUT,          /* x -> y */
     LANES_SOFTMAX_XENT,     /* x -> logit gradient y, or absent */
@@ -80,13 +80,13 @@ typedef enum lanes_step_kind {
 /* One step of a segment. Fields marked [bound] are set after all memory has been allocated. */
 typedef struct lanes_step {
     lanes_step_kind kind;
-    uint32_t op; /* index of the op in the segment */
+    uint32_t op; /* op index in the segment */
     lanes_view x, y, z;
     lanes_view v, t;
     lanes_view mask; /* bits of fused relu and pooling: 4 per pooled pixel and lane */
     gp_window window;
     gp_pool_kind pool;
-    int32_t full_height, full_width; /* input size of the pool, to which an index refers */
+    int32_t full_height, full_width; /* pool input size, to which an index refers */
     bool relu;
     bool gradient;      /* LANES_LOAD: set rows beyond the batch to zero */
     float scale;        /* factor of dropout and unpooling */
@@ -134,20 +134,20 @@ typedef struct lanes_finish {
 /* Context of one thread that processes one block. */
 typedef struct lanes_block {
     float *scratch;
-    float *sums;     /* sums of weight gradients */
+    float *sums;     /* weight gradient sums */
     double *metrics; /* [GP_SUMS] */
     const struct lanes_segment *segment;
     const gp_batch *batch;
-    uint32_t first, count; /* range of samples in the block */
+    uint32_t first, count; /* sample range in the block */
 } lanes_block;
 
-/* Arguments of finishing a call: each thread sums its slice of the gradients. batch->first decides
+/* Arguments for finishing a call: each thread sums a slice of the gradients. batch->first decides
  * whether gradients are overwritten or added to. */
 typedef struct lanes_share {
     uint32_t thread, threads;
     float *const *sums;   /* per thread */
-    uint32_t samples;     /* rows used in the panels, a multiple of the lanes */
-    uint32_t sample_rows; /* capacity of a panel in rows */
+    uint32_t samples;     /* rows used in the panels, a multiple of the lane count */
+    uint32_t sample_rows; /* panel capacity in rows */
     bool first;
 } lanes_share;
 
@@ -155,7 +155,7 @@ typedef struct lanes_share {
 typedef struct lanes_isa {
     const char *name; /* "avx2" */
     int32_t lanes;
-    int32_t data_columns; /* minimum width of dy for the fast backward data step */
+    int32_t data_columns; /* minimum dy width for the fast backward data step */
     /* output channels per tile of the fast backward weights step, by kernel edge */
     int32_t weights_outputs[8];
     int32_t panel_inputs, panel_outputs;
@@ -210,7 +210,7 @@ bool gp_lanes_knows(const gp_graph *graph, const gp_op *op);
  * ",direct" */
 gp_status gp_lanes_choose(const lanes_isa **out, lanes_effort *effort, const char *kernels, gp_error *err);
 
-/* Decide whether the network should use these kernels instead of oneDNN; lanes.c has the criteria.
+/* Decide whether the network should use these kernels rather than oneDNN; lanes.c has the criteria.
  * GP_ENOMEM: out of memory. */
 gp_status gp_lanes_suits(bool *out, const gp_graph *graph, gp_phase phase, gp_error *err);
 

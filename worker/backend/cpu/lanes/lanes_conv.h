@@ -1,4 +1,4 @@
-/* Fast convolutions: square kernels with edges 1, 3, 5, 7 at stride 1; part of lanes_kernels.c.
+/* Fast convolutions: square kernels with edges 1, 3, 5, 7 at stride 1; included by lanes_kernels.c.
  *
  * Each step is an always-inlined tile with constant arguments, so that accumulators stay in
  * registers: at most 12 of 16 with AVX2 and 24 of 32 with AVX-512. The other registers hold weights
@@ -66,7 +66,7 @@ INLINE void conv_begin(V *acc, const float *bias, int first, const int outputs, 
     }
 }
 
-/* Return the top left corner of the padded input. */
+/* Return the padded input's top left corner. */
 INLINE const float *conv_corner(const lanes_step *step, const lanes_block *block)
 {
     return at(&step->x, block) - step->window.padding[0] * step->x.row - step->window.padding[1] * LANES;
@@ -104,7 +104,7 @@ INLINE void conv_outputs(const lanes_step *step, const lanes_block *block, int f
                 conv_columns(step, in + x * LANES, out + x * LANES, first, weight, kernel, outputs, 1);
             continue;
         }
-        /* the last tile overlaps the previous one instead of being narrower */
+        /* the last tile overlaps the previous one and has full width */
         for (int x = 0; x < width; x += 4) {
             int from = x + 4 <= width ? x : width - 4;
 
@@ -177,7 +177,7 @@ INLINE void conv_pool_outputs(const lanes_step *step, const lanes_block *block, 
  *
  * A tile in the middle of the row uses all taps. At the left end only taps with kx <= j reach dy;
  * at the right end only taps with kx >= j + kernel - columns.
- *   d      dy in output row 0 below the first column of the tile
+ *   d      dy in output row 0 below the tile's first column
  *   place  MIDDLE, LEFT or RIGHT */
 enum { MIDDLE, LEFT, RIGHT };
 INLINE void conv_data_tile(const lanes_step *step, const float *d, float *out, int row, const float *weight,
@@ -252,8 +252,8 @@ INLINE int weights_group(const int kernel, const int outputs)
     return (kernel * outputs + 3) & ~3;
 }
 
-/* Accumulate the gradients for one row of taps, between `outputs` channels of dy (`plane` floats
- * apart) and one input channel. */
+/* Accumulate the gradients for one tap row, between `outputs` dy channels (`plane` floats apart)
+ * and one input channel. */
 INLINE void conv_weights_tile(const float *in, ptrdiff_t in_row, const float *d, ptrdiff_t row,
                               ptrdiff_t plane, int height, int width, float *sums, const int kernel,
                               const int outputs)
@@ -290,7 +290,7 @@ INLINE void conv_weights_tile(const float *in, ptrdiff_t in_row, const float *d,
 
 /* Accumulate the gradients for all taps of channels [first, first + outputs), which form tile
  * `tile`.
- *   d  dy of the first of these channels */
+ *   d  dy for the first such channel */
 INLINE void conv_weights_outputs(const lanes_step *step, const lanes_block *block, const float *d,
                                  ptrdiff_t row, ptrdiff_t plane, int height, int width, int tile,
                                  const int kernel, const int outputs, const int tile_outputs)
@@ -364,9 +364,9 @@ static void step_unpool(const lanes_step *step, const lanes_block *block)
         unpool_channel(step, block, &step->x, c, at(&step->y, block) + c * step->y.plane, step->y.row);
 }
 
-/* Define a step for one kernel edge. Channels are processed in tiles of `tile`, the remainder in
- * tiles of 2 (forward only) and 1. pack_conv() in lanes_dense.h uses the same tiles for the
- * weights. */
+/* Define a step for one kernel edge. Channels are processed in tiles with `tile` channels each, the
+ * remainder in tiles with 2 (forward only) and 1. pack_conv() in lanes_dense.h uses the same tiles
+ * for the weights. */
 #define OUTPUTS_FUNCTION(name, tile, K)                                                                      \
     static void name##_##K(const lanes_step *step, const lanes_block *block)                                 \
     {                                                                                                        \

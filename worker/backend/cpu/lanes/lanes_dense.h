@@ -1,4 +1,4 @@
-/* Loading and storing samples, fully connected layers, losses, and call completion; part of
+/* Loading and storing samples, fully connected layers, losses, and call completion; included by
  * lanes_kernels.c. */
 #ifndef GP_LANES_DENSE_H
 #define GP_LANES_DENSE_H
@@ -61,7 +61,7 @@ static void step_load_samples(const lanes_step *step, const lanes_block *block)
     bool dense = y->row == y->width * LANES && y->width == step->full_width;
     const unsigned char *src[LANES];
 
-    /* Lanes beyond the batch repeat the first sample of the block; no step uses their results. */
+    /* Lanes beyond the batch repeat the block's first sample; no step uses their results. */
     for (uint32_t l = 0; l < LANES; l++)
         src[l] = (const unsigned char *)block->batch->samples + (block->first + (l < block->count ? l : 0)) *
                                                                     (size_t)y->channels * (size_t)pixels *
@@ -160,7 +160,7 @@ static void step_fc(const lanes_step *step, const lanes_block *block)
 }
 
 /* Copy x to panels [input / PANEL_INPUTS][sample][PANEL_INPUTS] and dy to panels [output /
- * PANEL_OUTPUTS][sample][PANEL_OUTPUTS]. The padding of the last panels is zero from allocation. */
+ * PANEL_OUTPUTS][sample][PANEL_OUTPUTS]. Padding in the last panels is zero from allocation. */
 static void step_fc_weights(const lanes_step *step, const lanes_block *block)
 {
     const float *x = at(&step->x, block), *dy = at(&step->z, block);
@@ -230,8 +230,8 @@ static void step_softmax_xent(const lanes_step *step, const lanes_block *block)
     }
 }
 
-/* Call the custom loss function with rows of samples. It gets only batch samples; the
- * gradients of the other lanes are zero. */
+/* Call the custom loss function with sample rows. It gets only batch samples; gradients in the
+ * other lanes are zero. */
 static void step_custom_loss(const lanes_step *step, const lanes_block *block)
 {
     const gp_plan_memory *memory = &block->segment->memory;
@@ -261,8 +261,8 @@ static void step_custom_loss(const lanes_step *step, const lanes_block *block)
             at(&step->y, block)[k * LANES + l] = l < (int)block->count ? gradient[l * size + k] : 0.0f;
 }
 
-/* Pack the weights [o][c][k] of one tile: [c][k][tile] for output tiles, [o][k][tile] for tiles
- * of inputs. */
+/* Pack the weights [o][c][k] of one tile: [c][k][tile] for output tiles, [o][k][tile] for input
+ * tiles. */
 static void pack_tile(const lanes_pack *pack, int first, int tile)
 {
     int area = pack->kernel * pack->kernel,
@@ -333,8 +333,8 @@ INLINE void finish_put_vector(float *to, V v, int count, bool first)
         finish_put(to + i, v[i], first);
 }
 
-/* Compute one tile of a weight gradient: dweight[o .. o + PANEL_OUTPUTS)[i .. i + PANEL_INPUTS) is
- * the sum of dy times x over all samples. */
+/* Compute one weight gradient tile: dweight[o .. o + PANEL_OUTPUTS)[i .. i + PANEL_INPUTS) is dy
+ * times x, summed over all samples. */
 static void finish_fc_tile(const lanes_finish *finish, const lanes_share *share, int o, int i)
 {
     const float *x = finish->panel_x + (size_t)(i / PANEL_INPUTS) * share->sample_rows * PANEL_INPUTS;
@@ -395,7 +395,7 @@ static void finish_gradients(const lanes_finish *finish, const lanes_share *shar
             continue;
         }
         if (finish->kind == LANES_FINISH_CONV_FAST) {
-            /* Sum the gradient of one output channel over all threads, from the tile layout of
+            /* Sum one output channel's gradient over all threads, from the tile layout of
              * conv_weights_outputs(). */
             static const int outputs[] = { [1] = WEIGHTS_OUTPUTS_1,
                                            [3] = WEIGHTS_OUTPUTS_3,

@@ -1,7 +1,7 @@
 /* Decides which ops are merged into one step, and which values are never read.
  *
  * Fused ops (tests compare each with the unfused ops):
- *   conv, relu, 2x2 pool         one step. Instead of two full-size activations it keeps 4 bits
+ *   conv, relu, 2x2 pool         one step. It replaces two full-size activations with 4 bits
  *                                per pooled pixel, which mark the pixels that receive a gradient.
  *   pool backward, relu backward one step that spreads the gradient by these bits. If only
  *                                weight gradients follow (first layer), a few channels are
@@ -33,7 +33,7 @@ bool gp_lanes_crosses(const lanes_planner *p, uint32_t value)
     return p->request->values != NULL && p->request->values[value] != NULL;
 }
 
-/* Record that dx and dy of a backward op belong to the input and output of its forward op. */
+/* Record that dx and dy in a backward op belong to the forward op's input and output. */
 static void pair(lanes_planner *p, const gp_op *op, gp_opcode code, uint32_t dy, uint32_t dx)
 {
     for (uint32_t i = 0; i < p->count; i++) {
@@ -78,7 +78,7 @@ static void find_partners(lanes_planner *p)
     }
 }
 
-/* Extend the live part of a value. */
+/* Extend a value's live part. */
 static void need(lanes_place *at, int32_t height, int32_t width, bool *changed)
 {
     height = height > at->height ? at->height : height < 1 ? 1 : height;
@@ -93,7 +93,7 @@ static void need(lanes_place *at, int32_t height, int32_t width, bool *changed)
     }
 }
 
-/* Mark the part of a window op's input that its live outputs read. */
+/* Mark the part in a window op's input that the live outputs read. */
 static void need_window(lanes_planner *p, const gp_op *op, bool *changed)
 {
     const lanes_place *y = &p->places[op->out[0]];
@@ -160,7 +160,7 @@ static bool window_is_padded(const gp_window *w)
 }
 
 /* Return true if the fast kernels support the window. A padded fast convolution needs zeros around
- * its input; a value that is read as a vector has none. */
+ * the input; a value that is read as a vector has none. */
 bool gp_lanes_conv_is_fast(const lanes_planner *p, const gp_window *window, uint32_t x)
 {
     const int32_t k = window->kernel[0];
@@ -174,7 +174,7 @@ bool gp_lanes_conv_is_fast(const lanes_planner *p, const gp_window *window, uint
     return fast;
 }
 
-/* Make room for the padding of a convolution. */
+/* Make room for convolution padding. */
 static void widen_border(lanes_place *at, const gp_window *window)
 {
     for (int k = 0; k < 4; k++)
@@ -182,8 +182,8 @@ static void widen_border(lanes_place *at, const gp_window *window)
             at->border[k] = window->padding[k];
 }
 
-/* Return the index of the only op that reads a value. p->count: there are several or none, its code
- * is not `code`, or the value crosses the segment border. */
+/* Return the index of the only op that reads a value. p->count: there are several or none, the op's
+ * code is not `code`, or the value crosses the segment border. */
 static uint32_t only_reader(const lanes_planner *p, uint32_t value, gp_opcode code)
 {
     if (p->places[value].readers != 1)
@@ -216,8 +216,7 @@ static bool pool_is_fast(const gp_op *op)
 }
 
 /* Return true if the fast backward data step can compute dx. The step writes exactly the pixels
- * that
- * live pixels of dy reach. These must cover the live part of dx and stay within its border. */
+ * reached by live pixels of dy. They must cover the live part of dx and stay within its border. */
 bool gp_lanes_conv_data_reaches(const lanes_planner *p, const gp_op *op)
 {
     const lanes_place *dy = &p->places[op->in[0]], *dx = &p->places[op->out[0]];
@@ -230,10 +229,10 @@ bool gp_lanes_conv_data_reaches(const lanes_planner *p, const gp_op *op)
            width <= dx->live_width + dx->border[3];
 }
 
-/* Winograd transforms cost time per channel and save time per pair of channels, so direct
- * convolution is faster for few channels. Winograd is never used before a maximum pool: its results
- * for equal patches, such as the background of an image, differ in the last bit. The pool would
- * then not select the first of several equal pixels. */
+/* Winograd transforms cost time per channel and save time per channel pair, so direct convolution
+ * is faster for few channels. Winograd is never used before a maximum pool: Winograd results for
+ * equal patches, such as an image background, differ in the last bit. The pool would then not
+ * select the first among equal pixels. */
 enum { WINOGRAD_CHANNELS_MIN = 8 };
 
 static bool conv_is_winograd(const lanes_planner *p, uint32_t conv, uint32_t pool)
@@ -247,7 +246,7 @@ static bool conv_is_winograd(const lanes_planner *p, uint32_t conv, uint32_t poo
            p->places[op->out[0]].channels >= WINOGRAD_CHANNELS_MIN;
 }
 
-/* Winograd: check that all readers of the convolution gradient dy can compute it from the pool's
+/* Winograd: check that all ops that read the convolution gradient dy can compute it from the pool's
  * gradient. */
 static bool fuse_winograd_backward(lanes_planner *p, uint32_t conv, uint32_t dy, uint32_t pool_backward)
 {
@@ -271,8 +270,8 @@ static bool fuse_winograd_backward(lanes_planner *p, uint32_t conv, uint32_t dy,
     return true;
 }
 
-/* Fuse the backward ops of a pool. Both ops must be in this segment, and no other op may read the
- * value between them. */
+/* Fuse a pool's backward ops. Both ops must be in this segment, and no other op may read the value
+ * between them. */
 static bool fuse_pool_backward(lanes_planner *p, uint32_t conv, uint32_t pool, uint32_t relu_backward)
 {
     const gp_op *op = &p->ops[relu_backward];
@@ -332,7 +331,7 @@ static void fuse_conv(lanes_planner *p, uint32_t conv)
 void gp_lanes_fuse(lanes_planner *p)
 {
     for (uint32_t v = 0; v < p->graph->value_count; v++) {
-        /* Initialise the properties of a value. */
+        /* Initialise a value's properties. */
         lanes_place *at = &p->places[v];
         const gp_shape *shape = &p->graph->values[v].shape;
 
@@ -351,8 +350,8 @@ void gp_lanes_fuse(lanes_planner *p)
     find_dense(p);
     find_partners(p);
 
-    /* Find the live part of each value. Values are live if they leave the segment, if an op
-     * reads them as a vector, or if a live value depends on them. */
+    /* Find each value's live part. Values are live if they leave the segment, if an op reads them
+     * as a vector, or if a live value depends on them. */
     bool changed = true;
 
     for (uint32_t v = 0; v < p->graph->value_count; v++) {

@@ -1,4 +1,4 @@
-/* Steps for all ops with any shape, stride, dilation, padding and grouping; part of
+/* Steps for all ops with any shape, stride, dilation, padding and grouping; included by
  * lanes_kernels.c.
  *
  * They favour correctness over speed. They execute ops that no fast kernel supports, and tests
@@ -133,8 +133,7 @@ static void step_conv_weights_any(const lanes_step *step, const lanes_block *blo
                 }
 }
 
-/* Return the number of window pixels within the input, or of all window pixels if padding
- * counts. */
+/* Count the window pixels within the input, or all window pixels if padding counts. */
 INLINE float pool_area(const lanes_step *step, const lanes_view *input, int y, int x)
 {
     int rows = 0, columns = 0;
@@ -228,7 +227,7 @@ static void step_pool_backward(const lanes_step *step, const lanes_block *block)
         for (int y = 0; y < step->x.height; y++)
             for (int x = 0; x < step->x.width; x++) {
                 if (step->pool == GP_POOL_MAX) {
-                    /* Add the gradient of each lane to the position of that lane's maximum. */
+                    /* Add each lane's gradient to the position of that lane's maximum. */
                     const float *d = row_at(&step->x, block, c, y) + x * LANES;
                     I index = *(const I *)(row_at(&step->z, block, c, y) + x * LANES);
 
@@ -243,8 +242,7 @@ static void step_pool_backward(const lanes_step *step, const lanes_block *block)
             }
 }
 
-/* Define an element-wise step. It processes whole rows, because all its views have the same
- * size. */
+/* Define an element-wise step. It processes whole rows, because all views have the same size. */
 #define ELEMENTWISE(name, expression)                                                                        \
     static void name(const lanes_step *step, const lanes_block *block)                                       \
     {                                                                                                        \

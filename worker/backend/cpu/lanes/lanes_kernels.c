@@ -1,8 +1,8 @@
 /* Arithmetic of the lanes segment, compiled once per instruction set.
  *
- * worker/backend/CMakeLists.txt builds three objects from this file. GP_LANES_ISA is the name of
- * the instruction set, and compiler flags enable it. All functions are static and inlined, so that
- * the linker cannot use code from one object in another. */
+ * worker/backend/CMakeLists.txt builds three objects from this file. GP_LANES_ISA names the
+ * instruction set, and compiler flags enable it. All functions are static and inlined, so that the
+ * linker cannot use code from one object in another. */
 #include "worker/backend/cpu/lanes/lanes.h"
 
 #include "worker/backend/cpu/lanes/lanes_dense.h"

@@ -1,5 +1,5 @@
-/* Places values in scratch memory: views, steps that load and store values, and first-fit
- * allocation of buffers by lifetime. */
+/* Places values in scratch memory: views, steps that load and store values, and first-fit buffer
+ * allocation by lifetime. */
 #include "worker/backend/cpu/lanes/lanes_planner.h"
 
 #include <assert.h>
@@ -27,7 +27,7 @@ static lanes_view no_view(void)
     return (lanes_view){ .buffer = LANES_NONE };
 }
 
-/* Return the view of a value, without its padding. */
+/* Return a value's view without padding. */
 static lanes_view view_of(const lanes_planner *p, uint32_t value)
 {
     const lanes_place *at = &p->places[value];

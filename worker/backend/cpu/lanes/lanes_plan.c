@@ -12,7 +12,7 @@ static uint32_t parameter_of(const lanes_planner *p, uint32_t value)
     return value == GP_NO_VALUE ? LANES_NONE : p->graph->values[value].parameter;
 }
 
-/* Add a pack and return its index. */
+/* Add a pack and return the index. */
 static uint32_t pack_add(lanes_planner *p, int kind, uint32_t parameter, int32_t outputs, int32_t inputs,
                          int32_t kernel)
 {
@@ -31,7 +31,7 @@ static uint32_t pack_add(lanes_planner *p, int kind, uint32_t parameter, int32_t
     return segment->pack_count++;
 }
 
-/* Reserve floats in the sums of each thread, and return their offset. */
+/* Reserve floats in each thread's sums, and return their offset. */
 static size_t sums_add(lanes_planner *p, size_t floats)
 {
     size_t at = p->segment->sum_floats;
@@ -91,7 +91,7 @@ static void plan_conv(lanes_planner *p, uint32_t i)
     gp_lanes_value_store(p, y, i);
 }
 
-/* Give a step the operands that spread the pool's gradient, if the step reads it instead of the
+/* Give a step the operands that spread the pool's gradient, if the step reads it rather than the
  * convolution's. */
 static void use_pool_gradient(const lanes_planner *p, uint32_t i, lanes_step *step)
 {
@@ -127,8 +127,7 @@ static void plan_conv_data(lanes_planner *p, uint32_t i)
     gp_lanes_value_store(p, op->out[0], i);
 }
 
-/* Return the number of floats in a thread's sums for the weights of one convolution, in the layout
- * of its step. */
+/* Count the floats in a thread's sums for one convolution's weights, in the step layout. */
 static size_t weight_sum_floats(const lanes_planner *p, const lanes_step *step, size_t weight_count)
 {
     int32_t kernel = step->window.kernel[0], tile, tiles;
@@ -221,7 +220,7 @@ static void plan_fc(lanes_planner *p, uint32_t i)
     gp_lanes_value_store(p, op->out[0], i);
 }
 
-/* Reserve a panel for `count` rows of samples, and return its offset. */
+/* Reserve a panel for `count` sample rows, and return the offset. */
 static size_t panels_add(lanes_planner *p, int32_t count, int32_t width)
 {
     lanes_segment *segment = p->segment;

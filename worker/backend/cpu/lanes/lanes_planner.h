@@ -1,11 +1,11 @@
-/* State of planning, shared by lanes_fuse.c (merged and dead ops), lanes_place.c (buffers, views,
+/* Planning state, shared by lanes_fuse.c (merged and dead ops), lanes_place.c (buffers, views,
  * steps) and lanes_plan.c (steps for all ops). */
 #ifndef GP_LANES_PLANNER_H
 #define GP_LANES_PLANNER_H
 
 #include "worker/backend/cpu/lanes/lanes.h"
 
-/* Properties of a value during planning. */
+/* A value's properties during planning. */
 typedef struct lanes_place {
     int32_t channels, height, width; /* full shape */
     /* size of the part that is read */
@@ -20,13 +20,13 @@ typedef struct lanes_place {
     bool dense;       /* some op reads it as one vector: no padding, no dead rows */
 } lanes_place;
 
-/* A buffer in scratch memory and its lifetime. */
+/* Buffer and lifetime in scratch memory. */
 typedef struct lanes_buffer {
     size_t floats, offset;
     uint32_t first, last; /* first and last step that use it */
 } lanes_buffer;
 
-/* Role of an op after fusion. */
+/* An op's role after fusion. */
 typedef enum lanes_note {
     LANES_NOTE_PLAIN,
     LANES_NOTE_MERGED,
@@ -36,7 +36,8 @@ typedef enum lanes_note {
     LANES_NOTE_WINOGRAD
 } lanes_note;
 
-/* State of planning one segment. It stores the first error; all functions do nothing afterwards. */
+/* Planning state for one segment. It stores the first error; all functions do nothing
+ * afterwards. */
 typedef struct lanes_planner {
     gp_status status;
     gp_error *err;
@@ -48,11 +49,11 @@ typedef struct lanes_planner {
     bool fuse, winograd;
     lanes_place *places;
     lanes_note *notes; /* per op */
-    /* per op. For a conv with a fused relu or pool: index of that op; for a backward op: index
-     * of the conv op. */
+    /* per op. For a conv with a fused relu or pool: that op's index; for a backward op: conv op
+     * index. */
     uint32_t *mates;
-    uint32_t *masks; /* per op: for a fused conv, the buffer of its mask */
-    uint32_t *kept;  /* per op: for a Winograd conv, the buffer of its transformed input */
+    uint32_t *masks; /* per op: for a fused conv, the mask buffer */
+    uint32_t *kept;  /* per op: for a Winograd conv, the transformed input buffer */
     lanes_buffer *buffers;
     uint32_t buffer_count;
     lanes_step lost; /* step after an error */
@@ -68,10 +69,10 @@ bool gp_lanes_crosses(const lanes_planner *p, uint32_t value);
  * gradient is x. */
 bool gp_lanes_conv_is_fast(const lanes_planner *p, const gp_window *window, uint32_t x);
 
-/* Return true if the fast backward data step writes every pixel of dx; see lanes_fuse.c. */
+/* Return true if the fast backward data step writes every dx pixel; see lanes_fuse.c. */
 bool gp_lanes_conv_data_reaches(const lanes_planner *p, const gp_op *op);
 
-/* Add a scratch buffer and return its number. gp_lanes_place_buffers() assigns its offset later. */
+/* Add a scratch buffer and return the number. gp_lanes_place_buffers() assigns the offset later. */
 uint32_t gp_lanes_buffer_add(lanes_planner *p, size_t floats);
 
 /* Assign offsets to all buffers, from the lifetimes implied by the steps. */
@@ -84,11 +85,11 @@ void gp_lanes_place_make(lanes_planner *p, uint32_t value, uint32_t op);
  * use. */
 void gp_lanes_value_read(lanes_planner *p, uint32_t value, uint32_t op);
 
-/* Store a value to its plan buffer if it crosses the segment border. */
+/* Store a value to the plan buffer if it crosses the segment border. */
 void gp_lanes_value_store(lanes_planner *p, uint32_t value, uint32_t op);
 
-/* Append a step that reads x and z and writes y, any of which may be GP_NO_VALUE, and return it.
- * It is valid until the next step is appended. After an error it is not part of the segment. */
+/* Append a step that reads x and z and writes y, and return it; each operand may be GP_NO_VALUE. It
+ * is valid until the next step is appended. After an error it is not in the segment. */
 lanes_step *gp_lanes_step_make(lanes_planner *p, lanes_step_kind kind, uint32_t op, uint32_t x, uint32_t z,
                                uint32_t y);
 

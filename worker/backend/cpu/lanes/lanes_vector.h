@@ -116,7 +116,7 @@ INLINE V choose(I m, V yes, V no)
     return (V)(((I)yes & m) | ((I)no & ~m));
 }
 
-/* Written as !(v <= 0), so that NaN counts as positive. Otherwise the NaN of a diverged training
+/* Written as !(v <= 0), so that NaN counts as positive. Otherwise the NaN from a diverged training
  * would vanish. */
 INLINE I positive(V v)
 {
@@ -185,7 +185,7 @@ INLINE V keep_bits(uint32_t bits, V v)
 #define PAIRS_HIGH(a, b)      __builtin_shufflevector(a, b, 2, 3, 6, 7)
 #endif
 
-/* Return the sums over the lanes of four vectors. */
+/* Return the lane sums for four vectors. */
 INLINE V4 sum_lanes4(V a, V b, V c, V d)
 {
     V ab = UNPACK_LOW(a, b) + UNPACK_HIGH(a, b);
@@ -248,10 +248,10 @@ INLINE V exp_negative(V x)
     p = p * r + splat(1.6666665459e-1f);
     p = p * r + splat(5.0000001201e-1f);
     p = p * (r * r) + r + splat(1.0f);
-    return (V)((I)p + exponent); /* the low bits of the sum are n in two's complement */
+    return (V)((I)p + exponent); /* the sum's low bits are n in two's complement */
 }
 
-/* Return the address of a view in this thread's scratch memory. */
+/* Return a view's address in this thread's scratch memory. */
 INLINE float *at(const lanes_view *view, const lanes_block *block)
 {
     return block->scratch + view->offset;

@@ -1,22 +1,23 @@
-/* Convolution, relu and 2x2 pool with Winograd's minimal filtering; part of lanes_kernels.c.
+/* Convolution, relu and 2x2 pool with Winograd's minimal filtering; included by lanes_kernels.c.
  *
- * A pooling window of 2x2 outputs of a KxK convolution (K is 3 or 5) is one tile. With N = K + 1,
+ * One tile is a pooling window with 2x2 outputs from a KxK convolution (K is 3 or 5):
+ *     N = K + 1
  *     y = At [sum over c of (G w Gt) * (Bt x B)] A       * is element-wise
  *
- * This takes N^2 products instead of 4 K^2: for a 5x5 kernel 36 instead of 100 (Winograd,
+ * This takes N^2 products rather than 4 K^2: for a 5x5 kernel 36 rather than 100 (Winograd,
  * Arithmetic Complexity of Computations (1980); Lavin and Gray, Fast Algorithms for Convolutional
  * Neural Networks (2016)). The backward pass is the transposed algorithm:
  *     dm = A dy At,   dx += B [sum over o of (G w Gt) * dm] Bt,   dw = Gt [sum of dm * (Bt x B)] G
  *
- * The sum for dw is over all tiles. The gradient of the convolution is never stored: dy is computed
- * from the pool's gradient and mask bits.
+ * The sum for dw is over all tiles. The convolution gradient is never stored: dy is computed from
+ * the pool's gradient and mask bits.
  *
  * The interpolation points are 0, 1, -1, 1/2, -2 and infinity. In float32, the relative error of
  * LeNet's second layer is 6e-7 forward, 1.1e-6 for dx and 6e-7 for dw (direct convolution: 3e-7).
  * With points 2 and -2 it is 1.5 times as large.
  *
- * In lanes, the products for one of the N^2 positions form a matrix product over channels,
- * [outputs][inputs] times [inputs][tiles] vectors. Tiles are processed in groups of four and output
+ * In lanes, the products for each of the N^2 positions form a matrix product over channels,
+ * [outputs][inputs] times [inputs][tiles] vectors. Tiles are processed four at a time and output
  * channels in chunks, so that intermediate results stay in the L2 cache. Strides are an odd number
  * of cache lines; otherwise all positions would map to the same cache sets. */
 #ifndef GP_LANES_WINOGRAD_H
@@ -145,7 +146,7 @@ INLINE winograd winograd_of(int inputs, int outputs, const lanes_view *pooled)
     return w;
 }
 
-/* Compute one tile of the matrix product for a position: m[t][0..4) = sum over k of weight[k][t] *
+/* Compute one matrix product tile for a position: m[t][0..4) = sum over k of weight[k][t] *
  * v[k][0..4). */
 INLINE void winograd_tile(float *m, const float *weight, const float *v, ptrdiff_t v_row, int depth,
                           const int wide)
@@ -254,8 +255,7 @@ INLINE void winograd_forward(const lanes_step *step, const lanes_block *block, c
     }
 }
 
-/* Compute A dy At for one tile and store its positions `plane` floats apart. Return the sum of
- * dy. */
+/* Compute A dy At for one tile and store the positions `plane` floats apart. Return the dy sum. */
 INLINE V winograd_gradient(const lanes_step *step, const lanes_block *block, const lanes_view *pooled,
                            int channel, int tile, float *to, size_t plane, const int kernel)
 {
@@ -280,7 +280,7 @@ static void winograd_nothing(float *to, size_t plane, int edge)
         store(to + (size_t)f * plane, zero());
 }
 
-/* Add B dv Bt of one tile to dx. v holds the positions of the tile, `plane` floats apart. */
+/* Add B dv Bt for one tile to dx. v holds the tile's positions, `plane` floats apart. */
 INLINE void winograd_scatter(float *corner, ptrdiff_t row, const float *v, size_t plane, const int kernel)
 {
     const int edge = kernel + 1;
@@ -360,7 +360,7 @@ INLINE void winograd_weights_tile(float *sums, ptrdiff_t sums_row, const float *
             sum_lanes4(acc[4 * k], acc[4 * k + 1], acc[4 * k + 2], acc[4 * k + 3]);
 }
 
-/* Update the sums [count][inputs4] of one position for a chunk of output channels. */
+/* Update the sums [count][inputs4] at one position for an output channel chunk. */
 static void winograd_weights_product(float *sums, const float *m, const float *v, int count, int inputs4,
                                      int tiles)
 {
@@ -408,7 +408,7 @@ INLINE void winograd_weights(const lanes_step *step, const lanes_block *block, c
     }
 }
 
-/* Compute G w Gt for LANES input channels at a time, in the tile layout of winograd_product(). */
+/* Compute G w Gt for LANES input channels at a time, in winograd_product()'s tile layout. */
 INLINE void winograd_pack_output(const lanes_pack *pack, int o, const int kernel)
 {
     const int edge = kernel + 1, area = kernel * kernel;
@@ -437,7 +437,7 @@ INLINE void winograd_pack_output(const lanes_pack *pack, int o, const int kernel
     }
 }
 
-/* Compute dw = Gt du G for one output channel from the sums of all threads. */
+/* Compute dw = Gt du G for one output channel from all threads' sums. */
 INLINE void winograd_finish_output(const lanes_finish *finish, const lanes_share *share, int o,
                                    const int kernel)
 {

@@ -45,7 +45,7 @@ LOOP_INLINE float exp_below_zero(float x)
     return series * power;
 }
 
-/* Return the density of the standard normal distribution at x. */
+/* Return the standard normal density at x. */
 LOOP_INLINE float normal_density(float x)
 {
     return 0.39894228f * exp_below_zero(-0.5f * x * x);
@@ -234,7 +234,7 @@ static void multiply_sum_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-/* ---- table of loops ---- */
+/* ---- loop table ---- */
 
 static const gp_loop activation = { .share = activation_share, .in_place = true };
 static const gp_loop activation_backward = { .share = activation_backward_share, .in_place = true };

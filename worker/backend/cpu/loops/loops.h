@@ -2,19 +2,19 @@
  * kernels support.
  *
  * A loop accepts activations in dense order [N][C][H][W] or in packed order [N][H][W][C]; all
- * activations of a call have the same order (a vector is both). A loop runs either as a step of a
- * oneDNN segment (onednn_ops.c) or as a segment of its own (loops.c), and uses only memory that the
+ * activations of a call have the same order (a vector is both). A loop runs either as a step in a
+ * oneDNN segment (onednn_ops.c) or as a separate segment (loops.c), and uses only memory that the
  * caller provides.
  *
  * Threads divide the work by channel, sample or element. One thread computes each sum in a fixed
- * order, so equal calls give bitwise identical results with any number of threads. */
+ * order, so equal calls give bitwise identical results with any thread count. */
 #ifndef GP_CPU_LOOPS_H
 #define GP_CPU_LOOPS_H
 
 #include "worker/backend/cpu/base/segment.h"
 #include "worker/backend/cpu/base/threads.h"
 
-/* An input or output of an op. */
+/* An op input or output. */
 typedef struct gp_loop_operand {
     /* NULL: absent. Parameters, their gradients and GP_VALUE_CALL values have no sample
      * dimension. */
@@ -27,10 +27,10 @@ typedef struct gp_loop_call {
     const gp_op *op;
     const gp_batch *batch;
     const gp_plan_memory *memory; /* sums and scores, for losses */
-    /* capacity of activations in samples; the first batch->count samples are present */
+    /* activation capacity in samples; the first batch->count samples are present */
     uint32_t rows;
     uint32_t threads;
-    /* packed order instead of dense order */
+    /* packed order, not dense order */
     bool packed;
     /* activations are bfloat16, and `data` points to bfloat16 values; only for loops with
      * gp_loop.narrow */
@@ -38,17 +38,17 @@ typedef struct gp_loop_call {
     gp_loop_operand in[GP_OP_VALUES_MAX], out[GP_OP_VALUES_MAX]; /* operands as listed in ops.def */
 } gp_loop_call;
 
-/* Implementation of an op as a loop. */
+/* Loop that implements an op. */
 typedef struct gp_loop {
     /* Compute one thread's slice of the call that `context` points to. NULL: `run` computes the
      * whole call. */
     gp_share_fn share;
     /* Compute the whole call. NULL: `share` is called on several threads. */
     gp_status (*run)(const gp_loop_call *call, gp_error *err);
-    bool in_place; /* out[0] may be the memory of the first input */
+    bool in_place; /* out[0] may be the first input's memory */
     bool dense;    /* supports dense activations only */
     bool narrow;   /* supports bfloat16 activations */
-    bool alone;    /* always a segment of its own */
+    bool alone;    /* always a separate segment */
 } gp_loop;
 
 /* Return the loop for an op. NULL: the op has none. */

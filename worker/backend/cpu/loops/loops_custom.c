@@ -4,18 +4,18 @@
 #include "common/model/graph/custom.h"
 #include "worker/backend/cpu/loops/loops_inside.h"
 
-/* A call of a user function, divided into parts for several threads. */
+/* A call to a user function, divided into parts for several threads. */
 typedef struct custom_run {
     gp_layer_call call; /* all samples */
     const gp_loop_call *loop;
     gp_status (*function)(const gp_layer_call *call, gp_error *err);
     size_t saved_size;
     pthread_mutex_t lock;
-    gp_status status; /* error of the first part that failed */
+    gp_status status; /* error from the first part that failed */
     gp_error error;
 } custom_run;
 
-/* Return the number of elements per sample. 0: the operand is absent. */
+/* Return the element count per sample. 0: the operand is absent. */
 static size_t size_of(const gp_loop_operand *operand)
 {
     return operand->data == NULL ? 0 : (size_t)gp_shape_count(&operand->shape);

@@ -1,12 +1,12 @@
-/* Normalisations within a sample: over groups of channels, over the channels in each pixel, and
- * over neighbouring channels. */
+/* Normalisations within a sample: over channel groups, over the channels in each pixel, and over
+ * neighbouring channels. */
 #include <math.h>
 
 #include "worker/backend/cpu/loops/loops_strip.h"
 
 /* ---- group norm ---- */
 
-/* State of a walk over the channels of a sample in order, one group after the other. */
+/* State of a walk over a sample's channels in order, one group after the other. */
 typedef struct group_walk {
     size_t channels; /* channels per group */
     double n;        /* elements per group */
@@ -21,8 +21,8 @@ static group_walk group_walk_of(const gp_loop_call *call, const loop_image *x)
     return (group_walk){ .channels = channels, .n = (double)(channels * x->pixels) };
 }
 
-/* Sum x - a and its square over channels [c, c + width) of sample i, where a is the first pixel of
- * each channel. */
+/* Sum x - a and (x - a)^2 over channels [c, c + width) in sample i, where a is each channel's first
+ * pixel. */
 LOOP_INLINE void group_sums(const gp_loop_call *call, const loop_image *x, size_t i, size_t c, size_t width,
                             strip_terms *terms, strip_sums *sums)
 {
@@ -68,7 +68,7 @@ LOOP_INLINE void group_moments(const gp_loop_call *call, const loop_image *x, si
     }
 }
 
-/* Normalise and scale sample i with its moments. */
+/* Normalise and scale sample i with the sample's moments. */
 LOOP_INLINE void group_scale(const gp_loop_call *call, const loop_image *x, size_t i)
 {
     const group_walk walk = group_walk_of(call, x);
@@ -208,7 +208,7 @@ LOOP_INLINE void group_project(const gp_loop_call *call, const loop_image *x, si
     }
 }
 
-/* Compute dx of one sample from its sums: subtract the group means of dy * scale and of its
+/* Compute dx for one sample from the sums: subtract the group means of dy * scale and of the
  * projection. */
 LOOP_INLINE void group_backward(const gp_loop_call *call, const loop_image *x, size_t i, const float *sums)
 {
@@ -355,8 +355,8 @@ const gp_loop gp_loop_groupnorm_backward = { .run = groupnorm_backward_run };
 
 /* Compute to[c] += factor * sum of f(c + o) over the window.
  *   square  f is the square of `from`, otherwise `from`
- *   before  number of channels in the window before c
- *   behind  number of channels in the window after c
+ *   before  channels in the window before c
+ *   behind  channels in the window after c
  *   rows    number of channels
  *   step    elements per channel */
 LOOP_INLINE void window_add(float *to, const float *from, bool square, float factor, ptrdiff_t before,
@@ -373,7 +373,7 @@ LOOP_INLINE void window_add(float *to, const float *from, bool square, float fac
     }
 }
 
-/* Return d ^ -beta. The usual beta of 0.75 needs no logarithm. */
+/* Return d ^ -beta. The usual beta (0.75) needs no logarithm. */
 LOOP_INLINE float inverse_power(float d, float beta)
 {
     return beta == 0.75f ? 1.0f / sqrtf(d * sqrtf(d)) : powf(d, -beta);

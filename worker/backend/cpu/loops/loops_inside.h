@@ -9,22 +9,22 @@
 #include "worker/backend/cpu/base/threads.h"
 
 enum {
-    LOOP_LANES = 32, /* elements per row of a strip (loops_strip.h) */
-    /* below this number of elements, waking the OpenMP team takes longer than the work */
+    LOOP_LANES = 32, /* elements per strip row (loops_strip.h) */
+    /* with fewer elements, waking the OpenMP team takes longer than the work */
     LOOP_SHARED_MIN = 16384,
     LOOP_ROWS_MAX = 64, /* rows summed in float32 before the sum is added to a float64 */
     /* channels per cache line in packed order; threads never share a line */
     LOOP_CHANNELS_ALIGNMENT = 16,
 };
 
-/* View of an activation as samples, channels and pixels. The vector elements are channels of
- * one pixel. */
+/* Activation view as samples, channels and pixels. The vector elements are channels of one
+ * pixel. */
 typedef struct loop_image {
     float *data;
     size_t channels, pixels, channel_stride, pixel_stride, sample_stride;
 } loop_image;
 
-/* Return the view of an operand in the order of the call. */
+/* Return an operand's view in the call's order. */
 static inline loop_image loop_image_of(const gp_loop_call *call, const gp_loop_operand *operand)
 {
     loop_image image = { .data = operand->data, .channels = 1, .pixels = 1 };

@@ -1,15 +1,15 @@
-/* All losses except plain cross-entropy: for classes of samples or pixels, and for values.
+/* All losses except plain cross-entropy: for sample or pixel classes, and for values.
  *
  * The positions (pixels of samples; a vector has one pixel) are divided into a fixed number of
  * chunks. One thread sums each chunk in order, and the chunk sums are added in order. Equal calls
- * therefore give bitwise identical results with any number of threads. For Dice, chunks consist of
- * whole samples. */
+ * therefore give bitwise identical results with any thread count. For Dice, chunks consist of whole
+ * samples. */
 #include <assert.h>
 #include <math.h>
 
 #include "worker/backend/cpu/loops/loops_inside.h"
 
-/* number of chunks, independent of the number of threads */
+/* chunk count, independent of the thread count */
 enum { LOSS_CHUNKS = 64 };
 
 typedef struct loss_job loss_job;
@@ -17,7 +17,7 @@ typedef struct loss_job loss_job;
 /* Compute one chunk: positions, or samples, [range.first, range.end). */
 typedef void (*loss_fn)(const loss_job *job, loop_range range, double sums[GP_SUMS]);
 
-/* One call of a loss. */
+/* One loss call. */
 struct loss_job {
     const gp_loop_call *call;
     loss_fn run;
@@ -205,8 +205,8 @@ typedef struct dice_sums {
     double overlap[GP_DICE_CLASSES_MAX], predicted[GP_DICE_CLASSES_MAX], truth[GP_DICE_CLASSES_MAX];
 } dice_sums;
 
-/* Sum the overlap, prediction and target of each class over a sample. Return the number of labelled
- * pixels. */
+/* Sum the overlap, prediction and target for each class over a sample. Return the labelled pixel
+ * count. */
 static size_t dice_add(const loss_job *job, size_t sample, dice_sums *of, double sums[GP_SUMS])
 {
     const size_t classes = job->x.channels, stride = job->x.channel_stride;
@@ -233,8 +233,8 @@ static size_t dice_add(const loss_job *job, size_t sample, dice_sums *of, double
     return counted;
 }
 
-/* Compute the gradient of a sample: d loss / d p[k] = 2 w[k] (A - B t[k]) / B^2, where A = sum w
- * overlap and B = sum w (predicted + truth). */
+/* Compute a sample's gradient: d loss / d p[k] = 2 w[k] (A - B t[k]) / B^2, where A = sum w overlap
+ * and B = sum w (predicted + truth). */
 static void dice_gradient(const loss_job *job, size_t sample, const double *weight, double a, double b)
 {
     const size_t classes = job->x.channels, stride = job->x.channel_stride;
@@ -293,7 +293,7 @@ const gp_loop gp_loop_dice = { .run = dice_run };
 
 /* ---- values ---- */
 
-/* Return the squared or Huber loss of an error and its derivative. */
+/* Return the squared or Huber loss for an error, and the derivative. */
 LOOP_INLINE double error_loss(double error, bool huber, double delta, double *slope)
 {
     if (!huber) {

@@ -5,7 +5,7 @@
 
 /* ---- batch norm ----
  *
- * oneDNN segments train batch norm by loops of their own (onednn_norm.c), so the speed of training
+ * oneDNN segments train batch norm by separate loops (onednn_norm.c), so the speed of training
  * matters here only without oneDNN. */
 
 /* One pass over the channels. Batch norm has three phases: sum each channel over the local samples;
@@ -17,7 +17,7 @@ typedef struct norm_pass {
     bool sums, apply;
 } norm_pass;
 
-/* Sums over one channel and their number of elements. */
+/* Sums over one channel and the element count. */
 typedef struct norm_sums {
     double first, second, n;
 } norm_sums;
@@ -51,7 +51,7 @@ static gp_status passes_run(const gp_loop_call *call, gp_share_fn share, gp_erro
     return status;
 }
 
-/* Store the local sums of a channel for the reduction, or replace them by those from all ranks. */
+/* Store a channel's local sums for the reduction, or replace them by those from all ranks. */
 static void sums_couple(const norm_pass *pass, size_t channels, size_t c, norm_sums *sums)
 {
     double *all = pass->call->batch->coupling == NULL ? NULL : pass->call->batch->coupling->sums;
@@ -64,7 +64,7 @@ static void sums_couple(const norm_pass *pass, size_t channels, size_t c, norm_s
     }
 }
 
-/* Sum x - running mean and its square over channel c. The sums are taken relative to the
+/* Sum x - running mean and (x - running mean)^2 over channel c. The sums are taken relative to the
  * first pixel, to avoid cancellation. */
 static norm_sums moments_sum(const gp_loop_call *call, const loop_image *x, size_t c)
 {

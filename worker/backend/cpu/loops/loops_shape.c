@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-/* View of one sample as a three-dimensional box. A vector is a box with one pixel. */
+/* Sample view as a three-dimensional box. A vector is a box with one pixel. */
 typedef struct box {
     char *data;
     size_t bytes;                /* element size */
@@ -27,7 +27,7 @@ static box box_of(const gp_loop_call *call, const gp_loop_operand *operand)
     return b;
 }
 
-/* Return the offset of an element in elements. */
+/* Return an element's offset in elements. */
 static size_t box_offset(const box *b, const int32_t start[3])
 {
     return (size_t)start[0] * b->stride[0] + (size_t)start[1] * b->stride[1] +

@@ -1,8 +1,8 @@
 /* Strips: the basic loops of normalisations.
  *
  * A strip has rows of up to LOOP_LANES neighbouring elements (lanes). In packed order, lanes are
- * channels and rows are pixels. In dense order, lanes and rows are pixels of one channel, and the
- * sums of all lanes are added at the end. */
+ * channels and rows are pixels. In dense order, lanes and rows are pixels in one channel, and the
+ * sums over all lanes are added last. */
 #ifndef GP_CPU_LOOPS_STRIP_H
 #define GP_CPU_LOOPS_STRIP_H
 
@@ -75,7 +75,7 @@ LOOP_INLINE void strip_scale(const strip *s, size_t lanes, const float *x, float
             y[r * s->stride + l] = (x[r * s->stride + l] - terms->a[l]) * terms->b[l] + terms->c[l];
 }
 
-/* Constants per lane for the backward pass of a normalisation. */
+/* Constants per lane for a normalisation's backward pass. */
 typedef struct strip_back {
     float mean[LOOP_LANES], inverse[LOOP_LANES], scale[LOOP_LANES], dy[LOOP_LANES], projection[LOOP_LANES];
 } strip_back;
@@ -132,7 +132,7 @@ LOOP_INLINE size_t channel_width(bool packed, size_t c, size_t end)
     return !packed ? 1 : left < LOOP_LANES ? left : LOOP_LANES;
 }
 
-/* Add the sums of all lanes in dense order, where they belong to one channel. */
+/* Add all lane sums in dense order, where they belong to one channel. */
 LOOP_INLINE void sums_fold(strip_sums *sums, bool packed)
 {
     for (size_t l = 1; l < LOOP_LANES && !packed; l++) {

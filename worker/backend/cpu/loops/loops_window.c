@@ -1,6 +1,6 @@
-/* Transposed convolution and resizing as plain loop nests. oneDNN computes transposed convolutions
- * as the backward pass of a convolution (onednn_ops.c), so their speed matters here only without
- * oneDNN. */
+/* Transposed convolution and resizing as plain loop nests. oneDNN computes transposed
+ * convolutions as a convolution's backward pass (onednn_ops.c), so their speed matters here only
+ * without oneDNN. */
 #include <math.h>
 
 #include "worker/backend/cpu/loops/loops_inside.h"
@@ -25,7 +25,7 @@ static float *plane_at(const plane *p, size_t sample, size_t channel)
     return p->image.data + sample * p->image.sample_stride + channel * p->image.channel_stride;
 }
 
-/* Compute the offset in y of tap (ky, kx) for pixel i of x. Return false if it lies outside y. */
+/* Compute the y offset for tap (ky, kx) and pixel i in x. Return false if it lies outside y. */
 static bool tap_falls(const gp_window *w, const plane *x, const plane *y, size_t i, int ky, int kx,
                       size_t *at)
 {
@@ -41,7 +41,7 @@ static bool tap_falls(const gp_window *w, const plane *x, const plane *y, size_t
 /* Operand that transconv_pair() computes from the other two. */
 typedef enum transconv_want { WANT_Y, WANT_X, WANT_WEIGHTS } transconv_want;
 
-/* Process one channel of x and one of y, over all pixels and taps. */
+/* Process one x channel and one y channel, over all pixels and taps. */
 LOOP_INLINE void transconv_pair(const gp_window *w, const plane *x, const plane *y, float *xc, float *yc,
                                 const float *weight, float *sums, transconv_want want)
 {
@@ -222,8 +222,8 @@ static resize_source source_of(gp_resize_mode mode, int64_t o, int64_t from, int
                             (float)(at - (double)first) };
 }
 
-/* Resize one sample. Forward: each pixel of y is a weighted sum of four pixels of x. Backward: add
- * the weighted dy to these four pixels of x. */
+/* Resize one sample. Forward: each y pixel is a weighted sum over four x pixels. Backward: add the
+ * weighted dy to these four x pixels. */
 LOOP_INLINE void resize_sample(const gp_loop_call *call, const plane *x, const plane *y, size_t n,
                                bool forward)
 {

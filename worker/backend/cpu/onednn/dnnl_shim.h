@@ -4,9 +4,9 @@
  * A primitive descriptor is created from an op descriptor in v2 and directly in v3. Some arguments
  * have other positions. Only this file may test DNNL_VERSION_MAJOR.
  *
- * Descriptors are shim_md (owned, released by shim_md_free) and shim_cmd (borrowed). All arrays of
- * dimensions are dnnl_dims_t: v3 declares its parameters with this type, and gcc warns about
- * shorter arrays. Dilations follow oneDNN: 0 is a dense window. */
+ * Descriptors are shim_md (owned, released by shim_md_free) and shim_cmd (borrowed). All dimension
+ * arrays are dnnl_dims_t: v3 declares the parameters with this type, and gcc warns about shorter
+ * arrays. Dilations follow oneDNN: 0 is a dense window. */
 #ifndef GP_DNNL_SHIM_H
 #define GP_DNNL_SHIM_H
 
@@ -16,7 +16,7 @@
 
 #include "common/base/memory/alloc.h"
 
-/* Window of a convolution or pooling; entries are height, width. */
+/* Convolution or pooling window; entries are height, width. */
 typedef struct shim_window {
     dnnl_dims_t kernel, stride, dilation, before, after;
 } shim_window;
@@ -68,8 +68,7 @@ static inline void shim_md_free(shim_md md)
         dnnl_memory_desc_destroy(md);
 }
 
-/* Create the descriptor of one pass of a layer. Backward passes need the forward descriptor as
- * hint. */
+/* Create the descriptor for one layer pass. Backward passes need the forward descriptor as hint. */
 static inline dnnl_status_t shim_layer_pd(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                           const shim_layer *l, shim_pass pass,
                                           const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
@@ -102,8 +101,8 @@ static inline dnnl_status_t shim_layer_pd(dnnl_primitive_desc_t *out, dnnl_engin
                                                                                l->bias, l->y, hint, attr);
 }
 
-/* Create the descriptor of a pooling, or of its backward pass if `hint`, the forward descriptor, is
- * given. */
+/* Create the descriptor for a pooling, or for the backward pass if `hint`, the forward descriptor,
+ * is given. */
 static inline dnnl_status_t shim_pool_pd(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const shim_pool *p,
                                          const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
 {
@@ -193,7 +192,7 @@ static inline dnnl_status_t shim_layer_pd(dnnl_primitive_desc_t *out, dnnl_engin
     return status != dnnl_success ? status : dnnl_primitive_desc_create(out, &op, attr, engine, hint);
 }
 
-/* The plain pooling of v2 has the fast kernels but no dilation; "pooling_v2" supports dilation. */
+/* Plain pooling in v2 has the fast kernels but no dilation; "pooling_v2" supports dilation. */
 static inline dnnl_status_t shim_pool_pd(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const shim_pool *p,
                                          const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
 {

@@ -50,7 +50,7 @@ static size_t onednn_claim(const gp_graph *graph, gp_phase phase, const gp_op *o
     for (size_t i = 0; i < known;)
         if (index_stays(graph, phase, ops, known, i)) {
             i++;
-        } else { /* check the shorter segment from its start */
+        } else { /* check the shorter segment from the start */
             known = i;
             i = 0;
         }

@@ -1,8 +1,8 @@
-/* Dropout of activations in either order.
+/* Activation dropout in either order.
  *
- * Elements are numbered in logical order, independent of their order in memory, so that the dropped
- * elements do not depend on the kernels. For packed activations, decisions for 16 channels and a
- * run of pixels are drawn, transposed and applied pixel by pixel. */
+ * Elements are numbered in logical order, not in memory order, so that the dropped elements do not
+ * depend on the kernels. For packed activations, decisions for 16 channels and a pixel run are
+ * drawn, transposed and applied pixel by pixel. */
 #include "worker/backend/cpu/onednn/onednn_segment.h"
 #include "worker/backend/cpu/onednn/onednn_wide.h"
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Descriptors of a layer, shared by its three primitives. */
+/* Layer descriptors, shared by the layer's three primitives. */
 typedef struct layer_mds {
     shim_layer l;    /* weight and gradient in the best layout for their primitives */
     shim_md plain;   /* weight in the blob layout */
@@ -59,7 +59,7 @@ static uint32_t reader_of(const gp_onednn_translator *t, uint32_t value)
     return request->count;
 }
 
-/* Mark an op as part of the current primitive, and continue after it. */
+/* Add an op to the current primitive, and continue after it. */
 static void tail_fold(gp_onednn_translator *t, gp_onednn_tail *tail, uint32_t *next)
 {
     t->folded[*next] = true;
@@ -73,8 +73,8 @@ static bool cuts_as_relu(const gp_onednn_tail *tail)
     return tail->low == 0.0f && tail->high == INFINITY;
 }
 
-/* Collect the ops after a layer that its primitive can include. In training, batch norm separates a
- * convolution from these ops (onednn_pending.c). */
+/* Collect the ops after a layer that the layer's primitive can include. In training, batch norm
+ * separates a convolution from these ops (onednn_pending.c). */
 static gp_onednn_tail tail_take(gp_onednn_translator *t, const gp_op *op)
 {
     const gp_segment_request *request = t->request;
@@ -204,10 +204,10 @@ static bool is_pointwise(const gp_op *op)
     return true;
 }
 
-/* Describe a fully connected layer, or a pointwise convolution as a product over the pixels in
- * all samples: for weight gradients, oneDNN's product is faster than its convolution, and the
- * result has the layout of the arena. Weights keep the blob layout, possibly converted to
- * bfloat16: packing a large matrix costs more memory traffic than the packed product saves. */
+/* Describe a fully connected layer, or a pointwise convolution as a product over the pixels in all
+ * samples: for weight gradients, oneDNN's product is faster than its convolution, and the result
+ * has the arena layout. Weights keep the blob layout, possibly converted to bfloat16: packing a
+ * large matrix costs more memory traffic than the packed product saves. */
 static void product_describe(gp_onednn_translator *t, layer_mds *mds, bool pointwise, uint32_t x,
                              uint32_t weight, uint32_t bias, uint32_t y, const gp_onednn_tail *tail)
 {
@@ -238,8 +238,8 @@ static uint32_t tensor_view(gp_onednn_translator *t, uint32_t tensor, shim_cmd m
                     : ONEDNN_NONE;
 }
 
-/* Emit the bias of a transposed convolution, which the primitive does not support: add it to the
- * image, or sum the image into the bias gradient. */
+/* Emit a transposed convolution's bias, which the primitive does not support: add it to the image,
+ * or sum the image into the bias gradient. */
 static void bias_emit(gp_onednn_translator *t, gp_onednn_loop loop, uint32_t bias, uint32_t image,
                       bool gradient)
 {
@@ -298,7 +298,7 @@ void gp_onednn_norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp
     gp_onednn_step_emit(t, &step);
 }
 
-/* Add the weights and the bias of a layer to a step, in the required layout. */
+/* Add a layer's weights and bias to a step, in the required layout. */
 static void weights_argue(gp_onednn_translator *t, gp_onednn_step *step, const gp_op *op,
                           const gp_onednn_tail *tail, const layer_mds *mds)
 {
@@ -324,12 +324,12 @@ static void weights_argue(gp_onednn_translator *t, gp_onednn_step *step, const g
     step_argument(step, DNNL_ARG_BIAS, bias);
 }
 
-/* Emit the forward pass of a layer with weights. The three functions below emit one pass each, in
+/* Emit a layer's forward pass with weights. The three functions below emit one pass each, in
  * bfloat16 or (`wide`) float32. Return false if oneDNN does not support bfloat16 here. */
 static bool forward_in(gp_onednn_translator *t, const gp_op *op, const gp_onednn_tail *tail, bool wide)
 {
-    bool conv = op->code != GP_OP_FC; /* or backward data of a transposed convolution */
-    /* A folded batch norm adds a bias if the layer has none; its offset has the right shape. */
+    bool conv = op->code != GP_OP_FC; /* or a transposed convolution's backward data */
+    /* A folded batch norm adds a bias if the layer has none; the offset has the right shape. */
     uint32_t bias = tail->norm == NULL ? op->in[2] : tail->norm->in[2];
     gp_onednn_step step = { .when = WHEN_ALWAYS };
     layer_mds mds = { .wide = wide };
@@ -378,7 +378,7 @@ static void backward_describe(gp_onednn_translator *t, layer_mds *mds, shim_pass
 
 static bool backward_data_in(gp_onednn_translator *t, const gp_op *op, bool wide)
 {
-    /* or the forward pass of a transposed convolution */
+    /* or a transposed convolution's forward pass */
     bool conv = op->code != GP_OP_FC_BACKWARD_DATA;
     uint32_t dy = op->in[0], weight = op->in[1], dx = op->out[0];
     const char *what = conv ? "a convolution's backward data" : "a fully connected layer's backward data";
@@ -444,8 +444,8 @@ static bool backward_weights_in(gp_onednn_translator *t, const gp_op *op, bool w
     return mds.fits;
 }
 
-/* Return true if the layer must use float32: the bias loops of transposed convolutions do not
- * support bfloat16. */
+/* Return true if the layer must use float32: the transposed convolution bias loops do not support
+ * bfloat16. */
 static bool layer_is_wide(const gp_onednn_translator *t, const gp_op *op)
 {
     return !t->segment->narrow || op->code == GP_OP_TRANSCONV2D ||

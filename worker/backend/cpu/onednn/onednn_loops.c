@@ -145,7 +145,7 @@ gp_status gp_onednn_loop_product(const gp_onednn_step *step, const gp_onednn_run
     return GP_OK;
 }
 
-/* Convert a step to a call of a loop in loops.h; the image has step->channels and step->pixels. */
+/* Convert a step to a loop call in loops.h; the image has step->channels and step->pixels. */
 static gp_loop_call bias_call_of(const gp_onednn_step *step, const gp_onednn_run *run, gp_loop_operand *image,
                                  void *data)
 {
@@ -200,7 +200,7 @@ gp_status gp_onednn_loop_plain(const gp_onednn_step *step, const gp_onednn_run *
     return gp_loop_compute(step->plain, &call, err);
 }
 
-/* Compute the loss of one sample in nats, and whether the largest logit is that of the label. */
+/* Compute one sample's loss in nats, and whether the label has the largest logit. */
 static void softmax_row(const gp_segment *segment, size_t sample, const float *logits, size_t classes,
                         int32_t label, float *dlogits)
 {

@@ -1,4 +1,4 @@
-/* Memory of a oneDNN segment: arrays, the arena, and binding of arguments. */
+/* Memory for a oneDNN segment: arrays, the arena, and argument binding. */
 #include "worker/backend/cpu/onednn/onednn_segment.h"
 
 #include <string.h>
@@ -58,7 +58,7 @@ static void live_insert(live_set *live, gp_segment *segment, uint32_t index)
         segment->arena_bytes = end + buffer_room(buffer);
 }
 
-/* Let the output of an in-place step replace its input, if the input's lifetime ends with this
+/* Let the output of an in-place step replace the input, if the input's lifetime ends with this
  * step. */
 static bool live_take_over(live_set *live, gp_segment *segment, const gp_onednn_step *step, uint32_t now)
 {

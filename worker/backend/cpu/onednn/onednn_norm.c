@@ -2,8 +2,8 @@
  *
  * An activation has `rows` rows (pixels in all samples) with `channels` elements. Sums over rows
  * are taken in chunks whose size depends only on the segment's shape, and the chunks are added in
- * order, so results are bitwise identical with any number of threads. Within a chunk, blocks of
- * rows are summed in float32 and the block sums in float64.
+ * order, so results are bitwise identical with any thread count. Within a chunk, row blocks are
+ * summed in float32 and the block sums in float64.
  *
  * This file is compiled three times. onednn_norm_narrow.c includes it for bfloat16 activations, and
  * onednn_norm_wide.c for float32 with AVX-512 enabled for the whole file. Function clones do not
@@ -38,7 +38,7 @@ typedef float number;
 
 enum { BLOCK_NUMBERS = 16384, BLOCK_ROWS_MIN = 8, WIDTH_MAX = 32 };
 
-/* Inputs and layout of a mix. */
+/* Mix inputs and layout. */
 typedef struct mix_source {
     const number *a, *b, *mask; /* b and mask may be NULL */
     size_t a_stride, b_stride, channels;
@@ -155,7 +155,7 @@ LOOP_CLONES static void moments_share(void *context, uint32_t thread, uint32_t t
     }
 }
 
-/* Add the sums of all chunks in order, into those of the first chunk. */
+/* Add all chunk sums in order, into the first chunk's sums. */
 static void partials_fold(const norm_call *call)
 {
     const size_t numbers = 2 * call->step->channels, chunks = chunk_count(call);
@@ -176,7 +176,7 @@ static void shares_run(const gp_onednn_run *run, const norm_call *call, size_t n
 }
 
 /* Replace the local sums by the sums from all ranks if batch norm is synchronised. *n becomes the
- * number of elements over all ranks. */
+ * element count over all ranks. */
 static gp_status sums_couple(const gp_onednn_run *run, double *sums, size_t channels, double *n,
                              gp_error *err)
 {

@@ -9,7 +9,7 @@
 /* ---- ops that are loops ---- */
 
 /* Emit a loop with inputs a and b (b may be GP_NO_VALUE). The output replaces the first input in
- * its buffer if no later step reads the input. */
+ * the buffer if no later step reads the input. */
 static void loop_emit(gp_onednn_translator *t, gp_onednn_loop loop, const gp_op *op, uint32_t a, uint32_t b,
                       uint32_t out)
 {
@@ -64,7 +64,7 @@ static gp_onednn_form plain_form(const gp_onednn_translator *t, const gp_op *op)
 }
 
 /* Return the tensor of a loop operand. ONEDNN_NONE: targets, scores and sums, which the loop finds
- * in its call. */
+ * in the call. */
 static uint32_t plain_operand(gp_onednn_translator *t, uint32_t value, gp_onednn_form form, bool output)
 {
     switch (t->request->graph->values[value].role) {
@@ -128,7 +128,7 @@ static void translate_reshape(gp_onednn_translator *t, const gp_op *op)
     uint32_t from;
 
     if (t->roots[t->op->out[0]] != t->op->out[0])
-        return; /* an alias of its input */
+        return; /* an alias of the input */
     if (same) {
         loop_emit(t, gp_onednn_loop_copy, op, x, GP_NO_VALUE, y);
         return;

@@ -1,4 +1,4 @@
-/* Parameters as tensors, in the blob or packed, and storage of their gradients in the arena. */
+/* Parameters as tensors, in the blob or packed, and gradient storage in the arena. */
 #include "worker/backend/cpu/onednn/onednn_translate.h"
 
 static const gp_parameter *parameter_of(const gp_onednn_translator *t, uint32_t value)

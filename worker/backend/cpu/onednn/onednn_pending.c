@@ -54,7 +54,7 @@ static bool is_norm(const gp_onednn_term *term)
     return term->moments != ONEDNN_NONE;
 }
 
-/* Set the row size of a step, as the loops of onednn_norm.c see the value in this form. */
+/* Set a step's row size, as the loops in onednn_norm.c see the value in this form. */
 static void step_rows(const gp_onednn_translator *t, gp_onednn_step *step, uint32_t value,
                       gp_onednn_form form)
 {

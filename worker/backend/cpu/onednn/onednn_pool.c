@@ -27,8 +27,8 @@ static void pool_mds_deinit(pool_mds *mds)
 static bool pool_try(gp_onednn_translator *t, const gp_op *op, uint32_t x, uint32_t y, bool wide,
                      pool_mds *mds)
 {
-    /* The workspace stores the index of each maximum. Backward average pooling also needs a
-     * training hint. */
+    /* The workspace stores each maximum's index. Backward average pooling also needs a training
+     * hint. */
     uint32_t index = op->code == GP_OP_POOL ? op->out[1] : op->in[1];
     bool train = t->segment->phase == GP_PHASE_TRAIN && (op->pool != GP_POOL_MAX || index != GP_NO_VALUE);
     dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);

@@ -1,4 +1,4 @@
-/* Internals of a oneDNN segment, private to the onednn*.c files.
+/* oneDNN segment internals, private to the onednn*.c files.
  *
  *   ops --onednn_translate.h--> steps over tensors in buffers --onednn_memory.c--> one arena
  *
@@ -24,13 +24,13 @@
 #include "worker/backend/cpu/base/segment.h"
 #include "worker/backend/cpu/onednn/winograd.h"
 
-/* Form of a value: order and, in narrow segments, width. */
+/* Value form: order and, in narrow segments, width. */
 typedef enum gp_onednn_form { DENSE, PACKED, WIDE_DENSE, WIDE_PACKED, FORMS } gp_onednn_form;
 
 enum { ONEDNN_ARGUMENTS_MAX = 2 * GP_OP_VALUES_MAX, ONEDNN_ALIGNMENT = 64 };
 #define ONEDNN_NONE UINT32_MAX /* no tensor, buffer or primitive */
 
-/* Lifetime and owner of a buffer. */
+/* Buffer lifetime and owner. */
 typedef enum gp_onednn_life {
     LIFE_FOREIGN, /* memory outside the segment: blob, exchange arena, values at segment borders */
     LIFE_KEPT,    /* kept between runs: packed weights */
@@ -52,7 +52,7 @@ typedef struct gp_onednn_tensor {
     dnnl_memory_t memory; /* owned; created by gp_onednn_place() */
 } gp_onednn_tensor;
 
-/* Calls of a training step in which a step of the segment runs. The first call overwrites parameter
+/* Calls in a training step in which a segment step runs. The first call overwrites parameter
  * gradients and refreshes packed weights; later calls add to the gradients. */
 typedef enum gp_onednn_when { WHEN_ALWAYS, WHEN_FIRST, WHEN_LATER } gp_onednn_when;
 
@@ -77,14 +77,14 @@ typedef enum gp_onednn_slot {
     SLOT_KEPT, /* mix of a gradient that another op reads too */
 } gp_onednn_slot;
 
-/* A mix: the sum of terms A and B, each optionally normalised or a channel slice. The result is
- * clamped to [low, high], or set to 0 where the mask is not between low and high. */
+/* A mix: term A plus term B, each optionally normalised or a channel slice. The result is clamped
+ * to [low, high], or set to 0 where the mask is not between low and high. */
 typedef struct gp_onednn_mix {
     size_t stride[2], channel[2]; /* per term: elements per pixel, and first channel used */
     bool bounded;
     float low, high;
     double epsilon;
-    size_t chunk_rows, chunks; /* rows per chunk and number of chunks, for sums over rows */
+    size_t chunk_rows, chunks; /* rows per chunk and chunk count, for sums over rows */
 } gp_onednn_mix;
 
 typedef struct gp_onednn_step gp_onednn_step;
@@ -104,7 +104,7 @@ struct gp_onednn_step {
     /* DNNL_ARG_...; for a plain loop the operand index, with outputs from GP_OP_VALUES_MAX on */
     int roles[ONEDNN_ARGUMENTS_MAX];
     uint32_t tensors[ONEDNN_ARGUMENTS_MAX];
-    /* the last tensor may replace the first in its buffer, unless a later step reads the first */
+    /* the last tensor may replace the first in the buffer, unless a later step reads the first */
     bool in_place;
     dnnl_exec_arg_t arguments[ONEDNN_ARGUMENTS_MAX]; /* filled by gp_onednn_place(), as is `data` */
     void *data[ONEDNN_ARGUMENTS_MAX];
@@ -116,7 +116,7 @@ struct gp_onednn_step {
     double rate;
     gp_onednn_mix mix;
     gp_winograd winograd;
-    const gp_loop *plain; /* loop from loops.h, with its op and order of activations */
+    const gp_loop *plain; /* loop from loops.h, with the op and the activation order */
     const gp_op *op;
     bool packed;
     bool narrow; /* activations are bfloat16 */
@@ -177,8 +177,8 @@ struct gp_segment {
     uint32_t forward_steps; /* steps[0 .. forward_steps) belong to the forward pass */
     /* buffer for the scratchpads of all primitives, which run one after the other */
     uint32_t scratch;
-    double *losses; /* [micro_batch]: loss of each sample in nats; one thread adds them in order */
-    bool *hits;     /* [micro_batch]: true if the largest logit is that of the label */
+    double *losses; /* [micro_batch]: each sample's loss in nats; one thread adds them in order */
+    bool *hits;     /* [micro_batch]: true if the label has the largest logit */
     unsigned char *arena;
     size_t arena_bytes;
 };

@@ -1,4 +1,4 @@
-/* Descriptors, tensors and steps of a translation, and the forms of values. */
+/* Descriptors, tensors and steps in a translation, and value forms. */
 #include "worker/backend/cpu/onednn/onednn_translate.h"
 
 #include <assert.h>

@@ -3,8 +3,8 @@
  * connected), onednn_pool.c, onednn_pending.c (normalisation and element-wise ops), and
  * onednn_ops.c (all other ops, and the dispatch).
  *
- * The translator stores the first error; all functions do nothing afterwards. The translation of an
- * op is therefore a plain list of calls without error checks. */
+ * The translator stores the first error; all functions do nothing afterwards. An op's translation
+ * is therefore a plain call list without error checks. */
 #ifndef GP_ONEDNN_TRANSLATE_H
 #define GP_ONEDNN_TRANSLATE_H
 
@@ -17,10 +17,10 @@ typedef struct gp_onednn_packed {
     uint32_t value, tensor;
 } gp_onednn_packed;
 
-/* maximum number of terms in a pending sum */
+/* maximum term count in a pending sum */
 enum { PENDING_TERMS = 2 };
 
-/* Term of a pending sum: a value, its normalisation (moments, factor and offset are tensors), or
+/* Term in a pending sum: a value, the normalisation (moments, factor and offset are tensors), or
  * some of its channels. */
 typedef struct gp_onednn_term {
     uint32_t value;
@@ -31,7 +31,7 @@ typedef struct gp_onednn_term {
 
 /* A value whose computation is deferred. */
 typedef struct gp_onednn_pending {
-    uint32_t count; /* number of terms; 0: not deferred */
+    uint32_t count; /* term count; 0: not deferred */
     gp_onednn_term term[PENDING_TERMS];
     bool bounded; /* clamp to [low, high] */
     /* GP_NO_VALUE, or a value; the sum is 0 where that value is not between low and high */
@@ -39,7 +39,7 @@ typedef struct gp_onednn_pending {
     float low, high;
 } gp_onednn_pending;
 
-/* State of a translation. */
+/* Translation state. */
 typedef struct gp_onednn_translator {
     gp_segment *segment;
     const gp_segment_request *request;
@@ -48,17 +48,17 @@ typedef struct gp_onednn_translator {
     const gp_op *op; /* current op */
     /* [value_count]: tensors by form; ONEDNN_NONE: does not exist (yet) */
     uint32_t (*forms)[FORMS];
-    uint32_t *roots;            /* [value_count]: root of an alias, or the value itself */
-    uint32_t *readers;          /* [value_count]: ops that read a root value or its aliases */
+    uint32_t *roots;            /* [value_count]: the alias root, or the value itself */
+    uint32_t *readers;          /* [value_count]: ops that read a root value or an alias */
     gp_onednn_pending *pending; /* [value_count] */
-    /* [request->count]: ops that the primitive of an earlier op includes */
+    /* [request->count]: ops that an earlier op's primitive includes */
     bool *folded;
     /* packed weights; forward and backward data share a copy if they use the same layout */
     gp_onednn_packed *packed;
     uint32_t packed_count;
 } gp_onednn_translator;
 
-/* Operation that a primitive applies to its result: none, or add it to the destination. */
+/* Operation that a primitive applies to the result: none, or add it to the destination. */
 typedef enum gp_onednn_post { POST_NONE, POST_SUM } gp_onednn_post;
 
 /* Return true if no error has occurred. */
@@ -72,7 +72,7 @@ static inline const gp_shape *shape_of(const gp_onednn_translator *t, uint32_t v
     return &t->request->graph->values[value].shape;
 }
 
-/* Return the number of elements per sample. */
+/* Return the element count per sample. */
 static inline size_t count_of(const gp_onednn_translator *t, uint32_t value)
 {
     return (size_t)gp_shape_count(shape_of(t, value));
@@ -84,13 +84,13 @@ static inline gp_onednn_form wide_of(gp_onednn_form form)
     return form | WIDE_DENSE;
 }
 
-/* Return the data type of activations. */
+/* Return the activation data type. */
 static inline dnnl_data_type_t type_of(const gp_onednn_translator *t, bool wide)
 {
     return wide || !t->segment->narrow ? dnnl_f32 : dnnl_bf16;
 }
 
-/* Return true if the value exists in the order of `form`, in either width. */
+/* Return true if the value exists in `form`'s order, in either width. */
 static inline bool lies_in(const gp_onednn_translator *t, uint32_t value, gp_onednn_form form)
 {
     return t->forms[value][form & PACKED] != ONEDNN_NONE || t->forms[value][wide_of(form)] != ONEDNN_NONE;
@@ -148,14 +148,14 @@ uint32_t gp_onednn_buffer_new(gp_onednn_translator *t, gp_onednn_life life, void
 /* Create a tensor in a buffer. Takes ownership of `md`. */
 uint32_t gp_onednn_tensor_new(gp_onednn_translator *t, shim_md md, uint32_t buffer);
 
-/* Create a tensor with its own buffer. */
+/* Create a tensor with a new buffer. */
 uint32_t gp_onednn_tensor_make(gp_onednn_translator *t, shim_md md, gp_onednn_life life);
 
 /* Append a step. Fills in the layer and, if not set, the name from the current op. */
 void gp_onednn_step_emit(gp_onednn_translator *t, const gp_onednn_step *step);
 dnnl_primitive_attr_t gp_onednn_attr_new(gp_onednn_translator *t, gp_onednn_post post);
 
-/* Create the primitive of a step and reserve its part of the common scratchpad. */
+/* Create a step's primitive and reserve scratchpad memory for it. */
 void gp_onednn_step_primitive(gp_onednn_translator *t, gp_onednn_step *step, const_dnnl_primitive_desc_t pd,
                               const char *what);
 
@@ -163,24 +163,24 @@ void gp_onednn_step_primitive(gp_onednn_translator *t, gp_onednn_step *step, con
 void gp_onednn_reorder_emit(gp_onednn_translator *t, uint32_t from, uint32_t to, gp_onednn_when when,
                             bool add);
 
-/* Set the tensor of a form to a buffer; of both forms if they are the same. */
+/* Set a form's tensor to a buffer; set both forms if they are the same. */
 void gp_onednn_form_attach(gp_onednn_translator *t, uint32_t value, gp_onednn_form form, uint32_t buffer);
 
-/* Return the tensor of a value in this form, after any necessary reorder. */
+/* Return a value's tensor in this form, after any necessary reorder. */
 uint32_t gp_onednn_value_read(gp_onednn_translator *t, uint32_t value, gp_onednn_form form);
 
 /* Return the tensor that an op writes. Call gp_onednn_value_written() after the step. */
 uint32_t gp_onednn_value_write(gp_onednn_translator *t, uint32_t value, gp_onednn_form form);
 
-/* Complete a write: if the value crosses the segment border, create its dense float32 form. */
+/* Complete a write: if the value crosses the segment border, create the dense float32 form. */
 void gp_onednn_value_written(gp_onednn_translator *t, uint32_t value);
 
-/* Return the form in which an element-wise op reads its inputs: one that all inputs have, otherwise
+/* Return the form in which an element-wise op reads the inputs: one that all inputs have, otherwise
  * nhwc. */
 gp_onednn_form gp_onednn_common_form(gp_onednn_translator *t, uint32_t a, uint32_t b);
 
-/* Return a tensor for a value that a layer keeps for its own backward pass, in the order that its
- * loop prefers. */
+/* Return a tensor for a value that a layer keeps for the backward pass, in the order that the
+ * layer's loop prefers. */
 uint32_t gp_onednn_kept_tensor(gp_onednn_translator *t, uint32_t value);
 
 /* ---- onednn_pending.c ---- */
@@ -208,27 +208,27 @@ void gp_onednn_translate_batchnorm_backward(gp_onednn_translator *t, const gp_op
 /* Return a tensor for the parameter in the blob. */
 uint32_t gp_onednn_parameter_tensor(gp_onednn_translator *t, uint32_t value, shim_cmd md);
 
-/* Return the parameter or its gradient as a vector. */
+/* Return the parameter or the gradient as a vector. */
 uint32_t gp_onednn_flat_parameter(gp_onednn_translator *t, uint32_t value, bool gradient);
 
 /* Return the parameter in the layout `wanted`: the memory in the blob, or a private copy that the
  * first call in each training step refreshes. */
 uint32_t gp_onednn_weight_tensor(gp_onednn_translator *t, uint32_t value, shim_cmd plain, shim_cmd wanted);
 
-/* Emit a backward-weights step and store its result in the gradients.
+/* Emit a backward-weights step and store the result in the gradients.
  *
  * Backward-weights primitives overwrite their outputs. The step therefore becomes two steps, for
  * the first call in a training step and for later calls, with a step that adds the result to the
  * arena.
- *   step   the step without its outputs
+ *   step   the step without outputs
  *   dbias  GP_NO_VALUE: none
- *   plain  layout of the gradient in the blob
+ *   plain  gradient layout in the blob
  *   made   layout that the primitive produces
- *   bias   layout of the bias gradient */
+ *   bias   bias gradient layout */
 void gp_onednn_gradient_emit(gp_onednn_translator *t, const gp_onednn_step *step, uint32_t dweight,
                              uint32_t dbias, shim_cmd plain, shim_cmd made, shim_cmd bias);
 
-/* Operations that a layer's primitive applies to its result. */
+/* Operations that a layer's primitive applies to the result. */
 typedef struct gp_onednn_tail {
     uint32_t y;        /* final value after all operations */
     const gp_op *norm; /* batch norm with running statistics, folded into the weights; NULL: none */
@@ -248,7 +248,7 @@ shim_window gp_onednn_window_of(const gp_window *window);
 void gp_onednn_norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp_op *norm, shim_cmd plain,
                               gp_onednn_life life, uint32_t *weight, uint32_t *bias);
 
-/* Translate one pass of a convolution or fully connected layer. */
+/* Translate one convolution or fully connected pass. */
 void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_backward_data(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *op);

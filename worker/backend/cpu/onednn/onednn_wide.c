@@ -77,7 +77,7 @@ INLINE void product_columns(const float *x, size_t rows, const float *w, size_t 
 void gp_wide_product(const float *x, size_t rows, size_t k, const float *w, size_t first, size_t end,
                      const float *bias, bool relu, float *y, size_t stride)
 {
-    size_t panel = PANEL_NUMBERS / rows / WIDE * WIDE; /* panel of x that fits into the L2 cache */
+    size_t panel = PANEL_NUMBERS / rows / WIDE * WIDE; /* x panel that fits into the L2 cache */
 
     panel = panel < DEPTH_MIN ? DEPTH_MIN : panel > DEPTH_MAX ? DEPTH_MAX : panel;
     for (size_t m = 0; m < rows; m++)

@@ -14,7 +14,7 @@ enum { GP_WIDE_KEPT = 64 };
 bool gp_wide_usable(void);
 
 /* Compute y[m][n] = bias[n] + sum over k of x[m][k] * w[n][k] for n in [first, end). Copies no
- * matrix: for few rows of x, copying would take longer than the product.
+ * matrix: for few x rows, copying would take longer than the product.
  *   k       row length of x and w
  *   bias    NULL: none
  *   relu    replace negative results by 0
@@ -23,8 +23,8 @@ void gp_wide_product(const float *x, size_t rows, size_t k, const float *w, size
                      const float *bias, bool relu, float *y, size_t stride);
 
 /* Draw dropout decisions: kept[i] is 1 if the 24-bit random number of element first + i is at least
- * `least`, otherwise 0. The random words are those of gp_rng_draw() for elements first / 4, first /
- * 4 + 1, ... */
+ * `least`, otherwise 0. The random words come from gp_rng_draw() for elements first / 4, first / 4
+ * + 1, ... */
 void gp_wide_kept(uint8_t kept[GP_WIDE_KEPT], uint64_t seed, uint32_t stream, uint32_t when,
                   uint32_t position, uint32_t first, uint32_t least);
 

@@ -45,9 +45,9 @@ static gp_status loop_winograd_gradient(const gp_onednn_step *step, const gp_one
 /* ---- steps ---- */
 
 /* Return true if Winograd in float32 beats direct convolution in bfloat16. The latter multiplies
- * twice as fast, or in tiles of a matrix unit, and takes 9 products per pixel and pair of channels.
- * Winograd takes 36 float32 products per tile of 16 pixels, plus the cost of about 100 products per
- * channel. Measured on Zen 5 with layers of SqueezeNet and ResNet. */
+ * twice as fast, or in matrix unit tiles, and takes 9 products per pixel and channel pair. Winograd
+ * takes 36 float32 products per tile of 16 pixels, plus the cost of about 100 products per channel.
+ * Measured on Zen 5 with layers of SqueezeNet and ResNet. */
 static bool beats_bf16(const gp_winograd *w, size_t tiles)
 {
     const double waste = (double)(tiles * EDGE * EDGE) / (double)(w->out_height * w->out_width);
@@ -59,7 +59,7 @@ static bool beats_bf16(const gp_winograd *w, size_t tiles)
 }
 
 /* Return true if Winograd is faster. In training, the decision must not depend on the samples per
- * call, because a step must give the same result with any number of workers. */
+ * call, because a step must give the same result with any worker count. */
 static bool is_worth_it(const gp_onednn_translator *t, const gp_winograd *w)
 {
     size_t tiles = (w->out_height + EDGE - 1) / EDGE * ((w->out_width + EDGE - 1) / EDGE);
@@ -69,7 +69,7 @@ static bool is_worth_it(const gp_onednn_translator *t, const gp_winograd *w)
            (!w->narrow || beats_bf16(w, tiles));
 }
 
-/* Describe the convolution of x to y. Return false if the kernels do not support it. */
+/* Describe the convolution from x to y. Return false if the kernels do not support it. */
 static bool winograd_of(const gp_onednn_translator *t, const gp_op *op, uint32_t x, uint32_t y,
                         gp_winograd *out)
 {
@@ -108,7 +108,7 @@ static void room_argue(gp_onednn_translator *t, gp_onednn_step *step, size_t cou
                   gp_onednn_tensor_new(t, gp_onednn_md_new(t, 1, dims, dnnl_a), t->segment->scratch));
 }
 
-/* Emit a convolution of x to y with the weights. `tail` may be NULL. */
+/* Emit a convolution from x to y with the weights. `tail` may be NULL. */
 static void winograd_emit(gp_onednn_translator *t, gp_onednn_step *step, uint32_t x, uint32_t weight,
                           uint32_t bias, const gp_onednn_tail *tail, uint32_t y)
 {

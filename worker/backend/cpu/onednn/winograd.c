@@ -19,8 +19,8 @@ gp_winograd gp_winograd_turned(const gp_winograd *w)
                           .narrow = w->narrow };
 }
 
-/* Return the number of tiles per block. A block is transformed, multiplied and transformed back
- * while it is in the cache. */
+/* Return the tile count per block. A block is transformed, multiplied and transformed back while it
+ * is in the cache. */
 static size_t forward_block(const gp_winograd *w)
 {
     size_t tiles = FORWARD_NUMBERS / POINTS / (w->inputs + w->outputs) / ROWS * ROWS;
@@ -114,7 +114,7 @@ static void weights_transform(const gp_winograd *w, const float *weight, size_t 
     }
 }
 
-/* Compute 16 channels of a tile's outputs from its sums. */
+/* Compute 16 channels in a tile's outputs from the tile's sums. */
 LOOP_INLINE void tile_outputs(const gp_winograd *w, const float *m, size_t stride, place at, size_t k,
                               const gp_winograd_tail *tail, void *y, const bool narrow)
 {
@@ -160,7 +160,7 @@ LOOP_INLINE void tile_outputs(const gp_winograd *w, const float *m, size_t strid
     }
 }
 
-/* Compute outputs [k, end) of a range of tiles. `row` is the row length of the sums. */
+/* Compute outputs [k, end) in a tile range. `row` is the row length in the sums. */
 static void outputs_transform(const gp_winograd *w, const float *m, size_t stride, size_t row, range tiles,
                               size_t k, size_t end, const gp_winograd_tail *tail, void *y)
 {

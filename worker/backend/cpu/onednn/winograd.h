@@ -1,7 +1,7 @@
 /* 3x3 convolutions with stride 1 by Winograd's minimal filtering F(4x4, 3x3), for CPUs with
  * AVX-512. Private to onednn*.c.
  *
- * A tile of 4x4 outputs takes 36 products per pair of channels instead of 144:
+ * A tile of 4x4 outputs takes 36 products per pair of channels rather than 144:
  *     y = At [sum over c of (G w Gt) * (Bt x B)] A                * is element-wise, on 6x6 inputs
  * (Winograd, Arithmetic Complexity of Computations (1980); Lavin and Gray, Fast Algorithms for
  * Convolutional Neural Networks (2016)). The weight gradient is the transposed algorithm:
@@ -17,7 +17,7 @@
  *
  * Activations are [images][height][width][channels] in float32 or bfloat16 (`narrow`), weights
  * [outputs][inputs][3][3] in float32. Channel counts are multiples of 16. Results do not depend on
- * the number of threads. */
+ * the thread count. */
 #ifndef GP_WINOGRAD_H
 #define GP_WINOGRAD_H
 
@@ -27,10 +27,10 @@
 
 enum { GP_WINOGRAD_LANES = 16 };
 
-/* Shape of a convolution. */
+/* Convolution shape. */
 typedef struct gp_winograd {
     size_t images, inputs, outputs;
-    size_t height, width;         /* size of an input image */
+    size_t height, width;         /* input image size */
     size_t out_height, out_width; /* height and width + padding on both sides - 2 */
     size_t top, left;             /* padding before the image, 0 to 2 */
     /* this convolution computes an input gradient: the weights are [inputs][outputs][3][3] and
@@ -47,10 +47,10 @@ typedef struct gp_winograd_tail {
     float low, high;
 } gp_winograd_tail;
 
-/* Return the convolution that computes the input gradient from the output gradient of w. */
+/* Return the convolution that computes the input gradient from w's output gradient. */
 gp_winograd gp_winograd_turned(const gp_winograd *w);
 
-/* Operands of a convolution or of its gradient. */
+/* Operands for a convolution or a convolution gradient. */
 typedef struct gp_winograd_call {
     const gp_winograd *w;
     const void *x;
@@ -65,7 +65,7 @@ typedef struct gp_winograd_call {
     bool add;               /* add to the existing gradients */
 } gp_winograd_call;
 
-/* Return the size of `room` in floats. */
+/* Return the `room` size in floats. */
 size_t gp_winograd_forward_room(const gp_winograd *w, uint32_t threads);
 size_t gp_winograd_gradient_room(const gp_winograd *w, uint32_t threads);
 

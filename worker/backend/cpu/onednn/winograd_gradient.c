@@ -42,8 +42,8 @@ static size_t gradient_blocks(const gp_winograd *w)
     return (tiles_of(w) + block - 1) / block;
 }
 
-/* Return the scratch memory for sums of some inputs and a panel, which are finished at once if
- * there is only one block. */
+/* Return the scratch memory for the sums over some inputs and a panel, which are finished at once
+ * if there is only one block. */
 static size_t sums_own_room(void)
 {
     return POINTS * points_stride(SUMS_INPUTS, PANEL * LANES);
@@ -127,7 +127,7 @@ static void transform_share(void *context, uint32_t thread, uint32_t threads)
                          points_stride(gradient_block(w), w->outputs), t, count, border, false);
 }
 
-/* Sum over the tiles of a block at one point, for contiguous inputs and one panel of outputs. */
+/* Sum over the tiles in a block at one point, for contiguous inputs and one output panel. */
 static void sums_make(const gp_winograd *w, const float *room, size_t count, size_t point, size_t c, size_t k,
                       bool add, float *to)
 {

@@ -13,8 +13,8 @@ enum {
     POINTS = 36,
     EDGE = 6,  /* input tile edge length */
     TILE = 4,  /* output tile edge length */
-    ROWS = 6,  /* rows of a product tile in registers */
-    PANEL = 4, /* vectors per row of a product tile */
+    ROWS = 6,  /* product tile rows in registers */
+    PANEL = 4, /* vectors per product tile row */
 };
 
 /* 16 floats at any address, as 32-bit words, and 16 bfloat16 values. */
@@ -56,7 +56,7 @@ static inline size_t weights_stride(const gp_winograd *w)
     return points_stride(w->inputs, w->outputs);
 }
 
-/* Return the size of a zero-padded tile at an image border, in floats. */
+/* Return the zero-padded tile size at an image border, in floats. */
 static inline size_t border_room(const gp_winograd *w)
 {
     return EDGE * EDGE * (w->inputs > w->outputs ? w->inputs : w->outputs);
@@ -147,7 +147,7 @@ LOOP_INLINE void transpose(wide v[LANES])
                 exchange(&v[i], &v[i + apart], apart);
 }
 
-/* ---- transforms of a row by Bt, At, A, G and Gt ---- */
+/* ---- row transforms by Bt, At, A, G and Gt ---- */
 
 static const float P = 0.625f, Q = 1.5f, PP = 0.390625f, QQ = 2.25f, PPQQ = 0.87890625f,
                    PP_AND_QQ = 2.640625f;
@@ -217,7 +217,7 @@ LOOP_INLINE void row_g_back(const wide s[EDGE], wide to[3])
 
 /* ---- tiles ---- */
 
-/* Position of a tile: image and first output. */
+/* Tile position: image and first output. */
 typedef struct place {
     size_t image, row, column;
 } place;
@@ -229,7 +229,7 @@ static inline place place_of(const gp_winograd *w, size_t tile)
     return (place){ tile / each, tile % each / across * TILE, tile % across * TILE };
 }
 
-/* Input pixels of a tile: they start at data + at, with `row` elements between rows. */
+/* A tile's input pixels: they start at data + at, with `row` elements between rows. */
 typedef struct patch {
     const void *data;
     size_t at, row;
@@ -290,7 +290,7 @@ LOOP_INLINE void tile_inputs(patch from, size_t channels, size_t c, float *to, s
     }
 }
 
-/* Layout of transformed inputs: channel panels, each with all `count` tiles. */
+/* Transformed input layout: channel panels, each with all `count` tiles. */
 typedef struct inputs_layout {
     float *to;
     size_t stride, panel, count; /* count may be 0 if there is only one panel */
@@ -311,7 +311,7 @@ LOOP_INLINE void inputs_of(const gp_winograd *w, const void *x, place at, const 
     }
 }
 
-/* Transform the inputs of some tiles. `t` is the index of the first tile in the destination. */
+/* Transform the inputs for some tiles. `t` is the first tile's index in the destination. */
 static inline void inputs_transform(const gp_winograd *w, const void *x, range tiles, size_t t,
                                     inputs_layout layout, float *border)
 {

@@ -3,7 +3,7 @@
  *
  * Bodies use neither shared memory nor atomics. An item reads only data that earlier kernels wrote.
  * A large sum is computed as partial sums in a fixed order, which a second kernel adds. The same
- * source in a loop on the host (tests/fake/device.c) therefore gives the results of a device, up to
+ * source in a loop on the host (tests/fake/device.c) therefore gives device results, up to
  * rounding, so tests without a device check all index arithmetic. Equal calls give bitwise
  * identical results.
  *
@@ -16,8 +16,8 @@
  *   bodies_step.h  end of a step: latch, optimizer
  *   bodies_feed.h  sources of samples
  *
- * The comment of a body lists its inputs and outputs as fields of gp_kernel_args, and the meaning
- * of its items. */
+ * A body's comment lists the inputs and outputs as gp_kernel_args fields, and the meaning of the
+ * items. */
 #ifndef GP_CUDA_BODIES_H
 #define GP_CUDA_BODIES_H
 
@@ -258,7 +258,7 @@ BODY void body_activation(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, y);
 }
 
-/* Return the derivative of GELU in its tanh approximation. */
+/* Return the derivative of GELU in the tanh approximation. */
 BODY float gelu_tanh_slope(float x)
 {
     float t = tanhf(0.79788456f * (x + 0.044715f * x * x * x));
@@ -266,7 +266,7 @@ BODY float gelu_tanh_slope(float x)
     return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.79788456f * (1.0f + 0.134145f * x * x);
 }
 
-/* Compute an activation's gradient. x[0]: output of the forward pass, or input if
+/* Compute an activation's gradient. x[0]: forward pass output, or input if
  * gp_activation_reads_input(). */
 BODY void body_activation_backward(const gp_kernel_args *a, uint32_t i)
 {
@@ -423,8 +423,8 @@ BODY void body_parts_fold(const gp_kernel_args *a, uint32_t i)
 /* ---- weights in library layouts: [O][I][P] <-> [O][P][I], P pixels of a kernel or an image
  * ---- */
 
-/* Return the factor of an inference batch norm for output o. f[1]: scale, f[4]: variance,
- * number64[0]: epsilon. */
+/* Return the inference batch norm factor for output o. f[1]: scale, f[4]: variance, number64[0]:
+ * epsilon. */
 BODY double norm_factor(const gp_kernel_args *a, uint32_t o)
 {
     return a->f[1] == NULL ? 1.0 : gp_norm_factor(a->f[1][o], a->f[4][o], a->number64[0]);

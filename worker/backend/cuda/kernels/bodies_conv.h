@@ -1,4 +1,4 @@
-/* Convolution, fully connected layers, biases and pooling. Part of bodies.h.
+/* Convolution, fully connected layers, biases and pooling. Included by bodies.h.
  *
  * These bodies are correct for every shape but slow for large ones. They run where cuDNN and
  * cuBLASLt have no plan, and serve as reference for both on the device. A transposed convolution
@@ -162,7 +162,7 @@ BODY void body_bias_part(const gp_kernel_args *a, uint32_t i)
 
 /* ---- pooling; kind: gp_pool_kind ---- */
 
-/* Pixels covered by a window: [top, bottom) x [left, right), in steps of the dilation. */
+/* Pixels covered by a window: [top, bottom) x [left, right), in dilation steps. */
 typedef struct window_box {
     int32_t top, bottom, left, right;
 } window_box;
@@ -194,7 +194,7 @@ BODY int32_t window_pixels(const gp_kernel_args *a, const window_box *box)
     return a->kind == 2 ? a->kernel[0] * a->kernel[1] : rows * columns;
 }
 
-/* Pooling: x[0] -> y[0]; bytes: int32 index in the order of y, or NULL. */
+/* Pooling: x[0] -> y[0]; bytes: int32 index in y order, or NULL. */
 BODY void body_pool(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];

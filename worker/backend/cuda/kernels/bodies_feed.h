@@ -1,19 +1,19 @@
-/* Sources of samples in device-resident training and in predictions, and the results of
- * predictions. Part of bodies.h.
+/* Sample sources in device-resident training and in predictions, and prediction results. Included
+ * by bodies.h.
  *
  *   fed        the host has filled a slot with the call, targets and samples
  *   resident   the device holds all data. The call gives positions in the epoch's order, the
  *              sampler's permutation (common/data/store/sampler.c) gives the samples, and the slot
  *              contains the augmentation draws
  *
- * Permutation and warp are bitwise identical to those of the loader: the permutation uses integers,
- * and the warp of bytes uses the same float64 and float32 operations in the same order without
- * fused operations. */
+ * Permutation and warp are bitwise identical to the loader's: the permutation uses integers, and
+ * the byte warp uses the same float64 and float32 operations in the same order without fused
+ * operations. */
 
 /* ---- call ---- */
 
 /* Copy the call from the next slot. One item. bytes: the slots, count bytes each, number[0] of
- * them; y[0].data: destination; d[1], n[0]: sums of the step, to be cleared. */
+ * them; y[0].data: destination; d[1], n[0]: step sums, to be cleared. */
 BODY void body_feed_turn(const gp_kernel_args *a, uint32_t i)
 {
     gp_kernel_kept *kept = a->kept;
@@ -47,7 +47,7 @@ BODY void body_feed_targets(const gp_kernel_args *a, uint32_t i)
         ((const uint32_t *)(const void *)((const char *)a->bytes + a->call->slot * a->count))[i];
 }
 
-/* Store the result of a prediction: y[0].data[slot][count bytes] = scores f[2] (n[1] per sample),
+/* Store a prediction result: y[0].data[slot][count bytes] = scores f[2] (n[1] per sample),
  * bytes[slot] = n[0] sums. */
 BODY void body_predict_answer(const gp_kernel_args *a, uint32_t i)
 {
@@ -61,8 +61,8 @@ BODY void body_predict_answer(const gp_kernel_args *a, uint32_t i)
 
 /* ---- resident data ---- */
 
-/* Compute the sample index for each row: position at + row of the epoch's order. n: number
- * of samples, both factors of the permutation, patches per image; kind: gp_shuffle; count: seed. */
+/* Compute the sample index for each row: position at + row of the epoch's order. n: sample count,
+ * both permutation factors, patches per image; kind: gp_shuffle; count: seed. */
 BODY void body_feed_index(const gp_kernel_args *a, uint32_t row)
 {
     uint32_t cell = row < a->call->count ? a->call->at + row : 0;
@@ -133,7 +133,7 @@ BODY float exact_addf(float x, float y)
 }
 #endif
 
-/* Return the draw for row n. x[0]: stored image; x[1].data: draws of slot 0; count: bytes between
+/* Return the draw for row n. x[0]: stored image; x[1].data: slot 0's draws; count: bytes between
  * slots. */
 BODY const gp_kernel_draw *draw_of(const gp_kernel_args *a, uint32_t n)
 {
@@ -197,8 +197,8 @@ BODY float draw_channel(const gp_kernel_draw *draw, const float *in, uint32_t ch
     return exact_addf(exact_mulf(draw->contrast, sum), offset);
 }
 
-/* Compute one pixel in all channels of y[0] (bytes), as warp() in augment_warp.c does. factor[0]:
- * fill value. Items: (sample, pixel). */
+/* Compute one pixel in all y[0] channels (bytes), as warp() in augment_warp.c does. factor[0]: fill
+ * value. Items: (sample, pixel). */
 BODY void body_feed_warp(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0], *y = &a->y[0];

@@ -1,4 +1,4 @@
-/* Losses: gradients, scores, and partial sums of a step. Part of bodies.h.
+/* Losses: gradients, scores, and a step's partial sums. Included by bodies.h.
  *
  *   bytes        targets, 4-byte words; those of sample n start at n * n[1] + n[0]
  *   f[2]         scores or NULL, dense; those of sample n start at n * n[3] + n[2]
@@ -38,7 +38,7 @@ BODY void score_put(const gp_kernel_args *a, uint32_t n, uint32_t e, float value
         a->f[2][(size_t)n * a->n[3] + a->n[2] + e] = value;
 }
 
-/* Add the softmax cross-entropy of one pixel to the sums, and compute its gradient. */
+/* Add the softmax cross-entropy for one pixel to the sums, and compute the gradient. */
 BODY void xent_pixel(const gp_kernel_args *a, uint32_t n, uint32_t p, double sums[BODY_SUMS])
 {
     const gp_kernel_image *x = &a->x[0];
@@ -254,7 +254,7 @@ BODY void body_scores_copy(const gp_kernel_args *a, uint32_t i)
     score_put(a, at.n, at.c * a->x[0].pixels + at.p, image_get(&a->x[0], i));
 }
 
-/* Copy the gradient of a custom loss, x[0] (dense), to y[0]. */
+/* Copy a custom loss gradient, x[0] (dense), to y[0]. */
 BODY void body_scores_slope(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->y[0], i);
@@ -263,7 +263,7 @@ BODY void body_scores_slope(const gp_kernel_args *a, uint32_t i)
               a->call->scale * image_get(&a->x[0], image_chw(&a->x[0], at.n, at.c * a->y[0].pixels + at.p)));
 }
 
-/* ---- number of gradients that are not finite, in the last call in a step ---- */
+/* ---- count gradients that are not finite, in the last call in a step ---- */
 
 /* Count over f[1] gradients [count] -> d[0] partial sums. Items: chunks. */
 BODY void body_bad_part(const gp_kernel_args *a, uint32_t i)

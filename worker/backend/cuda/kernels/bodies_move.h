@@ -1,6 +1,6 @@
-/* Moving elements: boxes, resizing; and softmax. Part of bodies.h. */
+/* Moving elements: boxes, resizing; and softmax. Included by bodies.h. */
 
-/* Return the index of an element of an image, given by the three axes of a box. */
+/* Return an element's index in an image, given by the three axes in a box. */
 BODY size_t box_at(const gp_kernel_image *image, uint32_t n, const uint32_t at[3])
 {
     return image_at(image, n, at[0], at[1] * image->width + at[2]);
@@ -60,10 +60,10 @@ BODY void body_transpose(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, image_get(&a->x[0], box_at(&a->x[0], at.n, from)));
 }
 
-/* ---- resizing; kind: gp_resize_mode; number64: ratio of inputs to outputs in height and width
+/* ---- resizing; kind: gp_resize_mode; number64: inputs per output in height and width
  * ---- */
 
-/* Interpolation of an output: lower input and weight of the next one. */
+/* Output interpolation: lower input and the next input's weight. */
 typedef struct between {
     uint32_t low, high;
     float share;

@@ -1,4 +1,4 @@
-/* Batch norm, group norm, local response norm. Part of bodies.h.
+/* Batch norm, group norm, local response norm. Included by bodies.h.
  *
  * Batch norm consists of four kernels: partial sums relative to the running mean, their sum, the
  * moments, and the scaling. Synchronised batch norm adds the sums from all ranks before the
@@ -27,8 +27,8 @@ BODY void body_batchnorm_part(const gp_kernel_args *a, uint32_t i)
 }
 
 /* d[0] partial sums -> d[1] sums [2 C + 1], the last being the count; added to f[1] and f[2] (or
- * NULL). If moments_known(), f[4] [2][C] (sums of x and its squares) replaces the partial sums; it
- * is converted to sums relative to the running mean f[0] and cleared. Items: channels. */
+ * NULL). If moments_known(), f[4] [2][C] (sums of x and x squared) replaces the partial sums; it is
+ * converted to sums relative to the running mean f[0] and cleared. Items: channels. */
 BODY void body_batchnorm_sum(const gp_kernel_args *a, uint32_t c)
 {
     const uint32_t channels = a->x[0].channels;
@@ -76,8 +76,8 @@ BODY float batchnorm_value(const float *moments, uint32_t channels, const float 
     return (x - moments[c]) * (moments[channels + c] * scale[c]) + offset[c];
 }
 
-/* Return true if the value is above 0 after rounding to its type. In fp16, half of the smallest
- * number and everything below is 0. */
+/* Return true if the value is above 0 after rounding to the value's type. In fp16, half the
+ * smallest number and everything below is 0. */
 BODY int is_above_0(int32_t narrow, float value)
 {
     return value > (narrow == GP_NARROW_F16 ? 1.0f / 33554432.0f : 0.0f);
@@ -94,8 +94,7 @@ BODY void body_batchnorm_apply(const gp_kernel_args *a, uint32_t i)
                  batchnorm_value(a->f[3], a->x[0].channels, a->f[1], a->f[2], c, image_get(&a->x[0], i))));
 }
 
-/* Batch norm, relu and max pooling. Items: elements of y[0]; bytes: int32 index in the order of
- * y. */
+/* Batch norm, relu and max pooling. Items: elements of y[0]; bytes: int32 index in y order. */
 BODY void body_batchnorm_pool(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -131,7 +130,7 @@ BODY void body_batchnorm_infer(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, followed(a, i, (image_get(&a->x[0], i) - a->f[0][c]) * factor + a->f[2][c]));
 }
 
-/* Apply the gradient of a relu after batch norm by recomputing its input. f[0]: scale, f[5]:
+/* Apply a relu's gradient after batch norm by recomputing the relu's input. f[0]: scale, f[5]:
  * offset. */
 BODY float cut(const gp_kernel_args *a, uint32_t c, float x, float dy)
 {
@@ -194,7 +193,7 @@ BODY void body_batchnorm_backward_apply(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, at.n < a->call->count ? dx : 0.0f);
 }
 
-/* ---- group norm; number[0]: groups of channels; number[1] nonzero: one group per pixel ---- */
+/* ---- group norm; number[0]: channel groups; number[1] nonzero: one group per pixel ---- */
 
 BODY uint32_t groupnorm_groups(const gp_kernel_args *a)
 {
@@ -223,7 +222,7 @@ BODY groupnorm_range groupnorm_range_of(const gp_kernel_args *a, uint32_t g)
     return range;
 }
 
-/* Return the number of elements in a group. */
+/* Return the element count in a group. */
 BODY double groupnorm_count(const gp_kernel_args *a)
 {
     return (double)a->x[0].channels * (double)a->x[0].pixels / (double)groupnorm_groups(a);
@@ -287,7 +286,7 @@ BODY void body_groupnorm_backward_channels(const gp_kernel_args *a, uint32_t i)
     a->f[4][((size_t)at.n * 2 + 1) * x->channels + at.c] = (float)product;
 }
 
-/* x[0], x[1] dy, f[0] scale, f[3] moments; f[4] sums for groups of channels -> f[5] means
+/* x[0], x[1] dy, f[0] scale, f[3] moments; f[4] sums for channel groups -> f[5] means
  * [n][2][groups] of the gradient of normalised x. Items: (sample, group). */
 BODY void body_groupnorm_backward_groups(const gp_kernel_args *a, uint32_t i)
 {
@@ -373,8 +372,8 @@ BODY void body_lrn_terms(const gp_kernel_args *a, uint32_t i)
                   powf(image_get(&a->x[2], i), -a->factor[1] - 1.0f));
 }
 
-/* x[0], x[1] dy, x[2] d, x[3] terms -> y[0] dx. The window of channel j contains c if c - n / 2 <=
- * j <= c + (n - 1) / 2. */
+/* x[0], x[1] dy, x[2] d, x[3] terms -> y[0] dx. Channel j's window contains c if c - n / 2 <= j <=
+ * c + (n - 1) / 2. */
 BODY void body_lrn_backward(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];

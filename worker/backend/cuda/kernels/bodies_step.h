@@ -1,5 +1,5 @@
-/* End of a step: sums, the latch, the commit over the blob, and the result for the host. Part of
- * bodies.h.
+/* End of a step: sums, the latch, the commit over the blob, and the result for the host. Included
+ * by bodies.h.
  *
  *   sums over the ranks -> latch -> statistics, clipping, the optimizers of worker/optim -> tell
  *
@@ -15,7 +15,7 @@
 
 enum { STEP_STATISTIC_MEAN = 1 }; /* same value as GP_STATISTIC_MEAN */
 
-/* Position of the step header after the sums. */
+/* Step header position after the sums. */
 enum { STEP_SAMPLES = BODY_SUMS, STEP_STOP, STEP_PAUSE, STEP_SUMS };
 
 BODY int step_commits(const gp_kernel_args *a)
@@ -38,7 +38,7 @@ BODY uint64_t step_now_ns(void)
 #endif
 }
 
-/* Take the time at the end of a pass. One item. kind 0: forward pass; 1: backward pass; 2: backward
+/* Take the time when a pass ends. One item. kind 0: forward pass; 1: backward pass; 2: backward
  * pass of the last call, which also writes the step header. */
 BODY void body_stamp(const gp_kernel_args *a, uint32_t i)
 {
@@ -217,7 +217,7 @@ BODY void body_rmsprop(const gp_kernel_args *a, uint32_t i)
     a->f[0][i] = w - rate * g / (sqrtf(v) + rule->epsilon);
 }
 
-/* Move running means and variances towards the moments of the step (optim/statistics.c). */
+/* Move running means and variances towards the step moments (optim/statistics.c). */
 BODY void body_statistics(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_tensor *t = tensor_of(a, i);

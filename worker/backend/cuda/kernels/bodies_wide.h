@@ -1,6 +1,6 @@
 /* Wide variants of element-wise kernels that dominate networks with batch norm. They require packed
  * 2-byte types and channel counts that are multiples of 8. An item processes eight neighbouring
- * elements, reading and writing 16 bytes at once. Part of bodies.h.
+ * elements, reading and writing 16 bytes at once. Included by bodies.h.
  *
  * These kernels are limited by memory bandwidth. lower.c uses them where possible and the plain
  * bodies elsewhere; the plain bodies define the meaning. */
@@ -26,7 +26,7 @@ BODY void wide_put(const gp_kernel_image *image, size_t i, eight value)
 }
 
 /* Return the mask bits of eight elements that are above 0. bytes: mask with one byte per item;
- * NULL: read `output`, the output of the relu. */
+ * NULL: read `output`, the relu output. */
 BODY uint32_t wide_mask(const gp_kernel_args *a, const gp_kernel_image *output, uint32_t i)
 {
     uint32_t bits = 255;

@@ -11,7 +11,7 @@
 /* Array sizes of gp_kernel_args. */
 enum { GP_KERNEL_IMAGES = 8, GP_KERNEL_FLOATS = 8, GP_KERNEL_RATES = 16 };
 
-/* Element type of an image: float32, bfloat16 or float16. */
+/* Image element type: float32, bfloat16 or float16. */
 typedef enum gp_narrow { GP_WIDE, GP_NARROW_BF16, GP_NARROW_F16 } gp_narrow;
 
 /* An activation: samples, channels and pixels. Dense order is [C][H][W], packed order [H][W][C].
@@ -31,7 +31,7 @@ typedef struct gp_kernel_call {
     uint32_t step, position;
     /* samples in the batch; rows beyond have zero gradients and belong to no sum */
     uint32_t count;
-    uint32_t first;   /* overwrite gradients instead of adding */
+    uint32_t first;   /* overwrite gradients rather than adding */
     uint32_t last;    /* gradients are final after this call */
     uint32_t targets; /* targets are present */
     /* Loss scale: activation gradients are multiplied by `scale`, and parameter gradients by
@@ -43,28 +43,28 @@ typedef struct gp_kernel_call {
     uint32_t slot; /* input slot of this call */
     /* resident data: the call uses samples from position `at` of this epoch on */
     uint32_t epoch, at;
-    uint32_t samples; /* samples of this rank in the step */
+    uint32_t samples; /* this rank's samples in the step */
     uint32_t stop, pause;
     float learn_rate;
 } gp_kernel_call;
 
-/* Constants of the optimizer. */
+/* Optimizer constants. */
 typedef struct gp_kernel_rule {
     double threshold;                      /* clipping threshold for the mean gradient */
-    double wide_decay, wide_squared_decay; /* inputs of the bias corrections */
+    double wide_decay, wide_squared_decay; /* bias correction inputs */
     float learn_rate, momentum, decay, squared_decay, epsilon, correction, squared_correction;
     float l2;
     gp_loss_scale_rule loss_scale;
 } gp_kernel_rule;
 
-/* State of a device-resident training that passes from step to step, in device memory. */
+/* Device-resident training state that passes from step to step, in device memory. */
 typedef struct gp_kernel_kept {
     gp_kernel_rule rule;
     uint64_t calls;  /* calls started; selects the input slot */
     uint64_t steps;  /* steps ended, committed or not */
     uint64_t solved; /* steps that changed the parameters */
-    uint32_t counts; /* this step counts, even if its weight is 0 */
-    uint32_t commit; /* result of the latch: the commit kernels may write */
+    uint32_t counts; /* this step counts, even if the weight is 0 */
+    uint32_t commit; /* latch result: the commit kernels may write */
     uint32_t bad;    /* a step had a loss that is not finite; no later step counts */
     uint32_t loss_scale_good;
     /* loss scale of the next step's mean loss in fp16; 0: each call brings its own */
@@ -72,7 +72,7 @@ typedef struct gp_kernel_kept {
     uint64_t mark_ns, forward_ns, backward_ns, exchange_ns;
 } gp_kernel_kept;
 
-/* Sizes of the result ring: number of entries, and sums per entry. */
+/* Result ring sizes: entry count, and sums per entry. */
 enum { GP_KERNEL_REPORTED = 4, GP_KERNEL_REPORTED_SUMS = 16 };
 
 /* Result of one step, written by the device. */
@@ -90,10 +90,10 @@ typedef struct gp_kernel_mail {
     uint32_t reserved;
     /* written by the device: steps whose own gradients are complete */
     uint64_t computed;
-    gp_kernel_reported reported[GP_KERNEL_REPORTED]; /* ring of results, written by the device */
+    gp_kernel_reported reported[GP_KERNEL_REPORTED]; /* result ring, written by the device */
 } gp_kernel_mail;
 
-/* Augmentation parameters drawn for a sample of resident data (common/data/store/augment.h). */
+/* Augmentation parameters drawn for a resident sample (common/data/store/augment.h). */
 typedef struct gp_kernel_draw {
     double a[2][3];
     float color[3][3], contrast;
@@ -103,15 +103,14 @@ typedef struct gp_kernel_draw {
 /* A parameter tensor, for kernels that process the whole blob. */
 typedef struct gp_kernel_tensor {
     uint64_t offset, count;
-    uint64_t variance; /* for a running mean: offset of its variance */
+    uint64_t variance; /* for a running mean: variance offset */
     float learn_rate_factor, l2_factor;
     double statistic_rate, per_sample;
     int32_t statistic; /* gp_statistic */
     uint32_t learns;
 } gp_kernel_tensor;
 
-/* Arguments of a kernel. The comment of each kernel body (bodies*.h) lists the fields that it
- * reads. */
+/* Kernel arguments. The comment for each kernel body (bodies*.h) lists the fields that it reads. */
 typedef struct gp_kernel_args {
     const gp_kernel_call *call;
     gp_kernel_image x[GP_KERNEL_IMAGES], y[2];
@@ -119,12 +118,12 @@ typedef struct gp_kernel_args {
     double *d[2];               /* sums and partial sums */
     const void *bytes;
     const gp_kernel_tensor *tensors;
-    const uint32_t *index; /* index of the resident sample for each row of a call */
+    const uint32_t *index; /* resident sample index for each row in a call */
     gp_kernel_kept *kept;
     gp_kernel_mail *mail;
     uint64_t count;
     uint32_t rows;   /* capacity in samples */
-    uint32_t chunks; /* number of partial sums; one work item computes each */
+    uint32_t chunks; /* partial sum count; one work item computes each */
     uint32_t n[8];
     int32_t kernel[2], stride[2], dilation[2], padding[2], groups;
     int32_t kind, number[4], relu;

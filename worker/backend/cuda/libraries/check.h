@@ -6,7 +6,7 @@
 
 #include "common/base/error.h"
 
-/* Convert a result. `what`: name of the call. The error may come from earlier asynchronous work. */
+/* Convert a result. `what`: call name. The error may come from earlier asynchronous work. */
 static inline gp_status gp_cuda_check(cudaError_t code, const char *what, gp_error *err)
 {
     if (code == cudaSuccess)

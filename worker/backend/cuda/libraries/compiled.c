@@ -13,8 +13,8 @@
 
 static const char head_word[] = "gradpool-compiled 1";
 
-/* Compute the path of a plan's file. Different plans may share a name; the file contents
- * distinguish them. */
+/* Compute the path for a plan file. Different plans may share a name; the file contents distinguish
+ * them. */
 static bool path_of(const gp_compiled *kept, const char *what, char path[PATH_MAX])
 {
     int length = kept == NULL || kept->directory == NULL

@@ -118,8 +118,8 @@ static cublasStatus_t algorithms_find(const gp_cublas_product *product, cublasLt
     return code;
 }
 
-/* Name an algorithm by the checksum of its 64 opaque bytes. Only bytes from cuBLASLt itself are
- * ever passed to cuBLASLt. */
+/* Name an algorithm by a checksum of its 64 opaque bytes. Only bytes from cuBLASLt itself are ever
+ * passed to cuBLASLt. */
 static void algorithm_name(const cublasLtMatmulAlgo_t *algorithm, char name[GP_ENGINE_NAME_BYTES])
 {
     snprintf(name, GP_ENGINE_NAME_BYTES, "%08" PRIx32, gp_crc32c(0, algorithm, sizeof(*algorithm)));

@@ -1,7 +1,7 @@
 /* Matrix products with fused operations by cuBLASLt. Only this module includes cublasLt.h.
  *
  * cuBLASLt uses column-major order. Rows of out = a' b' here are columns of out' = b' a' there, so
- * its A is b here. Float32 is computed with CUBLAS_COMPUTE_32F unless the request allows TF32.
+ * A there is b here. Float32 is computed with CUBLAS_COMPUTE_32F unless the request allows TF32.
  * 2-byte types are accumulated in float32. */
 #ifndef GP_CUBLAS_PRODUCT_H
 #define GP_CUBLAS_PRODUCT_H

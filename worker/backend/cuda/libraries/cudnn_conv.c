@@ -8,7 +8,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/crc32c.h"
 
-/* Version of make_graph(). Increment it when make_graph() builds another graph for the same
+/* make_graph() version. Increment it when make_graph() builds another graph for the same
  * request. */
 enum { GRAPH = 1 };
 enum { DESCRIPTORS_MAX = 40, GRAPH_OPS_MAX = 5, CONFIGS_MAX = 64, KNOBS_MAX = 48, WORKSPACE_MAX = 1 << 30 };
@@ -166,16 +166,16 @@ static void set_handle(builder *b, cudnnBackendDescriptor_t d, int name, cudnnHa
         set(b, d, (cudnnBackendAttributeName_t)name, CUDNN_TYPE_HANDLE, 1, &handle);
 }
 
-/* A graph under construction: its operations and the output tensor of the last one. */
+/* A graph under construction: the operations and the last output tensor. */
 typedef struct chain {
     builder *b;
     shapes at;
     const int64_t *dim; /* dimensions of the tensor passed from one operation to the next */
     cudnnBackendDescriptor_t ops[GRAPH_OPS_MAX], head;
-    int count, left; /* left: number of operations to come */
+    int count, left; /* left: remaining operation count */
 } chain;
 
-/* Return the output tensor of the next operation: the output of the pass if it is the last one. */
+/* Return the output tensor for the next operation: the pass output if it is the last operation. */
 static cudnnBackendDescriptor_t chain_next(chain *c, int64_t output)
 {
     c->left--;
@@ -267,7 +267,7 @@ static uint32_t knobs_sum(cudnnBackendDescriptor_t config)
     return sum;
 }
 
-/* Check the numerical notes of an engine: results must be reproducible, and strict float32 excludes
+/* Check an engine's numerical notes: results must be reproducible, and strict float32 excludes
  * reduced precision. */
 static bool notes_fit(cudnnBackendDescriptor_t engine, const gp_conv_request *r, bool *tensor_cores)
 {
@@ -291,7 +291,7 @@ static bool notes_fit(cudnnBackendDescriptor_t engine, const gp_conv_request *r,
     return fits;
 }
 
-/* Read the properties of an engine. Return false if it does not suit the request. */
+/* Read an engine's properties. Return false if it does not suit the request. */
 static bool engine_check(gp_cudnn_engine *out, cudnnBackendDescriptor_t config, const gp_conv_request *r)
 {
     cudnnBackendDescriptor_t engine = NULL;

@@ -15,12 +15,11 @@
 
 typedef struct gp_cudnn_conv gp_cudnn_conv;
 
-/* Number of pointers: x, weights, y, vector, image, sums, sums of squares. NULL: not in the
- * request. */
+/* Pointer count: x, weights, y, vector, image, sums, sums of squares. NULL: not in the request. */
 enum { GP_CUDNN_POINTERS = 7 };
 
-/* Properties of an engine that are known before it has a plan. The name contains the engine number
- * and a checksum of its knobs. */
+/* Engine properties that are known before the engine has a plan. The name contains the engine
+ * number and a checksum over the knobs. */
 typedef struct gp_cudnn_engine {
     int64_t index;
     bool tensor_cores, compiled;
@@ -46,7 +45,7 @@ void gp_cudnn_conv_free(gp_cudnn_conv *conv);
 gp_status gp_cudnn_conv_run(gp_cudnn_conv *conv, cudnnHandle_t handle,
                             void *const pointers[GP_CUDNN_POINTERS], void *workspace, gp_error *err);
 
-/* Return the engine of a plan. */
+/* Return a plan's engine. */
 const gp_cudnn_engine *gp_cudnn_conv_engine(const gp_cudnn_conv *conv);
 
 /* List the engines from heuristics that meet the requirements, each once, in order. */

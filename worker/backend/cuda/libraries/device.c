@@ -27,15 +27,15 @@ struct gp_device_work {
     gp_cublas_product *product;
 };
 
-/* ---- pool of unused cuDNN plans ----
+/* ---- unused cuDNN plan pool ----
  *
  * Later requests with the same description take them: the next prediction or training, another op
- * with the same shape, or the fastest engine after measurements. Belongs to one device and its
- * thread. */
+ * with the same shape, or the fastest engine after measurements. Belongs to one device and the
+ * device's thread. */
 
 enum { CONV_POOL_MAX = 256 };
 
-/* An entry of the pool. */
+/* Pool entry. */
 typedef struct pooled {
     char what[GP_COMPILED_WHAT_BYTES]; /* "": free */
     gp_cudnn_conv *conv;
@@ -393,8 +393,8 @@ void gp_device_graph_free(gp_device_graph *graph)
 
 gp_status gp_device_fail(gp_device *device, gp_status status, const gp_error *words, gp_error *err)
 {
-    /* Libraries contain their own CUDA runtime, so the last error of this runtime may not show the
-     * pending error of the device. */
+    /* Libraries contain their own CUDA runtime, so the last error from this runtime may not show
+     * the pending device error. */
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cudaError_t code = cudaStreamIsCapturing(device->stream, &capture);
 

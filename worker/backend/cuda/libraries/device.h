@@ -1,5 +1,5 @@
-/* The device functions that a plan needs: memory, lanes of work, captured graphs, library
- * convolutions and matrix products, and sums over ranks.
+/* The device functions that a plan needs: memory, work lanes, captured graphs, library convolutions
+ * and matrix products, and sums over ranks.
  *
  * device.c implements them with CUDA. tests/fake/device.c implements them on the host and runs each
  * kernel body in a loop, so that the code above this interface is tested without a device. All
@@ -22,7 +22,7 @@
 /* Opaque; each implementation defines these structs. */
 typedef struct gp_device gp_device;
 typedef struct gp_device_graph gp_device_graph;
-typedef struct gp_device_work gp_device_work; /* plan of a convolution or product */
+typedef struct gp_device_work gp_device_work; /* convolution or product plan */
 
 /* A lane is a CUDA stream. */
 typedef enum gp_lane { GP_LANE_MAIN, GP_LANE_INPUT, GP_LANE_PEERS, GP_LANE_OUTPUT, GP_LANES } gp_lane;
@@ -40,16 +40,16 @@ void gp_device_close(gp_device *device);
 
 /* Allocate zeroed device memory. GP_ENOMEM: the message contains the free memory. */
 gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error *err);
-/* Free memory after waiting for its users. Accepts NULL. */
+/* Free memory after waiting for all users. Accepts NULL. */
 void gp_device_free(gp_device *device, void *memory);
 size_t gp_device_available(gp_device *device); /* Return the free device memory in bytes. */
 
 /* Return the time in milliseconds after which a silent device counts as hung. GRADPOOL_GPU_TIMEOUT
  * sets it, in seconds. */
 int64_t gp_device_timeout_ms(const gp_device *device);
-/* Return the timeout of an operation: GP_DEVICE_FIRST_TIMEOUT times longer for the first one,
- * which loads kernels, and at least GP_DEVICE_LONGER times as long as the longest one took
- * (longest_ns; 0: unknown). */
+/* Return an operation's timeout: GP_DEVICE_FIRST_TIMEOUT times longer for the first one, which
+ * loads kernels, and at least GP_DEVICE_LONGER times as long as the longest one took (longest_ns;
+ * 0: unknown). */
 enum { GP_DEVICE_FIRST_TIMEOUT = 24, GP_DEVICE_LONGER = 10 };
 static inline gp_timeout gp_device_timeout(const gp_device *device, bool first, int64_t longest_ns)
 {
@@ -61,7 +61,7 @@ static inline gp_timeout gp_device_timeout(const gp_device *device, bool first, 
 
 /* Allocate memory for sums over the ranks, which NCCL reads and writes without copies. */
 gp_status gp_device_alloc_summed(gp_device *device, void **out, size_t bytes, gp_error *err);
-/* Free such memory after waiting for its users; no group may use it. Accepts NULL. */
+/* Free such memory after waiting for all users; no group may use it. Accepts NULL. */
 void gp_device_free_summed(gp_device *device, void *memory);
 
 /* Allocate zeroed, pinned host memory. The device copies from it without the host, and kernels
@@ -121,7 +121,7 @@ int64_t gp_device_between_ns(gp_device *device, uint32_t from, uint32_t to);
 /* Set *idle if the lane has no work. */
 gp_status gp_device_idle(gp_device *device, gp_lane lane, bool *idle, gp_error *err);
 
-/* Record work into a graph instead of executing it, between gp_device_record() and
+/* Record work into a graph rather than executing it, between gp_device_record() and
  * gp_device_recorded(). Includes lanes that follow an event of the main lane and that the main lane
  * follows again; these must be idle before. gp_device_replay() executes the graph in the main lane
  * with the recorded pointers. */
@@ -134,18 +134,18 @@ gp_status gp_device_recorded(gp_device *device, gp_device_graph **out, gp_error 
 gp_status gp_device_replay(gp_device *device, gp_device_graph *graph, gp_error *err);
 void gp_device_graph_free(gp_device_graph *graph);
 
-/* Direction of a convolution. */
+/* Convolution direction. */
 typedef enum gp_conv_pass { GP_CONV_FORWARD, GP_CONV_DATA, GP_CONV_WEIGHTS } gp_conv_pass;
 
 /* Operands of a library step. */
 typedef struct gp_device_operands {
-    /* convolution: the two inputs of the pass, in the order x, weights, y; product: a, b */
+    /* convolution: the two pass inputs, in the order x, weights, y; product: a, b */
     const void *first, *second;
     void *out;
     const void *vector; /* bias; for a product with `sums`, the output */
     const void *image;  /* convolution: the image to add, or the relu output y */
-    void *mask;         /* mask bits of a product */
-    float *sums;        /* sums of a convolution: added to, zero before */
+    void *mask;         /* product mask bits */
+    float *sums;        /* convolution sums: added to, zero before */
 } gp_device_operands;
 
 /* A convolution from x to y. Both images are dense or both are packed. Weights and their gradient
@@ -165,19 +165,19 @@ typedef struct gp_conv_request {
      * type; add an image; relu, which keeps NaN. DATA: set dx to 0 where an image shaped as x, the
      * relu output, is not above 0. */
     bool bias, added, relu, masked;
-    /* FORWARD without these operations: per channel of y, the sum and the sum of squares,
+    /* FORWARD without these operations: per y channel, the sum and the sum of squares,
      * [2][channels] */
     bool sums;
 } gp_conv_request;
 
-/* Return the number of channels of x for the library, including padding. */
+/* Return the x channel count for the library, including padding. */
 static inline uint32_t gp_conv_channels(const gp_kernel_image *x)
 {
     return x->channel_stride == 1 && x->pixel_stride > x->channels ? x->pixel_stride : x->channels;
 }
 
-/* An algorithm of a library. Its name is the same in all processes with the same libraries and the
- * same kind of device. */
+/* A library algorithm. The name is the same in all processes with the same libraries and the same
+ * device kind. */
 enum { GP_ENGINE_NAME_BYTES = 32 };
 
 typedef struct gp_engine {
@@ -191,7 +191,7 @@ enum { GP_DEVICE_LIBRARIES_BYTES = 240 };
  * same. */
 gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err);
 
-/* Create the plan of a convolution.
+/* Create a convolution plan.
  *   engine     algorithm name; NULL: the first in the library's own order
  *   workspace  set to the required bytes
  * GP_EUNSUPPORTED: the library has no plan for the request, or lacks this engine. */
@@ -208,27 +208,27 @@ gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_d
                              void *workspace, gp_error *err);
 
 /* A matrix product out [n][m] = a' b', row by row: y = x W', dx = dy W, dW = dy' x.
- *   transpose_a  a is [k][n] instead of [n][k]
- *   transpose_b  b is [m][k] instead of [k][m] */
+ *   transpose_a  a is [k][n] rather than [n][k]
+ *   transpose_b  b is [m][k] rather than [k][m] */
 typedef struct gp_product_request {
     uint32_t n, m, k;
     bool transpose_a, transpose_b, tf32;
     int32_t narrow_a, narrow_b, narrow_out; /* gp_narrow */
     bool bias;                              /* add vector [m], in the type of out */
     bool relu;                              /* then max(out, 0) */
-    /* with relu: write a mask with one bit per element of out, set if it is above 0 */
+    /* with relu: write a mask with one bit per out element, set if it is above 0 */
     bool mask_out;
     bool mask_in; /* set out to 0 where the mask bit is not set */
     bool sums;    /* vector [n], float32 like out: receives the sums of a over k */
 } gp_product_request;
 
-/* Return the bytes per row of a mask; out [n][m] has n rows. */
+/* Return the bytes per mask row; out [n][m] has n rows. */
 static inline size_t gp_product_mask_row(uint32_t m)
 {
     return ((size_t)m + 127) / 128 * 16;
 }
 
-/* Create the plan of a matrix product; parameters and errors as for gp_device_conv_new(). */
+/* Create a matrix product plan; parameters and errors as for gp_device_conv_new(). */
 gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const gp_product_request *request,
                                 const char *engine, size_t *workspace, gp_error *err);
 
@@ -255,7 +255,7 @@ typedef gp_status (*gp_device_check_fn)(void *context, gp_error *err);
 /* Create the id of a new group. */
 gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err);
 
-/* Join a group of ranks. GP_EUNSUPPORTED: NCCL refuses. Otherwise the error of check(), or an NCCL
+/* Join a rank group. GP_EUNSUPPORTED: NCCL refuses. Otherwise the error of check(), or an NCCL
  * error about a peer. */
 gp_status gp_device_join(gp_device *device, const uint8_t id[GP_DEVICE_GROUP_ID_BYTES], uint32_t rank,
                          uint32_t world, gp_device_check_fn check, void *context, gp_error *err);

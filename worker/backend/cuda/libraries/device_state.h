@@ -35,7 +35,7 @@ struct gp_device {
     void *check_context;
 };
 
-/* Report a library failure. If CUDA has an error, it is the cause: its text comes first and its
+/* Report a library failure. If CUDA has an error, it is the cause: that text comes first and that
  * status is returned. During a capture, nothing is queried that would end the capture. */
 gp_status gp_device_fail(gp_device *device, gp_status status, const gp_error *words, gp_error *err);
 

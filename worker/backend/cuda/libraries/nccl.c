@@ -1,11 +1,11 @@
 /* Ranks on GPUs: one non-blocking NCCL communicator per generation. Only this file includes nccl.h.
  *
- * NCCL reports a failed peer only if the transport notices; over NVLink and shared memory, its
+ * NCCL reports a failed peer only if the transport notices; over NVLink and shared memory, NCCL
  * kernels wait forever. Every wait in this file therefore polls gp_device_poll(), which also asks
  * the caller. The caller learns about failed workers from the kernel and the scheduler.
  *
  * NCCL destroys a communicator only after the graphs that it was recorded into are freed. An abort
- * therefore runs in its own thread: the lanes become idle, the caller frees its graphs, and
+ * therefore runs in a separate thread: the lanes become idle, the caller frees all graphs, and
  * gp_device_leave() waits a limited time for the thread.
  *
  * Sums use ncclSum on registered memory, not on symmetric windows. All ranks must get bitwise
@@ -53,7 +53,7 @@ static void share_one_gpu(void)
 
     if (getenv("GRADPOOL_NCCL_SHARED_GPU") == NULL)
         return;
-    /* contains the PID instead of the rank: NCCL reads the name once, and ranks change */
+    /* contains the PID rather than the rank: NCCL reads the name once, and ranks change */
     snprintf(host, sizeof(host), "w%d", (int)getpid());
     setenv("NCCL_HOSTID", host, 0);
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
@@ -151,7 +151,8 @@ void gp_device_leave(gp_device *device)
     }
     if (device->aborted) {
         /* Release an aborted communicator. NCCL may wait for failed ranks to free shared resources
-         * (NCCL issue 863). After a time limit, the thread and its resources are abandoned. */
+         * (NCCL issue 863). After a time limit, the thread and the thread's resources are
+         * abandoned. */
         gp_timeout timeout = gp_device_timeout(device, false, 0);
         int busy;
 

@@ -52,13 +52,13 @@ size_t gp_heap_bytes(const plan_heap *heap)
 
 /* ---- buffers ---- */
 
-/* Return the number of class weights of a loss. */
+/* Return the class weight count for a loss. */
 static size_t classes_of(const gp_graph *graph, const gp_op *op)
 {
     return op->weights == NULL ? 0 : (size_t)graph->values[op->in[0]].shape.dim[0];
 }
 
-/* Return the total number of class weights of all ops before `end`. */
+/* Return the total class weight count for all ops before `end`. */
 static size_t classes_before(const gp_graph *graph, const gp_ops *ops, uint32_t end)
 {
     size_t count = 0;

@@ -6,14 +6,14 @@
 #include "worker/backend/backend.h"
 #include "worker/backend/cuda/libraries/device.h"
 
-/* ---- heap: the device memory of a plan, blocks that are freed together ----
+/* ---- heap: a plan's device memory, blocks that are freed together ----
  *
- * Single blocks are never freed. A part of a plan that can fail saves `count` first, and on failure
+ * Single blocks are never freed. A plan part that can fail saves `count` first, and on failure
  * frees the blocks added since. */
 
-enum { HEAP_BLOCKS_MAX = 32 }; /* maximum number of blocks; a device-resident training uses 21 */
+enum { HEAP_BLOCKS_MAX = 32 }; /* maximum block count; a device-resident training uses 21 */
 
-/* A block of device memory. */
+/* A device memory block. */
 typedef struct heap_block {
     void *at;
     size_t bytes;
@@ -33,7 +33,7 @@ gp_status gp_heap_take(plan_heap *heap, void *out, size_t bytes, gp_error *err);
 /* Free all blocks except the first `count`. */
 void gp_heap_cut(plan_heap *heap, uint32_t count);
 
-/* Return the size of all blocks in bytes. */
+/* Return the total block size in bytes. */
 size_t gp_heap_bytes(const plan_heap *heap);
 
 /* ---- buffers ---- */
@@ -41,7 +41,7 @@ size_t gp_heap_bytes(const plan_heap *heap);
 /* Number of sums: GP_SUMS, then the header of a device-resident step: samples, stop, pause. */
 enum { PLAN_SUMS = GP_SUMS + 3 };
 
-/* The buffers of a plan. */
+/* A plan's buffers. */
 typedef struct plan_buffers {
     /* [micro_batch], as stored; NULL: inference, where slots contain the samples */
     void *samples;

@@ -1,10 +1,10 @@
 /* Selects the way in which a library executes an op: whole (with all operations after the op) or
  * alone, and the engine.
  *
- *   list       lower the op once without the library, to list its ways
+ *   list       lower the op once without the library, to list the op's ways
  *   recorded   if the tuning has a choice, use it
  *   measured   otherwise, if there are several ways and time is left: lower the op in each way,
- *              execute and measure its steps in their final place, and undo the lowering
+ *              execute and measure the steps in their final place, and undo the lowering
  *   default    otherwise use `whole` if a plan exists, and the first engine in the library's order
  *
  * A measurement covers all steps for an op. It compares, for example, a convolution with bias
@@ -32,7 +32,7 @@ static gp_choice *choice_find(const gp_tuning *tuning, const char *what)
     return NULL;
 }
 
-/* List the first engines of the library; the limit is lower for engines that must be compiled. */
+/* List the library's first engines; the limit is lower for engines that must be compiled. */
 static void ways_list(const lowering *l, step_kind kind, const void *request, const char *word)
 {
     gp_device *device = l->plan->backend->device;
@@ -141,7 +141,7 @@ typedef struct race {
     bool timing; /* the time budget allows measurements */
     bool began;
     plan_region room[REGIONS]; /* allocated memory, at least as large as any way needed so far */
-    int64_t compiled_left_ns;  /* engines that must be compiled get at most half of the time */
+    int64_t compiled_left_ns;  /* engines that must be compiled get at most half the time */
 } race;
 
 /* Fill memory with nonzero data, because some devices multiply zeros faster. As 2-byte or 4-byte
@@ -210,8 +210,8 @@ static gp_status time_once(gp_plan *plan, const marks *m, gp_device_graph *graph
     return status;
 }
 
-/* Measure the steps of a way in a graph, as in normal use. The first run loads kernels. A way that
- * is much slower than the best is measured only once. */
+/* Measure a way's steps in a graph, as in normal use. The first run loads kernels. A way that is
+ * much slower than the best is measured only once. */
 static gp_status steps_time(race *r, const marks *m, double best_ns, double *out, gp_error *err)
 {
     gp_plan *plan = r->plan;
@@ -323,7 +323,7 @@ static gp_status race_run(race *r, const marks *m, const plan_site *listed, cons
     return status;
 }
 
-/* ---- lowering of all ops ---- */
+/* ---- lower all ops ---- */
 
 /* Record the way used, however it was selected. */
 static void choice_note(gp_plan *plan, const marks *m, const plan_site *site, double us)

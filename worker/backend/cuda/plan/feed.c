@@ -5,9 +5,9 @@
  *   resident   host: call and augmentation draws -> ... -> index -> normalize reads the data
  *              through it, or warp -> normalize
  *
- * There are two slots. The copy of a call waits only for the call two positions earlier, so it
- * overlaps with the previous call. */
-/* included first, because its `place` conflicts with another name */
+ * There are two slots. A call's copy waits only for the call two positions earlier, so it overlaps
+ * with the previous call. */
+/* included first, because the name `place` conflicts with another name */
 #include "worker/backend/cuda/kernels/bodies.h"
 
 #include <time.h>
@@ -107,7 +107,7 @@ gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err
         return status;
     input->index = NULL;
     input->count = 0;
-    input->bytes = plan->buffers.samples; /* destination of the warp */
+    input->bytes = plan->buffers.samples; /* warp destination */
     if (resident == NULL) {
         input->bytes = feed->slots.mirrors + feed->samples_at;
         input->count = feed->slots.bytes;

@@ -1,6 +1,6 @@
 /* Decides which ops are fused into one step.
  *
- * The plan has its own copy of the ops. If no other op reads the value between two ops, the first
+ * The plan has a private copy of the ops. If no other op reads the value between two ops, the first
  * op can include the second: it writes the second op's output, reads the second op's other input,
  * and the second op becomes empty.
  *
@@ -10,11 +10,11 @@
  *             conv ( -> sums of the following batch norm ), in training, with 2-byte types
  *   backward  relu into batch norm;     conv, fc, pool, or a sum of gradients into relu
  *
- * in[PLAN_WITH] is the second operand of the addition, or the output of the relu. */
+ * in[PLAN_WITH] is the second operand of the addition, or the relu output. */
 #include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/plan/plan.h"
 
-/* Writer and readers of a value. */
+/* A value's writer and readers. */
 typedef struct link {
     uint32_t writer, reader, readers; /* ops; `reader` is the last of `readers` */
 } link;
@@ -65,7 +65,7 @@ static void take_norm(fusing *f, uint32_t index)
     take(f, norm);
 }
 
-/* Fuse an addition. Its other operand must exist when the fused op runs. */
+/* Fuse an addition. The other operand must exist when the fused op runs. */
 static void take_sum(fusing *f, uint32_t index)
 {
     gp_op *op = &f->plan->ops[index];
@@ -93,9 +93,9 @@ static void take_relu(fusing *f, uint32_t index)
     take(f, relu);
 }
 
-/* Fuse relu and max pool after batch norm. The output of this relu, the largest activation of
- * networks with a stem, is then never stored: the pool has the maxima and their positions, and the
- * backward pass of batch norm has the input of the relu. */
+/* Fuse relu and max pool after batch norm. This relu's output, the largest activation in networks
+ * with a stem, is then never stored: the pool has the maxima and their positions, and the batch
+ * norm backward pass has the relu's input. */
 static void take_pool(fusing *f, uint32_t index)
 {
     gp_op *op = &f->plan->ops[index];
@@ -163,8 +163,8 @@ static void fuse_forward(fusing *f, uint32_t index)
         see_moments(f, index);
 }
 
-/* Fuse the backward pass of a relu with the batch norm before it, otherwise with the op that
- * computes the gradient. */
+/* Fuse a relu's backward pass with the batch norm before it, otherwise with the op that computes
+ * the gradient. */
 static void fuse_back(fusing *f, uint32_t index)
 {
     const gp_op relu = f->plan->ops[index];
@@ -198,8 +198,8 @@ static void fuse_back(fusing *f, uint32_t index)
             f->plan->follows[i].mask_wanted = true;
 }
 
-/* Return true if the input should be padded to a multiple of 8 channels, as tensor cores need. It
- * has three channels or one, and only convolutions can skip the padding. */
+/* Return true if the input should be padded to a channel count divisible by 8, as tensor cores
+ * need. It has three channels or one, and only convolutions can skip the padding. */
 static bool input_is_spread(const gp_plan *plan)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];

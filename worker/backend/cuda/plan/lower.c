@@ -1,9 +1,9 @@
 /* Lowers each op to kernels.
  *
  * Convolutions and fully connected layers use cuDNN and cuBLASLt where these have a plan. The
- * libraries get copies of the weights in the order and type of the activations, updated when
- * parameters change (plan->prepare). Weight gradients have the same format and are added to the
- * blob's. All other ops, and requests without a library plan, use the kernels in bodies*.h.
+ * libraries get copies of the weights in the activation order and type, updated when parameters
+ * change (plan->prepare). Weight gradients have the same format and are added to the blob's. All
+ * other ops, and requests without a library plan, use the kernels in bodies*.h.
  *
  * Pointers into regions (step.h) are placeholders until plan.c replaces them. */
 #include <string.h>
@@ -210,7 +210,7 @@ static void couple_add(lowering *l, double *sums, size_t doubles)
 }
 
 /* Reserve the mask bits of a relu after batch norm, which processes eight channels per item. The
- * backward pass reads the mask instead of y. */
+ * backward pass reads the mask rather than y. */
 static void *mask_take(lowering *l)
 {
     uint32_t y = l->op->out[0];
@@ -435,7 +435,7 @@ bool gp_plan_asks(gp_opcode code)
     return lower_find(code) == gp_lower_conv || lower_find(code) == gp_lower_fc;
 }
 
-/* Return the image of an operand. Parameters and targets have none. */
+/* Return an operand's image. Parameters and targets have none. */
 static gp_kernel_image operand_image(const gp_plan *plan, uint32_t value)
 {
     gp_value_role role = value == GP_NO_VALUE ? GP_VALUE_PARAMETER : plan->graph->values[value].role;

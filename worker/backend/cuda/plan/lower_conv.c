@@ -8,7 +8,7 @@
 
 #include "worker/backend/cuda/plan/lower_inside.h"
 
-/* One pass of a convolution from x to y, independent of the op that it belongs to. */
+/* One convolution pass from x to y, independent of the op that it belongs to. */
 typedef struct conv_pass {
     gp_conv_pass pass;
     const gp_kernel_image *x, *y;
@@ -62,7 +62,7 @@ static gp_device_work *conv_ask(lowering *l, const conv_pass *p, size_t *workspa
     }
     *whole = request.bias || request.added || request.relu || request.masked || request.sums;
 
-    /* Describe everything that determines the speed and the support of an engine. */
+    /* Describe everything that determines an engine's speed and support. */
     static const char *const passes[] = {
         [GP_CONV_FORWARD] = "forward", [GP_CONV_DATA] = "data", [GP_CONV_WEIGHTS] = "weights"
     };
@@ -138,7 +138,7 @@ static void conv_values(lowering *l, const conv_pass *p)
     bool forward = p->pass == GP_CONV_FORWARD;
     const gp_kernel_image *from = forward ? p->x : p->y, *to = forward ? p->y : p->x;
     gp_kernel_args args = l->args;
-    gp_kernel_image plain = { .channel_stride = 2 }; /* order and type of the blob */
+    gp_kernel_image plain = { .channel_stride = 2 }; /* blob order and type */
 
     if (library_conv(l, p))
         return;
@@ -176,7 +176,7 @@ void gp_lower_conv(lowering *l)
                turned = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS;
 
     if (op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS || turned) {
-        /* transposed: dy is the x of the convolution */
+        /* transposed: dy is the convolution's x */
         conv_weights(l, &l->args.x[turned], &l->args.x[!turned], gp_plan_data(l->plan, op->out[0]));
         gp_lower_bias_gradient(l, &l->args.x[1], gp_plan_data(l->plan, op->out[1]));
         return;

@@ -1,13 +1,13 @@
 /* Lowers fully connected layers: products by cuBLASLt with fused operations, or kernels.
  *
  *   y = x W' + b, relu     stores a mask of y > 0 if the backward pass needs it
- *   dx = dy W              0 where the mask of the previous layer is not set
+ *   dx = dy W              0 where the previous layer's mask is not set
  *   dW = dy' x             and the sums of dy, which are the bias gradient */
 #include <stdio.h>
 
 #include "worker/backend/cuda/plan/lower_inside.h"
 
-/* One pass of a layer: x [rows][F] and y [rows][O] as images, and the weights. */
+/* One layer pass: x [rows][F] and y [rows][O] as images, and the weights. */
 typedef struct fc_pass {
     gp_conv_pass pass;
     const gp_kernel_image *x, *y;
@@ -137,7 +137,7 @@ static bool library_values(lowering *l, const fc_pass *p)
     return true;
 }
 
-/* Convert the float32 gradient of a loss to the type of the layer, if they differ. */
+/* Convert a loss's float32 gradient to the layer type, if they differ. */
 static void slope_narrow(lowering *l, gp_kernel_image *dy, const gp_kernel_image *like)
 {
     gp_kernel_args args = l->args;

@@ -4,8 +4,8 @@
 
 #include "worker/backend/cuda/plan/plan.h"
 
-/* Maximum number of ways in which a library can execute an op. A way is "whole " or "alone " and
- * an engine name. */
+/* Maximum number of ways in which a library can execute an op. A way is "whole " or "alone " and an
+ * engine name. */
 enum { PLAN_WAYS_MAX = 12 };
 
 /* A way to execute an op. */
@@ -54,17 +54,17 @@ step *gp_lower_step(lowering *l, step_kind kind);
 /* Append a kernel with `count` work items. */
 void gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count);
 
-/* Append the wide kernel if its images are suitable, otherwise the plain one. Items are elements of
+/* Append the wide kernel if the images are suitable, otherwise the plain one. Items are elements of
  * y[0]. */
 void gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel plain,
                    const gp_kernel_args *args);
 
 /* Reserve scratch memory for this op and return a placeholder. */
 void *gp_lower_scratch(lowering *l, size_t bytes);
-/* Reserve memory for the lifetime of the plan and for this op only. */
+/* Reserve memory for the plan's lifetime and for this op only. */
 void *gp_lower_persistent(lowering *l, size_t bytes);
 
-/* Return the number of elements of an image in all rows. */
+/* Return an image's element count over all rows. */
 uint64_t gp_lower_elements(const lowering *l, const gp_kernel_image *image);
 
 /* Return true if bodies_wide.h supports the op: y[0] and the first `images` of x[] are packed
@@ -74,15 +74,15 @@ bool gp_lower_is_wide(const lowering *l, uint32_t images);
 /* Return the number type name: "bf16", "f32". */
 const char *gp_lower_number(int32_t narrow, bool tf32);
 
-/* Return the number of chunks for a sum.
+/* Return the chunk count for a sum.
  *   each   items per chunk
  *   units  units to sum
- *   most   maximum number of chunks */
+ *   most   maximum chunk count */
 uint32_t gp_lower_chunks(uint64_t each, uint64_t units, uint32_t most);
 
 /* ---- choose.c ---- */
 
-/* Request of an op to a library, as gp_conv_request or gp_product_request (device.h). */
+/* An op's request to a library, as gp_conv_request or gp_product_request (device.h). */
 typedef struct plan_question {
     step_kind kind;     /* CONV or PRODUCT */
     const void *whole;  /* including all operations after the op; NULL: nothing follows */
@@ -111,16 +111,16 @@ void gp_lower_finish(lowering *l, const gp_kernel_image *y, float *bias);
 /* Append the kernel that applies a relu's mask to a library's dx. */
 void gp_lower_mask(lowering *l, const gp_kernel_image *dx);
 
-/* Shape of weights [outputs][inputs][pixels]. A library gets `stored` inputs; the additional ones
- * are zero. */
+/* Weight shape [outputs][inputs][pixels]. A library gets `stored` inputs; the additional ones are
+ * zero. */
 typedef struct gp_weights_shape {
     uint64_t outputs;
     uint32_t inputs, stored, pixels;
 } gp_weights_shape;
 
-/* Return the weights in the order and type of the images, with batch norm folded in if requested.
- * This is the blob itself if it has the right layout, otherwise a copy. All steps share the copy,
- * which is updated when parameters change. */
+/* Return the weights in the image order and type, with batch norm folded in if requested. This is
+ * the blob itself if it has the right layout, otherwise a copy. All steps share the copy, which is
+ * updated when parameters change. */
 void *gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape *shape,
                             const gp_kernel_image *like);
 
@@ -141,7 +141,7 @@ void gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_t wor
 void gp_lower_conv(lowering *l);
 void gp_lower_fc(lowering *l);
 
-/* Append the sums for batch norm op `norm`, while lowering the op that writes its input. */
+/* Append the sums for batch norm op `norm`, while lowering the op that writes the norm's input. */
 void gp_lower_batchnorm_sums(lowering *writer, uint32_t norm);
 void gp_lower_xent(lowering *l);
 void gp_lower_values_loss(lowering *l);

@@ -71,7 +71,7 @@ static void prepare_add(lowering *l, gp_kernel kernel, const gp_kernel_args *arg
     l->preparing = false;
 }
 
-/* Add the parameters of a folded batch norm to the arguments. */
+/* Add a folded batch norm's parameters to the arguments. */
 static void norm_args(const lowering *l, gp_kernel_args *args)
 {
     if (!l->follow->norm)

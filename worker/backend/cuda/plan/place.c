@@ -1,4 +1,4 @@
-/* Memory of activations. A value is alive from the op that writes it to the last op that reads it;
+/* Activation memory. A value is alive from the op that writes it to the last op that reads it;
  * values with disjoint lifetimes may share memory. Values are placed in order of decreasing size,
  * each at the lowest free offset. */
 #include <stdlib.h>
@@ -118,7 +118,7 @@ static int larger_first(const void *a, const void *b, void *context)
     return *(const uint32_t *)a < *(const uint32_t *)b ? -1 : 1;
 }
 
-/* Place a value and insert it into `placed`, the already placed values sorted by offset. Return its
+/* Place a value and insert it into `placed`, the already placed values sorted by offset. Return the
  * offset. */
 static size_t value_insert(const plan_value *values, uint32_t *placed, uint32_t count, uint32_t value)
 {
@@ -155,7 +155,7 @@ gp_status gp_plan_place(gp_plan *plan, gp_error *err)
     if (plan->values == NULL || order == NULL || placed == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for a table of %u values", count);
     if (status == GP_OK) {
-        /* Choose the type of each value. Losses read and write float32 in every precision. */
+        /* Choose each value's type. Losses read and write float32 in every precision. */
         for (uint32_t v = 0; v < plan->graph->value_count; v++) {
             gp_value_role role = plan->graph->values[v].role;
 

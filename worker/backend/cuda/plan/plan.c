@@ -80,7 +80,7 @@ static void plan_free(gp_plan *plan)
 }
 
 /* Allocate the regions, whose sizes are known after lowering, and replace the placeholders in the
- * steps. Allocate the host memory of custom losses. */
+ * steps. Allocate host memory for custom losses. */
 static gp_status plan_take_regions(gp_plan *plan, gp_error *err)
 {
     plan_region *regions = plan->regions, *persistent = &regions[REGION_PERSISTENT];

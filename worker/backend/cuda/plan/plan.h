@@ -1,4 +1,4 @@
-/* A compiled plan: the ops of a graph as steps on a device. Private to this folder.
+/* A compiled plan: a graph's ops as steps on a device. Private to this folder.
  *
  *   fuse.c    merges ops into one step
  *   place.c   assigns memory to values by lifetime
@@ -21,21 +21,21 @@
 
 /* Operand positions of a fused op: scale, offset, mean and variance of a batch norm; the second
  * operand of an addition or the relu output; the pool's index among the outputs.
- * PLAN_INPUT_CHANNELS: padded channel count of the input. */
+ * PLAN_INPUT_CHANNELS: the input's padded channel count. */
 enum { PLAN_NORM = 3, PLAN_WITH = 7, PLAN_INDEX = 4, PLAN_INPUT_CHANNELS = 8 };
 
-/* maximum number of chunks of a sum */
+/* maximum chunk count of a sum */
 enum { PLAN_CHUNKS_MAX = 512 };
 
-/* Memory and lifetime of a value. */
+/* A value's memory and lifetime. */
 typedef struct plan_value {
-    size_t offset, bytes; /* position in the arena; bytes 0: no memory of its own */
+    size_t offset, bytes; /* position in the arena; bytes 0: no separate memory */
     uint32_t first, last; /* first and last op that use the value */
     uint32_t root;        /* value whose memory this one shares; usually itself */
     int32_t narrow;       /* gp_narrow */
     /* one bit per element, set if it is above 0, written by a relu after batch norm; NULL: none */
     void *mask;
-    /* the same mask in the layout of a matrix product (gp_product_request); NULL: none */
+    /* the same mask in matrix product layout (gp_product_request); NULL: none */
     void *product_mask;
 } plan_value;
 
@@ -44,7 +44,7 @@ typedef struct plan_follow {
     bool taken; /* another op includes this one; nothing to do */
     bool norm;  /* an inference batch norm is folded into the weights */
     double epsilon;
-    /* after the addition of in[PLAN_WITH], if present; in the backward pass of batch norm: before
+    /* after the addition of in[PLAN_WITH], if present; in the batch norm backward pass: before
      * it */
     bool relu;
     bool pooled; /* batch norm: max pooling follows, with the index in out[PLAN_INDEX] */
@@ -86,13 +86,13 @@ struct gp_plan {
     const gp_graph *graph;
     gp_plan_options options;
     gp_plan_memory memory; /* host memory */
-    bool packed;           /* order of activations: [H][W][C], otherwise [C][H][W] */
+    bool packed;           /* activation order: [H][W][C], otherwise [C][H][W] */
     bool tf32;             /* float32 products may be rounded to TF32 */
     int32_t narrow;        /* gp_narrow: type of activations and weight copies */
     bool spread_input;     /* input pixels are PLAN_INPUT_CHANNELS elements apart */
     gp_op *ops;            /* ops of the phase after fusion, as many as the graph has */
     plan_follow *follows;  /* per op */
-    plan_value *values;    /* per value of the graph */
+    plan_value *values;    /* per graph value */
     plan_copy *copies;     /* at most one per op */
     uint32_t copy_count;
     /* run before the others if parameters may have changed: creates the weight copies */
@@ -116,7 +116,7 @@ gp_status gp_plan_fuse(gp_plan *plan, gp_error *err);
 /* Assign memory to values (place.c). */
 gp_status gp_plan_place(gp_plan *plan, gp_error *err);
 
-/* Return the address of a value in device memory. */
+/* Return a value's device address. */
 void *gp_plan_data(const gp_plan *plan, uint32_t value);
 /* Return a value as kernel image; data NULL: absent. */
 gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value);
@@ -138,7 +138,7 @@ gp_kernel_call gp_plan_call(const gp_batch *batch);
 /* Launch `count` steps of a list, starting at `first`. */
 gp_status gp_plan_launch(gp_plan *plan, const step_list *list, uint32_t first, uint32_t count, gp_error *err);
 
-/* End a recording. `status`: result of the launches; the recording ends even if they failed. */
+/* End a recording. `status`: launch result; the recording ends even if the launches failed. */
 gp_status gp_plan_recorded(gp_plan *plan, gp_device_graph **out, gp_status status, gp_error *err);
 
 /* The backend of plan.c, for a CUDA device in the plugin or for the host implementation in tests.

@@ -142,7 +142,7 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
             status = gp_plan_launch(plan, &plan->prepare, 0, plan->prepare.count, err);
     }
     if (status == GP_OK)
-        /* the slot is free: its previous result was taken */
+        /* the slot is free: the previous result was taken */
         status = samples_put(plan, batch, slot, err);
     if (status == GP_OK) {
         /* Run the pass. If it cannot be recorded, launch each step: slower but

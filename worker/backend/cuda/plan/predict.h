@@ -4,18 +4,18 @@
  *   main     turn, samples, layers, losses, scores and sums into a slot of k
  *   output                  | results of k-1 to the host
  *
- * A plan has a fixed shape. A smaller batch runs the same pass with another count, so the scores of
- * a sample are bitwise identical in every batch. The first pass launches each step, because
- * libraries load their kernels at that time. The second pass is recorded, and later passes replay
- * the recording. One graph serves both slots, because it reads the current slot number from device
+ * A plan has a fixed shape. A smaller batch runs the same pass with another count, so a sample's
+ * scores are bitwise identical in every batch. The first pass launches each step, because libraries
+ * load their kernels at that time. The second pass is recorded, and later passes replay the
+ * recording. One graph serves both slots, because it reads the current slot number from device
  * memory. */
 #ifndef GP_CUDA_PREDICT_H
 #define GP_CUDA_PREDICT_H
 
 #include "worker/backend/cuda/plan/slots.h"
 
-/* State of predictions. A slot for input contains [call | targets | samples], a slot for output
- * [sums | scores]. */
+/* Prediction state. A slot for input contains [call | targets | samples], a slot for output [sums |
+ * scores]. */
 typedef struct gp_predict {
     gp_slots calls, answers;
     size_t targets_at, samples_at, scores_at; /* offsets in a slot */
@@ -33,7 +33,7 @@ typedef struct gp_predict {
 
 extern const gp_backend_predictions gp_plan_predictions;
 
-/* Prepare predictions for a lowered inference plan. Changes the first step of the plan. */
+/* Prepare predictions for a lowered inference plan. Changes the plan's first step. */
 gp_status gp_predict_open(gp_plan *plan, gp_error *err);
 void gp_predict_close(gp_plan *plan); /* Wait for the device, then free everything. */
 

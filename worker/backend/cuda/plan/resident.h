@@ -27,10 +27,10 @@ typedef struct gp_feed {
     double *means;
 } gp_feed;
 
-/* A part of the gradient blob that is summed over the ranks. */
+/* Part of the gradient blob that is summed over the ranks. */
 typedef struct kept_bucket {
     size_t first, count; /* float32 blob elements */
-    uint32_t after;      /* step of the plan after which the bucket is complete */
+    uint32_t after;      /* plan step after which the bucket is complete */
 } kept_bucket;
 
 /* State of a device-resident training. */
@@ -41,15 +41,15 @@ typedef struct gp_resident_state {
     gp_kernel_tensor *tensors; /* sorted by offset */
     double *squares;
     gp_kernel_kept *kept;
-    /* the same memory at its host address and its device address */
+    /* the same memory at the host address and at the device address */
     gp_kernel_mail *mail, *mail_there;
     gp_feed feed;
     kept_bucket *buckets;
     uint32_t bucket_count;
-    gp_device_graph *graphs[2][2]; /* graphs by call: first of its step or not, last or not */
+    gp_device_graph *graphs[2][2]; /* graphs by call: first in the step or not, last or not */
     uint64_t launched, reported;   /* steps launched, and steps whose result was returned */
     bool over;                     /* the host halted the training */
-    /* launch times by step; time of the last result; longest time from launch to result */
+    /* launch times by step; last result time; longest time from launch to result */
     int64_t launched_ns[GP_KERNEL_REPORTED], told_ns, longest_ns;
 } gp_resident_state;
 
@@ -61,7 +61,7 @@ void gp_resident_free(gp_plan *plan); /* Free the training state of a plan, if a
 gp_status gp_resident_commit(gp_plan *plan, gp_error *err);
 
 /* Allocate the slots, or memory for all data if `resident` is given and the data fits. Changes the
- * first step of the plan. */
+ * plan's first step. */
 gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err);
 
 /* Free the slots. */

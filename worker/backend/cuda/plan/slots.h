@@ -15,7 +15,7 @@ typedef struct gp_slots {
     char *mirrors; /* the same on the device; a block of the plan's heap */
 } gp_slots;
 
-/* Round up to the alignment of the parts of a slot. */
+/* Round up to the alignment for slot parts. */
 static inline size_t gp_slot_aligned(size_t bytes)
 {
     return (bytes + GP_SLOT_ALIGNMENT - 1) / GP_SLOT_ALIGNMENT * GP_SLOT_ALIGNMENT;
@@ -27,7 +27,7 @@ static inline size_t gp_slot_sample_bytes(const gp_plan *plan)
     return (size_t)gp_shape_count(&plan->graph->spec->input) * gp_dtype_bytes(plan->options.sample_dtype);
 }
 
-/* Allocate the pinned memory and its copy on the device. */
+/* Allocate the pinned memory and the device copy. */
 static inline gp_status gp_slots_take(gp_slots *slots, plan_heap *heap, size_t bytes, gp_error *err)
 {
     void *pinned = NULL, *there;
@@ -44,13 +44,13 @@ static inline void gp_slots_free(gp_slots *slots, gp_device *device)
     gp_device_free_host(device, slots->pinned);
 }
 
-/* Return the host address of a slot. */
+/* Return a slot's host address. */
 static inline char *gp_slot_pinned(const gp_slots *slots, uint32_t slot)
 {
     return slots->pinned + slot * slots->bytes;
 }
 
-/* Return the device address of a slot. */
+/* Return a slot's device address. */
 static inline char *gp_slot_mirror(const gp_slots *slots, uint32_t slot)
 {
     return slots->mirrors + slot * slots->bytes;

@@ -1,5 +1,5 @@
-/* Units of work on the device, lists of steps in execution order, device memory that steps reserve,
- * and sequences of steps that run without the host. Private to this folder. */
+/* Work units on the device, step lists in execution order, device memory that steps reserve, and
+ * step sequences that run without the host. Private to this folder. */
 #ifndef GP_CUDA_STEP_H
 #define GP_CUDA_STEP_H
 
@@ -12,7 +12,7 @@
  * gp_region_address() replaces it. */
 
 /* All ops share the scratch region, because they run one after the other. Memory in PERSISTENT
- * belongs to one op for the lifetime of the plan. All library calls share the workspace. */
+ * belongs to one op for the plan's lifetime. All library calls share the workspace. */
 enum { REGION_SCRATCH, REGION_PERSISTENT, REGION_WORKSPACE, REGIONS };
 
 /* A region. */
@@ -48,7 +48,7 @@ typedef struct step {
     gp_device_operands at; /* operands of `work`, or scores and gradient of OWN_LOSS */
     double *sums;          /* COUPLE only: [doubles] */
     size_t doubles;
-    uint32_t op; /* index of the op that the step belongs to */
+    uint32_t op; /* op index for the step */
 } step;
 
 /* Steps in execution order. */
@@ -60,7 +60,7 @@ typedef struct step_list {
 /* Append a step; all other members are 0. NULL: out of memory. */
 step *gp_step_add(step_list *list, step_kind kind, uint32_t op);
 
-/* Free all steps except the first `count`. The list keeps its memory. */
+/* Free all steps except the first `count`. The list keeps the memory. */
 void gp_step_cut(step_list *list, uint32_t count);
 void gp_step_list_free(step_list *list);
 
@@ -76,7 +76,7 @@ void gp_step_move(step_list *list, uint32_t first, const plan_region regions[REG
 
 enum { STRETCHES_MAX = 8 };
 
-/* A sequence of steps. */
+/* A step sequence. */
 typedef struct stretch {
     const step_list *list;
     uint32_t first, count; /* range in the list */
@@ -94,8 +94,8 @@ typedef struct stretch_table {
     uint32_t count;
 } stretch_table;
 
-/* Divide the steps at the end of the forward pass and at losses that the host computes.
- * forward_count: number of ops in the forward pass. */
+/* Divide the steps after the forward pass and at losses that the host computes. forward_count: op
+ * count in the forward pass. */
 gp_status gp_stretches_cut(stretch_table *table, const step_list *prepare, const step_list *steps,
                            uint32_t forward_count, gp_error *err);
 void gp_stretches_free(stretch_table *table);

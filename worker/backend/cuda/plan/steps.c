@@ -1,13 +1,13 @@
 /* Calls as graphs, the last call in a step with exchange and commit, and results for the host.
  *
- * All ranks launch the first step of a training without graphs: libraries load kernels at their
- * first use, NCCL connects the ranks, and a sum must be part of a graph on all ranks or on none.
- * From the second step on, each kind of call is recorded when it first occurs and replayed later.
- * Values that change from call to call are stored in the slot.
+ * All ranks launch the first training step without graphs: libraries load kernels at their first
+ * use, NCCL connects the ranks, and a sum must be part of a graph on all ranks or on none. From the
+ * second step on, each call kind is recorded when it first occurs and replayed later. Values that
+ * change from call to call are stored in the slot.
  *
- * Aborting: the host clears `go` before it aborts running sums. If the latch of a rank read `go` as
- * set, all sums of that step were complete on this rank. That rank has committed the step; all
- * other ranks have committed either this step or the previous one. */
+ * Aborting: the host clears `go` before it aborts running sums. If a rank's latch read `go` as set,
+ * all sums in that step were complete on this rank. That rank has committed the step; all other
+ * ranks have committed either this step or the previous one. */
 #include "worker/backend/cuda/kernels/bodies.h"
 
 #include "common/base/clock.h"
@@ -35,9 +35,8 @@ static int64_t step_since(const gp_resident_state *kept, uint64_t number)
     return launched_ns > kept->told_ns ? launched_ns : kept->told_ns;
 }
 
-/* Wait for the result of a step. Results of short steps are read at once. Other conditions are
- * checked once per millisecond, because each check takes driver locks that launches need as
- * well. */
+/* Wait for a step result. Results from short steps are read at once. Other conditions are checked
+ * once per millisecond, because each check takes driver locks that launches need as well. */
 static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
 {
     const gp_kernel_reported *reported = mail_of(plan->resident, number);
@@ -59,8 +58,8 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
         if (now_ns - looked_ns >= LOOK_NS) {
             looked_ns = now_ns;
             status = gp_device_poll(plan->backend->device, err);
-            /* Check for a hung device. A wait for peers has no time limit while they are alive,
-             * but the device's own part of a step must complete within the timeout. */
+            /* Check for a hung device. A wait for peers has no time limit while they are alive, but
+             * the device's own work in a step must complete within the timeout. */
             if (status == GP_OK && gp_timeout_left(timeout) <= 0 &&
                 __atomic_load_n(&plan->resident->mail->computed, __ATOMIC_ACQUIRE) < number)
                 status = gp_fail(
