@@ -1,14 +1,14 @@
 /* Communication between the workers of a group: collectives and tagged messages.
  *
- * A gp_comm holds the membership of one process. gp_comm_new() creates it without a group, and
+ * A gp_comm holds one process's membership. gp_comm_new() creates it without a group, and
  * gp_comm_form() joins a generation: an ordered list of processes in which this process has a rank.
  * After a worker failure, every operation of the surviving ranks fails with GP_EPEER, and they form
  * the next generation without the failed worker. New members join in the same way.
  *
  * Each rank owns an arena: memory that all peers map, so that collectives on it need no copies.
  * gp_comm_arena_alloc() allocates ranges from the arena. All ranks call it in the same order with
- * the same sizes, so a range has the same offset on every rank. The arena, its contents and its
- * ranges survive a change of generation.
+ * the same sizes, so a range has the same offset on every rank. The arena, including all contents
+ * and ranges, survives a generation change.
  *
  * Operations are collective unless stated otherwise: every rank calls them in the same order with
  * equal arguments. A call that differs between ranks fails with GP_ESTATE. Operations block, and
@@ -16,8 +16,8 @@
  *   GP_EPEER      a member exited, or left with gp_comm_free(); the message names it
  *   GP_ECANCELED  some rank called gp_comm_abort()
  *   GP_ESTATE     no group is formed
- * After such a failure the group is unusable until the next gp_comm_form(), and the buffers of the
- * failed operation have undefined contents. The kernel reports failed members; no timeout is
+ * After such a failure the group is unusable until the next gp_comm_form(), and the failed
+ * operation's buffers have undefined contents. The kernel reports failed members; no timeout is
  * involved, so a stopped peer only causes a delay. If a collective returns GP_OK on one rank, it
  * returns GP_OK on all live ranks.
  *
@@ -39,7 +39,7 @@
 /* The ranks are processes of one host and share memory. */
 typedef struct gp_comm gp_comm;
 
-/* maximum number of ranks in a group */
+/* maximum rank count in a group */
 enum { GP_COMM_WORLD_MAX = 64 };
 
 /* Limits in bytes: arena size, message size, and messages that arrived but were not received
@@ -58,7 +58,7 @@ typedef struct gp_comm_member {
     uint64_t start_time; /* clock ticks since boot, field 22 of /proc/PID/stat */
 } gp_comm_member;
 
-/* Kind of a file descriptor that the ranks exchange. */
+/* Kind of file descriptor that the ranks exchange. */
 typedef enum gp_comm_what { GP_COMM_WHAT_ARENA = 1, GP_COMM_WHAT_CONTROL = 2 } gp_comm_what;
 
 /* Exchange of file descriptors between the ranks; the worker daemon uses control sockets. One
@@ -79,12 +79,11 @@ typedef struct gp_comm_rendezvous {
     /* lease id; equal on all ranks */
     uint64_t lease;
     uint32_t generation; /* starts at 1; incremented for every attempt to form a group */
-    /* own rank, and number of ranks */
+    /* own rank, and rank count */
     uint32_t rank, world;
     const gp_comm_member *members; /* [world], in rank order; read during the call */
     size_t arena_bytes;            /* capacity for gp_comm_arena_alloc(); equal on all ranks */
-    /* reserve only addresses: each allocation commits its own memory, and a reset returns all
-     * memory */
+    /* reserve only addresses: each allocation commits memory, and a reset returns all memory */
     bool sparse;
     bool spin;                         /* may busy-wait, because each rank has its own core */
     const gp_comm_rendezvous_ops *ops; /* may be NULL if world is 1 */
@@ -101,7 +100,7 @@ gp_status gp_comm_new(gp_comm **out, gp_error *err);
  * NULL. */
 void gp_comm_free(gp_comm *comm);
 
-/* Join a generation and return after all its members joined.
+/* Join a generation and return after all members joined.
  *
  * Members that also belonged to the previous generation (same process) keep their arenas and
  * mappings. Messages that were not received are dropped. Every process of the previous generation
@@ -134,15 +133,15 @@ uint32_t gp_comm_generation(const gp_comm *comm);
 /* ---- the arena (all ranks allocate in the same order, but need not do so at the same time)
  * ---- */
 
-/* Allocate a range of the arena: 64-byte aligned, initially zero. It stays valid until the arena is
- * reset or replaced, or the gp_comm is freed. GP_ELIMIT: the arena is full. GP_ENOMEM: the arena is
+/* Allocate an arena range: 64-byte aligned, initially zero. It stays valid until the arena is reset
+ * or replaced, or the gp_comm is freed. GP_ELIMIT: the arena is full. GP_ENOMEM: the arena is
  * sparse and the host is out of memory. */
 gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error *err);
 
 /* Allocate a range in the arena of rank `owner`, which all ranks may read and write.
  *   owner  for a sparse arena, only this rank commits memory; other ranks must not touch the range
  *          before the next collective
- *   bytes  size of the range
+ *   bytes  range size
  *   out    address in this process; valid until the next gp_comm_form(), even if the group fails
  * GP_ESTATE: no group is formed. GP_EINVAL: no such rank. */
 gp_status gp_comm_arena_alloc_of(gp_comm *comm, uint32_t owner, size_t bytes, void **out, gp_error *err);
@@ -156,8 +155,7 @@ void gp_comm_arena_reset(gp_comm *comm);
 
 /* ---- collectives ---- */
 
-/* Operators of reductions. Integer sums wrap modulo 2^n; the maximum of any value and NaN is
- * NaN. */
+/* Reduction operators. Integer sums wrap modulo 2^n; the maximum with a NaN is NaN. */
 typedef enum gp_comm_reduction { GP_COMM_SUM = 1, GP_COMM_MAX = 2 } gp_comm_reduction;
 
 /* Combine a buffer element by element over all ranks and store the result on all ranks.
@@ -183,7 +181,7 @@ gp_status gp_comm_reduce_scatter(gp_comm *comm, void *buffer, size_t count, gp_d
                                  gp_comm_reduction how, gp_error *err);
 
 /* Copy every rank's own slice to all ranks. After gp_comm_reduce_scatter() the result is bitwise
- * identical to that of gp_comm_all_reduce(). */
+ * identical to the gp_comm_all_reduce() result. */
 gp_status gp_comm_all_gather(gp_comm *comm, void *buffer, size_t count, gp_dtype type, gp_error *err);
 
 /* Copy a buffer, anywhere in memory, from rank `root` to all ranks. */
@@ -191,7 +189,7 @@ gp_status gp_comm_broadcast(gp_comm *comm, void *buffer, size_t bytes, uint32_t 
 
 /* Gather one part from every rank on all ranks.
  *   all    receives all parts, anywhere in memory; the own part is already in place
- *   parts  world + 1 offsets in bytes, starting at 0 and equal on all ranks; the part of rank k is
+ *   parts  world + 1 offsets in bytes, starting at 0 and equal on all ranks; rank k's part is
  *          [parts[k], parts[k + 1]) */
 gp_status gp_comm_gather_private(gp_comm *comm, void *all, const size_t *parts, gp_error *err);
 
@@ -208,7 +206,7 @@ gp_status gp_comm_check(gp_comm *comm, bool *left, gp_error *err);
 
 /* Sender, tag and size of a received message. */
 typedef struct gp_comm_message {
-    uint32_t rank; /* rank of the sender */
+    uint32_t rank; /* sender's rank */
     uint32_t tag;
     size_t bytes;
 } gp_comm_message;
@@ -234,14 +232,14 @@ gp_status gp_comm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buff
 gp_status gp_comm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
                         gp_error *err);
 
-/* ---- sections: work that each rank begins and ends in its own time (not collective) ---- */
+/* ---- sections: work that each rank begins and ends independently (not collective) ---- */
 
 /* Begin a section: work that each rank begins and ends at its own pace. The number starts at 1,
  * grows, and is the same on all ranks. */
 void gp_comm_enter(gp_comm *comm, uint64_t section);
 
 /* End the section: this rank makes no more calls in it. If another rank, still in the section,
- * waits for this rank, its operation fails with GP_ESTATE after some milliseconds and the group
+ * waits for this rank, that operation fails with GP_ESTATE after some milliseconds and the group
  * ends; the message names both ranks. Messages sent before the end still arrive, so no operation
  * fails that could succeed. */
 void gp_comm_leave(gp_comm *comm);

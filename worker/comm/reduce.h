@@ -9,7 +9,7 @@
 
 /* Combine the elements [first, last) of all ranks.
  *   out    receives element `first` onwards; may be ranks[k] + first for one k
- *   ranks  buffer of every rank, [world]
+ *   ranks  every rank's buffer, [world]
  *   type   GP_F32, GP_F64, GP_I32 or GP_I64 */
 void gp_reduce_into(void *out, void *const *ranks, uint32_t world, size_t first, size_t last, gp_dtype type,
                     gp_comm_reduction how);

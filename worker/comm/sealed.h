@@ -1,7 +1,7 @@
 /* Shared memory between processes: memfds sealed against resizing.
  *
  * If the owner truncates a mapped file, an access causes SIGBUS. A peer's descriptor is therefore
- * mapped only after checking its seals and size. */
+ * mapped only after checking the memfd's seals and size. */
 #ifndef GP_COMM_SEALED_H
 #define GP_COMM_SEALED_H
 
@@ -10,8 +10,8 @@
 
 #include "common/base/error.h"
 
-/* Create a sealed, zeroed memfd and map it with the pages of the first `present` bytes
- * allocated. The caller closes `fd` and unmaps `map`. GP_ENOMEM: not enough memory. */
+/* Create a sealed, zeroed memfd and map it with pages allocated for the first `present` bytes. The
+ * caller closes `fd` and unmaps `map`. GP_ENOMEM: not enough memory. */
 gp_status gp_sealed_new(const char *name, size_t bytes, size_t present, int *fd, uint8_t **map,
                         gp_error *err);
 

@@ -1,4 +1,4 @@
-/* Forms the groups of ranks: members, mappings and the join.
+/* Forms rank groups: members, mappings and the join.
  *
  *   1. Check the arguments; failures change nothing. The generation is newer, and excluded
  *      processes exited.
@@ -19,8 +19,8 @@
 #include "worker/comm/sealed.h"
 #include "worker/comm/shm.h"
 
-/* MOVED_ON and UNMAPPED are values of shm_line.left. FETCH_SLICE_MS is the interval, in
- * milliseconds, between checks for failed members. */
+/* MOVED_ON and UNMAPPED are shm_line.left values. FETCH_SLICE_MS is the interval, in milliseconds,
+ * between checks for failed members. */
 enum { PAGE = 4096, FETCH_SLICE_MS = 20, MOVED_ON = 1, UNMAPPED = 2 };
 
 /* first word of the control segment: "gpmmocs1" in ASCII */
@@ -112,8 +112,8 @@ static gp_status check_rendezvous(const gp_comm *comm, const gp_comm_rendezvous 
     return GP_OK;
 }
 
-/* Replace the peer list by the members of the new generation. Processes that were members before
- * keep pidfd and mapping; a pidfd is opened for the others. GP_EPEER: a member exited. */
+/* Replace the peer list by the new generation's members. Processes that were members before keep
+ * pidfd and mapping; a pidfd is opened for the others. GP_EPEER: a member exited. */
 static gp_status adopt_members(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     shm_peer next[GP_COMM_WORLD_MAX];
@@ -186,7 +186,7 @@ static gp_status arena_grow(gp_comm *comm, const gp_comm_rendezvous *rendezvous,
     return GP_OK;
 }
 
-/* Offset of the pipes in the control segment. */
+/* Pipe offset in the control segment. */
 static size_t pipes_offset(uint32_t world)
 {
     return sizeof(shm_control) + world * sizeof(shm_line);
@@ -262,7 +262,7 @@ static gp_status fetch(gp_comm *comm, const gp_comm_rendezvous *rendezvous, uint
     }
 }
 
-/* Map memory of a peer; add the worker to the error message. */
+/* Map a peer's memory; add the worker to the error message. */
 static gp_status map_from(const gp_comm *comm, uint32_t rank, int fd, size_t bytes, uint8_t **map,
                           gp_error *err)
 {
@@ -329,8 +329,7 @@ static gp_status control_fetch(gp_comm *comm, const gp_comm_rendezvous *rendezvo
     return GP_OK;
 }
 
-/* Map the arena of a peer, unless the existing mapping shows the same memory and is large
- * enough. */
+/* Map a peer's arena, unless the existing mapping shows the same memory and is large enough. */
 static gp_status map_arena(gp_comm *comm, uint32_t rank, int fd, size_t bytes, gp_error *err)
 {
     shm_peer *peer = &comm->peers[rank];
@@ -352,8 +351,8 @@ static gp_status map_arena(gp_comm *comm, uint32_t rank, int fd, size_t bytes, g
     return GP_OK;
 }
 
-/* Map the arenas of all peers. Descriptors are fetched in every generation: that is cheap, and only
- * the inode shows whether the peer's arena is still the mapped one. */
+/* Map all peers' arenas. Descriptors are fetched in every generation: that is cheap, and only the
+ * inode shows whether the peer's arena is still the mapped one. */
 static gp_status map_arenas(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     for (uint32_t k = 0; k < rendezvous->world; k++) {

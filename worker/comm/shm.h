@@ -1,4 +1,4 @@
-/* Internals of a group of ranks in shared memory, private to comm.c and the shm*.c files.
+/* Internals of a rank group in shared memory, private to comm.c and the shm*.c files.
  *
  *   arena memfd, one per rank, kept across generations, mapped by all peers:
  *       [ staging: SLOTS x SLOT_BYTES | memory for gp_comm_arena_alloc() ]
@@ -11,7 +11,7 @@
  * ends, a rank sets the SHM_CLOSED bit in the same word, and no rank can arrive afterwards. All
  * ranks therefore agree on whether the last barrier completed.
  *
- * Every word that a rank can wait for has a count of sleepers next to it, so that posting costs a
+ * Every word that a rank can wait for has a sleeper count next to it, so that posting costs a
  * system call only if another rank sleeps. The waiter increments the count, then reads the word
  * again. The poster changes the word, then reads the count. These four operations are totally
  * ordered, so one side notices the other. */
@@ -24,11 +24,11 @@
 #include "worker/comm/comm.h"
 
 enum {
-    SLOTS = 3, /* number of staging slots per rank; see stage_next() in shm_collectives.c */
+    SLOTS = 3, /* staging slots per rank; see stage_next() in shm_collectives.c */
     SLOT_BYTES = 256 << 10,
     STAGING_BYTES = SLOTS * SLOT_BYTES,
-    PIPE_BYTES = 64 << 10, /* capacity of a pipe; a power of two */
-    /* number of recent barriers whose call fingerprints are kept */
+    PIPE_BYTES = 64 << 10, /* pipe capacity; a power of two */
+    /* recent barriers whose call fingerprints are kept */
     CALLS = 4,
 };
 
@@ -44,7 +44,7 @@ typedef struct shm_line {
     /* wakeup counter: incremented when a pipe has new data or new room for this rank */
     _Alignas(64) shm_word wakeup_fd;
     _Alignas(64) _Atomic uint32_t left; /* nonzero: this rank no longer writes to any arena */
-    /* fingerprint of the call at barrier b, in entry b % CALLS */
+    /* call fingerprint at barrier b, in entry b % CALLS */
     _Atomic uint64_t calls[CALLS];
     /* number of the last section that this rank left; 0: none */
     _Atomic uint64_t over;
@@ -59,7 +59,7 @@ typedef struct shm_pipe {
     _Alignas(64) uint8_t data[PIPE_BYTES];
 } shm_pipe;
 
-/* Header of the control segment. */
+/* Control segment header. */
 typedef struct shm_control {
     /* identify the group; checked by every rank that maps the segment */
     uint64_t magic, lease;
@@ -70,7 +70,7 @@ typedef struct shm_control {
     /* 0: the group works; otherwise the first reason why it ended, see control_end() in
      * shm_wait.c */
     _Alignas(64) _Atomic uint32_t verdict;
-    /* total number of barrier arrivals */
+    /* total barrier arrivals */
     _Alignas(64) shm_word arrived;
     shm_line lines[];
 } shm_control;
@@ -79,7 +79,7 @@ typedef struct shm_control {
 typedef struct shm_peer {
     gp_comm_member member;
     int pidfd; /* -1: not open */
-    /* address of its arena mapping, which starts with the staging slots; the own arena for the own
+    /* address of the arena mapping, which starts with the staging slots; the own arena for the own
      * rank; NULL: not mapped */
     uint8_t *map;
     size_t bytes;
@@ -119,7 +119,7 @@ typedef struct gp_comm_call {
     gp_comm_reduction how;
 } gp_comm_call;
 
-/* The membership of this process. Only gp_comm_form() writes the first part. */
+/* This process's membership. Only gp_comm_form() writes the first part. */
 struct gp_comm {
     uint32_t rank, world, generation; /* world 0: no group */
     uint8_t *arena;                   /* own arena, behind the staging slots */
@@ -141,10 +141,10 @@ struct gp_comm {
     /* this rank may busy-wait */
     bool spin;
     uint64_t barriers, staged; /* barriers completed and staging slots used in this generation */
-    uint64_t section;          /* number of the current section; 0: none */
+    uint64_t section;          /* current section number; 0: none */
     shm_inbound inbound[GP_COMM_WORLD_MAX];
-    shm_message *first, **last; /* queue of complete messages in order of arrival */
-    /* size of the queue and of all partly received messages */
+    shm_message *first, **last; /* complete messages, queued in arrival order */
+    /* total size in the queue and in all partly received messages */
     size_t queue_bytes;
 };
 
@@ -159,10 +159,10 @@ gp_status gp_shm_check_formed(const gp_comm *comm, gp_error *err);
  *   target   the count, modulo 2^31
  *   awaited  rank that must act first. SHM_ALL: every rank; GP_COMM_ANY: at least one other rank */
 gp_status gp_shm_wait(gp_comm *comm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err);
-void gp_shm_post(shm_word *word); /* increment the word and wake its sleepers */
+void gp_shm_post(shm_word *word); /* increment the word and wake all sleepers */
 
 /* Wait at a barrier and check that the next rank makes the same call.
- *   fingerprint  hash of the call; GP_ESTATE: it differs between ranks */
+ *   fingerprint  call hash; GP_ESTATE: it differs between ranks */
 gp_status gp_shm_sync(gp_comm *comm, uint64_t fingerprint, gp_error *err);
 
 /* Reason why a group ended. */
@@ -175,7 +175,7 @@ void gp_shm_end(shm_control *control, shm_end end, uint32_t rank);
 gp_status gp_shm_verdict(const gp_comm *comm, gp_error *err);
 
 /* Check for exited members and end the group if the wait cannot succeed.
- *   word, target  condition of the wait; a member that left after its part was done causes no
+ *   word, target  wait condition; a member that left after its part was done causes no
  *                 failure
  *   awaited       as for gp_shm_wait()
  *   waits         the caller blocks, so a member that left the current section also ends the

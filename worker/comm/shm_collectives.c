@@ -4,7 +4,7 @@
  * its slice from all ranks and stores the result to all ranks, and a second barrier (all slices are
  * complete). No data is copied: two ranks need two loads and two stores per element. Private memory
  * is copied through the staging slots. Small arena sums also use staging if the ranks sleep in
- * barriers, because staging needs one barrier instead of two. Measured at 4 KB: 0.44 us in the
+ * barriers, because staging needs one barrier rather than two. Measured at 4 KB: 0.44 us in the
  * arena and 0.84 us staged for 2 spinning ranks; 69 us and 22 us for 4 ranks on 2 cores. */
 #include <string.h>
 
@@ -14,25 +14,25 @@
 /* up to this size, one barrier and `world` reads per rank are faster than two barriers */
 enum { SMALL_BYTES = 8192 };
 
-/* Return the address of the arena of `rank` at `offset`. */
+/* Return the address at `offset` in the arena of `rank`. */
 static uint8_t *arena_at(gp_comm *comm, uint32_t rank, size_t offset)
 {
     return comm->peers[rank].map + STAGING_BYTES + offset;
 }
 
-/* Set buffers[k] to the address of the call's buffer in the arena of rank k. */
+/* Set buffers[k] to the address of the call's buffer in rank k's arena. */
 static void buffers_in_arena(gp_comm *comm, const gp_comm_call *call, void **buffers)
 {
     for (uint32_t k = 0; k < comm->world; k++)
         buffers[k] = arena_at(comm, k, call->offset);
 }
 
-/* Advance to the next staging slot and set slots[k] to the slot of rank k.
+/* Advance to the next staging slot and set slots[k] to rank k's slot.
  *
  * In one stage, each rank writes its own slot, passes a barrier, and reads its peers' slots. A rank
- * enters the barrier of the next stage only after these reads. The slot is written again SLOTS
- * stages later. The writer has then passed a barrier that every rank entered after its last read of
- * the slot. */
+ * enters the next stage's barrier only after these reads. The slot is written again SLOTS stages
+ * later. The writer has then passed a barrier that every rank entered after the last read from the
+ * slot. */
 static void stage_next(gp_comm *comm, void **slots)
 {
     size_t offset = (size_t)(comm->staged++ % SLOTS) * SLOT_BYTES;
@@ -41,7 +41,7 @@ static void stage_next(gp_comm *comm, void **slots)
         slots[k] = comm->peers[k].map + offset;
 }
 
-/* Kind of a collective; part of the fingerprint. */
+/* Collective kind; included in the fingerprint. */
 typedef enum operation { ALL_REDUCE = 1, STAGED_REDUCE, SCATTER, GATHER, STAGED_GATHER, BARRIER } operation;
 
 /* Hash the arguments that must be equal on all ranks, with the splitmix64 finaliser between
@@ -114,7 +114,7 @@ gp_status gp_shm_reduce_scatter(gp_comm *comm, const gp_comm_call *call, gp_erro
     gp_comm_slice(comm, call->count, call->type, comm->rank, &first, &last);
     gp_reduce_into((uint8_t *)call->buffer + first * gp_dtype_bytes(call->type), buffers, comm->world, first,
                    last, call->type, call->how);
-    /* Until this barrier, peers read the rest of the buffer. */
+    /* Until this barrier, peers read the remaining buffer. */
     return gp_shm_sync(comm, print, err);
 }
 
@@ -186,7 +186,7 @@ gp_status gp_shm_all_reduce_private(gp_comm *comm, const gp_comm_call *call, gp_
 
 /* Copy one slot-sized piece of a rank's part.
  *   parts  see gp_comm_gather_private()
- *   at     offset of the piece in the part; nothing is copied beyond the end of the part
+ *   at     piece offset in the part; nothing is copied beyond the part's end
  *   in     true: from `all` to the slot; false: from the slot to `all` */
 static void stage_part(void *slot, void *all, const size_t *parts, uint32_t rank, size_t at, bool in)
 {

@@ -1,10 +1,9 @@
-/* Tagged messages: one pipe per ordered pair of ranks, and a receive queue.
+/* Tagged messages: one pipe per ordered rank pair, and a receive queue.
  *
  * A message consists of a header and a payload, written in pieces as the pipe has room. A rank that
- * waits here, to send or to receive, also reads incoming messages into its queue, so a cycle of
- * senders cannot deadlock. Each rank waits on a single wakeup counter. A peer increments the
- * counter when it writes to a pipe to this rank, and when it makes room in a pipe from this
- * rank. */
+ * waits here, to send or to receive, also reads incoming messages into the queue, so a sender cycle
+ * cannot deadlock. Each rank waits on a single wakeup counter. A peer increments the counter when
+ * it writes to a pipe to this rank, and when it makes room in a pipe from this rank. */
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
@@ -20,8 +19,8 @@ static shm_word *wakeup_fd_of(const gp_comm *comm, uint32_t rank)
     return &comm->control->lines[rank].wakeup_fd;
 }
 
-/* Write as much of `data` as the pipe has room for and return the number of bytes. 0: the pipe is
- * full, or the peer's counter is invalid; in that case the group ends. */
+/* Write as much of `data` as the pipe has room for and return the byte count. 0: the pipe is full,
+ * or the peer's counter is invalid; in that case the group ends. */
 static size_t pipe_put(gp_comm *comm, uint32_t to, const uint8_t *data, size_t bytes)
 {
     shm_pipe *pipe = pipe_between(comm, comm->rank, to);
@@ -44,8 +43,8 @@ static size_t pipe_put(gp_comm *comm, uint32_t to, const uint8_t *data, size_t b
     return bytes;
 }
 
-/* Read up to `bytes` from the pipe and return the number of bytes. 0: the pipe is empty, or the
- * peer's counter is invalid; in that case the group ends. */
+/* Read up to `bytes` from the pipe and return the byte count. 0: the pipe is empty, or the peer's
+ * counter is invalid; in that case the group ends. */
 static size_t pipe_take(gp_comm *comm, uint32_t from, uint8_t *data, size_t bytes)
 {
     shm_pipe *pipe = pipe_between(comm, from, comm->rank);
@@ -138,7 +137,7 @@ void gp_shm_messages_clear(gp_comm *comm)
 
 /* ---- reading from pipes ---- */
 
-/* Result of reading from pipes. */
+/* Result after reading from pipes. */
 typedef struct shm_intake {
     bool moved; /* some bytes were read */
     /* a message from the rank of interest stays in the pipe because the queue is full */
@@ -198,7 +197,7 @@ static shm_intake take_in(gp_comm *comm, uint32_t interest)
 
 /* ---- sending and receiving ---- */
 
-/* Write all bytes to a pipe. A started message must be completed, so only the end of the group
+/* Write all bytes to a pipe. A started message must be completed, so only the group's end
  * interrupts this function. */
 static gp_status put_all(gp_comm *comm, uint32_t to, const void *data, size_t bytes, gp_error *err)
 {

@@ -1,7 +1,7 @@
 /* Waits that detect failed members, and the end of a group.
  *
- * A wait spins for some microseconds if every rank has its own core, then sleeps in slices of
- * SLICE_NS. After a slice without progress it checks which members have exited. The first rank that
+ * A wait spins for some microseconds if every rank has its own core, then sleeps SLICE_NS at a
+ * time. After a slice without progress it checks which members have exited. The first rank that
  * detects a failure writes the verdict into the control segment and wakes all ranks. The verdict
  * never changes afterwards, so all ranks report the same cause.
  *
@@ -109,7 +109,7 @@ static bool has_left(gp_comm *comm, uint32_t rank)
         return true;
     if (!gp_process_dead(comm->peers[rank].pidfd))
         return false;
-    /* The member may have left the group between the two checks. Its exit is then no failure. */
+    /* The member may have left the group between the two checks. That exit is then no failure. */
     if (atomic_load(left) != 0)
         return true;
     gp_shm_end(comm->control, SHM_DIED, rank);
@@ -137,7 +137,7 @@ void gp_shm_check(gp_comm *comm, const shm_word *word, uint32_t target, uint32_t
                 break;
         }
     }
-    /* The awaited member may have done its part before it left, after the last check of the
+    /* The awaited member may have done the work before leaving, after the last check of the
      * word. */
     if (gone == 0 || reached(word, target))
         return;
