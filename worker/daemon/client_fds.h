@@ -20,7 +20,7 @@ typedef struct client_link {
     int segment, wakeup_fd; /* owned; -1: not received yet */
 } client_link;
 
-/* Descriptors received from the client of the lease. */
+/* Descriptors received from the lease's client. */
 typedef struct client_fds {
     client_link links[CLIENT_LINKS_MAX];
     uint64_t weights_socket; /* the client's connection for weights; 0: none */
@@ -37,7 +37,7 @@ bool client_fds_keep(client_fds *fds, const gp_control_socket_event *event);
  * for the request that follows them. */
 void client_fds_hangup(client_fds *fds, uint64_t connection_id);
 
-/* Close all descriptors and forget all connections, at the end of a lease. */
+/* Close all descriptors and forget all connections, when a lease ends. */
 void client_fds_drop(client_fds *fds);
 
 /* Return a link that has both descriptors. NULL: none. The caller closes the link with

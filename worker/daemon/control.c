@@ -23,7 +23,7 @@
 
 enum {
     EVENT_MS = 50,   /* interval between training messages to the client */
-    JOIN_MS = 15000, /* time limit for the first scheduler reply; its disk and cores may be busy */
+    JOIN_MS = 15000, /* time limit for the first scheduler reply; the disk and cores may be busy */
     STOP_MS = 200,   /* time limit for the compute thread to exit */
     LINGER_MS = 100, /* time for queued replies to be sent before sockets close */
     PEERS_MAX = 2 * GP_WORKERS_MAX,
@@ -88,7 +88,7 @@ void control_end(control *c, int exit_code, int within_ms, const char *why)
         c->exit_code = exit_code;
     c->end_ms = end_ms;
     c->next = (gp_envelope){ 0 };
-    /* Abort a training, but keep its lease until train_done has been sent to the client. */
+    /* Abort a training, but keep the lease until train_done has been sent to the client. */
     gp_train_control_abort(&c->train);
     if (c->work.kind != WORK_TRAINING)
         control_reset(c);
@@ -118,7 +118,7 @@ static void control_close(control *c)
     gp_control_socket_close(c->control_socket);
     scheduler_link_close(&c->link, LINGER_MS);
     gp_channel_close(c->clients, LINGER_MS);
-    gp_mailbox_free(c->mailbox); /* after the channels, which may still send blobs of the mailbox */
+    gp_mailbox_free(c->mailbox); /* after the channels, which may still send mailbox blobs */
     gp_train_control_deinit(&c->train);
     served_lease_end(&c->lease);
     if (c->signals >= 0)
@@ -334,7 +334,7 @@ static void control_loop(control *c)
 
 int gp_control_run(const gp_control_options *options)
 {
-    control *c = gp_calloc(1, sizeof(*c)); /* on the heap: it contains two grants of 50 KiB each */
+    control *c = gp_calloc(1, sizeof(*c)); /* on the heap: it contains two grants, 50 KiB each */
     gp_error err;
     int exit_code;
 

@@ -8,7 +8,7 @@
 #include "worker/backend/backend.h"
 #include "worker/process/device.h"
 
-/* Exit codes of the worker process. */
+/* Worker process exit codes. */
 enum {
     GP_WORKER_EXIT_ASKED = 0,  /* quit message, SIGTERM or SIGINT */
     GP_WORKER_EXIT_FAILED = 1, /* startup or joining the pool failed; the log has the cause */
@@ -23,7 +23,7 @@ typedef struct gp_control_options {
 
     /* backend for the device kind; NULL: the worker is excluded, see device->excluded */
     const gp_backend_ops *backend_ops;
-    int64_t started_ns; /* start of main(), for the startup time in the log */
+    int64_t started_ns; /* main() start, for the startup time in the log */
 } gp_control_options;
 
 /* Join the pool and serve it until shutdown. Return the exit code.

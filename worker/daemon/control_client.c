@@ -1,8 +1,8 @@
 /* control_client.c -- messages from clients, and messages from the compute thread to clients.
  *
- * Only the client that presented the token of the current grant is served. Each of its messages
- * must carry the lease and generation of that grant, so late messages from an earlier client or
- * group are refused. */
+ * Only the client that presented the token of the current grant is served. Each message must
+ * carry that grant's lease and generation, so late messages from an earlier client or group are
+ * refused. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,7 +68,7 @@ static gp_status on_work(control *c, gp_incoming *in, gp_command_kind kind, gp_e
 }
 
 /* Stop or pause the training; the client gets train_done as the reply. A stop that arrives after
- * the end of the training has no effect. */
+ * the training ended has no effect. */
 static gp_status on_train_stop(control *c, gp_incoming *in, gp_error *err)
 {
     gp_train_stop stop;
@@ -136,8 +136,8 @@ static gp_status client_request(control *c, gp_incoming *in, gp_error *err)
         reply(c, in, &gp_msg_task_ready, &ready);
         return GP_OK;
     case GP_ID(task_stop):
-        /* Cancel the block of one call. The call may belong to an older generation of the lease.
-         * Ignore malformed messages, other leases and other clients. */
+        /* Cancel one call's block. The call may belong to an older lease generation. Ignore
+         * malformed messages, other leases and other clients. */
         if (gp_incoming_decode(in, &stop, NULL) == GP_OK && stop.call != 0 &&
             in->envelope.lease == c->lease.id && gp_peer_equal(&c->lease.client, &in->peer))
             control_tasks_abort(c, stop.call);
@@ -194,7 +194,7 @@ static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *env
     if (status == GP_OK)
         status = gp_channel_send(c->clients, peer, envelope, type, message, payloads, count, err);
     if (status == GP_EPEER || (status == GP_EBUSY && c->lease.resetting)) {
-        /* Count the message; the total is logged once at the end of the lease, as there may be
+        /* Count the message; the total is logged once when the lease ends, as there may be
          * thousands. */
         c->undelivered++;
         return GP_OK;

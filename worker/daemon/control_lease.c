@@ -1,18 +1,17 @@
-/* control_lease.c -- messages from the scheduler, and changes of the lease that this worker
- * serves.
+/* control_lease.c -- messages from the scheduler, and lease changes that this worker serves.
  *
  *   FREE ---grant---> SERVING ---revoke---> RESETTING ---compute idle---> FREE     reply: revoked
  *                       |  ^------------------,  |
  *                       '--a newer grant---> RESETTING ---compute idle---> SERVING reply: grant_ack
  *
- * A generation starts only after compute has freed the trainer of the previous generation
- * (gp_trainer_free). The trainer then no longer writes to shared memory, so it cannot corrupt
- * data of the new group.
+ * A generation starts only after compute has freed the previous generation's trainer
+ * (gp_trainer_free). The trainer then no longer writes to shared memory, so it cannot corrupt the
+ * new group's data.
  *
- * A worker that serves tasks changes to the next generation of its lease without RESETTING:
- * tasks continue, the client stays attached, and the client's objects and values stay. Compute
- * moves to the new group when the next block starts. A block that is still running has lost a
- * member and can only fail. */
+ * A worker that serves tasks changes to the next lease generation without RESETTING: tasks
+ * continue, the client stays attached, and the client's objects and values stay. Compute moves to
+ * the new group when the next block starts. A block that is still running has lost a member and can
+ * only fail. */
 #include <stdio.h>
 
 #include "common/base/clock.h"
@@ -60,7 +59,7 @@ static void lease_take(control *c)
     served_lease_begin(&c->lease, &grant, &c->next_grant);
     c->ack = grant;
     gp_run_assign(c->run, c->group);
-    /* Free the earlier groups that compute no longer uses. At most one of them is still in use. */
+    /* Free the earlier groups that compute no longer uses. At most one is still in use. */
     c->older_group = NULL;
     for (int i = 0; i < 2; i++) {
         if (earlier[i] != NULL && gp_run_holds(c->run, earlier[i]))
@@ -86,8 +85,8 @@ bool control_lease_continues(const control *c)
     return c->next.lease != 0 && c->next.lease == c->lease.id;
 }
 
-/* Post RESET to compute. Compute frees the state of the lease, unless the next generation
- * continues with it. */
+/* Post RESET to compute. Compute frees the lease state, unless the next generation continues with
+ * it. */
 static void reset_post(control *c)
 {
     bool continues = control_lease_continues(c);
@@ -156,8 +155,8 @@ void control_answer(control *c)
 
 /* ---- messages from the scheduler ---- */
 
-/* Take a grant. A worker that serves tasks changes to the next generation of its lease at once;
- * otherwise compute is reset first. */
+/* Take a grant. A worker that serves tasks changes to the next lease generation at once; otherwise
+ * compute is reset first. */
 static gp_status on_grant(control *c, gp_incoming *in, gp_error *err)
 {
     const gp_envelope *envelope = &in->envelope;

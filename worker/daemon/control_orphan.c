@@ -6,10 +6,10 @@
  *                                                         '--4.5 s without a lease--> the
  *                                                         process exits
  *
- * A lease remains valid without a scheduler while its client process is alive: work comes
- * directly from the client, and gradients never pass through the scheduler. Requests of the
- * failed scheduler that this worker had not acknowledged (another lease, a revoke) are dropped.
- * The next scheduler decides from this worker's report. */
+ * A lease remains valid without a scheduler while the client process is alive: work comes directly
+ * from the client, and gradients never pass through the scheduler. Requests of the failed scheduler
+ * that this worker had not acknowledged (another lease, a revoke) are dropped. The next scheduler
+ * decides from this worker's report. */
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -23,8 +23,8 @@ void control_orphaned(control *c)
 {
     scheduler_link_lose(&c->link);
     c->ack = c->revoke = (gp_envelope){ 0 };
-    /* Keep the grant for the next generation of the lease that is being reset: a training waits
-     * for it. */
+    /* Keep the grant for the next generation while the lease is being reset: a training waits for
+     * it. */
     if (!c->lease.resetting || !control_lease_continues(c))
         c->next = (gp_envelope){ 0 };
     gp_fault_point("orphaned");
@@ -64,7 +64,7 @@ void control_orphan_serve(control *c)
         c->link.redial_ms = 0;
     if (c->link.channel != NULL)
         return;
-    /* End the lease of a client that has exited, because no scheduler will revoke it. */
+    /* End the lease after the client has exited, because no scheduler will revoke it. */
     if (c->lease.id != 0 && !c->lease.resetting && served_lease_client_exited(&c->lease)) {
         gp_log_event(GP_LOG_INFO, "client-dead", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
                      "the client of the lease exited");

@@ -1,6 +1,6 @@
 /* control_parts.h -- the state of the control thread, for the control*.c files only.
  *
- * Each part (scheduler_link, served_lease, ...) has a header and functions of its own; the
+ * Each part (scheduler_link, served_lease, ...) has a separate header and separate functions; the
  * control_*.c files connect the parts. */
 #ifndef GP_CONTROL_PARTS_H
 #define GP_CONTROL_PARTS_H
@@ -26,7 +26,7 @@ typedef struct control {
     const gp_control_options *options;
     gp_slot slot; /* this worker, as the scheduler and other workers see it */
 
-    /* Sockets and threads, for the life of the process. */
+    /* Sockets and threads, for the process lifetime. */
     scheduler_link link;
     gp_channel *clients;
     gp_control_socket *control_socket; /* control socket: clients, other workers, new schedulers */
@@ -47,13 +47,13 @@ typedef struct control {
     gp_link_server *server;
     uint64_t server_socket; /* connection that belongs to the link server; 0: none */
     gp_runner_link *runner; /* link to the runner process for the client's commands; NULL: none */
-    /* messages that the client did not receive: it exited or does not read its link */
+    /* messages that the client did not receive: it exited or does not read the link */
     uint64_t undelivered;
-    bool blocked; /* a message to the client did not fit into its queue: retry soon */
+    bool blocked; /* a message to the client did not fit into the queue: retry soon */
 
     /* Envelopes of scheduler requests that await an action. lease 0: none, because scheduler
      * messages carry a nonzero lease. */
-    gp_envelope next;   /* grant to take once compute is reset; its body is next_grant */
+    gp_envelope next;   /* grant to take once compute is reset; the body is next_grant */
     gp_envelope ack;    /* grant_ack to send */
     gp_envelope revoke; /* revoked to send, once compute is reset */
     gp_grant next_grant;
@@ -68,9 +68,9 @@ typedef struct control {
 /* Shut the worker down with this exit code, at most within_ms from now. An earlier deadline
  * stays in force. */
 void control_end(control *c, int exit_code, int within_ms, const char *why);
-void control_serve_socket(control *c); /* handle all events of the control socket */
+void control_serve_socket(control *c); /* handle all control socket events */
 
-/* ---- control_lease.c: messages of the scheduler, and changes of the lease ---- */
+/* ---- control_lease.c: messages from the scheduler, and lease changes ---- */
 
 /* Handle a message from the scheduler. */
 void control_scheduler(control *c, gp_incoming *in);
@@ -81,10 +81,10 @@ void control_reset_done(control *c); /* Continue a reset after compute has finis
 void control_reset_go(control *c);
 void control_answer(control *c); /* Send the replies to the scheduler that are due. */
 
-/* Send worker_ready with this worker and its lease to the scheduler, now or once compute is
+/* Send worker_ready with this worker and the lease to the scheduler, now or once compute is
  * reset. */
 void control_report(control *c);
-/* Return whether the waiting grant is the next generation of the served lease. */
+/* Return whether the waiting grant is the served lease's next generation. */
 bool control_lease_continues(const control *c);
 
 /* ---- control_orphan.c: operation without a scheduler ---- */
@@ -92,7 +92,7 @@ bool control_lease_continues(const control *c);
 /* The connection has failed, or another scheduler takes over: drop the link. */
 void control_orphaned(control *c);
 
-/* Look for a scheduler, end the lease of a client that has exited, and shut down after the time
+/* Look for a scheduler, end the lease if the client has exited, and shut down after the time
  * limit. */
 void control_orphan_serve(control *c);
 int64_t control_orphan_due(const control *c); /* time of the next control_orphan_serve() call */
@@ -103,7 +103,7 @@ void control_called(control *c, const gp_control_socket_event *greeting); /* a s
 /* Handle a message from a client; refuse it if it is not valid now. */
 void control_client(control *c, gp_incoming *in);
 
-/* Send the pending messages of compute to the client, until its queue is full. */
+/* Send compute's pending messages to the client, until the client queue is full. */
 void control_outbound(control *c);
 
 /* ---- control_tasks.c: tasks and commands ---- */
@@ -113,11 +113,11 @@ void control_outbound(control *c);
 gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err);
 void control_tasks_left(control *c); /* Free the link server after compute has left it. */
 
-/* Abort the collective operations of the running block. call: abort only if the block belongs to
- * this call; 0: any call. */
+/* Abort the running block's collective operations. call: abort only if the block belongs to this
+ * call; 0: any call. */
 void control_tasks_abort(control *c, uint64_t call);
 
-/* Return whether a call is still running although its client has exited and the lease is
+/* Return whether a call is still running although the client has exited and the lease is
  * revoked. */
 bool control_tasks_abandoned(const control *c);
 
@@ -127,7 +127,7 @@ int control_tasks_abandoned_fd(const control *c);
 /* Start the runner process. GP_EBUSY: commands of an earlier run are still ending. GP_ESTATE:
  * this worker is busy. */
 gp_status control_run_open(control *c, gp_error *err);
-/* Send the client's end of the runner's socket to a connection of the control socket. */
+/* Send the client's end of the runner's socket to a control socket connection. */
 void control_run_fetch(control *c, uint64_t id, const gp_control_socket_request *request);
 void control_run_watch(control *c); /* Detect that the runner process has exited. */
 

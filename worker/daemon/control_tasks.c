@@ -1,8 +1,8 @@
-/* control_tasks.c -- tasks and commands of the client: the link that compute serves, and the
- * runner process.
+/* control_tasks.c -- the client's tasks and commands: the link that compute serves, and the runner
+ * process.
  *
  * `revoked`, and the grant_ack for another lease, are sent only after both have ended. The next
- * client of this worker therefore finds no process left by commands of an earlier client. */
+ * client on this worker therefore finds no process left by an earlier client's commands. */
 #include <string.h>
 #include <unistd.h>
 
@@ -60,7 +60,7 @@ void control_tasks_left(control *c)
     c->recycle = c->recycle || atomic_load(&c->server->used) != 0;
     gp_run_offer(c->run, NULL);
 
-    /* notifies the client; compute has already closed its copy */
+    /* notifies the client; compute has already closed the copy */
     gp_control_socket_drop(c->control_socket, c->server_socket);
     gp_link_server_free(c->server);
     c->server = NULL;
@@ -102,7 +102,7 @@ gp_status control_run_open(control *c, gp_error *err)
 
     control_run_watch(c);
     if (c->runner != NULL && gp_runner_link_fresh(c->runner) && c->work.kind == WORK_TASKS)
-        /* A repeated request: the first reply was lost with its link when the lease was renewed. */
+        /* A repeated request: the first reply was lost with the link when the lease was renewed. */
         return GP_OK;
     if (c->runner != NULL)
         return gp_fail(err, GP_EBUSY, "worker %u is still stopping earlier commands; try again",

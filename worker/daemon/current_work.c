@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 
-/* Properties of commands: the work that a command starts (WORK_IDLE: none), and whether that
- * work may keep state for the next generation of the lease. */
+/* Command properties: the work that a command starts (WORK_IDLE: none), and whether that work may
+ * keep state for the next lease generation. */
 static const struct {
     work_kind begins;
     bool keeps_state;

@@ -12,12 +12,12 @@ typedef enum work_kind { WORK_IDLE, WORK_TRAINING, WORK_PREDICTING, WORK_TASKS, 
 typedef struct current_work {
     work_kind kind;       /* WORK_IDLE: the last reply was sent */
     gp_peer peer;         /* client that receives the replies */
-    gp_envelope envelope; /* template for the envelopes of the replies */
+    gp_envelope envelope; /* envelope template for the replies */
     uint32_t world;       /* number of ranks in the training: the first members of the grant */
     uint32_t lost_index;  /* a rank whose worker failed during this training; 0: none */
     char lost_cause[GP_TEXT_CAUSE];
     bool unclean;     /* compute has received work since the last reset */
-    bool keeps_state; /* compute may keep training state for the next generation of the lease */
+    bool keeps_state; /* compute may keep training state for the next lease generation */
 } current_work;
 
 /* Return whether a command starts a training, prediction or preparation, rather than continuing

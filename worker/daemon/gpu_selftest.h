@@ -1,7 +1,7 @@
-/* gpu_selftest.h -- the command `gradpool-worker --selftest`: test the GPU engine and
- * its libraries on this machine.
+/* gpu_selftest.h -- the command `gradpool-worker --selftest`: test the GPU engine and the GPU
+ * libraries on this machine.
  *
- * The command runs in its own process, started by `gradpool doctor`. Unlike --probe it uses the
+ * The command runs in a separate process, started by `gradpool doctor`. Unlike --probe it uses the
  * devices. It prints one JSON object:
  *
  *   { "engine": "cuda" | "",  "problem": "...",       "": it loads; else the error

@@ -24,12 +24,12 @@ void gp_probe_filter(gp_device_list *list, const char *visible)
         size_t length = strcspn(entry, ",");
         bool named = false;
         char *end;
-        long ordinal = strtol(entry, &end, 10); /* an entry is an ordinal or a prefix of a UUID */
+        long ordinal = strtol(entry, &end, 10); /* an entry is an ordinal or a UUID prefix */
 
         for (uint32_t i = 0; i < list->count && length > 0; i++) {
             const gp_device *device = &list->devices[i];
 
-            /* An entry for a card in MIG mode matches all its instances. */
+            /* An entry for a card in MIG mode matches all instances on the card. */
             if (end == entry + length
                     ? ordinal == (long)device->ordinal
                     : strncasecmp(entry, device->uuid, length) == 0 ||
@@ -123,7 +123,7 @@ int gp_probe_answer(int output, const gp_buffer *text)
 {
     if (!gp_write_all(output, text->data, text->bytes))
         return 1;
-    /* Use _exit() instead of exit(): exit handlers of the driver libraries are known to hang. */
+    /* Use _exit() rather than exit(): exit handlers of the driver libraries are known to hang. */
     _exit(0);
 }
 

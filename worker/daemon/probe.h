@@ -1,9 +1,9 @@
 /* probe.h -- the command `gradpool-worker --probe`: list the GPUs of this machine.
  *
- * The command runs in its own short-lived process: driver libraries may hang or crash, and must
+ * The command runs in a separate short-lived process: driver libraries may hang or crash, and must
  * not be loaded into a process that forks later. Other code calls gp_device_probe()
- * (proto/device/device_probe.h), which runs this command. proto/device/device_list.h describes
- * its JSON output.
+ * (proto/device/device_probe.h), which runs this command. proto/device/device_list.h describes the
+ * JSON output.
  *
  * Two sources are tried in order:
  *
@@ -11,7 +11,7 @@
  *   and processes.
  *   2. The CUDA driver (libcuda.so.1, or GRADPOOL_CUDA_LIBRARY), if NVML is missing or fails.
  *
- * A card in MIG mode is listed as its instances, each as a device. NVML ignores
+ * For a card in MIG mode the list has the instances, each as a device. NVML ignores
  * CUDA_VISIBLE_DEVICES, so gp_probe_filter() applies the variable by the CUDA rules: entries are
  * ordinals (in PCI order), UUIDs or unique UUID prefixes; the first entry that matches no device
  * ends the list. */

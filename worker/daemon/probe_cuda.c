@@ -12,7 +12,7 @@ enum {
     CUDA_MAJOR = 75,
     CUDA_MINOR = 76,
     CUDA_MODE = 20
-}; /* values of CUresult and CUdevice_attribute */
+}; /* CUresult and CUdevice_attribute values */
 
 typedef struct cuda {
     int (*init)(unsigned);

@@ -1,7 +1,7 @@
 /* probe_nvml.c -- list devices through NVML.
  *
- * The prototypes are declared here because nvml.h is not part of every toolkit. Functions are
- * resolved one by one: if an old driver lacks a function, only one column is missing. */
+ * The prototypes are declared here because not every toolkit has nvml.h. Functions are resolved one
+ * by one: if an old driver lacks a function, only one column is missing. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,8 +49,8 @@ typedef struct nvml {
     int (*mig_device)(nvml_device, unsigned, nvml_device *);
 } nvml;
 
-/* Look up a function, or its older version. Callers store the address through a void pointer, as
- * C has no cast from an object pointer to a function pointer. */
+/* Look up a function, or an older version. Callers store the address through a void pointer, as C
+ * has no cast from an object pointer to a function pointer. */
 static void *resolve(void *library, const char *name, const char *older)
 {
     void *address = dlsym(library, name);

@@ -1,4 +1,4 @@
-/* run.c -- the compute thread: its states and its command loop.
+/* run.c -- the compute thread: the states and the command loop.
  *
  *            .--PREPARE--> PREPARING -------------------------.
  *            .--TRAIN--> TRAINING --last step, stop, failure--.
@@ -9,17 +9,17 @@
  *    '--TASKS--> SERVING --link closed, any command--> IDLE
  *
  * - TRAINING (run_train): allocates and frees all memory for the steps. Replies train_ready,
- *   then events, then train_done. Keeps a copy of the training state for the next generation of
- *   the lease, in case a peer has failed.
- * - PREPARING (run_prepare): builds the objects that a training needs in the next generation of
- *   this lease and keeps as many as possible. Replies ok_reply.
+ *   then events, then train_done. Keeps a copy of the training state for the next lease
+ *   generation, in case a peer has failed.
+ * - PREPARING (run_prepare): builds the objects that a training needs in this lease's next
+ *   generation and keeps as many as possible. Replies ok_reply.
  * - PREDICTING (run_predict_begin to run_forget): keeps a predictor.
  * - SERVING (run_tasks): executes calls that arrive over a link (tasks.c). Replies `left`.
  *
- * The control thread stops a training through gp_train_control, never through the mailbox:
- * compute takes commands only between runs. The backend is opened at first need and stays open
- * until the process exits. A GPU backend is closed after GRADPOOL_GPU_IDLE seconds (default 120)
- * without work, so that other processes can use its memory; the next command opens it again. */
+ * The control thread stops a training through gp_train_control, never through the mailbox: compute
+ * takes commands only between runs. The backend is opened at first need and stays open until the
+ * process exits. A GPU backend is closed after GRADPOOL_GPU_IDLE seconds (default 120) without
+ * work, so that other processes can use the GPU memory; the next command opens it again. */
 #include "worker/daemon/run.h"
 
 #include <errno.h>
@@ -55,7 +55,7 @@ struct gp_run {
      * neither field (gp_run_holds). */
     _Atomic(gp_rendezvous *) offered, used;
     _Atomic(struct gp_link_server *) server; /* link server for the next GP_COMMAND_TASKS */
-    gp_objects *objects;                     /* cache of task code; NULL: not needed yet */
+    gp_objects *objects;                     /* task code cache; NULL: not needed yet */
     gp_predictor *predictor;                 /* NULL unless PREDICTING */
     uint32_t rank;                           /* rank in the current training */
     const gp_command *training;              /* command that started the current training */
@@ -337,8 +337,7 @@ static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezv
             snprintf(done->message, sizeof(done->message), "%s", err.message);
         }
     }
-    /* Keep the state of a completed training too: rank 0 may fail before the client has the
-     * result. */
+    /* Keep a completed training's state too: rank 0 may fail before the client has the result. */
     if (status == GP_OK || status == GP_EPEER || status == GP_ECANCELED)
         run->held = gp_trainer_hold(trainer, command->message.envelope.lease);
     gp_trainer_free(trainer);
@@ -622,7 +621,7 @@ static void *run_main(void *argument)
         bool release_idle = run->backend != NULL && ops->release_idle && run->predictor == NULL;
 
         if (!gp_mailbox_take(run->options.mailbox, release_idle ? run->idle_ms : -1, &command)) {
-            /* Close the idle GPU backend and return its memory to other processes. */
+            /* Close the idle GPU backend and free the GPU memory for other processes. */
             ops->close(run->backend);
             run->backend = NULL;
             run->cooled = true;
@@ -631,7 +630,7 @@ static void *run_main(void *argument)
             continue;
         }
         switch (command.kind) {
-        case GP_COMMAND_WARM: /* so that the first training finds the threads of the backend running */
+        case GP_COMMAND_WARM: /* so that the first training finds the backend threads running */
             if (run_warm(run, &err) != GP_OK) /* the command that needs the backend reports the error */
                 gp_log(GP_LOG_WARN, "backend-failed", "cannot open the backend: %s", err.message);
             break;

@@ -23,7 +23,7 @@ typedef struct gp_run_options {
     const gp_backend_ops *backend_ops; /* NULL: every request fails with device->excluded */
 } gp_run_options;
 
-/* Start the compute thread. It inherits the CPU affinity of the caller and waits for commands. */
+/* Start the compute thread. It inherits the caller's CPU affinity and waits for commands. */
 gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *err);
 
 /* Set the group for the work that starts next. rendezvous is borrowed; NULL: none. Called by

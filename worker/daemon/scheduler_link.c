@@ -46,9 +46,10 @@ gp_status scheduler_link_open(scheduler_link *link, const gp_paths *paths, int d
     if (reply.epoch < link->epoch)
         status = gp_fail(err, GP_ESTALE, "a scheduler of epoch %llu replied; expected epoch %llu or later",
                          (unsigned long long)reply.epoch, (unsigned long long)link->epoch);
-    /* Connect in attempts of at most ATTEMPT_MS. Between attempts, check whether the scheduler
-     * has exited. ZeroMQ heartbeats are off: a suspended scheduler cannot answer them, and a
-     * reconnected link has another peer identity. The control socket reports a scheduler exit. */
+    /* Connect in attempts, each at most ATTEMPT_MS long. Between attempts, check whether the
+     * scheduler has exited. ZeroMQ heartbeats are off: a suspended scheduler cannot answer them,
+     * and a reconnected link has another peer identity. The control socket reports a scheduler
+     * exit. */
     if (status == GP_OK)
         do {
             status = gp_channel_connect(&link->channel, endpoint, &options,

@@ -1,5 +1,5 @@
-/* scheduler_link.h -- a worker's connection to its scheduler: messages, heartbeats,
- * and finding the next scheduler.
+/* scheduler_link.h -- a worker's connection to the scheduler: messages, heartbeats, and finding the
+ * next scheduler.
  *
  *   LINKED --end of file, or a newer scheduler calls--> ORPHAN --reply of a valid epoch--> LINKED
  */
@@ -22,10 +22,10 @@ typedef struct scheduler_link {
     bool called;            /* a new scheduler has connected to this worker: dial it */
     bool report_due;        /* worker_ready is sent once compute is reset */
     gp_timeout deadline;    /* linked: for worker_welcome; orphan: for finding a scheduler */
-    int64_t redial_ms;      /* orphan: time of the next attempt */
+    int64_t redial_ms;      /* orphan: next attempt time */
     int64_t redial_wait_ms; /* orphan: delay between that attempt and the next one */
-    int64_t beat_ms;        /* time of the next heartbeat */
-    uint32_t beat_work;     /* kind of work in the last heartbeat */
+    int64_t beat_ms;        /* next heartbeat time */
+    uint32_t beat_work;     /* work kind in the last heartbeat */
 } scheduler_link;
 
 /* Connect to the pool's scheduler and send hello.
@@ -52,8 +52,8 @@ bool scheduler_link_redial(scheduler_link *link, const gp_paths *paths);
 gp_status scheduler_link_send(scheduler_link *link, const gp_envelope *envelope, const gp_message_type *type,
                               const void *message);
 
-/* Return whether a heartbeat is due: periodically, and when the kind of work changes. Schedules
- * the next one. */
+/* Return whether a heartbeat is due: periodically, and when the work kind changes. Schedules the
+ * next one. */
 bool scheduler_link_beat_due(scheduler_link *link, uint32_t work);
 
 #endif

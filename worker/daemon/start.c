@@ -21,7 +21,7 @@
 
 enum {
     EXIT_USAGE = 2,
-    CLAIM_WAIT_MS = 2500, /* workers of a failed scheduler release their devices within 2 s */
+    CLAIM_WAIT_MS = 2500, /* a failed scheduler's workers release their devices within 2 s */
     CLAIM_WAIT_MS_MAX = 60000,
 };
 

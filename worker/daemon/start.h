@@ -1,5 +1,5 @@
-/* start.h -- startup of gradpool-worker: parse the command line, open the device, run the
- * control thread.
+/* start.h -- gradpool-worker startup: parse the command line, open the device, run the control
+ * thread.
  *
  *   gradpool-worker --probe                      print the GPUs of this machine as JSON
  *                                                (device_list.h)
@@ -17,9 +17,8 @@
 
 #include "worker/backend/backend.h"
 
-/* Get the backend for one device kind. Called once, after the worker has claimed a device of
- * that kind. On failure the worker joins the pool as excluded and reports the error as the
- * reason. */
+/* Get the backend for one device kind. Called once, after the worker has claimed such a device. On
+ * failure the worker joins the pool as excluded and reports the error as the reason. */
 typedef gp_status (*gp_backend_source)(const gp_backend_ops **out, gp_error *err);
 
 /* Run the worker and return the exit code. */
