@@ -13,7 +13,7 @@
 #include "common/base/system/proc_stat.h"
 #include "worker/comm/process.h"
 
-/* Interval between rounds of gp_descendants_end(), and minimum number of rounds even if each takes
+/* Interval between rounds of gp_descendants_end(), and minimum round count even if each takes
  * long. */
 enum { ROUND_MS = 1, ROUNDS_MIN = 10 };
 
@@ -23,7 +23,7 @@ typedef struct process {
     gp_proc_stat stat;
 } process;
 
-/* Snapshot of /proc, sorted by PID. */
+/* /proc snapshot, sorted by PID. */
 typedef struct census {
     process *list;
     size_t count;
@@ -62,7 +62,7 @@ static census census_take(void)
 }
 
 /* Return true if `p` is a descendant of `root`. /proc is not read atomically: a reused PID may form
- * a cycle, so the walk is limited to the length of the list. */
+ * a cycle, so the walk is limited to the list length. */
 static bool census_below(const census *c, const process *p, pid_t root)
 {
     for (size_t steps = 0; p != NULL && steps <= c->count; steps++) {

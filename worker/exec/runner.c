@@ -34,13 +34,13 @@ typedef struct job {
     uint64_t id; /* 0: free slot */
     pid_t pid;
     int64_t started_ns;
-    /* the client requested a kill; other members of the group are killed when the command exits */
+    /* the client requested a kill; other group members are killed when the command exits */
     bool killed;
     int64_t kill_ms; /* when SIGKILL follows SIGTERM; 0: never */
     int signal;      /* signal to send; 0: none */
 } job;
 
-/* State of the runner process. */
+/* Runner process state. */
 typedef struct runner {
     int client, worker, signals;
     job jobs[GP_RUNNER_JOBS_MAX];
@@ -62,7 +62,7 @@ static gp_runner_answer *answer_add(runner *r, gp_runner_event kind, uint64_t id
 }
 
 /* Return true if another request can be accepted. Each request adds at most one reply now and one
- * when its command exits. */
+ * when the command exits. */
 static bool answers_have_room(const runner *r)
 {
     return r->answer_count + r->running + 2 <= ANSWERS_MAX;
@@ -136,8 +136,8 @@ static void job_kill(job *j, uint32_t grace_ms)
     j->signal = grace_ms > 0 ? SIGTERM : SIGKILL;
 }
 
-/* Send `number` to all jobs that are due, with one snapshot of /proc. The jobs are not reaped yet,
- * so their PIDs cannot be reused. */
+/* Send `number` to all jobs that are due, with one /proc snapshot. The jobs are not reaped yet, so
+ * their PIDs cannot be reused. */
 static void jobs_signal(runner *r, int number)
 {
     pid_t leaders[GP_RUNNER_JOBS_MAX];
@@ -311,8 +311,8 @@ int gp_runner_main(int client, int worker)
     }
     runner_loop(r);
     /* Kill all descendants and send the last replies. The client's socket stays open until then:
-     * its end of file tells the client that no process is left. Kill the commands first: a shell
-     * whose child is killed would continue with its next command or exit normally. */
+     * end of file notifies the client that no process is left. Kill the commands first: a shell
+     * whose child is killed would continue with the next command or exit normally. */
     for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
         if (r->jobs[i].id != 0)
             kill(-r->jobs[i].pid, SIGKILL);

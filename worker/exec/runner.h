@@ -1,4 +1,4 @@
-/* The process that starts the commands of a client: `gradpool-worker --run FD`.
+/* The process that starts a client's commands: `gradpool-worker --run FD`.
  *
  *   client ===SEQPACKET (runner_wire.h)===> runner ---fork, exec---> commands and their descendants
  *   worker ---pipe, never written---------> runner
@@ -8,9 +8,9 @@
  * or the lease ended) makes the runner kill all descendants and exit. No process started by a
  * command outlives the worker, the lease or the client.
  *
- * A command gets the directory, umask, environment and descriptors sent by the client, its own
- * process group, default signal handling, and the CPU cores of the worker. Output does not pass
- * through the worker. */
+ * A command gets the directory, umask, environment and descriptors sent by the client, a new
+ * process group, default signal handling, and the worker's CPU cores. Output does not pass through
+ * the worker. */
 #ifndef GP_RUNNER_H
 #define GP_RUNNER_H
 

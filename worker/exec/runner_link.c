@@ -13,7 +13,7 @@
 #include "worker/comm/process.h"
 #include "worker/exec/descendants.h"
 
-/* Time limit in milliseconds for killing the orphans of a killed runner. */
+/* Time limit in milliseconds for killing a killed runner's orphans. */
 enum { ORPHANS_MS = 200 };
 
 struct gp_runner_link {
@@ -32,7 +32,7 @@ gp_status gp_runner_link_open(gp_runner_link **out, uint32_t index, gp_error *er
     if (runner == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a runner");
     runner->pidfd = runner->pipe = runner->client = -1;
-    /* orphans of a killed runner become children of this process, not of init */
+    /* a killed runner's orphans become children of this process, not of init */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     int problem =
         gp_runner_spawn(&runner->pid, &runner->client, &runner->pipe, "/proc/self/exe", index, ++runners);

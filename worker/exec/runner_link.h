@@ -11,7 +11,7 @@
 /* Opaque; see runner_link.c. */
 typedef struct gp_runner_link gp_runner_link;
 
-/* Start a runner: this executable with --run. `index`: number of the worker, used in log lines. */
+/* Start a runner: this executable with --run. `index`: worker number, used in log lines. */
 gp_status gp_runner_link_open(gp_runner_link **out, uint32_t index, gp_error *err);
 
 /* Return a descriptor that becomes readable when the runner exits. */
@@ -26,8 +26,8 @@ int gp_runner_link_take(gp_runner_link *runner);
 /* Make the runner kill all descendants and exit. */
 void gp_runner_link_end(gp_runner_link *runner);
 
-/* Return true if the runner exited, and reap it. If it was killed, its orphaned descendants became
- * children of this process; they are killed here. */
+/* Return true if the runner exited, and reap it. If it was killed, the runner's orphaned
+ * descendants became children of this process; they are killed here. */
 bool gp_runner_link_gone(gp_runner_link *runner);
 
 /* Release the link after gp_runner_link_gone() returned true, or before this process exits; the

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Step of starting a command, for error messages. */
+/* Step while starting a command, for error messages. */
 typedef enum launch_stage { STAGE_SETUP, STAGE_DIRECTORY, STAGE_EXEC } launch_stage;
 
 /* All data that the child needs, prepared before vfork(): the child must not call functions that
@@ -35,7 +35,7 @@ static void launch_child(launch *l)
     struct rlimit files;
     sigset_t none;
 
-    /* Create the group first, so that a kill of the group finds this process. */
+    /* Create the group first, so that a signal to the group finds this process. */
     if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != l->parent) {
         l->error = errno != 0 ? errno : ECHILD;
         return;
@@ -66,7 +66,7 @@ static void launch_child(launch *l)
     l->error = errno;
 }
 
-/* A separate function, so that no variable of the caller is kept in a register across vfork(). */
+/* A separate function, so that no caller variable is kept in a register across vfork(). */
 static __attribute__((noinline)) pid_t launch_fork(launch *l)
 {
     char **before = environ;
@@ -83,7 +83,7 @@ static __attribute__((noinline)) pid_t launch_fork(launch *l)
 
 /* ---- in the runner ---- */
 
-/* Convert the failure of a child to an error and an exit code. */
+/* Convert a child's failure to an error and an exit code. */
 static gp_status launch_explain(const launch *l, int *exit_code, gp_error *err)
 {
     const char *name = l->spec->arguments[0];
