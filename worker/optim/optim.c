@@ -11,14 +11,14 @@
 #include "worker/backend/cpu/base/clones.h"
 #include "worker/backend/cpu/base/threads.h"
 
-/* SHARED_MIN: below this number of elements, waking the OpenMP team takes longer than the work.
- * LINE: floats per cache line; threads never write to the same line. */
+/* SHARED_MIN: with fewer elements, waking the OpenMP team takes longer than the work. LINE: floats
+ * per cache line; threads never write to the same line. */
 enum { SHARED_MIN = 65536, LINE = 16 };
 
 /* BLOCK: elements that an update into other blobs computes at once, in the L1 cache. */
 enum { BLOCK = 1024, STATE_BLOBS_MAX = 2 };
 
-/* An optimizer and its state. */
+/* An optimizer and the optimizer state. */
 struct gp_optim {
     const gp_graph *graph;
     const gp_train_options *options;
@@ -103,7 +103,7 @@ static void scale(float *values, size_t count, double norm, double limit)
 }
 
 /* Clip the gradient by the selected method. Skips frozen tensors and running statistics; the latter
- * store sums instead of gradients. */
+ * store sums rather than gradients. */
 static void clip(const gp_optim *optim, float *gradients, double weight)
 {
     const gp_graph *graph = optim->graph;
@@ -179,7 +179,7 @@ void gp_optim_flush(void)
 #endif
 }
 
-/* Update a range into other blobs: compute each block in the L1 cache, then stream it to its
+/* Update a range into other blobs: compute each block in the L1 cache, then stream it to the
  * destination. */
 static void update_elsewhere(const gp_optim_pass *pass, gp_update *update, size_t at, size_t count,
                              const float *gradients)
@@ -233,7 +233,7 @@ void gp_optim_end(gp_optim *optim)
     optim->step++;
 }
 
-/* Context of the threads in gp_optim_step(). */
+/* Thread context in gp_optim_step(). */
 typedef struct step_call {
     gp_optim_pass pass;
     const float *gradients;

@@ -1,8 +1,8 @@
-/* Optimizers: they update the parameters at the end of a step (the commit).
+/* Optimizers: they update the parameters when a step ends (the commit).
  *
- * A rule processes dense blobs in the layout of graph.h. It reads the summed gradient, divides it
- * by the total weight of the step, and updates parameters and state in place. It needs no peer and
- * allocates nothing. The state of a rank therefore belongs to step s or to step s + 1, never to a
+ * A rule processes dense blobs in the graph.h layout. It reads the summed gradient, divides it by
+ * the step's total weight, and updates parameters and state in place. It needs no peer and
+ * allocates nothing. A rank's state therefore belongs to step s or to step s + 1, never to a
  * mixture. */
 #ifndef GP_OPTIM_H
 #define GP_OPTIM_H
@@ -26,27 +26,27 @@ typedef struct gp_update {
     /* elements */
     size_t count;
     float gradient_scale; /* 1 / total weight of the step */
-    float learn_rate, l2; /* include the factors of the layer */
+    float learn_rate, l2; /* include the layer factors */
     float momentum;
-    /* decay rates of the mean gradient and of the mean squared gradient */
+    /* decay rates for the mean gradient and the mean squared gradient */
     float decay, squared_decay, epsilon;
     /* Bias corrections 1 / (1 - decay^t) and 1 / (1 - squared_decay^t), because the means start at
-     * zero. t: step number of this optimizer, from 1. */
+     * zero. t: this optimizer's step number, from 1. */
     float correction, squared_correction;
 } gp_update;
 
 /* Update rules, indexed by gp_solver. */
 extern void (*const gp_optim_rules[])(const gp_update *update);
 
-/* Create the optimizer selected by options->solver; its state starts at zero. `graph` and `options`
+/* Create the optimizer selected by options->solver; the state starts at zero. `graph` and `options`
  * must outlive it. */
 gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_options *options, gp_error *err);
 void gp_optim_free(gp_optim *optim);
 
 /* Return the state for a checkpoint: gp_solver_state() blobs, one after the other. The optimizer
  * keeps ownership; the caller may write to the state.
- *   blobs  set to the number of blobs; may be NULL
- *   step   set to the address of the step counter; may be NULL */
+ *   blobs  set to the blob count; may be NULL
+ *   step   set to the step counter address; may be NULL */
 float *gp_optim_state(gp_optim *optim, uint32_t *blobs, uint64_t **step);
 
 /* Use the caller's memory for the state from now on and free the own memory. The caller has stored
@@ -57,7 +57,7 @@ void gp_optim_place_state(gp_optim *optim, float *state);
  * set.
  *   gradients   summed over all ranks
  *   weight      total weight of all samples, above 0
- *   learn_rate  before the factors of the layers */
+ *   learn_rate  before the layer factors */
 void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double weight, double learn_rate);
 
 /* ---- one step in parts, without clipping: by several threads or processes, also into other blobs
@@ -83,14 +83,14 @@ void gp_optim_begin(gp_optim_pass *pass, const gp_optim *optim, float *parameter
 void gp_optim_update(const gp_optim_pass *pass, uint32_t parameter, size_t first, size_t count,
                      const float *gradients);
 
-/* Make the writes of gp_optim_update() that bypassed the caches visible to other threads and
+/* Make the gp_optim_update() writes that bypassed the caches visible to other threads and
  * processes. */
 void gp_optim_flush(void);
 
 /* Count the step, after all parts are done on all ranks. */
 void gp_optim_end(gp_optim *optim);
 
-/* Move the running statistics towards the moments of a step, at their own rate.
+/* Move the running statistics towards a step's moments, at their own rate.
  *   gradients  summed over all ranks; holds sums of x - mean and (x - mean)^2 in place of gradients
  *   samples    samples on all ranks in the step
  *   whole      replace the running statistics by the moments */

@@ -1,4 +1,4 @@
-/* The update rules of the optimizers. */
+/* The optimizers' update rules. */
 #include <math.h>
 #include <string.h>
 
@@ -7,8 +7,8 @@
 
 /* Stochastic gradient descent with momentum, as in MATLAB's trainingOptions("sgdm"):
  *   v <- momentum * v - learn_rate * (gradient + l2 * w),   w <- w + v
- * The velocity includes the learning rate of its step. With a constant rate the result equals
- * PyTorch's SGD. */
+ * The velocity includes the step's learning rate. With a constant rate the result equals PyTorch's
+ * SGD. */
 LOOP_CLONES static void sgdm_update(const gp_update *update)
 {
     const float *w = update->parameters, *v = update->state, *g = update->gradients;

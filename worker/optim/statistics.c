@@ -1,11 +1,10 @@
-/* Updates running statistics (batch norm) at the end of a step, from the moments of the step's
- * samples.
+/* Updates running statistics (batch norm) when a step ends, from the moments of the step's samples.
  *
- * The reduced sums are relative to the running mean r at the start of the step: s = sum of x - r,
- * and q = sum of (x - r)^2, over n values of all ranks. The mean is r + s / n and the variance is q
- * / n - (s / n)^2. This variance covers the whole mini-batch, including differences between ranks,
- * although each rank normalised with its own moments. The running variance is the unbiased
- * estimate, n / (n - 1) times larger. */
+ * The reduced sums are relative to the running mean r before the step: s = sum of x - r, and q =
+ * sum of (x - r)^2, over n values of all ranks. The mean is r + s / n and the variance is q / n -
+ * (s / n)^2. This variance covers the whole mini-batch, including differences between ranks,
+ * although each rank normalised with local moments. The running variance is the unbiased estimate,
+ * n / (n - 1) times larger. */
 #include "worker/optim/optim.h"
 
 #include <assert.h>
