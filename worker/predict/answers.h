@@ -1,20 +1,20 @@
-/* answers.h -- results for one part of a prediction: scores or classes of the samples, and a
- * comparison with the labels as sums and a confusion matrix.
+/* answers.h -- results for one part of a prediction: sample scores or classes, and a comparison
+ * with the labels as sums and a confusion matrix.
  *
- * Classes refer to the first loss of the network. A position that has a class is either a whole
- * sample or one of its pixels. */
+ * Classes refer to the network's first loss. A position that has a class is either a whole sample
+ * or one pixel in a sample. */
 #ifndef GP_ANSWERS_H
 #define GP_ANSWERS_H
 
 #include "worker/predict/predictor.h"
 #include "worker/predict/tiled_inference.h"
 
-/* Results of a prediction, and the properties that determine their format. */
+/* Prediction results, and the properties that determine their format. */
 typedef struct gp_answers {
     const gp_graph *graph;  /* borrowed */
     gp_predict_answer kind; /* as requested by the client */
-    bool compares;          /* the targets match the losses of the network, so they can be compared */
-    uint32_t part_max;      /* maximum number of samples in a part */
+    bool compares;          /* the targets match the network's losses, so they can be compared */
+    uint32_t part_max;      /* maximum sample count in a part */
     size_t sample_bytes;    /* bytes per sample in scores */
     uint32_t place_count;   /* positions per sample; 0: the network predicts values, not classes */
     float *largest;         /* [place_count] largest score at each position of the current sample */
@@ -25,7 +25,7 @@ typedef struct gp_answers {
     uint8_t *scores;
     gp_buffer rows;          /* used instead of scores for whole images: height, width and classes of each */
     double sums[GP_SUMS];    /* written by the plan; for whole images, written here */
-    int32_t *labels;         /* [part_max] class of each sample, if the data have classes */
+    int32_t *labels;         /* [part_max] each sample's class, if the data have classes */
     gp_confusion *confusion; /* NULL: not requested, no targets to compare, or too many classes */
     uint32_t labelled;       /* samples that have a target */
     uint64_t excluded;       /* targets without a class or value, in readable samples */
@@ -55,7 +55,7 @@ void gp_answers_read_targets(gp_answers *answers, void *targets, uint32_t count,
 void gp_answers_store(gp_answers *answers, const float *scores, const int32_t *targets, uint32_t count,
                       uint32_t at);
 
-/* Store one whole image and compare it with its labels. */
+/* Store one whole image and compare it with the labels. */
 gp_status gp_answers_store_image(gp_answers *answers, const gp_stitched *image, uint32_t at, gp_error *err);
 
 /* Return the result for the part. Borrowed until the next gp_answers_clear(). */

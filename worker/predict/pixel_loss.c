@@ -92,7 +92,7 @@ void gp_pixel_sums_add(gp_pixel_sums *sums, uint32_t loss, uint32_t k, const flo
     const bool dice = about->kind == GP_PIXEL_DICE;
     loss_sums *of = &sums->of[loss];
     /* Cross-entropy: with label smoothing, a label has probability (1 - smoothing) + smoothing /
-     * classes for its own class, and smoothing / classes for each other class. */
+     * classes for the label's own class, and smoothing / classes for each other class. */
     const double weight = about->class_weights == NULL ? 1.0 : about->class_weights[k];
     const double own = (1.0 - about->setting) * weight, each = about->setting / sums->classes * weight;
 
@@ -112,7 +112,7 @@ void gp_pixel_sums_add(gp_pixel_sums *sums, uint32_t loss, uint32_t k, const flo
     }
 }
 
-/* Combine several losses: each counts as its mean, in the unit of the first (lower.c). */
+/* Combine several losses: each counts as the mean, in the first loss's unit (lower.c). */
 void gp_pixel_sums_finish(const gp_pixel_sums *sums, size_t pixels, double *loss, double *weight)
 {
     *loss = *weight = 0;
@@ -125,7 +125,7 @@ void gp_pixel_sums_finish(const gp_pixel_sums *sums, size_t pixels, double *loss
         double overlap = 0, size = 0;
 
         /* Compute the Dice loss as in gp_loop_dice(): 1 - 2 overlap / size, with each class
-         * weighted by a power of its true size. */
+         * weighted by a power of the true size. */
         for (uint32_t k = 0; about->kind == GP_PIXEL_DICE && k < sums->classes; k++) {
             const double share = of.truth[k] == 0.0 ? 0.0 : pow(of.truth[k], -about->setting);
 

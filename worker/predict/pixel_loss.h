@@ -1,6 +1,6 @@
-/* pixel_loss.h -- losses for an image of any size, computed from the scores of its pixels. The
- * results equal those of the network's loss ops (ops.def), which use logits; here only scores
- * are available. */
+/* pixel_loss.h -- losses for an image of any size, computed from the pixel scores. The results
+ * equal those of the network's loss ops (ops.def), which use logits; here only scores are
+ * available. */
 #ifndef GP_PIXEL_LOSS_H
 #define GP_PIXEL_LOSS_H
 
@@ -30,17 +30,17 @@ gp_status gp_pixel_sums_new(gp_pixel_sums **out, const gp_pixel_loss *losses, ui
                             uint32_t classes, gp_error *err);
 void gp_pixel_sums_free(gp_pixel_sums *sums); /* accepts NULL */
 
-/* Start a new image. Then add the scores of each class for every pixel and loss exactly once, in
- * any order, and call gp_pixel_sums_finish(). */
+/* Start a new image. Then add each class's scores for every pixel and loss exactly once, in any
+ * order, and call gp_pixel_sums_finish(). */
 void gp_pixel_sums_clear(gp_pixel_sums *sums);
 
-/* Add the scores of class k for `count` pixels to the sums of one loss.
- *   labels  classes of the pixels; negative: none */
+/* Add class k's scores for `count` pixels to one loss's sums.
+ *   labels  pixel classes; negative: none */
 void gp_pixel_sums_add(gp_pixel_sums *sums, uint32_t loss, uint32_t k, const float *scores,
                        const int32_t *labels, size_t count);
 
-/* Return the sum of the losses, and the weight by which to divide it. Both equal the results of
- * the loss ops for a sample with this number of pixels. */
+/* Return the sum of the losses, and the weight by which to divide it. Both equal the loss op
+ * results for a sample with as many pixels. */
 void gp_pixel_sums_finish(const gp_pixel_sums *sums, size_t pixels, double *loss, double *weight);
 
 #endif

@@ -1,12 +1,10 @@
 /* predictor.c -- prediction on one worker: read samples, run the plan, and compute scores or
  * classes, sums and the confusion matrix for each part.
  *
- * If the device supports it, one call is computed while the results of the previous one are
- * processed.
+ * If the device supports it, one call is computed while the previous call's results are processed.
  *
- * The batch size of the plan depends on the total number of samples, not on how the client
- * divides them into parts. So the scores of a sample are bitwise identical in any part and on
- * any worker. */
+ * The plan's batch size depends on the total sample count, not on how the client divides them into
+ * parts. So a sample's scores are bitwise identical in any part and on any worker. */
 #include "worker/predict/predictor.h"
 
 #include <inttypes.h>
@@ -22,9 +20,9 @@
 #include "worker/predict/answers.h"
 #include "worker/process/exit_reason.h"
 
-/* Samples per call. PREDICT_MICRO_BATCH is large enough to use the vectors of every thread, and
- * small enough for the cache. A plan may compute its whole batch even for fewer samples, so
- * small data sets are divided into at least CALLS_MIN calls. */
+/* Samples per call. PREDICT_MICRO_BATCH is large enough to use every thread's vectors, and small
+ * enough for the cache. A plan may compute the whole batch even for fewer samples, so small data
+ * sets are divided into at least CALLS_MIN calls. */
 enum { PREDICT_MICRO_BATCH = 256, CALLS_MIN = 32 };
 
 /* Calls whose samples are in memory: the current one, and the next one unless a call exceeds
@@ -46,7 +44,7 @@ struct gp_predictor {
 
     /* Input samples. */
     gp_store *data;      /* NULL: the client sends the samples */
-    gp_augment view;     /* part of an image that the network sees, as in a validation */
+    gp_augment view;     /* image part that the network sees, as in a validation */
     gp_store_info shape; /* sample properties after `view` */
     gp_loader *loader;   /* NULL: the client sends the samples, or images are whole */
     /* tiled inference for images of any size; NULL: samples have the network's input size */
@@ -60,7 +58,8 @@ struct gp_predictor {
     gp_backend *backend;
     gp_plan *plan;
     uint32_t micro_batch; /* maximum samples per call */
-    /* [micro_batch, graph->score_count] written by the plan; NULL: the plan has its own buffer */
+    /* [micro_batch, graph->score_count] written by the plan; NULL: the plan
+     * has a separate buffer */
     float *call_scores;
     pending pending[GP_PREDICTIONS_AHEAD]; /* oldest first */
     uint32_t pending_count;
@@ -90,7 +89,7 @@ void gp_predictor_free(gp_predictor *predictor)
 
 /* ---- setup ---- */
 
-/* Check that the model accepts the samples of the data. */
+/* Check that the model accepts the data's samples. */
 static gp_status sample_check(const gp_predictor *predictor, uint32_t channels, uint32_t height,
                               uint32_t width, gp_error *err)
 {
@@ -100,7 +99,7 @@ static gp_status sample_check(const gp_predictor *predictor, uint32_t channels, 
     return gp_netspec_check_samples(predictor->spec, &sample, info->dtype, info->source, err);
 }
 
-/* Return whether the targets can be compared with predictions. The number of classes may differ. */
+/* Return whether the targets can be compared with predictions. The class count may differ. */
 static bool targets_fit(const gp_graph *graph, const gp_store_info *info)
 {
     bool fit = info->target_count == graph->target_count;
@@ -145,8 +144,8 @@ static uint32_t micro_batch_of(uint64_t samples, uint32_t part_max)
     return size < part_max ? size : part_max;
 }
 
-/* Set the part of an image that the network sees. Whole images keep their size, because windows
- * are cut from them. */
+/* Set the image part that the network sees. Whole images keep their size, because windows are cut
+ * from them. */
 static gp_status view_take(gp_predictor *predictor, const gp_predict_begin *begin, gp_error *err)
 {
     static const char *const crops[] = { [GP_PREDICT_MIDDLE] = "center", [GP_PREDICT_FIT] = "fit" };
@@ -215,7 +214,7 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
     if (status == GP_OK && !begin->whole)
         status = sample_check(predictor, predictor->shape.channels, predictor->shape.height,
                               predictor->shape.width, err);
-    if (status == GP_OK && begin->whole) /* windows have the input size of the network */
+    if (status == GP_OK && begin->whole) /* windows have the network's input size */
         status = sample_check(predictor, info->channels, (uint32_t)predictor->spec->input.dim[1],
                               (uint32_t)predictor->spec->input.dim[2], err);
     if (status != GP_OK)
@@ -234,7 +233,7 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
 
 /* ---- calls ---- */
 
-/* Exit the process if the device hangs or its error is permanent. Return all other errors to the
+/* Exit the process if the device hangs or the error is permanent. Return all other errors to the
  * caller. */
 static gp_status call_checked(const gp_predictor *predictor, gp_status status, const gp_error *err)
 {
@@ -272,7 +271,7 @@ static gp_status plan_begin(gp_predictor *predictor, const void *samples, const 
     return call_checked(predictor, status, err);
 }
 
-/* Wait for the oldest started call. *scores is set to its results. */
+/* Wait for the oldest started call. *scores is set to the results. */
 static gp_status plan_end(gp_predictor *predictor, const float **scores, gp_error *err)
 {
     const gp_backend_predictions *predictions = predictor->backend_ops->predictions;
@@ -347,7 +346,7 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
                          setup->weights_count, predictor->graph->blob_count);
     if (status == GP_OK)
         status = data_begin(predictor, setup, err);
-    if (status == GP_OK && setup->begin->whole) { /* the number of windows per image is not known */
+    if (status == GP_OK && setup->begin->whole) { /* the window count per image is not known */
         const uint32_t most = WINDOW_SCORES_MAX / predictor->graph->score_count + 1;
 
         predictor->micro_batch = most < PREDICT_MICRO_BATCH ? most : PREDICT_MICRO_BATCH;
@@ -416,7 +415,7 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
 
 /* ---- parts ---- */
 
-/* Wait for the oldest pending call, and store its results. */
+/* Wait for the oldest pending call, and store the results. */
 static gp_status call_end(gp_predictor *predictor, gp_error *err)
 {
     pending ended = predictor->pending[0];
@@ -426,7 +425,7 @@ static gp_status call_end(gp_predictor *predictor, gp_error *err)
     predictor->pending_count--;
     memmove(predictor->pending, predictor->pending + 1,
             (GP_PREDICTIONS_AHEAD - 1) * sizeof(predictor->pending[0]));
-    predictor->pending[GP_PREDICTIONS_AHEAD - 1] = ended; /* keep its memory for a later call */
+    predictor->pending[GP_PREDICTIONS_AHEAD - 1] = ended; /* keep the memory for a later call */
     if (status == GP_OK)
         gp_answers_store(&predictor->answers, scores, ended.targets, ended.count, ended.from);
     return status;

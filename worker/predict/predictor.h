@@ -60,8 +60,8 @@ typedef struct gp_predicted {
 gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask, gp_predicted *out,
                             gp_error *err);
 
-/* Append the names of samples [first, first + count), each with its NUL: gp_store_name(), or
- * sample numbers from 1.
+/* Append the names for samples [first, first + count), each with a NUL: gp_store_name(), or sample
+ * numbers from 1.
  *   only  [count] append only names of samples with a nonzero entry; NULL: all */
 gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count,
                              const uint8_t *only, gp_buffer *names, gp_error *err);

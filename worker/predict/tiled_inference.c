@@ -6,7 +6,7 @@
 #include "common/base/memory/alloc.h"
 #include "worker/predict/windows.h"
 
-/* Interpolation of a pixel between two scores along one axis. */
+/* Pixel interpolation between two scores along one axis. */
 typedef struct between {
     uint32_t low, high;
     float share; /* weight of high */
@@ -17,8 +17,8 @@ struct gp_tiled_inference {
     gp_whole image;
     gp_window_axis y, x;
     uint8_t *windows; /* [batch] samples */
-    /* [map_count, classes, read_height, read_width] scores of the image; losses with the same
-     * scores share a map */
+    /* [map_count, classes, read_height, read_width] image scores; losses with the same scores share
+     * a map */
     float *map;
     size_t map_bytes; /* allocated size */
     /* map_first: score offset of a map; map_of: map of a loss */
@@ -156,7 +156,7 @@ static gp_status image_reserve(gp_tiled_inference *s, uint32_t index, gp_error *
 
 /* ---- scores ---- */
 
-/* Run the network on all windows of the image and merge the scores into the map. */
+/* Run the network on all image windows and merge the scores into the map. */
 static gp_status windows_run(gp_tiled_inference *s, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(s->setup.store);
@@ -198,7 +198,7 @@ static between between_of(uint32_t at, uint32_t length, uint32_t read_length)
                       .share = place <= 0 ? 0 : (float)(place - low) };
 }
 
-/* Return the scores of class k for one row of the image file, interpolated from map m. */
+/* Return class k's scores for one image file row, interpolated from map m. */
 static const float *row_of(const gp_tiled_inference *s, uint32_t m, uint32_t k, const between *down)
 {
     const uint32_t read_width = s->image.read_width, width = s->image.width;
@@ -217,7 +217,7 @@ static const float *row_of(const gp_tiled_inference *s, uint32_t m, uint32_t k, 
     return s->row;
 }
 
-/* Update the predicted classes of a row with class k. The first class wins ties. */
+/* Update a row's predicted classes with class k. The first class wins ties. */
 static void row_predict(gp_tiled_inference *s, uint32_t row, uint32_t k, const float *restrict scores)
 {
     const uint32_t width = s->image.width;
@@ -266,7 +266,7 @@ gp_status gp_tiled_inference_image(gp_tiled_inference *tiles, uint32_t index, gp
     labels_drop(s, (int32_t)s->setup.classes - 1, -1);
     for (uint32_t i = 0; i < width; i++)
         s->across[i] = between_of(i, width, s->image.read_width);
-    /* Compute the classes of each row and add its scores to the losses. */
+    /* Compute each row's classes and add the row's scores to the losses. */
     for (uint32_t row = 0; row < height; row++) {
         const between down = between_of(row, height, s->image.read_height);
         const int32_t *labels = s->image.labels == NULL ? NULL : s->image.labels + (size_t)row * width;

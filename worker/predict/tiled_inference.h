@@ -20,11 +20,11 @@ typedef struct gp_tiled_inference gp_tiled_inference;
 /* Parameters of gp_tiled_inference_new(). Pointers are borrowed until gp_tiled_inference_free(). */
 typedef struct gp_tiled_inference_setup {
     const gp_store *store;
-    uint32_t height, width; /* window size: input and score size of the network */
+    uint32_t height, width; /* window size: the network's input and score size */
     uint32_t classes;       /* scores per pixel, with sum 1 */
     uint32_t score_count;   /* scores per window: those of all losses, one after the other */
     gp_whole_size read;     /* size to which images are resized */
-    uint32_t overlap;       /* minimum overlap of neighboring windows in pixels */
+    uint32_t overlap;       /* minimum overlap between neighboring windows in pixels */
     uint32_t batch;         /* maximum windows per call */
     /* At least one loss. The scores of the first determine the predicted classes; the label that
      * it ignores is excluded. */
@@ -47,15 +47,15 @@ typedef struct gp_stitched {
     uint32_t height, width;   /* size in the file */
     const int32_t *predicted; /* [height, width] */
 
-    /* [height, width] labels, -1: none; NULL: the data have no labels. Labels that are not
-     * classes of the network are set to -1 */
+    /* [height, width] labels, -1: none; NULL: the data have no labels. Labels outside the network's
+     * classes are set to -1 */
     const int32_t *labels;
     /* the image was unreadable and the store skips such images; the other fields are not set */
     bool skipped;
     double loss, weight; /* over the labelled pixels (gp_pixel_sums_finish()) */
 } gp_stitched;
 
-/* Predict one image. GP_ELIMIT: its scores would exceed GP_TILED_INFERENCE_BYTES_MAX. */
+/* Predict one image. GP_ELIMIT: the scores would exceed GP_TILED_INFERENCE_BYTES_MAX. */
 gp_status gp_tiled_inference_image(gp_tiled_inference *tiles, uint32_t index, gp_stitched *out,
                                    gp_error *err);
 

@@ -46,7 +46,7 @@ gp_status gp_window_axis_set(gp_window_axis *axis, uint32_t length, uint32_t siz
     for (uint32_t k = 0; k < count; k++)
         axis->start[k] =
             count == 1 ? 0 : (uint32_t)(((uint64_t)k * (length - size) + (count - 1) / 2) / (count - 1));
-    /* Set the weights of each window: 1 minus the weights of its neighbors. */
+    /* Set each window's weights: 1 minus the neighbors' weights. */
     for (uint32_t k = 0; k < count; k++)
         for (uint32_t i = 0, start = axis->start[k]; i < size; i++) {
             float *weight = &axis->weight[(size_t)k * size + i];
