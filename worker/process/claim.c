@@ -42,7 +42,7 @@ gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const
         if (errno != EWOULDBLOCK) {
             status = gp_fail_errno(err, GP_EIO, "cannot lock device %s", uuid);
         } else {
-            /* Name the holder. The record is missing between the holder's flock and its write. */
+            /* Name the holder. The record is missing between the holder's flock and write. */
             ssize_t got = pread(fd, record, GP_DEVICE_CLAIM_RECORD, 0);
             gp_device_holder by;
 

@@ -66,7 +66,7 @@ gp_status gp_cores_parse(int **out, uint32_t *count, const char *text, gp_error 
 
 /* ---- the device ---- */
 
-/* Find the cores of the worker, and pin the process to them unless they are shared. */
+/* Find the worker's cores, and pin the process to them unless they are shared. */
 static gp_status cores_open(gp_worker_device *device, const gp_worker_device_options *options, gp_error *err)
 {
     cpu_set_t set[GP_CORES_MAX / CPU_SETSIZE] = { 0 };

@@ -1,4 +1,4 @@
-/* device.h -- the compute device and the CPU cores of a worker. */
+/* device.h -- a worker's compute device and CPU cores. */
 #ifndef GP_WORKER_DEVICE_H
 #define GP_WORKER_DEVICE_H
 
@@ -8,7 +8,7 @@
 #include "common/base/error.h"
 #include "proto/message/messages.h"
 
-/* Device and cores of this worker. */
+/* This worker's device and cores. */
 typedef struct gp_worker_device {
     gp_device_kind kind; /* CPU or CUDA */
     char uuid[96];       /* "cpu-0-3", or the GPU UUID */

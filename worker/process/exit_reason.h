@@ -6,7 +6,7 @@
 
 #include "common/base/error.h"
 
-/* Set the path of the exit reason file, once per process. */
+/* Set the exit reason file path, once per process. */
 void gp_exit_reason_set_path(const char *path);
 
 /* Exit with GP_EXIT_DEVICE_LOST after a permanent device failure: every later call in this

@@ -6,12 +6,12 @@
  *           <-- replies (16) --------------          never dropped; compute waits for space
  *           <-- eventfd -------------------          wakes control
  *
- * Training events wake control only when the ring is half full: control polls at its own
- * interval, so a step costs no system call. Replies wake control at once. The order of events
- * and replies is kept: a reply records how many events precede it, and gp_mailbox_peek_reply()
- * returns the reply only after control has consumed these.
+ * Training events wake control only when the ring is half full: control polls periodically, so a
+ * step costs no system call. Replies wake control at once. The order of events and replies is kept:
+ * a reply records how many events precede it, and gp_mailbox_peek_reply() returns the reply only
+ * after control has consumed these.
  *
- * Each role belongs to one thread for the lifetime of the mailbox. */
+ * Each role belongs to one thread for the mailbox lifetime. */
 #ifndef GP_MAILBOX_H
 #define GP_MAILBOX_H
 
@@ -45,12 +45,12 @@ void gp_mailbox_free(gp_mailbox *mailbox);
 typedef enum gp_command_kind {
     GP_COMMAND_WARM, /* open the backend before the first request */
     GP_COMMAND_TRAIN,
-    GP_COMMAND_PREPARE, /* build objects for a training in the next generation of the lease */
+    GP_COMMAND_PREPARE, /* build objects for a training in the next lease generation */
     GP_COMMAND_PREDICT_BEGIN,
     GP_COMMAND_PREDICT_ASK,
     GP_COMMAND_PREDICT_END,
     GP_COMMAND_TASKS, /* serve the link set by gp_run_offer() */
-    GP_COMMAND_RESET, /* free the state of the lease, then reply `idle` */
+    GP_COMMAND_RESET, /* free the lease state, then reply `idle` */
     GP_COMMAND_QUIT,
 } gp_command_kind;
 
@@ -92,9 +92,9 @@ void gp_blob_unref(gp_blob *blob);    /* any thread; accepts NULL */
 /* Create a sealed memfd copy of weights, with one reference. The payload contains the size in
  * bytes as u64. The descriptor is sent over the control socket before the message. */
 gp_status gp_blob_new_sealed(gp_blob **out, const float *weights, size_t count, gp_error *err);
-int gp_blob_fd(const gp_blob *blob); /* descriptor of the sealed copy; -1: none */
+int gp_blob_fd(const gp_blob *blob); /* the sealed copy's descriptor; -1: none */
 
-/* Return a payload that takes its own reference; release() drops the reference. */
+/* Return a payload that takes a new reference; release() drops the reference. */
 gp_payload gp_blob_payload(gp_blob *blob);
 
 /* ---- replies ---- */
@@ -115,20 +115,20 @@ typedef struct gp_reply {
     } body;
     gp_blob *payloads[GP_REPLY_PAYLOADS]; /* references owned by the reply */
     uint32_t payload_count;
-    bool idle;      /* compute keeps no state of the lease after this reply */
+    bool idle;      /* compute keeps no lease state after this reply */
     bool left;      /* if type is NULL: compute has left the link; otherwise a reset is complete */
-    uint64_t event; /* set by gp_mailbox_reply(): number of events that precede the reply */
+    uint64_t event; /* set by gp_mailbox_reply(): events that precede the reply */
 } gp_reply;
 
 /* Return the envelope for a reply to a message. */
 gp_envelope gp_reply_envelope(const gp_envelope *to);
 
-/* Compute: append a reply, waiting while the queue is full. *reply is copied; its payload
+/* Compute: append a reply, waiting while the queue is full. *reply is copied; the payload
  * references move to the mailbox. */
 void gp_mailbox_reply(gp_mailbox *mailbox, const gp_reply *reply);
 
-/* Control: return the oldest reply, if all events that precede it have been consumed. NULL:
- * none. gp_mailbox_drop_reply() removes the reply and releases its payloads. */
+/* Control: return the oldest reply, if all events that precede it have been consumed. NULL: none.
+ * gp_mailbox_drop_reply() removes the reply and releases the payloads. */
 const gp_reply *gp_mailbox_peek_reply(gp_mailbox *mailbox);
 void gp_mailbox_drop_reply(gp_mailbox *mailbox);
 
@@ -171,7 +171,7 @@ typedef union gp_mailbox_event_message {
 gp_mailbox_event_kind gp_mailbox_peek_event(gp_mailbox *mailbox, gp_mailbox_event_message *out);
 void gp_mailbox_drop_event(gp_mailbox *mailbox);
 
-/* ---- wakeup eventfd of control ---- */
+/* ---- control's wakeup eventfd ---- */
 
 int gp_mailbox_fd(const gp_mailbox *mailbox); /* poll for POLLIN */
 /* control: clear the eventfd, before reading the queues */

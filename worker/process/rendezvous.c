@@ -12,13 +12,13 @@
 enum {
     WHATS = GP_COMM_WHAT_CONTROL + 1,
     WAITERS_MAX = GP_MEMBERS_MAX * WHATS, /* each peer requests each kind once */
-    /* a control socket replies in microseconds unless its process is suspended */
+    /* a control socket replies in microseconds unless the process is suspended */
     CONNECT_MS = 1000,
     WHAT_STALE = 0, /* reply: the requester's grant is outdated or belongs to another lease */
 };
 
 typedef struct waiter {
-    uint64_t id; /* id of the control socket connection */
+    uint64_t id; /* control socket connection id */
     uint32_t what;
 } waiter;
 
@@ -90,7 +90,7 @@ static void send_answer(gp_control_socket *control_socket, uint64_t id, uint32_t
         gp_log(GP_LOG_INFO, "peer-unanswered", "cannot reply to a peer: %s", err.message);
 }
 
-/* Answer a request if its descriptor is published. Return whether the waiter can be removed. */
+/* Answer a request if the descriptor is published. Return whether the waiter can be removed. */
 static bool waiter_answer(gp_rendezvous *r, gp_control_socket *control_socket, const waiter *w)
 {
     int fd;
@@ -252,7 +252,7 @@ static gp_status fetch(void *context, uint32_t rank, gp_comm_what what, uint32_t
         return status;
     default:
         /* The control socket is closed or failing. The caller checks whether the peer process is
-         * alive. Sleep 1 ms before the retry, to give the peer time to open its socket. */
+         * alive. Sleep 1 ms before the retry, to give the peer time to open a socket. */
         link_close(l);
         usleep(1000);
         return gp_fail(err, GP_ETIMEDOUT, "no reply from worker %u at %s", r->grant.members[rank].index,

@@ -1,10 +1,10 @@
-/* rendezvous.h -- exchange of descriptors between the members of a group: the publish and fetch
- * functions of gp_comm, over control sockets.
+/* rendezvous.h -- descriptor exchange between group members: the publish and fetch functions for
+ * gp_comm, over control sockets.
  *
- * Each worker's compute thread publishes descriptors in a table. Its control thread answers
+ * Each worker's compute thread publishes descriptors in a table. The control thread answers
  * requests from other workers; a request for a descriptor that is not published yet is kept and
- * answered later. Each compute thread connects to the control sockets of its peers. A request
- * must carry the lease, generation and token of the current grant; all others are refused.
+ * answered later. Each compute thread connects to the peers' control sockets. A request must carry
+ * the current grant's lease, generation and token; all others are refused.
  *
  *   control thread   new, serve, answer, forget, free
  *   compute thread   begin, the ops (as context), end          a lock protects the table
@@ -31,7 +31,7 @@ void gp_rendezvous_free(gp_rendezvous *rendezvous); /* accepts NULL; compute mus
 
 /* ---- control thread ---- */
 
-/* Answer a request from the control socket, or keep it until its descriptor is published.
+/* Answer a request from the control socket, or keep it until the descriptor is published.
  * rendezvous may be NULL (no lease): the request is refused. */
 void gp_rendezvous_serve(gp_rendezvous *rendezvous, gp_control_socket *control_socket, uint64_t id,
                          const gp_control_socket_request *request);
@@ -45,9 +45,9 @@ void gp_rendezvous_forget(gp_rendezvous *rendezvous, uint64_t id);
 
 /* ---- compute thread ---- */
 
-/* Fill *out for a group of the first `world` members. out->context is the rendezvous;
- * out->members is valid until gp_rendezvous_end(). GP_EINVAL: `world` exceeds the number of
- * members, or excludes this rank. */
+/* Fill *out for a group of the first `world` members. out->context is the rendezvous; out->members
+ * is valid until gp_rendezvous_end(). GP_EINVAL: `world` exceeds the member count, or excludes this
+ * rank. */
 gp_status gp_rendezvous_begin(gp_rendezvous *rendezvous, uint32_t world, bool spin, gp_comm_rendezvous *out,
                               gp_error *err);
 
