@@ -3,9 +3,8 @@
  *
  * The control thread adds blobs that arrive. Compute maps a blob when a call refers to it, and
  * releases it at the client's request. Descriptors and call records use different channels, so a
- * record can arrive before the descriptor that was sent earlier: compute then waits until
- * control has read all pending events of the control socket once more. One lock protects the
- * table. */
+ * record can arrive before the descriptor that was sent earlier: compute then waits until control
+ * has read all pending control socket events once more. One lock protects the table. */
 #ifndef GP_BLOBS_H
 #define GP_BLOBS_H
 

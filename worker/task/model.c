@@ -336,7 +336,7 @@ static gp_status onnx_put(gp_model *model, const char *path, gp_error *err)
     const gp_graph *graph = model->graph;
     gp_status status = GP_OK;
 
-    /* The file has no custom loss, so it needs the graph of the network itself. */
+    /* The file has no custom loss, so it needs the network's own graph. */
     if (model->loss.function != NULL) {
         status = gp_graph_new(&own, network->spec, err);
         graph = own;

@@ -1,7 +1,6 @@
 /* model_check.c -- compare the backward pass with central differences along lines through the
- * parameters of one tensor. Along a line, all n parameters of the tensor move the loss together.
- * So float32 is precise enough, while the effect of a single parameter would be lost in
- * rounding. */
+ * parameters of one tensor. Along a line, all n tensor parameters move the loss together. So
+ * float32 is precise enough, while a single parameter's effect would be lost in rounding. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -57,7 +56,7 @@ static gp_status line_try(const line_check *c, const gp_model_tensor *tensor, gp
         return status;
     double measured = (above - below) / (2.0 * step);
     double larger = fmax(fmax(fabs(slope), fabs(measured)), 1e-30), apart = fabs(slope - measured);
-    /* Ignore the part of the difference that rounding alone can explain. */
+    /* Ignore the difference that rounding alone can explain. */
     double beyond = fmax(apart - c->noise / step, 0.0) / larger;
 
     if (!(beyond <= *c->worst) || c->out->worst[0] == '\0') {

@@ -1,8 +1,8 @@
 /* model_exchange.c -- exchange of gradients and parameters between the ranks of a block.
  *
- * In a block, parameters, gradients and sums are in the arena of the group, which the other
- * ranks map, so they are reduced in place. A model that outlives its task has private memory,
- * and its exchange copies. */
+ * In a block, parameters, gradients and sums are in the arena of the group, which the other ranks
+ * map, so they are reduced in place. A model that outlives its task has private memory, and the
+ * exchange copies data. */
 #include <inttypes.h>
 
 #include "common/base/memory/alloc.h"
@@ -84,7 +84,7 @@ gp_status gp_model_choose_ranges(gp_model *model, gp_error *err)
         return gp_fail(err, GP_ENOMEM, "no memory for the exchange of %" PRIu32 " tensors",
                        graph->parameter_count);
     while (end < graph->blob_count)
-        for (uint32_t p = 0; p < graph->parameter_count; p++) { /* in the order of the blob */
+        for (uint32_t p = 0; p < graph->parameter_count; p++) { /* in blob order */
             const gp_parameter *parameter = &graph->parameters[p];
             struct gp_model_range *last = &model->ranges[model->range_count - (model->range_count > 0)];
 
@@ -136,7 +136,7 @@ static gp_status outcome(gp_task *task, gp_status status)
     return status;
 }
 
-/* Sum values over the ranks. Values in the arena of the group are summed in place. */
+/* Sum values over the ranks. Values in the group's arena are summed in place. */
 static gp_status reduce(const gp_model *model, gp_comm *comm, void *values, size_t count, gp_dtype dtype,
                         gp_error *err)
 {

@@ -229,7 +229,7 @@ static gp_status model_build(gp_model *model, gp_task *task, const gp_model_opti
         status = model->loss.function == NULL
                      ? gp_graph_new(&model->graph, model->network.spec, err)
                      : graph_with_loss(&model->graph, model->network.spec, model->loss.parallel, err);
-    /* The network must accept the samples and targets of the data. */
+    /* The network must accept the data's samples and targets. */
     if (status == GP_OK && data != NULL) {
         gp_shape sample = gp_shape3(data->channels, data->height, data->width);
 

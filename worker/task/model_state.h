@@ -24,7 +24,7 @@
 #include "worker/task/task_block.h"
 #include "worker/task/train_task.h"
 
-/* Layout of sums: the plan's sums, then the number of computed samples. */
+/* Layout of sums: the plan's sums, then the computed sample count. */
 enum { MODEL_SAMPLES = GP_SUMS, MODEL_SUMS };
 
 /* Data source of a task. */
@@ -35,12 +35,12 @@ struct gp_data {
     gp_sampler sampler;
     uint32_t rank, world;
     uint32_t batch, epochs;
-    uint32_t share_max; /* samples in this rank's largest share of a batch; 0: no batch */
+    uint32_t share_max; /* samples in this rank's largest batch share; 0: no batch */
     uint32_t read_max;
     gp_loader *loader;       /* prefetches for gp_data_next(); NULL: no batch */
     gp_loader_batch *loaded; /* batch that gp_data_next() returned last */
     struct data_place {
-        uint32_t epoch, first, step; /* from 0: position of the next batch */
+        uint32_t epoch, first, step; /* from 0: next batch position */
     } now, ahead;                    /* now: next batch to return; ahead: next batch to request */
     uint32_t *index;                 /* [read_max] */
     void *samples, *targets;         /* buffers for gp_data_read() */
@@ -53,7 +53,7 @@ struct gp_model {
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
     gp_network network; /* network as supplied; used for export */
-    gp_graph *graph;    /* graph that is computed; its loss may be the custom loss */
+    gp_graph *graph;    /* graph that is computed; the loss may be the custom loss */
     gp_train_options options;
     gp_optim *optim;
     gp_plan *plan, *inference; /* inference may be NULL */
@@ -62,7 +62,7 @@ struct gp_model {
     size_t sample_bytes, target_bytes;
     struct gp_model_range {
         size_t first, count;
-    } * ranges; /* [range_count] parts of the gradients that are exchanged */
+    } * ranges; /* [range_count] gradient parts that are exchanged */
     uint32_t range_count;
 
     /* group whose arena contains sums, gradients and parameters; NULL: private memory */
@@ -78,11 +78,11 @@ struct gp_model {
     gp_buffer onnx; /* result of the last gp_model_onnx() */
 };
 
-/* Allocate parameters, gradients and sums: in the arena of the task's group if there is one,
- * else privately. */
+/* Allocate parameters, gradients and sums: in the task group's arena if there is one, else
+ * privately. */
 gp_status gp_model_take_memory(gp_model *model, gp_task *task, bool keep, gp_error *err);
 
-/* Choose the ranges of the gradients that are exchanged. */
+/* Choose the gradient ranges that are exchanged. */
 gp_status gp_model_choose_ranges(gp_model *model, gp_error *err);
 
 /* call it after gp_model_choose_ranges() */

@@ -143,9 +143,9 @@ static gp_status object_open(object *fresh, int *fd, const char *path, gp_error 
                          "%s was built for task ABI %u, this worker has ABI %d; rebuild it with "
                          "<gradpool/task.h> of this version",
                          path, *abi, GP_TASK_ABI);
-    dlclose(fresh->handle); /* only its constructors have run */
+    dlclose(fresh->handle); /* only the constructors have run */
     if (dlopen(name, RTLD_NOW | RTLD_NOLOAD) != NULL)
-        *fd = -1; /* the object cannot be unloaded, so its file name must not be reused */
+        *fd = -1; /* the object cannot be unloaded, so the file name must not be reused */
     return status;
 }
 
@@ -252,8 +252,8 @@ static void offer_add(offer *o, const char *name)
         snprintf(o->names + used, sizeof(o->names) - used, "%s%s", used == 0 ? "" : ", ", name);
 }
 
-/* Collect the functions that an ELF file defines in its dynamic symbol table. The file contents
- * are not trusted. */
+/* Collect the functions that an ELF file defines in the dynamic symbol table. The file contents are
+ * not trusted. */
 static void offer_read(offer *o, const uint8_t *file, size_t bytes)
 {
     Elf64_Ehdr head;

@@ -1,8 +1,9 @@
 /* object.h -- task code: shared objects that arrive as blobs, and the functions in them.
  *
- * Each object is loaded once per process, independent of its name, and never unloaded, because
- * pointers to its code may exist anywhere. Object and function numbers belong to one client and
- * become invalid when its link ends. All functions run on the compute thread. */
+ * Each object is loaded once per process, independent of the object name, and never unloaded,
+ * because pointers into the code may exist anywhere. Object and function numbers belong to one
+ * client and become invalid when the client's link ends. All functions run on the compute
+ * thread. */
 #ifndef GP_OBJECT_H
 #define GP_OBJECT_H
 

@@ -1,4 +1,4 @@
-/* task.h -- C functions in a shared object that run on the workers of a pool.
+/* task.h -- C functions in a shared object that run on a pool's workers.
  *
  *     #include <gradpool/task.h>
  *
@@ -41,7 +41,7 @@ extern "C" {
 /* Task ABI version. A worker refuses an object with another version. */
 #define GP_TASK_ABI 1
 
-/* Attribute for each task function: exports the function to the worker, under its C name in C++
+/* Attribute for each task function: exports the function to the worker, under the C name in C++
  * too. */
 #ifdef __cplusplus
 #define GP_TASK extern "C" __attribute__((visibility("default")))
@@ -49,8 +49,8 @@ extern "C" {
 #define GP_TASK __attribute__((visibility("default")))
 #endif
 
-/* ABI version of the object, defined in each file that includes this header. It is not const,
- * because a const object in C++ has internal linkage. */
+/* object ABI version, defined in each file that includes this header. It is not const, because a
+ * const object in C++ has internal linkage. */
 #ifndef GP_TASK_NO_ABI
 __attribute__((weak, visibility("default"))) extern uint32_t gp_task_object_abi;
 __attribute__((weak, visibility("default"))) uint32_t gp_task_object_abi = GP_TASK_ABI;
@@ -65,14 +65,13 @@ typedef gp_status (*gp_task_fn)(gp_task *task, gp_error *err);
 
 /* ---- identity ---- */
 
-/* Return the index of this rank, from 1, and the number of ranks. In an spmd block, both refer
- * to the block. Elsewhere they are the worker's position in the lease and the number of leased
- * workers. */
+/* Return this rank's index, from 1, and the rank count. In an spmd block, both refer to the block.
+ * Elsewhere they are the worker's position in the lease and the leased worker count. */
 uint32_t gp_task_index(const gp_task *task);
 uint32_t gp_task_size(const gp_task *task);
 
-/* Return the worker's number in its team, 1 .. size, as in `.worker` of a request and in
- * messages. Also valid in a block. */
+/* Return the worker's number in the team, 1 .. size, as in `.worker` of a request and in messages.
+ * Also valid in a block. */
 uint32_t gp_task_worker(const gp_task *task);
 int64_t gp_task_iteration(const gp_task *task); /* parfor: value of the range; otherwise 0 */
 
@@ -92,9 +91,8 @@ typedef struct gp_task_device {
 
 void gp_task_get_device(const gp_task *task, gp_task_device *out);
 
-/* Return whether the task should end: the client canceled it, or another rank failed. A task
- * that has not returned one second after the request loses its worker. May be called on any
- * thread. */
+/* Return whether the task should end: the client canceled it, or another rank failed. If a task has
+ * not returned one second after the request, the worker is lost. May be called on any thread. */
 bool gp_task_canceled(const gp_task *task);
 
 /* ---- input and output ---- */
@@ -111,7 +109,7 @@ const void *gp_task_input(const gp_task *task, size_t *bytes);
 void *gp_task_output(const gp_task *task, size_t *bytes);
 
 /* Return the accumulator into which this iteration combines its value, in a parfor with a
- * reduction. It starts as the identity of the reduction (custom combine functions: zero bytes). */
+ * reduction. It starts as the reduction's identity (custom combine functions: zero bytes). */
 void *gp_task_accumulator(const gp_task *task, size_t *bytes);
 
 /* Set the result. A second call replaces the first. gp_task_result() copies the data.
@@ -147,7 +145,7 @@ gp_status gp_task_send(gp_task *task, uint32_t to, uint32_t tag, const void *dat
 /* Message between ranks. */
 typedef struct gp_task_message {
     uint32_t from, tag;
-    const void *data; /* after receive: valid until the next receive or the end of the task */
+    const void *data; /* after receive: valid until the next receive or until the task ends */
     size_t bytes;
 } gp_task_message;
 
@@ -169,12 +167,12 @@ gp_status gp_task_broadcast(gp_task *task, uint32_t root, void *data, size_t byt
  * Must be associative. */
 typedef void (*gp_combine_fn)(void *into, const void *from, size_t bytes, void *context);
 
-/* Combine the data of all ranks in index order. Every rank gets the result in place, bitwise
- * identical. combine: a custom function, or gp_combine_sum_f64() and similar. */
+/* Combine all ranks' data in index order. Every rank gets the result in place, bitwise identical.
+ * combine: a custom function, or gp_combine_sum_f64() and similar. */
 gp_status gp_task_all_reduce(gp_task *task, void *data, size_t bytes, gp_combine_fn combine, void *context,
                              gp_error *err);
 
-/* Concatenate the data of all ranks in index order, on every rank. The lengths may differ.
+/* Concatenate all ranks' data in index order, on every rank. The lengths may differ.
  *   parts  NULL, or an array of gp_task_size() + 1 offsets; index i has [parts[i - 1],
  *          parts[i]) */
 gp_status gp_task_all_gather(gp_task *task, const void *data, size_t bytes, const void **all,

@@ -388,7 +388,7 @@ void gp_task_log(gp_task *task, const char *format, ...)
         if ((unsigned char)*c < 0x20 && *c != '\t')
             *c = ' ';
     gp_log(GP_LOG_INFO, "task", "task: %s", line);
-    /* First report the number of log lines that were dropped because the ring was full. */
+    /* First report how many log lines were dropped because the ring was full. */
     answer = tasks->dropped == 0 ? NULL : gp_link_reserve(tasks->link, 0);
     if (answer != NULL) {
         answer->kind = GP_ANSWER_DROPPED;

@@ -1,5 +1,5 @@
-/* task_block.c -- GP_CALL_BLOCK and related calls: one rank of an spmd block, and its result
- * until the client fetches it. */
+/* task_block.c -- GP_CALL_BLOCK and related calls: one rank in an spmd block, and that rank's
+ * result until the client fetches it. */
 #include "worker/task/task_block.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
  * already knows. */
 enum { GRANT_WAIT_MS = 20000 };
 
-/* Address space for the models of a block; memory is allocated on use. */
+/* Address space for a block's models; memory is allocated on use. */
 static const size_t ARENA_BYTES = (size_t)16 << 30;
 
 typedef struct kept_result {
@@ -71,8 +71,8 @@ static uint32_t rank_of(const gp_taken *call)
     return (uint32_t)call->first;
 }
 
-/* Begin the rendezvous for the lease generation of the call. The scheduler notifies workers
- * before the client, but control may not have processed the message yet. */
+/* Begin the rendezvous for the call's lease generation. The scheduler notifies workers before the
+ * client, but control may not have processed the message yet. */
 static gp_status group_begin(gp_tasks *tasks, const gp_taken *call, gp_rendezvous **rendezvous,
                              gp_comm_rendezvous *out, gp_error *err)
 {
@@ -103,8 +103,8 @@ static gp_status group_begin(gp_tasks *tasks, const gp_taken *call, gp_rendezvou
     return GP_OK;
 }
 
-/* Form a group with its own communicator: ranks of the previous group that are not in this one
- * may be alive. */
+/* Form a group with a new communicator: ranks from the previous group that are not in this one may
+ * be alive. */
 static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_taken *call, gp_error *err)
 {
     gp_comm_member members[GP_COMM_WORLD_MAX];
@@ -164,7 +164,7 @@ gp_status gp_group_join(gp_task_group *group, gp_tasks *tasks, const gp_taken *c
 
 /* ---- kept results ---- */
 
-/* Return the index of a block, or the insertion index. */
+/* Return a block's index, or the insertion index. */
 static size_t kept_find(const struct gp_task_blocks *blocks, uint64_t block)
 {
     size_t low = 0, high = blocks->kept_count;

@@ -1,4 +1,4 @@
-/* task_block.h -- the communication group for the ranks of spmd blocks; used by task_block.c and
+/* task_block.h -- the communication group for ranks in spmd blocks; used by task_block.c and
  * task_comm.c.
  *
  * A group is formed for the first block that needs it and reused for later blocks with the same
@@ -12,15 +12,15 @@
 #include "worker/comm/comm.h"
 #include "worker/task/task_state.h"
 
-enum { GP_BLOCKS_KEPT_MAX = 65536 }; /* maximum number of blocks whose results are kept */
+enum { GP_BLOCKS_KEPT_MAX = 65536 }; /* maximum number of blocks with kept results */
 
-/* Memory that is freed at the end of the task. */
+/* Memory that is freed when the task ends. */
 typedef struct gp_task_memory {
     struct gp_task_memory *next;
     _Alignas(64) unsigned char data[];
 } gp_task_memory;
 
-/* Communication group of a block. */
+/* A block's communication group. */
 typedef struct gp_task_group {
     gp_comm *comm;   /* NULL: no group */
     uint32_t number; /* group number; 0: not formed, or unusable */
@@ -34,11 +34,11 @@ typedef struct gp_task_group {
 } gp_task_group;
 
 /* Join the group that a call requires: the current one or a new one. GP_EPROTO, GP_EINVAL: invalid
- * parameters. GP_ESTALE: the call belongs to another generation of the lease. GP_EPEER,
- * GP_ECANCELED: see gp_comm_form(). */
+ * parameters. GP_ESTALE: the call belongs to another lease generation. GP_EPEER, GP_ECANCELED: see
+ * gp_comm_form(). */
 gp_status gp_group_join(gp_task_group *group, gp_tasks *tasks, const gp_taken *call, gp_error *err);
 
-/* Start and end the use of the group by a task. */
+/* Start and end a task's use of the group. */
 void gp_group_enter(gp_task_group *group, gp_tasks *tasks, uint64_t block);
 void gp_group_leave(gp_task_group *group, gp_tasks *tasks);
 void gp_group_release(gp_task_group *group); /* free the memory of operations in this task */

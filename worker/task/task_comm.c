@@ -1,4 +1,4 @@
-/* task_comm.c -- communication between the ranks of a block (task.h), implemented with comm.h.
+/* task_comm.c -- communication between a block's ranks (task.h), implemented with comm.h.
  *
  * Indices in task.h count from 1, ranks in comm.h from 0. An operation that fails on all ranks
  * makes the group unusable: it is marked broken, and the client forms a new one for the next
@@ -40,7 +40,7 @@ static gp_status group_result(gp_task_group *group, gp_status status)
     return status;
 }
 
-/* Allocate memory that is freed at the end of the task. */
+/* Allocate memory that is freed when the task ends. */
 static gp_status group_alloc(gp_task_group *group, size_t bytes, void **out, gp_error *err)
 {
     gp_task_memory *memory = NULL;
@@ -206,7 +206,7 @@ static gp_status reduce_gathered(gp_task_group *group, void *data, size_t bytes,
     return status;
 }
 
-/* Combine with memory for two values: rank after rank broadcasts its data. */
+/* Combine with memory for two values: the ranks broadcast their data one after the other. */
 static gp_status reduce_in_turn(gp_task_group *group, void *data, size_t bytes, gp_combine_fn combine,
                                 void *context, gp_error *err)
 {

@@ -1,8 +1,7 @@
-/* task_data.c -- data for custom loops: the trainer's order of mini-batches, and reads at any
- * position.
+/* task_data.c -- data for custom loops: the trainer's mini-batch order, and reads at any position.
  *
- * `ahead` (prefetch position) precedes `now` by at most the number of loader slots minus the one
- * that the caller uses. */
+ * `ahead` (prefetch position) precedes `now` by at most the loader slot count minus the one that
+ * the caller uses. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* task_loop.c -- GP_CALL_LOOP and related calls: parfor iterations, one chunk per call.
  *
- * An iteration may take nanoseconds, so there is no system call, clock read or allocation
- * between iterations. The clock and the stop flag are checked after a number of iterations that
- * takes some 10 us. A chunk that takes longer than the client's time budget, or whose results
- * exceed one record, ends early; the client assigns the rest to another worker. */
+ * An iteration may take nanoseconds, so there is no system call, clock read or allocation between
+ * iterations. The clock and the stop flag are checked after as many iterations as take some 10 us.
+ * A chunk that takes longer than the client's time budget, or whose results exceed one record, ends
+ * early; the client assigns the rest to another worker. */
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
@@ -13,8 +13,8 @@
 #include "worker/task/object.h"
 
 enum {
-    LOOK_NS = 20000,      /* interval between clock reads: below it, double the number of iterations */
-    LOOK_LONG_NS = 60000, /* above it, halve the number of iterations */
+    LOOK_NS = 20000,      /* interval between clock reads: below it, double the iteration count */
+    LOOK_LONG_NS = 60000, /* above it, halve the iteration count */
     LOOK_MAX = 1 << 16,
     ITEM_ALIGN = 16,
     ITEMS_BYTES = GP_LINK_INLINE_MAX / 2, /* results above this size end a chunk */
@@ -37,9 +37,9 @@ typedef struct open_loop {
 struct gp_task_loops {
     open_loop loops[GP_TASK_LOOPS_MAX];
 
-    /* results of the current chunk; one of the buffers becomes the answer */
+    /* current chunk's results; one buffer becomes the answer */
     gp_buffer outputs, items;
-    size_t item; /* offset of the current iteration's item; SIZE_MAX: none */
+    size_t item; /* current iteration's item offset; SIZE_MAX: none */
 };
 
 /* State of the running chunk. */
@@ -104,7 +104,7 @@ static void loop_combine(void *context, void *into, const void *from, size_t byt
         gp_reduce_combine((gp_reduce_kind)loop->plan.reduce_kind, into, from, bytes);
 }
 
-/* Read the loop plan from the start of the record. The argument follows, or is in the blob. */
+/* Read the loop plan at the start of the record. The argument follows, or is in the blob. */
 static gp_status loop_keep(gp_tasks *tasks, const gp_taken *call, open_loop *loop, gp_error *err)
 {
     const gp_task_loop *plan = &loop->plan;
@@ -271,7 +271,7 @@ static gp_status chunk_iterate(chunk *c, gp_task *task, uint32_t end, gp_error *
     return GP_OK;
 }
 
-/* Run one group of the reduction, or the whole chunk if there is no reduction. */
+/* Run one reduction group, or the whole chunk if there is no reduction. */
 static gp_status chunk_group(chunk *c, gp_tasks *tasks, gp_task *task, uint32_t end, gp_error *err)
 {
     open_loop *loop = c->loop;

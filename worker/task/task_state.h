@@ -40,20 +40,20 @@ typedef struct gp_tasks_host {
     /* Get the device backend, opening it at the first call. GP_ENODEV: this worker has no usable
      * device. */
     gp_status (*backend)(void *context, const gp_backend_ops **ops, gp_backend **backend, gp_error *err);
-    /* Return the group of the current lease, valid until the next call. NULL: the worker has no
+    /* Return the current lease's group, valid until the next call. NULL: the worker has no
      * lease. */
     gp_rendezvous *(*rendezvous)(void *context);
 } gp_tasks_host;
 
-/* Link server: the state of a link that control and compute share. Control creates it, and frees
- * it after compute has left the link. */
+/* Link server: the link state that control and compute share. Control creates it, and frees it
+ * after compute has left the link. */
 typedef struct gp_link_server {
     gp_link *link;
     gp_blobs *blobs;
     int wakeup_fd;         /* the client's wakeup eventfd */
     int64_t opened_ns;     /* time origin of begun_ns and ended_ns */
     _Atomic uint32_t stop; /* nonzero: leave the link; control sets it and calls gp_link_wake() */
-    /* rank in the lease, from 0, and number of members; both change with the lease generation */
+    /* rank in the lease, from 0, and member count; both change with the lease generation */
     _Atomic uint32_t rank;
     _Atomic uint32_t size;
 
@@ -107,7 +107,7 @@ gp_status gp_block_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, g
 gp_status gp_block_fetch(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err);
 gp_status gp_block_forget(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err);
 
-/* Free all loops or blocks at the end of the link; accept NULL. */
+/* Free all loops or blocks when the link ends; accept NULL. */
 void gp_task_loops_free(struct gp_task_loops *loops);
 void gp_task_blocks_free(struct gp_task_blocks *blocks);
 
@@ -120,12 +120,12 @@ typedef struct gp_view {
     void *map, *copy; /* released by gp_view_close(); NULL: unused */
 } gp_view;
 
-/* Get the input of a call, inline or as a blob mapped read-only. Valid until the handler
- * returns. GP_EPROTO: no such blob, or its size differs. GP_ECANCELED: the link ends. */
+/* Get a call's input, inline or as a blob mapped read-only. Valid until the handler returns.
+ * GP_EPROTO: no such blob, or the size differs. GP_ECANCELED: the link ends. */
 gp_status gp_tasks_view(gp_tasks *tasks, const gp_taken *call, gp_view *out, gp_error *err);
 
-/* Get the input of a call for use beyond the call: the blob is mapped once more, or the inline
- * bytes are copied. Errors as for gp_tasks_view(). */
+/* Get a call's input for use beyond the call: the blob is mapped once more, or the inline bytes are
+ * copied. Errors as for gp_tasks_view(). */
 gp_status gp_tasks_keep(gp_tasks *tasks, const gp_taken *call, gp_view *out, gp_error *err);
 
 /* GP_ENOMEM: out of memory */
@@ -162,31 +162,31 @@ typedef struct gp_result {
     bool clean;  /* the contents are all zero */
 } gp_result;
 
-/* Random number stream of a task. */
+/* A task's random number stream. */
 typedef struct gp_task_stream {
     uint64_t seed, position; /* position: the iteration, or the rank in a block */
     uint64_t next;           /* Philox counter */
-    uint64_t kept;           /* second half of the last draw */
+    uint64_t kept;           /* last draw's second half */
     bool has_kept, has_normal;
     double normal;
 } gp_task_stream;
 
-/* Object that is closed at the end of its task unless closed earlier. Must be the first member
- * of the containing structure. */
+/* Object that is closed when the task ends unless closed earlier. Must be the first member of the
+ * containing structure. */
 typedef struct gp_owned {
     struct gp_owned *next, **at; /* at: NULL if no task owns the object */
     void (*close)(struct gp_owned *owned);
 } gp_owned;
 
 void gp_task_own(gp_task *task, gp_owned *owned);
-void gp_owned_leave(gp_owned *owned); /* detach the object from its task */
+void gp_owned_leave(gp_owned *owned); /* detach the object from the task */
 void gp_task_release(gp_task *task);  /* close all objects that the task owns, newest first */
 
 /* Context of a task function, initialized by gp_task_begin(). */
 struct gp_task {
     gp_tasks *tasks;
     uint64_t call;
-    uint32_t index, size; /* 0: use those of the lease */
+    uint32_t index, size; /* 0: use the lease's values */
     uint32_t attempt;
     int64_t iteration;
     uint64_t position;
@@ -201,7 +201,7 @@ struct gp_task {
     /* Allocate memory for a result, replacing an earlier one. NULL: use gp_result_room(). */
     gp_status (*room)(gp_task *task, size_t bytes, void **out, gp_error *err);
     gp_result result;            /* set by gp_result_room() */
-    void *owner;                 /* context of the creator, such as a loop */
+    void *owner;                 /* creator's context, such as a loop */
     struct gp_task_group *group; /* see task_comm.c; NULL: not in a block */
     gp_owned *owned;             /* newest first; NULL: none */
 };

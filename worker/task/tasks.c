@@ -7,9 +7,9 @@
  * answered, was started, or can be treated as never sent.
  *
  * Waking the client costs more than a short call. So the client is woken when there is no more
- * work, before a call that takes longer than an answer may wait, and otherwise when an answer
- * has waited for the duration of ten calls: 200 us to 2 ms, or 4 ms if the client waits for many
- * answers. If the prediction is wrong, control wakes the client (gp_link_server_nudge). */
+ * work, before a call that takes longer than an answer may wait, and otherwise when an answer has
+ * waited as long as ten calls take: 200 us to 2 ms, or 4 ms if the client waits for many answers.
+ * If the prediction is wrong, control wakes the client (gp_link_server_nudge). */
 #include "worker/task/tasks.h"
 
 #include <string.h>

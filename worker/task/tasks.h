@@ -38,8 +38,8 @@ typedef struct gp_tasks_setup {
     gp_objects *objects;
 } gp_tasks_setup;
 
-/* Serve the link until the client closes it, the link server is stopped, a command arrives, or
- * the link is found corrupt. All objects of the client are freed before the return. */
+/* Serve the link until the client closes it, the link server is stopped, a command arrives, or the
+ * link is found corrupt. All client objects are freed before the return. */
 void gp_tasks_serve(const gp_tasks_setup *setup);
 
 #endif

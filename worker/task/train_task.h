@@ -24,13 +24,13 @@
  *     }
  *
  * A step collects the gradients of the SUM of the losses and the sum of the weights, over any
- * number of calls and, in a block, over the ranks. The commit divides once by the total weight
- * (1 per sample). So the result does not depend on the number of workers, except for rounding.
+ * number of calls and, in a block, over the ranks. The commit divides once by the total weight (1
+ * per sample). So the result does not depend on the worker count, except for rounding.
  *
- * Models and data belong to the task and are closed at its end unless closed earlier. The open
- * functions allocate all memory; a step allocates none. As in task.h, call these functions only
- * on the thread that runs the task. Functions that compute or read return GP_ECANCELED when the
- * task should end (gp_task_canceled()).
+ * Models and data belong to the task and are closed when it ends unless closed earlier. The open
+ * functions allocate all memory; a step allocates none. As in task.h, call these functions only on
+ * the thread that runs the task. Functions that compute or read return GP_ECANCELED when the task
+ * should end (gp_task_canceled()).
  *
  * Manual: docs/custom-loops.md. */
 #ifndef GP_TRAIN_TASK_H
@@ -60,28 +60,28 @@ typedef struct gp_data_options {
     uint32_t epochs; /* 0 means 1 */
     /* For both: */
     const char *shuffle; /* "never", "once" or "every-epoch" (NULL: that); `test`: always "never" */
-    uint64_t seed;       /* seed of the sample order */
+    uint64_t seed;       /* sample order seed */
     uint32_t read_max;   /* maximum samples per gp_data_read(); 0: the larger of `batch` and 1 */
 } gp_data_options;
 
-/* Properties of the source; valid as long as the data. */
+/* Source properties; valid as long as the data. */
 typedef struct gp_data_info {
-    uint32_t count; /* number of samples */
+    uint32_t count; /* sample count */
     uint32_t channels, height, width;
     bool bytes;          /* stored values are uint8; otherwise float32 */
-    size_t sample_bytes; /* bytes of one stored sample */
-    size_t target_bytes; /* bytes of one target: 4 for a class */
+    size_t sample_bytes; /* bytes per stored sample */
+    size_t target_bytes; /* bytes per target: 4 for a class */
     uint32_t classes;    /* 0: the targets are not classes */
     const char *const *class_names;
 } gp_data_info;
 
-/* A range of samples, in memory of their gp_data (valid until its next read or next) or of the
- * caller. */
+/* A range of samples, in memory of their gp_data (valid until the next read or next) or the
+ * caller's. */
 typedef struct gp_samples {
     const void *samples; /* [count][C][H][W] stored values, uint8 or float32 */
     const void *targets; /* [count] targets; classification: int32, -1: no label */
     uint32_t count;      /* may be 0: a rank without samples still takes part */
-    uint64_t position;   /* index of the first sample in the mini-batch of all ranks; seeds dropout */
+    uint64_t position;   /* index of the first sample in the mini-batch across all ranks; seeds dropout */
     /* Set by gp_data_next(): */
     /* samples in the mini-batch over all ranks; the last one of an epoch may be smaller */
     uint32_t batch;
@@ -101,8 +101,8 @@ void gp_data_get_info(const gp_data *data, gp_data_info *out);
  * / ranks) samples; the first ranks have one more. The order is that of `gradpool train`. */
 gp_status gp_data_next(gp_data *data, gp_samples *out, gp_error *err);
 
-/* Read the samples at positions [first, first + count) in the order of an epoch (from 1).
- * GP_EINVAL: beyond the end, or more than read_max. */
+/* Read the samples at positions [first, first + count) in an epoch's order (from 1). GP_EINVAL:
+ * beyond the end, or more than read_max. */
 gp_status gp_data_read(gp_data *data, uint32_t epoch, uint32_t first, uint32_t count, gp_samples *out,
                        gp_error *err);
 
@@ -117,7 +117,7 @@ typedef struct gp_loss_call {
 
     /* [count][size], zero at first: gradient of the SUM of the losses with respect to the scores */
     float *gradient;
-    /* Added to the sums of the step: */
+    /* Added to the step's sums: */
     double loss;
     double weight;  /* `count` at first; the commit divides by the total */
     double correct; /* 0 at first */
@@ -128,9 +128,9 @@ typedef gp_status (*gp_loss_fn)(gp_loss_call *call, gp_error *err);
 
 /* Options of gp_model_open(); NULL and 0 select the defaults. */
 typedef struct gp_model_options {
-    /* Name of a built-in network ("lenet"), path of FILE.onnx or FILE.json, or the text of such
-     * a JSON file. `content` is an alternative: the bytes of a JSON or ONNX file. An ONNX file
-     * includes its weights. */
+    /* Built-in network name ("lenet"), path of FILE.onnx or FILE.json, or such a JSON file's text.
+     * `content` is an alternative: the bytes from a JSON or ONNX file. An ONNX file includes
+     * weights. */
     const char *network;
     const void *content;
     size_t content_bytes;
@@ -139,8 +139,8 @@ typedef struct gp_model_options {
     uint32_t channels, height, width, classes;
     bool bytes; /* samples are uint8; otherwise float32; not with `data` */
 
-    /* maximum samples computed at once; larger calls are split. 0: the rank's share of the
-     * data's `batch`, or its read_max */
+    /* maximum samples computed at once; larger calls are split. 0: the rank's share of the data's
+     * `batch`, or the data's read_max */
     uint32_t micro_batch;
     /* Training options by their command line names,
      * "solver=adam;l2-regularization=0;weights-initializer=he": solver, momentum,
@@ -149,21 +149,21 @@ typedef struct gp_model_options {
      * synchronize-batch-norm (computing then includes an exchange: every rank must make the same
      * calls). NULL: defaults. */
     const char *options;
-    gp_loss_fn loss; /* replaces the loss of the network; NULL: use the network's */
+    gp_loss_fn loss; /* replaces the network's loss; NULL: use the network's */
     void *loss_context;
 
-    /* the loss is computed per sample and is thread-safe: several threads may call it at
-     * once, each with some of the samples. Small networks are then computed in one pass.
-     * Excludes gp_model_forward() */
+    /* the loss is computed per sample and is thread-safe: several threads may call it at once,
+     * each with some samples. Small networks are then computed in one pass. Excludes
+     * gp_model_forward() */
     bool loss_parallel;
     size_t target_bytes; /* bytes per target, with `loss`; 0: as in the data, or 4 */
-    bool train_only;     /* exclude gp_model_scores(), which saves the memory of a second plan */
-    /* the model outlives the task, for gp_task_cached(); the caller must close it. Its exchange
-     * needs copies, because its memory is not shared with the other ranks */
+    bool train_only;     /* exclude gp_model_scores(), which saves a second plan's memory */
+    /* the model outlives the task, for gp_task_cached(); the caller must close it. The exchange
+     * needs copies, because the model's memory is not shared with the other ranks */
     bool keep;
 } gp_model_options;
 
-/* Build a network and allocate all memory for its steps. In a block, every rank opens the same
+/* Build a network and allocate all memory for the steps. In a block, every rank opens the same
  * models in the same order. Initial weights depend only on the seed, so all ranks start with the
  * same weights. Errors as for `gradpool train`; GP_EINVAL: an option is unknown or has no effect
  * here. */
@@ -173,7 +173,7 @@ void gp_model_close(gp_model *model); /* accepts NULL */
 /* Return all parameters as consecutive float32 numbers, or their gradients in the same layout.
  * Valid until the model is closed. Running statistics (batch normalization) are included; only
  * gp_model_optimizer_step() and gp_model_next_step() may change them. */
-size_t gp_model_count(const gp_model *model); /* number of parameters */
+size_t gp_model_count(const gp_model *model); /* parameter count */
 float *gp_model_parameters(gp_model *model);
 float *gp_model_gradients(gp_model *model);
 
@@ -182,11 +182,10 @@ typedef struct gp_model_tensor {
     const char *name; /* "conv1.weight" */
     uint32_t rank;
     int64_t dim[6];
-    size_t count, first; /* number of elements; offset in all parameters */
+    size_t count, first; /* element count; offset in all parameters */
     float *parameters, *gradients;
     bool statistic; /* a running statistic, not learned */
-    /* the learn-rate factor of the layer is 0: the gradient is not exchanged and may not be
-     * computed */
+    /* the layer's learn-rate factor is 0: the gradient is not exchanged and may not be computed */
     bool frozen;
 } gp_model_tensor;
 
@@ -215,7 +214,7 @@ gp_status gp_model_forward(gp_model *model, const gp_samples *samples, const flo
                            gp_error *err);
 gp_status gp_model_backward(gp_model *model, double loss, double weight, gp_error *err);
 
-/* Sums of the current step: of this rank, or after gp_model_all_reduce() of all ranks. */
+/* Current step's sums: for this rank, or after gp_model_all_reduce() for all ranks. */
 typedef struct gp_model_sums {
     double loss;    /* sum over all samples; loss / weight is the mean */
     double weight;  /* 1 per sample, unless the loss sets another weight */
@@ -242,7 +241,7 @@ void gp_model_next_step(gp_model *model);
 uint64_t gp_model_step_count(const gp_model *model);
 void gp_model_set_step(gp_model *model, uint64_t step);
 
-/* ---- exchange between the ranks of a block ----
+/* ---- exchange between a block's ranks ----
  *
  * All ranks must call the same function. Errors as in task.h; GP_ESTATE: not in a block. */
 
@@ -250,10 +249,10 @@ void gp_model_set_step(gp_model *model, uint64_t step);
  * ranks. */
 gp_status gp_model_all_reduce(gp_model *model, gp_task *task, gp_error *err);
 
-/* Compute the two halves of an all-reduce. After gp_model_reduce_scatter(), this rank's slice of
- * the gradients and all sums are totals. gp_model_all_gather() copies each rank's slice of the
- * PARAMETERS to all ranks. In between, every rank updates its slice. GP_EUNSUPPORTED: the
- * network has running statistics. */
+/* Compute the two halves of an all-reduce. After gp_model_reduce_scatter(), this rank's gradient
+ * slice and all sums are totals. gp_model_all_gather() copies each rank's slice of the PARAMETERS
+ * to all ranks. In between, every rank updates its slice. GP_EUNSUPPORTED: the network has running
+ * statistics. */
 gp_status gp_model_reduce_scatter(gp_model *model, gp_task *task, gp_error *err);
 gp_status gp_model_all_gather(gp_model *model, gp_task *task, gp_error *err);
 
@@ -266,7 +265,7 @@ gp_status gp_model_broadcast(gp_model *model, gp_task *task, uint32_t root, gp_e
 
 /* ---- inference ---- */
 
-/* Return the number of outputs per sample. */
+/* Return the output count per sample. */
 size_t gp_model_outputs(const gp_model *model);
 
 /* Compute scores for some samples, as in `gradpool predict`: probabilities for classification.
@@ -281,8 +280,8 @@ gp_status gp_model_scores(gp_model *model, const gp_samples *samples, float *sco
 /* ---- export ---- */
 
 /* Export the model as an ONNX file. gp_model_onnx() returns the bytes, for gp_task_result() or
- * gp_task_put(); they are valid until its next call or close. gp_model_save() writes a file on
- * this machine atomically. GP_EUNSUPPORTED: a layer has no ONNX form, such as a custom kind. */
+ * gp_task_put(); they are valid until the next call or close. gp_model_save() writes a file on this
+ * machine atomically. GP_EUNSUPPORTED: a layer has no ONNX form, such as a custom kind. */
 gp_status gp_model_onnx(gp_model *model, const void **data, size_t *bytes, gp_error *err);
 gp_status gp_model_save(gp_model *model, const char *path, gp_error *err);
 
@@ -300,12 +299,12 @@ typedef struct gp_gradient_check {
     double error, slope, measured;
 } gp_gradient_check;
 
-/* Check the gradients of each tensor against finite differences, (L(w + hd) - L(w - hd)) / 2h,
- * along the gradient and along a random direction of signs. Takes three passes per tensor and
- * direction. The parameters are restored, and the step restarts. Differences within the rounding
- * error of the losses are ignored. Frozen tensors are skipped. Not for networks with running
- * statistics. At a kink, such as a ReLU at zero, no gradient exists. GP_EINVAL: an error exceeds
- * the tolerance; the message has the numbers. */
+/* Check each tensor's gradients against finite differences, (L(w + hd) - L(w - hd)) / 2h, along the
+ * gradient and along a random direction of signs. Takes three passes per tensor and direction. The
+ * parameters are restored, and the step restarts. Differences within the losses' rounding error are
+ * ignored. Frozen tensors are skipped. Not for networks with running statistics. At a kink, such as
+ * a ReLU at zero, no gradient exists. GP_EINVAL: an error exceeds the tolerance; the message has
+ * the numbers. */
 gp_status gp_model_check_gradients(gp_model *model, const gp_samples *samples, gp_gradient_check *check,
                                    gp_error *err);
 

@@ -190,7 +190,7 @@ gp_status gp_value_file(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, 
     if (status != GP_OK)
         return status;
     seals = fcntl(kept.fd, F_GET_SEALS);
-    /* /proc/PID instead of /proc/self: child processes of a task can open the path too. */
+    /* /proc/PID rather than /proc/self: a task's child processes can open the path too. */
     gp_secret_guard_files();
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)getpid(), kept.fd);
     kept.path = gp_strdup(path);

@@ -13,7 +13,7 @@ typedef struct gp_cached_value {
     char *path; /* path for opening the file */
 } gp_cached_value;
 
-/* Create a table of names. count_max: maximum number of entries. */
+/* Create a name table. count_max: maximum entry count. */
 gp_status gp_names_new(gp_names **out, uint32_t count_max, gp_error *err);
 void gp_names_free(gp_names *names); /* accepts NULL; drops the newest entry first */
 
