@@ -1,4 +1,4 @@
-/* carry_over.c -- training state that outlives its group.
+/* carry_over.c -- training state that outlives the group.
  *
  *   steps ... a rank exits, or all pause -> hold -> free: leave the group -> generation + 1: new
  *   -> take -> agree -> steps ...
@@ -20,7 +20,7 @@
 struct gp_carry_over {
     uint64_t lease;
     uint64_t layout;     /* parameter layout of the network, gp_graph_layout_hash() */
-    gp_checkpoint state; /* owns its blobs and plans; parameters NULL: data only */
+    gp_checkpoint state; /* owns the blobs and plans; parameters NULL: data only */
     size_t count;        /* float32 elements per blob */
     gp_store *stores[2]; /* open training and validation data, owned; NULL: taken, or none */
     uint64_t skipped[2]; /* per store, the skipped images already reported to the client */
@@ -53,7 +53,7 @@ gp_carry_over *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
 
 gp_carry_over *gp_trainer_hold_data(gp_trainer *trainer, uint64_t lease)
 {
-    /* Host parameters older than those of the device belong to no known step. */
+    /* Host parameters older than the device's belong to no known step. */
     bool wanted = trainer->graph != NULL && trainer->data.training.store != NULL &&
                   trainer->options.max_restarts > 0 && trainer->pipeline.residency != GP_DEVICE_NEWER;
     gp_carry_over *held = wanted ? gp_calloc(1, sizeof(*held)) : NULL;

@@ -63,7 +63,7 @@ void gp_checkpoint_copy(gp_checkpoint *copy, const gp_checkpoint *from, size_t c
     copy->is_best = from->is_best;
 }
 
-/* ---- tensor file layout: a header with the position of each tensor, then the blobs ---- */
+/* ---- tensor file layout: a header with each tensor's position, then the blobs ---- */
 
 /* Build the header, padded to 8 bytes. It depends only on network and solver, so the reader can
  * compare it byte by byte. */
@@ -85,7 +85,7 @@ static gp_status header_make(gp_buffer *out, const gp_graph *graph, const gp_che
             snprintf(prefix, sizeof(prefix), "best.");
         else if (blob > 0)
             snprintf(prefix, sizeof(prefix), "optimizer.%" PRIu32 ".", blob - 1);
-        for (uint32_t i = graph->parameter_count; i-- > 0;) { /* in the order of offsets */
+        for (uint32_t i = graph->parameter_count; i-- > 0;) { /* in offset order */
             const gp_parameter *parameter = &graph->parameters[i];
             const size_t first = (size_t)blob * graph->blob_count + parameter->offset;
             char name[GP_NAME_MAX + 64];
@@ -119,7 +119,7 @@ static gp_status header_make(gp_buffer *out, const gp_graph *graph, const gp_che
     return status;
 }
 
-/* Consecutive parts of the tensor file. */
+/* Consecutive tensor file parts. */
 typedef struct piece {
     void *data;
     size_t bytes;
@@ -151,7 +151,7 @@ static uint64_t pieces_bytes(const piece *pieces, uint32_t count)
     return bytes;
 }
 
-/* Checksums of the blocks in a file, independent of the parts in which data are added. */
+/* Block checksums in a file, independent of the parts in which data are added. */
 typedef struct block_sums {
     uint32_t *sum; /* [count] */
     uint32_t count;
@@ -308,10 +308,10 @@ static void prune_scratch(const char *directory)
         closedir(folder);
 }
 
-/* Remove checkpoints of this run that are no longer needed. The newest two up to `step`, which
- * was just written, and the newest best one stay. Later steps of this run were written before it
- * went back to an older checkpoint; the run replaces them when it reaches them. Checkpoints of
- * other runs, and damaged ones, stay. */
+/* Remove this run's checkpoints that are no longer needed. The newest two up to `step`, which was
+ * just written, and the newest best one stay. Later steps of this run were written before it went
+ * back to an older checkpoint; the run replaces them when it reaches them. Checkpoints of other
+ * runs, and damaged ones, stay. */
 static void prune(const char *directory, const char *run, uint64_t step)
 {
     gp_checkpoint_list *steps = gp_malloc(sizeof(*steps));

@@ -7,13 +7,12 @@
  *                                 and data, and the CRC32C of each 4 MiB block in the tensor
  *                                 file
  *
- * The writer first allocates the tensor file at full size, so that a full disk is detected
- * before any byte is written. It then writes, syncs and renames the file, and does the same with
- * the .json record. The second rename is the commit. After that it prunes the checkpoints of its
- * own run: the newest two stay, and the newest whose weights had the lowest validation loss. A
- * run never removes or replaces checkpoints of another run (common/model/checkpoint_record.h). A
- * reader takes the newest intact checkpoint; it reports a damaged one and falls back to the
- * previous one. */
+ * The writer first allocates the tensor file at full size, so that a full disk is detected before
+ * any byte is written. It then writes, syncs and renames the file, and does the same with the .json
+ * record. The second rename is the commit. After that it prunes the run's own checkpoints: the
+ * newest two stay, and the newest whose weights had the lowest validation loss. A run never removes
+ * or replaces another run's checkpoints (common/model/checkpoint_record.h). A reader takes the
+ * newest intact checkpoint; it reports a damaged one and falls back to the previous one. */
 #ifndef GP_CHECKPOINT_H
 #define GP_CHECKPOINT_H
 
@@ -25,7 +24,7 @@
 #include "common/model/train_options.h"
 #include "worker/train/trainer_progress.h"
 
-/* Training state. The blobs have the memory layout of the graph. */
+/* Training state. The blobs have the graph's memory layout. */
 typedef struct gp_checkpoint {
     gp_train_progress progress;
     uint64_t optim_step; /* optimizer steps so far */
@@ -44,8 +43,7 @@ typedef struct gp_checkpoint {
 bool gp_checkpoint_take_blobs(gp_checkpoint *copy, const gp_checkpoint *like, size_t count);
 void gp_checkpoint_free_blobs(gp_checkpoint *copy);
 
-/* Copy blobs and numbers into a checkpoint that has the same number of blobs. The plans are not
- * copied. */
+/* Copy blobs and numbers into a checkpoint that has as many blobs. The plans are not copied. */
 void gp_checkpoint_copy(gp_checkpoint *copy, const gp_checkpoint *from, size_t count);
 
 /* Properties that must match when the checkpoint is read again; all borrowed. */
@@ -61,7 +59,7 @@ typedef struct gp_checkpoint_frame {
  *
  *   GP_EIO    write error; older checkpoints are unchanged. For a full disk the message has the
  *             number of bytes needed.
- *   GP_EBUSY  the directory has a checkpoint of another run for this step */
+ *   GP_EBUSY  the directory has another run's checkpoint for this step */
 gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *frame,
                               const gp_checkpoint *checkpoint, gp_error *err);
 
@@ -80,12 +78,12 @@ gp_status gp_checkpoint_read(gp_checkpoint *checkpoint, const gp_checkpoint_fram
 
 /* ---- asynchronous writing ---- */
 
-/* Background thread that writes checkpoints from its own copy of the state, so that no step
- * waits for the disk. */
+/* Background thread that writes checkpoints from a private state copy, so that no step waits for
+ * the disk. */
 typedef struct gp_saver gp_saver;
 
-/* Start the thread. *frame and all its pointers are borrowed until gp_saver_free(). `like` is a
- * checkpoint with the same number of blobs as later ones. */
+/* Start the thread. *frame and all pointers in it are borrowed until gp_saver_free(). `like` is a
+ * checkpoint with as many blobs as later ones. */
 gp_status gp_saver_new(gp_saver **out, const char *directory, const gp_checkpoint_frame *frame,
                        const gp_checkpoint *like, gp_error *err);
 void gp_saver_free(gp_saver *saver); /* waits for a write in progress; accepts NULL */
@@ -97,7 +95,7 @@ bool gp_saver_save(gp_saver *saver, const gp_checkpoint *checkpoint);
 /* Wait until no write is in progress. */
 void gp_saver_wait(gp_saver *saver);
 
-/* Fetch the result of the last write, once. false: no new result. *failed: `text` is an error
+/* Fetch the last write's result, once. false: no new result. *failed: `text` is an error
  * message. */
 bool gp_saver_events(gp_saver *saver, char text[480], bool *failed);
 

@@ -40,8 +40,8 @@ static void note(examination *e, gp_bad_place place, uint32_t op, uint32_t layer
         *e->found = seen;
 }
 
-/* Check the outputs of all forward ops after a call of `count` samples; `position` is the index
- * of the first. */
+/* Check all forward ops' outputs after a call with `count` samples; `position` is the first
+ * sample's index. */
 static void selftest_outputs(examination *e, uint32_t count, uint64_t position)
 {
     const gp_graph *graph = e->request->graph;

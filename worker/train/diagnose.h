@@ -16,8 +16,7 @@ typedef enum gp_bad_place {
     GP_BAD_WEIGHTS, /* weights of layer `layer`, before the step */
     GP_BAD_INPUT,   /* stored sample values */
     GP_BAD_OUTPUT,  /* output of layer `layer` */
-    /* all values are finite in float32: the cause is the device precision, or the sum of the
-     * losses */
+    /* all values are finite in float32: the cause is the device precision, or the loss sum */
     GP_BAD_NOWHERE,
 } gp_bad_place;
 
@@ -30,7 +29,7 @@ typedef struct gp_diagnosis {
      * GP_BAD_WEIGHTS */
     uint32_t op, layer;
 
-    /* index of the first affected sample in the mini-batch or validation data; not valid for
+    /* first affected sample's index in the mini-batch or validation data; not valid for
      * GP_BAD_WEIGHTS */
     uint64_t position;
 } gp_diagnosis;
@@ -44,15 +43,15 @@ typedef struct gp_diagnose_request {
     const float *parameters; /* parameter blob */
     const gp_store *store;
     const gp_sampler *sampler;
-    const gp_augment *augment;    /* augmentation of the samples, with the training seed */
+    const gp_augment *augment;    /* sample augmentation, with the training seed */
     uint32_t epoch, first, count; /* samples of this rank, as positions in the sampler order */
-    uint64_t position;            /* index of the first sample in the mini-batch or validation data */
+    uint64_t position;            /* first sample's index in the mini-batch or validation data */
     uint64_t seed, step;          /* random state for dropout and augmentation */
     gp_train_control *control;    /* counts progress */
 } gp_diagnose_request;
 
-/* Run the diagnosis. Takes as long as a few slow steps and allocates memory for the activations
- * of a few samples. On failure (out of memory) *out is unchanged. */
+/* Run the diagnosis. Takes as long as a few slow steps and allocates activation memory for a few
+ * samples. On failure (out of memory) *out is unchanged. */
 gp_status gp_diagnose(gp_diagnosis *out, const gp_diagnose_request *request, gp_error *err);
 
 /* Convert a diagnosis to a number and back. The minimum over all ranks is the earliest origin. */

@@ -4,7 +4,7 @@
 
 #define HIGH_SCALE 65536.0               /* 2^16 */
 #define LOW_SCALE  4611686018427387904.0 /* 2^62 */
-/* Adding MAGIC leaves the nearest integer in the low bits of a double (for |x| < 2^51). Unlike a
+/* Adding MAGIC leaves the nearest integer in a double's low bits (for |x| < 2^51). Unlike a
  * conversion to int64, the addition vectorizes. */
 #define MAGIC      6755399441055744.0 /* 1.5 * 2^52 */
 #define MAGIC_BITS 0x4338000000000000

@@ -1,12 +1,12 @@
-/* fixed_point.h -- sums that do not depend on the order of addition: fixed-point
- * numbers of two 64-bit integers.
+/* fixed_point.h -- sums that do not depend on the addition order: fixed-point numbers with two
+ * 64-bit integers.
  *
  * Each value is split at 2^-16 and 2^-62; smaller parts are rounded off once, when the value is
- * added. Integer addition is associative, so a sum over blocks of samples is bitwise identical
- * for any assignment of blocks to ranks. The method is reproducible summation with bins (Demmel
- * and Nguyen, "Parallel reproducible summation", 2015), but the bins are fixed in advance
- * instead of chosen from the data. So ranks need not agree on bins, and bins need not be stored.
- * Up to GP_FIXED_POINT_TERMS values of magnitude up to GP_FIXED_POINT_LIMIT can be added; larger
+ * added. Integer addition is associative, so a sum over sample blocks is bitwise identical however
+ * blocks are assigned to ranks. The method is reproducible summation with bins (Demmel and Nguyen,
+ * "Parallel reproducible summation", 2015), but the bins are fixed in advance rather than chosen
+ * from the data. So ranks need not agree on bins, and bins need not be stored. Up to
+ * GP_FIXED_POINT_TERMS values with magnitudes up to GP_FIXED_POINT_LIMIT can be added; larger
  * values are clamped to the limit. */
 #ifndef GP_FIXED_POINT_H
 #define GP_FIXED_POINT_H

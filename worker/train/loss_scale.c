@@ -5,7 +5,7 @@ gp_loss_scale gp_loss_scale_begin(const gp_train_options *options)
     return (gp_loss_scale){ .scale = options->precision == GP_PRECISION_F16 ? options->loss_scale : 0.0 };
 }
 
-/* Divide by powers of two only, so that scaling does not round the gradients. */
+/* Divide only by powers of two, so that scaling does not round the gradients. */
 double gp_loss_scale_of_sum(const gp_loss_scale *scale, uint32_t samples)
 {
     double sum = scale->scale;

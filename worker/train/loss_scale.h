@@ -5,8 +5,8 @@
  *   a gradient is not finite: skip the step, scale x backoff; after enough good steps: scale x
  *   growth
  *
- * The number of non-finite gradients is summed over all ranks (GP_SUM_BAD), so all ranks compute
- * the same scale. */
+ * The non-finite gradient count is summed over all ranks (GP_SUM_BAD), so all ranks compute the
+ * same scale. */
 #ifndef GP_LOSS_SCALE_H
 #define GP_LOSS_SCALE_H
 
@@ -18,7 +18,7 @@
 /* skipped steps in a row; after these the scale is not the cause */
 enum { GP_LOSS_SCALE_SKIPS_MAX = 64 };
 
-/* State of the dynamic loss scale. */
+/* Dynamic loss scale state. */
 typedef struct gp_loss_scale {
     double scale;   /* 0: the precision needs no scale */
     uint32_t good;  /* good steps since the last change */
@@ -30,13 +30,13 @@ gp_loss_scale gp_loss_scale_begin(const gp_train_options *options);
 
 /* Return the scale for a plan, which computes gradients of the summed loss; `scale` applies to
  * the mean loss.
- *   samples  number of samples in the sum */
+ *   samples  sample count in the sum */
 double gp_loss_scale_of_sum(const gp_loss_scale *scale, uint32_t samples);
 
 gp_loss_scale_rule gp_loss_scale_rule_of(const gp_train_options *options);
 
 /* Update the scale after a step. Return whether to skip the step.
- *   bad  number of non-finite gradients */
+ *   bad  non-finite gradient count */
 bool gp_loss_scale_step(gp_loss_scale *scale, const gp_train_options *options, double bad);
 
 #endif

@@ -13,7 +13,7 @@
  * GRADPOOL_WORKER_MEMORY if set (bytes, with suffix K, M, G or T). UINT64_MAX: unknown. */
 uint64_t gp_memory_available(void);
 
-/* Memory of a plan in bytes, by number of samples per call: fixed + each * samples. */
+/* Memory of a plan in bytes, by sample count per call: fixed + each * samples. */
 typedef struct gp_memory_model {
     double fixed, each;
 } gp_memory_model;

@@ -12,7 +12,7 @@
 
 enum { PATH_BYTES = 512, LINE_BYTES = 256, NAMES_BYTES = 300 };
 
-/* Read the first line of a file. false: the file cannot be read. */
+/* Read a file's first line. false: the file cannot be read. */
 static bool line_read(char line[LINE_BYTES], const char *root, const char *format, const char *name)
 {
     char path[PATH_BYTES], rest[LINE_BYTES + 64];
@@ -181,7 +181,7 @@ gp_status gp_multinode_detect(gp_multinode *out, const char *root, gp_error *err
 
 void gp_multinode_set(const gp_multinode *found)
 {
-    /* Detect a failed InfiniBand peer after 4.096 us * 2^17 * 7 retries, 3.8 s instead of 30 s. */
+    /* Detect a failed InfiniBand peer after 4.096 us * 2^17 * 7 retries, 3.8 s rather than 30 s. */
     static const char *const cards[][2] = { { "NCCL_IB_TIMEOUT", "17" }, { "NCCL_IB_RETRY_CNT", "7" } };
     /* One TCP connection does not saturate the link; 4 threads with 4 connections each do. */
     static const char *const sockets[][2] = { { "NCCL_SOCKET_NTHREADS", "4" },

@@ -9,7 +9,7 @@
 
 #include "common/base/error.h"
 
-/* Network of this host, as relevant to NCCL. */
+/* This host's network, as relevant to NCCL. */
 typedef struct gp_multinode {
     /* value for NCCL_SOCKET_IFNAME: "=eth0" for exactly this interface, or the user's value */
     char interface[64];

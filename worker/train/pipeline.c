@@ -69,8 +69,7 @@ static gp_status set_network(const gp_pipeline *pipeline, gp_train_notes *notes,
     return GP_OK;
 }
 
-/* Connect the devices of all ranks; collective. *joined: all are in one group of the device
- * library. */
+/* Connect all ranks' devices; collective. *joined: all are in one group of the device library. */
 static gp_status pipeline_join(gp_pipeline *pipeline, gp_train_notes *notes, bool *joined, gp_error *err)
 {
     const gp_backend_steps *ops = pipeline->ops;

@@ -3,15 +3,15 @@
  *
  *   launch s+1 | launch s+2, wait for s+1 | launch s+3, wait for s+2 | ...
  *
- * All ranks must launch the same number of steps: a rank that launches one more than the others
- * waits for them forever. A rank puts a stop or pause request into the header of the next step
- * that it launches. All ranks receive the request with the sums of that step. By then every rank
- * has launched one more step, and that step is the last one. If validation or a checkpoint
- * follows a step, no rank launches the next step before that.
+ * All ranks must launch equally many steps: a rank that launches one more than the others waits for
+ * them forever. A rank puts a stop or pause request into the header of the next step that it
+ * launches. All ranks receive the request with that step's sums. By then every rank has launched
+ * one more step, and that step is the last one. If validation or a checkpoint follows a step, no
+ * rank launches the next step before that.
  *
- * The host's parameters are those of the last fetch. The ranks sum on the device if the device
- * library connects all of them. If one rank cannot connect, all exchange gradients through
- * shared memory, and the pipeline stays closed. */
+ * The host's parameters are from the last fetch. The ranks sum on the device if the device library
+ * connects all of them. If one rank cannot connect, all exchange gradients through shared memory,
+ * and the pipeline stays closed. */
 #ifndef GP_PIPELINE_H
 #define GP_PIPELINE_H
 
@@ -37,7 +37,7 @@ typedef struct gp_flight {
     bool barrier;
 } gp_flight;
 
-/* Pipeline of device steps; zero-initialized except the borrowed pointers. */
+/* Device step pipeline; zero-initialized except the borrowed pointers. */
 typedef struct gp_pipeline {
     /* Borrowed from the trainer. */
     const gp_backend_steps *ops; /* NULL: the device does not support resident training */
@@ -57,7 +57,7 @@ typedef struct gp_pipeline {
     gp_augment_draw *draws;
     gp_flight flights[GP_STEPS_AHEAD]; /* oldest first */
     uint32_t count;                    /* steps in flight */
-    int64_t join_ns;                   /* start of connecting the devices of all ranks; 0: not connecting */
+    int64_t join_ns;                   /* when all ranks' devices began to connect; 0: not connecting */
     int64_t left_ns;                   /* first time that a rank was found to have left; 0: none has */
 } gp_pipeline;
 
@@ -67,23 +67,23 @@ gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim
                            gp_error *err);
 void gp_pipeline_close(gp_pipeline *pipeline); /* call it after the plans are freed */
 
-/* Copy parameters and state of the last committed step to the host, if the host's copies are
- * older. No step may be in flight.
+/* Copy the last committed step's parameters and state to the host, if the host's copies are older.
+ * No step may be in flight.
  *   optim  NULL: copy only the parameters */
 gp_status gp_pipeline_fetch(gp_pipeline *pipeline, float *parameters, gp_optim *optim, gp_error *err);
 
 /* Launch steps until the pipeline is full or the next step must wait. Then wait for the oldest
  * step.
  *   now       position of the oldest step that is not committed
- *   requests  position of the loader requests; advanced */
+ *   requests  loader request position; advanced */
 gp_status gp_pipeline_step(gp_pipeline *pipeline, const gp_train_cursor *now, gp_train_cursor *requests,
                            gp_flight *out, gp_step_reported *reported, gp_error *err);
 
 /* Wait for all steps in flight and drop their results. */
 gp_status gp_pipeline_drain(gp_pipeline *pipeline, gp_error *err);
 
-/* End all steps in flight after a failure. If the device fails to stop, its state is lost and
- * this process exits; the other ranks have the state. `cause` is the first failure. */
+/* End all steps in flight after a failure. If the device fails to stop, the device state is lost
+ * and this process exits; the other ranks have the state. `cause` is the first failure. */
 void gp_pipeline_halt(gp_pipeline *pipeline, const gp_error *cause);
 
 /* Get the next step that was committed before the halt. false: no further step was committed. */

@@ -10,8 +10,8 @@
 
 /* ---- launching ---- */
 
-/* Launch the last call of *flight. The device copies the samples, so the loader gets its batch
- * back at once.
+/* Launch the last call of *flight. The device copies the samples, so the loader gets the batch back
+ * at once.
  *   number  step number, from 1 */
 static gp_status call_launch(gp_pipeline *pipeline, gp_flight *flight, uint64_t number,
                              gp_train_cursor *requests, gp_error *err)

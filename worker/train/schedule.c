@@ -7,7 +7,7 @@
 #include "common/data/store/sampler.h"
 #include "worker/train/fixed_point.h"
 
-/* Compute the share of any rank. */
+/* Compute any rank's share. */
 static void share_of(const gp_schedule *schedule, uint32_t total, uint32_t rank, uint32_t *first,
                      uint32_t *count)
 {
@@ -27,7 +27,7 @@ void gp_schedule_share(const gp_schedule *schedule, uint32_t total, uint32_t *fi
     share_of(schedule, total, schedule->rank, first, count);
 }
 
-/* Reject options that cannot give bitwise identical results for every number of workers. */
+/* Reject options that cannot give bitwise identical results for every worker count. */
 static gp_status check_reproducible(gp_schedule *schedule, const gp_graph *graph, gp_error *err)
 {
     const gp_train_options *options = schedule->options;
@@ -58,7 +58,7 @@ static gp_status check_reproducible(gp_schedule *schedule, const gp_graph *graph
 gp_status gp_schedule_init(gp_schedule *schedule, const gp_train_options *options, const gp_graph *graph,
                            const gp_store_info *data, bool validates, gp_error *err)
 {
-    uint32_t largest = 1, first, count; /* samples in the largest share of a mini-batch */
+    uint32_t largest = 1, first, count; /* samples in the largest mini-batch share */
     double loads[GP_LOADS_MAX];
     bool given;
     gp_status status;

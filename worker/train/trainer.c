@@ -127,7 +127,7 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
 }
 
 /* Take over the state from an earlier group, or else initialize it. A rank that joins later
- * initializes its parameters only if no other rank has any. */
+ * initializes the parameters only if no other rank has any. */
 static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     const gp_train_options *options = &trainer->options;
@@ -154,7 +154,7 @@ static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup
 
 /* ---- group and plans ---- */
 
-/* Join the group of ranks, and place the gradients in its memory. */
+/* Join the rank group, and place the gradients in the group's memory. */
 static gp_status trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *group, gp_error *err)
 {
     const bool reproducible = trainer->options.reproducible, sharded = trainer->shards.active;
@@ -174,8 +174,8 @@ static gp_status trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *gro
                            : status;
 }
 
-/* Check that the calls of all ranks fit into memory before allocating any; collective. Plans are
- * measured only if the upper bound is near the available memory. All ranks share one host. */
+/* Check that all ranks' calls fit into memory before allocating any; collective. Plans are measured
+ * only if the upper bound is near the available memory. All ranks share one host. */
 static gp_status trainer_check_memory(gp_trainer *trainer, const gp_plan_options *options,
                                       const gp_plan_memory *memory, gp_error *err)
 {
@@ -223,7 +223,7 @@ static gp_plan_memory plan_memory(const gp_trainer *trainer)
                              .factor_count = trainer->shards.factors.count };
 }
 
-/* Compile the plans that write to the memory of the group.
+/* Compile the plans that write to the group's memory.
  *   group  true: check the memory and tune, both collective; false: there is no group */
 static gp_status compile_plans(gp_trainer *trainer, bool group, gp_error *err)
 {
@@ -256,7 +256,7 @@ static gp_status compile_plans(gp_trainer *trainer, bool group, gp_error *err)
 
 /* ---- building ---- */
 
-/* Phases of a start, for the log. After a worker failure or a resize, all ranks wait for them. */
+/* Start phases, for the log. After a worker failure or a resize, all ranks wait for them. */
 enum { BUILT_DATA, BUILT_STATE, BUILT_GROUP, BUILT_PLANS, BUILT_COUNT };
 
 static gp_status build_data(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
@@ -299,8 +299,8 @@ static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup,
     int64_t hash = (int64_t)(gp_graph_layout_hash(trainer->graph) >> 1), seen[2] = { hash, -hash };
     gp_status status = GP_OK;
 
-    /* Decide whether the ranks share one copy of the state. If so, a rank whose own copy is not
-     * needed frees it before the group allocates memory. */
+    /* Decide whether the ranks share one state copy. If so, a rank whose own copy is not needed
+     * frees it before the group allocates memory. */
     if (setup->group->world > 1 && trainer->backend_ops->rebind != NULL)
         status = gp_shards_init(shards, trainer->graph, &trainer->options, setup->shard_minimum,
                                 trainer->schedule.batch, err);

@@ -6,11 +6,10 @@
  *   gp_trainer_free()
  *
  * A step has two phases. Compute (forward, backward, exchange) writes only gradients and scratch
- * memory. Commit starts when the last bucket is complete; it updates parameters and state in
- * place and needs no peer. So after any failure the weights are those of step s or of step s +
- * 1, never a mixture. The ranks of a large network share one copy of the state and divide the
- * update: the update then writes scratch memory, and the commit makes that memory the state
- * (trainer_shard.c).
+ * memory. Commit starts when the last bucket is complete; it updates parameters and state in place
+ * and needs no peer. So after any failure the weights are from step s or from step s + 1, never a
+ * mixture. With a large network, the ranks share one copy of the state and divide the update: the
+ * update then writes scratch memory, and the commit makes that memory the state (trainer_shard.c).
  *
  * The compute thread calls new, run and free. gp_train_control is shared with the control
  * thread. */
@@ -28,7 +27,7 @@
 
 typedef struct gp_trainer gp_trainer;
 typedef struct gp_carry_over
-    gp_carry_over; /* training state kept for the next group of the lease (carry_over.c) */
+    gp_carry_over; /* training state kept for the lease's next group (carry_over.c) */
 
 /* Interface between the control thread and a training. It exists as long as the daemon and is
  * reset before each run. `comm` is set while a group exists and protected by `lock`. */
@@ -42,11 +41,11 @@ typedef struct gp_train_control {
     _Atomic uint32_t epoch;
 
     /* Part of a step that needs neither a peer nor data ("stretch"). A long stretch is therefore
-     * this rank's own delay. Start of the current stretch (0: none); longest completed one. */
+     * this rank's own delay. Current stretch start (0: none); longest completed one. */
     _Atomic int64_t stretch_since_ms, stretch_max_ms;
     _Atomic uint64_t hold; /* lease whose state may be kept; 0: none */
     pthread_mutex_t lock;
-    gp_comm *comm; /* communicator of the current run; NULL between runs */
+    gp_comm *comm; /* current run's communicator; NULL between runs */
     uint32_t generation;
 } gp_train_control;
 
@@ -70,8 +69,8 @@ void gp_train_control_progress(gp_train_control *control);
  * message. */
 gp_status gp_train_control_check(const gp_train_control *control, uint64_t step, gp_error *err);
 
-/* Set the communicator of the current run, so that other threads can abort its waits. NULL: it
- * no longer exists. */
+/* Set the current run's communicator, so that other threads can abort its waits. NULL: it no longer
+ * exists. */
 void gp_train_control_set_comm(gp_train_control *control, gp_comm *comm, uint32_t generation);
 
 /* Stop the training at once and abort all waits in the exchange. Callable from any thread. */
@@ -97,10 +96,10 @@ typedef struct gp_trainer_setup {
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
     gp_train_control *control;
-    size_t shard_minimum; /* number of parameters from which the ranks share one copy; 0: default */
+    size_t shard_minimum; /* parameter count from which the ranks share one copy; 0: default */
 } gp_trainer_setup;
 
-/* Callbacks for the results of a training. They run on the compute thread and must not block. */
+/* Callbacks for training results. They run on the compute thread and must not block. */
 typedef struct gp_train_sink {
     void *context;
     void (*record)(void *context, const gp_train_record *record);
@@ -108,7 +107,7 @@ typedef struct gp_train_sink {
     /* Send a note to the client; this callback may wait. */
     void (*note)(void *context, const char *text, bool warning);
 
-    /* progress of a validation; may be NULL */
+    /* validation progress; may be NULL */
     void (*validating)(void *context, const gp_train_validating *validating);
 } gp_train_sink;
 
@@ -117,10 +116,10 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
                          gp_error *err);
 void gp_trainer_free(gp_trainer *trainer);
 
-/* Prepare for a training that this rank joins later, while the other ranks continue. Do all
- * local work of gp_trainer_new() (options, network, data, memory, plans), with the same errors.
- * Then free everything except the open data, which take long to open. The backend keeps its
- * caches between plans (compiled kernels, threads).
+/* Prepare for a training that this rank joins later, while the other ranks continue. Do all local
+ * work of gp_trainer_new() (options, network, data, memory, plans), with the same errors. Then free
+ * everything except the open data, which take long to open. The backend keeps caches between plans
+ * (compiled kernels, threads).
  *   setup  group: number of ranks after this rank has joined, and any rank; held: the earlier
  *          result of this function, or NULL
  *   out    state for gp_trainer_new() in the next group of that lease; set on failure too; NULL:
@@ -133,10 +132,10 @@ gp_status gp_trainer_prepare(gp_carry_over **out, const gp_trainer_setup *setup,
  * reason. Return done->status. */
 gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done);
 
-/* Keep a copy of the training state and the open data for the next group of the lease;
- * afterwards the trainer can only be freed. Must follow gp_trainer_run(), with any result, so
- * that the state is that of a step boundary. NULL: the options do not request it (max-restarts
- * 0), a device has lost the state, or out of memory. Free the result with gp_carry_over_free(). */
+/* Keep a copy of the training state and the open data for the lease's next group; afterwards the
+ * trainer can only be freed. Must follow gp_trainer_run(), with any result, so that the state is
+ * from a step boundary. NULL: the options do not request it (max-restarts 0), a device has lost the
+ * state, or out of memory. Free the result with gp_carry_over_free(). */
 gp_carry_over *gp_trainer_hold(gp_trainer *trainer, uint64_t lease);
 uint64_t gp_carry_over_lease(const gp_carry_over *held); /* 0: held is NULL */
 void gp_carry_over_free(gp_carry_over *held);            /* accepts NULL */

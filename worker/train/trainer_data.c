@@ -24,7 +24,7 @@ static gp_status store_check(const gp_store_info *info, const gp_graph *graph, g
                : status;
 }
 
-/* Open the stores. begin->validation_data "": none; "=": the test split of the training source. */
+/* Open the stores. begin->validation_data "": none; "=": the training source's test split. */
 static gp_status stores_open(gp_train_data *data, const gp_trainer_setup *setup,
                              const gp_train_options *options, const gp_graph *graph, gp_error *err)
 {
@@ -85,7 +85,7 @@ gp_status gp_train_data_open(gp_train_data *data, const gp_trainer_setup *setup,
         gp_error_prefix(err, "on %s", host);
     if (status != GP_OK)
         return status;
-    /* Format the class names of the training data as a JSON array. */
+    /* Format the training data's class names as a JSON array. */
     info = gp_store_get_info(data->training.store);
     gp_buffer_init(&buffer, GP_JSON_BYTES_MAX);
     gp_json_writer_init(&writer, &buffer, false);
@@ -182,7 +182,7 @@ void gp_train_data_take_over(gp_train_data *data, gp_store *stores[2], const uin
     }
 }
 
-/* ---- comparing the data of all ranks ---- */
+/* ---- comparing all ranks' data ---- */
 
 /* Summary of the data that one rank has opened. */
 typedef struct data_seen {
@@ -204,7 +204,7 @@ static gp_status data_judge(const gp_train_data *data, const data_seen *all, con
     const data_seen *usual = NULL, *ours = &all[gp_comm_rank(comm)];
     uint32_t most = 0;
 
-    for (uint32_t i = 0; i < world; i++) { /* find the largest group of ranks with equal data */
+    for (uint32_t i = 0; i < world; i++) { /* find the largest rank group with equal data */
         uint32_t same = 0;
 
         for (uint32_t k = 0; k < world; k++)

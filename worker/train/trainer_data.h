@@ -1,5 +1,5 @@
-/* trainer_data.h -- training and validation data of a rank: stores, sample order, and
- * prefetching loaders. */
+/* trainer_data.h -- a rank's training and validation data: stores, sample order, and prefetching
+ * loaders. */
 #ifndef GP_TRAINER_DATA_H
 #define GP_TRAINER_DATA_H
 
@@ -18,11 +18,11 @@ typedef struct gp_train_source {
     gp_loader *loader;         /* owned */
 } gp_train_source;
 
-/* All data of a training on this rank. */
+/* All training data on this rank. */
 typedef struct gp_train_data {
     gp_train_source training, validation;
 
-    /* augmentation of training samples; validation samples are only cropped and scaled
+    /* training sample augmentation; validation samples are only cropped and scaled
      * (gp_augment_fixed) */
     gp_augment augment;
     gp_store_info shape; /* training data as seen by the network, after augmentation */
@@ -39,7 +39,7 @@ void gp_train_data_close(gp_train_data *data);
 gp_status gp_train_data_start(gp_train_data *data, const gp_train_options *options, uint32_t micro_batch,
                               gp_error *err);
 
-/* Request the next call of the schedule from the training loader. No effect after the last call. */
+/* Request the schedule's next call from the training loader. No effect after the last call. */
 gp_status gp_train_data_request(gp_train_data *data, const gp_schedule *schedule, gp_train_cursor *at,
                                 gp_error *err);
 

@@ -9,8 +9,8 @@
 #include "common/base/system/fault.h"
 #include "worker/train/fixed_point.h"
 
-/* Offsets of the leading words: GP_SUMS high words, GP_SUMS low words, then integers. The
- * gradients follow: blob_count high words, then blob_count low words. */
+/* Leading word offsets: GP_SUMS high words, GP_SUMS low words, then integers. The gradients follow:
+ * blob_count high words, then blob_count low words. */
 enum { WORD_STOP = 2 * GP_SUMS, WORD_PAUSE, WORD_SAMPLES, WORD_BAD, WORD_COUNT };
 
 gp_step_result gp_step_result_of(const double sums[GP_SUMS], double samples, bool stop, bool pause)
@@ -140,7 +140,7 @@ gp_status gp_exchange_place(gp_exchange *exchange, gp_comm *comm, bool reproduci
 
 /* ---- batch normalization moments ---- */
 
-/* Sum the moments over all ranks. Compute waits for its peers here, so the current stretch ends. */
+/* Sum the moments over all ranks. Compute waits for the peers here, so the current stretch ends. */
 static gp_status sum_moments(void *context, size_t count, gp_error *err)
 {
     gp_exchange *exchange = context;

@@ -5,22 +5,22 @@
  *   gradients  float32, in the parameter layout; summed bucket by bucket during the backward
  *              pass
  *
- * Both are in the arena of the group. With `reproducible` the arena contains fixed-point
- * integers instead (fixed_point.h): the plan writes header and gradients of one call to private
- * memory, and each call is added to the integers. */
+ * Both are in the group's arena. With `reproducible` the arena contains fixed-point integers
+ * instead (fixed_point.h): the plan writes one call's header and gradients to private memory, and
+ * each call is added to the integers. */
 #ifndef GP_TRAINER_EXCHANGE_H
 #define GP_TRAINER_EXCHANGE_H
 
 #include "worker/train/trainer.h"
 
-/* Elements of the header. The plan writes the first GP_SUMS. */
+/* Header elements. The plan writes the first GP_SUMS. */
 enum { GP_HEADER_STOP = GP_SUMS, GP_HEADER_PAUSE, GP_HEADER_SAMPLES, GP_HEADER_COUNT };
 
 /* State of the sums over all ranks. */
 typedef struct gp_exchange {
     gp_comm *comm;             /* borrowed; NULL: no group */
     gp_train_control *control; /* borrowed */
-    gp_range *buckets;         /* [bucket_count] in the order of completion by the backward pass, owned */
+    gp_range *buckets; /* [bucket_count] in the order in which the backward pass completes them, owned */
     uint32_t bucket_count;
     uint32_t buckets_done; /* buckets summed in this step */
     bool by_bucket;        /* sum buckets during the backward pass */
@@ -30,7 +30,7 @@ typedef struct gp_exchange {
     int64_t *words;        /* fixed-point sums; NULL unless `reproducible` */
     gp_coupling coupling;  /* for batch normalization; sums: owned, NULL: not synchronized */
     int64_t spent_ns;      /* time in the collectives of this step, including the wait for other ranks */
-    uint64_t wait_ns;      /* wait time of the group at the start of the step */
+    uint64_t wait_ns;      /* group's wait time when the step starts */
 } gp_exchange;
 
 /* Action after the steps in flight; ordered by precedence. */
@@ -41,7 +41,7 @@ typedef struct gp_step_result {
     double weight;          /* weight of all samples; 0: no sample had a target */
     double loss;            /* mean loss */
     double accuracy, rmse;  /* NaN: no sample had a class, or a value */
-    double samples;         /* step: number of samples; validation: excluded targets */
+    double samples;         /* step: sample count; validation: excluded targets */
     double bad;             /* fp16: number of gradients that are not finite */
     gp_train_ending ending; /* requested by any rank */
 } gp_step_result;
@@ -58,14 +58,14 @@ void gp_exchange_deinit(gp_exchange *exchange); /* call it before the group is f
 /* Return the arena bytes that gp_exchange_place() needs. */
 size_t gp_exchange_arena_bytes(const gp_exchange *exchange, bool reproducible);
 
-/* Allocate header and gradients: in the arena of the group, or privately if comm is NULL.
+/* Allocate header and gradients: in the group's arena, or privately if comm is NULL.
  *   sharded  the ranks read each other's gradients in the commit (trainer_shard.c), so these are
  *            not summed before */
 gp_status gp_exchange_place(gp_exchange *exchange, gp_comm *comm, bool reproducible, bool sharded,
                             gp_error *err);
 
-/* Prepare batch normalization over the samples of all ranks, if the options request it.
- * GP_EINVAL: the options concern batch normalization, but the network has none. */
+/* Prepare batch normalization over all ranks' samples, if the options request it. GP_EINVAL: the
+ * options concern batch normalization, but the network has none. */
 gp_status gp_exchange_couple(gp_exchange *exchange, const gp_graph *graph, const gp_train_options *options,
                              gp_error *err);
 
@@ -79,8 +79,8 @@ void gp_exchange_begin(gp_exchange *exchange, bool gradients);
  * elements. A gp_ready_fn; the context is the exchange. */
 gp_status gp_exchange_sum(void *context, size_t final_count, gp_error *err);
 
-/* With `reproducible`: add the header of one call, and optionally the gradients, to the
- * fixed-point sums. */
+/* With `reproducible`: add one call's header, and optionally the gradients, to the fixed-point
+ * sums. */
 void gp_exchange_add_call(gp_exchange *exchange, bool gradients);
 
 /* With `reproducible`: sum the fixed-point gradients over all ranks. */
@@ -92,7 +92,7 @@ gp_status gp_exchange_header(gp_exchange *exchange, uint64_t samples, gp_error *
 /* Wait for all ranks. The wait counts as exchange time. */
 gp_status gp_exchange_barrier(gp_exchange *exchange, gp_error *err);
 
-/* Return the result of the step or validation after gp_exchange_header(). */
+/* Return the step or validation result after gp_exchange_header(). */
 gp_step_result gp_exchange_result(const gp_exchange *exchange);
 
 /* Set exchange_ms and wait_ms of the record, counted from gp_exchange_begin(). */

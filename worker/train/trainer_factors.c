@@ -1,18 +1,17 @@
 /* trainer_factors.c -- compute weight gradients from their factors (factors.h).
  *
  * In an exchange of a gradient dW = dY^T X, each rank writes it and one rank reads all: N + N
- * passes over `outputs * inputs` numbers. The factors are `samples * (outputs + inputs)`
- * numbers, written once. The arithmetic cost is equal: each rank multiplies its rows with all
- * samples, instead of all rows with its samples. Both factors are in the arena of one rank, with
- * one row per sample at the index of the sample in the mini-batch. So shares of any size, shares
- * of several calls and a smaller last mini-batch need no special case: the sum covers the
- * samples counted in the header.
+ * passes over `outputs * inputs` numbers. The factors are `samples * (outputs + inputs)` numbers,
+ * written once. The arithmetic cost is equal: each rank multiplies its rows with all samples,
+ * rather than all rows with its samples. Both factors are in one rank's arena, with one row per
+ * sample at the index of the sample in the mini-batch. So shares of any size, shares of several
+ * calls and a smaller last mini-batch need no special case: the sum covers the samples counted in
+ * the header.
  *
  *   compute: each rank writes its rows -> header (all rows are written) -> commit: read ->
  *   barrier -> next step overwrites
  *
- * This is part of the sharded update (trainer_shard.c) and produces this rank's shard of a
- * gradient. */
+ * This is part of the sharded update (trainer_shard.c) and produces this rank's gradient shard. */
 #include "worker/train/trainer_factors.h"
 
 #include "common/base/memory/alloc.h"
@@ -101,7 +100,7 @@ const gp_factor *gp_factor_list_find(const gp_factor_list *list, uint32_t parame
     return NULL;
 }
 
-/* Compute columns [first, first + columns) in the rows of some blocks, and update these weights. */
+/* Compute columns [first, first + columns) in some blocks' rows, and update these weights. */
 static void update_rows(const gp_optim_pass *pass, const gp_factor *factor, size_t samples, size_t block,
                         size_t blocks, size_t first, size_t columns)
 {

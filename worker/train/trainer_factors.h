@@ -1,5 +1,5 @@
-/* trainer_factors.h -- weight gradients that the ranks compute from factors instead of
- * exchanging them. */
+/* trainer_factors.h -- weight gradients that the ranks compute from factors rather than exchanging
+ * them. */
 #ifndef GP_TRAINER_FACTORS_H
 #define GP_TRAINER_FACTORS_H
 

@@ -2,15 +2,15 @@
  *
  * The moving averages of the steps lag behind the parameters. With `batch-norm-statistics
  * population`, one more pass over the data follows the training: mini-batches as in an epoch,
- * forward only. The moments of each layer are summed over all mini-batches and ranks, and
- * replace the running statistics. */
+ * forward only. Each layer's moments are summed over all mini-batches and ranks, and replace the
+ * running statistics. */
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
 #include "worker/train/trainer_state.h"
 
-/* Add the sums of a call to the totals, in blob order, or with `put` write the totals back. The
- * plan writes the sums in place of the gradients of the statistics. Return the number of totals. */
+/* Add a call's sums to the totals, in blob order, or with `put` write the totals back. The plan
+ * writes the sums in place of the gradients of the statistics. Return the number of totals. */
 static size_t totals_move(const gp_graph *graph, float *gradients, double *totals, bool put)
 {
     size_t count = 0;

@@ -7,10 +7,10 @@
 #include "worker/train/schedule.h"
 #include "worker/train/trainer_exchange.h"
 
-/* Position and results of a training. */
+/* A training's position and results. */
 typedef struct gp_train_progress {
     uint64_t step;          /* committed steps */
-    uint32_t epoch, first;  /* start of the next step: epoch from 0, position in the epoch */
+    uint32_t epoch, first;  /* next step's start: epoch from 0, position in the epoch */
     gp_train_ending ending; /* requested by any rank, as of the last committed step */
     bool checkpoint_due;    /* write a checkpoint before the next step, or once the disk is idle */
     bool validation_due;    /* validate before the next step */
@@ -18,7 +18,7 @@ typedef struct gp_train_progress {
     uint64_t excluded; /* targets without a class or value in that validation, on all ranks */
     double best_loss;  /* lowest validation loss; INFINITY: no validation yet */
     int64_t validations_since_best;
-    int64_t begin_ns;   /* start of the first step in this group; 0: not started */
+    int64_t begin_ns;   /* first step's start in this group; 0: not started */
     int64_t elapsed_ns; /* time spent in earlier groups, from the first step */
     double loss;        /* loss of the last committed step that had one */
     gp_loss_scale loss_scale;
@@ -29,13 +29,13 @@ void gp_train_progress_init(gp_train_progress *progress, const gp_train_options 
 /* Return the progress from which another group continues. */
 gp_train_progress gp_train_progress_carry_over(const gp_train_progress *progress);
 
-/* Start the clock of this group. */
+/* Start this group's clock. */
 void gp_train_progress_start(gp_train_progress *progress);
 
 /* seconds since the first step, over all groups */
 double gp_train_progress_seconds(const gp_train_progress *progress);
 
-/* Return the epoch of the last committed step, from 1. */
+/* Return the last committed step's epoch, from 1. */
 uint32_t gp_train_progress_epoch(const gp_train_progress *progress);
 
 /* Count a committed step and fill in the record. call: last call of the step. */
@@ -44,12 +44,12 @@ void gp_train_progress_count(gp_train_progress *progress, const gp_train_call *c
                              gp_train_record *record);
 
 /* Update the loss scale after a step. If record->skipped is set, the step must not be committed.
- *   before  number of steps counted before this one
+ *   before  steps counted before this one
  * GP_EDIVERGED: too many steps in a row were skipped, so no loss scale helps. */
 gp_status gp_train_progress_scale(gp_train_progress *progress, const gp_train_options *options, double bad,
                                   uint64_t before, gp_train_record *record, gp_error *err);
 
-/* Count a validation. Return whether its loss is the lowest so far. */
+/* Count a validation. Return whether the loss is the lowest so far. */
 bool gp_train_progress_improved(gp_train_progress *progress, double loss);
 
 /* Return whether the validation loss has stopped improving (option validation-patience). */

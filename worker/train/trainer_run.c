@@ -19,7 +19,7 @@
 
 /* Compute all calls in this rank's share of one step.
  *   now       position of the step; advanced past it
- *   requests  position of the loader requests; advanced
+ *   requests  loader request position; advanced
  *   last      set to the last call of the step */
 static gp_status trainer_compute(gp_trainer *trainer, gp_train_cursor *now, gp_train_cursor *requests,
                                  gp_train_call *last, gp_train_record *record, gp_error *err)
@@ -290,7 +290,7 @@ static gp_status trainer_after_step(gp_trainer *trainer, const gp_train_call *la
         done->stop_reason = GP_STOP_EARLY;
         *ends = true;
     }
-    /* Without a step and not in a new group, a complete run was resumed: its checkpoint exists. */
+    /* Without a step and not in a new group, a complete run was resumed: the checkpoint exists. */
     if (trainer->saver != NULL && (last != NULL || (*ends && trainer->restarted)))
         trainer_save(trainer, last, *ends, sink);
     return GP_OK;
@@ -367,9 +367,9 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
 
     gp_status status = trainer_steps(trainer, sink, done, &err);
 
-    gp_saver_free(trainer->saver); /* frees its copy of the state before the results are copied */
+    gp_saver_free(trainer->saver); /* frees the state copy before the results are copied */
     trainer->saver = NULL;
-    /* A failed step leaves the parameters of the previous step, which remain usable. */
+    /* A failed step leaves the previous step's parameters, which remain usable. */
     if (status != GP_OK)
         trainer_halt(trainer, sink, done, &err);
     if (gp_pipeline_fetch(&trainer->pipeline, trainer->parameters, trainer->optim, &lost) != GP_OK &&

@@ -14,14 +14,14 @@ typedef struct gp_shards {
     bool active; /* false: each rank has its own copy; the other fields are unused */
     /* two copies in the arena: the committed one and the next one */
     float *parameters[2], *state[2];
-    uint32_t now;                        /* index of the committed copy in parameters[] and state[] */
-    float *gradients[GP_COMM_WORLD_MAX]; /* gradients of each rank, as mapped in this process */
+    uint32_t now;                        /* committed copy's index in parameters[] and state[] */
+    float *gradients[GP_COMM_WORLD_MAX]; /* each rank's gradients, as mapped in this process */
     gp_factor_list factors;
 } gp_shards;
 
 /* Decide whether the ranks share one copy, which is faster for large networks. All ranks make
  * the same decision.
- *   minimum  number of parameters from which to share; 0: default
+ *   minimum  parameter count from which to share; 0: default
  *   batch    samples per step */
 gp_status gp_shards_init(gp_shards *shards, const gp_graph *graph, const gp_train_options *options,
                          size_t minimum, uint32_t batch, gp_error *err);

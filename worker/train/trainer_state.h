@@ -26,13 +26,13 @@ struct gp_trainer {
     const gp_backend_ops *backend_ops;
     gp_backend *backend;       /* borrowed */
     gp_train_control *control; /* borrowed */
-    gp_comm *comm;             /* communicator of the group, owned */
+    gp_comm *comm;             /* group communicator, owned */
     bool restarted;            /* an earlier group of this training ended before the last step */
     gp_netspec *spec;
     gp_graph *graph;
     gp_plan *plan, *validation_plan; /* validation_plan: NULL without validation data */
     gp_optim *optim;
-    float *parameters; /* parameter blob; owned, or the committed copy of the shards */
+    float *parameters; /* parameter blob; owned, or the shards' committed copy */
     /* parameters with the lowest validation loss; NULL: the last parameters are the result */
     float *best;
     bool blank;                /* parameters are uninitialized: another rank should have them */
@@ -51,22 +51,21 @@ struct gp_trainer {
 
 /* ---- trainer_validation.c ---- */
 
-/* Compute the metrics of the validation data, each sample once over all ranks, and report them;
- * collective. */
+/* Compute the validation metrics, each sample once over all ranks, and report them; collective. */
 gp_status gp_trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_train_sink *sink, gp_error *err);
 
-/* Report the last validation. The number of excluded targets is sent first, so that the client
- * has it when the metrics arrive. */
+/* Report the last validation. The excluded target count is sent first, so that the client has it
+ * when the metrics arrive. */
 void gp_trainer_report_validation(const gp_trainer *trainer, const gp_train_sink *sink);
 
 /* ---- trainer_diverged.c ---- */
 
-/* Fail because the loss of the next step is not finite; collective, as all ranks have the same
- * loss. call: last call of the step. */
+/* Fail because the next step's loss is not finite; collective, as all ranks have the same loss.
+ * call: last call of the step. */
 gp_status gp_trainer_diverged(gp_trainer *trainer, const gp_train_call *call, double loss, gp_error *err);
 
-/* Fail because a validation loss is not finite. The training ends, and its parameters are not
- * saved as a checkpoint or model.
+/* Fail because a validation loss is not finite. The training ends, and the parameters are not saved
+ * as a checkpoint or model.
  *   first, count  this rank's share of the validation data */
 gp_status gp_trainer_validation_diverged(gp_trainer *trainer, uint32_t first, uint32_t count, double loss,
                                          gp_error *err);

@@ -1,6 +1,6 @@
 /* trainer_tuning.c -- choose engines on the root and copy the choices to all ranks.
  *
- *   root: rank 0, or a rank with the choices of an earlier group  other ranks
+ *   root: rank 0, or a rank with an earlier group's choices  other ranks
  *   ------------------------------------------------------------- -----------
  *   read the choices from the checkpoint, the earlier group,
  *   or the disk cache; time engines for the rest
@@ -55,8 +55,8 @@ static gp_status document_broadcast(gp_train_tuning *tuning, gp_error *err)
     return status;
 }
 
-/* Load the existing choices on the root: those of the document, or else of the disk cache. A
- * failure is only noted, because timing replaces them. */
+/* Load the existing choices on the root: from the document, or else from the disk cache. A failure
+ * is only noted, because timing replaces them. */
 static void tuning_root(gp_train_tuning *tuning)
 {
     size_t said = 0;

@@ -6,7 +6,7 @@
 #include "common/base/system/fault.h"
 #include "worker/train/trainer_state.h"
 
-/* State of a validation on this rank. */
+/* Validation state on this rank. */
 typedef struct validation {
     uint32_t total;        /* samples on all ranks */
     uint32_t first, count; /* this rank's share */
@@ -14,12 +14,12 @@ typedef struct validation {
     uint32_t calls;        /* at least one, so that a rank without samples writes zeros */
     uint64_t excluded;     /* targets without a class or value */
     int64_t begin_ns;
-    int64_t report_ms; /* time of the next progress report, from the start */
+    int64_t report_ms; /* next progress report time, from the start */
 } validation;
 
 enum { REPORT_FIRST_MS = 2000, REPORT_EACH_MS = 500 };
 
-/* Request the samples of a call from the loader. No effect after the last call. */
+/* Request a call's samples from the loader. No effect after the last call. */
 static gp_status validation_request(gp_trainer *trainer, const validation *v, uint32_t call, gp_error *err)
 {
     uint32_t begin = call * v->micro_batch;
@@ -54,8 +54,8 @@ static gp_status validation_call(gp_trainer *trainer, validation *v, uint32_t ca
                                            .last = call + 1 == v->calls || reproducible,
                                        },
                                        NULL, NULL, err);
-    /* Count the targets that are excluded from all metrics, except those of unreadable samples:
-     * these are reported as skipped. */
+    /* Count the targets that are excluded from all metrics, except for unreadable samples: these
+     * are reported as skipped. */
     for (uint32_t n = 0; n < loaded->count; n++)
         if (!gp_store_is_skipped(trainer->data.validation.store, loaded->first + n))
             v->excluded += gp_targets_missing(graph->targets, graph->target_count,

@@ -9,8 +9,8 @@
  * does not know is ignored (backend.h: unknown).
  *
  * The cache on disk is $XDG_CACHE_HOME/gradpool/plans (or ~/.cache/...), with one file
- * (common/base/system/cached.h) per device kind and versions. If two processes write at once,
- * one file wins; the other process times its engines again next time. */
+ * (common/base/system/cached.h) per device kind and versions. If two processes write at once, one
+ * file wins; the other process times the engines again next time. */
 #ifndef GP_TUNING_H
 #define GP_TUNING_H
 
@@ -40,7 +40,7 @@ gp_status gp_tuning_load(gp_tuning *tuning, const char *libraries, gp_error *err
  * and the newest others. Remove the oldest files beyond GP_TUNING_FILES_MAX. */
 gp_status gp_tuning_save(const gp_tuning *tuning, const char *libraries, gp_error *err);
 
-/* Return the path of the cache file. */
+/* Return the cache file path. */
 gp_status gp_tuning_path(char *path, size_t path_bytes, const char *libraries, gp_error *err);
 
 #endif
