@@ -1,5 +1,4 @@
-/* main.c -- entry point of gradpool-worker. Passes the CPU and CUDA backends to
- * gp_worker_main(). */
+/* main.c -- gradpool-worker entry point. Passes the CPU and CUDA backends to gp_worker_main(). */
 #include "proto/channel/channel.h"
 #include "proto/message/limits.h"
 #include "worker/backend/plugin.h"
