@@ -382,9 +382,10 @@ static void check_nothing_was_believed(void)
 {
     char command[300];
 
-    snprintf(command, sizeof(command),
-             "grep -hE 'malformed message|event=message-(damaged|refused)' %s/state/*/default/log/scheduler.log",
-             pools_root);
+    snprintf(
+        command, sizeof(command),
+        "grep -hE 'malformed message|event=message-(damaged|refused)' %s/state/*/default/log/scheduler.log",
+        pools_root);
     if (system(command) == 0)
         GP_TEST_FAIL("changed bytes were read as messages");
 }
