@@ -534,14 +534,14 @@ static int greeting_as(uid_t uid, const char *path)
     /* plain system calls only: the child must not use the parent's ZeroMQ context */
     if (child == 0) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
-        struct timeval spin_budget = { .tv_sec = TIMEOUT_MS / 1000 };
+        struct timeval timeout = { .tv_sec = TIMEOUT_MS / 1000 };
         char byte;
         int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 
         snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
         if (uid != 0 && setuid(uid) != 0)
             _exit(3);
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &spin_budget, sizeof(spin_budget));
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
         if (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
             _exit(2);
         _exit(read(fd, &byte, 1) == 1 ? 1 : 0);

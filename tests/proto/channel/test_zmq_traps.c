@@ -36,10 +36,10 @@ TEST(naive_bind_steals_a_live_socket_and_uses_the_umask)
     mode_t before = umask(022);
     void *context = zmq_ctx_new(), *first = zmq_socket(context, ZMQ_PULL),
          *thief = zmq_socket(context, ZMQ_PULL), *client = zmq_socket(context, ZMQ_PUSH);
-    int spin_budget = 60000, none = 0;
+    int timeout = 60000, none = 0;
 
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", path);
-    zmq_setsockopt(thief, ZMQ_RCVTIMEO, &spin_budget, sizeof(spin_budget));
+    zmq_setsockopt(thief, ZMQ_RCVTIMEO, &timeout, sizeof(timeout));
     CHECK_INT(0, zmq_bind(first, endpoint));
     CHECK((mode_of(path) & 055) != 0);       /* other users may connect */
     CHECK_INT(0, zmq_bind(thief, endpoint)); /* no error, but the live socket has lost the name */

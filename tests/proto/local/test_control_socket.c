@@ -79,9 +79,9 @@ static gp_control_socket_event greeting(gp_control_socket *control_socket, int *
 static gp_control_socket_reply reply_read(int fd)
 {
     gp_control_socket_reply reply = { .magic = 0 };
-    struct timeval spin_budget = { .tv_sec = TIMEOUT_MS / 1000 };
+    struct timeval timeout = { .tv_sec = TIMEOUT_MS / 1000 };
 
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &spin_budget, sizeof(spin_budget));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     CHECK_INT(sizeof(reply), recv(fd, &reply, sizeof(reply), 0));
     CHECK(reply.magic == GP_CONTROL_SOCKET_MAGIC);
     return reply;
