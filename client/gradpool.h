@@ -16,7 +16,9 @@
  *
  * Only one thread at a time may use a handle. Every function that can fail returns a gp_status and
  * writes an error message (cause, value seen, fix) to *err; `err` may be NULL. Outputs are set only
- * on success. The library never prints, never exits the process and installs no signal handlers. */
+ * on success. The library never prints, never exits the process and installs no signal handlers.
+ *
+ * One header holds the whole interface, so that it can be read as the manual. */
 #ifndef GP_GRADPOOL_H
 #define GP_GRADPOOL_H
 
@@ -547,10 +549,10 @@ typedef enum gp_image_fit {
      *   fit, resized    as GP_IMAGE_FIT_CROP */
     GP_IMAGE_FIT_MODEL,
 
-    /* Class: resize the whole image to the input size. With image_size, resize it to image_size and
-     * take the center.
+    /* One class per image: resize the whole image to the input size. With image_size, resize it
+     * to image_size and take the center.
      *
-     * Pixels: the same; classes and labels also have the input size. */
+     * One class per pixel: the same; the predicted classes and the labels have the input size. */
     GP_IMAGE_FIT_INPUT,
 
     /* Class: resize the whole image to the input size.
@@ -574,7 +576,7 @@ typedef enum gp_image_fit {
 typedef struct gp_predict_request {
     const char *model; /* FILE.onnx, or a name fetched by `gradpool model get` */
 
-    /* SOURCE, of which the test part is used if it has one; NULL: predict `samples` */
+    /* SOURCE; if it has a test part, only that part is used. NULL: predict `samples` */
     const char *data;
 
     /* "f32", "tf32", "bf16" or "fp16", as in training options; NULL: "f32" */

@@ -8,7 +8,7 @@
 static const char *const environment_words[] = { "parallel-auto", "auto",         "cpu",          "gpu",
                                                  "multi-gpu",     "parallel-cpu", "parallel-gpu", NULL };
 
-/* What each word means: one worker or several, and of which kind (ANY: GPUs, if there are any). */
+/* Meaning of each word: one worker or several, and their kind (ANY: GPUs, if there are any). */
 static const struct environment {
     bool one;
     gp_lease_environment kind;

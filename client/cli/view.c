@@ -1,5 +1,5 @@
 /* Progress display of a training: a table, or a live picture redrawn in place on a terminal. view.h
- * describes both. */
+ * describes both. The file stays whole: table and picture show the same state. */
 #include "client/cli/view.h"
 
 #include <inttypes.h>

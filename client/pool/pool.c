@@ -1,3 +1,6 @@
+/* The client side of a pool: send and receive messages, and lease workers. pool.h describes the
+ * states of a handle; pool_dial.c connects to the scheduler. The file stays whole: all functions
+ * share these states. */
 #include "client/pool/remote.h"
 
 #include <errno.h>

@@ -2,7 +2,9 @@
  *
  * A future consists of a dispatch unit and the fields of the public interface. Futures are
  * allocated in slabs, so that a million waiting futures stay small and close together in memory. A
- * short result is stored in place of the argument. */
+ * short result is stored in place of the argument.
+ *
+ * The file stays whole: memory, submission and results are parts of one life cycle. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>

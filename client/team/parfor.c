@@ -7,7 +7,9 @@
  *
  * Each answer is stored as soon as it arrives. Only results that must wait for earlier ones are
  * buffered, and no new chunks are sent while the buffer is full. A chunk whose worker fails is
- * repeated; an answered chunk never is. */
+ * repeated; an answered chunk never is.
+ *
+ * The file stays whole: all functions work on the state of one loop. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

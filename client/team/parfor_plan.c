@@ -60,8 +60,8 @@ bool parfor_plan_take(parfor_plan *plan, uint32_t most, parfor_piece *out)
 {
     uint32_t size;
 
-    /* Take the first rest, or the part of it that makes a chunk by current duration: these
-     * iterations took long before. */
+    /* Take a rest first: iterations that a worker returned because their chunk took too long.
+     * Divide it by the duration measured now. */
     if (plan->rest_count > 0) {
         uint64_t part = smaller(size_by_duration(plan), plan->rests[0].count);
 

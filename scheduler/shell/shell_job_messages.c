@@ -71,7 +71,8 @@ static gp_status deliver(shell *s, const gp_core_id *session, uint64_t correlati
     return shell_send(s, &client->peer, &envelope, type, message, NULL, err);
 }
 
-/* Send a reply. The client would wait for a lost one: disconnect it, and it asks again. */
+/* Send a reply. If it cannot be sent, disconnect the client, which then reconnects and asks again;
+ * otherwise the client would wait for a reply that never comes. */
 static void send_to(shell *s, const gp_core_id *session, uint64_t correlation, const gp_message_type *type,
                     const void *message)
 {

@@ -79,8 +79,7 @@ typedef struct shm_control {
 typedef struct shm_peer {
     gp_comm_member member;
     int pidfd; /* -1: not open */
-    /* address of the arena mapping, which starts with the staging slots; the own arena for the own
-     * rank; NULL: not mapped */
+    /* address of this member's arena, which starts with the staging slots; NULL: not mapped */
     uint8_t *map;
     size_t bytes;
     uint64_t inode; /* inode of the mapped memfd; detects that a peer created a new arena */

@@ -227,7 +227,7 @@ static bool reply_pass_on(control *c)
     status = pass_on(c, &sent.peer, &sent.envelope, sent.type, &sent.body, sent.payloads, sent.payload_count,
                      &err);
     if (status != GP_OK && status != GP_EBUSY && sent.type != &gp_msg_train_note) {
-        /* Send an error_reply in place of it, so that the client does not wait forever. */
+        /* Send an error_reply instead, so that the client does not wait forever. */
         gp_error_reply error = { .code = err.code, .worker = c->options->index };
 
         snprintf(error.message, sizeof(error.message), "cannot send %s: %.200s", sent.type->name,

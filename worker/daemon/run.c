@@ -19,7 +19,9 @@
  * The control thread stops a training through gp_train_control, never through the mailbox: compute
  * takes commands only between runs. The backend is opened at first need and stays open until the
  * process exits. A GPU backend is closed after GRADPOOL_GPU_IDLE seconds (default 120) without
- * work, so that other processes can use the GPU memory; the next command opens it again. */
+ * work, so that other processes can use the GPU memory; the next command opens it again.
+ *
+ * The file stays whole: all functions move the compute thread between these states. */
 #include "worker/daemon/run.h"
 
 #include <errno.h>

@@ -10,7 +10,9 @@
  * ONNX tensors have any rank, netspec tensors are vectors and images. So a value has separate
  * dimensions in addition to those of the layer with its numbers: [N, 3, 4, 8, 8] between a Reshape
  * and a Transpose is a view of 12 channels. A layer that needs the actual shape gets a reshape
- * layer before it (gp_onnx_value_settle). */
+ * layer before it (gp_onnx_value_settle).
+ *
+ * The file stays whole: the operator table and the walk share the mapping state. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -53,8 +53,8 @@ static int32_t to_fours(int32_t count)
     return (count + 3) / 4 * 4;
 }
 
-/* Plan a convolution, possibly fused with relu and pool. A fused pool has a mask; with Winograd,
- * also the transformed input and scratch memory. */
+/* Plan a convolution, possibly fused with relu and pool. Reserve a mask for a fused pool, and for
+ * Winograd the transformed input and scratch memory. */
 static void plan_conv(lanes_planner *p, uint32_t i)
 {
     const gp_op *op = &p->ops[i];

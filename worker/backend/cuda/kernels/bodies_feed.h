@@ -12,8 +12,10 @@
 
 /* ---- call ---- */
 
-/* Copy the call from the next slot. One item. bytes: the slots, count bytes each, number[0] of
- * them; y[0].data: destination; d[1], n[0]: step sums, to be cleared. */
+/* Copy the call from the next slot; runs as one work item.
+ *   bytes      number[0] slots of `count` bytes each
+ *   y[0].data  destination
+ *   d[1]       n[0] step sums, which are cleared */
 BODY void body_feed_turn(const gp_kernel_args *a, uint32_t i)
 {
     gp_kernel_kept *kept = a->kept;

@@ -1,3 +1,5 @@
+/* Convolutions by the graph API of cuDNN; cudnn_conv.h describes the interface. The file stays
+ * whole: building a graph, choosing an engine and running the plan use the same descriptors. */
 #include "worker/backend/cuda/libraries/cudnn_conv.h"
 
 #include <inttypes.h>
