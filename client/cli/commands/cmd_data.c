@@ -16,9 +16,12 @@ typedef struct data_options {
     cli_common common;
     int64_t count, test_count, seed;
     int64_t rows, columns, image_size[2];
+    int format;
     char url[512], out[1024], augment[512];
     bool only_local;
 } data_options;
+
+static const char *const format_names[] = { [GP_DIGITS_IDX] = "idx", [GP_DIGITS_PNG] = "png", NULL };
 
 static const gp_param data_params[] = {
     { .name = "count",
@@ -33,6 +36,10 @@ static const gp_param data_params[] = {
       .min = 1,
       .max = GP_DIGITS_COUNT_MAX,
       .help = "make digits: test samples" },
+    { .name = "format",
+      GP_PARAM_FIELD(data_options, format),
+      .words = format_names,
+      .help = "make digits: idx (IDX files) or png (images in class folders)" },
     { .name = "seed",
       GP_PARAM_FIELD(data_options, seed),
       .fallback = GP_DIGITS_SEED,
@@ -118,8 +125,8 @@ static gp_status data_make(cli_call *call, gp_error *err)
     if (!options->common.quiet)
         fprintf(stderr, "generating %" PRId64 " + %" PRId64 " digits\n", options->count, options->test_count);
     cli_progress_begin(call, &progress, "digits");
-    gp_status status = gp_digits_write(directory, (uint32_t)options->count, (uint32_t)options->test_count,
-                                       (uint64_t)options->seed, &reports, err);
+    gp_status status = gp_digits_write(directory, (gp_digits_format)options->format, (uint32_t)options->count,
+                                       (uint32_t)options->test_count, (uint64_t)options->seed, &reports, err);
 
     cli_progress_end(&progress);
     if (status == GP_OK)

@@ -24,13 +24,19 @@ enum { GP_DIGITS_VERSION = 1 };
  * ink. */
 int gp_digits_draw(uint8_t pixel[GP_DIGITS_PIXELS], uint64_t seed, uint32_t index);
 
-/* Create a data set: train-* and t10k-* as gzipped IDX files.
+/* Files of a data set on disk. */
+typedef enum gp_digits_format {
+    GP_DIGITS_IDX, /* train-* and t10k-*, gzipped IDX files */
+    GP_DIGITS_PNG, /* train/CLASS/NUMBER.png and test/CLASS/NUMBER.png, RGB images */
+} gp_digits_format;
+
+/* Create a data set.
  *   directory  must be empty or not exist, in an existing parent
  *   progress   NULL: no reports
  * The directory appears complete, by a rename, or not at all.
  *
  * GP_EINVAL: a count outside 1 to GP_DIGITS_COUNT_MAX. GP_ESTATE: the directory is not empty. */
-gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t test_count, uint64_t seed,
-                          const gp_progress *progress, gp_error *err);
+gp_status gp_digits_write(const char *directory, gp_digits_format format, uint32_t train_count,
+                          uint32_t test_count, uint64_t seed, const gp_progress *progress, gp_error *err);
 
 #endif

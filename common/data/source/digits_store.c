@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +10,8 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/data/image/image.h"
 #include "common/data/source/digits.h"
 #include "common/data/format/idx.h"
 #include "common/data/source/sources.h"
@@ -146,6 +149,65 @@ static gp_status pair_write(const char *directory, const char *prefix, uint32_t 
     return status;
 }
 
+/* Format the path of one image: DIRECTORY/PART/CLASS/NUMBER.png. */
+static void image_path(char path[PATH_MAX], const char *directory, const char *name, uint32_t first,
+                       uint32_t i)
+{
+    snprintf(path, PATH_MAX, "%s/%s/%" PRIu32 "/%06" PRIu32 ".png", directory, name, (first + i) % 10, i + 1);
+}
+
+/* Write one part as RGB images in class folders. */
+static gp_status images_write(const char *directory, const char *name, uint32_t first, uint32_t count,
+                              uint64_t seed, const digits_part *part, gp_error *err)
+{
+    uint8_t pixels[GP_DIGITS_PIXELS], rgb[3 * GP_DIGITS_PIXELS];
+    char path[PATH_MAX];
+    gp_status status = GP_OK;
+
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    if (mkdir(path, 0777) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot create the directory %s", path);
+    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
+        uint8_t *file = NULL;
+        size_t bytes;
+
+        image_path(path, directory, name, first, i);
+        if (i < 10) {
+            char *slash = strrchr(path, '/');
+
+            *slash = '\0';
+            if (mkdir(path, 0777) != 0)
+                return gp_fail_errno(err, GP_EIO, "cannot create the directory %s", path);
+            *slash = '/';
+        }
+        gp_digits_draw(pixels, seed, first + i);
+        for (size_t j = 0; j < sizeof(rgb); j++)
+            rgb[j] = pixels[j / 3];
+        status = gp_image_to_png(&file, &bytes, rgb, GP_DIGITS_SIDE, GP_DIGITS_SIDE, err);
+        if (status == GP_OK)
+            status = gp_file_write(path, file, bytes, err);
+        gp_free(file);
+        digits_report(part->progress, part->before + i + 1, part->total);
+    }
+    return status;
+}
+
+/* Remove the images and folders of one part, as far as they exist. */
+static void images_remove(const char *directory, const char *name, uint32_t first, uint32_t count)
+{
+    char path[PATH_MAX];
+
+    for (uint32_t i = count; i-- > 0;) {
+        image_path(path, directory, name, first, i);
+        unlink(path);
+        *strrchr(path, '/') = '\0';
+        if (i < 10) /* the folder is empty now */
+            rmdir(path);
+    }
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    rmdir(path);
+}
+
 /* Return whether a directory is empty or does not exist, so that a rename can replace it. */
 static bool directory_is_free(const char *directory)
 {
@@ -161,9 +223,12 @@ static bool directory_is_free(const char *directory)
     return empty;
 }
 
-gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t test_count, uint64_t seed,
-                          const gp_progress *progress, gp_error *err)
+gp_status gp_digits_write(const char *directory, gp_digits_format format, uint32_t train_count,
+                          uint32_t test_count, uint64_t seed, const gp_progress *progress, gp_error *err)
 {
+    gp_status (*write_part)(const char *, const char *, uint32_t, uint32_t, uint64_t, const digits_part *,
+                            gp_error *) = format == GP_DIGITS_PNG ? images_write : pair_write;
+    const char *test_name = format == GP_DIGITS_PNG ? "test" : "t10k";
     const uint64_t total = (uint64_t)train_count + test_count;
     /* next to the directory, for the rename; leaves room for file names */
     char draft[PATH_MAX - 64], path[PATH_MAX];
@@ -185,13 +250,17 @@ gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t 
                        directory);
     if (mkdir(draft, 0777) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot create the directory %s", draft);
-    status = pair_write(draft, "train", 0, train_count, seed, &(digits_part){ progress, 0, total }, err);
+    status = write_part(draft, "train", 0, train_count, seed, &(digits_part){ progress, 0, total }, err);
     if (status == GP_OK)
-        status = pair_write(draft, "t10k", GP_DIGITS_TEST_FIRST, test_count, seed,
+        status = write_part(draft, test_name, GP_DIGITS_TEST_FIRST, test_count, seed,
                             &(digits_part){ progress, train_count, total }, err);
     if (status == GP_OK && rename(draft, directory) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", draft, directory);
-    for (int i = 0; status != GP_OK && i < 4; i++) {
+    if (status != GP_OK && format == GP_DIGITS_PNG) {
+        images_remove(draft, "train", 0, train_count);
+        images_remove(draft, test_name, GP_DIGITS_TEST_FIRST, test_count);
+    }
+    for (int i = 0; status != GP_OK && format == GP_DIGITS_IDX && i < 4; i++) {
         snprintf(path, sizeof(path), "%s/%s-%s-ubyte.gz", draft, i < 2 ? "train" : "t10k",
                  i % 2 == 0 ? "images-idx3" : "labels-idx1");
         unlink(path);

@@ -145,12 +145,12 @@ TEST(a_data_set_is_written_completely_or_not_at_all)
 
     REQUIRE(leftovers_make(above) != NULL);
     snprintf(path, sizeof(path), "%s/digits/", above);
-    CHECK_EVERY_ALLOCATION(gp_digits_write(path, 12, 4, 1, NULL, &err), set_remove(path));
+    CHECK_EVERY_ALLOCATION(gp_digits_write(path, GP_DIGITS_IDX, 12, 4, 1, NULL, &err), set_remove(path));
     CHECK_INT(0, entries_count(above)); /* failed writes left no files */
     REQUIRE(mkdir(path, 0777) == 0);    /* an empty directory is accepted */
-    REQUIRE_OK(
-        gp_digits_write(path, 60, 10, GP_DIGITS_SEED, &(gp_progress){ progress_seen_report, &seen }, &err),
-        err);
+    REQUIRE_OK(gp_digits_write(path, GP_DIGITS_IDX, 60, 10, GP_DIGITS_SEED,
+                               &(gp_progress){ progress_seen_report, &seen }, &err),
+               err);
     CHECK_PROGRESS(&seen, "drawing", "digits", 70, 70);
     CHECK(progress_seen_find(&seen, "writing", NULL) != NULL);
     CHECK_INT(10 * GP_DIGITS_PIXELS, progress_seen_find(&seen, "writing", NULL)->done);
@@ -163,10 +163,36 @@ TEST(a_data_set_is_written_completely_or_not_at_all)
     gp_store_close(drawn);
     CHECK_STATUS(GP_OK, open_and_close(path, GP_DATA_TRAIN, &count, &err));
     CHECK_INT(60, count);
-    CHECK_STATUS(GP_ESTATE, gp_digits_write(path, 12, 4, 1, NULL, &err));
+    CHECK_STATUS(GP_ESTATE, gp_digits_write(path, GP_DIGITS_IDX, 12, 4, 1, NULL, &err));
     CHECK_CONTAINS(err.message, "is not an empty directory");
     CHECK_INT(4, entries_count(path));
-    CHECK_STATUS(GP_EINVAL, gp_digits_write(path, 0, 4, 1, NULL, &err));
-    CHECK_STATUS(GP_EIO, gp_digits_write("/no/such/place/digits", 1, 1, 1, NULL, &err));
+    CHECK_STATUS(GP_EINVAL, gp_digits_write(path, GP_DIGITS_IDX, 0, 4, 1, NULL, &err));
+    CHECK_STATUS(GP_EIO, gp_digits_write("/no/such/place/digits", GP_DIGITS_IDX, 1, 1, 1, NULL, &err));
+    set_remove(above);
+}
+
+TEST(png_images_hold_the_drawn_digits)
+{
+    char above[64] = "/tmp/gradpool-test-XXXXXX", path[96];
+    uint8_t drawn[GP_DIGITS_PIXELS], sample[GP_DIGITS_PIXELS];
+    gp_store *store;
+    int32_t label;
+    gp_error err;
+
+    REQUIRE(leftovers_make(above) != NULL);
+    snprintf(path, sizeof(path), "%s/digits", above);
+    CHECK_EVERY_ALLOCATION(gp_digits_write(path, GP_DIGITS_PNG, 12, 3, 1, NULL, &err), set_remove(path));
+    CHECK_INT(0, entries_count(above)); /* failed writes left no files */
+    REQUIRE_OK(gp_digits_write(path, GP_DIGITS_PNG, 20, 10, GP_DIGITS_SEED, NULL, &err), err);
+    REQUIRE_OK(gp_store_open_with(&store, path, GP_DATA_TEST, &(gp_store_options){ .channels = 1 }, &err),
+               err);
+    CHECK_INT(10, gp_store_get_info(store)->count);
+    for (uint32_t i = 0; i < 10; i++) { /* sorted by class */
+        CHECK_STATUS(GP_OK, gp_store_read(store, &i, 1, sample, &label, &err));
+        gp_digits_draw(drawn, GP_DIGITS_SEED, GP_DIGITS_TEST_FIRST + (i + 2) % 10);
+        CHECK_INT(i, label);
+        CHECK(memcmp(sample, drawn, sizeof(drawn)) == 0);
+    }
+    gp_store_close(store);
     set_remove(above);
 }
