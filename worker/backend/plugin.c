@@ -10,11 +10,13 @@
 
 #define PLUGIN_FILE "libgradpool_cuda.so"
 
-/* Store the path of ../lib/libgradpool_cuda.so beside the executable if that file is readable.
- * Otherwise store the bare file name, which dlopen() searches in the library path. */
+/* Store the path of libgradpool_cuda.so if that file is readable in ../lib (a build folder) or
+ * ../lib/gradpool (an installation) beside the executable. Otherwise store the bare file name,
+ * which dlopen() searches in the library path. */
 static void plugin_default_path(char *path, size_t bytes)
 {
-    char self[PATH_MAX];
+    static const char *const folders[] = { "../lib", "../lib/gradpool" };
+    char self[PATH_MAX], beside[PATH_MAX + 40];
     ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
     char *slash;
 
@@ -26,11 +28,13 @@ static void plugin_default_path(char *path, size_t bytes)
     if (slash == NULL)
         return;
     *slash = '\0';
-    char beside[PATH_MAX + 40];
-
-    snprintf(beside, sizeof(beside), "%s/../lib/%s", self, PLUGIN_FILE);
-    if (access(beside, R_OK) == 0)
-        snprintf(path, bytes, "%s", beside);
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        snprintf(beside, sizeof(beside), "%s/%s/%s", self, folders[i], PLUGIN_FILE);
+        if (access(beside, R_OK) == 0) {
+            snprintf(path, bytes, "%s", beside);
+            return;
+        }
+    }
 }
 
 gp_status gp_plugin_load(const gp_plugin **out, const char *path, gp_error *err)
