@@ -47,14 +47,17 @@ target_link_libraries(gp_onednn PUBLIC gp_model gp_base OneDNN::dnnl OpenMP::Ope
 
 add_library(gradpool_onednn MODULE $<TARGET_OBJECTS:gp_onednn>)
 target_link_libraries(gradpool_onednn PRIVATE gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
-# oneDNN is searched beside the module, then in the folder used at build time.
-set_target_properties(gradpool_onednn PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN;${OneDNN_DIRECTORY}"
-  BUILD_WITH_INSTALL_RPATH ON)
+set_target_properties(gradpool_onednn PROPERTIES PREFIX "" INSTALL_RPATH_USE_LINK_PATH ON)
 target_link_options(gradpool_onednn PRIVATE -Wl,--exclude-libs,ALL)
 install(TARGETS gradpool_onednn LIBRARY DESTINATION lib/gradpool)
-# Copy a oneDNN that scripts/lib/onednn unpacked: an installation must not depend on the build folder.
+# A oneDNN that scripts/lib/onednn unpacked lies beside the module, as a link in the build folder and as a copy in an
+# installation, so the module contains no path of either.
 if(OneDNN_UNPACKED_VERSION)
   file(REAL_PATH "${OneDNN_UNPACKED_LIBRARY}" onednn_library)
   string(REGEX MATCH "^[0-9]+" onednn_major "${OneDNN_VERSION}")
+  file(MAKE_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+  file(CREATE_LINK "${onednn_library}" ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libdnnl.so.${onednn_major} SYMBOLIC)
+  set_target_properties(gradpool_onednn PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN"
+    INSTALL_RPATH_USE_LINK_PATH OFF)
   install(FILES "${onednn_library}" DESTINATION lib/gradpool RENAME libdnnl.so.${onednn_major})
 endif()
