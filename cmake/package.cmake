@@ -21,5 +21,10 @@ install(SCRIPT ${PROJECT_BINARY_DIR}/cmake/installUserUnit.cmake)
 
 # A relative path, so that a prefix given at install time is respected.
 file(RELATIVE_PATH GP_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+# Programs find the library without LD_LIBRARY_PATH, except in packages of a distribution.
+set(GP_PC_RPATH "-Wl,-rpath,\${libdir} ")
+if(CMAKE_SKIP_RPATH)
+  set(GP_PC_RPATH "")
+endif()
 configure_file(cmake/gradpool.pc.in ${PROJECT_BINARY_DIR}/cmake/gradpool.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/gradpool.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
