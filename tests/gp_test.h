@@ -2,8 +2,8 @@
  *
  * TEST(a_short_statement) { ... } registers a test; including this header provides main(). A failed
  * CHECK prints a message and continues, so one run shows all failures. SKIP() ends the test with a
- * reason, and a program that skips all tests exits with 77. `test_x NAME` runs the tests whose
- * names contain NAME. */
+ * reason, and a program that skips all tests exits with 77. TEARDOWN() { ... } releases what the
+ * tests of a file share. `test_x NAME` runs the tests whose names contain NAME. */
 #ifndef GP_TEST_H
 #define GP_TEST_H
 
@@ -27,6 +27,7 @@ static gp_test_case *gp_test_first;
 static gp_test_case **gp_test_last __attribute__((unused)) = &gp_test_first;
 static int gp_test_failures; /* failures in the running test */
 static bool gp_test_skipped __attribute__((unused));
+static void (*gp_test_teardown)(void) __attribute__((unused));
 
 #define TEST(name)                                                                                           \
     static void test_##name(void);                                                                           \
@@ -37,6 +38,16 @@ static bool gp_test_skipped __attribute__((unused));
         gp_test_last = &case_##name.next;                                                                    \
     }                                                                                                        \
     static void test_##name(void)
+
+/* TEARDOWN() { ... } defines a function that runs after each test of the file, even if a REQUIRE
+ * ended the test. */
+#define TEARDOWN()                                                                                           \
+    static void test_teardown(void);                                                                         \
+    __attribute__((constructor)) static void register_teardown(void)                                         \
+    {                                                                                                        \
+        gp_test_teardown = test_teardown;                                                                    \
+    }                                                                                                        \
+    static void test_teardown(void)
 
 #define GP_TEST_FAIL(...)                                                                                    \
     do {                                                                                                     \
@@ -150,6 +161,8 @@ int main(int count, char **arguments)
         gp_test_failures = 0;
         gp_test_skipped = false;
         c->run();
+        if (gp_test_teardown != NULL)
+            gp_test_teardown();
         if (gp_test_failures != 0)
             failed++;
         else if (gp_test_skipped)
