@@ -31,6 +31,12 @@ static int leftovers_remove(const char *path, const struct stat *facts, int kind
     return remove(path);
 }
 
+/* Remove a folder and the files in it. */
+static inline void leftovers_clear(const char *path)
+{
+    nftw(path, leftovers_remove, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 /* Read up to `bytes` bytes of /proc/PID/NAME; -1: it cannot be opened. */
 static inline ssize_t leftovers_read(int pid, const char *name, char *text, size_t bytes)
 {
@@ -102,7 +108,7 @@ static inline void leftovers_wait(pid_t test, int reported)
             continue;
         for (int again = 0; again < 1000 && leftovers_kill(folders[i]) > 0; again++)
             usleep(10000); /* daemons may start others while they are killed */
-        nftw(folders[i], leftovers_remove, 16, FTW_DEPTH | FTW_PHYS);
+        leftovers_clear(folders[i]);
     }
 }
 

@@ -4,7 +4,6 @@
  * The tensors beside the record are valid, and the checksum of the record is corrected here so that
  * fuzzing reaches the code behind it. (The tensors' header is compared with the expected one, never
  * parsed.) */
-#include <ftw.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/crc32c.h"
 #include "tests/common/model/nets.h"
+#include "tests/leftovers.h"
 #include "worker/train/checkpoint.h"
 
 enum { RECORD_BYTES = 1 << 16 };
@@ -33,17 +33,9 @@ static void promise(bool kept)
         abort();
 }
 
-static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
-{
-    (void)facts;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
 static void leave(void)
 {
-    nftw(directory, remove_entry, 4, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(directory);
     gp_free(state.parameters);
     gp_free(state.state);
     gp_graph_free(graph);

@@ -22,11 +22,7 @@ __attribute__((constructor)) static void scratch_make(void)
 
 __attribute__((destructor)) static void scratch_remove(void)
 {
-    char command[64];
-
-    snprintf(command, sizeof(command), "rm -rf '%s'", scratch_dir);
-    if (system(command) != 0)
-        perror("rm");
+    leftovers_clear(scratch_dir);
 }
 
 /* Return the path of `name` in the scratch directory. The last four results stay valid. */

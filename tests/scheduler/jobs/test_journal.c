@@ -2,7 +2,6 @@
 #include "scheduler/jobs/journal.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -133,14 +132,6 @@ static void disk_install(void)
 
 /* ---- fixture ---- */
 
-static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
-{
-    (void)facts;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
 static void stage_begin(void)
 {
     disk_install();
@@ -150,12 +141,12 @@ static void stage_begin(void)
         abort();
 }
 
-static void stage_end(void)
+TEARDOWN()
 {
     disk.countdown = 0;
     gp_journal_close(journal);
     journal = NULL;
-    nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(directory);
 }
 
 /* ---- contents ---- */
@@ -262,7 +253,6 @@ TEST(rows_are_read_back_unchanged)
     CHECK_INT(GP_JOBS_RUNNING, rows[0].state);
     job.state = GP_JOBS_RUNNING;
     CHECK(memcmp(&job, &rows[0], sizeof(job)) == 0);
-    stage_end();
 }
 
 TEST(job_commands_are_read_back_unchanged)
@@ -289,7 +279,6 @@ TEST(job_commands_are_read_back_unchanged)
     report = await_report();
     CHECK_INT(GP_JOURNAL_UNFETCHED, report.kind);
     CHECK_CONTAINS(report.error.message, "not in the journal");
-    stage_end();
 }
 
 TEST(ids_are_not_reused_after_all_rows_are_deleted)
@@ -308,7 +297,6 @@ TEST(ids_are_not_reused_after_all_rows_are_deleted)
     CHECK_INT(0, row_count);
     CHECK_INT(42, next_id);
     CHECK(stat(folder, &facts) != 0);
-    stage_end();
 }
 
 TEST(pending_operations_share_a_commit)
@@ -331,7 +319,6 @@ TEST(pending_operations_share_a_commit)
 
     CHECK_INT(2000, stats.rows);
     CHECK(stats.commits < 500);
-    stage_end();
 }
 
 TEST(second_journal_on_the_same_file_is_refused)
@@ -352,7 +339,6 @@ TEST(second_journal_on_the_same_file_is_refused)
 
     waitpid(child, &code, 0);
     CHECK_INT(0, code);
-    stage_end();
 }
 
 static void write_file(const char *text)
@@ -397,7 +383,6 @@ TEST(foreign_files_are_named_and_kept)
     CHECK(fgets(text, sizeof(text), file) != NULL);
     fclose(file);
     CHECK_CONTAINS(text, "letter to my aunt");
-    stage_end();
 }
 
 TEST(journals_of_other_versions_or_programs_are_refused)
@@ -410,7 +395,6 @@ TEST(journals_of_other_versions_or_programs_are_refused)
     alter("PRAGMA application_id=1");
     CHECK_STATUS(GP_EVERSION, reopen());
     CHECK_CONTAINS(err.message, "another program");
-    stage_end();
 }
 
 TEST(invalid_rows_are_reported_with_their_id)
@@ -424,7 +408,6 @@ TEST(invalid_rows_are_reported_with_their_id)
     alter("UPDATE jobs SET state=99");
     CHECK_STATUS(GP_ECORRUPT, reopen());
     CHECK_CONTAINS(err.message, "job 6");
-    stage_end();
 }
 
 /* Let the n-th write or fsync fail while a second job is written. The journal must report the
@@ -459,7 +442,6 @@ static bool fail_at(int n)
     CHECK_STATUS(GP_OK, reopen());
     CHECK(row_count >= (failed ? 1u : 2u) && row_count <= 2);
     CHECK_INT(1, rows[0].id);
-    stage_end();
     return failed;
 }
 
@@ -497,7 +479,6 @@ TEST(full_disk_is_reported)
 
     REQUIRE_OK(reopen(), err);
     CHECK(row_count >= acknowledged);
-    stage_end();
 }
 
 /* A child process acknowledges jobs through a pipe and is killed at a random moment. */
@@ -544,7 +525,6 @@ TEST(acknowledged_jobs_survive_a_kill)
         CHECK(acknowledged > 0);
         CHECK(row_count >= before + acknowledged && row_count <= before + acknowledged + 1);
     }
-    stage_end();
 }
 
 TEST(failed_allocations_do_not_leak)
@@ -554,5 +534,4 @@ TEST(failed_allocations_do_not_leak)
         gp_journal_close(journal);
         journal = NULL;
     });
-    stage_end();
 }

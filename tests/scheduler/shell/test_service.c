@@ -116,9 +116,7 @@ static void stage_close(void)
         if (system(command) != 0)
             printf("    no logs\n");
     }
-    snprintf(command, sizeof(command), "rm -rf '%s'", directory);
-    if (system(command) != 0)
-        printf("    %s was not removed\n", directory);
+    leftovers_clear(directory);
 }
 
 /* ---- clients ---- */
@@ -216,6 +214,7 @@ static void client_close(client *c)
     gp_channel_close(c->channel, 100);
     if (c->control_socket > 0)
         close(c->control_socket);
+    memset(c, 0, sizeof(*c));
 }
 
 static bool get_status(client *c)
@@ -248,31 +247,32 @@ static bool lease(client *c)
 
 /* ---- tests ---- */
 
-TEST(pool_starts_and_shuts_down_cleanly)
+static client c; /* client of the running test */
+
+TEARDOWN()
 {
-    client c;
-
-    REQUIRE(pool_up("2"));
-    if (client_open(&c) && await_idle(&c, 2)) {
-        CHECK_TEXT("default", status.pool);
-        CHECK_INT(scheduler, status.scheduler_pid);
-        CHECK_INT(1, status.epoch);
-        CHECK_INT(1, status.workers[0].slot.index);
-        CHECK(status.workers[1].slot.pid != 0 && status.workers[1].slot.endpoint[0] != '\0');
-        CHECK_CONTAINS(status.workers[1].slot.log, directory);
-        CHECK(tell(&c, &gp_msg_shutdown, &(gp_shutdown){ .when_idle = false }));
-        int code = wait_end(scheduler); /* the reply may be lost with the link, see gp_pool_shutdown() */
-
-        CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 0);
-        scheduler = 0;
-        CHECK(wait_gone((pid_t)status.workers[0].slot.pid));
-        CHECK(wait_gone((pid_t)status.workers[1].slot.pid));
-        CHECK(access(paths.scheduler_control_socket, F_OK) != 0);
-    } else {
-        GP_TEST_FAIL("the pool does not have two idle workers");
-    }
     client_close(&c);
     stage_close();
+}
+
+TEST(pool_starts_and_shuts_down_cleanly)
+{
+    REQUIRE(pool_up("2"));
+    REQUIRE(client_open(&c) && await_idle(&c, 2));
+    CHECK_TEXT("default", status.pool);
+    CHECK_INT(scheduler, status.scheduler_pid);
+    CHECK_INT(1, status.epoch);
+    CHECK_INT(1, status.workers[0].slot.index);
+    CHECK(status.workers[1].slot.pid != 0 && status.workers[1].slot.endpoint[0] != '\0');
+    CHECK_CONTAINS(status.workers[1].slot.log, directory);
+    CHECK(tell(&c, &gp_msg_shutdown, &(gp_shutdown){ .when_idle = false }));
+    int code = wait_end(scheduler); /* the reply may be lost with the link, see gp_pool_shutdown() */
+
+    CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 0);
+    scheduler = 0;
+    CHECK(wait_gone((pid_t)status.workers[0].slot.pid));
+    CHECK(wait_gone((pid_t)status.workers[1].slot.pid));
+    CHECK(access(paths.scheduler_control_socket, F_OK) != 0);
 }
 
 TEST(second_scheduler_exits_with_75)
@@ -283,7 +283,6 @@ TEST(second_scheduler_exits_with_75)
 
     CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 75);
     CHECK_TEXT("busy\n", first_line);
-    stage_close();
 }
 
 TEST(failed_start_reports_the_reason)
@@ -294,43 +293,35 @@ TEST(failed_start_reports_the_reason)
 
     CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 2);
     CHECK_CONTAINS(first_line, "error: --workers is \"1000\"; must be a number from 1 to 64");
-    stage_close();
 }
 
 TEST(killed_worker_is_replaced_and_the_client_notified)
 {
-    client c;
     gp_worker_lost lost;
     gp_ok_reply ok;
 
     REQUIRE(pool_up("2"));
-    if (client_open(&c) && lease(&c)) {
-        CHECK_INT(2, grant.slots_count);
-        CHECK_INT(1, c.generation);
-        kill((pid_t)grant.slots[1].pid, SIGKILL);
-        if (await(&c, &gp_msg_worker_lost, &lost)) {
-            CHECK_INT(2, lost.index);
-            CHECK_INT(9, lost.signal);
-            CHECK_CONTAINS(lost.cause, "was killed by signal 9 (Killed)");
-        }
-        CHECK(await(&c, &gp_msg_lease_grant, &grant));
-        CHECK_INT(2, c.generation);
-        CHECK_INT(2, grant.slots[1].incarnation);
-        CHECK(tell(&c, &gp_msg_lease_release, &(gp_lease_release){ 0 }) && await(&c, &gp_msg_ok_reply, &ok));
-        c.lease = 0;
-        CHECK(await_idle(&c, 2));
-    } else {
-        GP_TEST_FAIL("no lease");
+    REQUIRE(client_open(&c) && lease(&c));
+    CHECK_INT(2, grant.slots_count);
+    CHECK_INT(1, c.generation);
+    kill((pid_t)grant.slots[1].pid, SIGKILL);
+    if (await(&c, &gp_msg_worker_lost, &lost)) {
+        CHECK_INT(2, lost.index);
+        CHECK_INT(9, lost.signal);
+        CHECK_CONTAINS(lost.cause, "was killed by signal 9 (Killed)");
     }
-    client_close(&c);
-    stage_close();
+    CHECK(await(&c, &gp_msg_lease_grant, &grant));
+    CHECK_INT(2, c.generation);
+    CHECK_INT(2, grant.slots[1].incarnation);
+    CHECK(tell(&c, &gp_msg_lease_release, &(gp_lease_release){ 0 }) && await(&c, &gp_msg_ok_reply, &ok));
+    c.lease = 0;
+    CHECK(await_idle(&c, 2));
 }
 
 TEST(killed_client_releases_its_lease)
 {
     int ends[2];
     char byte;
-    client c;
 
     REQUIRE(pool_up("2") && pipe(ends) == 0);
     pid_t holder = fork(); /* no channel is open in this process yet */
@@ -344,50 +335,38 @@ TEST(killed_client_releases_its_lease)
     close(ends[1]);
     CHECK_INT(1, read(ends[0], &byte, 1));
     close(ends[0]);
-    if (client_open(&c)) {
-        gp_lease_ask ask = { .purpose = "test", .wait = true };
-        gp_lease_wait wait;
-        char pid[32];
+    REQUIRE(client_open(&c));
+    gp_lease_ask ask = { .purpose = "test", .wait = true };
+    gp_lease_wait wait;
+    char pid[32];
 
-        CHECK(tell(&c, &gp_msg_lease_ask, &ask) && await(&c, &gp_msg_lease_wait, &wait));
-        snprintf(pid, sizeof(pid), "pid %d) has held 2 workers", (int)holder);
-        CHECK_CONTAINS(wait.reason, pid);
-        kill(holder, SIGKILL);
-        CHECK(await(&c, &gp_msg_lease_grant, &grant));
-        CHECK_INT(2, grant.slots_count);
-    } else {
-        GP_TEST_FAIL("no client");
-    }
+    CHECK(tell(&c, &gp_msg_lease_ask, &ask) && await(&c, &gp_msg_lease_wait, &wait));
+    snprintf(pid, sizeof(pid), "pid %d) has held 2 workers", (int)holder);
+    CHECK_CONTAINS(wait.reason, pid);
+    kill(holder, SIGKILL);
+    CHECK(await(&c, &gp_msg_lease_grant, &grant));
+    CHECK_INT(2, grant.slots_count);
     wait_end(holder);
-    client_close(&c);
-    stage_close();
 }
 
 TEST(suspended_worker_that_keeps_its_lease_is_replaced)
 {
-    client c;
     gp_ok_reply ok;
 
     REQUIRE(pool_up("1"));
-    if (client_open(&c) && lease(&c)) {
-        pid_t stopped = (pid_t)grant.slots[0].pid;
+    REQUIRE(client_open(&c) && lease(&c));
+    pid_t stopped = (pid_t)grant.slots[0].pid;
 
-        kill(stopped, SIGSTOP);
-        CHECK(tell(&c, &gp_msg_lease_release, &(gp_lease_release){ 0 }) && await(&c, &gp_msg_ok_reply, &ok));
-        c.lease = 0;
-        CHECK(await_idle(&c, 1));
-        CHECK(status.workers[0].slot.pid != (uint32_t)stopped);
-        CHECK(wait_gone(stopped));
-    } else {
-        GP_TEST_FAIL("no lease");
-    }
-    client_close(&c);
-    stage_close();
+    kill(stopped, SIGSTOP);
+    CHECK(tell(&c, &gp_msg_lease_release, &(gp_lease_release){ 0 }) && await(&c, &gp_msg_ok_reply, &ok));
+    c.lease = 0;
+    CHECK(await_idle(&c, 1));
+    CHECK(status.workers[0].slot.pid != (uint32_t)stopped);
+    CHECK(wait_gone(stopped));
 }
 
 TEST(pool_recovers_after_a_scheduler_is_killed)
 {
-    client c;
     pid_t old[2];
 
     REQUIRE(pool_up("2"));
@@ -405,44 +384,29 @@ TEST(pool_recovers_after_a_scheduler_is_killed)
         CHECK_INT(2, status.epoch);
     else
         GP_TEST_FAIL("the next scheduler does not have two idle workers");
-    client_close(&c);
-    stage_close();
 }
 
 TEST(idle_pool_can_be_resized)
 {
     gp_resize resize = { .workers = 1, .idle_timeout_ms = 0 };
-    client c;
 
     REQUIRE(pool_up("2"));
-    if (client_open(&c) && await_idle(&c, 2)) {
-        CHECK(tell(&c, &gp_msg_resize, &resize) && await(&c, &gp_msg_status_reply, &status));
-        CHECK_INT(1, status.workers_count);
-        CHECK(await_idle(&c, 1));
-    } else {
-        GP_TEST_FAIL("no pool");
-    }
-    client_close(&c);
-    stage_close();
+    REQUIRE(client_open(&c) && await_idle(&c, 2));
+    CHECK(tell(&c, &gp_msg_resize, &resize) && await(&c, &gp_msg_status_reply, &status));
+    CHECK_INT(1, status.workers_count);
+    CHECK(await_idle(&c, 1));
 }
 
 TEST(messages_without_a_control_socket_connection_are_refused)
 {
-    client c;
-
     REQUIRE(pool_up("1"));
-    if (client_open(&c)) {
-        gp_error_reply reply;
+    REQUIRE(client_open(&c));
+    gp_error_reply reply;
 
-        c.session[0] ^= 1;
-        CHECK(tell(&c, &gp_msg_status_get, &(gp_status_get){ 0 }));
-        if (await(&c, &gp_msg_error_reply, &reply)) {
-            CHECK_INT(GP_EPERM, reply.code);
-            CHECK_CONTAINS(reply.message, "no hello from this session");
-        }
-    } else {
-        GP_TEST_FAIL("no client");
+    c.session[0] ^= 1;
+    CHECK(tell(&c, &gp_msg_status_get, &(gp_status_get){ 0 }));
+    if (await(&c, &gp_msg_error_reply, &reply)) {
+        CHECK_INT(GP_EPERM, reply.code);
+        CHECK_CONTAINS(reply.message, "no hello from this session");
     }
-    client_close(&c);
-    stage_close();
 }

@@ -72,8 +72,8 @@ static int stage_wait(stage *s)
 
 static void stage_close(stage *s)
 {
-    char command[64];
-
+    if (s->directory[0] == '\0')
+        return;
     if (s->client >= 0)
         close(s->client);
     if (s->worker >= 0)
@@ -82,9 +82,8 @@ static void stage_close(stage *s)
         CHECK_INT(0, stage_wait(s));
     close(s->out);
     close(s->err);
-    snprintf(command, sizeof(command), "rm -r %s", s->directory);
-    if (system(command) != 0)
-        abort();
+    leftovers_clear(s->directory);
+    s->directory[0] = '\0';
 }
 
 static const char *said(int fd)
@@ -206,6 +205,13 @@ static void check_none_alive(const pid_t *pids, int count)
             GP_TEST_FAIL("process %d of %d (pid %d) is alive", i + 1, count, (int)pids[i]);
 }
 
+static stage s; /* stage of the running test */
+
+TEARDOWN()
+{
+    stage_close(&s);
+}
+
 /* ---- starting ---- */
 
 /* An exiting runner no longer reads requests. The kernel reports this before the runner's last
@@ -230,7 +236,7 @@ TEST(last_answers_of_a_runner_arrive_despite_unread_requests)
 
 TEST(a_command_has_the_directory_umask_environment_and_streams_of_its_client)
 {
-    stage s = stage_open();
+    s = stage_open();
     const char *const arguments[] = { "sh", "-c",
                                       "cat; pwd; umask; env | grep -v -e ^_= -e ^PWD= | sort; echo bad >&2",
                                       NULL };
@@ -254,13 +260,11 @@ TEST(a_command_has_the_directory_umask_environment_and_streams_of_its_client)
     CHECK_TEXT(expected, said(s.out));
     CHECK_TEXT("bad\n", said(s.err));
     close(in);
-    stage_close(&s);
 }
 
 TEST(a_command_has_no_other_descriptors_no_blocked_signals_and_a_group_of_its_own)
 {
-    stage s = stage_open();
-
+    s = stage_open();
     ASK(&s, 1, "ls", "/proc/self/fd"); /* descriptor 3 is that directory */
     CHECK_INT(0, end_of(&s, 1).exit_code);
     ASK(&s, 2, "grep", "-E", "-h", "-o", "Sig(Blk|Ign).*", "/proc/self/status");
@@ -268,12 +272,11 @@ TEST(a_command_has_no_other_descriptors_no_blocked_signals_and_a_group_of_its_ow
     SHELL(&s, 3, "exec awk -v me=$$ '{print ($5 == me)}' /proc/$$/stat");
     CHECK_INT(0, end_of(&s, 3).exit_code);
     CHECK_TEXT("0\n1\n2\n3\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n1\n", said(s.out));
-    stage_close(&s);
 }
 
 TEST(exit_codes_and_signals_are_distinguished)
 {
-    stage s = stage_open();
+    s = stage_open();
     gp_runner_answer a;
 
     SHELL(&s, 1, "exit 3");
@@ -288,12 +291,11 @@ TEST(exit_codes_and_signals_are_distinguished)
     a = end_of(&s, 3);
     CHECK_INT(SIGABRT, a.signal);
     CHECK_INT(0, a.core);
-    stage_close(&s);
 }
 
 TEST(command_that_cannot_run_gives_an_error_and_a_shell_exit_code)
 {
-    stage s = stage_open();
+    s = stage_open();
     const char *const arguments[] = { "true", NULL };
     gp_runner_spec spec = { .directory = "/nonexistent/place", .arguments = arguments, .environment = usual };
     gp_runner_answer a;
@@ -319,12 +321,11 @@ TEST(command_that_cannot_run_gives_an_error_and_a_shell_exit_code)
     CHECK_TEXT("cannot change to the directory /nonexistent/place: No such file or directory", a.text);
     ASK(&s, 5, "true");
     CHECK_INT(0, end_of(&s, 5).exit_code);
-    stage_close(&s);
 }
 
 TEST(the_first_of_two_search_paths_counts)
 {
-    stage s = stage_open();
+    s = stage_open();
     const char *const arguments[] = { "true", NULL };
     const char *const environment[] = { "PATH=/usr/bin:/bin", "PATH=/nonexistent", NULL };
     gp_runner_spec spec = { .directory = s.directory, .arguments = arguments, .environment = environment };
@@ -332,12 +333,11 @@ TEST(the_first_of_two_search_paths_counts)
 
     REQUIRE_OK(ask_with(&s, 1, &spec, s.out, &err), err);
     CHECK_INT(0, end_of(&s, 1).exit_code);
-    stage_close(&s);
 }
 
 TEST(scripts_run_with_their_interpreter_and_without_one_by_the_shell)
 {
-    stage s = stage_open();
+    s = stage_open();
     char path[80];
     const char *texts[] = { "#!/bin/sh\necho first $1\n", "echo second $1\n", "#!/no/such/interpreter\n" };
     gp_runner_answer a;
@@ -359,13 +359,12 @@ TEST(scripts_run_with_their_interpreter_and_without_one_by_the_shell)
     a = answer(&s);
     CHECK_INT(127, a.exit_code);
     CHECK_CONTAINS(a.text, "interpreter");
-    stage_close(&s);
 }
 
 TEST(commands_beyond_the_limit_are_refused)
 {
     enum { COUNT = 40 };
-    stage s = stage_open();
+    s = stage_open();
     int ended = 0, started = 0;
     char path[80];
 
@@ -387,13 +386,12 @@ TEST(commands_beyond_the_limit_are_refused)
         ended += a.kind == GP_RUNNER_ENDED && a.exit_code == 0;
     }
     CHECK_INT(COUNT, ended);
-    stage_close(&s);
 }
 
 TEST(client_that_reads_late_loses_no_answers)
 {
     enum { COUNT = 1200 };
-    stage s = stage_open();
+    s = stage_open();
     uint64_t asked = 0, ended = 0;
 
     while (ended < COUNT) {
@@ -412,14 +410,13 @@ TEST(client_that_reads_late_loses_no_answers)
         }
     }
     CHECK_INT(COUNT, asked);
-    stage_close(&s);
 }
 
 /* ---- ending ---- */
 
 TEST(job_gets_sigterm_then_its_process_tree_is_killed)
 {
-    stage s = stage_open();
+    s = stage_open();
     pid_t pids[3];
     gp_runner_answer a;
 
@@ -446,7 +443,6 @@ TEST(job_gets_sigterm_then_its_process_tree_is_killed)
     ask_kill(&s, 77, 0); /* unknown job */
     ASK(&s, 3, "true");
     CHECK_INT(0, end_of(&s, 3).exit_code);
-    stage_close(&s);
 }
 
 /* A proper daemon, a process that ignores signals, a process in a pipe, and a stopped one. */
@@ -457,7 +453,7 @@ static const char *const survivors =
 
 static void check_end_of(bool of_worker, bool command_has_ended)
 {
-    stage s = stage_open();
+    s = stage_open();
     pid_t pids[5];
 
     SHELL(&s, 1, survivors);
@@ -480,7 +476,6 @@ static void check_end_of(bool of_worker, bool command_has_ended)
     }
     CHECK_INT(0, stage_wait(&s));
     check_none_alive(pids, 5);
-    stage_close(&s);
 }
 
 TEST(no_process_outlives_the_client)
@@ -500,7 +495,7 @@ TEST(orphans_of_a_command_do_not_outlive_the_worker)
 
 TEST(only_jobs_that_ended_before_the_worker_exited_are_reported)
 {
-    stage s = stage_open();
+    s = stage_open();
     bool reported = false;
     pid_t pid;
 
@@ -516,12 +511,11 @@ TEST(only_jobs_that_ended_before_the_worker_exited_are_reported)
     }
     CHECK(reported);
     CHECK_INT(0, stage_wait(&s));
-    stage_close(&s);
 }
 
 TEST(a_tree_that_grows_while_it_is_killed_is_killed)
 {
-    stage s = stage_open();
+    s = stage_open();
     pid_t first;
 
     SHELL(&s, 1,
@@ -533,12 +527,11 @@ TEST(a_tree_that_grows_while_it_is_killed_is_killed)
     close(s.client);
     s.client = -1;
     CHECK_INT(0, stage_wait(&s)); /* the runner exits once it has no child, hence no descendant */
-    stage_close(&s);
 }
 
 TEST(commands_are_killed_with_their_runner)
 {
-    stage s = stage_open();
+    s = stage_open();
     pid_t pid;
 
     SHELL(&s, 1, "echo $$ > pid; exec sleep 100");
@@ -547,15 +540,13 @@ TEST(commands_are_killed_with_their_runner)
     CHECK_INT(128 + SIGKILL, stage_wait(&s));
     await_ends(&pid, 1);
     check_none_alive(&pid, 1);
-    stage_close(&s);
 }
 
 /* ---- invalid requests ---- */
 
 static void check_refused(const void *packet, size_t bytes)
 {
-    stage s = stage_open();
-
+    s = stage_open();
     CHECK_INT(bytes, send(s.client, packet, bytes, 0));
     CHECK_INT(0, stage_wait(&s)); /* the runner hangs up and ends all jobs */
     stage_close(&s);
@@ -575,13 +566,13 @@ TEST(malformed_request_ends_the_runner)
     check_refused("x", 1);
 }
 
-static void ask_bytes(stage *s, uint64_t job, const void *data, size_t bytes, uint32_t said_bytes)
+static void ask_bytes(uint64_t job, const void *data, size_t bytes, uint32_t said_bytes)
 {
-    int fds[GP_RUNNER_FDS] = { memfd_create("spec", MFD_CLOEXEC), s->out, s->out, s->err };
+    int fds[GP_RUNNER_FDS] = { memfd_create("spec", MFD_CLOEXEC), s.out, s.out, s.err };
     gp_runner_request request = { .kind = GP_RUNNER_START, .job = job, .spec_bytes = said_bytes };
 
     CHECK_INT(bytes, write(fds[0], data, bytes));
-    CHECK_STATUS(GP_OK, gp_runner_ask_send(s->client, &request, fds, GP_RUNNER_FDS, NULL));
+    CHECK_STATUS(GP_OK, gp_runner_ask_send(s.client, &request, fds, GP_RUNNER_FDS, NULL));
     close(fds[0]);
 }
 
@@ -594,10 +585,10 @@ TEST(malformed_spec_is_refused_and_the_runner_continues)
     } good = { GP_RUNNER_MAGIC, 022, 1, 1, 0, "/\0/bin/true\0A=1" }, bad;
     enum { TEXT_USED = 2 + 10 + 4 };
     uint32_t whole = 24 + TEXT_USED;
-    stage s = stage_open();
+    s = stage_open();
     gp_runner_answer a;
 
-    ask_bytes(&s, 1, &good, whole, whole);
+    ask_bytes(1, &good, whole, whole);
     CHECK_INT(0, end_of(&s, 1).exit_code);
     for (int i = 0; i < 9; i++) {
         uint32_t bytes = whole;
@@ -632,18 +623,17 @@ TEST(malformed_spec_is_refused_and_the_runner_continues)
             bytes = 10;
             break;
         }
-        ask_bytes(&s, 2, &bad, whole, bytes);
+        ask_bytes(2, &bad, whole, bytes);
         a = answer(&s);
         CHECK_INT(GP_RUNNER_FAILED, a.kind);
         CHECK_INT(GP_EPROTO, a.status);
     }
-    ask_bytes(&s, 3, &good, whole - 2, whole); /* truncated */
+    ask_bytes(3, &good, whole - 2, whole); /* truncated */
     CHECK_INT(GP_RUNNER_FAILED, answer(&s).kind);
-    ask_bytes(&s, 4, &good, whole, GP_RUNNER_SPEC_BYTES_MAX + 1);
+    ask_bytes(4, &good, whole, GP_RUNNER_SPEC_BYTES_MAX + 1);
     CHECK_INT(GP_RUNNER_FAILED, answer(&s).kind);
-    ask_bytes(&s, 5, &good, whole, whole);
+    ask_bytes(5, &good, whole, whole);
     CHECK_INT(0, end_of(&s, 5).exit_code);
-    stage_close(&s);
 }
 
 TEST(commands_over_the_limits_are_refused_before_sending)

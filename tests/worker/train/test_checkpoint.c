@@ -3,7 +3,6 @@
 #include "worker/train/checkpoint.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -28,14 +27,6 @@ typedef struct stage {
     gp_checkpoint state;
     bool ready;
 } stage;
-
-static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
-{
-    (void)facts;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
 
 static float value_at(uint64_t step, size_t i)
 {
@@ -82,11 +73,12 @@ static bool stage_open(stage *s, const char *text)
 
 static void stage_close(stage *s)
 {
-    nftw(s->directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(s->directory);
     gp_free(s->state.parameters);
     gp_free(s->state.state);
     gp_free(s->state.best);
     gp_graph_free(s->graph);
+    memset(s, 0, sizeof(*s));
 }
 
 static void stage_write(stage *s, uint64_t step, bool best)
@@ -132,6 +124,13 @@ static void flip(const stage *s, const char *name, long offset)
     fclose(file);
 }
 
+static stage s; /* stage of the running test */
+
+TEARDOWN()
+{
+    stage_close(&s);
+}
+
 TEST(the_checksum_is_castagnoli_s)
 {
     unsigned char ones[32];
@@ -146,7 +145,6 @@ TEST(checkpoint_survives_a_round_trip_bitwise)
 {
     char damaged[240];
     gp_error err;
-    stage s;
 
     REQUIRE(stage_open(&s, net));
     stage_write(&s, 41, true);
@@ -165,7 +163,6 @@ TEST(checkpoint_survives_a_round_trip_bitwise)
             s.state.best[i] != value_at(41, i + 3))
             GP_TEST_FAIL("element %zu differs", i);
     }
-    stage_close(&s);
 }
 
 TEST(the_tensors_have_the_form_of_safetensors)
@@ -175,7 +172,6 @@ TEST(the_tensors_have_the_form_of_safetensors)
     gp_json *json;
     gp_error err;
     FILE *file;
-    stage s;
 
     REQUIRE(stage_open(&s, net));
     stage_write(&s, 7, false);
@@ -194,13 +190,10 @@ TEST(the_tensors_have_the_form_of_safetensors)
     CHECK(gp_json_member(json, "optimizer.1.f.bias") != NULL);
     CHECK(gp_json_member(json, "best.f.weight") != NULL);
     gp_json_free(json);
-    stage_close(&s);
 }
 
 TEST(the_last_two_and_the_best_are_kept)
 {
-    stage s;
-
     REQUIRE(stage_open(&s, net));
     stage_write(&s, 10, true);
     stage_write(&s, 20, true);
@@ -212,13 +205,10 @@ TEST(the_last_two_and_the_best_are_kept)
     CHECK(!there(&s, 30));
     CHECK(there(&s, 40));
     CHECK(there(&s, 50));
-    stage_close(&s);
 }
 
 TEST(run_prunes_only_its_own_checkpoints_except_the_latest)
 {
-    stage s;
-
     REQUIRE(stage_open(&s, net));
     strcpy(s.options.run_id, "long");
     stage_write(&s, 100, true);
@@ -237,14 +227,12 @@ TEST(run_prunes_only_its_own_checkpoints_except_the_latest)
     stage_write(&s, 60, false);
     stage_write(&s, 70, false);
     CHECK(!there(&s, 50) && there(&s, 60) && there(&s, 70));
-    stage_close(&s);
 }
 
 TEST(a_checkpoint_of_another_run_is_neither_replaced_nor_resumed)
 {
     char damaged[240];
     gp_error err;
-    stage s;
 
     REQUIRE(stage_open(&s, net));
     strcpy(s.options.run_id, "first");
@@ -258,7 +246,6 @@ TEST(a_checkpoint_of_another_run_is_neither_replaced_nor_resumed)
     CHECK_INT(5, s.state.progress.step);
     strcpy(s.options.run_id, "third");
     CHECK_STATUS(GP_ENOENT, stage_read(&s, damaged, &err));
-    stage_close(&s);
 }
 
 TEST(a_damaged_checkpoint_is_named_and_the_one_before_is_used)
@@ -271,7 +258,6 @@ TEST(a_damaged_checkpoint_is_named_and_the_one_before_is_used)
     };
     char damaged[240];
     gp_error err;
-    stage s;
 
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         REQUIRE(stage_open(&s, net));
@@ -291,7 +277,6 @@ TEST(checkpoint_truncated_at_any_block_is_refused)
     char path[128], damaged[240];
     struct stat facts;
     gp_error err;
-    stage s;
 
     REQUIRE(stage_open(&s, net));
     stage_write(&s, 10, false);
@@ -303,14 +288,13 @@ TEST(checkpoint_truncated_at_any_block_is_refused)
     }
     unlink(path);
     CHECK_STATUS(GP_ECORRUPT, stage_read(&s, damaged, &err));
-    stage_close(&s);
 }
 
 TEST(changed_network_data_or_fixed_option_is_refused)
 {
     char damaged[240];
     gp_error err;
-    stage s, other;
+    stage other;
 
     REQUIRE(stage_open(&s, net));
     stage_write(&s, 10, false);
@@ -329,14 +313,12 @@ TEST(changed_network_data_or_fixed_option_is_refused)
     s.options.mini_batch_size = 128;
     s.options.initial_learn_rate = 0.5; /* may change */
     CHECK_STATUS(GP_OK, stage_read(&s, damaged, &err));
-    stage_close(&s);
 }
 
 TEST(empty_directory_is_not_found_and_a_file_can_be_named)
 {
     char damaged[240], path[128];
     gp_error err;
-    stage s;
 
     REQUIRE(stage_open(&s, net));
     CHECK_STATUS(GP_ENOENT, stage_read(&s, damaged, &err));
@@ -345,7 +327,6 @@ TEST(empty_directory_is_not_found_and_a_file_can_be_named)
     snprintf(path, sizeof(path), "%s/10.json", s.directory);
     REQUIRE_OK(gp_checkpoint_read(&s.state, &s.frame, path, damaged, &err), err);
     CHECK_INT(10, s.state.progress.step);
-    stage_close(&s);
 }
 
 /* A file size limit simulates a full disk: both are detected before any byte is written. */
@@ -354,7 +335,6 @@ TEST(full_disk_keeps_old_checkpoints_and_leaves_no_partial_one)
     struct rlimit before, small = { .rlim_cur = 4096 };
     char damaged[240], path[160];
     gp_error err;
-    stage s;
 
     REQUIRE(stage_open(&s, net));
     stage_write(&s, 10, false);
@@ -372,19 +352,16 @@ TEST(full_disk_keeps_old_checkpoints_and_leaves_no_partial_one)
     CHECK(access(path, F_OK) != 0);
     REQUIRE_OK(stage_read(&s, damaged, &err), err);
     CHECK_INT(10, s.state.progress.step);
-    stage_close(&s);
 }
 
 TEST(a_directory_that_cannot_be_made_is_an_error_that_names_it)
 {
     gp_error err;
-    stage s;
 
     REQUIRE(stage_open(&s, net));
     stage_fill(&s, 1);
     CHECK_STATUS(GP_EIO, gp_checkpoint_write("/proc/no/such", &s.frame, &s.state, &err));
     CHECK_CONTAINS(err.message, "/proc/no/such");
-    stage_close(&s);
 }
 
 TEST(saver_writes_in_the_background_and_reports_the_result)
@@ -393,7 +370,6 @@ TEST(saver_writes_in_the_background_and_reports_the_result)
     gp_saver *saver;
     bool failed;
     gp_error err;
-    stage s;
 
     REQUIRE(stage_open(&s, net));
     REQUIRE_OK(gp_saver_new(&saver, s.directory, &s.frame, &s.state, &err), err);
@@ -408,16 +384,13 @@ TEST(saver_writes_in_the_background_and_reports_the_result)
     gp_saver_free(saver);
     REQUIRE_OK(stage_read(&s, damaged, &err), err);
     CHECK(s.state.parameters[0] == value_at(5, 0));
-    stage_close(&s);
 }
 
 TEST(a_saver_survives_every_failing_allocation)
 {
     gp_saver *saver;
-    stage s;
 
     REQUIRE(stage_open(&s, net));
     CHECK_EVERY_ALLOCATION(gp_saver_new(&saver, s.directory, &s.frame, &s.state, NULL), gp_saver_free(saver));
     gp_saver_free(NULL);
-    stage_close(&s);
 }

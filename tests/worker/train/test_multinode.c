@@ -3,20 +3,11 @@
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
-#include <ftw.h>
 #include <sys/stat.h>
 
 #include "worker/train/multinode.h"
 
 static char root[64];
-
-static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
-{
-    (void)facts;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
 
 static void put(const char *path, const char *text)
 {
@@ -58,9 +49,9 @@ static void machine_begin(void)
     put("/proc/net/route", "Iface\tDestination\tGateway\neth0\t0000A8C0\t0\neth0\t00000000\t0101A8C0\n");
 }
 
-static void machine_end(void)
+TEARDOWN()
 {
-    nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(root);
 }
 
 TEST(fastest_physical_interface_that_is_up_is_chosen)
@@ -80,7 +71,6 @@ TEST(fastest_physical_interface_that_is_up_is_chosen)
     interface_put("eth1", "up\n", "1000\n");
     REQUIRE_OK(gp_multinode_detect(&found, root, &err), err);
     CHECK_TEXT("=eth0", found.interface); /* among equals, the interface with the default route */
-    machine_end();
 }
 
 TEST(an_interface_that_is_named_must_be_up)
@@ -102,7 +92,6 @@ TEST(an_interface_that_is_named_must_be_up)
     interface_put("eth0", "down\n", "");
     interface_put("eth1", "down\n", "");
     CHECK_STATUS(GP_ENODEV, gp_multinode_detect(&found, root, &err));
-    machine_end();
 }
 
 TEST(infiniband_card_with_an_active_port_is_used_and_gpudirect_reported)
@@ -127,7 +116,6 @@ TEST(infiniband_card_with_an_active_port_is_used_and_gpudirect_reported)
     gp_multinode_describe(&found, text, sizeof(text), &warning);
     CHECK(!warning);
     CHECK_CONTAINS(text, "card mlx5_1; GPUDirect RDMA is on: by DMA-BUF");
-    machine_end();
 }
 
 TEST(user_settings_are_kept)

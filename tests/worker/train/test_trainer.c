@@ -3,7 +3,6 @@
 #include "tests/leftovers.h"
 
 #include <dirent.h>
-#include <ftw.h>
 
 #include "tests/common/model/nets.h"
 #include "tests/ref/run.h"
@@ -893,14 +892,6 @@ TEST(rank_killed_during_gradients_leaves_the_others_with_the_previous_step)
 
 /* ---- checkpoints ---- */
 
-static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
-{
-    (void)facts;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
 /* A network beyond the small-network kernels, so that the precision option matters. */
 static void use_residual_net(train_job *job, const char *norm)
 {
@@ -1020,7 +1011,7 @@ static void check_resumed(uint32_t ranks, bool killed, gp_precision precision)
     job_free(straight);
     job_free(first);
     job_free(second);
-    nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(directory);
 }
 
 TEST(stopped_and_resumed_training_is_bitwise_identical)
@@ -1121,7 +1112,7 @@ TEST(reproducible_training_resumes_bitwise_on_another_number_of_ranks)
     job_free(straight);
     job_free(first);
     job_free(second);
-    nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(directory);
 }
 
 TEST(full_disk_does_not_stop_a_training)
@@ -1155,7 +1146,7 @@ TEST(resuming_a_complete_training_takes_no_step)
           0);
     job_free(first);
     job_free(second);
-    nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(directory);
 }
 
 TEST(steps_allocate_no_heap_memory)
