@@ -31,7 +31,7 @@ typedef struct worker {
     gp_peer peer;
     gp_worker_ready ready;
     gp_channel *client; /* link to the worker as a client */
-    int control_socket; /* control socket for weights; -1: none */
+    int control_socket; /* control socket for weights; 0: none */
 } worker;
 
 typedef struct stage {
@@ -56,9 +56,6 @@ static bool scheduler_open(void)
     gp_channel_options options = { .security = GP_SECURITY_NONE };
     gp_error err;
 
-    memset(&s, 0, sizeof(s));
-    for (int i = 0; i < WORKERS; i++)
-        s.workers[i].control_socket = -1;
     memset(s.token, 0x5a, sizeof(s.token));
     stage_epoch = EPOCH;
     setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run"), 1);
@@ -222,11 +219,12 @@ static int wait_exit(worker *w)
     return -1;
 }
 
+/* End the workers and clear `s`. Does nothing if the stage was not opened. */
 static void stage_close(void)
 {
     for (int i = 0; i < WORKERS; i++) {
         gp_channel_close(s.workers[i].client, 0);
-        if (s.workers[i].control_socket >= 0)
+        if (s.workers[i].control_socket > 0)
             close(s.workers[i].control_socket);
         if (s.workers[i].pid > 0) {
             kill(s.workers[i].pid, SIGKILL);
@@ -236,6 +234,7 @@ static void stage_close(void)
     gp_channel_close(s.scheduler, 0);
     gp_control_socket_close(s.control_socket);
     unsetenv("GRADPOOL_FAULT");
+    memset(&s, 0, sizeof(s));
 }
 
 static gp_envelope of(uint64_t lease, uint32_t generation)
@@ -332,8 +331,8 @@ static __attribute__((unused)) void weights_send(worker *w, uint64_t lease, uint
     gp_error err = { .message = "" };
 
     memcpy(request.token, s.token, sizeof(request.token));
-    if (w->control_socket < 0 && gp_control_socket_connect(&w->control_socket, &reply, w->slot.door, &hello,
-                                                           TIMEOUT_MS, &err) != GP_OK)
+    if (w->control_socket == 0 && gp_control_socket_connect(&w->control_socket, &reply, w->slot.door, &hello,
+                                                            TIMEOUT_MS, &err) != GP_OK)
         GP_TEST_FAIL("door: %s", err.message);
     else if (gp_control_socket_send_fd(w->control_socket, &request, fd, &err) != GP_OK)
         GP_TEST_FAIL("weights: %s", err.message);

@@ -70,42 +70,45 @@ static gp_runner_answer answer(int runner)
     return a;
 }
 
+TEARDOWN()
+{
+    stage_close();
+}
+
 TEST(only_the_attached_client_of_the_lease_gets_a_runner)
 {
     worker *w = &s.workers[0];
     gp_runner_answer a;
     int runner;
 
-    if (workers_start(1) && dial(w)) {
-        grant_send(1, 7, 1);
-        grant_acked(1, 7, 1);
-        run_open(w, 7, 1);
-        check_refused(w, GP_EPERM, "not attached to lease 7");
-        attach(w, 7, 1);
-        CHECK_INT(-1, fetch(w, 7, 1)); /* not opened yet */
-        run_open(w, 7, 2);
-        check_refused(w, GP_ESTALE, "generation 2");
-        CHECK(run_opened(w, 7, 1));
-        CHECK(run_opened(w, 7, 1)); /* requested twice before the fetch: the same runner */
-        CHECK_INT(-1, fetch(w, 7, 2));
-        CHECK_INT(-1, fetch(w, 8, 1));
-        s.token[3] ^= 1;
-        CHECK_INT(-1, fetch(w, 7, 1));
-        s.token[3] ^= 1;
-        runner = fetch(w, 7, 1);
-        CHECK(runner >= 0);
-        CHECK_INT(-1, fetch(w, 7, 1)); /* only once */
-        run_open(w, 7, 1);
-        check_refused(w, GP_EBUSY, "still stopping earlier commands");
-        train(w, 7, 1, 1, "\"steps\":1");
-        check_refused(w, GP_ESTATE, "one operation at a time");
-        command(runner, 5, "exit 3");
-        CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
-        a = answer(runner);
-        CHECK_INT(3, a.exit_code);
-        close(runner);
-    }
-    stage_close();
+    REQUIRE(workers_start(1) && dial(w));
+    grant_send(1, 7, 1);
+    grant_acked(1, 7, 1);
+    run_open(w, 7, 1);
+    check_refused(w, GP_EPERM, "not attached to lease 7");
+    attach(w, 7, 1);
+    CHECK_INT(-1, fetch(w, 7, 1)); /* not opened yet */
+    run_open(w, 7, 2);
+    check_refused(w, GP_ESTALE, "generation 2");
+    CHECK(run_opened(w, 7, 1));
+    CHECK(run_opened(w, 7, 1)); /* requested twice before the fetch: the same runner */
+    CHECK_INT(-1, fetch(w, 7, 2));
+    CHECK_INT(-1, fetch(w, 8, 1));
+    s.token[3] ^= 1;
+    CHECK_INT(-1, fetch(w, 7, 1));
+    s.token[3] ^= 1;
+    runner = fetch(w, 7, 1);
+    CHECK(runner >= 0);
+    CHECK_INT(-1, fetch(w, 7, 1)); /* only once */
+    run_open(w, 7, 1);
+    check_refused(w, GP_EBUSY, "still stopping earlier commands");
+    train(w, 7, 1, 1, "\"steps\":1");
+    check_refused(w, GP_ESTATE, "one operation at a time");
+    command(runner, 5, "exit 3");
+    CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
+    a = answer(runner);
+    CHECK_INT(3, a.exit_code);
+    close(runner);
 }
 
 TEST(worker_can_do_other_work_after_the_commands)
@@ -116,43 +119,41 @@ TEST(worker_can_do_other_work_after_the_commands)
     gp_incoming in;
     bool opened = false;
 
-    if (lease_begin(1)) {
-        for (int i = 0; i < 3; i++) {
-            /* The previous runner may not have exited yet. */
-            for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until && !opened;) {
-                run_open(w, 7, 1);
-                if (!await(w->client, 0, &in))
-                    break;
-                opened = in.type == &gp_msg_ok_reply;
-                if (!opened && gp_incoming_decode(&in, &reply, NULL) == GP_OK)
-                    CHECK_INT(GP_EBUSY, reply.code);
-                gp_incoming_close(&in);
-                if (!opened)
-                    usleep(2000);
-            }
-            CHECK(opened);
-            opened = false;
-            int runner = fetch(w, 7, 1);
-
-            command(runner, 1, "sleep 100");
-            CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
-            close(runner);
-        }
-        for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until;) {
-            train(w, 7, 1, 1, "\"steps\":2");
+    REQUIRE(lease_begin(1));
+    for (int i = 0; i < 3; i++) {
+        /* The previous runner may not have exited yet. */
+        for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until && !opened;) {
+            run_open(w, 7, 1);
             if (!await(w->client, 0, &in))
                 break;
-            bool refused = in.type == &gp_msg_error_reply;
-
+            opened = in.type == &gp_msg_ok_reply;
+            if (!opened && gp_incoming_decode(&in, &reply, NULL) == GP_OK)
+                CHECK_INT(GP_EBUSY, reply.code);
             gp_incoming_close(&in);
-            if (!refused)
-                break;
-            usleep(2000);
+            if (!opened)
+                usleep(2000);
         }
-        if (await_decoded(w->client, &gp_msg_train_done, &done, NULL))
-            CHECK_INT(GP_OK, done.status);
+        CHECK(opened);
+        opened = false;
+        int runner = fetch(w, 7, 1);
+
+        command(runner, 1, "sleep 100");
+        CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
+        close(runner);
     }
-    stage_close();
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until;) {
+        train(w, 7, 1, 1, "\"steps\":2");
+        if (!await(w->client, 0, &in))
+            break;
+        bool refused = in.type == &gp_msg_error_reply;
+
+        gp_incoming_close(&in);
+        if (!refused)
+            break;
+        usleep(2000);
+    }
+    if (await_decoded(w->client, &gp_msg_train_done, &done, NULL))
+        CHECK_INT(GP_OK, done.status);
 }
 
 TEST(new_generation_leaves_running_commands_alone)
@@ -160,22 +161,20 @@ TEST(new_generation_leaves_running_commands_alone)
     worker *w = &s.workers[0];
     gp_runner_answer a;
 
-    if (lease_begin(1) && run_opened(w, 7, 1)) {
-        int runner = fetch(w, 7, 1);
+    REQUIRE(lease_begin(1) && run_opened(w, 7, 1));
+    int runner = fetch(w, 7, 1);
 
-        command(runner, 1, "sleep 0.3; exit 4");
-        CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
-        grant_send(1, 7, 2);
-        grant_acked(1, 7, 2);
-        a = answer(runner);
-        CHECK_INT(GP_RUNNER_ENDED, a.kind);
-        CHECK_INT(4, a.exit_code);
-        command(runner, 2, "exit 5");
-        CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
-        CHECK_INT(5, answer(runner).exit_code);
-        close(runner);
-    }
-    stage_close();
+    command(runner, 1, "sleep 0.3; exit 4");
+    CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
+    grant_send(1, 7, 2);
+    grant_acked(1, 7, 2);
+    a = answer(runner);
+    CHECK_INT(GP_RUNNER_ENDED, a.kind);
+    CHECK_INT(4, a.exit_code);
+    command(runner, 2, "exit 5");
+    CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
+    CHECK_INT(5, answer(runner).exit_code);
+    close(runner);
 }
 
 static void check_end(void (*end)(worker *w))
@@ -196,7 +195,6 @@ static void check_end(void (*end)(worker *w))
         CHECK_INT(0, answer(runner).kind);
         close(runner);
     }
-    stage_close();
 }
 
 static void end_by_revoke(worker *w)
@@ -240,42 +238,39 @@ TEST(killed_runner_leaves_no_orphan_and_can_be_replaced)
 {
     worker *w = &s.workers[0];
 
-    if (lease_begin(1) && run_opened(w, 7, 1)) {
-        int runner = fetch(w, 7, 1), file = memfd_create("pids", MFD_CLOEXEC),
-            go = memfd_create("go", MFD_CLOEXEC);
-        char line[300];
-        pid_t orphan = 0;
+    REQUIRE(lease_begin(1) && run_opened(w, 7, 1));
+    int runner = fetch(w, 7, 1), file = memfd_create("pids", MFD_CLOEXEC),
+        go = memfd_create("go", MFD_CLOEXEC);
+    char line[300];
+    pid_t orphan = 0;
 
-        /* The orphan reports its pid through a descriptor of this process; $PPID is the runner. */
-        snprintf(
-            line, sizeof(line),
-            "(setsid sh -c 'echo $$ > /proc/%d/fd/%d; exec sleep 100' &); "
-            "until [ -s /proc/%d/fd/%d ] && [ -s /proc/%d/fd/%d ]; do sleep 0.01; done; kill -KILL $PPID; "
-            "sleep 100",
-            (int)getpid(), file, (int)getpid(), file, (int)getpid(), go);
-        command(runner, 1, line);
+    /* The orphan reports its pid through a descriptor of this process; $PPID is the runner. */
+    snprintf(line, sizeof(line),
+             "(setsid sh -c 'echo $$ > /proc/%d/fd/%d; exec sleep 100' &); "
+             "until [ -s /proc/%d/fd/%d ] && [ -s /proc/%d/fd/%d ]; do sleep 0.01; done; kill -KILL $PPID; "
+             "sleep 100",
+             (int)getpid(), file, (int)getpid(), file, (int)getpid(), go);
+    command(runner, 1, line);
 
-        /* reported before the runner can be killed */
+    /* reported before the runner can be killed */
+    CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
+    CHECK(write(go, "g", 1) == 1);
+    CHECK_INT(0, answer(runner).kind);
+    close(runner);
+    lseek(file, 0, SEEK_SET);
+    if (read(file, line, sizeof(line)) > 0)
+        orphan = atoi(line);
+    CHECK(orphan > 1);
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; kill(orphan, 0) == 0 && gp_now_ms() < until;)
+        usleep(2000);
+    CHECK(kill(orphan, 0) != 0);
+    if (run_opened(w, 7, 1)) {
+        runner = fetch(w, 7, 1);
+        command(runner, 1, "exit 6");
         CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
-        CHECK(write(go, "g", 1) == 1);
-        CHECK_INT(0, answer(runner).kind);
+        CHECK_INT(6, answer(runner).exit_code);
         close(runner);
-        lseek(file, 0, SEEK_SET);
-        if (read(file, line, sizeof(line)) > 0)
-            orphan = atoi(line);
-        CHECK(orphan > 1);
-        for (int64_t until = gp_now_ms() + TIMEOUT_MS; kill(orphan, 0) == 0 && gp_now_ms() < until;)
-            usleep(2000);
-        CHECK(kill(orphan, 0) != 0);
-        if (run_opened(w, 7, 1)) {
-            runner = fetch(w, 7, 1);
-            command(runner, 1, "exit 6");
-            CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
-            CHECK_INT(6, answer(runner).exit_code);
-            close(runner);
-        }
-        close(file);
-        close(go);
     }
-    stage_close();
+    close(file);
+    close(go);
 }

@@ -29,7 +29,7 @@ static bool lenet_begin(uint32_t count)
     return lease_begin(count);
 }
 
-static void lenet_end(void)
+TEARDOWN()
 {
     gp_free(lenet);
     lenet = NULL;
@@ -59,36 +59,34 @@ TEST(two_workers_train_lenet_and_predict_with_its_weights)
     gp_predict_part part;
     bool has_weights[2];
 
-    if (lenet_begin(2)) {
-        for (int i = 0; i < 2; i++)
-            train(&s.workers[i], 7, 1, 2, "{\"max-epochs\":2,\"mini-batch-size\":100}");
-        for (int i = 0; i < 2; i++) {
-            if (await_decoded(s.workers[i].client, &gp_msg_train_ready, &ready, NULL)) {
-                CHECK_INT(i, ready.rank);
-                CHECK_INT(2, ready.world);
-                CHECK_INT(50, ready.batch_rank);
-                CHECK_INT(LENET_PARAMETERS, ready.parameters);
-            }
+    REQUIRE(lenet_begin(2));
+    for (int i = 0; i < 2; i++)
+        train(&s.workers[i], 7, 1, 2, "{\"max-epochs\":2,\"mini-batch-size\":100}");
+    for (int i = 0; i < 2; i++) {
+        if (await_decoded(s.workers[i].client, &gp_msg_train_ready, &ready, NULL)) {
+            CHECK_INT(i, ready.rank);
+            CHECK_INT(2, ready.world);
+            CHECK_INT(50, ready.batch_rank);
+            CHECK_INT(LENET_PARAMETERS, ready.parameters);
         }
-        for (int i = 0; i < 2; i++) {
-            if (!await_done(&s.workers[i], &done[i], &has_weights[i]))
-                continue;
-            CHECK_TEXT("", done[i].message);
-            CHECK_INT(GP_OK, done[i].status);
-            CHECK_INT(12, done[i].step);
-            CHECK_INT(i == 0, has_weights[i]);
-        }
-        CHECK(done[0].loss == done[1].loss); /* the reduced sums are bitwise identical */
-
-        predict_open(&s.workers[1], 7, &begin, lenet, weights, sizeof(weights));
-        if (await_decoded(s.workers[1].client, &gp_msg_predict_ready, &predict, NULL))
-            CHECK_INT(600, predict.samples);
-        ask(&s.workers[1], of(7, 1), &gp_msg_predict_ask, &(gp_predict_ask){ .first = 500, .count = 100 },
-            NULL, 0);
-        if (await_decoded(s.workers[1].client, &gp_msg_predict_part, &part, NULL))
-            CHECK_INT(100, part.count);
     }
-    lenet_end();
+    for (int i = 0; i < 2; i++) {
+        if (!await_done(&s.workers[i], &done[i], &has_weights[i]))
+            continue;
+        CHECK_TEXT("", done[i].message);
+        CHECK_INT(GP_OK, done[i].status);
+        CHECK_INT(12, done[i].step);
+        CHECK_INT(i == 0, has_weights[i]);
+    }
+    CHECK(done[0].loss == done[1].loss); /* the reduced sums are bitwise identical */
+
+    predict_open(&s.workers[1], 7, &begin, lenet, weights, sizeof(weights));
+    if (await_decoded(s.workers[1].client, &gp_msg_predict_ready, &predict, NULL))
+        CHECK_INT(600, predict.samples);
+    ask(&s.workers[1], of(7, 1), &gp_msg_predict_ask, &(gp_predict_ask){ .first = 500, .count = 100 }, NULL,
+        0);
+    if (await_decoded(s.workers[1].client, &gp_msg_predict_part, &part, NULL))
+        CHECK_INT(100, part.count);
 }
 
 #define LONG_TRAINING "{\"max-epochs\":1000000,\"mini-batch-size\":100}"
@@ -101,24 +99,22 @@ TEST(survivor_of_a_killed_rank_reports_an_error_and_serves_the_next_generation)
     bool has_weights;
 
     setenv("GRADPOOL_FAULT", "exchange:7:kill@2", 1);
-    if (lenet_begin(2)) {
-        for (int i = 0; i < 2; i++)
-            train(&s.workers[i], 7, 1, 2, LONG_TRAINING);
-        int status = wait_exit(&s.workers[1]);
+    REQUIRE(lenet_begin(2));
+    for (int i = 0; i < 2; i++)
+        train(&s.workers[i], 7, 1, 2, LONG_TRAINING);
+    int status = wait_exit(&s.workers[1]);
 
-        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-        tell(first, of(7, 1), &gp_msg_peer_lost, &lost);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    tell(first, of(7, 1), &gp_msg_peer_lost, &lost);
+    if (await_done(first, &done, &has_weights))
+        CHECK_INT(GP_EPEER, done.status);
+    grant_send(1, 7, 2);
+    if (grant_acked(1, 7, 2) && attach(first, 7, 2)) {
+        train(first, 7, 2, 1, "{\"max-epochs\":1,\"mini-batch-size\":100}");
         if (await_done(first, &done, &has_weights))
-            CHECK_INT(GP_EPEER, done.status);
-        grant_send(1, 7, 2);
-        if (grant_acked(1, 7, 2) && attach(first, 7, 2)) {
-            train(first, 7, 2, 1, "{\"max-epochs\":1,\"mini-batch-size\":100}");
-            if (await_done(first, &done, &has_weights))
-                CHECK_INT(GP_OK, done.status);
-            CHECK_INT(6, done.step);
-        }
+            CHECK_INT(GP_OK, done.status);
+        CHECK_INT(6, done.step);
     }
-    lenet_end();
 }
 
 TEST(revoke_in_the_middle_of_training_frees_both_workers)
@@ -127,28 +123,26 @@ TEST(revoke_in_the_middle_of_training_frees_both_workers)
     gp_train_done done;
     bool has_weights;
 
-    if (lenet_begin(2)) {
+    REQUIRE(lenet_begin(2));
+    for (int i = 0; i < 2; i++)
+        train(&s.workers[i], 7, 1, 2, LONG_TRAINING);
+    await_steps(&s.workers[0]);
+    for (int i = 0; i < 2; i++)
+        tell(&s.workers[i], of(7, 1), &gp_msg_revoke, &(gp_revoke){ .reason = "the client is gone" });
+    for (int i = 0; i < 2; i++)
+        await_decoded(s.scheduler, &gp_msg_revoked, &revoked, NULL);
+    for (int i = 0; i < 2; i++)
+        if (await_done(&s.workers[i], &done, &has_weights))
+            CHECK(done.status != GP_OK);
+    grant_send(2, 8, 1);
+    if (grant_acked(2, 8, 1))
         for (int i = 0; i < 2; i++)
-            train(&s.workers[i], 7, 1, 2, LONG_TRAINING);
-        await_steps(&s.workers[0]);
-        for (int i = 0; i < 2; i++)
-            tell(&s.workers[i], of(7, 1), &gp_msg_revoke, &(gp_revoke){ .reason = "the client is gone" });
-        for (int i = 0; i < 2; i++)
-            await_decoded(s.scheduler, &gp_msg_revoked, &revoked, NULL);
-        for (int i = 0; i < 2; i++)
-            if (await_done(&s.workers[i], &done, &has_weights))
-                CHECK(done.status != GP_OK);
-        grant_send(2, 8, 1);
-        if (grant_acked(2, 8, 1))
-            for (int i = 0; i < 2; i++)
-                CHECK(attach(&s.workers[i], 8, 1));
-        for (int i = 0; i < 2; i++)
-            train(&s.workers[i], 8, 1, 2, "{\"max-epochs\":1,\"mini-batch-size\":100}");
-        for (int i = 0; i < 2; i++)
-            if (await_done(&s.workers[i], &done, &has_weights))
-                CHECK_INT(GP_OK, done.status);
-    }
-    lenet_end();
+            CHECK(attach(&s.workers[i], 8, 1));
+    for (int i = 0; i < 2; i++)
+        train(&s.workers[i], 8, 1, 2, "{\"max-epochs\":1,\"mini-batch-size\":100}");
+    for (int i = 0; i < 2; i++)
+        if (await_done(&s.workers[i], &done, &has_weights))
+            CHECK_INT(GP_OK, done.status);
 }
 
 TEST(soft_stop_ends_all_ranks_at_one_step_with_complete_weights)
@@ -156,35 +150,31 @@ TEST(soft_stop_ends_all_ranks_at_one_step_with_complete_weights)
     gp_train_done done[2] = { { .status = 0 } };
     bool has_weights[2] = { false, false };
 
-    if (lenet_begin(2)) {
-        for (int i = 0; i < 2; i++)
-            train(&s.workers[i], 7, 1, 2, LONG_TRAINING);
-        await_steps(&s.workers[0]);
-        for (int i = 0; i < 2; i++)
-            ask(&s.workers[i], of(7, 1), &gp_msg_train_stop, &(gp_train_stop){ .hard = false }, NULL, 0);
-        for (int i = 0; i < 2; i++)
-            if (await_done(&s.workers[i], &done[i], &has_weights[i])) {
-                CHECK_INT(GP_OK, done[i].status);
-                CHECK_INT(GP_STOP_STOPPED, done[i].stop_reason);
-            }
-        CHECK_INT(done[0].step, done[1].step);
-        CHECK(has_weights[0]);
-    }
-    lenet_end();
+    REQUIRE(lenet_begin(2));
+    for (int i = 0; i < 2; i++)
+        train(&s.workers[i], 7, 1, 2, LONG_TRAINING);
+    await_steps(&s.workers[0]);
+    for (int i = 0; i < 2; i++)
+        ask(&s.workers[i], of(7, 1), &gp_msg_train_stop, &(gp_train_stop){ .hard = false }, NULL, 0);
+    for (int i = 0; i < 2; i++)
+        if (await_done(&s.workers[i], &done[i], &has_weights[i])) {
+            CHECK_INT(GP_OK, done[i].status);
+            CHECK_INT(GP_STOP_STOPPED, done[i].stop_reason);
+        }
+    CHECK_INT(done[0].step, done[1].step);
+    CHECK(has_weights[0]);
 }
 
 TEST(rank_that_cannot_start_leaves_the_other_waiting_until_stopped)
 {
     gp_error_reply reply;
 
-    if (lenet_begin(2)) {
-        train(&s.workers[0], 7, 1, 2, LONG_TRAINING);
-        stage_data = "/nonexistent";
-        train(&s.workers[1], 7, 1, 2, LONG_TRAINING);
-        check_refused(&s.workers[1], GP_ENOENT, "/nonexistent");
-        ask(&s.workers[0], of(7, 1), &gp_msg_train_stop, &(gp_train_stop){ .hard = true }, NULL, 0);
-        if (await_decoded(s.workers[0].client, &gp_msg_error_reply, &reply, NULL))
-            CHECK_INT(GP_ECANCELED, reply.code);
-    }
-    lenet_end();
+    REQUIRE(lenet_begin(2));
+    train(&s.workers[0], 7, 1, 2, LONG_TRAINING);
+    stage_data = "/nonexistent";
+    train(&s.workers[1], 7, 1, 2, LONG_TRAINING);
+    check_refused(&s.workers[1], GP_ENOENT, "/nonexistent");
+    ask(&s.workers[0], of(7, 1), &gp_msg_train_stop, &(gp_train_stop){ .hard = true }, NULL, 0);
+    if (await_decoded(s.workers[0].client, &gp_msg_error_reply, &reply, NULL))
+        CHECK_INT(GP_ECANCELED, reply.code);
 }

@@ -81,11 +81,13 @@ static void link_hang_up(void)
     close(client.segment);
     close(client.wakeup_fd);
     close(client.control_socket);
+    client.link = NULL;
 }
 
-static void link_close(void)
+TEARDOWN()
 {
-    link_hang_up();
+    if (client.link != NULL)
+        link_hang_up();
     stage_close();
 }
 
@@ -113,16 +115,14 @@ TEST(client_opens_a_link_sends_an_object_and_calls_it)
 {
     double x = 1.5;
 
-    if (link_with_calls()) {
-        CHECK(run(&client, function_of(&client, "square"), &x, sizeof(x)));
-        memcpy(&x, last.content, sizeof(x));
-        CHECK_NEAR(2.25, x, 0);
-        CHECK(run(&client, function_of(&client, "grow"), &(size_t){ 1 << 20 }, sizeof(size_t)));
-        CHECK_INT(1 << 20, last.bytes);
-        CHECK(run(&client, function_of(&client, "about"), NULL, 0));
-        CHECK_CONTAINS((const char *)last.content, "1 of 1, worker 1, attempt 1, cpu");
-    }
-    link_close();
+    REQUIRE(link_with_calls());
+    CHECK(run(&client, function_of(&client, "square"), &x, sizeof(x)));
+    memcpy(&x, last.content, sizeof(x));
+    CHECK_NEAR(2.25, x, 0);
+    CHECK(run(&client, function_of(&client, "grow"), &(size_t){ 1 << 20 }, sizeof(size_t)));
+    CHECK_INT(1 << 20, last.bytes);
+    CHECK(run(&client, function_of(&client, "about"), NULL, 0));
+    CHECK_CONTAINS((const char *)last.content, "1 of 1, worker 1, attempt 1, cpu");
 }
 
 TEST(a_link_is_opened_by_the_attached_client_of_the_lease_only)
@@ -130,70 +130,61 @@ TEST(a_link_is_opened_by_the_attached_client_of_the_lease_only)
     worker *w = &s.workers[0];
     gp_task_open newer = { .link_version = GP_LINK_VERSION, .task_abi = 99 };
 
-    if (workers_start(1)) {
-        grant_send(1, 7, 1);
-        if (grant_acked(1, 7, 1) && dial(w) && link_dial(w, 7)) {
-            task_open(w, 7, 1);
-            check_refused(w, GP_EPERM, "not attached to lease 7");
-            CHECK(attach(w, 7, 1));
-            task_open(w, 7, 2);
-            check_refused(w, GP_ESTALE, "has lease 7 generation 1");
-            ask(w, of(7, 1), &gp_msg_task_open, &newer, NULL, 0);
-            check_refused(w, GP_EVERSION, "task ABI 99, worker 1 has 1 and 1");
-            task_open(w, 7, 1);
-            gp_task_ready ready;
+    REQUIRE(workers_start(1));
+    grant_send(1, 7, 1);
+    if (grant_acked(1, 7, 1) && dial(w) && link_dial(w, 7)) {
+        task_open(w, 7, 1);
+        check_refused(w, GP_EPERM, "not attached to lease 7");
+        CHECK(attach(w, 7, 1));
+        task_open(w, 7, 2);
+        check_refused(w, GP_ESTALE, "has lease 7 generation 1");
+        ask(w, of(7, 1), &gp_msg_task_open, &newer, NULL, 0);
+        check_refused(w, GP_EVERSION, "task ABI 99, worker 1 has 1 and 1");
+        task_open(w, 7, 1);
+        gp_task_ready ready;
 
-            CHECK(await_decoded(w->client, &gp_msg_task_ready, &ready, NULL));
-            task_open(w, 7, 1);
-            check_refused(w, GP_ESTATE, "is running tasks");
-        }
+        CHECK(await_decoded(w->client, &gp_msg_task_ready, &ready, NULL));
+        task_open(w, 7, 1);
+        check_refused(w, GP_ESTATE, "is running tasks");
     }
-    link_close();
 }
 
 TEST(descriptors_with_a_wrong_token_are_refused)
 {
     worker *w = &s.workers[0];
 
-    if (lease_begin(1)) {
-        s.token[3] ^= 1;
-        if (link_dial(w, 7)) {
-            task_open(w, 7, 1);
-            check_refused(w, GP_ESTATE, "did not receive the descriptors of the link");
-        }
+    REQUIRE(lease_begin(1));
+    s.token[3] ^= 1;
+    if (link_dial(w, 7)) {
+        task_open(w, 7, 1);
+        check_refused(w, GP_ESTATE, "did not receive the descriptors of the link");
     }
-    link_close();
 }
 
 TEST(worker_requests_a_restart_when_its_lease_ends)
 {
     gp_grant_ack ack;
 
-    if (link_with_calls()) {
-        CHECK(run(&client, function_of(&client, "count_calls"), NULL, 0));
-        CHECK(revoke_answered(7, true));
-        CHECK(await_hang_up());
-        grant_send(1, 8, 1); /* a scheduler that ignores the request */
-        CHECK(await_decoded(s.scheduler, &gp_msg_grant_ack, &ack, NULL));
-    }
-    link_close();
+    REQUIRE(link_with_calls());
+    CHECK(run(&client, function_of(&client, "count_calls"), NULL, 0));
+    CHECK(revoke_answered(7, true));
+    CHECK(await_hang_up());
+    grant_send(1, 8, 1); /* a scheduler that ignores the request */
+    CHECK(await_decoded(s.scheduler, &gp_msg_grant_ack, &ack, NULL));
 }
 
 TEST(unused_link_leaves_the_worker_clean)
 {
     if (lease_begin(1) && link_open(&s.workers[0], 7))
         CHECK(revoke_answered(7, false));
-    link_close();
 }
 
 TEST(revoke_ends_a_task_that_checks_for_cancel)
 {
-    if (link_with_calls()) {
-        run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
-        CHECK(answer_any(&client));
-        CHECK(revoke_answered(7, true));
-    }
-    link_close();
+    REQUIRE(link_with_calls());
+    run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
+    CHECK(answer_any(&client));
+    CHECK(revoke_answered(7, true));
 }
 
 TEST(a_client_that_closes_its_link_can_train_or_open_another)
@@ -202,33 +193,28 @@ TEST(a_client_that_closes_its_link_can_train_or_open_another)
     gp_control_socket_request request;
     gp_error err;
 
-    if (link_with_calls()) {
-        call_new(&client, GP_CALL_CLOSE, NULL, 0);
-        call_send(&client);
-        CHECK_STATUS(GP_EPEER,
-                     gp_control_socket_receive_fd(client.control_socket, &request, NULL, TIMEOUT_MS, &err));
-        link_hang_up();
-        if (link_open(w, 7) && answer(&client, object_send(&client, TASKS_CALLS, 1))) {
-            CHECK_STATUS(GP_OK, last.head.status);
-            CHECK(run(&client, function_of(&client, "empty"), NULL, 0));
-        }
+    REQUIRE(link_with_calls());
+    call_new(&client, GP_CALL_CLOSE, NULL, 0);
+    call_send(&client);
+    CHECK_STATUS(GP_EPEER,
+                 gp_control_socket_receive_fd(client.control_socket, &request, NULL, TIMEOUT_MS, &err));
+    link_hang_up();
+    if (link_open(w, 7) && answer(&client, object_send(&client, TASKS_CALLS, 1))) {
+        CHECK_STATUS(GP_OK, last.head.status);
+        CHECK(run(&client, function_of(&client, "empty"), NULL, 0));
     }
-    link_close();
 }
 
 TEST(exit_of_the_client_frees_the_worker)
 {
-    if (link_with_calls()) {
-        run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
-        CHECK(answer_any(&client));
-        close(client.control_socket);
-        for (int64_t until = gp_now_ms() + TIMEOUT_MS;
-             gp_link_running(client.link) != 0 && gp_now_ms() < until;)
-            usleep(2000);
-        CHECK_INT(0, gp_link_running(client.link));
-        CHECK(revoke_answered(7, true));
-    }
-    link_close();
+    REQUIRE(link_with_calls());
+    run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
+    CHECK(answer_any(&client));
+    close(client.control_socket);
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_link_running(client.link) != 0 && gp_now_ms() < until;)
+        usleep(2000);
+    CHECK_INT(0, gp_link_running(client.link));
+    CHECK(revoke_answered(7, true));
 }
 
 TEST(tasks_continue_in_a_new_generation_of_the_lease)
@@ -237,19 +223,17 @@ TEST(tasks_continue_in_a_new_generation_of_the_lease)
     uint32_t echo;
     uint64_t id;
 
-    if (link_with_calls()) {
-        echo = function_of(&client, "echo");
-        id = run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
-        CHECK(answer_any(&client));
-        grant_send(1, 7, 2);
-        CHECK(await_decoded(s.scheduler, &gp_msg_grant_ack, &ack, NULL));
-        CHECK_INT(id, gp_link_running(client.link));
-        gp_link_cancel(client.link, id);
-        CHECK(answer(&client, id));
-        CHECK(run(&client, echo, "still here", 10));
-        CHECK_TEXT("still here", (const char *)last.content);
-    }
-    link_close();
+    REQUIRE(link_with_calls());
+    echo = function_of(&client, "echo");
+    id = run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
+    CHECK(answer_any(&client));
+    grant_send(1, 7, 2);
+    CHECK(await_decoded(s.scheduler, &gp_msg_grant_ack, &ack, NULL));
+    CHECK_INT(id, gp_link_running(client.link));
+    gp_link_cancel(client.link, id);
+    CHECK(answer(&client, id));
+    CHECK(run(&client, echo, "still here", 10));
+    CHECK_TEXT("still here", (const char *)last.content);
 }
 
 TEST(crashed_worker_leaves_its_answers_and_the_crashing_call)
@@ -260,21 +244,19 @@ TEST(crashed_worker_leaves_its_answers_and_the_crashing_call)
 
     setenv("GRADPOOL_FAULT", "task_done:5:kill",
            1); /* object, 2 functions, 1 call; the next call is not answered */
-    if (link_with_calls()) {
-        echo = function_of(&client, "echo");
-        count = function_of(&client, "count_calls");
-        first = run_send(&client, echo, "first", 5);
-        run_send(&client, count, NULL, 0);
-        run_send(&client, echo, "third", 5);
-        wait_exit(w);
-        CHECK(await_hang_up());
-        CHECK(answer(&client, first));
-        CHECK_TEXT("first", (const char *)last.content);
-        CHECK(!gp_link_pending(client.link));
-        CHECK_INT(first + 1, gp_link_running(client.link));
-        CHECK(gp_link_revoke(client.link, gp_link_position(client.link))); /* never started */
-    }
-    link_close();
+    REQUIRE(link_with_calls());
+    echo = function_of(&client, "echo");
+    count = function_of(&client, "count_calls");
+    first = run_send(&client, echo, "first", 5);
+    run_send(&client, count, NULL, 0);
+    run_send(&client, echo, "third", 5);
+    wait_exit(w);
+    CHECK(await_hang_up());
+    CHECK(answer(&client, first));
+    CHECK_TEXT("first", (const char *)last.content);
+    CHECK(!gp_link_pending(client.link));
+    CHECK_INT(first + 1, gp_link_running(client.link));
+    CHECK(gp_link_revoke(client.link, gp_link_position(client.link))); /* never started */
 }
 
 TEST(links_leak_no_descriptors)
@@ -316,7 +298,6 @@ TEST(links_leak_no_descriptors)
         after = descriptors_of(w->pid);
     }
     CHECK(going && before > 0 && after <= before);
-    link_close();
 }
 
 /* A call is expected to be as short as before. If this is wrong, the previous answer must still be
@@ -326,21 +307,19 @@ TEST(answer_is_announced_while_the_next_call_runs_unexpectedly_long)
     uint32_t work, shortly = 0, long_ms = 5000;
     uint64_t first;
 
-    if (link_with_calls()) {
-        work = function_of(&client, "work");
-        for (int i = 0; i < 20; i++)
-            run(&client, work, &shortly, sizeof(shortly));
-        call_new(&client, GP_CALL_RUN, &shortly, sizeof(shortly))->function = work;
-        first = client.id;
-        run_send(&client, work, &long_ms, sizeof(long_ms));
-        CHECK(answer(&client, first)); /* sleeps on the eventfd */
-        CHECK(!gp_link_pending(client.link));
-        for (int64_t until = gp_now_ms() + TIMEOUT_MS;
-             gp_link_running(client.link) != first + 1 && gp_now_ms() < until;)
-            usleep(500);
-        CHECK_INT(first + 1, gp_link_running(client.link));
-    }
-    link_close();
+    REQUIRE(link_with_calls());
+    work = function_of(&client, "work");
+    for (int i = 0; i < 20; i++)
+        run(&client, work, &shortly, sizeof(shortly));
+    call_new(&client, GP_CALL_RUN, &shortly, sizeof(shortly))->function = work;
+    first = client.id;
+    run_send(&client, work, &long_ms, sizeof(long_ms));
+    CHECK(answer(&client, first)); /* sleeps on the eventfd */
+    CHECK(!gp_link_pending(client.link));
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS;
+         gp_link_running(client.link) != first + 1 && gp_now_ms() < until;)
+        usleep(500);
+    CHECK_INT(first + 1, gp_link_running(client.link));
 }
 
 TEST(uncancelable_task_keeps_the_lease_but_not_the_control_thread)
@@ -348,21 +327,19 @@ TEST(uncancelable_task_keeps_the_lease_but_not_the_control_thread)
     worker *w = &s.workers[0];
     gp_incoming in;
 
-    if (link_with_calls()) {
-        run_send(&client, function_of(&client, "work"), &(uint32_t){ 60000 }, 4);
-        for (int64_t until = gp_now_ms() + TIMEOUT_MS;
-             gp_link_running(client.link) != client.id && gp_now_ms() < until;)
-            usleep(2000);
-        tell(w, of(7, 1), &gp_msg_revoke, &(gp_revoke){ .reason = "over" });
-        for (int i = 0; i < 2 && await(s.scheduler, 0, &in); i++) {
-            /* not revoked: a scheduler replaces the worker */
-            CHECK_INT(GP_ID(beat), in.envelope.message);
-            gp_incoming_close(&in);
-        }
-        kill(w->pid, SIGTERM);
-        CHECK_INT(0, wait_exit(w));
+    REQUIRE(link_with_calls());
+    run_send(&client, function_of(&client, "work"), &(uint32_t){ 60000 }, 4);
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS;
+         gp_link_running(client.link) != client.id && gp_now_ms() < until;)
+        usleep(2000);
+    tell(w, of(7, 1), &gp_msg_revoke, &(gp_revoke){ .reason = "over" });
+    for (int i = 0; i < 2 && await(s.scheduler, 0, &in); i++) {
+        /* not revoked: a scheduler replaces the worker */
+        CHECK_INT(GP_ID(beat), in.envelope.message);
+        gp_incoming_close(&in);
     }
-    link_close();
+    kill(w->pid, SIGTERM);
+    CHECK_INT(0, wait_exit(w));
 }
 
 /* Objects must see the documented functions of the daemon and no others. */
@@ -396,12 +373,10 @@ TEST(busy_worker_sends_heartbeats)
 {
     gp_beat beat;
 
-    if (link_with_calls()) {
-        run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
-        CHECK(answer_any(&client));
-        for (int i = 0; i < 2; i++)
-            CHECK(await_decoded(s.scheduler, &gp_msg_beat, &beat, NULL));
-        CHECK_INT(GP_WORKER_BUSY, beat.state);
-    }
-    link_close();
+    REQUIRE(link_with_calls());
+    run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
+    CHECK(answer_any(&client));
+    for (int i = 0; i < 2; i++)
+        CHECK(await_decoded(s.scheduler, &gp_msg_beat, &beat, NULL));
+    CHECK_INT(GP_WORKER_BUSY, beat.state);
 }

@@ -19,6 +19,7 @@ typedef struct served {
     atomic_bool blind;   /* the control thread must not look for blobs */
     atomic_bool blinded; /* acknowledged by the control thread */
     atomic_bool over;
+    bool has_threads;
     int control_socket; /* control socket of the worker */
 } served;
 
@@ -89,6 +90,7 @@ static void link_begin(void)
     if (pthread_create(&s.compute, NULL, compute_main, NULL) != 0 ||
         pthread_create(&s.control, NULL, control_main, NULL) != 0)
         abort();
+    s.has_threads = true;
 }
 
 /* Begin a link with object 1 loaded. */
@@ -109,6 +111,7 @@ static void link_free(void)
     close(s.client.wakeup_fd);
     close(s.client.control_socket);
     close(s.control_socket);
+    s.server = NULL;
 }
 
 static void link_join(void)
@@ -117,6 +120,7 @@ static void link_join(void)
     atomic_store(&s.over, true);
     gp_mailbox_wake(s.mailbox);
     pthread_join(s.control, NULL);
+    s.has_threads = false;
     link_free();
 }
 
@@ -125,6 +129,14 @@ static void link_end(void)
     call_new(&s.client, GP_CALL_CLOSE, NULL, 0);
     call_send(&s.client);
     link_join();
+}
+
+TEARDOWN()
+{
+    if (s.has_threads)
+        link_end();
+    else if (s.server != NULL)
+        link_free();
 }
 
 /* ---- calls ---- */
@@ -140,7 +152,6 @@ TEST(task_is_sent_found_run_and_answered)
     memcpy(&x, last.content, sizeof(x));
     CHECK_NEAR(9, x, 0);
     CHECK_INT(1, s.server->used);
-    link_end();
 }
 
 TEST(an_empty_task_has_an_empty_result)
@@ -149,7 +160,6 @@ TEST(an_empty_task_has_an_empty_result)
     CHECK(run(&s.client, function_of(&s.client, "empty"), NULL, 0));
     CHECK_STATUS(GP_OK, last.head.status);
     CHECK_INT(0, last.bytes);
-    link_end();
 }
 
 TEST(many_calls_are_answered_in_their_order)
@@ -171,14 +181,12 @@ TEST(many_calls_are_answered_in_their_order)
             uint64_t echoed;
 
             if (!answer(&s.client, first + got))
-                goto out;
+                return;
             memcpy(&echoed, last.content, sizeof(echoed));
             CHECK_INT(got, echoed);
             got++;
         }
     }
-out:
-    link_end();
 }
 
 TEST(results_arrive_inline_or_as_a_blob_by_size)
@@ -198,7 +206,6 @@ TEST(results_arrive_inline_or_as_a_blob_by_size)
     }
     CHECK(run(&s.client, function_of(&s.client, "twice"), NULL, 0));
     CHECK_TEXT("last", (const char *)last.content);
-    link_end();
 }
 
 static bool grow_to(uint32_t grow, size_t bytes)
@@ -254,7 +261,6 @@ TEST(memory_of_a_large_result_is_reused_after_the_client_closed_it)
         CHECK(grow_to(grow, bytes));
     for (int i = 0; i < 20; i++)
         CHECK(grow_to(grow, 100000 + (size_t)i * 100000));
-    link_end();
 }
 
 TEST(results_beyond_the_cache_limit_replace_each_other)
@@ -282,7 +288,6 @@ TEST(results_beyond_the_cache_limit_replace_each_other)
     gp_blobs_free(blobs);
     close(control_sockets[0]);
     close(control_sockets[1]);
-    link_free();
 }
 
 TEST(blob_is_an_argument_for_many_calls_until_released)
@@ -323,7 +328,6 @@ TEST(blob_is_an_argument_for_many_calls_until_released)
     answer(&s.client, call_send(&s.client));
     check_failed(GP_EPROTO, "was not received");
     gp_free(data);
-    link_end();
 }
 
 TEST(a_blob_that_could_shrink_is_refused)
@@ -339,7 +343,6 @@ TEST(a_blob_that_could_shrink_is_refused)
     call->payload_bytes = 4;
     answer(&s.client, call_send(&s.client));
     check_failed(GP_EPROTO, "not sealed against shrinking");
-    link_end();
 }
 
 TEST(a_call_waits_for_a_blob_that_is_slower_than_its_record)
@@ -362,7 +365,6 @@ TEST(a_call_waits_for_a_blob_that_is_slower_than_its_record)
     blob_put(&s.client, file_of("late", 4, ALL_SEALS));
     CHECK(answer(&s.client, id));
     CHECK_TEXT("late", (const char *)last.content);
-    link_end();
 }
 
 TEST(a_client_that_never_releases_is_stopped)
@@ -380,7 +382,6 @@ TEST(a_client_that_never_releases_is_stopped)
     CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.server->blobs, 5, file_of("x", 1, 0), &err));
     CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.server->blobs, 0, file_of("x", 1, 0), &err));
     CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.server->blobs, number + 1, -1, &err));
-    link_free();
 }
 
 TEST(task_error_has_status_and_message)
@@ -395,7 +396,6 @@ TEST(task_error_has_status_and_message)
     check_failed(GP_ENODEV, "no usable device");
     CHECK(run(&s.client, function_of(&s.client, "strange"), NULL, 0));
     check_failed(GP_EINVAL, "returned the unknown status 4711");
-    link_end();
 }
 
 TEST(unknown_requests_are_refused)
@@ -411,7 +411,6 @@ TEST(unknown_requests_are_refused)
     call_new(&s.client, GP_CALL_FUNCTION, NULL, 0)->count = 1;
     answer(&s.client, call_send(&s.client));
     CHECK(last.head.status != GP_OK);
-    link_end();
 }
 
 TEST(a_revoked_call_is_not_run_and_not_answered)
@@ -437,7 +436,6 @@ TEST(a_revoked_call_is_not_run_and_not_answered)
     CHECK(answer(&s.client, after));
     CHECK_INT(calls + 1, *(int *)(void *)last.content);
     CHECK(!gp_link_revoke(s.client.link, position)); /* the record was already released */
-    link_end();
 }
 
 TEST(a_running_task_sees_that_it_is_canceled)
@@ -455,7 +453,6 @@ TEST(a_running_task_sees_that_it_is_canceled)
     gp_link_cancel(s.client.link, id);
     CHECK(answer(&s.client, id));
     check_failed(GP_ECANCELED, "as was asked");
-    link_end();
 }
 
 TEST(a_stopped_seat_ends_task_and_link)
@@ -496,7 +493,6 @@ TEST(files_without_tasks_are_refused_with_the_reason)
     CHECK_CONTAINS((const char *)last.content, "tasks_unresolved.so: undefined symbol");
     check_object("/etc/passwd", GP_EINVAL, "cannot load /etc/passwd: ");
     check_object(TASKS_CALLS, GP_OK, "");
-    link_end();
 }
 
 TEST(missing_function_error_lists_the_existing_ones)
@@ -514,7 +510,6 @@ TEST(missing_function_error_lists_the_existing_ones)
     check_failed(GP_ENOENT, "has no object 7");
     answer(&s.client, function_send(&s.client, 1, 0, "square"));
     check_failed(GP_EPROTO, "not between 1 and 4096");
-    link_end();
 }
 
 TEST(writable_or_mismatched_files_are_not_loaded)
@@ -540,7 +535,6 @@ TEST(writable_or_mismatched_files_are_not_loaded)
     call->payload_bytes = 3;
     answer(&s.client, call_send(&s.client));
     check_failed(GP_ECORRUPT, "has 3 bytes, must have 4");
-    link_end();
 }
 
 TEST(the_same_content_is_loaded_once)
@@ -556,7 +550,6 @@ TEST(the_same_content_is_loaded_once)
     CHECK_STATUS(GP_OK, last.head.status);
     CHECK(run(&s.client, 500, NULL, 0));
     CHECK_INT(first + 1, *(int *)(void *)last.content);
-    link_end();
 }
 
 /* Run a call in a child process; the client in this process then sees the state after the crash. */
@@ -608,7 +601,6 @@ TEST(task_knows_its_position_and_device)
     link_with_calls();
     CHECK(run(&s.client, function_of(&s.client, "about"), NULL, 0));
     CHECK_TEXT("2 of 4, worker 2, attempt 1, cpu 0 cpu-0, 1 cores", (const char *)last.content);
-    link_end();
 }
 
 TEST(both_sides_put_and_get_values)
@@ -651,7 +643,6 @@ TEST(both_sides_put_and_get_values)
     answer(&s.client, call_send(&s.client));
     CHECK(run(&s.client, recall, NULL, 0));
     check_failed(GP_ENOENT, "nothing is kept");
-    link_end();
 }
 
 TEST(thousands_of_values_are_found_and_bad_names_are_refused)
@@ -688,7 +679,6 @@ TEST(thousands_of_values_are_found_and_bad_names_are_refused)
     call_new(&s.client, GP_CALL_GET, "\0x", 2);
     answer(&s.client, call_send(&s.client));
     check_failed(GP_EPROTO, "has no name");
-    link_end();
 }
 
 TEST(a_constant_is_built_once_and_dropped_when_the_link_ends)
@@ -735,7 +725,6 @@ TEST(an_attached_file_can_be_opened_by_its_name)
         CHECK(run(&s.client, read_file, NULL, 0));
         CHECK_TEXT("content", (const char *)last.content);
     }
-    link_end();
 }
 
 TEST(random_numbers_depend_on_the_seed_alone)
@@ -761,7 +750,6 @@ TEST(random_numbers_depend_on_the_seed_alone)
         }
     CHECK_INT(56, bytes);
     CHECK(memcmp(first, other, bytes) != 0);
-    link_end();
 }
 
 TEST(lines_and_items_precede_the_result_in_order)
@@ -789,7 +777,6 @@ TEST(lines_and_items_precede_the_result_in_order)
     CHECK_TEXT("end", (const char *)last.content);
     CHECK(answer(&s.client, id));
     check_failed(GP_EINVAL, "invalid queue name of 0 bytes");
-    link_end();
 }
 
 TEST(an_item_that_cannot_be_sent_fails_also_without_an_error_struct)
@@ -800,7 +787,6 @@ TEST(an_item_that_cannot_be_sent_fails_also_without_an_error_struct)
     id = run_send(&s.client, function_of(&s.client, "tell_without_err"), NULL, 0);
     CHECK(answer(&s.client, id));
     CHECK(last.bytes == 1 && last.content[0] == 1);
-    link_end();
 }
 
 TEST(unread_log_is_dropped_and_counted)
@@ -820,7 +806,6 @@ TEST(unread_log_is_dropped_and_counted)
     CHECK(lines > 100);
     CHECK(run(&s.client, function_of(&s.client, "about"), NULL, 0));
     CHECK(dropped == 0 || lines + dropped <= 2000);
-    link_end();
 }
 
 TEST(queue_waits_for_space_and_loses_nothing)
@@ -838,7 +823,6 @@ TEST(queue_waits_for_space_and_loses_nothing)
     CHECK_INT(2000, items);
     CHECK_INT(id, last.head.id);
     CHECK_STATUS(GP_OK, last.head.status);
-    link_end();
 }
 
 TEST(a_task_that_waits_for_room_can_be_canceled)
@@ -852,7 +836,6 @@ TEST(a_task_that_waits_for_room_can_be_canceled)
     while (last.head.kind != GP_ANSWER_DONE && answer_any(&s.client))
         usleep(500); /* slower than the task */
     check_failed(GP_ECANCELED, "waited for space");
-    link_end();
 }
 
 /* ---- without memory ---- */
@@ -883,7 +866,6 @@ TEST(seat_without_memory_is_refused_and_leaks_nothing)
         close(wakeup_fd);
     }
     CHECK_INT(live, gp_alloc_get_stats().live);
-    link_free();
 }
 
 TEST(failed_allocations_refuse_a_link_or_fail_a_call)
@@ -912,7 +894,6 @@ TEST(failed_allocations_refuse_a_link_or_fail_a_call)
     }
     CHECK_STATUS(GP_ENOMEM, seen);
     CHECK_STATUS(GP_OK, last.head.status);
-    link_end();
 }
 
 /* ---- random input ---- */
@@ -992,5 +973,4 @@ TEST(random_calls_are_answered_or_end_the_link)
     }
     CHECK_INT(calls, answers);
     CHECK(calls > 100);
-    link_end();
 }
