@@ -85,6 +85,7 @@ static void stage_close(stage *s)
     gp_channel_close(s->server, 0);
     gp_zap_close(s->zap);
     unlink(list_path());
+    memset(s, 0, sizeof(*s));
 }
 
 /* Run one iteration of a daemon's event loop. */
@@ -266,11 +267,17 @@ static bool hung_up(int fd)
 
 static const uint8_t greeting[64] = { 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0, 'C', 'U', 'R', 'V', 'E' };
 
+static stage s; /* stage of the running test */
+
+TEARDOWN()
+{
+    stage_close(&s);
+}
+
 /* ---- keys ---- */
 
 TEST(curve_alone_admits_any_key_and_the_key_list_refuses_it)
 {
-    stage s;
     gp_channel *client = NULL;
     gp_key_pair naive = fresh(), stranger = fresh();
     char endpoint[100], word[20] = "";
@@ -290,8 +297,7 @@ TEST(curve_alone_admits_any_key_and_the_key_list_refuses_it)
     raw_close(&guest);
     raw_close(&server);
 
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
 
     /* the self-test of the listener is not counted */
     CHECK_INT(0, gp_zap_get_stats(s.zap).refused);
@@ -302,7 +308,6 @@ TEST(curve_alone_admits_any_key_and_the_key_list_refuses_it)
     pump(&s);
     CHECK_INT(0, s.heard);
     check_served(&s, &s.alice, "alice");
-    stage_close(&s);
 }
 
 TEST(enforced_zap_domain_without_a_list_refuses_all_keys)
@@ -389,27 +394,21 @@ TEST(malformed_endpoints_are_refused)
 
 TEST(client_detects_an_unexpected_server_key)
 {
-    stage s;
     gp_channel *client = NULL;
     gp_key_pair other = fresh();
     gp_error err;
 
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     CHECK_STATUS(GP_EPERM, dial(&client, &s, &s.alice, other.public_key, &err));
     CHECK_CONTAINS(err.message, "server-key-file");
     PUMP_UNTIL(&s, TIMEOUT_MS, gp_channel_get_guard_stats(s.server).failed > 0);
     CHECK(gp_channel_get_guard_stats(s.server).failed > 0);
     CHECK_INT(0, s.heard);
-    stage_close(&s);
 }
 
 TEST(client_without_curve_is_refused)
 {
-    stage s;
-
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     raw guest = raw_dial(&s, NULL, NULL);
 
     raw_say(guest.socket);
@@ -417,7 +416,6 @@ TEST(client_without_curve_is_refused)
     CHECK(gp_channel_get_guard_stats(s.server).failed > 0);
     CHECK_INT(0, s.heard);
     raw_close(&guest);
-    stage_close(&s);
 }
 
 TEST(sender_is_identified_by_key_not_by_routing_id)
@@ -448,10 +446,7 @@ TEST(sender_is_identified_by_key_not_by_routing_id)
     raw_close(&first);
     raw_close(&server);
 
-    stage s;
-
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     raw impostor = raw_dial(&s, &s.bob, "alice");
 
     raw_say(impostor.socket);
@@ -460,18 +455,15 @@ TEST(sender_is_identified_by_key_not_by_routing_id)
     CHECK_INT(GP_KEY_OBSERVER, s.from.role);
     CHECK_TEXT(s.bob.public_key, s.from.key);
     raw_close(&impostor);
-    stage_close(&s);
 }
 
 TEST(removed_key_is_disconnected_and_refused)
 {
-    stage s;
     gp_channel *alice = NULL, *again = NULL;
     gp_peer gone;
     gp_error err;
 
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     REQUIRE_OK(dial(&alice, &s, &s.alice, s.key.public_key, &err), err);
     CHECK(say_wait(alice));
     PUMP_UNTIL(&s, TIMEOUT_MS, s.heard == 1);
@@ -498,35 +490,29 @@ TEST(removed_key_is_disconnected_and_refused)
     allow(&s, true, true);
     check_served(&s, &s.alice, "alice");
     gp_channel_close(alice, 0);
-    stage_close(&s);
 }
 
 TEST(writable_key_list_admits_no_key)
 {
-    stage s;
     gp_channel *client = NULL;
     gp_error err;
 
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     chmod(list_path(), 0666);
     CHECK_STATUS(GP_EPERM, dial(&client, &s, &s.alice, s.key.public_key, &err));
     CHECK_CONTAINS(gp_zap_get_stats(s.zap).broken, "chmod 600");
     chmod(list_path(), 0600);
     check_served(&s, &s.alice, "alice");
     CHECK_TEXT("", gp_zap_get_stats(s.zap).broken);
-    stage_close(&s);
 }
 
 TEST(listen_survives_allocation_failures_without_leaks)
 {
-    stage s;
-
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     gp_link_keys keys = { .own = &s.key };
     gp_channel_options link = { .security = GP_SECURITY_CURVE, .curve = &keys };
     gp_channel *second = NULL;
+    gp_zap *zap = NULL;
     char bound[GP_TEXT_ENDPOINT];
     int before = descriptors_of(getpid());
 
@@ -543,17 +529,14 @@ TEST(listen_survives_allocation_failures_without_leaks)
     /* the connection of the first self-test may have been closed meanwhile */
     CHECK(after <= before);
     stage_close(&s);
-    CHECK_EVERY_ALLOCATION(gp_zap_open(&s.zap, list_path(), NULL), gp_zap_close(s.zap));
+    CHECK_EVERY_ALLOCATION(gp_zap_open(&zap, list_path(), NULL), gp_zap_close(zap));
 }
 
 /* ---- size limits ---- */
 
 TEST(oversized_frame_disconnects_only_its_sender)
 {
-    stage s;
-
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     size_t bytes = GP_REMOTE_FRAME_BYTES_MAX + 1024;
     char *frame = calloc(1, bytes);
     raw guest = raw_dial(&s, &s.bob, NULL);
@@ -568,7 +551,6 @@ TEST(oversized_frame_disconnects_only_its_sender)
     CHECK_INT(0, s.heard);
     check_served(&s, &s.alice, "alice");
     raw_close(&guest);
-    stage_close(&s);
 }
 
 static long resident_kib(void)
@@ -594,10 +576,7 @@ static void send_without_end(void *socket)
 
 TEST(endless_message_is_cut_off_and_its_key_muted)
 {
-    stage s;
-
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     raw guest = raw_dial(&s, &s.bob, NULL);
 
     raw_say(guest.socket); /* a valid message first, so that the server knows the connection */
@@ -619,15 +598,11 @@ TEST(endless_message_is_cut_off_and_its_key_muted)
 
     check_muted(&s);
     raw_close(&guest);
-    stage_close(&s);
 }
 
 TEST(tenth_malformed_message_disconnects_the_sender)
 {
-    stage s;
-
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     raw guest = raw_dial(&s, &s.bob, NULL);
 
     for (int i = 0; i < 9; i++)
@@ -643,15 +618,11 @@ TEST(tenth_malformed_message_disconnects_the_sender)
 
     check_muted(&s);
     raw_close(&guest);
-    stage_close(&s);
 }
 
 TEST(rate_limit_slows_a_key_and_then_disconnects_it)
 {
-    stage s;
-
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     raw guest = raw_dial(&s, &s.bob, NULL);
 
     for (int i = 0; i < 30000; i++)
@@ -664,16 +635,13 @@ TEST(rate_limit_slows_a_key_and_then_disconnects_it)
     CHECK(s.heard >= 4000 && s.heard < 29000);
     check_served(&s, &s.alice, "alice");
     raw_close(&guest);
-    stage_close(&s);
 }
 
 TEST(seventeenth_connection_of_a_key_is_refused)
 {
-    stage s;
     raw guests[17];
 
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     for (int i = 0; i < 17; i++) {
         guests[i] = raw_dial(&s, &s.bob, NULL);
         raw_say(guests[i].socket);
@@ -688,7 +656,6 @@ TEST(seventeenth_connection_of_a_key_is_refused)
     check_served(&s, &s.alice, "alice");
     for (int i = 0; i < 17; i++)
         raw_close(&guests[i]);
-    stage_close(&s);
 }
 
 /* ---- timeouts ---- */
@@ -697,12 +664,10 @@ TEST(seventeenth_connection_of_a_key_is_refused)
  * client has a valid key and sends no message. */
 TEST(connections_without_a_message_are_closed)
 {
-    stage s;
     int fds[3];
     size_t sent = 0;
 
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     raw guest = raw_dial(&s, &s.bob, NULL);
 
     for (int i = 0; i < 3; i++)
@@ -730,7 +695,6 @@ TEST(connections_without_a_message_are_closed)
     check_served(&s, &s.alice, "alice");
     for (int i = 0; i < 3; i++)
         close(fds[i]);
-    stage_close(&s);
 }
 
 /* ---- man in the middle ---- */
@@ -829,9 +793,9 @@ static void proxy_close(proxy *p)
 
 /* Return the number of connections without a message, ended by ZeroMQ or, on a slow machine, by the
  * guard. */
-static uint64_t handshakes_ended(const stage *s)
+static uint64_t handshakes_ended(void)
 {
-    gp_connection_guard_stats stats = gp_channel_get_guard_stats(s->server);
+    gp_connection_guard_stats stats = gp_channel_get_guard_stats(s.server);
 
     return stats.failed + stats.cut[GP_CUT_SILENT];
 }
@@ -839,12 +803,11 @@ static uint64_t handshakes_ended(const stage *s)
 TEST(replayed_conversation_is_refused)
 {
     static proxy p;
-    stage s, through;
+    stage through;
     gp_channel *alice = NULL;
     gp_error err;
 
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     proxy_open(&p, s.port, -1);
     through = s;
     snprintf(through.endpoint, sizeof(through.endpoint), "tcp://127.0.0.1:%d", p.port);
@@ -856,7 +819,7 @@ TEST(replayed_conversation_is_refused)
     proxy_close(&p);
     CHECK(p.bytes > 300); /* greeting, HELLO, INITIATE, the message */
 
-    uint64_t ends = handshakes_ended(&s);
+    uint64_t ends = handshakes_ended();
     int fd = plain_connect(s.port);
     bool ended = false;
 
@@ -872,22 +835,20 @@ TEST(replayed_conversation_is_refused)
     CHECK(hung_up(fd));
 
     /* the disconnect event arrives with a short delay */
-    PUMP_UNTIL(&s, TIMEOUT_MS, handshakes_ended(&s) > ends);
-    CHECK(handshakes_ended(&s) > ends);
+    PUMP_UNTIL(&s, TIMEOUT_MS, handshakes_ended() > ends);
+    CHECK(handshakes_ended() > ends);
     CHECK_INT(1, s.heard);
     close(fd);
-    stage_close(&s);
 }
 
 TEST(flipped_bit_ends_the_link_before_decoding)
 {
     static proxy p;
-    stage s, through;
+    stage through;
     gp_channel *alice = NULL;
     gp_error err;
 
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     proxy_open(&p, s.port, -1); /* measure the handshake in bytes */
     through = s;
     snprintf(through.endpoint, sizeof(through.endpoint), "tcp://127.0.0.1:%d", p.port);
@@ -906,7 +867,6 @@ TEST(flipped_bit_ends_the_link_before_decoding)
     CHECK_INT(0, gp_channel_get_stats(s.server).refused);
     gp_channel_close(alice, 0);
     proxy_close(&p);
-    stage_close(&s);
 }
 
 /* If the monitor included handshake protocol errors, ZeroMQ 4.3.4 would keep such a connection and
@@ -915,12 +875,11 @@ TEST(flipped_bit_and_reset_do_not_abort_the_process)
 {
     enum { TIMES = 12 };
     static proxy p;
-    stage s, through;
+    stage through;
     gp_channel *alice = NULL;
     gp_error err;
 
-    if (!stage_open(&s))
-        return;
+    REQUIRE(stage_open(&s));
     proxy_open(&p, s.port, -1);
     through = s;
     snprintf(through.endpoint, sizeof(through.endpoint), "tcp://127.0.0.1:%d", p.port);
@@ -944,5 +903,4 @@ TEST(flipped_bit_and_reset_do_not_abort_the_process)
     CHECK_INT(0, gp_channel_get_guard_stats(s.server).links);
     CHECK_INT(0, s.heard);
     check_served(&s, &s.alice, "alice");
-    stage_close(&s);
 }

@@ -40,39 +40,65 @@ static int bare_connect(const char *path)
     return fd;
 }
 
+static gp_control_socket *server; /* control socket of the running test */
+static const char *server_path;
+
+/* Open `server` at a new path. */
+static bool server_open(uint32_t peers_max)
+{
+    gp_error err;
+
+    server_path = scratch_path("d");
+    if (gp_control_socket_open(&server, server_path, peers_max, &err) == GP_OK)
+        return true;
+    GP_TEST_FAIL("%s", err.message);
+    return false;
+}
+
+static void server_close(void)
+{
+    gp_control_socket_close(server);
+    server = NULL;
+}
+
+TEARDOWN()
+{
+    server_close();
+}
+
 /* Wait for the next event and return it. GP_CONTROL_SOCKET_NOTHING: no event within TIMEOUT_MS. */
-static gp_control_socket_event event_wait(gp_control_socket *control_socket)
+static gp_control_socket_event event_wait(void)
 {
     int64_t deadline = gp_now_ms() + TIMEOUT_MS;
     gp_control_socket_event event = { .kind = GP_CONTROL_SOCKET_NOTHING };
 
     while (event.kind == GP_CONTROL_SOCKET_NOTHING && gp_now_ms() < deadline) {
-        poll(&(struct pollfd){ .fd = gp_control_socket_fd(control_socket), .events = POLLIN }, 1, 1000);
-        gp_control_socket_next(control_socket, &event);
+        poll(&(struct pollfd){ .fd = gp_control_socket_fd(server), .events = POLLIN }, 1, 1000);
+        gp_control_socket_next(server, &event);
     }
     return event;
 }
 
 /* Check that no event is pending. */
-static void nothing_left(gp_control_socket *control_socket)
+static void nothing_left(void)
 {
     gp_control_socket_event event;
 
-    gp_control_socket_next(control_socket, &event);
+    gp_control_socket_next(server, &event);
     CHECK_INT(GP_CONTROL_SOCKET_NOTHING, event.kind);
 }
 
 /* Connect, send a valid hello and return the event that it causes.
  *   fd  set to the descriptor of the connection */
-static gp_control_socket_event greeting(gp_control_socket *control_socket, int *fd, const char *path)
+static gp_control_socket_event greeting(int *fd)
 {
     gp_control_socket_hello hello = client_hello;
 
     hello.magic = GP_CONTROL_SOCKET_MAGIC;
-    *fd = bare_connect(path);
+    *fd = bare_connect(server_path);
     CHECK(*fd >= 0);
     CHECK_INT(sizeof(hello), send(*fd, &hello, sizeof(hello), MSG_NOSIGNAL));
-    return event_wait(control_socket);
+    return event_wait();
 }
 
 /* Wait for the reply to a hello. */
@@ -89,39 +115,36 @@ static gp_control_socket_reply reply_read(int fd)
 
 TEST(control_socket_reports_hello_and_gone_events)
 {
-    const char *path = scratch_path("d");
-    gp_control_socket *control_socket;
-    gp_error err;
     int fd;
 
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
-    gp_control_socket_event event = greeting(control_socket, &fd, path);
+    REQUIRE(server_open(8));
+    gp_control_socket_event event = greeting(&fd);
 
     CHECK_INT(GP_CONTROL_SOCKET_HELLO, event.kind);
     CHECK_INT(getpid(), event.pid);
     CHECK_INT(GP_ROLE_CLIENT, event.hello.role);
     CHECK(memcmp(event.hello.session, client_hello.session, 16) == 0);
-    CHECK_INT(1, gp_control_socket_get_stats(control_socket).peers);
-    gp_control_socket_admit(control_socket, event.id, EPOCH);
+    CHECK_INT(1, gp_control_socket_get_stats(server).peers);
+    gp_control_socket_admit(server, event.id, EPOCH);
     gp_control_socket_reply reply = reply_read(fd);
 
     CHECK_INT(GP_OK, reply.status);
     CHECK_INT(EPOCH, reply.epoch);
     CHECK_INT(1, reply.protocol);
     CHECK(!gp_control_socket_gone(fd));
-    nothing_left(control_socket);
+    nothing_left();
     uint64_t id = event.id;
 
     close(fd);
-    event = event_wait(control_socket);
+    event = event_wait();
     CHECK_INT(GP_CONTROL_SOCKET_GONE, event.kind);
     CHECK(event.id == id);
-    CHECK_INT(0, gp_control_socket_get_stats(control_socket).peers);
-    CHECK_INT(-1, gp_control_socket_peer_fd(control_socket, id));
-    gp_control_socket_admit(control_socket, id, EPOCH); /* no effect: the client has disconnected */
-    nothing_left(control_socket);
-    gp_control_socket_close(control_socket);
-    CHECK_INT(-1, access(path, F_OK));
+    CHECK_INT(0, gp_control_socket_get_stats(server).peers);
+    CHECK_INT(-1, gp_control_socket_peer_fd(server, id));
+    gp_control_socket_admit(server, id, EPOCH); /* no effect: the client has disconnected */
+    nothing_left();
+    server_close();
+    CHECK_INT(-1, access(server_path, F_OK));
 }
 
 /* Start a client process that connects and exits with the status of gp_control_socket_connect().
@@ -155,70 +178,54 @@ static int exit_of(pid_t child)
 
 TEST(killed_client_causes_a_gone_event)
 {
-    const char *path = scratch_path("d");
-    gp_control_socket *control_socket;
-    gp_error err;
-
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
-    pid_t child = client_fork(path, &client_hello, true);
-    gp_control_socket_event event = event_wait(control_socket);
+    REQUIRE(server_open(8));
+    pid_t child = client_fork(server_path, &client_hello, true);
+    gp_control_socket_event event = event_wait();
 
     CHECK_INT(GP_CONTROL_SOCKET_HELLO, event.kind);
     CHECK_INT(child, event.pid);
-    gp_control_socket_admit(control_socket, event.id, EPOCH);
+    gp_control_socket_admit(server, event.id, EPOCH);
     kill(child, SIGKILL);
-    event = event_wait(control_socket);
+    event = event_wait();
     CHECK_INT(GP_CONTROL_SOCKET_GONE, event.kind);
     CHECK_INT(child, event.pid);
     CHECK_INT(-SIGKILL, exit_of(child));
-    gp_control_socket_close(control_socket);
 }
 
 TEST(client_reads_end_of_file_after_the_socket_is_closed)
 {
-    const char *path = scratch_path("d");
-    gp_control_socket *control_socket;
-    gp_error err;
     int fd;
 
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
-    gp_control_socket_event event = greeting(control_socket, &fd, path);
+    REQUIRE(server_open(8));
+    gp_control_socket_event event = greeting(&fd);
 
-    gp_control_socket_admit(control_socket, event.id, EPOCH);
+    gp_control_socket_admit(server, event.id, EPOCH);
     reply_read(fd);
     CHECK(!gp_control_socket_gone(fd));
-    gp_control_socket_close(control_socket);
+    server_close();
     CHECK(gp_control_socket_gone(fd));
     close(fd);
 }
 
 TEST(refused_client_receives_status_and_reason)
 {
-    const char *path = scratch_path("d");
-    gp_control_socket *control_socket;
-    gp_error err;
-
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
-    pid_t child = client_fork(path, &client_hello, false);
-    gp_control_socket_event event = event_wait(control_socket);
+    REQUIRE(server_open(8));
+    pid_t child = client_fork(server_path, &client_hello, false);
+    gp_control_socket_event event = event_wait();
 
     CHECK_INT(GP_CONTROL_SOCKET_HELLO, event.kind);
-    gp_control_socket_refuse(control_socket, event.id, GP_ESTATE, "the pool is shutting down");
+    gp_control_socket_refuse(server, event.id, GP_ESTATE, "the pool is shutting down");
     CHECK_INT(GP_ESTATE, exit_of(child));
-    nothing_left(control_socket);
-    CHECK_INT(0, gp_control_socket_get_stats(control_socket).peers);
-    gp_control_socket_close(control_socket);
+    nothing_left();
+    CHECK_INT(0, gp_control_socket_get_stats(server).peers);
 }
 
 TEST(malformed_hellos_and_unknown_versions_are_refused)
 {
-    const char *path = scratch_path("d");
     gp_control_socket_hello newer = client_hello, stranger = client_hello;
     gp_control_socket_event event;
-    gp_control_socket *control_socket;
-    gp_error err;
 
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+    REQUIRE(server_open(8));
     newer.magic = GP_CONTROL_SOCKET_MAGIC;
     newer.protocol_min = 7;
     newer.protocol_max = 9;
@@ -234,10 +241,10 @@ TEST(malformed_hellos_and_unknown_versions_are_refused)
                   { (char[200]){ 0 }, 200, GP_EPROTO, "malformed hello" } };
 
     for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
-        int fd = bare_connect(path);
+        int fd = bare_connect(server_path);
 
         CHECK_INT(tries[i].count, send(fd, tries[i].bytes, tries[i].count, MSG_NOSIGNAL));
-        gp_control_socket_next(control_socket, &event);
+        gp_control_socket_next(server, &event);
         CHECK_INT(GP_CONTROL_SOCKET_NOTHING, event.kind);
         gp_control_socket_reply reply = reply_read(fd);
 
@@ -245,91 +252,78 @@ TEST(malformed_hellos_and_unknown_versions_are_refused)
         CHECK_CONTAINS(reply.text, tries[i].text);
         CHECK(gp_control_socket_gone(fd));
         close(fd);
-        CHECK_INT(i + 1, gp_control_socket_get_stats(control_socket).refused);
+        CHECK_INT(i + 1, gp_control_socket_get_stats(server).refused);
     }
-    CHECK_INT(0, gp_control_socket_get_stats(control_socket).peers);
-    gp_control_socket_close(control_socket);
+    CHECK_INT(0, gp_control_socket_get_stats(server).peers);
 }
 
 TEST(clients_over_the_limit_are_refused_until_a_slot_is_free)
 {
-    const char *path = scratch_path("d");
     gp_control_socket_event event;
-    gp_control_socket *control_socket;
-    gp_error err;
     int first, second;
 
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 2, &err), err);
-    event = greeting(control_socket, &first, path);
-    gp_control_socket_admit(control_socket, event.id, EPOCH);
-    event = greeting(control_socket, &second, path);
-    gp_control_socket_admit(control_socket, event.id, EPOCH);
-    int third = bare_connect(path);
+    REQUIRE(server_open(2));
+    event = greeting(&first);
+    gp_control_socket_admit(server, event.id, EPOCH);
+    event = greeting(&second);
+    gp_control_socket_admit(server, event.id, EPOCH);
+    int third = bare_connect(server_path);
 
-    nothing_left(control_socket);
+    nothing_left();
     gp_control_socket_reply reply = reply_read(third);
 
     CHECK_INT(GP_EBUSY, reply.status);
     CHECK_CONTAINS(reply.text, "reached its limit of clients");
     close(third);
     close(first);
-    CHECK_INT(GP_CONTROL_SOCKET_GONE, event_wait(control_socket).kind);
-    event = greeting(control_socket, &third, path);
+    CHECK_INT(GP_CONTROL_SOCKET_GONE, event_wait().kind);
+    event = greeting(&third);
     CHECK_INT(GP_CONTROL_SOCKET_HELLO, event.kind);
-    gp_control_socket_drop(control_socket, event.id);
+    gp_control_socket_drop(server, event.id);
     CHECK(gp_control_socket_gone(third));
     close(second);
     close(third);
-    gp_control_socket_close(control_socket);
 }
 
 TEST(connection_without_a_hello_is_closed_after_two_seconds)
 {
-    const char *path = scratch_path("d");
     gp_control_socket_event event;
-    gp_control_socket *control_socket;
-    gp_error err;
 
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
-    int silent = bare_connect(path), leaver = bare_connect(path);
+    REQUIRE(server_open(8));
+    int silent = bare_connect(server_path), leaver = bare_connect(server_path);
     int64_t began = gp_now_ms();
 
-    nothing_left(control_socket);
-    CHECK_INT(2, gp_control_socket_get_stats(control_socket).peers);
+    nothing_left();
+    CHECK_INT(2, gp_control_socket_get_stats(server).peers);
     close(leaver);
-    nothing_left(control_socket);
-    CHECK_INT(1, gp_control_socket_get_stats(control_socket).peers);
+    nothing_left();
+    CHECK_INT(1, gp_control_socket_get_stats(server).peers);
     while (!gp_control_socket_gone(silent) && gp_now_ms() < began + TIMEOUT_MS) {
-        poll(&(struct pollfd){ .fd = gp_control_socket_fd(control_socket), .events = POLLIN }, 1, 1000);
-        gp_control_socket_next(control_socket, &event);
+        poll(&(struct pollfd){ .fd = gp_control_socket_fd(server), .events = POLLIN }, 1, 1000);
+        gp_control_socket_next(server, &event);
         CHECK_INT(GP_CONTROL_SOCKET_NOTHING, event.kind);
     }
     CHECK(gp_control_socket_gone(silent));
     CHECK(gp_now_ms() - began >= GP_CONTROL_SOCKET_SILENCE_MS - 50);
-    CHECK_INT(1, gp_control_socket_get_stats(control_socket).refused);
+    CHECK_INT(1, gp_control_socket_get_stats(server).refused);
     close(silent);
-    gp_control_socket_close(control_socket);
 }
 
 TEST(disconnect_before_the_reply_causes_one_gone_event)
 {
-    const char *path = scratch_path("d");
-    gp_control_socket *control_socket;
-    gp_error err;
     int fd;
 
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
-    gp_control_socket_event event = greeting(control_socket, &fd, path);
+    REQUIRE(server_open(8));
+    gp_control_socket_event event = greeting(&fd);
     uint64_t id = event.id;
 
     close(fd);
-    event = event_wait(control_socket);
+    event = event_wait();
     CHECK_INT(GP_CONTROL_SOCKET_GONE, event.kind);
     CHECK(event.id == id);
-    gp_control_socket_admit(control_socket, id, EPOCH);
-    gp_control_socket_refuse(control_socket, id, GP_EBUSY, "too late");
-    nothing_left(control_socket);
-    gp_control_socket_close(control_socket);
+    gp_control_socket_admit(server, id, EPOCH);
+    gp_control_socket_refuse(server, id, GP_EBUSY, "too late");
+    nothing_left();
 }
 
 /* ---- descriptor exhaustion ---- */
@@ -417,34 +411,32 @@ static void memfd_check(int fd, const char *text)
 
 TEST(requests_carry_descriptors_in_both_directions)
 {
-    const char *path = scratch_path("d");
     gp_control_socket_request request = { .what = 3,
                                           .lease = 5,
                                           .generation = 2,
                                           .rank = 1,
                                           .token = "fedcba9876543210" },
                               got;
-    gp_control_socket *control_socket;
     gp_error err;
     int client, fd = -1, sent = memfd_with("arena"), before;
 
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
-    gp_control_socket_event event = greeting(control_socket, &client, path);
+    REQUIRE(server_open(8));
+    gp_control_socket_event event = greeting(&client);
 
-    gp_control_socket_admit(control_socket, event.id, EPOCH);
+    gp_control_socket_admit(server, event.id, EPOCH);
     reply_read(client);
     before = descriptors_of(getpid());
     REQUIRE_OK(gp_control_socket_send_fd(client, &request, sent, &err), err);
-    event = event_wait(control_socket);
+    event = event_wait();
     CHECK_INT(GP_CONTROL_SOCKET_REQUEST, event.kind);
     CHECK_INT(3, event.request.what);
     CHECK_INT(5, event.request.lease);
     CHECK_INT(1, event.request.rank);
     CHECK(memcmp(event.request.token, request.token, 16) == 0);
     memfd_check(event.fd, "arena");
-    REQUIRE_OK(gp_control_socket_send_fd(gp_control_socket_peer_fd(control_socket, event.id), &request,
-                                         event.fd, &err),
-               err);
+    REQUIRE_OK(
+        gp_control_socket_send_fd(gp_control_socket_peer_fd(server, event.id), &request, event.fd, &err),
+        err);
     close(event.fd);
     REQUIRE_OK(gp_control_socket_receive_fd(client, &got, &fd, TIMEOUT_MS, &err), err);
     memfd_check(fd, "arena");
@@ -452,18 +444,17 @@ TEST(requests_carry_descriptors_in_both_directions)
 
     /* Send a request without a descriptor. */
     REQUIRE_OK(gp_control_socket_send_fd(client, &request, -1, &err), err);
-    event = event_wait(control_socket);
+    event = event_wait();
     CHECK_INT(GP_CONTROL_SOCKET_REQUEST, event.kind);
     CHECK_INT(-1, event.fd);
     CHECK_STATUS(GP_ETIMEDOUT, gp_control_socket_receive_fd(client, &got, &fd, 10, &err));
-    REQUIRE_OK(
-        gp_control_socket_send_fd(gp_control_socket_peer_fd(control_socket, event.id), &request, sent, &err),
-        err);
+    REQUIRE_OK(gp_control_socket_send_fd(gp_control_socket_peer_fd(server, event.id), &request, sent, &err),
+               err);
 
     /* Receive a request with fd NULL: the descriptor that it carries is closed. */
     REQUIRE_OK(gp_control_socket_receive_fd(client, &got, NULL, TIMEOUT_MS, &err), err);
     CHECK_INT(before, descriptors_of(getpid()));
-    gp_control_socket_close(control_socket);
+    server_close();
     CHECK_STATUS(GP_EPEER, gp_control_socket_receive_fd(client, &got, &fd, TIMEOUT_MS, &err));
     CHECK_STATUS(GP_EPEER, gp_control_socket_send_fd(client, &request, sent, &err));
     close(sent);
@@ -472,16 +463,12 @@ TEST(requests_carry_descriptors_in_both_directions)
 
 TEST(malformed_request_closes_the_connection_and_extra_descriptors_are_closed)
 {
-    const char *path = scratch_path("d");
-    gp_control_socket *control_socket;
-    gp_error err;
-
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+    REQUIRE(server_open(8));
 
     /* many 0: truncated request with two descriptors; 1: valid request with two descriptors */
     for (int many = 0; many < 2; many++) {
         int client, fds[2] = { memfd_with("a"), memfd_with("b") };
-        gp_control_socket_event event = greeting(control_socket, &client, path);
+        gp_control_socket_event event = greeting(&client);
         gp_control_socket_request request = { .magic = GP_CONTROL_SOCKET_MAGIC };
         struct iovec bytes = { &request, many ? sizeof(request) : 7 };
         union {
@@ -494,19 +481,19 @@ TEST(malformed_request_closes_the_connection_and_extra_descriptors_are_closed)
                                   .msg_controllen = sizeof(control.room) };
         int before = descriptors_of(getpid());
 
-        gp_control_socket_admit(control_socket, event.id, EPOCH);
+        gp_control_socket_admit(server, event.id, EPOCH);
         reply_read(client);
         control.head.cmsg_len = CMSG_LEN(sizeof(fds));
         control.head.cmsg_level = SOL_SOCKET;
         control.head.cmsg_type = SCM_RIGHTS;
         memcpy(CMSG_DATA(&control.head), fds, sizeof(fds));
         CHECK(sendmsg(client, &message, MSG_NOSIGNAL) > 0);
-        event = event_wait(control_socket);
+        event = event_wait();
         if (many) { /* valid request with two descriptors: both are closed */
             CHECK_INT(GP_CONTROL_SOCKET_REQUEST, event.kind);
             CHECK_INT(-1, event.fd);
             CHECK_INT(before, descriptors_of(getpid()));
-            gp_control_socket_drop(control_socket, event.id);
+            gp_control_socket_drop(server, event.id);
         } else {
             CHECK_INT(GP_CONTROL_SOCKET_GONE, event.kind);
             CHECK_INT(before - 1, descriptors_of(getpid()));
@@ -516,8 +503,7 @@ TEST(malformed_request_closes_the_connection_and_extra_descriptors_are_closed)
         close(fds[0]);
         close(fds[1]);
     }
-    CHECK_INT(1, gp_control_socket_get_stats(control_socket).refused);
-    gp_control_socket_close(control_socket);
+    CHECK_INT(1, gp_control_socket_get_stats(server).refused);
 }
 
 /* ---- other users ---- */
@@ -545,26 +531,23 @@ static int connect_as(uid_t uid, const char *path)
 
 TEST(other_users_are_refused_as_clients_and_as_daemons)
 {
-    const char *path = scratch_path("d");
     gp_control_socket_event event;
-    gp_control_socket *control_socket;
-    gp_error err;
 
     if (geteuid() != 0)
         SKIP("needs root to run as another user");
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+    REQUIRE(server_open(8));
     struct stat seen;
 
-    CHECK_INT(0, stat(path, &seen));
+    CHECK_INT(0, stat(server_path, &seen));
     CHECK_INT(0600, seen.st_mode & 07777);
     chmod(scratch_dir, 0755);
-    CHECK_INT(97, exit_of(connect_as(65534, path)));
-    chmod(path, 0777);
-    pid_t child = connect_as(65534, path);
+    CHECK_INT(97, exit_of(connect_as(65534, server_path)));
+    chmod(server_path, 0777);
+    pid_t child = connect_as(65534, server_path);
 
     for (int64_t deadline = gp_now_ms() + TIMEOUT_MS;
-         gp_control_socket_get_stats(control_socket).refused == 0 && gp_now_ms() < deadline; usleep(1000)) {
-        gp_control_socket_next(control_socket, &event);
+         gp_control_socket_get_stats(server).refused == 0 && gp_now_ms() < deadline; usleep(1000)) {
+        gp_control_socket_next(server, &event);
         CHECK_INT(GP_CONTROL_SOCKET_NOTHING, event.kind);
     }
     CHECK_INT(GP_EPERM, exit_of(child));
@@ -573,29 +556,27 @@ TEST(other_users_are_refused_as_clients_and_as_daemons)
         gp_control_socket_reply reply;
         int fd;
 
-        _exit(setuid(65534) != 0
-                  ? 98
-                  : (int)gp_control_socket_connect(&fd, &reply, path, &client_hello, TIMEOUT_MS, NULL));
+        _exit(setuid(65534) != 0 ? 98
+                                 : (int)gp_control_socket_connect(&fd, &reply, server_path, &client_hello,
+                                                                  TIMEOUT_MS, NULL));
     }
     CHECK_INT(GP_EPERM, exit_of(child));
     chmod(scratch_dir, 0700);
-    gp_control_socket_close(control_socket);
 }
 
 TEST(connect_distinguishes_no_listener_from_no_reply)
 {
     gp_control_socket_reply reply;
-    gp_control_socket *control_socket;
     gp_error err;
     const char *path = scratch_path("d");
     int fd = -1;
 
     CHECK_STATUS(GP_ENOPOOL, gp_control_socket_connect(&fd, &reply, path, &client_hello, 100, &err));
     CHECK_CONTAINS(err.message, "gradpool up");
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
+    REQUIRE(server_open(8));
     CHECK_STATUS(GP_ETIMEDOUT, gp_control_socket_connect(&fd, &reply, path, &client_hello, 50, &err));
     CHECK_INT(-1, fd);
-    gp_control_socket_close(control_socket);
+    server_close();
     CHECK_STATUS(GP_ENOPOOL, gp_control_socket_connect(&fd, &reply, path, &client_hello, 100, &err));
     char longer[140];
 
@@ -603,7 +584,7 @@ TEST(connect_distinguishes_no_listener_from_no_reply)
     longer[0] = '/';
     longer[139] = '\0';
     CHECK_STATUS(GP_ELIMIT, gp_control_socket_connect(&fd, &reply, longer, &client_hello, 100, &err));
-    CHECK_STATUS(GP_EINVAL, gp_control_socket_open(&control_socket, path, 0, &err));
+    CHECK_STATUS(GP_EINVAL, gp_control_socket_open(&server, path, 0, &err));
 }
 
 /* Return the number of files in the scratch directory whose names begin with `with`. */
@@ -708,23 +689,20 @@ TEST(client_rejects_malformed_replies)
 
 TEST(each_connection_has_a_separate_hello_deadline)
 {
-    const char *path = scratch_path("d");
     gp_control_socket_event event;
-    gp_control_socket *control_socket;
-    gp_error err;
     int64_t second_came_ms = 0, second_ms = 0;
     bool first_gone = false;
 
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
-    int first = bare_connect(path), second = -1;
+    REQUIRE(server_open(8));
+    int first = bare_connect(server_path), second = -1;
     int64_t began = gp_now_ms();
 
     while ((!first_gone || second_ms == 0) && gp_now_ms() < began + TIMEOUT_MS) {
-        poll(&(struct pollfd){ .fd = gp_control_socket_fd(control_socket), .events = POLLIN }, 1, 50);
-        gp_control_socket_next(control_socket, &event);
+        poll(&(struct pollfd){ .fd = gp_control_socket_fd(server), .events = POLLIN }, 1, 50);
+        gp_control_socket_next(server, &event);
         if (second < 0 && gp_now_ms() > began + 500) {
             second_came_ms = gp_now_ms();
-            second = bare_connect(path);
+            second = bare_connect(server_path);
         }
         first_gone = first_gone || gp_control_socket_gone(first);
         if (second >= 0 && second_ms == 0 && gp_control_socket_gone(second))
@@ -734,30 +712,25 @@ TEST(each_connection_has_a_separate_hello_deadline)
 
     /* The timeout of the second client began with its own connection. */
     CHECK(second_ms - second_came_ms >= GP_CONTROL_SOCKET_SILENCE_MS - 50);
-    CHECK_INT(2, gp_control_socket_get_stats(control_socket).refused);
+    CHECK_INT(2, gp_control_socket_get_stats(server).refused);
     close(first);
     close(second);
-    gp_control_socket_close(control_socket);
 }
 
 TEST(sending_to_a_stalled_peer_fails_with_busy)
 {
-    const char *path = scratch_path("d");
     gp_control_socket_request request = { .what = 1 };
-    gp_control_socket *control_socket;
     gp_error err;
     int client;
 
-    REQUIRE_OK(gp_control_socket_open(&control_socket, path, 8, &err), err);
-    gp_control_socket_event event = greeting(control_socket, &client, path);
+    REQUIRE(server_open(8));
+    gp_control_socket_event event = greeting(&client);
     gp_status status = GP_OK;
 
-    gp_control_socket_admit(control_socket, event.id, EPOCH);
+    gp_control_socket_admit(server, event.id, EPOCH);
     for (int i = 0; i < 1000000 && status == GP_OK; i++)
-        status = gp_control_socket_send_fd(gp_control_socket_peer_fd(control_socket, event.id), &request, -1,
-                                           &err);
+        status = gp_control_socket_send_fd(gp_control_socket_peer_fd(server, event.id), &request, -1, &err);
     CHECK_STATUS(GP_EBUSY, status);
     close(client);
-    CHECK_INT(GP_CONTROL_SOCKET_GONE, event_wait(control_socket).kind);
-    gp_control_socket_close(control_socket);
+    CHECK_INT(GP_CONTROL_SOCKET_GONE, event_wait().kind);
 }
