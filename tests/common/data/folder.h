@@ -1,5 +1,4 @@
-/* Temporary test directory below /tmp. folder_remove() deletes the directory and all files in
- * it. */
+/* Temporary test directory below /tmp, removed with all files in it when the test program ends. */
 #ifndef TEST_FOLDER_H
 #define TEST_FOLDER_H
 
@@ -12,19 +11,25 @@
 
 static char folder[64];
 
-static inline void folder_make(void)
-{
-    strcpy(folder, "/tmp/gradpool-test-XXXXXX");
-    if (leftovers_make(folder) == NULL)
-        abort();
-}
-
-static inline void folder_remove(void)
+/* Remove the directory, if there is one. */
+__attribute__((destructor)) static void folder_remove(void)
 {
     char command[160];
 
+    if (folder[0] == '\0')
+        return;
     snprintf(command, sizeof(command), "chmod -R u+rwx '%s'; rm -rf '%s'", folder, folder);
     if (system(command) != 0)
+        abort();
+    folder[0] = '\0';
+}
+
+/* Make an empty directory in place of the previous one. */
+static inline void folder_make(void)
+{
+    folder_remove();
+    strcpy(folder, "/tmp/gradpool-test-XXXXXX");
+    if (leftovers_make(folder) == NULL)
         abort();
 }
 

@@ -38,7 +38,6 @@ static void cache_begin(void)
 static void cache_end(void)
 {
     unsetenv("XDG_CACHE_HOME");
-    folder_remove();
 }
 
 /* Get the data for a key. Check the data, and whether it was decoded and mapped. */

@@ -132,7 +132,6 @@ TEST(windows_are_identical_for_any_threads_ranks_cache_and_start)
         gp_store_close(store);
     }
     CHECK(memcmp(expected[0], expected[1], sizeof(expected[0])) != 0);
-    folder_remove();
 }
 
 TEST(warped_images_and_labels_are_identical_for_any_threads_and_ranks)
@@ -197,7 +196,6 @@ TEST(warped_images_and_labels_are_identical_for_any_threads_and_ranks)
             }
     CHECK(memcmp(expected, expected + BYTES, BYTES) != 0);
     gp_store_close(store);
-    folder_remove();
 }
 
 TEST(partial_decoding_equals_cropping_the_full_image)
@@ -232,7 +230,6 @@ TEST(partial_decoding_equals_cropping_the_full_image)
         CHECK_INT(label, labels[i]);
     }
     gp_store_close(store);
-    folder_remove();
 }
 
 TEST(all_pixel_formats_hold_the_same_values)
@@ -268,7 +265,6 @@ TEST(all_pixel_formats_hold_the_same_values)
                 }
         gp_store_close(store);
     }
-    folder_remove();
 }
 
 TEST(the_fit_crop_is_centred_for_any_image_size)
@@ -295,7 +291,6 @@ TEST(the_fit_crop_is_centred_for_any_image_size)
     epoch_read(store, &options, IMAGES, 0, 0, IMAGES, IMAGES, again, labels);
     CHECK(memcmp(got, again, sizeof(got)) == 0);
     gp_store_close(store);
-    folder_remove();
 }
 
 TEST(mixed_sizes_need_a_size_unless_only_windows_are_drawn)
@@ -320,7 +315,6 @@ TEST(mixed_sizes_need_a_size_unless_only_windows_are_drawn)
     REQUIRE_OK(gp_augment_images(&options, &augment, none, NULL, &err), err);
     REQUIRE_OK(gp_store_open_with(&store, in_folder("photos"), GP_DATA_TRAIN, &options, &err), err);
     gp_store_close(store);
-    folder_remove();
 }
 
 TEST(a_bad_image_fails_by_name_or_is_skipped)
@@ -350,7 +344,6 @@ TEST(a_bad_image_fails_by_name_or_is_skipped)
     options.cache_bytes = 1;
     CHECK_STATUS(GP_ECORRUPT, gp_store_open_with(&store, in_folder("photos"), GP_DATA_TRAIN, &options, &err));
     CHECK_CONTAINS(err.message, "cat/00.jpg");
-    folder_remove();
     photos_make(false);
     REQUIRE_OK(gp_store_open_with(&store, in_folder("photos"), GP_DATA_TRAIN, &options, &err), err);
     file_put(in_folder("photos/dog/05.jpg"), "", 0); /* changed after the open */
@@ -361,5 +354,4 @@ TEST(a_bad_image_fails_by_name_or_is_skipped)
     CHECK_CONTAINS(err.message, "dog/05.jpg: the file is empty");
     gp_loader_free(loader);
     gp_store_close(store);
-    folder_remove();
 }

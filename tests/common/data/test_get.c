@@ -244,7 +244,6 @@ static get_trial try_alone(const server_act *script, int script_count)
             options = (gp_get_options){ .stall_s = 1, .tries = 10 };
     site_make();
     trial_run(&result, script, script_count, options);
-    folder_remove();
     CHECK(!result.leftover);
     CHECK(result.whole == (result.status == GP_OK));
     return result;
@@ -359,7 +358,6 @@ TEST(redirects_are_limited_and_never_reach_local_files)
     trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ .url = "file:///etc" });
     CHECK_STATUS(GP_EIO, result.status);
     CHECK(!result.leftover);
-    folder_remove();
 }
 
 TEST(a_refused_connection_fails_with_the_url)
@@ -373,7 +371,6 @@ TEST(a_refused_connection_fails_with_the_url)
     CHECK(!result.leftover);
     /* an empty directory would be mistaken for the data set */
     CHECK(access(in_folder("a/b"), F_OK) != 0);
-    folder_remove();
 }
 
 TEST(existing_files_are_kept_and_partial_ones_resumed)
@@ -401,7 +398,6 @@ TEST(existing_files_are_kept_and_partial_ones_resumed)
     CHECK_STATUS(GP_ESTATE, result.status);
     CHECK_CONTAINS(result.err.message, "is not the published file");
     CHECK_INT(0, result.requests);
-    folder_remove();
 }
 
 TEST(concurrent_downloads_of_one_file_are_refused)
@@ -418,7 +414,6 @@ TEST(concurrent_downloads_of_one_file_are_refused)
     CHECK_STATUS(GP_EBUSY, result.status);
     CHECK(result.leftover); /* the other process's part must not be removed */
     close(fd);
-    folder_remove();
 }
 
 TEST(a_download_works_without_file_locks)
@@ -436,7 +431,6 @@ TEST(a_download_works_without_file_locks)
     CHECK_STATUS(GP_EIO, result.status);
     CHECK_CONTAINS(result.err.message, "cannot lock");
     failing_set(NULL);
-    folder_remove();
 }
 
 static int cancel_halfway(void *context, const char *file, uint64_t bytes, uint64_t bytes_total)
@@ -459,7 +453,6 @@ TEST(progress_is_reported_and_can_cancel)
     CHECK_STATUS(GP_ECANCELED, result.status);
     CHECK(calls > 0);
     CHECK(!result.leftover);
-    folder_remove();
 }
 
 TEST(unknown_data_sets_are_rejected)
@@ -504,7 +497,6 @@ TEST(a_file_without_published_checksum_is_accepted)
     trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ 0 });
     REQUIRE_OK(gp_get_sum(sum, in_folder("a/b/data.bin"), &err), err);
     CHECK_TEXT(body_sha256, sum);
-    folder_remove();
     published = (gp_get_file){ "data.bin", BODY, body_md5 };
 }
 
@@ -524,7 +516,6 @@ TEST(without_a_checksum_partial_files_are_not_resumed)
     CHECK_STATUS(GP_OK, result.status);
     CHECK(result.whole);
     CHECK_INT(0, result.ranges_from);
-    folder_remove();
     published = (gp_get_file){ "data.bin", BODY, body_md5 };
 }
 

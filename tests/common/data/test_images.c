@@ -85,7 +85,6 @@ TEST(pngs_of_all_depths_decode_to_eight_bits)
     CHECK_INT(77, pixels.data[2]);
     CHECK_INT(7, pixels.data[3]);
     gp_image_decoder_free(decoder);
-    folder_remove();
 }
 
 TEST(label_pngs_decode_to_the_stored_numbers)
@@ -118,7 +117,6 @@ TEST(label_pngs_decode_to_the_stored_numbers)
     CHECK_STATUS(GP_EUNSUPPORTED, gp_image_decode_index(decoder, &pixels, data, bytes, "file", &err));
     CHECK_CONTAINS(err.message, "cannot be JPEG");
     gp_image_decoder_free(decoder);
-    folder_remove();
 }
 
 /* Return the largest difference between two blocks of bytes. */
@@ -184,7 +182,6 @@ TEST(jpegs_of_all_colour_spaces_decode_correctly)
                err);
     CHECK_INT(1, pixels.channels);
     gp_image_decoder_free(decoder);
-    folder_remove();
 }
 
 TEST(large_jpegs_decode_at_the_smallest_sufficient_scale)
@@ -212,7 +209,6 @@ TEST(large_jpegs_decode_at_the_smallest_sufficient_scale)
         CHECK_INT(cases[i].expected, pixels.width);
     }
     gp_image_decoder_free(decoder);
-    folder_remove();
 }
 
 TEST(truncated_images_fail_with_the_file_name)
@@ -245,7 +241,6 @@ TEST(truncated_images_fail_with_the_file_name)
         REQUIRE_OK(gp_image_decode(decoder, &pixels, &(gp_image_want){ 0 }, data, bytes, "whole", &err), err);
     }
     gp_image_decoder_free(decoder);
-    folder_remove();
 }
 
 TEST(oversized_images_are_rejected_before_allocation)
@@ -284,7 +279,6 @@ TEST(oversized_images_are_rejected_before_allocation)
                  gp_image_decode(decoder, &pixels, &(gp_image_want){ 0 }, data, bytes, "bomb", &err));
     CHECK_CONTAINS(err.message, "16000x16000");
     gp_image_decoder_free(decoder);
-    folder_remove();
 }
 
 /* ---- excessive work for few bytes ---- */
@@ -531,7 +525,6 @@ TEST(class_folders_become_labels_in_name_order)
     CHECK_STATUS(GP_ENOENT, open_and_close("", GP_DATA_TEST, (gp_store_options){ 0 }, &err));
     CHECK_CONTAINS(err.message, "no test images");
     CHECK_STATUS(GP_OK, open_and_close("", GP_DATA_GIVEN, (gp_store_options){ 0 }, &err));
-    folder_remove();
 }
 
 TEST(train_and_test_folders_become_parts)
@@ -564,7 +557,6 @@ TEST(train_and_test_folders_become_parts)
     REQUIRE_OK(open_with(&store, "toys", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err), err);
     CHECK_TEXT("test", gp_store_get_info(store)->class_names[0]);
     gp_store_close(store);
-    folder_remove();
 }
 
 TEST(mixed_sizes_are_resized_to_the_requested_size)
@@ -590,7 +582,6 @@ TEST(mixed_sizes_are_resized_to_the_requested_size)
     CHECK_INT(100, grey[599]);
     gp_store_close(store);
     CHECK_STATUS(GP_EINVAL, open_and_close("", GP_DATA_TRAIN, sized(4, 20, 30), &err));
-    folder_remove();
 }
 
 /* A kind of invalid image file, and the expected part of the error message. */
@@ -705,7 +696,6 @@ TEST(bad_image_files_fail_by_name_or_are_skipped)
         CHECK_TEXT("a/2.png", gp_store_name(store, first[0], name, sizeof(name)));
         gp_store_close(store);
     }
-    folder_remove();
 }
 
 TEST(readable_images_of_any_kind_are_not_skipped)
@@ -732,7 +722,6 @@ TEST(readable_images_of_any_kind_are_not_skipped)
     for (int i = 0; i < 5; i++)
         CHECK_INT(0, labels[i]);
     gp_store_close(store);
-    folder_remove();
 }
 
 TEST(empty_classes_link_loops_and_unreadable_folders_are_reported)
@@ -783,7 +772,6 @@ TEST(empty_classes_link_loops_and_unreadable_folders_are_reported)
         if (owner == 0)
             REQUIRE(seteuid(0) == 0);
     }
-    folder_remove();
 }
 
 /* ---- pixel labels ---- */
@@ -853,7 +841,6 @@ TEST(label_images_are_paired_by_name_and_void_is_ignored)
             CHECK_INT(-1, targets[0]);
             CHECK_INT(-1, targets[1]);
             gp_store_close(store);
-            folder_remove();
         }
 }
 
@@ -903,7 +890,6 @@ TEST(invalid_pixel_labels_are_reported)
     text_put("classes.csv", "road,1,2,3\nsky,1,2,300\n");
     CHECK_STATUS(GP_ECORRUPT, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
     CHECK_CONTAINS(err.message, "line 2");
-    folder_remove();
 }
 
 static gp_store *shared;
@@ -963,7 +949,6 @@ TEST(concurrent_reads_agree_for_any_cache_size)
         }
         gp_store_close(shared);
     }
-    folder_remove();
 }
 
 TEST(an_image_list_takes_few_bytes_per_image)
@@ -1090,7 +1075,6 @@ TEST(a_long_list_is_cached_until_a_folder_changes)
     CHECK(!list.from_index);
     gp_image_list_deinit(&list);
     unsetenv("XDG_CACHE_HOME");
-    folder_remove();
 }
 
 TEST(opening_survives_every_failing_allocation)
@@ -1110,5 +1094,4 @@ TEST(opening_survives_every_failing_allocation)
         CHECK_INT(live, gp_alloc_get_stats().live);
     }
     CHECK_STATUS(GP_OK, status);
-    folder_remove();
 }

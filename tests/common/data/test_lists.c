@@ -130,7 +130,6 @@ TEST(csv_paths_are_relative_to_the_file)
     REQUIRE_OK(open_role(&store, "list.csv", GP_DATA_TRAIN, &err), err);
     CHECK_INT(1, gp_store_get_info(store)->count);
     gp_store_close(store);
-    folder_remove();
 }
 
 /* ---- archives ---- */
@@ -169,7 +168,6 @@ TEST(images_are_read_from_all_archive_formats)
         CHECK_INT(2, gp_store_get_info(store)->class_count);
         sample_check(store, 0, 30, 1);
         gp_store_close(store);
-        folder_remove();
     }
 }
 
@@ -215,7 +213,6 @@ TEST(archive_directory_and_link_sizes_are_ignored)
     CHECK_INT(3, gp_store_get_info(store)->count);
     CHECK_INT(0, gp_store_get_info(store)->left_out);
     gp_store_close(store);
-    folder_remove();
 }
 
 TEST(archive_hard_links_share_contents_but_not_labels)
@@ -244,7 +241,6 @@ TEST(archive_hard_links_share_contents_but_not_labels)
         CHECK_CONTAINS(gp_store_get_info(store)->left_out_first,
                        "set/dog/3.png is a link to 2.png; symbolic links in archives are not supported");
         gp_store_close(store);
-        folder_remove();
     }
     folder_make();
     tile_put("set/cat/1.png", 10);
@@ -256,7 +252,6 @@ TEST(archive_hard_links_share_contents_but_not_labels)
     CHECK_CONTAINS(gp_store_get_info(store)->left_out_first,
                    "set/cat/2.png is a link to set/blob, which is not an image in the archive");
     gp_store_close(store);
-    folder_remove();
 }
 
 TEST(a_directory_of_archives_is_one_data_set)
@@ -286,7 +281,6 @@ TEST(a_directory_of_archives_is_one_data_set)
     shell("cd '%s' && tar cf flat.tar -C a/cat 1.png%s", "");
     CHECK_STATUS(GP_ECORRUPT, open_role(&store, "flat.tar", GP_DATA_TRAIN, &err));
     CHECK_CONTAINS(err.message, "not in a class folder");
-    folder_remove();
 }
 
 /* ---- parts ---- */
@@ -402,7 +396,6 @@ TEST(archives_with_label_images_are_read)
     shell("cd '%s' && rm set/trainannot/b.png && tar cf camvid.tar set%s", "");
     CHECK_STATUS(GP_ENOENT, open_role(&store, "camvid.tar", GP_DATA_TRAIN, &err));
     CHECK_CONTAINS(err.message, "set/train/b.png has no label image");
-    folder_remove();
 }
 
 TEST(labels_are_renumbered_by_the_model_classes)
@@ -446,5 +439,4 @@ TEST(labels_are_renumbered_by_the_model_classes)
     gp_store_close(store);
     CHECK_STATUS(GP_EINVAL, gp_store_open_with(&store, "synthetic:4x4x1:4:8", GP_DATA_TRAIN, &options, &err));
     CHECK_CONTAINS(err.message, "range from 0 to 3, but the model has 3 classes");
-    folder_remove();
 }

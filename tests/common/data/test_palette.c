@@ -74,7 +74,6 @@ TEST(label_images_use_numbers_and_colours_from_the_class_file)
     CHECK_STATUS(GP_EIO, gp_palette_read(&palette, &found, in_folder("none-such"), names, 2, &e));
     CHECK_CONTAINS(e.message, "the class file");
     gp_image_decoder_free(decoder);
-    folder_remove();
 }
 
 TEST(default_colours_are_blended_over_the_image)
@@ -153,7 +152,6 @@ TEST(images_and_labels_are_read_at_individual_sizes)
                    "labels/a.png has 6x9 pixels (height x width), but the image that it labels has 6x8");
     gp_whole_deinit(&whole);
     gp_store_close(store);
-    folder_remove();
 }
 
 TEST(images_without_labels_are_for_prediction_only)
@@ -179,5 +177,4 @@ TEST(images_without_labels_are_for_prediction_only)
     gp_store_close(store);
     CHECK_STATUS(GP_EINVAL, gp_store_open(&store, in_folder("bare"), GP_DATA_TRAIN, &e));
     CHECK_CONTAINS(e.message, "has images without labels");
-    folder_remove();
 }

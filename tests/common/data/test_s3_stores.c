@@ -31,11 +31,6 @@ __attribute__((constructor)) static void world_begin(void)
     folder_make();
 }
 
-__attribute__((destructor)) static void world_end(void)
-{
-    folder_remove();
-}
-
 static void environment_set(void)
 {
     static const char *const unset[] = { "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION",

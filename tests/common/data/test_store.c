@@ -83,7 +83,6 @@ TEST(plain_and_gzipped_files_round_trip)
         CHECK_INT(1, label[2]);
         CHECK_STATUS(GP_EINVAL, gp_store_read(store, (const uint32_t[]){ 5 }, 1, pixel, label, &err));
         gp_store_close(store);
-        folder_remove();
     }
 }
 
@@ -105,7 +104,6 @@ TEST(image_and_label_files_are_distinguished)
     CHECK_CONTAINS(err.message, "is an IDX file of another type or rank (magic 0x00000e03)");
     CHECK_STATUS(GP_ECORRUPT, read_bytes("<html>Not Found</html>", 22, 3, &err));
     CHECK_CONTAINS(err.message, "is not an IDX file");
-    folder_remove();
 }
 
 TEST(truncated_files_are_rejected)
@@ -130,7 +128,6 @@ TEST(truncated_files_are_rejected)
             damaged[i] ^= 0x55;
             CHECK(read_bytes(damaged, bytes, 3, &err) != GP_OK);
         }
-        folder_remove();
     }
 }
 
@@ -142,7 +139,6 @@ TEST(trailing_bytes_are_rejected)
     folder_make();
     CHECK_STATUS(GP_ECORRUPT, read_bytes(longer, sizeof(longer), 1, &err));
     CHECK_CONTAINS(err.message, "has extra data after the 2 bytes that its header states");
-    folder_remove();
 }
 
 TEST(a_false_header_allocates_no_memory)
@@ -158,7 +154,6 @@ TEST(a_false_header_allocates_no_memory)
     CHECK_STATUS(GP_ELIMIT, read_bytes(wide, sizeof(wide), 3, &err));
     CHECK_CONTAINS(err.message, "dimension 2 is 4294967295; must be between 1 and 8192");
     CHECK_STATUS(GP_ELIMIT, read_bytes(none, sizeof(none), 1, &err));
-    folder_remove();
 }
 
 TEST(a_gzip_bomb_is_read_only_to_the_announced_size)
@@ -177,7 +172,6 @@ TEST(a_gzip_bomb_is_read_only_to_the_announced_size)
     gzclose(file);
     CHECK_STATUS(GP_ECORRUPT, gp_idx_read(&idx, in_folder("bomb.gz"), 1, &err));
     CHECK_CONTAINS(err.message, "has extra data after the 16 bytes");
-    folder_remove();
 }
 
 TEST(image_and_label_counts_must_match)
@@ -191,7 +185,6 @@ TEST(image_and_label_counts_must_match)
     CHECK_STATUS(GP_ECORRUPT, open_and_close(folder, GP_DATA_TEST, &err));
     CHECK_CONTAINS(err.message, "has 3 images but");
     CHECK_CONTAINS(err.message, "has 2 labels");
-    folder_remove();
 }
 
 TEST(classes_txt_names_the_classes_and_bounds_the_labels)
@@ -214,7 +207,6 @@ TEST(classes_txt_names_the_classes_and_bounds_the_labels)
     file_put(in_folder("classes.txt"), "", 0);
     CHECK_STATUS(GP_ECORRUPT, open_and_close(folder, GP_DATA_TRAIN, &err));
     CHECK_CONTAINS(err.message, "has no class names");
-    folder_remove();
 }
 
 TEST(both_roles_have_the_same_classes)
@@ -228,7 +220,6 @@ TEST(both_roles_have_the_same_classes)
     REQUIRE_OK(gp_store_open(&store, folder, GP_DATA_TEST, &err), err);
     CHECK_INT(3, gp_store_get_info(store)->class_count);
     gp_store_close(store);
-    folder_remove();
 }
 
 TEST(missing_roles_and_files_are_reported)
@@ -250,7 +241,6 @@ TEST(missing_roles_and_files_are_reported)
     CHECK_CONTAINS(err.message, "cannot open the data /no/such/place: No such file or directory");
     CHECK_STATUS(GP_EINVAL, open_and_close("s3://b/cats", GP_DATA_TRAIN, &err));
     CHECK_STATUS(GP_EINVAL, open_and_close("", GP_DATA_TRAIN, &err));
-    folder_remove();
 }
 
 /* Environment variable and the value to restore. */
@@ -308,7 +298,6 @@ TEST(names_are_searched_in_the_path_then_the_cache)
                    "did you mean \"fashion-mnist\"? download one with `gradpool data get fashion-mnist`");
     variable_restore(data);
     variable_restore(cache);
-    folder_remove();
 }
 
 TEST(synthetic_data_is_described_by_its_name)
@@ -467,7 +456,6 @@ TEST(opening_survives_every_failing_allocation)
     unlink(in_folder("classes.txt"));
     CHECK_EVERY_ALLOCATION(open_and_close(folder, GP_DATA_TRAIN, &err), (void)0);
     CHECK_EVERY_ALLOCATION(open_and_close("synthetic:4x4x1:2:10", GP_DATA_TRAIN, &err), (void)0);
-    folder_remove();
 }
 
 TEST(a_failed_write_keeps_the_old_file)
@@ -486,7 +474,6 @@ TEST(a_failed_write_keeps_the_old_file)
     CHECK_INT(10, file_get(in_folder("x"), byte, sizeof(byte)));
     CHECK(memcmp(byte, "\0\0\10\1\0\0\0\2\1\2", 10) == 0);
     CHECK(access(in_folder("x.tmp"), F_OK) != 0);
-    folder_remove();
 }
 
 TEST(fashion_mnist_has_60000_and_10000_balanced_samples)
@@ -547,5 +534,4 @@ TEST(only_path_sources_become_absolute)
     strcat(expected, "/folder");
     CHECK_TEXT(expected, text);
     REQUIRE(chdir(before) == 0);
-    folder_remove();
 }

@@ -88,7 +88,6 @@ TEST(a_decoded_jpeg_part_equals_the_full_decode)
         }
     }
     gp_image_decoder_free(decoder);
-    folder_remove();
 }
 
 TEST(a_resized_window_equals_a_resized_crop)
