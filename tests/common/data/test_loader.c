@@ -96,16 +96,41 @@ static void gate_await_standing(gate_store *gate, uint32_t count)
     }
 }
 
-static gp_sampler sampler_of(gp_shuffle shuffle)
-{
-    gp_sampler sampler;
+/* ---- fixture: a loader of the running test ---- */
 
+static gate_store gate;
+static gp_sampler sampler;
+static gp_loader *loader;
+
+/* Create a loader that reads from the open gate. */
+static bool loader_open(gp_shuffle shuffle, gp_loader_options options)
+{
+    gp_error err;
+
+    gate_init(&gate);
     gp_sampler_init(&sampler, COUNT, shuffle, 11);
-    return sampler;
+    if (gp_loader_new(&loader, &gate.store, &sampler, &options, &err) == GP_OK)
+        return true;
+    GP_TEST_FAIL("%s", err.message);
+    return false;
 }
 
-static void check_batch(const gp_loader_batch *batch, const gp_sampler *sampler, uint32_t epoch,
-                        uint32_t first, uint32_t count)
+/* Free the loader, in any state: batches may be taken and requests queued. */
+static void loader_close(void)
+{
+    if (loader == NULL)
+        return;
+    gp_loader_free(loader);
+    loader = NULL;
+    gp_store_close(&gate.store);
+}
+
+TEARDOWN()
+{
+    loader_close();
+}
+
+static void check_batch(const gp_loader_batch *batch, uint32_t epoch, uint32_t first, uint32_t count)
 {
     uint32_t index[COUNT];
 
@@ -113,26 +138,31 @@ static void check_batch(const gp_loader_batch *batch, const gp_sampler *sampler,
     CHECK_INT(first, batch->first);
     CHECK_INT(count, batch->count);
     CHECK_INT(0, (uintptr_t)batch->samples % 64);
-    gp_sampler_get(sampler, epoch, first, count, index);
+    gp_sampler_get(&sampler, epoch, first, count, index);
     for (uint32_t i = 0; i < count; i++)
         if (((float *)batch->samples)[i] != (float)index[i] ||
             ((int32_t *)batch->targets)[i] != (int32_t)(index[i] % 7))
             GP_TEST_FAIL("sample %u of the batch at %u is wrong", i, first);
 }
 
+/* Take the next batch, check it and release it. */
+static void check_next(uint32_t epoch, uint32_t first, uint32_t count)
+{
+    gp_loader_batch *batch;
+    gp_error err;
+
+    REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
+    check_batch(batch, epoch, first, count);
+    gp_loader_release(loader, batch);
+}
+
 TEST(batches_arrive_in_request_order)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
-    gp_loader *loader;
     gp_loader_batch *batch;
-    gate_store gate;
     gp_error err;
     int64_t waited;
 
-    gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
-                             &(gp_loader_options){ .depth = 3, .capacity = 150 }, &err),
-               err);
+    REQUIRE(loader_open(GP_SHUFFLE_EVERY_EPOCH, (gp_loader_options){ .depth = 3, .capacity = 150 }));
     for (uint32_t epoch = 0; epoch < 3; epoch++) {
         for (uint32_t first = 0; first < COUNT; first += 150)
             REQUIRE_OK(
@@ -141,80 +171,57 @@ TEST(batches_arrive_in_request_order)
         for (uint32_t first = 0; first < COUNT; first += 150) {
             REQUIRE_OK(gp_loader_take(loader, &batch, &waited, &err), err);
             CHECK(waited >= 0);
-            check_batch(batch, &sampler, epoch, first, first + 150 <= COUNT ? 150 : COUNT - first);
+            check_batch(batch, epoch, first, first + 150 <= COUNT ? 150 : COUNT - first);
             gp_loader_release(loader, batch);
         }
     }
-    gp_loader_free(loader);
-    gp_store_close(&gate.store);
 }
 
 /* Read the same samples with different numbers of threads and batch sizes. */
 TEST(batches_do_not_depend_on_the_thread_count)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
     gp_augment none;
-    gate_store gate;
     gp_error err;
 
     REQUIRE_OK(gp_augment_parse(&none, "", &err), err);
-    gate_init(&gate);
     for (uint32_t threads = 1; threads <= 8; threads *= 2)
         for (uint32_t capacity = 1; capacity <= 333; capacity += 83) {
-            gp_loader *loader;
-            gp_loader_batch *batch;
             uint32_t requested = 0;
 
-            REQUIRE_OK(
-                gp_loader_new(
-                    &loader, &gate.store, &sampler,
-                    &(gp_loader_options){
-                        .depth = 3, .capacity = capacity, .augment = &none, .seed = 1, .threads = threads },
-                    &err),
-                err);
+            REQUIRE(loader_open(
+                GP_SHUFFLE_EVERY_EPOCH,
+                (gp_loader_options){
+                    .depth = 3, .capacity = capacity, .augment = &none, .seed = 1, .threads = threads }));
             for (uint32_t first = 0; first < 700; first += capacity) {
                 for (; requested < 700 && requested <= first + 5 * capacity; requested += capacity)
                     REQUIRE_OK(gp_loader_request(loader, 2, requested,
                                                  700 - requested < capacity ? 700 - requested : capacity,
                                                  &err),
                                err);
-                REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
-                check_batch(batch, &sampler, 2, first, 700 - first < capacity ? 700 - first : capacity);
-                gp_loader_release(loader, batch);
+                check_next(2, first, 700 - first < capacity ? 700 - first : capacity);
             }
-            gp_loader_free(loader);
+            loader_close();
         }
-    gp_store_close(&gate.store);
 }
 
 TEST(errors_and_cancels_keep_their_order_with_threads)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
     gp_augment none;
-    gp_loader *loader;
     gp_loader_batch *batch;
-    gate_store gate;
     gp_error err;
 
     REQUIRE_OK(gp_augment_parse(&none, "", &err), err);
-    gate_init(&gate);
+    REQUIRE(loader_open(
+        GP_SHUFFLE_NEVER,
+        (gp_loader_options){ .depth = 2, .capacity = 100, .augment = &none, .seed = 1, .threads = 4 }));
     gate.fail_at = 150;
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
-                             &(gp_loader_options){
-                                 .depth = 2, .capacity = 100, .augment = &none, .seed = 1, .threads = 4 },
-                             &err),
-               err);
     for (int turn = 0; turn < 200; turn++) {
         for (uint32_t first = 0; first < 300; first += 100)
             REQUIRE_OK(gp_loader_request(loader, 0, first, 100, &err), err);
-        REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
-        check_batch(batch, &sampler, 0, 0, 100);
-        gp_loader_release(loader, batch);
+        check_next(0, 0, 100);
         CHECK_STATUS(GP_EIO, gp_loader_take(loader, &batch, NULL, &err));
         CHECK_CONTAINS(err.message, "sample 150");
-        REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
-        check_batch(batch, &sampler, 0, 200, 100);
-        gp_loader_release(loader, batch);
+        check_next(0, 200, 100);
 
         /* Cancel while threads are reading. Their pieces are dropped, and the slots become free. A
          * thread may still hold a piece dropped in the previous turn; it counts as waiting, too. */
@@ -226,44 +233,26 @@ TEST(errors_and_cancels_keep_their_order_with_threads)
         gate_set(&gate, true);
     }
     REQUIRE_OK(gp_loader_request(loader, 0, 900, 100, &err), err);
-    REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
-    check_batch(batch, &sampler, 0, 900, 100);
-    gp_loader_release(loader, batch);
-    gp_loader_free(loader);
-    gp_store_close(&gate.store);
+    check_next(0, 900, 100);
 }
 
 TEST(an_empty_request_gives_an_empty_batch)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
-    gp_loader *loader;
     gp_loader_batch *batch;
-    gate_store gate;
     gp_error err;
 
-    gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
-                             &(gp_loader_options){ .depth = 1, .capacity = 4 }, &err),
-               err);
+    REQUIRE(loader_open(GP_SHUFFLE_NEVER, (gp_loader_options){ .depth = 1, .capacity = 4 }));
     REQUIRE_OK(gp_loader_request(loader, 0, COUNT, 0, &err), err);
     REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
-    check_batch(batch, &sampler, 0, COUNT, 0);
-    gp_loader_free(loader); /* while a batch is taken */
-    gp_store_close(&gate.store);
+    check_batch(batch, 0, COUNT, 0); /* the loader is freed while the batch is taken */
 }
 
 TEST(prefetching_stops_when_the_ring_is_full)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_ONCE);
     gp_loader_batch *first, *second;
-    gp_loader *loader;
-    gate_store gate;
     gp_error err;
 
-    gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
-                             &(gp_loader_options){ .depth = 2, .capacity = 10 }, &err),
-               err);
+    REQUIRE(loader_open(GP_SHUFFLE_ONCE, (gp_loader_options){ .depth = 2, .capacity = 10 }));
     for (uint32_t i = 0; i < 5; i++)
         REQUIRE_OK(gp_loader_request(loader, 0, 10 * i, 10, &err), err);
     gate_await_read(&gate, 2); /* before any take */
@@ -276,34 +265,24 @@ TEST(prefetching_stops_when_the_ring_is_full)
     CHECK(none == NULL);
     gp_loader_release(loader, second); /* release in a different order */
     gp_loader_release(loader, first);
-    for (uint32_t i = 2; i < 5; i++) {
-        REQUIRE_OK(gp_loader_take(loader, &first, NULL, &err), err);
-        check_batch(first, &sampler, 0, 10 * i, 10);
-        gp_loader_release(loader, first);
-    }
+    for (uint32_t i = 2; i < 5; i++)
+        check_next(0, 10 * i, 10);
     CHECK_STATUS(GP_ESTATE, gp_loader_take(loader, &first, NULL, &err));
     CHECK_CONTAINS(err.message, "no batch is requested");
-    gp_loader_free(loader);
-    gp_store_close(&gate.store);
 }
 
 TEST(invalid_requests_and_options_are_rejected)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_ONCE);
-    gp_loader *loader;
-    gate_store gate;
+    gp_loader *other;
     gp_error err;
 
-    gate_init(&gate);
-    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler,
+    REQUIRE(loader_open(GP_SHUFFLE_ONCE, (gp_loader_options){ .depth = 1, .capacity = 10 }));
+    CHECK_STATUS(GP_EINVAL, gp_loader_new(&other, &gate.store, &sampler,
                                           &(gp_loader_options){ .depth = 0, .capacity = 10 }, &err));
-    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler,
+    CHECK_STATUS(GP_EINVAL, gp_loader_new(&other, &gate.store, &sampler,
                                           &(gp_loader_options){ .depth = 65, .capacity = 10 }, &err));
-    CHECK_STATUS(GP_EINVAL, gp_loader_new(&loader, &gate.store, &sampler,
+    CHECK_STATUS(GP_EINVAL, gp_loader_new(&other, &gate.store, &sampler,
                                           &(gp_loader_options){ .depth = 1, .capacity = 0 }, &err));
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
-                             &(gp_loader_options){ .depth = 1, .capacity = 10 }, &err),
-               err);
     CHECK_STATUS(GP_EINVAL, gp_loader_request(loader, 0, 0, 11, &err));
     CHECK_STATUS(GP_EINVAL, gp_loader_request(loader, 0, COUNT - 5, 6, &err));
     CHECK_STATUS(GP_EINVAL, gp_loader_request(loader, 0, 0xffffffff, 2, &err));
@@ -313,24 +292,16 @@ TEST(invalid_requests_and_options_are_rejected)
     gate_await_read(&gate, 1); /* the thread took a request from the queue */
     CHECK_STATUS(GP_OK, gp_loader_request(loader, 0, 0, 1, &err));
     CHECK_STATUS(GP_EBUSY, gp_loader_request(loader, 0, 0, 1, &err));
-    gate_set(&gate, true);
-    gp_loader_free(loader); /* while requests are queued */
-    gp_store_close(&gate.store);
+    gate_set(&gate, true); /* the loader is freed while requests are queued */
 }
 
 TEST(an_error_is_returned_in_place_of_the_batch)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
-    gp_loader *loader;
     gp_loader_batch *batch;
-    gate_store gate;
     gp_error err;
 
-    gate_init(&gate);
+    REQUIRE(loader_open(GP_SHUFFLE_NEVER, (gp_loader_options){ .depth = 1, .capacity = 10 }));
     gate.fail_at = 15;
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
-                             &(gp_loader_options){ .depth = 1, .capacity = 10 }, &err),
-               err);
     for (uint32_t i = 0; i < 3; i++)
         REQUIRE_OK(gp_loader_request(loader, 0, 10 * i, 10, &err), err);
     for (uint32_t i = 0; i < 3; i++) {
@@ -338,26 +309,18 @@ TEST(an_error_is_returned_in_place_of_the_batch)
         if (i == 1) {
             CHECK_TEXT("sample 15 cannot be read", err.message);
         } else {
-            check_batch(batch, &sampler, 0, 10 * i, 10);
+            check_batch(batch, 0, 10 * i, 10);
             gp_loader_release(loader, batch);
         }
     }
-    gp_loader_free(loader);
-    gp_store_close(&gate.store);
 }
 
 TEST(a_cancel_drops_all_pending_requests)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
     gp_loader_batch *held, *batch;
-    gp_loader *loader;
-    gate_store gate;
     gp_error err;
 
-    gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
-                             &(gp_loader_options){ .depth = 3, .capacity = 10 }, &err),
-               err);
+    REQUIRE(loader_open(GP_SHUFFLE_EVERY_EPOCH, (gp_loader_options){ .depth = 3, .capacity = 10 }));
     for (uint32_t i = 0; i < 6; i++)
         REQUIRE_OK(gp_loader_request(loader, 0, 10 * i, 10, &err), err);
     REQUIRE_OK(gp_loader_take(loader, &held, NULL, &err), err);
@@ -366,70 +329,50 @@ TEST(a_cancel_drops_all_pending_requests)
     REQUIRE_OK(gp_loader_request(loader, 7, 500, 10, &err), err);
     gate_set(&gate, true);
     REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
-    check_batch(batch, &sampler, 7, 500, 10);
-    check_batch(held, &sampler, 0, 0, 10); /* a taken batch is not affected */
+    check_batch(batch, 7, 500, 10);
+    check_batch(held, 0, 0, 10); /* a taken batch is not affected */
     gp_loader_release(loader, held);
     gp_loader_release(loader, batch);
     CHECK_STATUS(GP_ESTATE, gp_loader_take(loader, &batch, NULL, &err));
-    gp_loader_free(loader);
-    gp_store_close(&gate.store);
 }
 
-/* A thread that takes a batch, for a test that cancels meanwhile. */
-typedef struct taker {
-    gp_loader *loader;
-    gp_status status;
-} taker;
-
+/* Thread that takes a batch, for a test that cancels meanwhile. argument: receives the status */
 static void *taker_main(void *argument)
 {
-    taker *self = argument;
+    gp_status *status = argument;
     gp_loader_batch *batch;
 
-    self->status = gp_loader_take(self->loader, &batch, NULL, NULL);
+    *status = gp_loader_take(loader, &batch, NULL, NULL);
     return NULL;
 }
 
 TEST(a_cancel_unblocks_a_waiting_take)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
-    gate_store gate;
     gp_error err;
-    taker self;
+    gp_status status;
     pthread_t thread;
 
-    gate_init(&gate);
+    REQUIRE(loader_open(GP_SHUFFLE_NEVER, (gp_loader_options){ .depth = 1, .capacity = 10 }));
     gate_set(&gate, false);
-    REQUIRE_OK(gp_loader_new(&self.loader, &gate.store, &sampler,
-                             &(gp_loader_options){ .depth = 1, .capacity = 10 }, &err),
-               err);
-    REQUIRE_OK(gp_loader_request(self.loader, 0, 0, 10, &err), err);
+    REQUIRE_OK(gp_loader_request(loader, 0, 0, 10, &err), err);
     gate_await_read(&gate, 1);
-    REQUIRE(pthread_create(&thread, NULL, taker_main, &self) == 0);
+    REQUIRE(pthread_create(&thread, NULL, taker_main, &status) == 0);
 
     /* The take must return whether it already waits or starts too late: with a cancel, or because
      * nothing is requested. */
     sched_yield();
-    gp_loader_cancel(self.loader);
+    gp_loader_cancel(loader);
     pthread_join(thread, NULL);
-    CHECK(self.status == GP_ECANCELED || self.status == GP_ESTATE);
+    CHECK(status == GP_ECANCELED || status == GP_ESTATE);
     gate_set(&gate, true);
-    gp_loader_free(self.loader);
-    gp_store_close(&gate.store);
 }
 
 TEST(random_requests_and_cancels_keep_batches_intact)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
     uint32_t epoch = 0, word = 1;
-    gp_loader *loader;
-    gate_store gate;
     gp_error err;
 
-    gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
-                             &(gp_loader_options){ .depth = 4, .capacity = 200 }, &err),
-               err);
+    REQUIRE(loader_open(GP_SHUFFLE_EVERY_EPOCH, (gp_loader_options){ .depth = 4, .capacity = 200 }));
     for (int round = 0; round < 300; round++, epoch++) {
         uint32_t requested, taken;
 
@@ -438,31 +381,20 @@ TEST(random_requests_and_cancels_keep_batches_intact)
         taken = (word >> 16) % (requested + 1);
         for (uint32_t i = 0; i < requested; i++)
             REQUIRE_OK(gp_loader_request(loader, epoch, 100 * i, 100 + i, &err), err);
-        for (uint32_t i = 0; i < taken; i++) {
-            gp_loader_batch *batch;
-
-            REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
-            check_batch(batch, &sampler, epoch, 100 * i, 100 + i);
-            gp_loader_release(loader, batch);
-        }
+        for (uint32_t i = 0; i < taken; i++)
+            check_next(epoch, 100 * i, 100 + i);
         gp_loader_cancel(loader);
     }
-    gp_loader_free(loader);
-    gp_store_close(&gate.store);
 }
 
 TEST(the_ring_depth_adapts_within_limits)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
     gp_loader_options options = { .depth = 1, .depth_max = 3, .bytes_max = 1 << 20, .capacity = 10 };
     gp_loader_batch *first, *second;
-    gp_loader *loader;
-    gate_store gate;
     gp_error err;
     uint32_t at = 20;
 
-    gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, &options, &err), err);
+    REQUIRE(loader_open(GP_SHUFFLE_NEVER, options));
     CHECK_INT(1, gp_loader_depth(loader));
     CHECK_INT(3, gp_loader_depth_max(loader));
     REQUIRE_OK(gp_loader_request(loader, 0, 0, 10, &err), err);
@@ -471,40 +403,30 @@ TEST(the_ring_depth_adapts_within_limits)
     /* The thread finds no slot for the second request, and this take waits for it. */
     while (gp_loader_take(loader, &second, NULL, &err) == GP_ESTATE)
         sched_yield();
-    check_batch(first, &sampler, 0, 0, 10);
-    check_batch(second, &sampler, 0, 10, 10);
+    check_batch(first, 0, 0, 10);
+    check_batch(second, 0, 10, 10);
     CHECK_INT(2, gp_loader_depth(loader));
     gp_loader_release(loader, first);
     gp_loader_release(loader, second);
     for (int turn = 0; turn < 50000 && gp_loader_depth(loader) > 1; turn++, at = (at + 10) % COUNT) {
         REQUIRE_OK(gp_loader_request(loader, 0, at, 10, &err), err);
         usleep(100);
-        REQUIRE_OK(gp_loader_take(loader, &first, NULL, &err), err);
-        check_batch(first, &sampler, 0, at, 10);
-        gp_loader_release(loader, first);
+        check_next(0, at, 10);
     }
     CHECK_INT(1, gp_loader_depth(loader));
-    gp_loader_free(loader);
+    loader_close();
     options.bytes_max = 2 * (10 * 8 + 64); /* room for two slots, not three */
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, &options, &err), err);
+    REQUIRE(loader_open(GP_SHUFFLE_NEVER, options));
     CHECK_INT(2, gp_loader_depth_max(loader));
-    gp_loader_free(loader);
-    gp_store_close(&gate.store);
 }
 
 TEST(loading_batches_allocates_no_memory)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
-    gp_loader *loader;
     gp_loader_batch *batch;
-    gate_store gate;
     gp_error err;
     uint64_t calls;
 
-    gate_init(&gate);
-    REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
-                             &(gp_loader_options){ .depth = 2, .capacity = 100 }, &err),
-               err);
+    REQUIRE(loader_open(GP_SHUFFLE_EVERY_EPOCH, (gp_loader_options){ .depth = 2, .capacity = 100 }));
     calls = gp_alloc_get_stats().calls;
     for (uint32_t i = 0; i < 50; i++) {
         REQUIRE_OK(gp_loader_request(loader, i, 0, 100, &err), err);
@@ -512,29 +434,22 @@ TEST(loading_batches_allocates_no_memory)
         gp_loader_release(loader, batch);
     }
     CHECK_INT(calls, gp_alloc_get_stats().calls);
-    gp_loader_free(loader);
-    gp_store_close(&gate.store);
 }
 
 TEST(the_loader_survives_failing_allocations_and_an_early_free)
 {
-    gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
-    gp_loader *loader;
-    gate_store gate;
+    gp_loader *other;
     gp_error err;
 
-    gate_init(&gate);
-    CHECK_EVERY_ALLOCATION(gp_loader_new(&loader, &gate.store, &sampler,
+    REQUIRE(loader_open(GP_SHUFFLE_EVERY_EPOCH, (gp_loader_options){ .depth = 3, .capacity = 500 }));
+    CHECK_EVERY_ALLOCATION(gp_loader_new(&other, &gate.store, &sampler,
                                          &(gp_loader_options){ .depth = 3, .capacity = 100 }, &err),
-                           gp_loader_free(loader));
+                           gp_loader_free(other));
     for (int i = 0; i < 50; i++) {
-        REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler,
-                                 &(gp_loader_options){ .depth = 3, .capacity = 500 }, &err),
-                   err);
+        loader_close();
+        REQUIRE(loader_open(GP_SHUFFLE_EVERY_EPOCH, (gp_loader_options){ .depth = 3, .capacity = 500 }));
         for (uint32_t j = 0; j < 8; j++)
             REQUIRE_OK(gp_loader_request(loader, j, 0, 500, &err), err);
-        gp_loader_free(loader);
     }
     gp_loader_free(NULL);
-    gp_store_close(&gate.store);
 }

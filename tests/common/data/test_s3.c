@@ -24,7 +24,8 @@ static gp_s3_retry_policy retry = { .tries = 3, .wait_ms = 10, .connect_s = 600,
     S3_REQUIRE(server);                                                                                      \
     credentials_set("AKIDTEST", "secret-for-tests", NULL);                                                   \
     s3_server_run(server, "keys AKIDTEST secret-for-tests");                                                 \
-    s3_server_run(server, "requests")
+    s3_server_run(server, "requests");                                                                       \
+    gp_buffer_init(&bytes, 1000)
 
 static void credentials_set(const char *id, const char *secret, const char *token)
 {
@@ -294,17 +295,14 @@ TEST(core_files_contain_no_credentials)
         SKIP("core files are not written to the working directory (%.40s)", pattern);
     folder_make();
     abort_with_credentials(UNGUARDED); /* verify that the search finds the canary */
-    if (core_search(&found) == 0) {
-        folder_remove();
+    if (core_search(&found) == 0)
         SKIP("core files are disabled here");
-    }
     CHECK(found);
     abort_with_credentials(GUARDED);
     CHECK_INT(0, core_search(&found));
     abort_with_credentials(GUARDED_FILES);
     core_search(&found);
     CHECK(!found);
-    folder_remove();
 }
 
 TEST(credentials_disable_core_dumps)
@@ -368,15 +366,23 @@ TEST(secrets_are_replaced_atomically_and_never_printed)
 
 /* ---- requests ---- */
 
+static gp_s3 *s3; /* bucket and contents of an object, for the running test */
+static gp_buffer bytes;
+
+TEARDOWN()
+{
+    gp_s3_close(s3);
+    s3 = NULL;
+    gp_buffer_deinit(&bytes);
+}
+
 TEST(objects_are_read_whole_and_in_ranges)
 {
     NEED(server);
     gp_s3_range range = { .key = "photos/one", .offset = 3, .bytes = 4 };
-    gp_s3 *s3 = letters_open(server);
-    gp_buffer bytes;
     gp_error err;
 
-    gp_buffer_init(&bytes, 1000);
+    s3 = letters_open(server);
     REQUIRE_OK(read_all(s3, "photos/one", &bytes, &err), err);
     CHECK_TEXT("abcdefghijklmnopqrstuvwxyz", gp_buffer_text(&bytes));
     REQUIRE_OK(gp_s3_read(s3, &range, &bytes, &err), err);
@@ -389,8 +395,6 @@ TEST(objects_are_read_whole_and_in_ranges)
     gp_buffer_deinit(&bytes);
     gp_buffer_init(&bytes, 20);
     CHECK_STATUS(GP_ELIMIT, read_all(s3, "photos/one", &bytes, &err));
-    gp_buffer_deinit(&bytes);
-    gp_s3_close(s3);
 }
 
 TEST(keys_with_special_characters_are_signed_correctly)
@@ -399,13 +403,11 @@ TEST(keys_with_special_characters_are_signed_correctly)
     static const char *const keys[] = { "a b.jpg",     "a+b.jpg",  "a%20b",      "\xc3\xbc/\xe2\x82\xac.jpg",
                                         "x=1&y=2?z#f", "a..b/.c",  "(1),'2'!*$", "~-_.",
                                         "\"<>&",       "q//twice", "\\back" };
-    gp_s3 *s3 = bucket_open(server, "oddkeys");
     seen_keys seen = { 0 };
     char encoded[300];
-    gp_buffer bytes;
     gp_error err;
 
-    gp_buffer_init(&bytes, 1000);
+    s3 = bucket_open(server, "oddkeys");
     s3_server_run(server, "bucket oddkeys");
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         CHECK(gp_s3_encode(encoded, sizeof(encoded), keys[i], false));
@@ -424,17 +426,15 @@ TEST(keys_with_special_characters_are_signed_correctly)
         CHECK_INT(1, seen.count);
         CHECK_TEXT(keys[i], seen.last);
     }
-    gp_buffer_deinit(&bytes);
-    gp_s3_close(s3);
 }
 
 TEST(a_listing_spans_several_pages)
 {
     NEED(server);
-    gp_s3 *s3 = bucket_open(server, "pages");
     seen_keys seen = { 0 };
     gp_error err;
 
+    s3 = bucket_open(server, "pages");
     s3_server_run(server, "bucket pages");
     s3_server_run(server, "many pages many 1003 2");
     REQUIRE_OK(gp_s3_list(s3, "many/", key_see, &seen, &err), err);
@@ -448,16 +448,15 @@ TEST(a_listing_spans_several_pages)
     seen = (seen_keys){ 0 };
     REQUIRE_OK(gp_s3_list(s3, "none/", key_see, &seen, &err), err);
     CHECK_INT(0, seen.count);
-    gp_s3_close(s3);
 }
 
 TEST(prefixes_with_plus_signs_are_listed)
 {
     NEED(server);
-    gp_s3 *s3 = bucket_open(server, "plus");
     seen_keys seen = { 0 };
     gp_error err;
 
+    s3 = bucket_open(server, "plus");
     s3_server_run(server, "bucket plus");
     s3_server_run(server, "many plus a 990 1");
     s3_server_run(server, "many plus b+c 20 1");
@@ -470,7 +469,6 @@ TEST(prefixes_with_plus_signs_are_listed)
     REQUIRE_OK(gp_s3_list(s3, "", key_see, &seen, &err), err);
     CHECK_INT(1011, seen.count);
     CHECK_TEXT("b/x+1", seen.last);
-    gp_s3_close(s3);
 }
 
 TEST(transient_failures_are_retried)
@@ -479,11 +477,9 @@ TEST(transient_failures_are_retried)
     static const char *const faults[] = { "503", "500", "cut 5", "nothing", "stall 3", "drip 1" };
     gp_s3_retry_policy usual = retry;
     uint64_t retries = 0;
-    gp_buffer bytes;
     gp_error err;
-    gp_s3 *s3 = letters_open(server);
+    s3 = letters_open(server);
 
-    gp_buffer_init(&bytes, 1000);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         if (i == 4) { /* a busy machine may also be silent for a second */
             gp_s3_close(s3);
@@ -500,19 +496,15 @@ TEST(transient_failures_are_retried)
         CHECK(gp_s3_get_stats(s3).retries > retries);
         retries = gp_s3_get_stats(s3).retries;
     }
-    gp_buffer_deinit(&bytes);
-    gp_s3_close(s3);
 }
 
 TEST(permanent_failures_report_object_cause_and_attempts)
 {
     NEED(server);
     gp_s3_range range = { .key = "photos/one", .bytes = 26 };
-    gp_s3 *s3 = letters_open(server);
-    gp_buffer bytes;
     gp_error err;
 
-    gp_buffer_init(&bytes, 1000);
+    s3 = letters_open(server);
     s3_server_run(server, "fault 3 503");
     CHECK_STATUS(GP_EIO, read_all(s3, "photos/one", &bytes, &err));
     CHECK_CONTAINS(err.message, "s3://letters/photos/one: the server replied 503 SlowDown");
@@ -530,19 +522,15 @@ TEST(permanent_failures_report_object_cause_and_attempts)
     s3 = bucket_open(server, "nobucket");
     CHECK_STATUS(GP_ENOENT, gp_s3_list(s3, "", key_see, &(seen_keys){ 0 }, &err));
     CHECK_CONTAINS(err.message, "no such bucket: nobucket at http://127.0.0.1:");
-    gp_s3_close(s3);
-    gp_buffer_deinit(&bytes);
 }
 
 TEST(an_object_changed_after_the_listing_is_rejected)
 {
     NEED(server);
     gp_s3_range range = { .key = "photos/one", .bytes = 26 };
-    gp_s3 *s3 = letters_open(server);
-    gp_buffer bytes;
     gp_error err;
 
-    gp_buffer_init(&bytes, 1000);
+    s3 = letters_open(server);
     REQUIRE_OK(gp_s3_read(s3, &range, &bytes, &err), err);
     REQUIRE_OK(gp_s3_read(s3, &range, &bytes, &err), err);
     s3_server_run(server, "fault 1 etag");
@@ -551,8 +539,6 @@ TEST(an_object_changed_after_the_listing_is_rejected)
     range = (gp_s3_range){ .key = "photos/gone", .bytes = 26, .tag = 7 };
     CHECK_STATUS(GP_ENOENT, gp_s3_read(s3, &range, &bytes, &err));
     CHECK_CONTAINS(err.message, ", although it was listed");
-    gp_buffer_deinit(&bytes);
-    gp_s3_close(s3);
 }
 
 TEST(a_refusal_reports_only_the_origin_of_the_credentials)
@@ -561,11 +547,8 @@ TEST(a_refusal_reports_only_the_origin_of_the_credentials)
     static const char *const keys[][2] = { { "AKIDTEST", "canary-secret" },
                                            { "canary-id", "secret-for-tests" } };
     static const char *const words[] = { "SignatureDoesNotMatch", "InvalidAccessKeyId" };
-    gp_buffer bytes;
     gp_error err;
-    gp_s3 *s3;
 
-    gp_buffer_init(&bytes, 1000);
     for (int i = 0; i < 2; i++) {
         credentials_set(keys[i][0], keys[i][1], NULL);
         s3 = letters_open(server);
@@ -589,55 +572,40 @@ TEST(a_refusal_reports_only_the_origin_of_the_credentials)
     CHECK_STATUS(GP_EPERM, read_all(s3, "photos/one", &bytes, &err));
     CHECK_CONTAINS(err.message, "the credentials have expired");
     s3_server_run(server, "requests");
-    gp_s3_close(s3);
-    gp_buffer_deinit(&bytes);
 }
 
 TEST(a_session_token_is_sent_and_signed)
 {
     NEED(server);
-    gp_buffer bytes;
     gp_error err;
-    gp_s3 *s3;
 
-    gp_buffer_init(&bytes, 1000);
     s3_server_run(server, "keys AKIDTEST secret-for-tests token/with+signs==");
     credentials_set("AKIDTEST", "secret-for-tests", "token/with+signs==");
     s3 = letters_open(server);
     REQUIRE_OK(read_all(s3, "photos/one", &bytes, &err), err);
-    gp_s3_close(s3);
-    gp_buffer_deinit(&bytes);
 }
 
 TEST(renewed_credentials_are_used_after_a_refusal)
 {
     NEED(server);
-    gp_s3 *s3 = letters_open(server);
-    gp_buffer bytes;
     gp_error err;
 
-    gp_buffer_init(&bytes, 1000);
+    s3 = letters_open(server);
     s3_server_run(server, "keys AKIDTEST another-secret");
     CHECK_STATUS(GP_EPERM, read_all(s3, "photos/one", &bytes, &err));
     credentials_set("AKIDTEST", "another-secret", NULL);
     REQUIRE_OK(read_all(s3, "photos/one", &bytes, &err), err);
-    gp_s3_close(s3);
-    gp_buffer_deinit(&bytes);
 }
 
 TEST(a_wrong_region_fails_with_the_right_one)
 {
     NEED(server);
-    gp_s3 *s3 = letters_open(server);
-    gp_buffer bytes;
     gp_error err;
 
-    gp_buffer_init(&bytes, 1000);
+    s3 = letters_open(server);
     s3_server_run(server, "fault 1 moved eu-west-3");
     CHECK_STATUS(GP_EINVAL, read_all(s3, "photos/one", &bytes, &err));
     CHECK_CONTAINS(err.message, "in region eu-west-3, not in us-east-1; add --s3-region eu-west-3");
-    gp_s3_close(s3);
-    gp_buffer_deinit(&bytes);
 }
 
 TEST(a_public_bucket_is_read_without_credentials)
@@ -645,20 +613,15 @@ TEST(a_public_bucket_is_read_without_credentials)
     NEED(server);
     char source_text[500];
     gp_s3_source source;
-    gp_buffer bytes;
     gp_error err;
-    gp_s3 *s3;
 
     gp_s3_close(letters_open(server)); /* creates the bucket */
-    gp_buffer_init(&bytes, 1000);
     s3_server_run(server, "keys anyone");
     unsetenv("AWS_ACCESS_KEY_ID");
     snprintf(source_text, sizeof(source_text), "%s&anonymous=yes", s3_source(server, "letters", "0"));
     REQUIRE_OK(gp_s3_source_parse(&source, source_text, &err), err);
     REQUIRE_OK(gp_s3_open(&s3, &source, &retry, &err), err);
     REQUIRE_OK(read_all(s3, "photos/one", &bytes, &err), err);
-    gp_s3_close(s3);
-    gp_buffer_deinit(&bytes);
 }
 
 TEST(malformed_listings_are_rejected)
@@ -680,9 +643,9 @@ TEST(malformed_listings_are_rejected)
         { LISTING MORE END, "has no new objects" },
         { LISTING OBJECT("photos/%26evil;", "1") END, "an unknown entity" },
     };
-    gp_s3 *s3 = letters_open(server);
     gp_error err;
 
+    s3 = letters_open(server);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         s3_server_run(server, "fault 1 xml %s", cases[i][0]);
         CHECK_STATUS(GP_ECORRUPT, gp_s3_list(s3, "photos/", key_see, &(seen_keys){ 0 }, &err));
@@ -693,15 +656,12 @@ TEST(malformed_listings_are_rejected)
     CHECK_STATUS(GP_ECORRUPT, gp_s3_list(s3, "photos/", key_see, &(seen_keys){ 0 }, &err));
     CHECK_CONTAINS(err.message, "photos/a follows photos/a");
     CHECK_TEXT("10 0", s3_server_run(server, "requests"));
-    gp_s3_close(s3);
 }
 
 TEST(an_unreachable_server_fails_after_retries)
 {
     gp_s3_source source;
-    gp_buffer bytes;
     gp_error err;
-    gp_s3 *s3;
 
     credentials_set("a", "b", NULL);
     gp_buffer_init(&bytes, 1000);
@@ -710,8 +670,6 @@ TEST(an_unreachable_server_fails_after_retries)
     CHECK_STATUS(GP_EIO, read_all(s3, "k", &bytes, &err));
     CHECK_CONTAINS(err.message, "s3://bucket/k");
     CHECK_CONTAINS(err.message, "tried 3 times");
-    gp_s3_close(s3);
-    gp_buffer_deinit(&bytes);
 }
 
 typedef struct many_reads {
@@ -722,12 +680,12 @@ typedef struct many_reads {
 static void *reads_run(void *context)
 {
     many_reads *reads = context;
-    gp_buffer bytes;
+    gp_buffer object;
 
-    gp_buffer_init(&bytes, 1000);
+    gp_buffer_init(&object, 1000);
     for (int i = 0; i < 5; i++)
-        reads->failed += read_all(reads->s3, "photos/one", &bytes, NULL) != GP_OK || bytes.bytes != 26;
-    gp_buffer_deinit(&bytes);
+        reads->failed += read_all(reads->s3, "photos/one", &object, NULL) != GP_OK || object.bytes != 26;
+    gp_buffer_deinit(&object);
     return NULL;
 }
 
@@ -737,7 +695,7 @@ TEST(concurrent_threads_reuse_connections)
     enum { THREADS = 8 };
     many_reads reads[THREADS];
     pthread_t threads[THREADS];
-    gp_s3 *s3 = letters_open(server);
+    s3 = letters_open(server);
 
     for (int i = 0; i < THREADS; i++) {
         reads[i] = (many_reads){ .s3 = s3 };
@@ -748,5 +706,4 @@ TEST(concurrent_threads_reuse_connections)
         CHECK_INT(0, reads[i].failed);
     }
     CHECK_INT(5 * THREADS, gp_s3_get_stats(s3).requests);
-    gp_s3_close(s3);
 }
