@@ -1,7 +1,6 @@
-/* Train LeNet on arrays in memory: 2000 images that show a bright square left or right of the
- * center.
+/* Train on arrays in memory: 2000 images that show a bright square left or right of the center.
  *
- *   cmake -B build && cmake --build build && build/arrays */
+ *   gradpool up; build/debug/examples/arrays */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 #include <stdlib.h>

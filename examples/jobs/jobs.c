@@ -1,9 +1,11 @@
-/* Submit two trainings with different learning rates as background jobs, wait for them, and print
- * their final states. The jobs continue if this program is killed; `gradpool jobs` lists them.
+/* Submit two trainings as background jobs, wait for them, and print their final states.
  *
- *   cmake -B build && cmake --build build && build/jobs digits */
-#include <gradpool/gradpool.h>
+ *   cc jobs.c -lgradpool && ./a.out digits
+ *
+ * The jobs continue if this program is killed; `gradpool jobs` lists them. */
 #include <stdio.h>
+
+#include <gradpool/gradpool.h>
 
 /* Submit a training and return the job number. */
 static uint64_t submit(gp_pool *pool, const char *data, const char *rate, gp_error *err)
@@ -17,9 +19,9 @@ static uint64_t submit(gp_pool *pool, const char *data, const char *rate, gp_err
     return job; /* 0: refused */
 }
 
-int main(int argc, char **argv)
+int main(int count, char **arguments)
 {
-    const char *data = argc > 1 ? argv[1] : "digits";
+    const char *data = count > 1 ? arguments[1] : "digits";
     uint64_t jobs[2];
     gp_job_info infos[2];
     gp_pool *pool;
@@ -38,8 +40,8 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < 2; i++) {
         gp_job_get(&infos[i], pool, jobs[i], &err);
-        printf("job %llu, rate %s: %s after %.1f s\n", (unsigned long long)jobs[i], infos[i].name,
-               gp_job_state_word(infos[i].state), infos[i].run_seconds);
+        printf("rate %s: %s after %.1f s, see %s\n", infos[i].name, gp_job_state_word(infos[i].state),
+               infos[i].run_seconds, infos[i].folder);
     }
     gp_pool_close(pool);
     return 0;

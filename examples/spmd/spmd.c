@@ -1,7 +1,8 @@
-/* Compute pi on all workers in the pool: run the task `pi` from spmd_tasks.c once on each worker,
- * and print the result that each worker returns.
+/* Compute pi in an spmd block on all workers in the pool.
  *
- *   cmake -B build && cmake --build build && build/spmd */
+ *   cc -shared -fPIC spmd_tasks.c -o spmd_tasks.so
+ *   cc spmd.c -lgradpool -o spmd
+ *   ./spmd spmd_tasks.so:pi */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 
@@ -11,7 +12,7 @@ static void on_log(void *context, uint32_t worker, const char *line)
     printf("worker %u: %s\n", worker, line);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     uint64_t slices = 10000000;
     gp_spmd_request request = { .argument = &slices, .bytes = sizeof(slices) };
@@ -26,7 +27,7 @@ int main(void)
     if (status == GP_OK)
         status = gp_team_open(&team, pool, &(gp_team_options){ .log = on_log }, &err);
     if (status == GP_OK)
-        status = gp_function_find(&request.function, team, "build/spmd_tasks.so:pi", &err);
+        status = gp_function_find(&request.function, team, argc > 1 ? argv[1] : "spmd_tasks.so:pi", &err);
     if (status == GP_OK)
         status = gp_spmd(&block, team, &request, &err);
     for (uint32_t index = 1; status == GP_OK && index <= gp_spmd_result_size(block); index++) {
