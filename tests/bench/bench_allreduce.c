@@ -11,6 +11,7 @@
 #include <sched.h>
 
 #include "common/base/clock.h"
+#include "tests/sort.h"
 #include "tests/worker/comm/ranks.h"
 
 enum { SAMPLES_MAX = 200000, WARM_UP = 20 };
@@ -34,16 +35,9 @@ static void pin_to(uint32_t nth)
     sched_setaffinity(0, sizeof(one), &one);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 static void report(int64_t *times, size_t count)
 {
-    qsort(times, count, sizeof(times[0]), by_value);
+    sort_int64s(times, count);
     printf("{\"median_us\": %.3f, \"p95_us\": %.3f, \"count\": %zu}\n", (double)times[count / 2] * 1e-3,
            (double)times[count * 95 / 100] * 1e-3, count);
 }

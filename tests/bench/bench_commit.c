@@ -15,6 +15,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/model/network.h"
+#include "tests/sort.h"
 #include "worker/comm/reduce.h"
 #include "worker/train/trainer_factors.h"
 
@@ -94,13 +95,6 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 static void bench_run(bench *b, int rounds)
 {
     static const char *const names[] = { "sum of exchanged gradients and update",
@@ -132,7 +126,7 @@ static void bench_run(bench *b, int rounds)
             ms[way][round] = now_ms() - began;
         }
     for (int way = 0; way < 3; way++) {
-        qsort(ms[way], (size_t)rounds, sizeof(double), by_size);
+        sort_doubles(ms[way], (size_t)rounds);
         printf("%-40s best %8.2f ms, median %8.2f\n", names[way], ms[way][0], ms[way][rounds / 2]);
     }
 }

@@ -24,6 +24,7 @@
 #include "tests/service/pools.h"
 
 #include "client/gradpool.h"
+#include "tests/bench/cores.h"
 
 enum {
     WORKERS = 4,
@@ -125,11 +126,8 @@ static _Atomic bool metering;
 static void *meter_run(void *context)
 {
     meter *m = context;
-    cpu_set_t set;
 
-    CPU_ZERO(&set);
-    CPU_SET(m->core, &set);
-    sched_setaffinity(0, sizeof(set), &set);
+    cores_pin(m->core);
     while (metering) {
         int64_t due_ns = gp_now_ns() + 1000000;
 

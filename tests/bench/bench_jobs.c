@@ -14,19 +14,13 @@
 
 #define GP_TEST_NO_MAIN
 #include "tests/service/jobs_stage.h"
+#include "tests/sort.h"
 
 enum { ONE_BY_ONE = 300, CLIENTS = 4, FSYNCS = 300 };
 
 static const char *const words[] = {
     "train", "--network", "lenet", "--data", "digits", "--epochs", "3", NULL
 };
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 static void row(const char *name, double per_second, double p50_ms, double p99_ms)
 {
@@ -51,7 +45,7 @@ static void bench_fsync(void)
         ms[i] = (gp_now_seconds() - then) * 1e3;
     }
     close(fd);
-    qsort(ms, FSYNCS, sizeof(ms[0]), compare);
+    sort_doubles(ms, FSYNCS);
     row("append a page and fdatasync, by hand", FSYNCS / (gp_now_seconds() - begin), ms[FSYNCS / 2],
         ms[FSYNCS * 99 / 100]);
 }
@@ -69,7 +63,7 @@ static void bench_one_by_one(void)
             abort();
         ms[i] = (gp_now_seconds() - then) * 1e3;
     }
-    qsort(ms, ONE_BY_ONE, sizeof(ms[0]), compare);
+    sort_doubles(ms, ONE_BY_ONE);
     row("submit one by one", ONE_BY_ONE / (gp_now_seconds() - begin), ms[ONE_BY_ONE / 2],
         ms[ONE_BY_ONE * 99 / 100]);
 }

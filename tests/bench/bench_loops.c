@@ -15,6 +15,7 @@
 
 #include "client/gradpool.h"
 #include "tests/bench/loop_fn.h"
+#include "tests/sort.h"
 
 enum { ROUNDS_MAX = 99, KINDS = 3 };
 
@@ -97,19 +98,12 @@ static double loop(const bench *b, bool custom_loss, double *cpu_ms)
     return rate;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static double median(const double *values, uint32_t count)
 {
     double sorted[ROUNDS_MAX];
 
     memcpy(sorted, values, count * sizeof(*values));
-    qsort(sorted, count, sizeof(*sorted), compare);
+    sort_doubles(sorted, count);
     return sorted[count / 2];
 }
 

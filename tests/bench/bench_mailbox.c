@@ -9,30 +9,11 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "tests/bench/cores.h"
+#include "tests/sort.h"
 #include "worker/process/mailbox.h"
 
 static int cores[2];
-
-static int cores_find(void)
-{
-    cpu_set_t set;
-    int found = 0;
-
-    sched_getaffinity(0, sizeof(set), &set);
-    for (int core = 0; core < CPU_SETSIZE && found < 2; core++)
-        if (CPU_ISSET(core, &set))
-            cores[found++] = core;
-    return found;
-}
-
-static void pin(int core)
-{
-    cpu_set_t set;
-
-    CPU_ZERO(&set);
-    CPU_SET(core, &set);
-    sched_setaffinity(0, sizeof(set), &set);
-}
 
 typedef struct compute_thread {
     gp_mailbox *mailbox;
@@ -43,7 +24,7 @@ static void *compute(void *argument)
 {
     compute_thread *self = argument;
 
-    pin(self->core);
+    cores_pin(self->core);
     for (;;) {
         gp_reply reply = { .type = &gp_msg_ok_reply };
         gp_command command;
@@ -55,13 +36,6 @@ static void *compute(void *argument)
     }
 }
 
-static int order(const void *left, const void *right)
-{
-    const int64_t *a = left, *b = right;
-
-    return (*a > *b) - (*a < *b);
-}
-
 static void round_trips(const char *what, int control_core, int compute_core, int rounds)
 {
     int64_t *times = calloc((size_t)rounds, sizeof(*times));
@@ -71,7 +45,7 @@ static void round_trips(const char *what, int control_core, int compute_core, in
 
     if (times == NULL || gp_mailbox_new(&other.mailbox, &err) != GP_OK)
         exit(1);
-    pin(control_core);
+    cores_pin(control_core);
     pthread_create(&thread, NULL, compute, &other);
     for (int i = 0; i < rounds; i++) {
         struct pollfd fd = { .fd = gp_mailbox_fd(other.mailbox), .events = POLLIN };
@@ -86,7 +60,7 @@ static void round_trips(const char *what, int control_core, int compute_core, in
     }
     gp_mailbox_post(other.mailbox, GP_COMMAND_QUIT, NULL, &err);
     pthread_join(thread, NULL);
-    qsort(times, (size_t)rounds, sizeof(*times), order);
+    sort_int64s(times, (size_t)rounds);
     printf("%-28s p50 %7.2f us  p90 %7.2f us  p99 %7.2f us  (%d rounds)\n", what,
            (double)times[rounds / 2] * 1e-3, (double)times[rounds * 9 / 10] * 1e-3,
            (double)times[rounds * 99 / 100] * 1e-3, rounds);
@@ -122,7 +96,7 @@ static void records(int rounds)
 int main(int count, char **arguments)
 {
     int rounds = count > 1 ? atoi(arguments[1]) : 20000;
-    int found = cores_find();
+    int found = cores_find(cores);
 
     if (rounds < 1000 || found < 1)
         return 2;

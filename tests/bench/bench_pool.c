@@ -10,19 +10,13 @@
 #define GP_TEST_NO_MAIN
 #include "common/data/store/store.h"
 #include "tests/service/pools.h"
+#include "tests/sort.h"
 
 enum { ROUNDS = 20 };
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void report(const char *what, double *ms, int count)
 {
-    qsort(ms, (size_t)count, sizeof(*ms), compare);
+    sort_doubles(ms, (size_t)count);
     printf("%-44s median %7.2f ms   best %7.2f ms   worst %7.2f ms\n", what, ms[count / 2], ms[0],
            ms[count - 1]);
 }

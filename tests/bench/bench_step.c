@@ -28,6 +28,7 @@
 #include "common/base/rng.h"
 #include "common/data/store/store.h"
 #include "common/model/network.h"
+#include "tests/sort.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/base/profile.h"
 #include "worker/backend/plugin.h"
@@ -314,13 +315,6 @@ static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
     return status;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 /* Profile lines, merged by kind. */
 typedef struct bench_profile {
     const bench *b;
@@ -425,7 +419,7 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
     } while (gp_now_ns() < end && count < STEPS_MAX);
     cpu_ns = cpu_now() - cpu_ns;
     times = b->ops->take_times(b->plan);
-    qsort(step_ns, (size_t)count, sizeof(step_ns[0]), by_size);
+    sort_int64s(step_ns, (size_t)count);
     b->ops->describe(b->plan, text, sizeof(text));
     printf("%s batch %u, %u threads: best %.2f images/s, median %.2f; forward %.2f ms, backward %.2f ms; "
            "loss %.4f; %.1f MB; processor time %.2f ms\n%s",

@@ -33,8 +33,10 @@
 #include "common/base/clock.h"
 #include "tests/bench/bench_fn.h"
 #include "tests/bench/burn.h"
+#include "tests/bench/cores.h"
 #include "tests/bench/raw_zmq.h"
 #include "tests/bench/team_tasks.h"
+#include "tests/sort.h"
 
 enum { ROUNDS_MAX = 64, WORKERS = 2, TRIPS = 2000, BULK_BYTES = 64 << 20 };
 enum { SUBMITS = 200000, ITERATIONS = 10000000, QUEUED = 1000000 };
@@ -123,33 +125,10 @@ typedef struct bench_probe {
     void (*measure[SIDES])(bench_process *bench, double *values);
 } bench_probe;
 
-static int order(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-
-    return (a > b) - (a < b);
-}
-
-static int order_ns(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-
-    return (a > b) - (a < b);
-}
-
-static void pin(int core)
-{
-    cpu_set_t set;
-
-    CPU_ZERO(&set);
-    CPU_SET(core, &set);
-    sched_setaffinity(0, sizeof(set), &set);
-}
-
 /* Compute p50 and p99 in microseconds. */
 static void percentiles(int64_t *ns, int count, double *p50, double *p99)
 {
-    qsort(ns, (size_t)count, sizeof(*ns), order_ns);
+    sort_int64s(ns, (size_t)count);
     *p50 = (double)ns[count / 2] * 1e-3;
     *p99 = (double)ns[count * 99 / 100] * 1e-3;
 }
@@ -192,7 +171,7 @@ static double bulk_rate(double (*once)(bench_process *bench), bench_process *ben
     once(bench);
     for (int i = 0; i < 3; i++)
         seconds[i] = once(bench);
-    qsort(seconds, 3, sizeof(*seconds), order);
+    sort_doubles(seconds, 3);
     return 2.0 * WORKERS * BULK_BYTES / seconds[1] * 1e-9;
 }
 
@@ -374,27 +353,15 @@ static double calibrate(const bench_process *bench)
     double seconds[STRETCHES];
 
     for (int i = 0; i < STRETCHES; i++) {
-        pin(bench->cores[i % 2]);
+        cores_pin(bench->cores[i % 2]);
         double began = cpu_seconds();
         volatile uint64_t sink = bench_burn(turns);
 
         (void)sink;
         seconds[i] = (cpu_seconds() - began) / (double)turns;
     }
-    qsort(seconds, STRETCHES, sizeof(*seconds), order);
+    sort_doubles(seconds, STRETCHES);
     return seconds[STRETCHES / 2];
-}
-
-static int cores_find(int cores[2])
-{
-    cpu_set_t set;
-    int found = 0;
-
-    sched_getaffinity(0, sizeof(set), &set);
-    for (int core = 0; core < CPU_SETSIZE && found < 2; core++)
-        if (CPU_ISSET(core, &set))
-            cores[found++] = core;
-    return found;
 }
 
 /* Measurement in progress when the process was ended. */
@@ -439,7 +406,7 @@ static void process_measure(bench_results *results, bench_layout layout, bool fr
     alarm(OVERDUE_S);
     sched_getaffinity(0, sizeof(all), &all);
     bench.turn_s = calibrate(&bench);
-    pin(cores[0]);
+    cores_pin(cores[0]);
     bench.raw = raw_open(WORKERS, bench.worker_cores);
     if (layout == TWO_CORES)
         sched_setaffinity(0, sizeof(all), &all);
@@ -497,7 +464,7 @@ static double median(const double *values)
             sorted[count++] = values[i];
     if (count == 0)
         return NAN;
-    qsort(sorted, count, sizeof(*sorted), order);
+    sort_doubles(sorted, count);
     return count % 2 == 1 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
 }
 
@@ -627,7 +594,7 @@ static raw_kept *kept_open(const int cores[2])
     cpu_set_t all;
 
     sched_getaffinity(0, sizeof(all), &all);
-    pin(cores[0]);
+    cores_pin(cores[0]);
     kept = raw_kept_open(WORKERS, (const int[]){ cores[1], cores[0] });
     sched_setaffinity(0, sizeof(all), &all);
     return kept;

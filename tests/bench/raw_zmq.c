@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "tests/bench/burn.h"
+#include "tests/bench/cores.h"
 
 enum { PAGE = 4096 };
 
@@ -70,13 +71,8 @@ static void worker_main(const char *endpoint, int index, int core)
     int unlimited = 0;
     zmq_msg_t message;
 
-    if (core >= 0) {
-        cpu_set_t set;
-
-        CPU_ZERO(&set);
-        CPU_SET(core, &set);
-        sched_setaffinity(0, sizeof(set), &set);
-    }
+    if (core >= 0)
+        cores_pin(core);
     void *context = zmq_ctx_new(), *dealer = zmq_socket(context, ZMQ_DEALER);
 
     zmq_setsockopt(dealer, ZMQ_IDENTITY, &identity, 1);

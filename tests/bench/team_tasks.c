@@ -6,6 +6,7 @@
 
 #define GP_TEST_NO_MAIN
 #include "tests/bench/bench_fn.h"
+#include "tests/bench/cores.h"
 #include "tests/service/pools.h"
 
 enum { PAGE = 4096 };
@@ -146,15 +147,12 @@ team_bench *team_open(int workers, int client_core, int other_core)
 {
     team_bench *bench = memory_new(sizeof(*bench));
     char dir[512];
-    cpu_set_t set;
     gp_error err;
 
     build_dir_find(dir, sizeof(dir));
     check("pool", gp_pool_open(&bench->pool, &(gp_pool_options){ .workers = (uint32_t)workers }, &err), &err);
     gp_free(pools_settled(bench->pool));
-    CPU_ZERO(&set);
-    CPU_SET(client_core, &set);
-    sched_setaffinity(0, sizeof(set), &set);
+    cores_pin(client_core);
     check("team", gp_team_open(&bench->team, bench->pool, NULL, &err), &err);
     bench->increment = function_find(bench, dir, "increment");
     bench->increment_position = function_find(bench, dir, "increment_position");
