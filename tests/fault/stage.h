@@ -10,7 +10,7 @@
 
 #include "tests/service/pools.h"
 
-enum { STAGE_TEXT = 1 << 16, STAGE_WORDS_MAX = 40 };
+enum { STAGE_TEXT = 1 << 16 };
 
 static char stage_out[STAGE_TEXT], stage_err[STAGE_TEXT]; /* output of the last command */
 
@@ -33,32 +33,19 @@ static rlim_t stage_descriptors; /* limit for the next commands and their childr
 /* Start a command. faults: GRADPOOL_FAULT for the command and child processes. */
 static inline pid_t stage_start(const char *faults, const char *const *words)
 {
-    const char *vector[STAGE_WORDS_MAX] = { "gradpool" };
-    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
-    char program[600];
-
-    snprintf(program, sizeof(program), "%s/bin/gradpool", build);
-    for (int i = 0; words[i] != NULL && i < STAGE_WORDS_MAX - 2; i++)
-        vector[i + 1] = words[i];
     fflush(stdout);
     pid_t child = fork();
 
     if (child != 0)
         return child;
-    int files[] = { open("/dev/null", O_RDONLY), open(in_root("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
-                    open(in_root("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600) };
-
-    for (int i = 0; i < 3; i++)
-        if (dup2(files[i], i) < 0)
-            _exit(99);
-    if (chdir(in_root("w")) != 0)
-        _exit(99);
     if (faults != NULL)
         setenv("GRADPOOL_FAULT", faults, 1);
+    const int files[] = { open("/dev/null", O_RDONLY), command_file("out"), command_file("err") };
+
     if (stage_descriptors != 0)
         setrlimit(RLIMIT_NOFILE, &(struct rlimit){ stage_descriptors, stage_descriptors });
-    execv(program, (char *const *)(uintptr_t)vector);
-    _exit(98);
+    command_exec(in_root("w"), files, words);
+    return child;
 }
 
 enum { STAGE_KILLED = -1, STAGE_LATE = -2 };
@@ -122,6 +109,20 @@ static inline int stage_finish(pid_t child, int64_t hold_ms)
 
 #define STAGE_RUN(...) stage_finish(stage_start(NULL, (const char *const[]){ __VA_ARGS__, NULL }), 0)
 
+/* Start a pool of two workers on a new stage. faults (may be NULL): GRADPOOL_FAULT for the daemons.
+ * false: the command failed, which is reported. */
+static inline bool stage_up(const char *faults)
+{
+    static const char *const words[] = { "up", "--workers", "2", NULL };
+
+    stage_begin();
+    const int code = stage_finish(stage_start(faults, words), 0);
+
+    if (code != 0)
+        GP_TEST_FAIL("up: %d: %s", code, stage_err);
+    return code == 0;
+}
+
 /* Check that the command printed exactly one readable error. */
 static inline void stage_check_error(const char *what)
 {
@@ -177,10 +178,7 @@ static int stage_look(const char *path, const struct stat *facts, int kind, stru
 /* Check that soon after `down` (P12) no process, socket or partial file is left. */
 static inline void stage_check_left(void)
 {
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-
-    while (stage_signal_all(0, false) > 0 && gp_now_ms() < deadline)
-        gp_sleep_ms(10);
+    AWAIT(stage_signal_all(0, false) == 0, 10);
     if (stage_signal_all(0, true) > 0)
         GP_TEST_FAIL("processes are still running");
     stage_left = 0;
@@ -192,20 +190,14 @@ static inline void stage_check_left(void)
 /* Print the daemon logs after a failure, then kill and remove everything. */
 static inline void stage_end(void)
 {
-    if (gp_test_failures != 0) {
-        char command[300];
-
-        snprintf(command, sizeof(command),
-                 "for f in %s/state/*/default/log/*.log; do echo \"== $f\"; tail -n 25 $f; done; echo; "
-                 "cat %s/told",
-                 pools_root, pools_root);
-        if (system(command) != 0)
-            printf("     no log\n");
-    }
+    if (gp_test_failures != 0 &&
+        shell("for f in state/*/default/log/*.log; do echo \"== $f\"; tail -n 25 $f; done; echo; cat told") !=
+            0)
+        printf("     no log\n");
     stage_signal_all(SIGKILL, false);
     for (int i = 0; i < POOLS_TIMEOUT_MS && stage_signal_all(0, false) > 0; i++)
         gp_sleep_ms(1);
-    nftw(pools_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(pools_root);
 }
 
 #endif

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -29,14 +28,6 @@ enum { NTH_MAX = 60 };
 
 static char folder[64];
 
-static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
-{
-    (void)facts;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
 static void folder_make(void)
 {
     /* tmpfs if possible, where a sync is fast. */
@@ -44,11 +35,6 @@ static void folder_make(void)
     if (leftovers_make(folder) == NULL)
         abort();
     gp_log_setup("test", (gp_log_level)(GP_LOG_ERROR + 1));
-}
-
-static void folder_remove(void)
-{
-    nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static const char *in_folder(const char *name)
@@ -164,7 +150,7 @@ TEST(file_has_the_old_or_the_new_content)
 {
     folder_make();
     CHECK(walk_calls(walk_file_write) >= 12);
-    folder_remove();
+    leftovers_clear(folder);
 }
 
 /* ---- checkpoints ---- */
@@ -246,7 +232,7 @@ TEST(failed_checkpoint_leaves_the_previous_one_intact)
     REQUIRE(training_make());
     CHECK(walk_calls(walk_checkpoint) >= 24);
     training_free();
-    folder_remove();
+    leftovers_clear(folder);
 }
 
 /* ---- the job journal ---- */
@@ -316,7 +302,7 @@ static bool walk_journal(const strike *s)
     gp_error err = { 0 };
     gp_status status;
 
-    nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(folder);
     mkdir(folder, 0700);
     failing_set(NULL);
     CHECK_INT(2, journal_use(1, 2, &status, &err));
@@ -341,7 +327,7 @@ TEST(acknowledged_jobs_are_in_the_journal_despite_disk_errors)
 {
     folder_make();
     CHECK(walk_calls(walk_journal) >= 24);
-    folder_remove();
+    leftovers_clear(folder);
 }
 
 /* ---- files for the next scheduler ---- */
@@ -414,7 +400,7 @@ static void check_object_cache(const char *failing, bool kept)
     gp_buffer_deinit(&small);
     gp_buffer_deinit(&back);
     gp_object_cache_close(cache);
-    folder_remove();
+    leftovers_clear(folder);
 }
 
 TEST(the_object_cache_works_on_file_systems_without_locks_or_exclusive_renames)
@@ -436,7 +422,7 @@ TEST(epochs_are_never_reused_and_records_are_complete)
     REQUIRE_OK(gp_paths_find(&paths, NULL, &err), err);
     REQUIRE_OK(gp_paths_create(&paths, &err), err);
     CHECK(walk_calls(walk_hold) >= 8);
-    folder_remove();
+    leftovers_clear(folder);
 }
 
 /* Devices and listen address may be empty, and the next line must not be mistaken for them. */
@@ -466,7 +452,7 @@ TEST(record_survives_a_round_trip)
         CHECK_TEXT(records[i].listen, got.listen);
         CHECK(got.process_env == NULL);
     }
-    folder_remove();
+    leftovers_clear(folder);
 }
 
 /* ---- a cache entry written by another process ---- */
@@ -536,5 +522,5 @@ TEST(reader_waits_for_the_writer_until_30_s_after_the_last_write)
     close(fd);
     close(simulation.writer);
     gp_object_cache_close(cache);
-    folder_remove();
+    leftovers_clear(folder);
 }

@@ -205,7 +205,7 @@ static bool reference_make(void)
 
 static void reference_remove(void)
 {
-    nftw(reference_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(reference_root);
 }
 
 /* ---- a case ---- */

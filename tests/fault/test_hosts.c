@@ -63,23 +63,15 @@ static const char *client_name(int i)
 }
 
 /* Set up both hosts. Return false if skipped or failed. */
-static bool hosts_begin(bool fake)
+static bool hosts_begin(void)
 {
-    char path[600], key[60];
+    char key[60];
 
-    pools_begin(NULL);
+    commands_begin();
     snprintf(server_dirs[0], sizeof(server_dirs[0]), "%s", getenv("GRADPOOL_RUNTIME_DIR"));
     snprintf(server_dirs[1], sizeof(server_dirs[1]), "%s", getenv("GRADPOOL_STATE_DIR"));
     setenv("HOME", pools_root, 1);
-    if (fake) {
-        snprintf(path, sizeof(path), "%s/tests/fake_job",
-                 getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
-        setenv("GRADPOOL_CLIENT", path, 1);
-    } else {
-        unsetenv("GRADPOOL_CLIENT");
-    }
-    if (mkdir(in_root("w"), 0700) != 0)
-        abort();
+    setenv("GRADPOOL_CLIENT", in_build("tests/fake_job"), 1);
     on_host();
     for (int i = 0; i < ALL; i++) {
         snprintf(key, sizeof(key), "%s.key", client_name(i));
@@ -97,29 +89,13 @@ static bool hosts_begin(bool fake)
 static void hosts_end(void)
 {
     on_host();
-    if (gp_test_failures != 0) {
-        char command[200];
-
-        snprintf(command, sizeof(command),
-                 "cd %s/state/*/default/log && grep -v '^time=' scheduler.log; grep -vE "
-                 "'event=(job|remote-request)' scheduler.log | tail -n 40",
-                 pools_root);
-        if (system(command) != 0)
-            printf("     no log\n");
-    }
+    if (gp_test_failures != 0 &&
+        shell("cd state/*/default/log && grep -v '^time=' scheduler.log; "
+              "grep -vE 'event=(job|remote-request)' scheduler.log | tail -n 40") != 0)
+        printf("     no log\n");
     pools_end();
     elsewhere();
 }
-
-#define HOSTS_BEGIN(fake)                                                                                    \
-    do {                                                                                                     \
-        if (!netns_begin())                                                                                  \
-            SKIP("two hosts need two network namespaces: %s", netns_reason);                                 \
-        if (!hosts_begin(fake)) {                                                                            \
-            hosts_end();                                                                                     \
-            return;                                                                                          \
-        }                                                                                                    \
-    } while (0)
 
 /* ---- clients ---- */
 
@@ -212,10 +188,10 @@ static void client_main(int i, int port)
             if (status == GP_OK)
                 note((history_entry){ .kind = HISTORY_END, .id = job, .outcome = (int32_t)info.state });
         }
-        if (status != GP_OK) { /* reconnect and repeat the same submit, as a program would */
-            gp_pool_close(pool);
-            pool = NULL;
-        } else if (seq % 16 == 0) { /* connections are also opened and closed */
+
+        /* After a failure: reconnect and repeat the same submit, as a program would. Without one,
+         * connections are closed and opened now and then. */
+        if (status != GP_OK || seq % 16 == 0) {
             gp_pool_close(pool);
             pool = NULL;
         }
@@ -294,8 +270,7 @@ static pid_t training_start(void)
 
     close(sink);
     elsewhere();
-    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; steps_reported() < 3 && gp_now_ms() < until;)
-        gp_sleep_ms(5);
+    AWAIT(steps_reported() >= 3, 5);
     CHECK(steps_reported() >= 3);
     return child;
 }
@@ -305,10 +280,8 @@ static pid_t training_start(void)
 static void training_end(pid_t training)
 {
     int steps = steps_reported();
-    int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS;
 
-    while (steps_reported() == steps && gp_now_ms() < until)
-        gp_sleep_ms(5);
+    AWAIT(steps_reported() > steps, 5);
     CHECK(steps_reported() > steps);
     kill(training, SIGINT);
     CHECK_INT(130, finish(training));
@@ -380,13 +353,8 @@ static void check_history(void)
 /* Check that corrupted data ended the links, and that it was never taken for a message. */
 static void check_nothing_was_believed(void)
 {
-    char command[300];
-
-    snprintf(
-        command, sizeof(command),
-        "grep -hE 'malformed message|event=message-(damaged|refused)' %s/state/*/default/log/scheduler.log",
-        pools_root);
-    if (system(command) == 0)
+    if (shell("grep -hE 'malformed message|event=message-(damaged|refused)' "
+              "state/*/default/log/scheduler.log") == 0)
         GP_TEST_FAIL("changed bytes were read as messages");
 }
 
@@ -559,31 +527,26 @@ static pid_t case_children[CASES];
 /* Run a command and measure the time. */
 static void case_main(int i)
 {
-    char program[600], address_text[40], errors[40], key[200], server[200];
+    char address_text[40], errors[40];
     int64_t began = gp_now_ms();
-    int state;
+    const char *words[] = {
+        "status",           "--pool", address_text, "--key-file", in_root("alice.key"), "--server-key-file",
+        in_root("box.pub"), NULL
+    };
 
-    snprintf(program, sizeof(program), "%s/bin/gradpool",
-             getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
     snprintf(address_text, sizeof(address_text), "tcp://127.0.0.1:%d", case_proxies[i].port);
     snprintf(errors, sizeof(errors), "errors-%d", i);
-    snprintf(key, sizeof(key), "%s/alice.key", pools_root);
-    snprintf(server, sizeof(server), "%s/box.pub", pools_root);
     pid_t child = fork();
 
     if (child == 0) {
-        int sink = open(in_root(errors), O_WRONLY | O_CREAT, 0600);
+        int sink = command_file(errors);
 
-        if (dup2(sink, 1) < 0 || dup2(sink, 2) < 0)
-            _exit(99);
-        execl(program, "gradpool", "status", "--pool", address_text, "--key-file", key, "--server-key-file",
-              server, (char *)NULL);
-        _exit(98);
+        command_exec(pools_root, (const int[]){ STDIN_FILENO, sink, sink }, words);
     }
-    if (waitpid(child, &state, 0) != child || !WIFEXITED(state))
-        _exit(97);
+    int code = child_exit_code(child);
+
     board->case_ms[i] = gp_now_ms() - began;
-    _exit(WEXITSTATUS(state));
+    _exit(code);
 }
 
 static void cases_begin(void)
@@ -602,10 +565,8 @@ static void cases_end(void)
 {
     for (int i = 0; i < CASES; i++) {
         char name[40];
-        int state;
 
-        CHECK(waitpid(case_children[i], &state, 0) == case_children[i]);
-        CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 1);
+        CHECK_INT(1, child_exit_code(case_children[i]));
         snprintf(name, sizeof(name), "errors-%d", i);
         slurp(in_root(name), err, sizeof(err));
         printf("     %-10s %5d ms: %s", cases[i].what, (int)board->case_ms[i], err);
@@ -621,7 +582,12 @@ TEST(network_faults_lose_no_acknowledged_job_and_do_not_disturb_the_host)
     const char *seconds = getenv("GRADPOOL_HOSTS_SECONDS"), *seed = getenv("GRADPOOL_HOSTS_SEED");
     pid_t clients[ALL];
 
-    HOSTS_BEGIN(true);
+    if (!netns_begin())
+        SKIP("two hosts need two network namespaces: %s", netns_reason);
+    if (!hosts_begin()) {
+        hosts_end();
+        return;
+    }
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t training = training_start();
 
@@ -641,9 +607,7 @@ TEST(network_faults_lose_no_acknowledged_job_and_do_not_disturb_the_host)
         each_once();
     __atomic_store_n(&board->stop, 1, __ATOMIC_SEQ_CST);
     for (int i = 0; i < ALL; i++) {
-        int state;
-
-        CHECK(waitpid(clients[i], &state, 0) == clients[i] && WIFEXITED(state) && WEXITSTATUS(state) == 0);
+        CHECK_INT(0, child_exit_code(clients[i]));
         printf("     %-6s %5d calls, %3d errors, slowest %5d ms\n", client_name(i), (int)board->calls[i],
                (int)board->errors[i], (int)board->slowest_ms[i]);
     }

@@ -15,6 +15,7 @@
 #include "tests/descriptors.h"
 #include "tests/fault/stage.h"
 #include "tests/service/killer.h"
+#include "tests/sort.h"
 
 #define TRAIN                                                                                                \
     "train", "--network", "lenet", "--data", "digits:120", "--max-epochs", "1", "--mini-batch-size", "60",   \
@@ -22,11 +23,7 @@
 
 static void check_logs_have_no(const char *word)
 {
-    char command[300];
-
-    snprintf(command, sizeof(command), "grep -h '%s' %s/state/*/default/log/*.log 2>/dev/null", word,
-             pools_root);
-    if (system(command) == 0)
+    if (shell("grep -h '%s' state/*/default/log/*.log 2>/dev/null", word) == 0)
         GP_TEST_FAIL("a daemon's log has \"%s\"", word);
 }
 
@@ -72,10 +69,7 @@ TEST(command_works_or_fails_clearly_with_few_descriptors)
 /* Wait until a daemon has closed the descriptors of disconnected clients, except for a few. */
 static bool await_descriptors(pid_t pid, int count)
 {
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-
-    while (descriptors_of(pid) > count + 8 && gp_now_ms() < deadline)
-        gp_sleep_ms(5);
+    AWAIT(descriptors_of(pid) <= count + 8, 5);
     return descriptors_of(pid) <= count + 8;
 }
 
@@ -121,9 +115,8 @@ TEST(exhausted_descriptors_end_neither_daemons_nor_clients)
         gp_pool *pool;
         gp_status_reply *reply;
 
-        stage_begin();
         stage_descriptors = 128;
-        REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
+        REQUIRE(stage_up(NULL));
         stage_descriptors = 0;
         REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err), err);
         REQUIRE_OK(pool_status(pool, &reply, &err), err);
@@ -306,13 +299,6 @@ static void swarm_end(const swarm *s)
     waitpid(s->pid, NULL, 0);
 }
 
-static int compare_ms(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 enum { ASKED = 1000 };
 
 /* Measure the time of each reply and sort them in ascending order. */
@@ -331,7 +317,7 @@ static void ask_status(double ms[ASKED])
         gp_free(reply);
     }
     gp_pool_close(pool);
-    qsort(ms, ASKED, sizeof(ms[0]), compare_ms);
+    sort_doubles(ms, ASKED);
 }
 
 TEST(a_thousand_simultaneous_clients_are_served)
@@ -350,8 +336,7 @@ TEST(a_thousand_simultaneous_clients_are_served)
     if (limit.rlim_max < (rlim_t)count * EACH * 2 + 400)
         SKIP("%d clients need %d descriptors, the hard limit is %d", count * EACH, count * EACH * 2 + 400,
              (int)limit.rlim_max);
-    stage_begin();
-    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
+    REQUIRE(stage_up(NULL));
     pid_t scheduler = holder();
     long before = pools_resident_kib(scheduler);
     int64_t began = gp_now_ms();
@@ -395,9 +380,8 @@ TEST(client_beyond_the_limit_is_refused_and_a_later_one_admitted)
     int in = 0;
     char byte;
 
-    stage_begin();
     stage_descriptors = 128; /* for the scheduler: enough for about thirty clients */
-    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
+    REQUIRE(stage_up(NULL));
     stage_descriptors = 0;
     pid_t scheduler = holder();
     int before = descriptors_of(scheduler);
@@ -438,8 +422,7 @@ TEST(simultaneous_disconnects_leave_the_pool_running)
     gp_status_reply *reply;
     char byte;
 
-    stage_begin();
-    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
+    REQUIRE(stage_up(NULL));
     pid_t scheduler = holder();
     swarm crowd = swarm_start(CROWD);
 
@@ -466,19 +449,16 @@ TEST(simultaneous_disconnects_leave_the_pool_running)
 TEST(work_continues_when_the_clock_jumps_by_days)
 {
     static const int64_t jumps[] = { 86400, -86400, 0, -7 * 86400, 3600, 365 * 86400 };
-    const char *build = getenv("GP_BUILD_DIR");
-    char preload[600];
     int64_t zero = 0;
 
     if (GP_SANITIZED)
         SKIP("a sanitizer must be loaded before this library");
     stage_begin();
-    snprintf(preload, sizeof(preload), "%s/tests/fault_clock.so", build);
     int fd = open(in_root("clock"), O_RDWR | O_CREAT, 0600);
 
     REQUIRE(fd >= 0 && write(fd, &zero, sizeof(zero)) == sizeof(zero));
     setenv("GP_CLOCK_FILE", in_root("clock"), 1);
-    setenv("LD_PRELOAD", preload, 1);
+    setenv("LD_PRELOAD", in_build("tests/fault_clock.so"), 1);
     static const char *const works[][12] = {
         { "up", "--workers", "2", NULL },
         { "train", "--network", "lenet", "--data", "digits:600", "--max-epochs", "2", "--quiet", NULL },
@@ -515,14 +495,6 @@ TEST(work_continues_when_the_clock_jumps_by_days)
 
 /* ---- directories ---- */
 
-static void put(const char *name, const char *text)
-{
-    FILE *file = fopen(in_root(name), "w");
-
-    fputs(text, file);
-    fclose(file);
-}
-
 static void put_socket(const char *name)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -538,16 +510,16 @@ TEST(leftovers_of_a_crashed_pool_are_taken_over)
 {
     stage_begin();
     mkdir(in_root("run/default"), 0700);
-    put("run/default/lock", "1\n"); /* a running process of another program */
-    put("run/default/start", "");
-    put("run/default/record", "workers 7000000000\nidle");
+    write_file("run/default/lock", "1\n"); /* a running process of another program */
+    write_file("run/default/start", "");
+    write_file("run/default/record", "workers 7000000000\nidle");
     put_socket("run/default/scheduler");
     put_socket("run/default/scheduler.door");
     put_socket("run/default/w1.1");
     put_socket("run/default/w1.1.door");
     put_socket("run/default/w63.4294967295.door");
-    put("run/default/w2.1.door", "no socket");
-    put("run/default/w3.1.door.0000ff", "a temporary name");
+    write_file("run/default/w2.1.door", "no socket");
+    write_file("run/default/w3.1.door.0000ff", "a temporary name");
     CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
     CHECK_INT(0, STAGE_RUN(TRAIN));
     end_well();
@@ -571,7 +543,7 @@ TEST(directories_of_other_users_are_refused_with_the_reason)
     CHECK(symlink("/tmp", in_root("run/default")) == 0);
     check_refused("a link in place of the pool", "run/default");
     unlink(in_root("run/default"));
-    put("run/default", "a file");
+    write_file("run/default", "a file");
     check_refused("a file in place of the pool", "run/default");
     unlink(in_root("run/default"));
     chmod(in_root("run"), 0777);
@@ -585,15 +557,11 @@ TEST(directories_of_other_users_are_refused_with_the_reason)
     CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
     CHECK_INT(0, STAGE_RUN("down"));
 
-    char log[300], host[65] = "", target[200];
-
-    gethostname(host, sizeof(host) - 1);
-    snprintf(log, sizeof(log), "%s/state/%s/default/log/scheduler.log", pools_root, host);
-    snprintf(target, sizeof(target), "%s", in_root("target"));
-    CHECK(unlink(log) == 0 && symlink(target, log) == 0);
+    CHECK_INT(
+        0, shell("cd state/*/default/log && rm scheduler.log && ln -s %s scheduler.log", in_root("target")));
     check_refused("a link in place of the scheduler's log", "is a symbolic link; remove it");
-    CHECK(access(target, F_OK) != 0);
-    unlink(log);
+    CHECK(access(in_root("target"), F_OK) != 0);
+    CHECK_INT(0, shell("rm state/*/default/log/scheduler.log"));
     CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
     end_well();
 }
@@ -633,7 +601,6 @@ static int disk_case(const char *name, int kib)
 {
     fflush(stdout);
     pid_t child = fork();
-    int state = 0;
 
     if (child == 0) {
         gp_test_failures = 0;
@@ -656,8 +623,7 @@ static int disk_case(const char *name, int kib)
         fflush(stdout);
         _exit(gp_test_failures != 0);
     }
-    waitpid(child, &state, 0);
-    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+    return child_exit_code(child);
 }
 
 TEST(full_disk_gives_one_error_or_a_training_without_checkpoints)
@@ -689,13 +655,10 @@ typedef struct file_case {
 
 static void check_file(const file_case *c)
 {
-    char preload[600];
-
     stage_begin();
-    snprintf(preload, sizeof(preload), "%s/tests/failing.so", getenv("GP_BUILD_DIR"));
     setenv("GP_FAIL", c->fail, 1);
     setenv("GP_FAIL_TOLD", in_root("struck"), 1);
-    setenv("LD_PRELOAD", preload, 1);
+    setenv("LD_PRELOAD", in_build("tests/failing.so"), 1);
     CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
     int code = STAGE_RUN("train", "--network", "lenet", "--data", "digits:240", "--max-epochs", "2",
                          "--mini-batch-size", "60", "--checkpoint-path", "ck");
@@ -755,8 +718,7 @@ static void check_other_version(const char *control_socket, uint32_t role)
 
 TEST(other_versions_are_refused_by_name)
 {
-    stage_begin();
-    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
+    REQUIRE(stage_up(NULL));
     check_other_version("run/default/scheduler.door", GP_ROLE_CLIENT);
     check_other_version("run/default/scheduler.door", GP_ROLE_WORKER);
     check_other_version("run/default/w1.1.door", GP_ROLE_CLIENT);

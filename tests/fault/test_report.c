@@ -9,29 +9,13 @@
 
 static const char canary[] = "canary/Zk81-QwErTy-secret";
 
-static bool begin(void)
-{
-    stage_begin();
-    if (STAGE_RUN("up", "--workers", "2") == 0)
-        return true;
-    GP_TEST_FAIL("up: %s", stage_err);
-    return false;
-}
-
-static void end(void)
+TEARDOWN()
 {
     unsetenv("AWS_SECRET_ACCESS_KEY");
     STAGE_RUN("down");
     stage_check_left();
     stage_end();
 }
-
-static int run_with(const char *faults, const char *const *words)
-{
-    return stage_finish(stage_start(faults, words), 0);
-}
-
-#define RUN_WITH(faults, ...) run_with(faults, (const char *const[]){ __VA_ARGS__, NULL })
 
 /* Return the path of the only run in gradpool-runs. */
 static const char *run_path(void)
@@ -46,6 +30,12 @@ static const char *run_path(void)
     if (directory != NULL)
         closedir(directory);
     return path;
+}
+
+/* Return the path of a file of that run. */
+static const char *in_run(const char *name)
+{
+    return path_in(path_in(in_root("w"), run_path()), name);
 }
 
 static bool has_log(const gp_json *report, const char *name)
@@ -87,48 +77,32 @@ static void check_report(const char *run)
 
 TEST(failed_training_leaves_a_report)
 {
-    char path[600];
     struct stat facts;
 
-    stage_begin();
-    setenv("GRADPOOL_FAULT", "forward:9:kill@2.1", 1); /* for the daemons */
-    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
-    unsetenv("GRADPOOL_FAULT");
+    REQUIRE(stage_up("forward:9:kill@2.1"));
     CHECK_INT(1, STAGE_RUN(TRAIN));
     CHECK_CONTAINS(stage_err, "gradpool report gradpool-runs/");
     check_report(run_path());
-    snprintf(path, sizeof(path), "%s/%s/report.json", in_root("w"), run_path());
-    CHECK(stat(path, &facts) == 0 && facts.st_size > 1000 && facts.st_size < 1 << 20);
+    CHECK(stat(in_run("report.json"), &facts) == 0 && facts.st_size > 1000 && facts.st_size < 1 << 20);
     CHECK_INT(0, STAGE_RUN("report", run_path(), "--out", "r.tar"));
-    snprintf(path, sizeof(path),
-             "cd %s && tar xf r.tar && test -s report/report.json && test -s report/logs/worker-2.log",
-             in_root("w"));
-    CHECK_INT(0, system(path));
-    end();
+    CHECK_INT(0, shell("cd w && tar xf r.tar && test -s report/report.json && "
+                       "test -s report/logs/worker-2.log"));
 }
 
 static bool await_told(const char *text)
 {
-    char reported[400] = "";
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-
-    while (strstr(reported, text) == NULL && gp_now_ms() < deadline) {
-        gp_sleep_ms(10);
-        slurp(in_root("told"), reported, sizeof(reported));
-    }
-    return strstr(reported, text) != NULL;
+    AWAIT(stage_told(text), 10);
+    return stage_told(text);
 }
 
-/* Start a client that is suspended before the training starts, until a worker's fault was
- * injected. */
+/* Start a pool and a client that is suspended before the training starts, until a fault was
+ * injected into a worker. */
 static pid_t start_held_up(const char *const *words, const char *fault, const char *reported)
 {
     char faults[100];
 
     snprintf(faults, sizeof(faults), "loading:1:stop@2.1,%s", fault);
-    setenv("GRADPOOL_FAULT", faults, 1); /* for the daemons */
-    CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
-    unsetenv("GRADPOOL_FAULT");
+    CHECK(stage_up(faults));
     pid_t client = stage_start(NULL, words);
 
     CHECK(await_told("loading stop"));
@@ -144,22 +118,17 @@ TEST(training_that_fails_while_its_client_is_suspended_leaves_a_report)
     static const char *const words[] = { TRAIN, NULL };
     pid_t client;
 
-    stage_begin();
     client = start_held_up(words, "forward:9:kill@2.1", "forward kill");
     kill(client, SIGCONT);
     CHECK_INT(1, stage_finish(client, 0));
     CHECK_CONTAINS(stage_err, "the last step that all workers completed is 8");
     CHECK_CONTAINS(stage_err, "gradpool report gradpool-runs/");
     check_report(run_path());
-    end();
 }
 
 static int count_lines(const char *pattern, const char *path)
 {
-    char command[600];
-
-    snprintf(command, sizeof(command), "exit $(grep -c '%s' %s)", pattern, path);
-    return WEXITSTATUS(system(command));
+    return WEXITSTATUS(shell("exit $(grep -c '%s' %s)", pattern, path));
 }
 
 /* Wait until the scheduler knows this or a later process of a worker, and this training step.
@@ -195,7 +164,6 @@ TEST(a_suspended_client_reports_all_steps_and_validations)
     static const char *const words[] = { TRAIN, "--metrics", "m.jsonl", "--out", "m.onnx", NULL };
     pid_t client, worker;
 
-    stage_begin();
     client = start_held_up(words, "done:1:hang@2.1", "done hang");
     CHECK(await_worker(1, 1, 30) > 0);
     worker = await_worker(2, 1, 0);
@@ -206,64 +174,48 @@ TEST(a_suspended_client_reports_all_steps_and_validations)
     CHECK_INT(0, stage_finish(client, 0));
     CHECK_INT(33, count_lines("\"step\"", in_root("w/m.jsonl")));
     CHECK_INT(3, count_lines("\"step\": [123]0, .*\"validation_loss\"", in_root("w/m.jsonl")));
-    end();
 }
 
 /* The worker's last log lines are in a file that was rotated since. */
 TEST(report_includes_rotated_log_files)
 {
-    char command[700];
-
-    stage_begin();
-    setenv("GRADPOOL_FAULT", "forward:9:kill@2.1", 1);
-    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
-    unsetenv("GRADPOOL_FAULT");
+    REQUIRE(stage_up("forward:9:kill@2.1"));
     REQUIRE(STAGE_RUN("submit", "--", TRAIN) == 0);
     CHECK(STAGE_RUN("wait", "1") != 0);
-    snprintf(command, sizeof(command),
-             "cd %s/state/*/default/log && for f in worker-1 scheduler; do mv $f.log $f.log.1; echo "
-             "'time=now of the new file' > $f.log; done && "
-             "rm -f ../jobs/1/report.json",
-             pools_root);
-    REQUIRE(system(command) == 0);
+    REQUIRE(shell("cd state/*/default/log && for f in worker-1 scheduler; do mv $f.log $f.log.1; "
+                  "echo 'time=now of the new file' > $f.log; done && rm -f ../jobs/1/report.json") == 0);
     CHECK(STAGE_RUN("report", "1") == 0);
     CHECK_CONTAINS(stage_out, "training ended in step");
     CHECK_CONTAINS(stage_out, "of the new file");
     CHECK(STAGE_RUN("report", "1", "--json") == 0);
     CHECK_CONTAINS(stage_out, "event=lease-served lease=");
     CHECK(strstr(stage_out, "event=pool-up") == NULL); /* older than the run */
-    end();
 }
 
 TEST(failed_job_writes_a_report_and_a_killed_job_gets_one)
 {
-    stage_begin();
-    setenv("GRADPOOL_FAULT", "forward:9:kill@2.1", 1);
-    REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
-    unsetenv("GRADPOOL_FAULT");
+    REQUIRE(stage_up("forward:9:kill@2.1"));
     REQUIRE(STAGE_RUN("submit", "--", TRAIN) == 0);
     CHECK(STAGE_RUN("wait", "1") != 0);
     check_report("1");
-    REQUIRE(RUN_WITH("train-step:3:kill", "submit", "--", TRAIN) == 0);
+    static const char *const words[] = { "submit", "--", TRAIN, NULL };
+
+    REQUIRE(stage_finish(stage_start("train-step:3:kill", words), 0) == 0);
     CHECK(STAGE_RUN("wait", "2") != 0);
     CHECK_INT(0, STAGE_RUN("report", "2"));
     CHECK_CONTAINS(stage_out, "state:    not recorded");
     CHECK_CONTAINS(stage_out, "== scheduler.log");
-    end();
 }
 
 TEST(report_has_no_secrets_and_a_bounded_size)
 {
-    char path[600];
-
-    REQUIRE(begin());
+    REQUIRE(stage_up(NULL));
     setenv("AWS_SECRET_ACCESS_KEY", canary, 1);
     int code = STAGE_RUN("train", "--network", "lenet", "--data", "digits:600", "--max-epochs", "1");
 
     if (code != 0)
         GP_TEST_FAIL("%d: %s", code, stage_err);
-    snprintf(path, sizeof(path), "%s/%s/log", in_root("w"), run_path());
-    FILE *log = fopen(path, "a");
+    FILE *log = fopen(in_run("log"), "a");
 
     REQUIRE(log != NULL);
     for (int i = 0; i < 100000; i++)
@@ -276,9 +228,7 @@ TEST(report_has_no_secrets_and_a_bounded_size)
     REQUIRE(STAGE_RUN("report", run_path()) == 0);
     CHECK(strstr(stage_out, canary) == NULL);
     CHECK_INT(0, STAGE_RUN("report", run_path(), "--out", "r.tar"));
-    snprintf(path, sizeof(path), "grep -q '%s' %s/r.tar", canary, in_root("w"));
-    CHECK(system(path) != 0);
-    end();
+    CHECK(shell("grep -q '%s' w/r.tar", canary) != 0);
 }
 
 TEST(missing_run_has_no_report)
@@ -289,5 +239,4 @@ TEST(missing_run_has_no_report)
     CHECK_INT(1, STAGE_RUN("report", "./nowhere"));
     stage_check_error("no folder");
     CHECK_INT(2, STAGE_RUN("report"));
-    stage_end();
 }

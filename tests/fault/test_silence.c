@@ -57,23 +57,16 @@ static seen look(size_t index)
 /* Wait until the worker has that state; return the last state. */
 static seen look_for(size_t index, const char *state)
 {
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     seen out;
 
-    do {
-        out = look(index);
-    } while (strcmp(out.state, state) != 0 && gp_now_ms() < deadline);
+    AWAIT(strcmp((out = look(index)).state, state) == 0, 0);
     CHECK_TEXT(state, out.state);
     return out;
 }
 
 static void check_log(const char *event)
 {
-    char command[400];
-
-    snprintf(command, sizeof(command), "grep -q 'event=%s' %s/state/*/default/log/scheduler.log", event,
-             pools_root);
-    if (system(command) != 0)
+    if (shell("grep -q 'event=%s' state/*/default/log/scheduler.log", event) != 0)
         GP_TEST_FAIL("no event %s in the scheduler's log", event);
 }
 
@@ -99,14 +92,11 @@ TEST(suspended_worker_is_suspect_until_it_resumes)
 
 TEST(silent_idle_worker_is_replaced)
 {
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-
     REQUIRE(begin("1", SOON, NULL));
-    seen before = look_for(1, "idle"), after = before;
+    seen before = look_for(1, "idle"), after;
 
     kill(before.pid, SIGSTOP);
-    while ((after.pid == before.pid || strcmp(after.state, "idle") != 0) && gp_now_ms() < deadline)
-        after = look(1);
+    AWAIT((after = look(1)).pid != before.pid && strcmp(after.state, "idle") == 0, 0);
     CHECK(after.pid != before.pid);
     CHECK_TEXT("idle", after.state);
     check_log("worker-suspect"); /* lasts two seconds: polling may miss the state */
@@ -149,7 +139,7 @@ TEST(silent_worker_with_a_command_is_kept_and_its_user_notified)
     CHECK_INT(busy.pid, still.pid);
     kill(busy.pid, SIGCONT);
     CHECK_INT(busy.pid, look_for(1, "busy").pid);
-    fclose(fopen(in_root("w/go"), "w"));
+    write_file("w/go", "");
     CHECK_INT(0, stage_finish(child, 0));
     slurp(in_root("notes"), stage_err, sizeof(stage_err));
     CHECK_CONTAINS(stage_err, "no heartbeat for");

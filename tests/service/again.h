@@ -52,9 +52,7 @@ static void kill_all_saved(const outcome *o)
     glob_t found = { 0 };
 
     snprintf(pattern, sizeof(pattern), "%s/[0-9]*.json", o->kill_saved);
-    for (gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
-         glob(pattern, 0, NULL, &found) == GLOB_NOMATCH && gp_timeout_left(timeout) > 0;)
-        usleep(10000);
+    AWAIT(glob(pattern, 0, NULL, &found) != GLOB_NOMATCH, 10);
     if (found.gl_pathc == 0)
         GP_TEST_FAIL("no checkpoint in %s", o->kill_saved);
     globfree(&found);

@@ -12,7 +12,7 @@
 #include "common/base/text/json.h"
 #include "tests/service/pools.h"
 
-enum { OUT_BYTES = 1 << 20, ERR_BYTES = 1 << 16, ARGUMENTS_MAX = 40, PIDS_MAX = 64 };
+enum { OUT_BYTES = 1 << 20, ERR_BYTES = 1 << 16, PIDS_MAX = 64 };
 
 /* Output of the last command. */
 static char out[OUT_BYTES], err[ERR_BYTES];
@@ -33,41 +33,18 @@ static inline double reported(const char *member)
     return number;
 }
 
-static inline void write_file(const char *name, const char *text)
-{
-    FILE *file = fopen(in_root(name), "w");
-
-    fputs(text, file);
-    fclose(file);
-}
-
 /* Start a command. in >= 0: standard input; sink >= 0: standard output. */
 static inline pid_t start(int in, int sink, const char *const *arguments)
 {
-    const char *vector[ARGUMENTS_MAX] = { "gradpool" };
-    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
-    char program[600];
-    int count = 1;
-
-    snprintf(program, sizeof(program), "%s/bin/gradpool", build);
-    for (; arguments[count - 1] != NULL && count < ARGUMENTS_MAX - 1; count++)
-        vector[count] = arguments[count - 1];
     fflush(stdout);
     pid_t child = fork();
 
-    if (child != 0)
-        return child;
-    int files[] = { in >= 0 ? in : open("/dev/null", O_RDONLY),
-                    sink >= 0 ? sink : open(in_root("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
-                    open(in_root("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600) };
-
-    if (chdir(in_root("w")) != 0)
-        _exit(99);
-    for (int i = 0; i < 3; i++)
-        if (dup2(files[i], i) < 0)
-            _exit(99);
-    execv(program, (char *const *)(uintptr_t)vector);
-    _exit(98);
+    if (child == 0)
+        command_exec(in_root("w"),
+                     (const int[]){ in >= 0 ? in : open("/dev/null", O_RDONLY),
+                                    sink >= 0 ? sink : command_file("out"), command_file("err") },
+                     arguments);
+    return child;
 }
 
 static struct rusage usage;
@@ -96,12 +73,18 @@ static inline int finish(pid_t child)
 
 #define RUN_CODE(expected, ...) FINISH_CODE(expected, START(__VA_ARGS__))
 
-/* Start a pool of two workers, with an empty working directory. */
-static inline void exec_begin(void)
+/* Create fresh directories without a pool, and an empty working directory. */
+static inline void commands_begin(void)
 {
     pools_begin(NULL);
     if (mkdir(in_root("w"), 0700) != 0)
         abort();
+}
+
+/* Start a pool of two workers, with an empty working directory. */
+static inline void exec_begin(void)
+{
+    commands_begin();
     if (RUN("up", "--workers", "2") != 0)
         GP_TEST_FAIL("no pool: %s", err);
 }
@@ -122,10 +105,7 @@ static inline void exec_faulty(const char *faults)
 
 static inline const char *in_w(const char *name)
 {
-    static char path[220];
-
-    snprintf(path, sizeof(path), "%.99s/w/%.99s", pools_root, name);
-    return path;
+    return path_in(in_root("w"), name);
 }
 
 static inline int lines_of(const char *name)
@@ -142,10 +122,7 @@ static inline int lines_of(const char *name)
 
 static inline bool wait_for_lines(const char *name, int count)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
-
-    while (lines_of(name) < count && gp_timeout_left(timeout) > 0)
-        gp_sleep_ms(2);
+    AWAIT(lines_of(name) >= count, 2);
     if (lines_of(name) < count)
         GP_TEST_FAIL("%s has %d lines, not %d", name, lines_of(name), count);
     return lines_of(name) >= count;
@@ -184,30 +161,19 @@ static inline int alive_of(const char *name, bool wait)
 /* Wait until standard error of the running command contains the text. */
 static inline bool await_err(const char *text)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
-
-    for (slurp(in_root("err"), err, sizeof(err)); strstr(err, text) == NULL && gp_timeout_left(timeout) > 0;
-         slurp(in_root("err"), err, sizeof(err)))
-        gp_sleep_ms(2);
+    AWAIT((slurp(in_root("err"), err, sizeof(err)), strstr(err, text) != NULL), 2);
     return strstr(err, text) != NULL;
 }
 
 /* Wait until the pool has `count` leases. */
 static inline bool await_leases(uint32_t count)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
-    gp_status_reply *reply;
-    uint32_t leases = UINT32_MAX;
+    uint32_t leases;
     gp_pool *pool;
 
     if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, NULL) != GP_OK)
         return false;
-    while (leases != count && gp_timeout_left(timeout) > 0 && pool_status(pool, &reply, NULL) == GP_OK) {
-        leases = reply->leases_count;
-        gp_free(reply);
-        if (leases != count)
-            gp_sleep_ms(2);
-    }
+    AWAIT((leases = pools_leases(pool)) == count || leases == UINT32_MAX, 2);
     gp_pool_close(pool);
     return leases == count;
 }

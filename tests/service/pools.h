@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -27,19 +28,62 @@ static char pools_root[32]; /* short, because socket paths are limited to 100 by
  * measures speed with it. */
 enum { POOLS_TIMEOUT_MS = 360000 };
 
-/* Return a path under pools_root, valid until the eighth call after this one. */
-static inline const char *in_root(const char *name)
+/* Poll a condition every poll_ms until it holds or the time limit has passed. The caller checks the
+ * outcome. */
+#define AWAIT(condition, poll_ms)                                                                            \
+    for (gp_timeout await_ = gp_timeout_in(POOLS_TIMEOUT_MS); !(condition) && gp_timeout_left(await_) > 0;)  \
+    gp_sleep_ms(poll_ms)
+
+/* Return FOLDER/NAME, valid until the eighth call after this one. */
+static inline const char *path_in(const char *folder, const char *name)
 {
     static char paths[8][800];
     static int next;
     char *path = paths[next++ % 8];
 
-    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
+    snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
     return path;
 }
 
-/* Read a file as text, truncated to the buffer; "": missing. */
-static inline void slurp(const char *path, char *text, size_t bytes)
+/* Return a path under pools_root, valid like that of path_in(). */
+static inline const char *in_root(const char *name)
+{
+    return path_in(pools_root, name);
+}
+
+/* Return a path under the build directory, valid like that of path_in(). */
+static inline const char *in_build(const char *name)
+{
+    const char *build = getenv("GP_BUILD_DIR");
+
+    return path_in(build == NULL ? "." : build, name);
+}
+
+/* Run a shell command in pools_root. Return the value of system(). */
+__attribute__((format(printf, 1, 2))) static inline int shell(const char *format, ...)
+{
+    char command[1500];
+    const int used = snprintf(command, sizeof(command), "cd '%s' && ", pools_root);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(command + used, sizeof(command) - (size_t)used, format, arguments);
+    va_end(arguments);
+    return system(command);
+}
+
+/* Wait for a child process. Return the exit code; -1: it was killed by a signal. */
+static inline int child_exit_code(pid_t child)
+{
+    int state = 0;
+
+    if (waitpid(child, &state, 0) != child)
+        abort();
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+/* Read a file as text, truncated to the buffer; "": missing. Return the length. */
+static inline size_t slurp(const char *path, char *text, size_t bytes)
 {
     FILE *file = fopen(path, "r");
     size_t got = file == NULL ? 0 : fread(text, 1, bytes - 1, file);
@@ -47,36 +91,48 @@ static inline void slurp(const char *path, char *text, size_t bytes)
     text[got] = '\0';
     if (file != NULL)
         fclose(file);
+    return got;
 }
 
-static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
+/* Count the occurrences of a part in a text. */
+static inline int count_in(const char *text, const char *part)
 {
-    (void)facts;
-    (void)kind;
-    (void)at;
-    return remove(path);
+    int count = 0;
+
+    for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part))
+        count++;
+    return count;
+}
+
+/* Count the occurrences of a part in a text file. */
+static inline int count_in_file(const char *path, const char *part)
+{
+    static char content[1 << 20];
+
+    slurp(path, content, sizeof(content));
+    return count_in(content, part);
+}
+
+static inline void write_file(const char *name, const char *text)
+{
+    FILE *file = fopen(in_root(name), "w");
+
+    if (file == NULL || fputs(text, file) < 0 || fclose(file) != 0)
+        abort();
 }
 
 /* Create fresh directories. faults (may be NULL): GRADPOOL_FAULT for the workers. */
 static inline void pools_begin(const char *faults)
 {
-    char path[600];
-    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
-
     strcpy(pools_root, "/tmp/gpt-XXXXXX");
-    if (mkdtemp(pools_root) == NULL)
+    if (leftovers_make(pools_root) == NULL)
         abort();
-    leftovers_watch(pools_root);
-    snprintf(path, sizeof(path), "%s/run", pools_root);
-    mkdir(path, 0700);
-    setenv("GRADPOOL_RUNTIME_DIR", path, 1);
-    snprintf(path, sizeof(path), "%s/state", pools_root);
-    mkdir(path, 0700);
-    setenv("GRADPOOL_STATE_DIR", path, 1);
-    snprintf(path, sizeof(path), "%s/bin/gradpool-scheduler", build);
-    setenv("GRADPOOL_SCHEDULER", path, 1);
-    snprintf(path, sizeof(path), "%s/bin/gradpool-worker", build);
-    setenv("GRADPOOL_WORKER", path, 1);
+    mkdir(in_root("run"), 0700);
+    mkdir(in_root("state"), 0700);
+    setenv("GRADPOOL_RUNTIME_DIR", in_root("run"), 1);
+    setenv("GRADPOOL_STATE_DIR", in_root("state"), 1);
+    setenv("GRADPOOL_SCHEDULER", in_build("bin/gradpool-scheduler"), 1);
+    setenv("GRADPOOL_WORKER", in_build("bin/gradpool-worker"), 1);
     unsetenv("GRADPOOL_POOL");
     if (faults != NULL)
         setenv("GRADPOOL_FAULT", faults, 1);
@@ -84,18 +140,21 @@ static inline void pools_begin(const char *faults)
         unsetenv("GRADPOOL_FAULT");
 }
 
-/* Shut down the pool, if one runs, and remove the directories. */
+/* Shut down the pool, if one runs, and remove the directories. No effect without directories. */
 static inline void pools_end(void)
 {
     gp_pool *pool;
 
+    if (pools_root[0] == '\0')
+        return;
     if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true, .timeout_ms = POOLS_TIMEOUT_MS },
                      NULL) == GP_OK) {
         gp_pool_shutdown(pool, false, NULL);
         pool_wait_gone(pool, POOLS_TIMEOUT_MS, NULL);
         gp_pool_close(pool);
     }
-    nftw(pools_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(pools_root);
+    pools_root[0] = '\0';
 }
 
 /* Return the status of the workers once none of them is starting. Free it with gp_free(). */
@@ -122,6 +181,19 @@ static inline gp_status_reply *pools_settled(gp_pool *pool)
     }
 }
 
+/* Return the number of leases; UINT32_MAX: unknown. */
+static inline uint32_t pools_leases(gp_pool *pool)
+{
+    gp_status_reply *reply;
+    uint32_t count = UINT32_MAX;
+
+    if (pool_status(pool, &reply, NULL) == GP_OK) {
+        count = reply->leases_count;
+        gp_free(reply);
+    }
+    return count;
+}
+
 static inline bool process_alive(pid_t pid)
 {
     gp_proc_stat stat;
@@ -135,10 +207,7 @@ static inline bool await_stopped(pid_t pid)
 {
     gp_proc_stat stat = { .state = 'R' };
 
-    for (gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS); gp_timeout_left(timeout) > 0; gp_sleep_ms(1)) {
-        if (!gp_proc_stat_read(&stat, pid) || stat.state == 'X' || stat.state == 'Z' || stat.state == 'T')
-            break;
-    }
+    AWAIT(!gp_proc_stat_read(&stat, pid) || strchr("XZT", stat.state) != NULL, 1);
     return stat.state == 'T';
 }
 
@@ -180,29 +249,15 @@ static inline uint32_t pool_processes(const char *name, pid_t *out, uint32_t max
     uint32_t count = 0;
 
     for (struct dirent *entry; (entry = readdir(all)) != NULL && count < max;) {
-        char path[300], text[1 << 15], comm[32] = "";
+        char text[1 << 15], comm[16] = "";
         int pid = atoi(entry->d_name);
-        ssize_t got = -1;
 
         if (pid <= 1 || pid == (int)getpid())
             continue;
-        snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-        FILE *file = name == NULL ? NULL : fopen(path, "re");
-
-        if (file != NULL) {
-            if (fscanf(file, "%31s", comm) != 1)
-                comm[0] = '\0';
-            fclose(file);
-        }
-        if (name != NULL && strncmp(comm, name, 15) != 0)
+        if (name != NULL && (leftovers_read(pid, "comm", comm, 15) < 0 || strncmp(comm, name, 15) != 0))
             continue;
-        snprintf(path, sizeof(path), "/proc/%d/environ", pid);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t got = leftovers_read(pid, "environ", text, sizeof(text));
 
-        if (fd >= 0) {
-            got = read(fd, text, sizeof(text) - 1);
-            close(fd);
-        }
         if (got > 0 && memmem(text, (size_t)got, pools_root, strlen(pools_root)) != NULL)
             out[count++] = pid;
     }
@@ -210,16 +265,41 @@ static inline uint32_t pool_processes(const char *name, pid_t *out, uint32_t max
     return count;
 }
 
+/* ---- the gradpool command ---- */
+
+enum { COMMAND_WORDS_MAX = 40 };
+
+/* Open an output file of a command under pools_root. */
+static inline int command_file(const char *name)
+{
+    return open(in_root(name), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+}
+
+/* Run the gradpool command in this process, a forked child.
+ *   folder  working directory
+ *   files   standard input, output and error */
+static inline void command_exec(const char *folder, const int files[3], const char *const *words)
+{
+    const char *vector[COMMAND_WORDS_MAX] = { "gradpool" };
+
+    for (int i = 0; words[i] != NULL && i < COMMAND_WORDS_MAX - 2; i++)
+        vector[i + 1] = words[i];
+    for (int i = 0; i < 3; i++)
+        if (dup2(files[i], i) < 0)
+            _exit(99);
+    if (chdir(folder) != 0)
+        _exit(99);
+    execv(in_build("bin/gradpool"), (char *const *)(uintptr_t)vector);
+    _exit(98);
+}
+
 /* ---- leftovers of a command ---- */
 
 /* Count the entries of a folder under pools_root, except dot files. */
 static inline uint32_t pools_entries(const char *folder)
 {
-    char path[220];
     uint32_t count = 0;
-
-    snprintf(path, sizeof(path), "%s/%s", pools_root, folder);
-    DIR *directory = opendir(path);
+    DIR *directory = opendir(in_root(folder));
 
     for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
         count += entry->d_name[0] != '.';

@@ -30,7 +30,8 @@ static bool look(void)
     return true;
 }
 
-static bool begin_with(const char *faults)
+/* Start a pool. faults (may be NULL): GRADPOOL_FAULT for the workers. */
+static bool begin(const char *faults)
 {
     pools_begin(faults);
     pool = NULL;
@@ -41,23 +42,18 @@ static bool begin_with(const char *faults)
     return false;
 }
 
-static bool begin(void)
-{
-    return begin_with(NULL);
-}
-
 static void end(void)
 {
     gp_pool_close(pool);
     pool = NULL;
-    if (gp_test_failures != 0) {
-        char command[200];
-
-        snprintf(command, sizeof(command), "tail -n 60 %s/state/*/default/log/*.log", pools_root);
-        if (system(command) != 0)
-            printf("     no log\n");
-    }
+    if (gp_test_failures != 0 && shell("tail -n 60 state/*/default/log/*.log") != 0)
+        printf("     no log\n");
     pools_end();
+}
+
+TEARDOWN()
+{
+    end();
 }
 
 /* Check that the same worker processes belong to a later scheduler. */
@@ -78,10 +74,8 @@ static void check_adopted(void)
 
 static bool await_end(pid_t pid)
 {
-    for (int64_t until = gp_now_ms() + TIMEOUT_MS; process_alive(pid); gp_sleep_ms(2))
-        if (gp_now_ms() > until)
-            return false;
-    return true;
+    AWAIT(!process_alive(pid), 2);
+    return !process_alive(pid);
 }
 
 static void kill_scheduler(void)
@@ -100,7 +94,7 @@ TEST(idle_workers_are_adopted_by_the_next_scheduler)
     gp_pool *next = NULL;
     uint32_t count = 0;
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     kill_scheduler();
     REQUIRE_OK(gp_pool_open(&next, NULL, &err), err);
     REQUIRE_OK(pool_lease(next, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
@@ -115,14 +109,13 @@ TEST(idle_workers_are_adopted_by_the_next_scheduler)
     CHECK_INT(next->scheduler_pid, pool->scheduler_pid);
     check_adopted();
     gp_pool_close(next);
-    end();
 }
 
 TEST(opening_a_team_starts_the_next_scheduler_only_if_the_pool_was_not_shut_down)
 {
     gp_team *team = NULL;
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     kill_scheduler();
     REQUIRE_OK(gp_team_open(&team, pool, NULL, &err), err);
     gp_team_close(team);
@@ -130,35 +123,22 @@ TEST(opening_a_team_starts_the_next_scheduler_only_if_the_pool_was_not_shut_down
     REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
     CHECK_STATUS(GP_OK, pool_wait_gone(pool, TIMEOUT_MS, &err));
     CHECK_STATUS(GP_ENOPOOL, gp_team_open(&team, pool, NULL, &err));
-    end();
 }
 
 static int count_in_log(const char *of, const char *event)
 {
-    char command[200];
-    int count = -1;
-
-    snprintf(command, sizeof(command), "cat %s/state/*/default/log/%s.log | grep -c 'event=%s '", pools_root,
-             of, event);
-    FILE *pipe = popen(command, "r");
-
-    if (pipe != NULL && fscanf(pipe, "%d", &count) != 1)
-        count = -1;
-    if (pipe != NULL)
-        pclose(pipe);
-    return count;
+    return WEXITSTATUS(shell("exit $(cat state/*/default/log/%s.log | grep -c 'event=%s ')", of, event));
 }
 
 /* The next scheduler listens, connects to one worker and is suspended. The other worker finds it by
  * itself meanwhile. */
 TEST(connected_worker_does_not_redial_when_the_scheduler_calls)
 {
-    char reported[80];
-    int stopped = 0;
+    char reported[80] = "";
+    int stopped;
 
-    REQUIRE(begin());
-    snprintf(reported, sizeof(reported), "%s/told", pools_root);
-    setenv("GRADPOOL_FAULT_REPORT", reported, 1);
+    REQUIRE(begin(NULL));
+    setenv("GRADPOOL_FAULT_REPORT", in_root("told"), 1);
     setenv("GRADPOOL_FAULT", "adopting:1:stop", 1);
     gp_pool_close(pool); /* a process with an open pool must not fork */
     pool = NULL;
@@ -172,36 +152,27 @@ TEST(connected_worker_does_not_redial_when_the_scheduler_calls)
 
         _exit(status == GP_OK ? 0 : 1);
     }
-    for (int64_t end_ms = gp_now_ms() + TIMEOUT_MS; stopped == 0 && gp_now_ms() < end_ms; gp_sleep_ms(5)) {
-        FILE *file = fopen(reported, "r");
-
-        if (file != NULL && fscanf(file, "%d", &stopped) != 1)
-            stopped = 0;
-        if (file != NULL)
-            fclose(file);
-    }
+    AWAIT((slurp(in_root("told"), reported, sizeof(reported)), strchr(reported, '\n') != NULL), 5);
+    stopped = atoi(reported);
     unsetenv("GRADPOOL_FAULT");
     unsetenv("GRADPOOL_FAULT_REPORT");
     REQUIRE(stopped > 0 && await_stopped(stopped));
     gp_sleep_ms(400); /* the other worker mostly waits at the control socket by now */
     kill(stopped, SIGCONT);
-    int state = 1;
 
-    waitpid(starter, &state, 0);
-    CHECK_INT(0, state);
+    CHECK_INT(0, child_exit_code(starter));
     REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err), err);
     check_adopted();
     CHECK_INT(1, count_in_log("worker-1", "scheduler-found"));
     CHECK_INT(1, count_in_log("worker-2", "scheduler-found"));
     CHECK_INT(2, count_in_log("scheduler", "worker-adopted"));
-    end();
 }
 
 TEST(open_handle_starts_the_next_scheduler)
 {
     uint32_t count = 0;
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     for (int i = 0; i < 3; i++) {
         kill_scheduler();
         REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
@@ -209,7 +180,6 @@ TEST(open_handle_starts_the_next_scheduler)
         check_adopted();
     }
     CHECK_INT(3, pool->reunions);
-    end();
 }
 
 static void *attach(void *context)
@@ -229,7 +199,7 @@ TEST(read_only_command_waits_for_the_next_scheduler)
     uint32_t count = 0;
     gp_pool *other = NULL;
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     kill_scheduler();
     REQUIRE(pthread_create(&reader, NULL, attach, &result) == 0);
     gp_sleep_ms(100); /* the reader polls meanwhile and must keep waiting */
@@ -247,7 +217,6 @@ TEST(read_only_command_waits_for_the_next_scheduler)
     CHECK_STATUS(GP_ENOPOOL, gp_pool_open(&other, &(gp_pool_options){ .attach_only = true }, &err));
     CHECK_CONTAINS(err.message, "no pool is running");
     REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
-    end();
 }
 
 TEST(scheduler_that_exits_during_connect_is_reported_as_no_pool)
@@ -255,7 +224,7 @@ TEST(scheduler_that_exits_during_connect_is_reported_as_no_pool)
     gp_error result;
     pthread_t reader;
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     kill(holder(), SIGSTOP); /* accepts connections and never answers */
     for (int i = 0; i < WORKERS; i++) {
         kill(workers[i], SIGKILL);
@@ -267,7 +236,6 @@ TEST(scheduler_that_exits_during_connect_is_reported_as_no_pool)
     pthread_join(reader, NULL);
     CHECK_STATUS(GP_ENOPOOL, result.code);
     CHECK_CONTAINS(result.message, "no pool is running: the scheduler of pool default has just exited");
-    end();
 }
 
 TEST(clients_of_a_stopped_pool_do_not_restart_it)
@@ -275,7 +243,7 @@ TEST(clients_of_a_stopped_pool_do_not_restart_it)
     gp_pool *other = NULL;
     uint32_t count;
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     REQUIRE_OK(gp_pool_open(&other, NULL, &err), err);
     REQUIRE_OK(gp_pool_shutdown(other, false, &err), err);
     CHECK_STATUS(GP_OK, pool_wait_gone(other, TIMEOUT_MS, &err));
@@ -285,14 +253,13 @@ TEST(clients_of_a_stopped_pool_do_not_restart_it)
     CHECK_STATUS(GP_ENOPOOL,
                  gp_pool_open(&(gp_pool *){ NULL }, &(gp_pool_options){ .attach_only = true }, &err));
     gp_pool_close(other);
-    end();
 }
 
 TEST(workers_that_failed_with_the_scheduler_are_replaced)
 {
     uint32_t count = 0;
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     kill_scheduler();
     kill(workers[1], SIGKILL);
     await_end(workers[1]);
@@ -302,14 +269,13 @@ TEST(workers_that_failed_with_the_scheduler_are_replaced)
     REQUIRE(look());
     CHECK_INT(first, workers[0]);
     CHECK(workers[1] != second && process_alive(workers[1]));
-    end();
 }
 
 TEST(failed_adopted_worker_is_detected_and_replaced)
 {
     uint32_t count = 0;
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     kill_scheduler();
     REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
     check_adopted();
@@ -325,7 +291,6 @@ TEST(failed_adopted_worker_is_detected_and_replaced)
     CHECK_INT(1, pool->lost.index);
     CHECK_INT(-1, pool->lost.signal);
     CHECK_CONTAINS(pool->lost.cause, "exited (exit status unknown)");
-    end();
 }
 
 /* ---- trainings ---- */
@@ -360,18 +325,16 @@ static bool train(gp_training_summary *summary, char *model, const char *name, d
                                  .data = "digits:2000",
                                  .options = long_enough,
                                  .events = { .step = dying != NULL ? die_at_step : NULL, .context = dying } };
-    char path[100];
     bool done = gp_train(&training, pool, &request, &err) == GP_OK;
 
-    snprintf(path, sizeof(path), "%s/%s.onnx", pools_root, name);
+    snprintf(model, 100, "%s/%s.onnx", pools_root, name);
     if (done) {
         gp_training_summarize(training, summary);
-        done = gp_training_save(training, path, &err) == GP_OK;
+        done = gp_training_save(training, model, &err) == GP_OK;
     }
     if (!done)
         GP_TEST_FAIL("training: %s", err.message);
     gp_training_free(training);
-    strcpy(model, path);
     return done;
 }
 
@@ -384,12 +347,8 @@ typedef struct ending {
 
 static bool model_read(ending *to, const char *path)
 {
-    FILE *file = fopen(path, "rb");
-
-    to->bytes = file == NULL ? 0 : fread(to->model, 1, sizeof(to->model), file);
-    if (file != NULL)
-        fclose(file);
-    return to->bytes != 0 && to->bytes != sizeof(to->model);
+    to->bytes = slurp(path, to->model, sizeof(to->model));
+    return to->bytes != 0 && to->bytes != sizeof(to->model) - 1;
 }
 
 static bool same_model(const ending *plain, const char *path)
@@ -410,7 +369,7 @@ static void check_undisturbed(uint64_t at_step, int every_ms, int times)
     scheduler_killer k = { .first_ms = every_ms, .every_ms = every_ms, .times = times };
     death dying = { .at_step = at_step, .others = times > 0 ? &k : NULL };
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     if (plain.bytes == 0)
         REQUIRE(train(&plain.summary, one, "plain", NULL) && model_read(&plain, one));
     bool done = train(&killed, other, "killed", &dying);
@@ -501,7 +460,7 @@ TEST(training_continues_when_an_adopted_worker_fails)
     char one[100], other[100];
 
     for (uint32_t count = 1; count <= 2; count++) {
-        REQUIRE(begin_with("forward:20:hang@1.1")); /* prevents an end before the adoption */
+        REQUIRE(begin("forward:20:hang@1.1")); /* prevents an end before the adoption */
         bool done = train_watched(&killed, other, true, count) && look();
 
         if (done && plain.bytes == 0)
@@ -537,7 +496,7 @@ TEST(lease_keeps_its_generation_and_blocks_others)
     gp_pool *other = NULL;
     uint32_t count;
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "hold", NULL, &err), err);
     uint64_t lease = pool->lease;
 
@@ -554,14 +513,13 @@ TEST(lease_keeps_its_generation_and_blocks_others)
     CHECK(other->lease != lease);
     check_adopted();
     gp_pool_close(other);
-    end();
 }
 
 TEST(lease_with_a_failed_member_is_granted_again)
 {
     uint32_t count;
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "hold", NULL, &err), err);
     kill_scheduler();
     kill(workers[0], SIGKILL);
@@ -573,7 +531,6 @@ TEST(lease_with_a_failed_member_is_granted_again)
     REQUIRE_OK(pool_attach(pool, &err), err);
     CHECK_INT(workers[1], pool->grant.slots[1].pid);
     CHECK(pool->generation > 1);
-    end();
 }
 
 /* Fork a child that takes the lease and waits forever; call before this process opens a pool. */
@@ -624,11 +581,23 @@ static bool open_again(void)
     return false;
 }
 
+/* Return the time since the start of the scheduler; 0: unknown. */
+static uint64_t uptime_ms(void)
+{
+    gp_status_reply *reply;
+    uint64_t ms = 0;
+
+    if (pool_status(pool, &reply, &err) == GP_OK) {
+        ms = reply->uptime_ms;
+        gp_free(reply);
+    }
+    return ms;
+}
+
 /* A client suspended during the scheduler failure keeps the lease until it exits, however late it
  * resumes. */
 TEST(suspended_client_keeps_its_lease_when_the_scheduler_is_replaced)
 {
-    gp_status_reply *reply = NULL;
     int reported;
 
     pools_begin(NULL);
@@ -637,26 +606,12 @@ TEST(suspended_client_keeps_its_lease_when_the_scheduler_is_replaced)
     kill(child, SIGSTOP);
     kill_scheduler();
     REQUIRE(open_again());
-    for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until; gp_sleep_ms(100)) {
-        gp_free(reply);
-        reply = NULL;
-        REQUIRE_OK(pool_status(pool, &reply, &err), err);
-        if (reply->uptime_ms > 2500)
-            break; /* the adoption period is over */
-    }
-    CHECK(reply->uptime_ms > 2500);
-    gp_free(reply);
+    AWAIT(uptime_ms() > 2500, 100); /* the adoption period is over */
+    CHECK(uptime_ms() > 2500);
     CHECK_STATUS(GP_EBUSY, pool_lease(pool, &(gp_lease_request){ .no_wait = true }, "next", NULL, &err));
     CHECK_CONTAINS(err.message, "not reconnected");
     kill(child, SIGCONT);
-    for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until; gp_sleep_ms(20)) {
-        REQUIRE_OK(pool_status(pool, &reply, &err), err);
-        uint32_t leases = reply->leases_count;
-
-        gp_free(reply);
-        if (leases == 1)
-            break;
-    }
+    AWAIT(pools_leases(pool) == 1, 20);
     CHECK_STATUS(GP_EBUSY, pool_lease(pool, &(gp_lease_request){ .no_wait = true }, "next", NULL, &err));
     CHECK_CONTAINS(err.message, "hold"); /* the child has claimed the lease */
     kill(child, SIGKILL);
@@ -664,7 +619,6 @@ TEST(suspended_client_keeps_its_lease_when_the_scheduler_is_replaced)
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
     CHECK_INT(WORKERS, pool->grant.slots_count);
     close(reported);
-    end();
 }
 
 /* The client process keeps running but does not use the pool again. */
@@ -672,7 +626,7 @@ TEST(lease_released_without_a_scheduler_is_free)
 {
     gp_pool *other = NULL;
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "hold", NULL, &err), err);
     kill_scheduler();
     pool_release(pool);
@@ -688,7 +642,6 @@ TEST(lease_released_without_a_scheduler_is_free)
     CHECK_INT(WORKERS, other->grant.slots_count);
     check_adopted();
     gp_pool_close(other);
-    end();
 }
 
 TEST(client_that_exits_before_claiming_its_lease_frees_it)
@@ -707,23 +660,17 @@ TEST(client_that_exits_before_claiming_its_lease_frees_it)
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
     CHECK_INT(WORKERS, pool->grant.slots_count);
     close(reported);
-    end();
 }
 
 TEST(workers_without_client_and_scheduler_exit)
 {
-    gp_status_reply *reply;
     int reported;
 
     pools_begin(NULL);
     pid_t child = child_holds(&reported);
 
     REQUIRE(open_again());
-    reply = pools_settled(pool);
-    REQUIRE(reply != NULL);
-    for (uint32_t i = 0; i < WORKERS; i++)
-        workers[i] = (pid_t)reply->workers[i].slot.pid;
-    gp_free(reply);
+    REQUIRE(look());
     gp_pool_close(pool);
     kill(child, SIGSTOP); /* otherwise it would start the next scheduler */
     kill_scheduler();
@@ -736,28 +683,24 @@ TEST(workers_without_client_and_scheduler_exit)
     CHECK(await_end(workers[0]) && await_end(workers[1]));
     close(reported);
     REQUIRE(open_again());
-    end();
 }
 
 /* ---- a scheduler that was only suspended ---- */
 
 TEST(resumed_old_scheduler_leaves_the_pool_alone)
 {
-    char lock[100];
     gp_training_summary summary;
     gp_pool *next = NULL;
     char model[100];
 
-    REQUIRE(begin());
+    REQUIRE(begin(NULL));
     pid_t stale = holder();
 
     kill(stale, SIGSTOP);
-    snprintf(lock, sizeof(lock), "%s/run/default/lock", pools_root);
 
     /* simulates a cleaner of /tmp; the starter below finds the lock free */
-    CHECK(unlink(lock) == 0);
-    snprintf(lock, sizeof(lock), "%s/run/default/scheduler.door", pools_root);
-    CHECK(unlink(lock) == 0);
+    CHECK(unlink(in_root("run/default/lock")) == 0);
+    CHECK(unlink(in_root("run/default/scheduler.door")) == 0);
     REQUIRE_OK(gp_pool_open(&next, NULL, &err), err);
     CHECK(next->epoch > epoch);
     gp_pool *before = pool;
@@ -770,7 +713,6 @@ TEST(resumed_old_scheduler_leaves_the_pool_alone)
     CHECK(train(&summary, model, "after", NULL));
     CHECK_INT((int)next->scheduler_pid, holder());
     gp_pool_close(before);
-    end();
 }
 
 /* ---- environment of a restarted scheduler ---- */
@@ -778,19 +720,16 @@ TEST(resumed_old_scheduler_leaves_the_pool_alone)
 /* Return the rest of the line with that prefix in /proc/PID/FILE; "": none. */
 static void proc_line(pid_t pid, const char *name, const char *start, char *value, size_t bytes)
 {
-    char path[60], line[4096];
+    char path[60], text[1 << 14];
 
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-    FILE *file = fopen(path, "r");
+    slurp(path, text, sizeof(text));
+    const char *line = strstr(text, start);
 
-    value[0] = '\0';
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (strncmp(line, start, strlen(start)) == 0) {
-            snprintf(value, bytes, "%.*s", (int)strcspn(line + strlen(start), "\n"), line + strlen(start));
-            break;
-        }
-    if (file != NULL)
-        fclose(file);
+    while (line != NULL && line != text && line[-1] != '\n')
+        line = strstr(line + 1, start);
+    line = line == NULL ? "" : line + strlen(start);
+    snprintf(value, bytes, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
 static bool has_variable(pid_t pid, const char *assignment)
@@ -800,14 +739,10 @@ static bool has_variable(pid_t pid, const char *assignment)
     bool found = false;
 
     snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    FILE *file = fopen(path, "r");
-    size_t got = file == NULL ? 0 : fread(text, 1, sizeof(text) - 1, file);
+    size_t got = slurp(path, text, sizeof(text));
 
-    text[got] = '\0';
     for (size_t at = 0; at < got && !found; at += strlen(text + at) + 1)
         found = strcmp(text + at, assignment) == 0;
-    if (file != NULL)
-        fclose(file);
     return found;
 }
 
@@ -951,9 +886,7 @@ TEST(next_scheduler_has_the_environment_of_the_first_not_of_its_starter)
     CHECK_TEXT("/", folder);
     kill(replaced, SIGKILL); /* detected, although the starter ignored SIGCHLD */
     await_end(replaced);
-    for (int64_t until = gp_now_ms() + TIMEOUT_MS; workers[1] == replaced && gp_now_ms() < until;
-         gp_sleep_ms(5))
-        REQUIRE(look()); /* the scheduler detects it asynchronously */
+    AWAIT(!look() || workers[1] != replaced, 5); /* the scheduler detects it asynchronously */
     CHECK_INT(adopted, workers[0]);
     CHECK(workers[1] != replaced && process_alive(workers[1]));
     check_process(measure_worker, workers[1]);
@@ -963,5 +896,4 @@ TEST(next_scheduler_has_the_environment_of_the_first_not_of_its_starter)
     CHECK_STATUS(GP_OK, pool_wait_gone(first, TIMEOUT_MS, &err));
     gp_pool_close(first);
     close(go);
-    end();
 }

@@ -2,6 +2,11 @@
  * leftovers. */
 #include "tests/service/commands.h"
 
+TEARDOWN()
+{
+    pools_end();
+}
+
 #define LENET "--network", "lenet", "--data", "digits:600", "--mini-batch-size", "32"
 
 static void advise_begin(void)
@@ -51,13 +56,9 @@ TEST(advise_predicts_every_number_of_workers_and_a_training_reports_it)
     CHECK(strstr(out, "advise expected") == NULL); /* the advice was compared only once */
 
     /* A released worker stays busy until all state is freed. */
-    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; gp_now_ms() < until; gp_sleep_ms(20)) {
-        RUN_CODE(0, "status", "--json");
-        if (strstr(out, "\"busy\"") == NULL)
-            break;
-    }
+    AWAIT(RUN("status", "--json") != 0 || strstr(out, "\"busy\"") == NULL, 20);
+    RUN_CODE(0, "status", "--json");
     CHECK(strstr(out, "\"busy\"") == NULL);
-    pools_end();
 }
 
 TEST(advise_marks_predictions_beyond_the_pool)
@@ -68,7 +69,6 @@ TEST(advise_marks_predictions_beyond_the_pool)
     CHECK_CONTAINS(out, "4 ?");
     CHECK_CONTAINS(out, "?: more workers than this pool has; the exchange time is extrapolated");
     CHECK_CONTAINS(err, "exchange on 2 workers: ");
-    pools_end();
 }
 
 TEST(advise_reports_errors_of_the_training)
@@ -80,7 +80,6 @@ TEST(advise_reports_errors_of_the_training)
     CHECK_CONTAINS(err, "did you mean 'lenet'?");
     RUN_CODE(1, "advise", "--network", "lenet", "--data", "digits:20");
     CHECK_CONTAINS(err, "has only 20 samples");
-    pools_end();
 }
 
 TEST(interrupt_ends_advise_and_frees_the_workers)
@@ -95,7 +94,6 @@ TEST(interrupt_ends_advise_and_frees_the_workers)
     FINISH_CODE(130, child);
     CHECK_TEXT("", out);
     RUN_CODE(0, "train", LENET, "--epochs", "1", "--no-wait", "--quiet");
-    pools_end();
 }
 
 /* ---- bench ---- */
@@ -132,7 +130,6 @@ TEST(bench_scaling_scales_batch_and_rate_with_the_workers)
     CHECK_INT(24, fread(head, 1, sizeof(head), file));
     fclose(file);
     CHECK(memcmp(head, "\x89PNG\r\n\x1a\n", 8) == 0);
-    pools_end();
 }
 
 TEST(bench_scaling_reports_a_fixed_batch_and_missing_validation_data)
@@ -149,7 +146,6 @@ TEST(bench_scaling_reports_a_fixed_batch_and_missing_validation_data)
     CHECK_CONTAINS(err, "or --fixed-batch");
     RUN_CODE(1, "bench", "scaling", "--workers", "3", LENET);
     CHECK_CONTAINS(err, "`gradpool up --workers 3`");
-    pools_end();
 }
 
 TEST(bench_allreduce_times_the_exchange_of_each_size)
@@ -174,5 +170,4 @@ TEST(bench_allreduce_times_the_exchange_of_each_size)
     gp_json_free(json);
     RUN_CODE(2, "bench", "allreduce", "--sizes", "1");
     CHECK_CONTAINS(err, "--sizes is '1'");
-    pools_end();
 }

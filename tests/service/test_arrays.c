@@ -50,12 +50,9 @@ static int mappers(const char *source)
 /* Wait until `wanted` processes map them; return the last count. */
 static int mappers_become(const char *source, int wanted)
 {
-    int count = mappers(source);
+    int count;
 
-    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; count != wanted && gp_now_ms() < until;) {
-        gp_sleep_ms(20);
-        count = mappers(source);
-    }
+    AWAIT((count = mappers(source)) == wanted, 20);
     return count;
 }
 

@@ -4,6 +4,11 @@
 #include "tests/service/commands.h"
 #include "tests/common/data/make_images.h"
 
+TEARDOWN()
+{
+    pools_end();
+}
+
 static uint8_t noise[30000 * 3 + 64 * 64 * 3];
 
 static void jpeg_put(const char *name, uint32_t width, uint32_t height, uint32_t channels)
@@ -62,7 +67,6 @@ TEST(skipped_folders_are_counted_and_named_when_a_training_starts)
     CHECK_CONTAINS(err, "class emu has no images");
     RUN_CODE(0, TRAIN, "--image-size", "28,28", "--on-error", "skip");
     CHECK_CONTAINS(err, "photos: excluded 1 folder or image: class emu has no images in ");
-    pools_end();
 }
 
 TEST(cmyk_grayscale_and_16_bit_images_are_trained_on)
@@ -70,7 +74,6 @@ TEST(cmyk_grayscale_and_16_bit_images_are_trained_on)
     photos_make();
     RUN_CODE(0, TRAIN, "--image-size", "28,28", "--json");
     CHECK_CONTAINS(out, "\"skipped\": 0");
-    pools_end();
 }
 
 TEST(bad_images_are_an_error_or_skipped_and_named)
@@ -89,7 +92,6 @@ TEST(bad_images_are_an_error_or_skipped_and_named)
     /* Crops decoded directly from the files give the same result. */
     RUN_CODE(0, TRAIN, "--augment", "crop=resized crop-size=28,28", "--on-error", "skip", "--json");
     CHECK_CONTAINS(err, "could not be read");
-    pools_end();
 }
 
 /* ---- predictions ---- */
@@ -101,22 +103,14 @@ enum { GOOD = 38, BAD = 5 };
 #define PREDICT   "predict", "--model", "m.onnx", "--data", "../photos", "--on-error", "skip"
 #define EVALUATE  "evaluate", "--model", "m.onnx", "--on-error", "skip", "--json", "--data"
 
-static void shell(const char *command)
-{
-    char line[900];
-
-    snprintf(line, sizeof(line), "cd '%s' && %s", pools_root, command);
-    if (system(line) != 0)
-        GP_TEST_FAIL("failed: %s", command);
-}
-
 /* Train a model on valid photos, then damage some. The folder `good` has the valid ones only. */
 static void predictions_begin(void)
 {
     photos_make();
     RUN_CODE(0, TRAIN, "--image-size", "28,28", "--quiet", "--out", "m.onnx");
     bad_ones_put();
-    shell("cp -r photos good && cd good && rm cat/00.jpg cat/02.jpg cat/bomb.png dog/01.jpg dog/wide.jpg");
+    CHECK_INT(0, shell("cp -r photos good && cd good && "
+                       "rm cat/00.jpg cat/02.jpg cat/bomb.png dog/01.jpg dog/wide.jpg"));
 }
 
 /* Read a CSV file: store the sample numbers, and append the rest of each line to one text. */
@@ -183,7 +177,6 @@ TEST(bad_images_are_skipped_in_predictions_despite_worker_failures)
     CHECK_CONTAINS(err, "5 images could not be read and were skipped: cat/00.jpg, cat/02.jpg, cat/bomb.png, "
                         "...; see the worker logs");
     rows_check();
-    pools_end();
 }
 
 TEST(rows_of_a_single_image_have_the_path_given_by_the_user)
@@ -191,7 +184,6 @@ TEST(rows_of_a_single_image_have_the_path_given_by_the_user)
     predictions_begin();
     RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "../good/dog/03.jpg", "--top-k", "1");
     CHECK_CONTAINS(out, "\n0,../good/dog/03.jpg,");
-    pools_end();
 }
 
 TEST(evaluate_counts_only_good_images_despite_worker_failures)
@@ -227,7 +219,6 @@ TEST(evaluate_counts_only_good_images_despite_worker_failures)
     CHECK_CONTAINS(err, "photos: excluded 1 folder or image: class emu has no images in ");
     CHECK_CONTAINS(out, "\"skipped\": 5, \"skipped_names\": [" BAD_NAMES "]");
     CHECK_INT(GOOD, (int)reported("count"));
-    pools_end();
 }
 
 TEST(prediction_arrays_name_the_samples_of_their_rows)
@@ -255,7 +246,7 @@ TEST(prediction_arrays_name_the_samples_of_their_rows)
     slurp(in_w("p.npy"), rows, sizeof(rows));
     CHECK_CONTAINS(rows + 10, "'shape': (38, 2,), }");
     RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "../good", "--out", "whole.npy");
-    shell("cmp w/p.npy w/whole.npy && ! test -e w/whole.index.npy");
+    CHECK_INT(0, shell("cmp w/p.npy w/whole.npy && ! test -e w/whole.index.npy"));
     snprintf(model, sizeof(model), "%s", in_w("m.onnx"));
     snprintf(photos, sizeof(photos), "%s", in_root("photos"));
     REQUIRE_OK(gp_pool_open(&pool, NULL, &error), error);
@@ -273,24 +264,21 @@ TEST(prediction_arrays_name_the_samples_of_their_rows)
     CHECK_STATUS(GP_EINVAL, gp_predict_array(&scores, pool, &request, &error));
     CHECK_CONTAINS(error.message, "on-error");
     gp_pool_close(pool);
-    pools_end();
 }
 
 TEST(completely_unreadable_data_are_an_error_even_with_skip)
 {
     predictions_begin();
-    shell("mkdir bare && cp photos/cat/00.jpg photos/dog/01.jpg bare");
+    CHECK_INT(0, shell("mkdir bare && cp photos/cat/00.jpg photos/dog/01.jpg bare"));
     RUN_CODE(1, "predict", "--model", "m.onnx", "--data", "../bare", "--on-error", "skip", "--out", "p.csv");
     CHECK_CONTAINS(err, "could be read: 00.jpg, ...; see the worker logs");
-    shell("! test -e w/p.csv");
-    pools_end();
+    CHECK_INT(0, shell("! test -e w/p.csv"));
 }
 
 /* Root may list every folder, so the command runs as another user. */
 TEST(unreadable_folder_is_named)
 {
-    char command[900], said[4000];
-    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
+    char said[4000];
 
     if (geteuid() == 0 && system("setpriv --reuid=65534 --clear-groups true 2> /dev/null") != 0)
         SKIP("cannot run as another user here");
@@ -298,13 +286,11 @@ TEST(unreadable_folder_is_named)
     if (chmod(in_root("photos/dog"), 0) != 0 || chmod(in_root("photos/cat"), 0755) != 0 ||
         chmod(in_root("photos"), 0755) != 0 || chmod(pools_root, 0755) != 0)
         abort();
-    snprintf(command, sizeof(command), "%s %s/bin/gradpool data show %s > %s 2>&1",
-             geteuid() == 0 ? "setpriv --reuid=65534 --clear-groups" : "", build, in_root("photos"),
-             in_root("said"));
-    CHECK(system(command) != 0);
+    CHECK(shell("%s %s data show %s > said 2>&1",
+                geteuid() == 0 ? "setpriv --reuid=65534 --clear-groups" : "", in_build("bin/gradpool"),
+                in_root("photos")) != 0);
     slurp(in_root("said"), said, sizeof(said));
     CHECK_CONTAINS(said, "cannot list ");
     CHECK_CONTAINS(said, "photos/dog");
     chmod(in_root("photos/dog"), 0700);
-    pools_end();
 }

@@ -10,14 +10,17 @@
 #include "common/data/format/idx.h"
 #include "tests/service/commands.h"
 
+TEARDOWN()
+{
+    pools_end();
+}
+
 static void cli_begin(void)
 {
-    pools_begin(NULL);
+    commands_begin();
     setenv("HOME", pools_root, 1);
     unsetenv("GRADPOOL_DATA");
     unsetenv("XDG_CACHE_HOME");
-    if (mkdir(in_root("w"), 0700) != 0)
-        abort();
 }
 
 /* Run a command that must succeed; otherwise print the output and return. */
@@ -62,7 +65,6 @@ TEST(without_a_pool_the_home_screen_says_how_to_start_one)
     CHECK_CONTAINS(err, "start one with: gradpool up");
     RUN_CODE(1, "status", "--json");
     CHECK_TEXT("{\"pool\": null}\n", out);
-    pools_end();
 }
 
 TEST(up_resize_and_down_report_the_pool)
@@ -86,7 +88,6 @@ TEST(up_resize_and_down_report_the_pool)
     CHECK_CONTAINS(out, "pool default was shut down: 3 workers");
     RUN_OK("down");
     CHECK_CONTAINS(err, "no pool is running");
-    pools_end();
 }
 
 TEST(up_fails_if_no_worker_starts)
@@ -100,7 +101,6 @@ TEST(up_fails_if_no_worker_starts)
     CHECK_CONTAINS(out, "dead");
     CHECK(strstr(out, "ready in") == NULL);
     RUN_OK("down");
-    pools_end();
 }
 
 TEST(json_status_has_the_documented_members)
@@ -127,7 +127,6 @@ TEST(json_status_has_the_documented_members)
         CHECK(process_alive((pid_t)number_in(worker, "pid")));
     }
     gp_json_free(json);
-    pools_end();
 }
 
 /* ---- usage errors ---- */
@@ -197,7 +196,6 @@ TEST(usage_errors_have_a_message_and_no_side_effects)
         CHECK_TEXT("", out);
     }
     CHECK_INT(0, pools_entries("w"));
-    pools_end();
 }
 
 TEST(an_option_without_effect_is_refused_with_the_corrected_command_line)
@@ -211,7 +209,6 @@ TEST(an_option_without_effect_is_refused_with_the_corrected_command_line)
     RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
     RUN_OK(LENET, "--learn-rate-drop-factor", "0.5", "--lint", "warn", "--epochs", "1", "--quiet");
     CHECK_CONTAINS(err, "--learn-rate-drop-factor has no effect");
-    pools_end();
 }
 
 TEST(network_that_is_too_large_is_refused_before_a_pool_is_started)
@@ -225,7 +222,6 @@ TEST(network_that_is_too_large_is_refused_before_a_pool_is_started)
     CHECK_CONTAINS(err, "more than 2147483647 elements");
     RUN_CODE(1, "status"); /* no pool was started */
     CHECK_CONTAINS(err, "start one with: gradpool up");
-    pools_end();
 }
 
 static void overwrite(const char *path, const void *data, size_t bytes)
@@ -268,7 +264,6 @@ TEST(damaged_data_is_named_and_leaves_no_files)
     CHECK_CONTAINS(err, "magic 0x00000807");
     CHECK_INT(0, pools_entries("w"));
     RUN_OK("status"); /* the pool still works */
-    pools_end();
 }
 
 /* ---- work ---- */
@@ -350,7 +345,6 @@ TEST(training_reports_its_result_as_json_and_keeps_a_run_folder)
             check_metrics(in_root(path));
     }
     gp_json_free(json);
-    pools_end();
 }
 
 TEST(warnings_of_a_training_are_printed_with_quiet)
@@ -369,7 +363,6 @@ TEST(warnings_of_a_training_are_printed_with_quiet)
     slurp(in_root("w/gradpool-runs/latest/job.json"), out, sizeof(out));
     CHECK_CONTAINS(out, "\"checkpoint-path\": \"/proc/none\"");
     CHECK_CONTAINS(out, "\"mini-batch-size\": 128"); /* all options, including defaults */
-    pools_end();
 }
 
 TEST(two_trainings_in_the_same_second_keep_both_models)
@@ -392,7 +385,6 @@ TEST(two_trainings_in_the_same_second_keep_both_models)
         CHECK_INT(i + 1, pools_entries("w/gradpool-runs")); /* plus the link to the latest run */
         gp_json_free(json);
     }
-    pools_end();
 }
 
 TEST(predictions_are_ordered_and_agree_with_evaluate)
@@ -429,7 +421,6 @@ TEST(predictions_are_ordered_and_agree_with_evaluate)
     CHECK_NEAR(number_in(training, "validation_loss"), number_in(json, "loss"), 1e-6);
     gp_json_free(json);
     gp_json_free(training);
-    pools_end();
 }
 
 TEST(generated_digits_are_trained_on_by_a_relative_path)
@@ -442,7 +433,6 @@ TEST(generated_digits_are_trained_on_by_a_relative_path)
     CHECK_CONTAINS(out, "2 workers, mini-batch 128 (64 + 64), 1 epoch of 5 steps, 600 samples");
     CHECK_CONTAINS(out, "validation: 150 samples");
     CHECK_CONTAINS(out, "finished after 5 steps");
-    pools_end();
 }
 
 TEST(contact_sheet_shows_samples_before_and_after_preprocessing)
@@ -463,7 +453,6 @@ TEST(contact_sheet_shows_samples_before_and_after_preprocessing)
     /* images of 28 pixels with 2 pixels between */
     CHECK_INT(2 + 3 * 30, head[18] * 256 + head[19]);
     CHECK_INT(2 + 5 * 30, head[22] * 256 + head[23]);
-    pools_end();
 }
 
 /* ---- downloaded models ---- */
@@ -576,16 +565,13 @@ TEST(training_reports_a_worker_killed_for_memory)
             _exit(97);
         _exit(RUN("up", "--workers", "1"));
     }
-    int state = -1;
 
-    waitpid(child, &state, 0);
-    CHECK_INT(0, state);
+    CHECK_INT(0, child_exit_code(child));
     RUN_CODE(1, "train", "--network", "alexnet", "--data", "synthetic:224x224x3:10:64", "--mini-batch-size",
              "64", "--max-restarts", "0");
     CHECK_CONTAINS(err, "was killed because memory ran out (signal 9)");
     pools_end();
-    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; rmdir(group) != 0 && gp_now_ms() < until;)
-        gp_sleep_ms(5);
+    AWAIT(rmdir(group) == 0, 5);
     CHECK(access(group, F_OK) != 0);
 }
 
@@ -600,7 +586,6 @@ TEST(doctor_checks_the_directories_of_the_named_pool)
     RUN_CODE(1, "doctor", "--quick");
     CHECK_CONTAINS(out, "no name");
     unsetenv("GRADPOOL_POOL");
-    pools_end();
 }
 
 /* ---- untrusted names ---- */
@@ -617,7 +602,6 @@ TEST(names_with_terminal_escapes_are_sanitized)
     RUN_CODE(2, "submit", "--name", "a\033]0;title\007", "--", "spmd", "--", "true");
     CHECK_CONTAINS(err, "the job name contains a control character or invalid UTF-8 (0x1b at byte 2)");
     CHECK(strchr(err, '\033') == NULL);
-    pools_end();
 }
 
 /* ---- listings ---- */
@@ -692,7 +676,6 @@ TEST(json_listings_are_complete)
         CHECK_CONTAINS(out, example);
     }
     RUN_CODE(1, "status"); /* none of these starts a pool */
-    pools_end();
 }
 
 /* Every command with --workers in the help also has --devices. */
@@ -718,7 +701,6 @@ TEST(every_command_that_takes_workers_takes_devices)
             GP_TEST_FAIL("gradpool %s has --workers and no --devices", name);
     }
     CHECK(leasing >= 8); /* up, train, advise, bench, predict, evaluate, spmd, parfor */
-    pools_end();
 }
 
 /* ---- interrupts ---- */
@@ -727,11 +709,9 @@ static pid_t start_endless(void)
 {
     pid_t child = START("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "100000", "--out",
                         "m.onnx", "--metrics", "m.jsonl", "--plots", "none");
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     struct stat facts = { 0 };
 
-    while ((stat(in_root("w/m.jsonl"), &facts) != 0 || facts.st_size < 2000) && gp_now_ms() < deadline)
-        gp_sleep_ms(5);
+    AWAIT(stat(in_root("w/m.jsonl"), &facts) == 0 && facts.st_size >= 2000, 5);
     CHECK(facts.st_size >= 2000);
     return child;
 }
@@ -758,7 +738,6 @@ TEST(first_interrupt_stops_a_training_and_keeps_its_model)
     CHECK_CONTAINS(out, "model: m.onnx");
     RUN_OK("evaluate", "--model", "m.onnx", "--data", "digits:2000");
     check_pool_free();
-    pools_end();
 }
 
 TEST(second_interrupt_ends_a_training_at_once)
@@ -777,7 +756,6 @@ TEST(second_interrupt_ends_a_training_at_once)
     }
     FINISH_CODE(130, child);
     check_pool_free();
-    pools_end();
 }
 
 TEST(sigterm_ends_a_training_whose_worker_never_reports_its_end)
@@ -791,20 +769,16 @@ TEST(sigterm_ends_a_training_whose_worker_never_reports_its_end)
     setenv("GRADPOOL_TERM_GRACE", "1", 1);
     pid_t child =
         START("train", "--network", "lenet", "--data", "digits:128", "--epochs", "1", "--out", "m.onnx");
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
 
     unsetenv("GRADPOOL_TERM_GRACE");
-    while (!there_is("told") && gp_now_ms() < deadline)
-        gp_sleep_ms(5);
+    AWAIT(there_is("told"), 5);
     kill(child, SIGTERM);
-    while (process_alive(child) && gp_now_ms() < deadline)
-        gp_sleep_ms(5);
+    AWAIT(!process_alive(child), 5);
     CHECK(!process_alive(child));
     kill(child, SIGKILL);
     FINISH_CODE(130, child);
     CHECK_CONTAINS(err, "stopped at once; the last reported step is 1");
     CHECK(!there_is("w/m.onnx"));
-    pools_end();
 }
 
 TEST(closed_output_affects_neither_the_model_nor_the_pool)
@@ -825,5 +799,4 @@ TEST(closed_output_affects_neither_the_model_nor_the_pool)
     CHECK_CONTAINS(err, "cannot write to standard output");
     CHECK(there_is("w/m.onnx"));
     check_pool_free();
-    pools_end();
 }

@@ -10,9 +10,8 @@ static bool second_sees(const char *instead)
 
     if (system("unshare -m true 2> /dev/null") != 0)
         return false;
-    pools_begin(NULL);
+    commands_begin();
     unsetenv("GRADPOOL_DATA");
-    mkdir(in_root("w"), 0700);
     snprintf(text, sizeof(text),
              "#!/bin/sh\n"
              "case \"$*\" in\n"
@@ -64,6 +63,5 @@ TEST(different_samples_on_a_worker_are_an_error_before_the_first_step)
              "100");
     RUN_CODE(0, "up", "--workers", "2", "--devices", "cpu", "--quiet");
     train_expect("310 samples here, 300 there", "make the same files available to all workers");
-    snprintf(other, sizeof(other), "rm -rf /tmp/gradpool-test-other-%d", (int)getpid());
-    CHECK_INT(0, system(other));
+    CHECK_INT(0, shell("rm -rf /tmp/gradpool-test-other-%d", (int)getpid()));
 }

@@ -7,6 +7,11 @@
 #include "tests/service/cards.h"
 #include "tests/service/commands.h"
 
+TEARDOWN()
+{
+    pools_end();
+}
+
 /* Start and write the pids of: a shell, an orphaned child in another session, and a child in a
  * pipe. */
 #define SURVIVORS                                                                                            \
@@ -34,7 +39,6 @@ TEST(commands_have_the_directory_umask_environment_and_input_of_the_client)
     RUN_CODE(0, "parfor", "1:1", "--", "sh", "-c", "cat; ulimit -Sn; echo $GRADPOOL_SIZE $GRADPOOL_SEQ");
     snprintf(expected, sizeof(expected), "%ld\n2 1\n", sysconf(_SC_OPEN_MAX));
     CHECK_TEXT(expected, out);
-    pools_end();
 }
 
 TEST(spmd_runs_once_on_every_worker_with_its_index_and_its_lines_tagged)
@@ -54,7 +58,6 @@ TEST(spmd_runs_once_on_every_worker_with_its_index_and_its_lines_tagged)
              "[ $GRADPOOL_INDEX = 2 ] || until [ -e second ]; do sleep 0.01; done; echo $GRADPOOL_INDEX; "
              "[ $GRADPOOL_INDEX = 1 ] || touch second");
     CHECK_TEXT("1\n2\n", out);
-    pools_end();
 }
 
 /* Simulated GPUs; no command computes on them here. */
@@ -77,7 +80,6 @@ TEST(command_on_a_gpu_worker_sees_only_that_gpu)
     RUN_CODE(0, "spmd", "-n", "1", "--", "echo $CUDA_VISIBLE_DEVICES");
     CHECK_TEXT("1: 7\n", out); /* a CPU worker leaves the variable alone */
     unsetenv("CUDA_VISIBLE_DEVICES");
-    pools_end();
 }
 
 TEST(spmd_stops_on_the_first_failure_unless_told_to_keep_going)
@@ -88,7 +90,6 @@ TEST(spmd_stops_on_the_first_failure_unless_told_to_keep_going)
     CHECK_CONTAINS(err, "on worker 2: exit code 7");
     RUN_CODE(7, "spmd", "--keep-going", "--", "[ $GRADPOOL_INDEX = 2 ] && exit 7; sleep 0.2; echo done");
     CHECK_TEXT("1: done\n", out);
-    pools_end();
 }
 
 /* ---- output ---- */
@@ -111,7 +112,6 @@ TEST(output_is_complete_and_in_input_order)
     CHECK_TEXT("2\n1\n", out);
     RUN_CODE(0, "parfor", "x=1,2", "y=a,b", "--tag", "--", "echo {y}{x}; echo");
     CHECK_TEXT("1 a\ta1\n1 a\t\n1 b\tb1\n1 b\t\n2 a\ta2\n2 a\t\n2 b\tb2\n2 b\t\n", out);
-    pools_end();
 }
 
 TEST(ten_thousand_lines_per_job_are_complete_and_in_order)
@@ -134,7 +134,6 @@ TEST(ten_thousand_lines_per_job_are_complete_and_in_order)
         next[job]++;
     }
     CHECK_INT(40000, total);
-    pools_end();
 }
 
 TEST(closed_output_ends_the_run)
@@ -149,7 +148,6 @@ TEST(closed_output_ends_the_run)
     close(pipes[1]);
     FINISH_CODE(255, child);
     CHECK_CONTAINS(err, "cannot write to standard output");
-    pools_end();
 }
 
 TEST(json_has_an_object_for_each_job)
@@ -173,7 +171,6 @@ TEST(json_has_an_object_for_each_job)
     CHECK_INT(1, gp_json_integer(gp_json_member(json, "exit_code"), -1));
     CHECK_TEXT("exit code 1", gp_json_text(gp_json_member(json, "failure"), ""));
     gp_json_free(json);
-    pools_end();
 }
 
 /* ---- failures ---- */
@@ -194,7 +191,6 @@ TEST(exit_codes_signals_and_failed_starts_are_distinguished_and_counted)
     CHECK_TEXT("", err);
     RUN_CODE(139, "spmd", "-n", "1", "--", "ulimit -c 0; kill -SEGV $$");
     RUN_CODE(127, "spmd", "--", "no-such-program");
-    pools_end();
 }
 
 TEST(usage_errors_are_reported_and_nothing_runs)
@@ -219,7 +215,6 @@ TEST(usage_errors_are_reported_and_nothing_runs)
     CHECK_CONTAINS(err, "cannot read --stdin missing");
     RUN_CODE(0, "parfor", "1:2", "--", "sh", "-c", "echo \"$@\"", "--no-such-option", "--", "--pool", "x");
     CHECK_TEXT("-- --pool x 1\n-- --pool x 2\n", out);
-    pools_end();
 }
 
 TEST(halt_option_selects_the_jobs_stopped_by_a_failure)
@@ -230,7 +225,6 @@ TEST(halt_option_selects_the_jobs_stopped_by_a_failure)
     RUN_CODE(9, "parfor", "100,0.1", "--halt", "now", "--", "echo $$ >> pids; sleep {}; exit 9");
     CHECK_INT(0, alive_of("pids", false));
     RUN_CODE(1, "parfor", "1:20", "--keep-going", "--unordered", "--", "[ {} -ne 3 ]");
-    pools_end();
 }
 
 TEST(failed_jobs_are_retried_and_slow_jobs_are_ended)
@@ -258,7 +252,6 @@ TEST(failed_jobs_are_retried_and_slow_jobs_are_ended)
     CHECK_INT(0, alive_of("pids", false));
     slurp(in_w("log"), out, sizeof(out));
     CHECK_CONTAINS(out, "\t-1\t15\techo ");
-    pools_end();
 }
 
 TEST(job_log_has_the_format_of_gnu_parallel_and_resumes_a_run)
@@ -290,29 +283,25 @@ TEST(job_log_has_the_format_of_gnu_parallel_and_resumes_a_run)
     write_file("w/other", "no log\n");
     RUN_CODE(255, "parfor", "1:9", "--joblog", "other", "--resume", "--", "echo");
     CHECK_CONTAINS(err, "other is not a job log");
-    pools_end();
 }
 
 /* ---- on a terminal, and in a file ---- */
 
 TEST(parfor_explains_appended_values_on_a_terminal)
 {
-    char program[600], said[4000];
+    char said[4000];
     size_t used = 0;
     ssize_t got;
     int terminal;
 
     exec_begin();
-    snprintf(program, sizeof(program), "%s/bin/gradpool",
-             getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
     write_file("w/list", "x\n");
     fflush(stdout);
     pid_t child = forkpty(&terminal, NULL, NULL, NULL);
 
     if (child == 0) {
-        if (chdir(in_root("w")) == 0)
-            execl(program, "gradpool", "parfor", "list", "--", "echo", "value", (char *)NULL);
-        _exit(98);
+        command_exec(in_root("w"), (const int[]){ 0, 1, 2 },
+                     (const char *const[]){ "parfor", "list", "--", "echo", "value", NULL });
     }
     REQUIRE(child > 0);
     while (used < sizeof(said) - 1 && (got = read(terminal, said + used, sizeof(said) - 1 - used)) > 0)
@@ -326,7 +315,6 @@ TEST(parfor_explains_appended_values_on_a_terminal)
     RUN_CODE(0, "parfor", "1", "--", "echo", "value");
     CHECK_TEXT("value 1\n", out);
     CHECK(strstr(err, "appended") == NULL);
-    pools_end();
 }
 
 TEST(progress_in_a_file_has_a_line_for_each_tenth)
@@ -340,7 +328,6 @@ TEST(progress_in_a_file_has_a_line_for_each_tenth)
     CHECK(lines >= 2 && lines <= 11);
     CHECK_CONTAINS(err, "60 of 60 jobs, 100 %, ");
     CHECK_CONTAINS(err, " jobs/s, 0 running, 0 failed\n");
-    pools_end();
 }
 
 /* ---- inputs ---- */
@@ -361,15 +348,13 @@ TEST(inputs_come_from_files_and_pipes_as_they_are_needed)
         start(pipes[0], -1, (const char *const[]){ "parfor", "--arg-file", "-", "--", "touch", NULL });
 
     CHECK_INT(2, write(pipes[1], "x\n", 2));
-    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS; access(in_w("x"), F_OK) != 0 && gp_now_ms() < until;)
-        gp_sleep_ms(5);
+    AWAIT(access(in_w("x"), F_OK) == 0, 5);
     CHECK(access(in_w("x"), F_OK) == 0);
     CHECK_INT(2, write(pipes[1], "y\n", 2));
     close(pipes[1]);
     close(pipes[0]);
     FINISH_CODE(0, child);
     CHECK(access(in_w("y"), F_OK) == 0);
-    pools_end();
 }
 
 TEST(endless_input_is_read_in_bounded_memory)
@@ -396,7 +381,6 @@ TEST(endless_input_is_read_in_bounded_memory)
     CHECK(usage.ru_maxrss < 64 << 10); /* KiB */
     kill(yes, SIGKILL);
     waitpid(yes, NULL, 0);
-    pools_end();
 }
 
 /* ---- failures of workers and clients ---- */
@@ -425,7 +409,6 @@ TEST(killed_worker_loses_no_job_and_duplicates_no_result)
     CHECK_INT(41, lines_of("begun")); /* the job on the killed worker runs again */
     CHECK_CONTAINS(err, "worker 2 (pid ");
     CHECK(victim != pid_of(2));
-    pools_end();
 }
 
 TEST(worker_failure_leaves_jobs_on_other_workers_alone)
@@ -441,7 +424,6 @@ TEST(worker_failure_leaves_jobs_on_other_workers_alone)
     FINISH_CODE(0, child);
     CHECK_TEXT("1\n2\n", out);
     CHECK_INT(3, lines_of("begun"));
-    pools_end();
 }
 
 /* The parent of a command is the runner, whose parent is the worker. */
@@ -455,23 +437,17 @@ TEST(job_that_kills_its_workers_fails_after_three_and_the_others_succeed)
     CHECK_INT(3, lines_of("n3"));
     CHECK_CONTAINS(err, "job 3: lost 3 times; the last time worker ");
     CHECK_CONTAINS(err, " exited while the command ran");
-    pools_end();
 }
 
 /* Wait until a process reports a fault. Return the pid; 0: the deadline passed. */
 static pid_t await_fault(const char *fault)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
     char faults[400], pattern[100];
     const char *line;
     int pid = 0;
 
     snprintf(pattern, sizeof(pattern), " %s\n", fault);
-    do {
-        gp_sleep_ms(2);
-        slurp(in_root("told"), faults, sizeof(faults));
-        line = strstr(faults, pattern);
-    } while (line == NULL && gp_timeout_left(timeout) > 0);
+    AWAIT((slurp(in_root("told"), faults, sizeof(faults)), line = strstr(faults, pattern)) != NULL, 2);
     while (line != NULL && line > faults && line[-1] != '\n')
         line--;
     return line != NULL && sscanf(line, "%d", &pid) == 1 ? pid : 0;
@@ -493,7 +469,6 @@ TEST(lost_command_is_attributed_to_the_replaced_worker)
     kill(runner, SIGKILL);
     FINISH_CODE(255, child);
     CHECK_CONTAINS(err, "on worker 1: worker 1 exited while the command ran");
-    pools_end();
 }
 
 /* Job 3 shares its worker with three others each time it kills the runner, until it runs alone. */
@@ -509,7 +484,6 @@ TEST(a_command_that_kills_its_runner_fails_and_its_neighbours_succeed)
     CHECK_INT(1, lines_of("n5"));
     CHECK_CONTAINS(
         err, "job 3: lost 3 times; the last time the runner of worker 1 was killed while the command ran");
-    pools_end();
 }
 
 /* Every runner is killed at the first command: after the start and before the report, or before the
@@ -525,7 +499,6 @@ TEST(starts_that_are_never_reported_are_bounded)
     RUN_CODE(2, "parfor", "1:2", "--", "echo >> m{}");
     CHECK_INT(0, lines_of("m1"));
     CHECK_CONTAINS(err, "job 2: lost 3 times");
-    pools_end();
 }
 
 TEST(killed_runner_leaves_no_process_and_its_job_is_rerun)
@@ -541,7 +514,6 @@ TEST(killed_runner_leaves_no_process_and_its_job_is_rerun)
     CHECK_INT(0, alive_of("pids", true));
     CHECK_INT(workers[0], pid_of(1));
     CHECK_INT(workers[1], pid_of(2));
-    pools_end();
 }
 
 /* The client is busy with the output of the first job when the runner exits, and submits the second
@@ -581,7 +553,6 @@ TEST(runner_that_exits_while_its_client_is_busy_is_replaced)
         kill(child, SIGKILL); /* it would never exit */
     FINISH_CODE(0, child);
     close(pipes[0]);
-    pools_end();
 }
 
 TEST(no_process_outlives_a_killed_client)
@@ -594,7 +565,6 @@ TEST(no_process_outlives_a_killed_client)
     FINISH_CODE(-1, child);
     CHECK_INT(0, alive_of("pids", true));
     RUN_CODE(0, "spmd", "--", "true"); /* the workers are free */
-    pools_end();
 }
 
 TEST(no_process_outlives_a_killed_worker)
@@ -608,7 +578,6 @@ TEST(no_process_outlives_a_killed_worker)
     FINISH_CODE(255, child);
     CHECK_CONTAINS(err, "on worker 1: worker 1 exited while the command ran");
     CHECK_INT(0, alive_of("pids", true)); /* the other ranks were stopped after the failure */
-    pools_end();
 }
 
 TEST(commands_continue_when_the_scheduler_is_killed)
@@ -628,7 +597,6 @@ TEST(commands_continue_when_the_scheduler_is_killed)
     CHECK(pid_of(0) != scheduler);
     CHECK_INT(workers[0], pid_of(1));
     CHECK_INT(workers[1], pid_of(2));
-    pools_end();
 }
 
 TEST(no_process_outlives_a_killed_client_and_scheduler)
@@ -643,11 +611,8 @@ TEST(no_process_outlives_a_killed_client_and_scheduler)
     kill(child, SIGKILL);
     finish(child);
     CHECK_INT(0, alive_of("pids", true));
-    for (int64_t until = gp_now_ms() + POOLS_TIMEOUT_MS;
-         (process_alive(workers[0]) || process_alive(workers[1])) && gp_now_ms() < until;)
-        gp_sleep_ms(5);
+    AWAIT(!process_alive(workers[0]) && !process_alive(workers[1]), 5);
     CHECK(!process_alive(workers[0]) && !process_alive(workers[1]));
-    pools_end();
 }
 
 TEST(orphans_of_commands_end_with_the_lease)
@@ -659,7 +624,6 @@ TEST(orphans_of_commands_end_with_the_lease)
     RUN_CODE(0, "spmd", "--", "true");
     CHECK(lines_of("pids") >= 4);
     CHECK_INT(0, alive_of("pids", false));
-    pools_end();
 }
 
 TEST(shutdown_of_the_pool_ends_commands_with_255)
@@ -673,7 +637,6 @@ TEST(shutdown_of_the_pool_ends_commands_with_255)
     CHECK(waitpid(down, NULL, 0) == down);
     FINISH_CODE(255, child);
     CHECK_CONTAINS(err, "the pool is shutting down");
-    pools_end();
 }
 
 /* ---- Ctrl-C ---- */
@@ -698,7 +661,6 @@ TEST(first_interrupt_sends_sigterm_to_the_commands)
         CHECK_INT(0, alive_of("pids", false));
     }
     CHECK_TEXT("asked 1\nasked 2\n", out);
-    pools_end();
 }
 
 TEST(second_interrupt_kills_and_interrupted_jobs_are_not_done)
@@ -726,7 +688,6 @@ TEST(second_interrupt_kills_and_interrupted_jobs_are_not_done)
         unlink(in_w("log"));
     }
     CHECK(at_once);
-    pools_end();
 }
 
 /* ---- the local runner, without a pool ---- */
@@ -752,5 +713,4 @@ TEST(signals_do_not_keep_the_local_runner_from_being_reaped)
     gp_exec_close(exec);
     setitimer(ITIMER_REAL, &never, NULL);
     CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
-    pools_end();
 }

@@ -14,9 +14,7 @@ static void gpus_begin(const char *cards)
     cards_begin(cards, FAKE_GPU_PLUGIN);
     setenv("GRADPOOL_NCCL_SHARED_GPU", "1", 1);
     setenv("GRADPOOL_AUTOTUNE_SECONDS", "0", 1); /* no autotuning: faults occur in the training */
-    pools_begin(NULL);
-    if (mkdir(in_root("w"), 0700) != 0)
-        abort();
+    commands_begin();
     write_file(
         "w/net.json",
         "{\"name\": \"small\", \"input\": [1, 28, 28], \"scale\": [0.0039], \"offset\": [0], \"layers\": ["
@@ -40,6 +38,11 @@ static void gpus_end(void)
     pools_end();
 }
 
+TEARDOWN()
+{
+    gpus_end();
+}
+
 #define TRAIN(...)                                                                                           \
     RUN("train", "--network", "net.json", "--data", "digits:128", "--validation-data", "none",               \
         "--mini-batch-size", "32", "--epochs", "1", "--lr", "0.1", "--seed", "3", "--plots", "none",         \
@@ -48,14 +51,13 @@ static void gpus_end(void)
 /* Return "loss" from the last line of a metrics file. */
 static double last_loss(const char *file)
 {
-    char path[220], text[1 << 14];
+    char text[1 << 14];
     const char *last = text;
     double loss = NAN;
     gp_json *json;
     gp_error e;
 
-    snprintf(path, sizeof(path), "w/%s", file);
-    slurp(in_root(path), text, sizeof(text));
+    slurp(in_w(file), text, sizeof(text));
     for (const char *end = strchr(text, '\n'); end != NULL && end[1] != '\0'; end = strchr(end + 1, '\n'))
         last = end + 1;
     if (gp_json_parse(&json, last, strcspn(last, "\n"), &e) != GP_OK)
@@ -78,6 +80,19 @@ static const char *holder_told(void)
     pool_devices(pool, &list, &cores, NULL);
     gp_pool_close(pool);
     return list.devices[0].pool;
+}
+
+/* Inject a fault into calls of a function.
+ *   rule    function name, then '@' (while the file exists) or '!' (once, in the first process that
+ *           removes the file)
+ *   file    name under pools_root
+ *   effect  error code or "hang" */
+static void fault_when(const char *rule, const char *file, const char *effect)
+{
+    char text[300];
+
+    snprintf(text, sizeof(text), "%s%.150s=%s", rule, in_root(file), effect);
+    setenv("FAKE_GPU_FAULTS", text, 1);
 }
 
 TEST(gpu_pool_trains_like_a_cpu_pool_alone_and_with_peers)
@@ -103,7 +118,6 @@ TEST(gpu_pool_trains_like_a_cpu_pool_alone_and_with_peers)
     RUN_CODE(0, "up", "--devices", "cpu", "--workers", "1", "--quiet");
     CHECK_INT(0, TRAIN("--metrics", "cpu.jsonl", "--out", "cpu.onnx"));
     CHECK_NEAR(alone, last_loss("cpu.jsonl"), 1e-3 * alone);
-    gpus_end();
 }
 
 /* ---- excluded devices ---- */
@@ -135,7 +149,6 @@ TEST(unusable_devices_are_excluded_with_the_reason)
     RUN_CODE(0, "down", "--quiet");
     CHECK_INT(1, RUN("up", "--devices", "2"));
     CHECK_CONTAINS(err, "device 2 (Fake Locked) is unusable: its compute mode is Prohibited");
-    gpus_end();
 }
 
 TEST(busy_and_display_gpus_are_used_only_when_named)
@@ -158,7 +171,6 @@ TEST(busy_and_display_gpus_are_used_only_when_named)
     RUN_CODE(0, "up", "--devices", "1,2");
     CHECK_CONTAINS(out, "Fake Busy");
     CHECK_CONTAINS(out, "Fake Display");
-    gpus_end();
 }
 
 TEST(old_driver_or_crashed_probe_leaves_cpu_workers_and_a_message)
@@ -185,7 +197,6 @@ TEST(old_driver_or_crashed_probe_leaves_cpu_workers_and_a_message)
     CHECK_CONTAINS(err, "no GPU is usable: the device probe was killed by signal 11");
     RUN_CODE(1, "doctor", "--quick");
     CHECK_CONTAINS(out, "failure  driver: the device probe was killed by signal 11");
-    gpus_end();
 }
 
 /* ---- doctor ---- */
@@ -219,26 +230,17 @@ TEST(doctor_measures_peer_transfers_and_reports_failures)
     RUN_CODE(1, "doctor", "--quiet");
     CHECK_CONTAINS(out, "2 of 2 paths fail");
     CHECK_CONTAINS(out, "nvidia-smi topo -p2p rw");
-    gpus_end();
 }
 
 /* ---- idle workers ---- */
 
 static bool trace_says(const char *what, int times)
 {
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-    char text[1 << 14];
     int found;
 
-    do {
-        found = 0;
-        slurp(in_root("trace"), text, sizeof(text));
-        for (const char *at = strstr(text, what); at != NULL; at = strstr(at + 1, what))
-            found++;
-        gp_sleep_ms(5);
-    } while (found < times && gp_now_ms() < deadline);
+    AWAIT((found = count_in_file(in_root("trace"), what)) >= times, 5);
     if (found < times)
-        GP_TEST_FAIL("the trace contains '%s' %d times, expected %d: %s", what, found, times, text);
+        GP_TEST_FAIL("the trace contains '%s' %d times, expected %d", what, found, times);
     return found >= times;
 }
 
@@ -255,20 +257,16 @@ TEST(idle_worker_releases_and_reopens_its_gpu)
     CHECK_NEAR(last_loss("a.jsonl"), last_loss("b.jsonl"), 0.0);
     RUN_CODE(0, "predict", "--model", "a.onnx", "--data", "digits:128", "--out", "p.csv", "--quiet");
     CHECK(trace_says("context destroyed, 0 blocks, 0 streams and events left", 3));
-    gpus_end();
 }
 
 /* ---- failures in a training ---- */
 
 TEST(gpu_that_cannot_be_reopened_is_opened_by_a_replacement_worker)
 {
-    char rule[200];
-
     gpus_begin(ONE_CARD);
     setenv("FAKE_GPU_TRACE", in_root("trace"), 1);
     setenv("GRADPOOL_GPU_IDLE", "0.3", 1);
-    snprintf(rule, sizeof(rule), "cudnnCreate!%.150s=1001", in_root("ill"));
-    setenv("FAKE_GPU_FAULTS", rule, 1);
+    fault_when("cudnnCreate!", "ill", "1001");
     RUN_CODE(0, "up", "--quiet");
     CHECK(trace_says("context destroyed, 0 blocks, 0 streams and events left", 1));
     write_file("ill", "");
@@ -276,7 +274,6 @@ TEST(gpu_that_cannot_be_reopened_is_opened_by_a_replacement_worker)
              "--mini-batch-size", "32", "--epochs", "1", "--seed", "3", "--plots", "none", "--out",
              "again.onnx");
     CHECK_CONTAINS(err, "lost its GPU when it was reopened: cannot initialize cuDNN");
-    gpus_end();
 }
 
 /* During autotuning, and in a training with host updates: CUDA would return the sticky error to the
@@ -284,17 +281,14 @@ TEST(gpu_that_cannot_be_reopened_is_opened_by_a_replacement_worker)
 TEST(sticky_device_failure_ends_the_worker_in_every_phase)
 {
     static const char *const how[][4] = {
-        { "cudnnBackendExecute", "--autotune-seconds", "2", "lost its GPU before the first step: " },
-        { "gp_kernel_launch", "--reproducible", "--quiet", "lost its GPU in a training: " },
+        { "cudnnBackendExecute!", "--autotune-seconds", "2", "lost its GPU before the first step: " },
+        { "gp_kernel_launch!", "--reproducible", "--quiet", "lost its GPU in a training: " },
     };
 
     for (int i = 0; i < 2; i++) {
-        char rule[200];
-
         gpus_begin(ONE_CARD);
         setenv("XDG_CACHE_HOME", in_root("cache"), 1); /* an empty cache of timings */
-        snprintf(rule, sizeof(rule), "%s!%.150s=719", how[i][0], in_root("ill"));
-        setenv("FAKE_GPU_FAULTS", rule, 1);
+        fault_when(how[i][0], "ill", "719");
         RUN_CODE(0, "up", "--quiet");
         write_file("ill", "");
         CHECK(TRAIN("--max-restarts", "0", "--out", "lost.onnx", how[i][1], how[i][2]) != 0);
@@ -308,11 +302,8 @@ TEST(sticky_device_failure_ends_the_worker_in_every_phase)
 
 TEST(device_failure_ends_its_worker_with_a_message_and_the_next_training_works)
 {
-    char rule[200];
-
     gpus_begin(ONE_CARD);
-    snprintf(rule, sizeof(rule), "gp_kernel_launch@%.150s=700", in_root("ill"));
-    setenv("FAKE_GPU_FAULTS", rule, 1);
+    fault_when("gp_kernel_launch@", "ill", "700");
     setenv("GRADPOOL_CUDA_KERNELS", "eager", 1);
     RUN_CODE(0, "up", "--quiet");
     write_file("ill", "");
@@ -327,18 +318,14 @@ TEST(device_failure_ends_its_worker_with_a_message_and_the_next_training_works)
     CHECK_INT(0, TRAIN("--metrics", "b.jsonl", "--out", "b.onnx"));
     CHECK(last_loss("b.jsonl") > 0.0);
     unsetenv("GRADPOOL_CUDA_KERNELS");
-    gpus_end();
 }
 
 /* On one GPU and on two: the error names the device, the library's error and a fix. */
 TEST(gpu_lost_in_a_training_is_reported_to_the_client)
 {
-    char rule[200];
-
     for (int workers = 1; workers <= 2; workers++) {
         gpus_begin(workers == 1 ? ONE_CARD : TWO_CARDS);
-        snprintf(rule, sizeof(rule), "cudaGraphLaunch!%.150s=719", in_root("ill"));
-        setenv("FAKE_GPU_FAULTS", rule, 1);
+        fault_when("cudaGraphLaunch!", "ill", "719");
         RUN_CODE(0, "up", "--quiet");
         write_file("ill", "");
         RUN_CODE(workers == 1 ? 1 : 0, "train", "--network", "net.json", "--data", "digits:512",
@@ -362,11 +349,8 @@ TEST(gpu_lost_in_a_prediction_is_reported_and_its_samples_are_predicted_again)
                                          "no result from the GPU within" };
 
     for (int i = 0; i < 2; i++) {
-        char rule[200];
-
         gpus_begin(ONE_CARD);
-        snprintf(rule, sizeof(rule), "cudaGraphLaunch!%.150s=%s", in_root("ill"), how[i]);
-        setenv("FAKE_GPU_FAULTS", rule, 1);
+        fault_when("cudaGraphLaunch!", "ill", how[i]);
 
         /* s; the fake device is a thread and may wait for a core */
         setenv("GRADPOOL_GPU_TIMEOUT", "3", 1);
@@ -385,12 +369,9 @@ TEST(gpu_lost_in_a_prediction_is_reported_and_its_samples_are_predicted_again)
 TEST(worker_with_a_hung_device_is_replaced_when_its_client_exits)
 {
     gpus_begin(ONE_CARD);
-    char rule[200];
     pid_t child, before;
-    int64_t deadline;
 
-    snprintf(rule, sizeof(rule), "gp_kernel_launch@%.150s=hang", in_root("stuck"));
-    setenv("FAKE_GPU_FAULTS", rule, 1);
+    fault_when("gp_kernel_launch@", "stuck", "hang");
     setenv("FAKE_GPU_TRACE", in_root("trace"), 1);
     setenv("GRADPOOL_CUDA_KERNELS", "eager", 1);
     RUN_CODE(0, "up", "--quiet");
@@ -403,11 +384,8 @@ TEST(worker_with_a_hung_device_is_replaced_when_its_client_exits)
     kill(child, SIGKILL);
     finish(child);
     unlink(in_root("stuck"));
-    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-    while ((pid_of(1) == before || pid_of(1) == 0) && gp_now_ms() < deadline)
-        gp_sleep_ms(20);
+    AWAIT(pid_of(1) != before && pid_of(1) != 0, 20);
     CHECK(pid_of(1) != before);
     CHECK_INT(0, TRAIN("--metrics", "a.jsonl", "--out", "a.onnx"));
     unsetenv("GRADPOOL_CUDA_KERNELS");
-    gpus_end();
 }

@@ -36,7 +36,6 @@ TEST(job_has_the_directory_umask_and_variables_of_its_submitter)
     unsetenv("LC_TIME");
     unsetenv("A_SECRET");
     REQUIRE(chdir("/") == 0);
-    stage_end();
 }
 
 /* The library refuses such names, so the test sends a message to the scheduler directly. */
@@ -68,7 +67,6 @@ TEST(a_job_name_with_control_characters_is_refused)
     CHECK_STATUS(GP_EINVAL, pool_error_from(&reply.in, &e));
     CHECK_CONTAINS(e.message, "the job name contains a control character");
     pool_message_close(&reply);
-    stage_end();
 }
 
 static int64_t wall_ms(void)
@@ -89,7 +87,6 @@ TEST(job_rows_have_the_time_of_submission)
 
     CHECK(submitted_ms >= before_ms && submitted_ms <= after_ms);
     CHECK_INT(submitted_ms, wait_end(job).submitted_ms);
-    stage_end();
 }
 
 TEST(exit_reason_of_a_job_is_reported)
@@ -121,7 +118,6 @@ TEST(exit_reason_of_a_job_is_reported)
     CHECK_CONTAINS(info.reason, "/no/such/folder does not exist");
     CHECK_STATUS(GP_ENOENT, gp_job_get(&info, pool, 77, &err));
     CHECK_CONTAINS(err.message, "job 77 does not exist");
-    stage_end();
 }
 
 TEST(the_command_waits_with_the_exit_code_of_the_job)
@@ -142,9 +138,8 @@ TEST(the_command_waits_with_the_exit_code_of_the_job)
     RUN_CODE(124, "a", "wait", "4", "--timeout", "0.1");
     RUN_CODE(125, "a", "wait", "99");
     RUN_CODE(2, "a", "wait", "x");
-    touch(in_root("end"));
+    write_file("end", "");
     CHECK_INT(GP_JOB_DONE, wait_end(long_one).state);
-    stage_end();
 }
 
 TEST(invalid_commands_are_refused_before_they_are_recorded)
@@ -159,7 +154,6 @@ TEST(invalid_commands_are_refused_before_they_are_recorded)
     RUN_CODE(2, "a", "submit", "--", "train", "--pool", "x");
     RUN_CODE(2, "a", "submit");
     RUN_CODE(1, "a", "jobs"); /* no pool was started */
-    stage_end();
 }
 
 TEST(jobs_beyond_the_number_of_workers_wait)
@@ -175,7 +169,6 @@ TEST(jobs_beyond_the_number_of_workers_wait)
     REQUIRE_OK(gp_job_wait(infos, pool, jobs, 8, false, TIMEOUT_MS, NULL, &err), err);
     for (int i = 0; i < 8; i++)
         CHECK_INT(GP_JOB_DONE, infos[i].state);
-    stage_end();
 }
 
 TEST(repeated_submit_returns_the_same_job)
@@ -196,7 +189,6 @@ TEST(repeated_submit_returns_the_same_job)
     request.seq = 6;
     REQUIRE_OK(gp_job_submit(&third, pool, &request, &err), err);
     CHECK_INT(first + 1, third);
-    stage_end();
 }
 
 /* ---- canceling ---- */
@@ -207,7 +199,7 @@ TEST(queued_and_running_jobs_are_canceled)
 
     stage_begin(true);
     REQUIRE(open_pool());
-    touch(in_root("hold"));
+    write_file("hold", "");
     uint64_t first = SUBMIT("train", "while", in_root("hold")), second;
 
     SUBMIT("train", "while", in_root("hold"));
@@ -229,7 +221,6 @@ TEST(queued_and_running_jobs_are_canceled)
     CHECK_CONTAINS(text_of(in_root("a.out")), "canceled 0 jobs");
     RUN_CODE(1, "a", "cancel", "44");
     CHECK_CONTAINS(text_of(in_root("a.err")), "job 44 does not exist");
-    stage_end();
 }
 
 /* ---- watching ---- */
@@ -248,7 +239,7 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
     kill(three, SIGINT);
     FINISH_CODE(130, "three", three);
     CHECK_CONTAINS(text_of(in_root("three.err")), "detached; job 1 continues");
-    touch(in_root("end"));
+    write_file("end", "");
     FINISH_CODE(0, "one", one);
     FINISH_CODE(0, "two", two);
     CHECK_CONTAINS(text_of(in_root("one.out")), "line 1\nline 2\n");
@@ -267,7 +258,6 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
     CHECK_CONTAINS(text_of(in_root("late.out")), "line 31\n");
     CHECK_CONTAINS(text_of(in_root("late.err")), "no pool is running");
     RUN_CODE(1, "late", "logs", "2");
-    stage_end();
 }
 
 TEST(every_listing_shows_jobs)
@@ -300,10 +290,10 @@ TEST(every_listing_shows_jobs)
     gp_json_free(json);
     RUN_CODE(0, "a", "top", "--once");
     CHECK_CONTAINS(text_of(in_root("a.out")), "jobs: 2 running, 1 queued, 0 done");
-    CHECK_INT(0, finish(start_command("a", (const char *const[]){ NULL })));
+    CHECK_INT(0, child_exit_code(start_command("a", (const char *const[]){ NULL })));
     CHECK_CONTAINS(text_of(in_root("a.out")), "jobs: 2 running, 1 queued");
     CHECK_CONTAINS(text_of(in_root("a.out")), "gradpool logs 2 -f");
-    touch(in_root("end"));
+    write_file("end", "");
     CHECK_INT(GP_JOB_FAILED, wait_end(3).state);
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
     CHECK_INT(GP_JOB_DONE, wait_end(other).state);
@@ -312,7 +302,6 @@ TEST(every_listing_shows_jobs)
     CHECK_CONTAINS(text_of(in_root("a.out")), "ended: 3 (2 done, 1 failed");
     RUN_CODE(0, "a", "jobs", "--all");
     CHECK_CONTAINS(text_of(in_root("a.out")), "failed");
-    stage_end();
 }
 
 /* Run a command on a terminal and return the output; press `key` once `text` was displayed. */
@@ -321,15 +310,11 @@ static int on_terminal(char *shown, size_t bytes, const char *const *words, cons
     struct winsize size = { .ws_row = 30, .ws_col = 100 };
     size_t used = 0;
     bool pressed = false;
-    int terminal, state = -1;
-    char program[600];
-
-    snprintf(program, sizeof(program), "%s/bin/gradpool",
-             getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR"));
+    int terminal, code;
     pid_t child = forkpty(&terminal, NULL, NULL, &size);
 
     if (child == 0) {
-        execv(program, (char *const *)(uintptr_t)words);
+        execv(in_build("bin/gradpool"), (char *const *)(uintptr_t)words);
         _exit(98);
     }
     for (ssize_t got; used + 1 < bytes && (got = read(terminal, shown + used, bytes - 1 - used)) > 0;) {
@@ -339,10 +324,10 @@ static int on_terminal(char *shown, size_t bytes, const char *const *words, cons
             pressed = write(terminal, &key, 1) == 1;
     }
     close(terminal);
-    waitpid(child, &state, 0);
-    if (!WIFEXITED(state) || WEXITSTATUS(state) != 0)
+    code = child_exit_code(child);
+    if (code != 0)
         printf("     shown, at its end: %s\n", used > 200 ? shown + used - 200 : shown);
-    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+    return code;
 }
 
 TEST(top_draws_on_a_terminal_until_q_is_pressed)
@@ -362,9 +347,8 @@ TEST(top_draws_on_a_terminal_until_q_is_pressed)
     CHECK_CONTAINS(shown, "pool default: 2 workers");
     CHECK_INT(0, on_terminal(shown, sizeof(shown), (const char *const[]){ "gradpool", "top", NULL },
                              "jobs: 1 running", '\003')); /* Ctrl-C */
-    touch(in_root("end"));
+    write_file("end", "");
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
-    stage_end();
 }
 
 /* ---- the real command ---- */
@@ -376,21 +360,14 @@ TEST(a_training_in_a_job_keeps_its_model_in_the_jobs_folder)
     uint64_t job =
         SUBMIT("train", "--network", "lenet", "--data", "digits:1000", "--epochs", "1", "--workers", "2");
     gp_job_info info = wait_end(job);
-    char path[300];
 
     CHECK_INT(GP_JOB_DONE, info.state);
     CHECK_INT(2, info.workers);
-    info = look(job);
-    snprintf(path, sizeof(path), "%s/result/model.onnx", info.folder);
-    CHECK(access(path, R_OK) == 0);
-    snprintf(path, sizeof(path), "%s/metrics.jsonl", info.folder);
-    CHECK_CONTAINS(text_of(path), "\"step\": 1,");
-    snprintf(path, sizeof(path), "%s/log", info.folder);
-    CHECK_CONTAINS(text_of(path), "finished after");
-    snprintf(path, sizeof(path), "%s/job.json", info.folder);
-    CHECK_CONTAINS(text_of(path), "\"state\": \"ended\"");
+    CHECK(access(in_job(job, "result/model.onnx"), R_OK) == 0);
+    CHECK_CONTAINS(text_of(in_job(job, "metrics.jsonl")), "\"step\": 1,");
+    CHECK_CONTAINS(text_of(in_job(job, "log")), "finished after");
+    CHECK_CONTAINS(text_of(in_job(job, "job.json")), "\"state\": \"ended\"");
     CHECK(access(in_root("gradpool-runs"), F_OK) != 0);
-    stage_end();
 }
 
 /* Start the command with standard output connected to *out. */
@@ -417,26 +394,19 @@ TEST(interrupt_does_not_truncate_output)
     enum { BYTES = 200000 };
     static char text[1 << 16];
     struct stat log = { .st_size = 0 };
-    char path[400];
-    int out, full = 0, state = -1;
+    int out, full = 0;
     size_t bytes = 0;
 
     stage_begin(false);
     REQUIRE(open_pool());
     SUBMIT("spmd", "-n", "1", "--",
            "yes a-line-of-words | head -c 200000; while [ ! -e end ]; do sleep 0.02; done");
-    snprintf(path, sizeof(path), "%s/log", look(1).folder);
-    for (int64_t until = gp_now_ms() + TIMEOUT_MS; log.st_size < BYTES && gp_now_ms() < until;
-         gp_sleep_ms(10))
-        (void)!stat(path, &log);
+    AWAIT(stat(in_job(1, "log"), &log) == 0 && log.st_size >= BYTES, 10);
     CHECK(log.st_size >= BYTES);
     pid_t child = piped(&out, (const char *const[]){ "gradpool", "logs", "1", "-f", NULL });
     int capacity = fcntl(out, F_GETPIPE_SZ);
 
-    for (int64_t until = gp_now_ms() + TIMEOUT_MS; full < capacity / 2 && gp_now_ms() < until;
-         gp_sleep_ms(10))
-        if (ioctl(out, FIONREAD, &full) != 0)
-            abort();
+    AWAIT(ioctl(out, FIONREAD, &full) != 0 || full >= capacity / 2, 10);
     CHECK(full >= capacity / 2);
     gp_sleep_ms(100); /* normally blocked in write() by now; otherwise interrupted before */
     kill(child, SIGINT);
@@ -444,42 +414,31 @@ TEST(interrupt_does_not_truncate_output)
     for (ssize_t got; (got = read(out, text, sizeof(text))) > 0;)
         bytes += (size_t)got;
     close(out);
-    waitpid(child, &state, 0);
-    CHECK(WIFEXITED(state));
-    CHECK_INT(130, WEXITSTATUS(state));
+    CHECK_INT(130, child_exit_code(child));
     CHECK(bytes >= BYTES);
-    touch("end");
+    write_file("end", "");
     CHECK_INT(GP_JOB_DONE, wait_end(1).state);
-    stage_end();
 }
 
 TEST(lease_with_a_higher_priority_is_granted_first)
 {
-    gp_status_reply *reply = NULL;
-
     stage_begin(false);
     REQUIRE(open_pool());
     pid_t holder = START("a", "spmd", "--", "while [ ! -e go ]; do sleep 0.01; done");
-    uint32_t leases = 0;
 
     for (uint32_t wanted = 1; wanted <= 3; wanted++) {
         if (wanted == 2)
             SUBMIT("spmd", "-n", "1", "--", "echo low >> order");
         if (wanted == 3)
             SUBMIT("spmd", "--workers", "2", "--priority", "5", "--", "echo high >> order");
-        for (int64_t end = gp_now_ms() + TIMEOUT_MS; leases != wanted && gp_now_ms() < end; gp_sleep_ms(5)) {
-            REQUIRE_OK(pool_status(pool, &reply, &err), err);
-            leases = reply->leases_count;
-            gp_free(reply);
-        }
-        CHECK_INT(wanted, leases);
+        AWAIT(pools_leases(pool) == wanted, 5);
+        CHECK_INT(wanted, pools_leases(pool));
     }
-    touch(in_root("go"));
+    write_file("go", "");
     FINISH_CODE(0, "a", holder);
     CHECK_INT(GP_JOB_DONE, wait_end(1).state);
     CHECK_INT(GP_JOB_DONE, wait_end(2).state);
     CHECK_TEXT("high\nhigh\nlow\n", text_of(in_root("order")));
-    stage_end();
 }
 
 TEST(canceled_job_leaves_no_process)
@@ -494,10 +453,8 @@ TEST(canceled_job_leaves_no_process)
         snprintf(text, sizeof(text), "%s", text_of(in_root("shell")));
     REQUIRE_OK(gp_job_cancel(NULL, pool, job, &err), err);
     CHECK_INT(GP_JOB_CANCELED, wait_end(job).state);
-    for (int64_t end = gp_now_ms() + TIMEOUT_MS; process_alive((pid_t)atoi(text)) && gp_now_ms() < end;)
-        gp_sleep_ms(5);
+    AWAIT(!process_alive((pid_t)atoi(text)), 5);
     CHECK(!process_alive((pid_t)atoi(text)));
-    stage_end();
 }
 
 TEST(second_terminal_shows_the_picture_of_a_training)
@@ -517,25 +474,19 @@ TEST(second_terminal_shows_the_picture_of_a_training)
     CHECK_CONTAINS(text_of(in_root("a.out")), "step 48/48");
     CHECK_CONTAINS(text_of(in_root("a.out")), "finished after 48 steps");
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
-    stage_end();
 }
 
 TEST(canceled_training_keeps_its_model)
 {
-    char path[300];
-
     stage_begin(false);
     REQUIRE(open_pool());
     uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "100000");
 
-    snprintf(path, sizeof(path), "%s/metrics.jsonl", look(job).folder);
-    CHECK(await_file(path));
+    CHECK(await_file(in_job(job, "metrics.jsonl")));
     REQUIRE_OK(gp_job_cancel(NULL, pool, job, &err), err);
     gp_job_info info = wait_end(job);
 
     CHECK_INT(GP_JOB_CANCELED, info.state);
     CHECK_INT(130, info.exit_code);
-    snprintf(path, sizeof(path), "%s/result/model.onnx", look(job).folder);
-    CHECK(access(path, R_OK) == 0);
-    stage_end();
+    CHECK(access(in_job(job, "result/model.onnx"), R_OK) == 0);
 }

@@ -18,14 +18,13 @@ TEST(job_outlives_its_scheduler_and_is_monitored_by_the_next)
     CHECK_INT(GP_JOB_RUNNING, look(job).state);
     CHECK_INT(pid, look(job).pid);
     CHECK(process_alive(pid));
-    touch(in_root("end"));
+    write_file("end", "");
     gp_job_info info = wait_end(job);
 
     /* not a child of the new scheduler: the job itself reported the result */
     CHECK_INT(GP_JOB_DONE, info.state);
     CHECK_INT(0, info.exit_code);
     CHECK_INT(1, info.attempts);
-    stage_end();
 }
 
 /* Stopped by a debugger or SIGSTOP: the kernel sends SIGHUP to stopped processes of an orphaned
@@ -48,13 +47,12 @@ TEST(stopped_job_survives_a_scheduler_failure_and_resumes)
     CHECK_INT(pid, look(job).pid);
     CHECK(gp_proc_stat_read(&stat, pid));
     CHECK_INT('T', stat.state);
-    touch(in_root("end"));
+    write_file("end", "");
     kill(pid, SIGCONT);
     gp_job_info info = wait_end(job);
 
     CHECK_INT(GP_JOB_DONE, info.state);
     CHECK_INT(1, info.attempts);
-    stage_end();
 }
 
 TEST(result_of_a_job_that_ended_without_a_scheduler_is_recorded)
@@ -68,34 +66,27 @@ TEST(result_of_a_job_that_ended_without_a_scheduler_is_recorded)
     pid_t pids[] = { (pid_t)look(good).pid, (pid_t)look(bad).pid };
 
     kill_scheduler();
-    touch(in_root("end"));
-    for (int64_t end = gp_now_ms() + TIMEOUT_MS;
-         (process_alive(pids[0]) || process_alive(pids[1])) && gp_now_ms() < end;)
-        gp_sleep_ms(2);
+    write_file("end", "");
+    AWAIT(!process_alive(pids[0]) && !process_alive(pids[1]), 2);
     REQUIRE(open_pool());
     CHECK_INT(GP_JOB_DONE, wait_end(good).state);
     CHECK_INT(1, look(good).attempts);
     CHECK_INT(GP_JOB_FAILED, wait_end(bad).state); /* failed by itself: no retry */
     CHECK_INT(1, look(bad).exit_code);
     CHECK_INT(1, look(bad).attempts);
-    stage_end();
 }
 
 TEST(job_killed_with_its_scheduler_is_tried_three_times)
 {
     stage_begin(true);
     REQUIRE(open_pool());
-    touch(in_root("hold"));
+    write_file("hold", "");
     uint64_t job = SUBMIT("train", "while", in_root("hold"));
 
     for (uint32_t attempt = 1; attempt <= 3 && gp_test_failures == 0; attempt++) {
         gp_job_info info = { 0 };
 
-        for (int64_t end = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < end; gp_sleep_ms(2)) {
-            info = look(job);
-            if (info.state == GP_JOB_RUNNING && info.attempts == attempt)
-                break;
-        }
+        AWAIT((info = look(job)).state == GP_JOB_RUNNING && info.attempts == attempt, 2);
         CHECK_INT(attempt, info.attempts);
         kill_scheduler();
         kill((pid_t)info.pid, SIGKILL);
@@ -108,14 +99,13 @@ TEST(job_killed_with_its_scheduler_is_tried_three_times)
     CHECK_INT(GP_JOB_LOST, info.state);
     CHECK_CONTAINS(info.reason, "3 attempts");
     RUN_CODE(125, "a", "wait", "1");
-    stage_end();
 }
 
 TEST(jobs_of_a_stopped_pool_run_in_the_next_one)
 {
     stage_begin(true);
     REQUIRE(open_pool());
-    touch(in_root("hold"));
+    write_file("hold", "");
     uint64_t running = SUBMIT("train", "while", in_root("hold")), queued = 0;
 
     SUBMIT("train", "while", in_root("hold"));
@@ -134,7 +124,6 @@ TEST(jobs_of_a_stopped_pool_run_in_the_next_one)
 
     CHECK_INT(GP_JOB_DONE, info.state);
     CHECK_INT(1, info.attempts); /* an attempt ended by a shutdown does not count */
-    stage_end();
 }
 
 static int sockets_of(pid_t pid)
@@ -167,41 +156,25 @@ TEST(waiting_clients_continue_with_the_next_scheduler)
     pid_t waiter = START("a", "wait", "1"), follower = START("b", "logs", "1", "-f");
 
     CHECK(await_text(in_root("b.out"), "waiting"));
-    for (int64_t end = gp_now_ms() + TIMEOUT_MS;
-
-         /* until the waiter is connected too */
-         sockets_of(waiter) < sockets_of(follower) && gp_now_ms() < end;)
-        gp_sleep_ms(5);
+    AWAIT(sockets_of(waiter) >= sockets_of(follower), 5); /* the waiter is connected too */
     kill_scheduler();
     gp_sleep_ms(100);
-    touch(in_root("end"));
+    write_file("end", "");
     FINISH_CODE(0, "a", waiter);
     FINISH_CODE(0, "b", follower);
     CHECK_CONTAINS(text_of(in_root("a.out")), "job 1: done");
     REQUIRE(open_pool());
-    stage_end();
 }
 
 TEST(damaged_journal_disables_jobs_with_a_reason)
 {
-    char host[65] = "", path[400];
     gp_job_info info;
     uint64_t job;
     uint32_t workers;
 
     stage_begin(true);
-    gethostname(host, sizeof(host) - 1);
-    snprintf(path, sizeof(path), "%s/state/%s", pools_root, host);
-    mkdir(path, 0700);
-    snprintf(path, sizeof(path), "%s/state/%s/default", pools_root, host);
-    mkdir(path, 0700);
-    snprintf(path, sizeof(path), "%s/state/%s/default/jobs.db", pools_root, host);
-    FILE *file = fopen(path, "w");
-
-    REQUIRE(file != NULL);
-    for (int i = 0; i < 200; i++)
-        fputs("no database at all\n", file);
-    fclose(file);
+    REQUIRE(shell("umask 077; d=state/$(uname -n)/default; mkdir -p $d; "
+                  "yes no database at all | head -n 200 > $d/jobs.db; ln -s $d/jobs.db journal") == 0);
     REQUIRE(open_pool());
     CHECK_STATUS(GP_ECORRUPT,
                  gp_job_submit(&job, pool,
@@ -219,8 +192,7 @@ TEST(damaged_journal_disables_jobs_with_a_reason)
     CHECK_CONTAINS(text_of(in_root("a.err")), "jobs.db is damaged");
     CHECK_STATUS(GP_OK, gp_pool_workers(pool, &workers, &err));
     CHECK_INT(2, workers);
-    CHECK_CONTAINS(text_of(path), "no database at all");
-    stage_end();
+    CHECK_CONTAINS(text_of(in_root("journal")), "no database at all");
 }
 
 TEST(full_disk_refuses_new_jobs_and_loses_none)
@@ -259,27 +231,21 @@ TEST(full_disk_refuses_new_jobs_and_loses_none)
     for (uint64_t id = 1; id <= acknowledged; id++)
         CHECK_STATUS(GP_OK, gp_job_get(&info, pool, id, &err));
     CHECK_INT(GP_JOB_DONE, wait_end(acknowledged).state);
-    stage_end();
 }
 
 TEST(background_training_continues_when_its_scheduler_is_killed)
 {
-    char path[300];
-
     stage_begin(false);
     REQUIRE(open_pool());
     uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "6");
 
-    snprintf(path, sizeof(path), "%s/metrics.jsonl", look(job).folder);
-    CHECK(await_file(path));
+    CHECK(await_file(in_job(job, "metrics.jsonl")));
     kill_scheduler();
     REQUIRE(open_pool());
     gp_job_info info = wait_end(job);
 
     CHECK_INT(GP_JOB_DONE, info.state);
     CHECK_INT(1, info.attempts);
-    snprintf(path, sizeof(path), "%s/log", look(job).folder);
-    CHECK_CONTAINS(text_of(path), "finished after");
-    CHECK(strstr(text_of(path), "== attempt 2 ==") == NULL);
-    stage_end();
+    CHECK_CONTAINS(text_of(in_job(job, "log")), "finished after");
+    CHECK(strstr(text_of(in_job(job, "log")), "== attempt 2 ==") == NULL);
 }

@@ -68,10 +68,7 @@ static int runs_in_steps(void)
 
 static bool await_runs(int count)
 {
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-
-    while (runs_in_steps() < count && gp_now_ms() < deadline)
-        gp_sleep_ms(5);
+    AWAIT(runs_in_steps() >= count, 5);
     return runs_in_steps() >= count;
 }
 

@@ -1,6 +1,11 @@
 /* test_pool_service.c: start and shutdown of pools: real daemons, sockets and signals. */
 #include "tests/service/pools.h"
 
+TEARDOWN()
+{
+    pools_end();
+}
+
 TEST(open_starts_a_pool_and_the_next_open_attaches_to_it)
 {
     gp_pool *first = NULL, *second = NULL;
@@ -19,7 +24,6 @@ TEST(open_starts_a_pool_and_the_next_open_attaches_to_it)
     CHECK_INT(3, count);
     gp_pool_close(first);
     gp_pool_close(second);
-    pools_end();
 }
 
 /* In the child, every call fails at once, and closing does not disturb the parent. */
@@ -73,7 +77,6 @@ TEST(a_forked_child_is_refused_and_its_parent_continues)
     CHECK_INT(2, count);
     gp_team_close(team);
     gp_pool_close(pool);
-    pools_end();
 }
 
 TEST(workers_split_the_cores_and_share_them_if_too_many)
@@ -100,7 +103,6 @@ TEST(workers_split_the_cores_and_share_them_if_too_many)
     CHECK(!reply->workers[0].slot.shared);
     gp_free(reply);
     gp_pool_close(pool);
-    pools_end();
 }
 
 typedef struct notes {
@@ -144,7 +146,6 @@ TEST(waiting_client_learns_who_holds_the_workers)
     CHECK_CONTAINS(err.message, "gradpool up --workers 5");
     gp_pool_close(holder);
     gp_pool_close(waiter);
-    pools_end();
 }
 
 TEST(a_resize_of_a_busy_pool_is_refused_and_names_the_lease)
@@ -158,7 +159,6 @@ TEST(a_resize_of_a_busy_pool_is_refused_and_names_the_lease)
     CHECK_STATUS(GP_EBUSY, gp_pool_resize(pool, 2, NULL, &err));
     CHECK_CONTAINS(err.message, "train lenet");
     gp_pool_close(pool);
-    pools_end();
 }
 
 /* A child leases all workers and is killed; the lease must end. */
@@ -195,7 +195,6 @@ TEST(a_killed_client_frees_its_lease)
     gp_pool_close(pool);
     close(ready[0]);
     close(ready[1]);
-    pools_end();
 }
 
 enum { STARTERS = 64, ROUNDS = 20, ROUNDS_MAX = 10000 };

@@ -8,6 +8,11 @@
 #include "tests/common/model/onnx_bytes.h"
 #include "tests/service/commands.h"
 
+TEARDOWN()
+{
+    pools_end();
+}
+
 /* Start a pool of two, with faults (NULL: none), and train LeNet on drawn digits as m.onnx. */
 static void predict_begin(const char *faults)
 {
@@ -106,7 +111,6 @@ TEST(predictions_are_complete_and_bitwise_identical_after_a_worker_failure)
     rows[got] = '\0';
     CHECK_INT(strlen(whole), got);
     CHECK(strcmp(whole, rows) == 0);
-    pools_end();
 }
 
 TEST(evaluation_counts_are_unchanged_by_a_worker_failure)
@@ -134,7 +138,6 @@ TEST(evaluation_counts_are_unchanged_by_a_worker_failure)
     CHECK_NEAR(number_in(second, "loss"), number_in(first, "loss"), 0); /* summed in data order */
     gp_json_free(first);
     gp_json_free(second);
-    pools_end();
 }
 
 TEST(samples_that_crash_every_worker_end_the_call_and_are_named)
@@ -143,7 +146,6 @@ TEST(samples_that_crash_every_worker_end_the_call_and_are_named)
     RUN_CODE(1, "evaluate", "--model", "m.onnx", "--data", "digits:600");
     CHECK_CONTAINS(err, "3 workers failed on samples ");
     CHECK_CONTAINS(err, "; its log is ");
-    pools_end();
 }
 
 /* ---- memory ---- */
@@ -152,8 +154,7 @@ enum { WIDE = 1000, WIDE_SAMPLES = 60000 };
 
 TEST(reply_that_cannot_be_sent_ends_the_prediction_with_its_cause)
 {
-    pools_begin(NULL);
-    REQUIRE(mkdir(in_root("w"), 0700) == 0);
+    commands_begin();
     write_file("w/net.json", "{\"name\": \"small\", \"input\": [1, 8, 8], \"layers\": ["
                              "{\"name\": \"fc\", \"kind\": \"fc\", \"outputs\": 10},"
                              "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}");
@@ -167,7 +168,6 @@ TEST(reply_that_cannot_be_sent_ends_the_prediction_with_its_cause)
     CHECK(access(in_w("p.csv"), F_OK) != 0);
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data",
              "synthetic:8x8x1:10:4000"); /* the worker is free */
-    pools_end();
 }
 
 /* tests/soak/large_models tests models whose weights exceed every frame limit. */
@@ -175,8 +175,7 @@ TEST(weights_larger_than_a_frame_are_sent_and_returned)
 {
     const char *workers[] = { "1", "2" };
 
-    pools_begin(NULL);
-    REQUIRE(mkdir(in_root("w"), 0700) == 0);
+    commands_begin();
     setenv("GRADPOOL_FRAME_BYTES", "16384", 1); /* lenet has 516,272 bytes of weights */
     RUN_CODE(0, "up", "--workers", "2");
     for (int i = 0; i < 2; i++) {
@@ -191,7 +190,6 @@ TEST(weights_larger_than_a_frame_are_sent_and_returned)
         RUN_CODE(0, "evaluate", "--model", "c.onnx", "--data", "digits:256", "--workers", workers[i]);
     }
     unsetenv("GRADPOOL_FRAME_BYTES");
-    pools_end();
 }
 
 TEST(large_results_need_bounded_memory_even_with_a_suspended_worker)
@@ -220,7 +218,6 @@ TEST(large_results_need_bounded_memory_even_with_a_suspended_worker)
     CHECK(usage.ru_maxrss < (long)WIDE * WIDE_SAMPLES * (long)sizeof(float) / 1024 / 2);
 #endif
     CHECK_INT(WIDE_SAMPLES, lines_of("top.jsonl"));
-    pools_end();
 }
 
 /* ---- files ---- */
@@ -277,7 +274,6 @@ TEST(csv_json_lines_and_arrays_have_the_same_rows)
             CHECK(k == first || scores[row][k] <= two);
     }
     CHECK(strtok_r(NULL, "\n", &rest) == NULL);
-    pools_end();
 }
 
 /* ---- meaning of scores ---- */
@@ -350,7 +346,6 @@ TEST(scores_are_the_models_probabilities_or_the_softmax_of_its_logits)
             gp_json_free(json);
         }
     }
-    pools_end();
 }
 
 TEST(unwritable_output_is_reported_and_removed)
@@ -369,7 +364,6 @@ TEST(unwritable_output_is_reported_and_removed)
     RUN_CODE(2, "predict", "--model", "m.onnx", "--data", MANY, "--out", "p.npy", "--top-k", "3");
     CHECK_CONTAINS(err, "--top-k has no effect");
     CHECK_INT(before, pools_entries("w"));
-    pools_end();
 }
 
 /* Return the size of the unnamed temporary file for rows; 0: none. */
@@ -436,7 +430,6 @@ TEST(interrupted_prediction_leaves_no_file_and_prints_complete_lines)
     REQUIRE(rows != NULL && fseek(rows, -1, SEEK_END) == 0);
     CHECK(ftell(rows) > 100 && fgetc(rows) == '\n');
     fclose(rows);
-    pools_end();
 }
 
 TEST(killed_prediction_leaves_no_file)
@@ -449,7 +442,6 @@ TEST(killed_prediction_leaves_no_file)
 
     interrupt(child, NULL, &workers, SIGKILL, -1);
     CHECK_INT(before, pools_entries("w"));
-    pools_end();
 }
 
 /* ---- evaluation ---- */
@@ -511,7 +503,6 @@ TEST(evaluate_counts_what_predict_lists)
     CHECK_CONTAINS(out, "true \\ predicted");
     RUN_CODE(2, "evaluate", "--model", "m.onnx", "--data", "digits:6000", "--confusion", "c.jpg");
     CHECK_CONTAINS(err, "--confusion is 'c.jpg'; it must be FILE.png");
-    pools_end();
 }
 
 /* ---- the library ---- */
@@ -571,5 +562,4 @@ TEST(arrays_in_memory_give_the_scores_of_the_same_samples_on_disk)
     gp_scores_deinit(&memory);
     gp_scores_deinit(&floats);
     gp_pool_close(pool);
-    pools_end();
 }

@@ -33,15 +33,14 @@ static void elsewhere(void)
 
 static void hosts_begin(void)
 {
-    pools_begin(NULL);
+    commands_begin();
     snprintf(server_dirs[0], sizeof(server_dirs[0]), "%s", getenv("GRADPOOL_RUNTIME_DIR"));
     snprintf(server_dirs[1], sizeof(server_dirs[1]), "%s", getenv("GRADPOOL_STATE_DIR"));
     setenv("HOME", pools_root, 1);
     setenv("XDG_CONFIG_HOME", in_root("config"), 1);
     unsetenv("GRADPOOL_KEY_FILE");
     unsetenv("GRADPOOL_SERVER_KEY_FILE");
-    if (mkdir(in_root("w"), 0700) != 0 || mkdir(in_root("config"), 0700) != 0 ||
-        mkdir(in_root("config/gradpool"), 0700) != 0)
+    if (mkdir(in_root("config"), 0700) != 0 || mkdir(in_root("config/gradpool"), 0700) != 0)
         abort();
 }
 
@@ -96,7 +95,14 @@ static bool listen_begin(void)
     return endpoint[0] != '\0';
 }
 
-static void hosts_end(void)
+/* Set up both hosts and start a pool that listens. */
+static bool remote_begin(void)
+{
+    hosts_begin();
+    return listen_begin();
+}
+
+TEARDOWN()
 {
     on_host();
     gp_json_free(remote_json);
@@ -115,12 +121,8 @@ static bool await_client(pid_t pid)
     if (gp_paths_find(&paths, NULL, NULL) != GP_OK)
         return false;
     snprintf(words, sizeof(words), "event=remote-client key=alice process=%d ", (int)pid);
-    for (int64_t until = gp_now_ms() + TIMEOUT_MS; gp_now_ms() < until; gp_sleep_ms(5)) {
-        slurp(paths.scheduler_log, log, sizeof(log));
-        if (strstr(log, words) != NULL)
-            return true;
-    }
-    return false;
+    AWAIT((slurp(paths.scheduler_log, log, sizeof(log)), strstr(log, words) != NULL), 5);
+    return strstr(log, words) != NULL;
 }
 
 /* ---- ports ---- */
@@ -175,7 +177,6 @@ TEST(no_tcp_port_is_open_unless_requested)
     CHECK_INT(1, listening(pid_of(0)));
     CHECK_INT(0, listening(pid_of(1)));
     CHECK_INT(0, listening(pid_of(2)));
-    hosts_end();
 }
 
 TEST(unusable_listen_addresses_are_reported_and_leave_no_pool)
@@ -197,16 +198,13 @@ TEST(unusable_listen_addresses_are_reported_and_leave_no_pool)
     CHECK_CONTAINS(err, "tcp://");
     RUN_CODE(1, "status");
     close(taken);
-    hosts_end();
 }
 
 /* ---- permissions of clients ---- */
 
 TEST(remote_client_can_submit_watch_cancel_and_shut_down)
 {
-    hosts_begin();
-    if (!listen_begin())
-        return;
+    REQUIRE(remote_begin());
     setenv("CANARY_VARIABLE", "named", 1);
     setenv("OTHER_VARIABLE", "not named", 1);
     elsewhere();
@@ -246,14 +244,11 @@ TEST(remote_client_can_submit_watch_cancel_and_shut_down)
     RUN_CODE(1, "status", "--pool", "box");
     on_host();
     RUN_CODE(1, "status");
-    hosts_end();
 }
 
 TEST(observer_can_only_read_and_refused_requests_are_counted)
 {
-    hosts_begin();
-    if (!listen_begin())
-        return;
+    REQUIRE(remote_begin());
     elsewhere();
     RUN_CODE(0, "submit", "--pool", "box", "--", "spmd", "-n", "1", "--", "echo", "seen");
     RUN_CODE(0, "wait", "1", "--pool", "look");
@@ -269,7 +264,6 @@ TEST(observer_can_only_read_and_refused_requests_are_counted)
     CHECK(gp_json_integer(gp_json_member(remote_status(), "refused"), 0) >= 3);
     RUN_CODE(0, "jobs", "--all", "--json");
     CHECK(strstr(out, "\"job\": 2") == NULL);
-    hosts_end();
 }
 
 TEST(commands_that_need_shared_memory_name_the_host_and_start_no_local_pool)
@@ -281,9 +275,7 @@ TEST(commands_that_need_shared_memory_name_the_host_and_start_no_local_pool)
         { "up", "--pool", "box", NULL },
     };
 
-    hosts_begin();
-    if (!listen_begin())
-        return;
+    REQUIRE(remote_begin());
     elsewhere();
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         CHECK(finish(start(-1, -1, calls[i])) != 0);
@@ -292,7 +284,6 @@ TEST(commands_that_need_shared_memory_name_the_host_and_start_no_local_pool)
     }
     RUN_CODE(1, "status");
     CHECK_CONTAINS(err, "no pool");
-    hosts_end();
 }
 
 /* Return the pid of the last submitted job. */
@@ -308,18 +299,14 @@ static pid_t job_pid(void)
 
 TEST(remote_training_is_resized_and_its_report_is_readable)
 {
-    hosts_begin();
-    if (!listen_begin())
-        return;
-    int64_t until = gp_now_ms() + TIMEOUT_MS;
-    int code = 1;
+    REQUIRE(remote_begin());
+    int code;
 
     elsewhere();
     RUN_CODE(0, "submit", "--pool", "box", "--directory", in_root("w"), "--", "train", "--network", "lenet",
              "--data", "digits:1500", "--epochs", "5000", "--batch-size", "50", "--validation-frequency",
              "1000000", "--plots", "none");
-    for (; code != 0 && gp_now_ms() < until; gp_sleep_ms(50)) /* until it holds workers */
-        code = RUN("resize", "1", "1", "--pool", "box");
+    AWAIT((code = RUN("resize", "1", "1", "--pool", "box")) == 0, 50); /* the job holds workers */
     CHECK_INT(0, code);
     CHECK_CONTAINS(out, "job 1 continues with 1 worker");
     RUN_CODE(1, "resize", "1", "2", "--pool", "look");
@@ -328,10 +315,7 @@ TEST(remote_training_is_resized_and_its_report_is_readable)
     CHECK_CONTAINS(err, "3 workers requested, but the pool has 2");
     RUN_CODE(1, "resize", "7", "1", "--pool", "box");
     CHECK_CONTAINS(err, "job 7 has no workers");
-    for (bool reported = false; !reported && gp_now_ms() < until; gp_sleep_ms(50)) {
-        RUN_CODE(0, "logs", "1", "--pool", "box");
-        reported = strstr(out, "2 -> 1 workers") != NULL;
-    }
+    AWAIT(RUN("logs", "1", "--pool", "box") != 0 || strstr(out, "2 -> 1 workers") != NULL, 50);
     CHECK_CONTAINS(out, "2 -> 1 workers");
 
     /* A killed process writes no report: one is made from the available files. */
@@ -358,16 +342,13 @@ TEST(remote_training_is_resized_and_its_report_is_readable)
     CHECK_CONTAINS(err, "job 9 does not exist");
     RUN_CODE(1, "report", "./w", "--pool", "look");
     CHECK_CONTAINS(err, "is not a job");
-    hosts_end();
 }
 
 /* ---- changing keys ---- */
 
 TEST(removed_key_ends_its_waiting_requests_but_not_the_scheduler)
 {
-    hosts_begin();
-    if (!listen_begin())
-        return;
+    REQUIRE(remote_begin());
     pid_t scheduler = pid_of(0);
 
     elsewhere();
@@ -389,7 +370,6 @@ TEST(removed_key_ends_its_waiting_requests_but_not_the_scheduler)
     on_host();
     CHECK_INT(scheduler, pid_of(0));
     close(null);
-    hosts_end();
 }
 
 TEST(path_that_looks_like_a_key_is_a_file)
@@ -410,16 +390,13 @@ TEST(path_that_looks_like_a_key_is_a_file)
     RUN_CODE(0, "key", "add", "path", path);
     RUN_CODE(0, "key", "list", "--json");
     CHECK_CONTAINS(out, key);
-    hosts_end();
 }
 
 TEST(client_and_pool_keys_are_rotated_at_run_time)
 {
     char old[GP_TEXT_ENDPOINT];
 
-    hosts_begin();
-    if (!listen_begin())
-        return;
+    REQUIRE(remote_begin());
     pid_t scheduler = pid_of(0);
 
     RUN_CODE(0, "key", "rotate", "wall", "--out", in_root("config/gradpool/new.key"));
@@ -433,22 +410,18 @@ TEST(client_and_pool_keys_are_rotated_at_run_time)
     on_host();
     RUN_CODE(0, "key", "rotate");
     elsewhere();
-    int code = 0;
+    int code;
 
     /* The old pool key is valid for another quarter of a second. */
-    for (int64_t until = gp_now_ms() + TIMEOUT_MS; code == 0 && gp_now_ms() < until; gp_sleep_ms(100))
-        code = RUN("status", "--pool", "box");
+    AWAIT((code = RUN("status", "--pool", "box")) != 0, 100);
     CHECK_INT(1, code);
     fetch_server_key();
     elsewhere();
-    code = 1;
-    for (int64_t until = gp_now_ms() + TIMEOUT_MS; code != 0 && gp_now_ms() < until; gp_sleep_ms(100))
-        code = RUN("status", "--pool", "box");
+    AWAIT((code = RUN("status", "--pool", "box")) == 0, 100);
     CHECK_INT(0, code);
     CHECK_TEXT(old, gp_json_text(gp_json_member(remote_status(), "listen"), ""));
     on_host();
     CHECK_INT(scheduler, pid_of(0));
-    hosts_end();
 }
 
 TEST(key_files_readable_by_others_are_refused_on_both_sides)
@@ -456,33 +429,22 @@ TEST(key_files_readable_by_others_are_refused_on_both_sides)
     hosts_begin();
     keys_begin();
     RUN_CODE(0, "key", "show");
-    char key[300];
-
-    snprintf(key, sizeof(key), "%s/state", pools_root);
 
     /* The pool's key. */
-    char command[600];
-
-    snprintf(command, sizeof(command), "chmod 644 $(find %s -name server.key)", key);
-    CHECK_INT(0, system(command));
+    CHECK_INT(0, shell("chmod 644 $(find state -name server.key)"));
     RUN_CODE(1, "up", "--workers", "1", "--listen", "tcp://127.0.0.1:0");
     CHECK_CONTAINS(err, "chmod 600");
     RUN_CODE(1, "status");
-    snprintf(command, sizeof(command), "chmod 600 $(find %s -name server.key)", key);
-    CHECK_INT(0, system(command));
+    CHECK_INT(0, shell("chmod 600 $(find state -name server.key)"));
 
     /* The key directory: readable by others, and a link. */
-    snprintf(command, sizeof(command), "chmod 755 $(find %s -name keys)", key);
-    CHECK_INT(0, system(command));
+    CHECK_INT(0, shell("chmod 755 $(find state -name keys)"));
     RUN_CODE(1, "up", "--workers", "1", "--listen", "tcp://127.0.0.1:0");
     CHECK_CONTAINS(err, "chmod 700");
-    snprintf(command, sizeof(command),
-             "d=$(find %s -name keys); chmod 700 $d; mv $d $d.real; ln -s $d.real $d", key);
-    CHECK_INT(0, system(command));
+    CHECK_INT(0, shell("d=$PWD/$(find state -name keys); chmod 700 $d; mv $d $d.real; ln -s $d.real $d"));
     RUN_CODE(1, "key", "add", "x", "0000000000000000000000000000000000000000");
     CHECK_CONTAINS(err, "symbolic link");
-    snprintf(command, sizeof(command), "d=$(find %s -name keys); rm $d; mv $d.real $d", key);
-    CHECK_INT(0, system(command));
+    CHECK_INT(0, shell("d=$(find state -name keys); rm $d; mv $d.real $d"));
     RUN_CODE(0, "up", "--workers", "1", "--listen", "tcp://127.0.0.1:0");
 
     /* The client's key. */
@@ -498,16 +460,13 @@ TEST(key_files_readable_by_others_are_refused_on_both_sides)
     chmod(in_root("config/gradpool/box.conf"), 0666);
     RUN_CODE(1, "status", "--pool", "box");
     CHECK_CONTAINS(err, "writable by other users");
-    hosts_end();
 }
 
 /* ---- scheduler failures ---- */
 
 TEST(next_scheduler_listens_at_the_same_address_and_waiting_clients_continue)
 {
-    hosts_begin();
-    if (!listen_begin())
-        return;
+    REQUIRE(remote_begin());
     pid_t scheduler = pid_of(0);
     char line[300];
 
@@ -521,14 +480,11 @@ TEST(next_scheduler_listens_at_the_same_address_and_waiting_clients_continue)
 
     CHECK(await_client(waiting));
     kill(scheduler, SIGKILL);
-    for (int64_t until = gp_now_ms() + TIMEOUT_MS;
-         (pid_of(0) == 0 || pid_of(0) == scheduler) && gp_now_ms() < until;)
-        gp_sleep_ms(20);
+    AWAIT(pid_of(0) != 0 && pid_of(0) != scheduler, 20);
     write_file("go", "");
     CHECK_INT(0, finish(waiting));
     CHECK_TEXT(endpoint, gp_json_text(gp_json_member(remote_status(), "listen"), ""));
     CHECK(pid_of(0) != scheduler);
-    hosts_end();
 }
 
 /* ---- messages ---- */
@@ -608,9 +564,7 @@ TEST(every_message_not_on_the_list_is_refused_over_tcp)
     caller alice;
     gp_error_reply reply;
 
-    hosts_begin();
-    if (!listen_begin() || !caller_open(&alice, "config/gradpool/alice.key"))
-        return;
+    REQUIRE(remote_begin() && caller_open(&alice, "config/gradpool/alice.key"));
 
     /* no hello yet */
     CHECK_STATUS(GP_EPEER, call(&alice, 7, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply));
@@ -631,7 +585,6 @@ TEST(every_message_not_on_the_list_is_refused_over_tcp)
             GP_TEST_FAIL("%s returned %s", types[i]->name, gp_status_name(status));
     }
     gp_channel_close(alice.channel, 0);
-    hosts_end();
 }
 
 TEST(session_belongs_to_the_key_that_started_it)
@@ -639,10 +592,8 @@ TEST(session_belongs_to_the_key_that_started_it)
     caller alice, wall;
     gp_error_reply reply;
 
-    hosts_begin();
-    if (!listen_begin() || !caller_open(&alice, "config/gradpool/alice.key") ||
-        !caller_open(&wall, "config/gradpool/wall.key"))
-        return;
+    REQUIRE(remote_begin() && caller_open(&alice, "config/gradpool/alice.key") &&
+            caller_open(&wall, "config/gradpool/wall.key"));
     CHECK_STATUS(GP_OK, greet(&alice, 9));
     CHECK_STATUS(GP_EPERM, greet(&wall, 9));
     CHECK_STATUS(GP_EPERM, call(&wall, 9, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply));
@@ -659,14 +610,11 @@ TEST(session_belongs_to_the_key_that_started_it)
     RUN_CODE(0, "status");
     gp_channel_close(wall.channel, 0);
     gp_channel_close(alice.channel, 0);
-    hosts_end();
 }
 
 TEST(offender_is_disconnected_and_listed_while_the_pool_serves_others)
 {
-    hosts_begin();
-    if (!listen_begin())
-        return;
+    REQUIRE(remote_begin());
     void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
     gp_key_pair own;
     char server[GP_KEY_TEXT];
@@ -702,7 +650,6 @@ TEST(offender_is_disconnected_and_listed_while_the_pool_serves_others)
     RUN_CODE(0, "status", "--pool", "box");
     zmq_close(socket);
     zmq_ctx_term(context);
-    hosts_end();
 }
 
 /* All 256 places for connections without a message are taken; silent connections are closed after 2
@@ -713,9 +660,7 @@ TEST(flood_of_connections_delays_a_client_without_refusing_it)
     static int fds[STRANGERS];
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 
-    hosts_begin();
-    if (!listen_begin())
-        return;
+    REQUIRE(remote_begin());
     address.sin_port = htons((uint16_t)atoi(strrchr(endpoint, ':') + 1));
     for (int i = 0; i < STRANGERS; i++) {
         fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -725,26 +670,18 @@ TEST(flood_of_connections_delays_a_client_without_refusing_it)
     RUN_CODE(0, "status", "--pool", "box");
     for (int i = 0; i < STRANGERS; i++)
         close(fds[i]);
-    hosts_end();
 }
 
 TEST(symbolic_link_instead_of_a_log_is_not_followed)
 {
-    char command[400];
-
-    hosts_begin();
-    if (!listen_begin())
-        return;
+    REQUIRE(remote_begin());
     elsewhere();
     RUN_CODE(0, "submit", "--pool", "box", "--", "spmd", "-n", "1", "--", "true");
     RUN_CODE(0, "wait", "1", "--pool", "box");
     write_file("treasure", "the treasure\n");
-    snprintf(command, sizeof(command), "l=$(find %s/state -path '*/jobs/1/log'); rm $l; ln -s %s $l",
-             pools_root, in_root("treasure"));
-    CHECK_INT(0, system(command));
+    CHECK_INT(0, shell("l=$(find state -path '*/jobs/1/log'); rm $l; ln -s $PWD/treasure $l"));
     RUN_CODE(0, "logs", "1", "--pool", "look");
     CHECK(strstr(out, "treasure") == NULL);
-    hosts_end();
 }
 
 /* ---- secrets ---- */
@@ -803,7 +740,7 @@ static void search_everywhere(const char *text)
 TEST(secrets_appear_in_no_argument_variable_log_or_journal)
 {
     /* unique: this test may run in parallel with itself */
-    char path[300] = "", command[300], canary[60];
+    char canary[60];
     gp_key_pair alice, server;
 
     hosts_begin();
@@ -824,22 +761,15 @@ TEST(secrets_appear_in_no_argument_variable_log_or_journal)
     CHECK(await_leases(1));
     elsewhere();
     CHECK_STATUS(GP_OK, gp_key_read(&alice, in_root("config/gradpool/alice.key"), NULL));
-    snprintf(command, sizeof(command), "find %s/state -name server.key", pools_root);
-    FILE *found = popen(command, "r");
-
-    CHECK(found != NULL && fgets(path, sizeof(path), found) != NULL);
-    pclose(found);
-    path[strcspn(path, "\n")] = '\0';
-    CHECK_STATUS(GP_OK, gp_key_read(&server, path, NULL));
+    CHECK_INT(0, shell("ln -s $(dirname $(find state -name server.key)) keys"));
+    CHECK_STATUS(GP_OK, gp_key_read(&server, in_root("keys/server.key"), NULL));
     search_everywhere(alice.secret_key);
     search_everywhere(server.secret_key);
     search_everywhere(canary);
 
     /* The search finds existing text: the public key is on the list. */
-    snprintf(path + strlen(path) - strlen("server.key"), 20, "allowed");
-    CHECK(times_in(path, alice.public_key) > 0);
+    CHECK(times_in(in_root("keys/allowed"), alice.public_key) > 0);
     RUN_CODE(0, "cancel", "--all", "--pool", "box");
     finish(waiting);
     unsetenv("AWS_ACCESS_KEY_ID");
-    hosts_end();
 }

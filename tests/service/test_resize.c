@@ -455,7 +455,7 @@ TEST(joining_worker_without_the_data_is_excluded)
     array_write(path[0], "500, 28, 28", 500 * 28 * 28);
     array_write(path[1], "500,", 500);
     run(&s, 3, &two_of_three, options, NULL);
-    nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    leftovers_clear(folder);
     check_went_well(&s);
     CHECK_CONTAINS(s.noted, " cannot join: ");
     CHECK_CONTAINS(s.noted, "the training continues with 2 workers");
@@ -510,22 +510,13 @@ TEST(impossible_number_of_workers_is_refused_without_effect)
 /* Count the steps in the job's metrics. */
 static int job_steps(void)
 {
-    char path[240], *at;
-    int count = 0;
-
-    snprintf(path, sizeof(path), "%s/metrics.jsonl", in_root("w"));
-    slurp(path, out, sizeof(out));
-    for (at = out; (at = strstr(at, "\"time\"")) != NULL; at++)
-        count++;
-    return count;
+    slurp(in_w("metrics.jsonl"), out, sizeof(out));
+    return count_in(out, "\"time\"");
 }
 
 static bool wait_for_steps(int count)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
-
-    while (job_steps() < count && gp_timeout_left(timeout) > 0)
-        gp_sleep_ms(5);
+    AWAIT(job_steps() >= count, 5);
     return job_steps() >= count;
 }
 
@@ -548,10 +539,7 @@ static int last_step(void)
 /* Wait until the job's metrics, read into `out`, contain the text. */
 static bool wait_for_text(const char *text)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
-
-    while ((job_steps(), strstr(out, text) == NULL) && gp_timeout_left(timeout) > 0)
-        gp_sleep_ms(5);
+    AWAIT((job_steps(), strstr(out, text) != NULL), 5);
     return strstr(out, text) != NULL;
 }
 

@@ -8,6 +8,11 @@
 #include "tests/fake/s3.h"
 #include "tests/service/commands.h"
 
+TEARDOWN()
+{
+    pools_end();
+}
+
 enum { SIDE = 28, IMAGES = 24, CHECKS = 8, STEPS = 12 };
 
 #define SECRET "canary-secret-4f1d"
@@ -258,7 +263,6 @@ TEST(training_from_s3_matches_the_folder_and_leaks_no_secret)
     abort_search(pid_of(1), "a worker");
     abort_search(pid_of(2), "a worker");
     abort_search(pid_of(0), "the scheduler");
-    pools_end();
 }
 
 TEST(renewed_secrets_reach_running_workers_and_expired_ones_are_reported)
@@ -277,7 +281,6 @@ TEST(renewed_secrets_reach_running_workers_and_expired_ones_are_reported)
     CHECK_CONTAINS(err, "the environment variable NO_SUCH_VARIABLE is not set");
     canary_search();
     abort_search(pid_of(0), "the scheduler"); /* has forwarded the new ones */
-    pools_end();
 }
 
 TEST(job_reads_from_s3_with_the_pools_secrets_and_the_journal_has_none)
@@ -294,7 +297,6 @@ TEST(job_reads_from_s3_with_the_pools_secrets_and_the_journal_has_none)
         GP_TEST_FAIL("the job failed: %s%s", out, err);
     }
     canary_search();
-    pools_end();
 }
 
 TEST(source_options_locate_a_bucket_and_are_kept_in_split_lists)
@@ -320,7 +322,6 @@ TEST(source_options_locate_a_bucket_and_are_kept_in_split_lists)
     CHECK_CONTAINS(err, "a size such as 20GiB");
     RUN_CODE(2, "train", "--network", "lenet", "--data", "s3://tiles/tiles", "--s3-endpont", endpoint);
     CHECK_CONTAINS(err, "did you mean --s3-endpoint?");
-    pools_end();
 }
 
 /* ---- pixel classes ---- */
@@ -370,7 +371,6 @@ TEST(label_images_in_s3_give_the_same_results_as_on_disk)
         "local.jsonl", "remote.jsonl"
     };
     static char losses[2][STEPS][40];
-    char command[500];
 
     fields_begin(server);
     for (int i = 0; i < 2; i++) {
@@ -387,10 +387,6 @@ TEST(label_images_in_s3_give_the_same_results_as_on_disk)
             CHECK_TEXT(losses[0][i], losses[1][i]);
 
     /* The same classes and colors as in the class file in the bucket. */
-    snprintf(command, sizeof(command),
-             "cd '%s' && diff -r one two && diff -r over-one over-two && grep -q bright,200,100,50 "
-             "two/classes.csv",
-             in_root("w"));
-    CHECK_INT(0, system(command));
-    pools_end();
+    CHECK_INT(0, shell("cd w && diff -r one two && diff -r over-one over-two && "
+                       "grep -q bright,200,100,50 two/classes.csv"));
 }

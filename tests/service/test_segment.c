@@ -5,6 +5,11 @@
 #include "tests/common/data/make_images.h"
 #include "tests/service/commands.h"
 
+TEARDOWN()
+{
+    pools_end();
+}
+
 enum { SIDE = 32, IMAGES = 48, CHECKS = 16 };
 
 static uint32_t noise(uint32_t *state)
@@ -113,7 +118,6 @@ TEST(u_net_learns_to_segment_squares)
     CHECK(reported("accuracy") > 0.97);
     CHECK_INT(CHECKS, (int)reported("count"));
     metrics_check();
-    pools_end();
 }
 
 /* ---- images of any size ---- */
@@ -146,18 +150,12 @@ static void scene_make(int number)
 }
 
 /* Run a shell command in the folder w. */
-static void shell(const char *command)
-{
-    char line[900];
-
-    snprintf(line, sizeof(line), "cd '%s' && %s", in_root("w"), command);
-    if (system(line) != 0)
-        GP_TEST_FAIL("failed: %s", command);
-}
+/* Run a shell command that must succeed in the working directory. */
+#define SHELL_W(command) CHECK_INT(0, shell("cd w && " command))
 
 static void scenes_make(void)
 {
-    shell("mkdir -p scenes/images scenes/labels");
+    SHELL_W("mkdir -p scenes/images scenes/labels");
     write_file("w/scenes/classes.csv", "void,0,0,0\nbackground,0,0,255\nsquare,255,0,0\n");
     for (int i = 0; i < SCENES; i++)
         scene_make(i);
@@ -169,8 +167,8 @@ static void torn_scenes_check(void)
     static char counts[2][400];
     double accuracy, loss, pixels;
 
-    shell("cp -r scenes torn && truncate -s 100 torn/images/s1.png && truncate -s 0 torn/images/s4.png");
-    shell("cp -r scenes rest && rm rest/*/s1.png rest/*/s4.png");
+    SHELL_W("cp -r scenes torn && truncate -s 100 torn/images/s1.png && truncate -s 0 torn/images/s4.png");
+    SHELL_W("cp -r scenes rest && rm rest/*/s1.png rest/*/s4.png");
     RUN_CODE(1, "evaluate", "--model", "parts.onnx", "--data", "torn", "--json");
     RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "rest", "--json", "--confusion", "counts.csv");
     accuracy = reported("accuracy");
@@ -192,7 +190,7 @@ static void torn_scenes_check(void)
     CHECK_CONTAINS(err, "3 samples in ");
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "rest", "--out", "rest-labels/", "--overlays",
              "rest-over");
-    shell("diff -r rest-labels torn-labels && diff -r rest-over torn-over");
+    SHELL_W("diff -r rest-labels torn-labels && diff -r rest-over torn-over");
 }
 
 TEST(images_of_any_size_are_predicted_in_tiles_and_each_pixel_counts_once)
@@ -230,9 +228,9 @@ TEST(images_of_any_size_are_predicted_in_tiles_and_each_pixel_counts_once)
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "labels/", "--overlays",
              "over", "-n", "3");
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "one/", "-n", "1");
-    shell("diff -r labels one && test -s over/images/s3.png");
-    shell("mkdir again && cp -r scenes/images again && cp -r labels/images again/labels && cp "
-          "labels/classes.csv again");
+    SHELL_W("diff -r labels one && test -s over/images/s3.png");
+    SHELL_W("mkdir again && cp -r scenes/images again && cp -r labels/images again/labels && cp "
+            "labels/classes.csv again");
     RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "again", "--json");
     CHECK_NEAR(1, reported("accuracy"), 0);
     CHECK_INT(pixels + 2 * (70 + 41 + 24 + 18 + 33), (int)reported("pixels"));
@@ -240,15 +238,14 @@ TEST(images_of_any_size_are_predicted_in_tiles_and_each_pixel_counts_once)
     /* The same images without labels, resized to the network's size or to a given size. */
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes/images", "--out", "bare/",
              "--class-file", "scenes/classes.csv");
-    shell("cmp bare/s0.png labels/images/s0.png");
+    SHELL_W("cmp bare/s0.png labels/images/s0.png");
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "small/", "--image-fit",
              "resize");
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "large/", "--image-size",
              "96,96", "--overlap", "12");
-    shell("! cmp -s small/images/s0.png labels/images/s0.png && ! cmp -s large/images/s0.png "
-          "labels/images/s0.png");
+    SHELL_W("! cmp -s small/images/s0.png labels/images/s0.png && ! cmp -s large/images/s0.png "
+            "labels/images/s0.png");
     torn_scenes_check();
-    pools_end();
 }
 
 TEST(invalid_segmentation_requests_are_refused)
@@ -282,22 +279,20 @@ TEST(invalid_segmentation_requests_are_refused)
     RUN_CODE(2, "evaluate", "--model", "u.onnx", "--data", "scenes", "--image-fit", "resize", "--overlap",
              "8");
     CHECK_CONTAINS(err, "--overlap has no effect with --image-fit");
-    shell("mkdir twins && cp scenes/images/s0.png twins/a.png && cp scenes/images/s1.png twins/a.PNG");
+    SHELL_W("mkdir twins && cp scenes/images/s0.png twins/a.png && cp scenes/images/s1.png twins/a.PNG");
     RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "twins", "--out", "d/", "--image-fit", "resize");
     CHECK_CONTAINS(err, "two images have the name a and different suffixes");
-    shell("cp scenes/labels/s0.png scenes/labels/s1.png");
+    SHELL_W("cp scenes/labels/s0.png scenes/labels/s1.png");
     RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes");
     CHECK_CONTAINS(err, "has 1x70x50 values (channels x height x width), but the network needs 1x32x32");
     RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes", "--image-fit", "resize");
     CHECK_CONTAINS(err,
                    "labels/s1.png has 70x50 pixels (height x width), but the image that it labels has 41x64");
-    pools_end();
 }
 
 TEST(data_show_names_validation_and_test_data)
 {
-    pools_begin(NULL);
-    mkdir(in_root("w"), 0700);
+    commands_begin();
     squares_make();
     RUN_CODE(0, "data", "show", "squares");
     CHECK_CONTAINS(out, "\ntest: 16 samples, ");
@@ -308,7 +303,6 @@ TEST(data_show_names_validation_and_test_data)
     CHECK_CONTAINS(out, "train: 48 samples, ");
     CHECK_CONTAINS(out, "\nvalidation: 16 samples, ");
     CHECK_CONTAINS(out, "\ntest: 1 sample, ");
-    pools_end();
 }
 
 /* Check that gradpool-runs/latest links to a folder with that name after date and time. */
@@ -333,7 +327,6 @@ TEST(run_folders_have_the_base_name_of_the_network)
     RUN_CODE(0, "train", "--pretrained", path, "--data", "squares", "--epochs", "1", "--mini-batch-size",
              "48");
     check_latest_run("small");
-    pools_end();
 }
 
 TEST(class_weights_follow_class_frequencies)
@@ -361,7 +354,6 @@ TEST(class_weights_follow_class_frequencies)
     CHECK_CONTAINS(text, "\"class-weights\": \"1 4.5\"");
     slurp(in_w("weighted.json"), text, sizeof(text));
     CHECK_CONTAINS(text, "\"class-weights\": \"0.5"); /* most pixels are background */
-    pools_end();
 }
 
 TEST(deeplab_trains_and_its_loss_decreases)
@@ -372,5 +364,4 @@ TEST(deeplab_trains_and_its_loss_decreases)
              "squares", "--epochs", "2", "--mini-batch-size", "16", "--lr", "0.05", "--seed", "1", "--json");
     CHECK(reported("loss") > 0 && reported("loss") < 0.5); /* log 2 = 0.69 initially */
     CHECK_INT(6, (int)reported("steps"));
-    pools_end();
 }

@@ -5,6 +5,11 @@
 #include "tests/common/data/make_images.h"
 #include "tests/service/commands.h"
 
+TEARDOWN()
+{
+    pools_end();
+}
+
 enum { TRAINED = 24, CHECKED = 11, SIDE_MAX = 70 };
 
 static uint32_t noise(uint32_t *state)
@@ -93,7 +98,6 @@ TEST(evaluate_matches_the_validation_of_a_classifier)
     same_as_validated("sizes", "x-reflection=0.5", "28,28");
     same_as_validated("sizes", "crop=fit crop-size=28,28", "");
     same_as_validated("sizes", "crop=resized crop-size=28,28", "");
-    pools_end();
 }
 
 TEST(preprocessing_can_be_chosen_and_a_mismatch_is_reported)
@@ -126,7 +130,6 @@ TEST(preprocessing_can_be_chosen_and_a_mismatch_is_reported)
     RUN_CODE(2, "evaluate", "--model", "m.onnx", "--data", "sizes", "--image-fit", "crop", "--image-size",
              "33,36");
     CHECK_CONTAINS(err, "--image-size has no effect with --image-fit crop");
-    pools_end();
 }
 
 /* ---- pixel classes ---- */
@@ -181,7 +184,6 @@ TEST(network_trained_on_resized_images_evaluates_resized_images)
     CHECK_CONTAINS(err, "f.onnx was trained on images scaled to cover 16x16");
     RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--image-fit", "windows");
     CHECK(reported("loss") != loss);
-    pools_end();
 }
 
 #define NETWORK(losses)                                                                                      \
@@ -228,7 +230,6 @@ TEST(whole_image_loss_matches_the_network_for_all_losses)
         RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "fields", "--json", "--image-fit", "input");
         CHECK_NEAR(shown, reported("loss"), 1e-6 * shown);
     }
-    pools_end();
 }
 
 /* Write uint8 [3, 24, 48] like numpy.save(). */
@@ -288,11 +289,7 @@ TEST(arrays_of_any_size_are_predicted_in_tiles)
     CHECK_NEAR(loss, reported("loss"), 0);
     RUN_CODE(0, "predict", "--model", "n.onnx", "--data", "x.npy", "--out", "classes.npy", "--image-fit",
              "windows");
-    snprintf(command, sizeof(command),
-             "cd '%s' && grep -aq \"'shape': (3, 24, 48,)\" classes.npy && mv classes.npy y.npy",
-             in_root("w"));
-    CHECK_INT(0, system(command));
+    CHECK_INT(0, shell("cd w && grep -aq \"'shape': (3, 24, 48,)\" classes.npy && mv classes.npy y.npy"));
     RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "x.npy", "--json", "--image-fit", "windows");
     CHECK_NEAR(1, reported("accuracy"), 0);
-    pools_end();
 }

@@ -3,9 +3,7 @@
 
 static void begin(void)
 {
-    pools_begin(NULL);
-    if (mkdir(in_root("w"), 0700) != 0)
-        abort();
+    commands_begin();
     CHECK_INT(0, RUN("up", "--workers", "2", "--devices", "cpu", "--quiet"));
 }
 

@@ -36,19 +36,10 @@ TEST(training_with_lost_state_restarts_and_reports_each_step_once)
 
 static char own_folder[64];
 
-static void remove_own_folder(void)
-{
-    nftw(own_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 /* Copy checkpoints of another run into the directory: the restart must not continue from them. */
 static void plant_foreign(const char *into)
 {
-    char command[200];
-
-    snprintf(command, sizeof(command), "cp %s/foreign/13.* %s/", own_folder, into);
-    if (system(command) != 0)
-        GP_TEST_FAIL("%s", command);
+    CHECK_INT(0, shell("cp %s/foreign/13.* %s/", own_folder, into));
 }
 
 TEST(a_restarted_training_continues_from_the_newest_checkpoint_of_its_own_run)
@@ -71,8 +62,7 @@ TEST(a_restarted_training_continues_from_the_newest_checkpoint_of_its_own_run)
     outcome undisturbed, got;
 
     strcpy(own_folder, "/tmp/gpt-ck-XXXXXX");
-    REQUIRE(mkdtemp(own_folder) != NULL);
-    leftovers_watch(own_folder);
+    REQUIRE(leftovers_make(own_folder) != NULL);
     snprintf(foreign, sizeof(foreign), "checkpoint-path=%s/foreign", own_folder);
     run(&got, 1, NULL, other);
     REQUIRE_OK(got.status, got.err);
@@ -94,7 +84,7 @@ TEST(a_restarted_training_continues_from_the_newest_checkpoint_of_its_own_run)
         GP_TEST_FAIL("it continued after step %d", (int)got.anew_at);
     outcome_free(&got);
     outcome_free(&undisturbed);
-    remove_own_folder();
+    leftovers_clear(own_folder);
 }
 
 TEST(only_worker_that_always_fails_in_one_step_ends_the_training)
@@ -117,13 +107,12 @@ TEST(repeated_failures_of_all_workers_name_the_checkpoint_to_resume)
     outcome got = { .kill_all_at = 5, .kill_always = true };
 
     strcpy(own_folder, "/tmp/gpt-ck-XXXXXX");
-    REQUIRE(mkdtemp(own_folder) != NULL);
-    leftovers_watch(own_folder);
+    REQUIRE(leftovers_make(own_folder) != NULL);
     snprintf(path, sizeof(path), "checkpoint-path=%s", own_folder);
     snprintf(reported, sizeof(reported), "--resume %s", own_folder);
 
     run_on(&got, 2, NULL, options);
     CHECK_STATUS(GP_EPEER, got.status);
     CHECK_CONTAINS(got.err.message, reported);
-    remove_own_folder();
+    leftovers_clear(own_folder);
 }

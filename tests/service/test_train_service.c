@@ -10,31 +10,48 @@ static const char *const quick[] = { "max-epochs=1", "mini-batch-size=64", "init
 static const char *const endless[] = { "max-epochs=1000", "mini-batch-size=64", "initial-learn-rate=0.01",
                                        "max-restarts=0", NULL };
 
-static gp_pool *open_pool(uint32_t workers)
-{
-    gp_pool *pool = NULL;
-    gp_error err;
+static gp_pool *pool;
+static gp_error err;
+static char fault_reported[80]; /* path of the file that reports injected faults; for signal handlers */
 
+/* Start a pool. fault (may be NULL): GRADPOOL_FAULT for the workers. */
+static bool begin(const char *fault, uint32_t workers)
+{
+    pools_begin(fault);
+    snprintf(fault_reported, sizeof(fault_reported), "%s/told", pools_root);
+    setenv("GRADPOOL_FAULT_REPORT", fault_reported, 1);
+    pool = NULL;
     if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers }, &err) != GP_OK)
         GP_TEST_FAIL("no pool: %s", err.message);
-    return pool;
+    unsetenv("GRADPOOL_FAULT_REPORT");
+    return pool != NULL;
 }
 
-static gp_status train(gp_pool *pool, const char *data, const char *const *options, gp_training **out,
-                       gp_error *err)
+static void end(void)
+{
+    gp_pool_close(pool);
+    pool = NULL;
+    pools_end();
+}
+
+TEARDOWN()
+{
+    end();
+}
+
+static gp_status train(const char *data, const char *const *options, gp_training **out)
 {
     return gp_train(out, pool, &(gp_train_request){ .network = "lenet", .data = data, .options = options },
-                    err);
+                    &err);
 }
 
 /* Check that a short training succeeds. */
-static void check_trains(gp_pool *pool)
+static void check_trains(void)
 {
     gp_training *training;
     gp_training_summary summary;
-    gp_error err;
 
-    REQUIRE_OK(train(pool, "digits:3000", quick, &training, &err), err);
+    REQUIRE_OK(train("digits:3000", quick, &training), err);
     gp_training_summarize(training, &summary);
     CHECK_INT(47, summary.steps);
     CHECK(!summary.stopped);
@@ -62,33 +79,35 @@ static bool take_prediction(void *context, const gp_prediction *p)
     return true;
 }
 
+/* Train a model, and predict the samples of `data` with it. */
+static gp_status train_and_predict(gp_evaluation *result, const char *trained_on, const char *data, seen *s)
+{
+    const char *model = in_root("model.onnx");
+    gp_training *training = NULL;
+    gp_status status = train(trained_on, quick, &training);
+
+    if (status == GP_OK)
+        status = gp_training_save(training, model, &err);
+    gp_training_free(training);
+    if (status != GP_OK)
+        return status;
+    return gp_predict(
+        result, pool,
+        &(gp_predict_request){ .model = model, .data = data, .on_result = take_prediction, .context = s },
+        &err);
+}
+
 TEST(a_trained_model_predicts_every_sample_once_and_in_order)
 {
-    gp_pool *pool;
-    gp_training *training;
     gp_evaluation result;
     seen s = { 0 };
-    char model[80];
-    gp_error err;
 
-    pools_begin(NULL);
-    pool = open_pool(2);
-    REQUIRE(pool != NULL);
-    REQUIRE_OK(train(pool, "digits:6000", quick, &training, &err), err);
-    snprintf(model, sizeof(model), "%s/model.onnx", pools_root);
-    REQUIRE_OK(gp_training_save(training, model, &err), err);
-    gp_training_free(training);
-    gp_predict_request request = {
-        .model = model, .data = "digits:6000", .on_result = take_prediction, .context = &s
-    };
-
-    REQUIRE_OK(gp_predict(&result, pool, &request, &err), err);
+    REQUIRE(begin(NULL, 2));
+    REQUIRE_OK(train_and_predict(&result, "digits:6000", "digits:6000", &s), err);
     CHECK_INT(1000, result.count);
     CHECK_INT(1000, s.next);
     CHECK_NEAR(1.0 - (double)s.wrong / 1000, result.accuracy, 1e-9);
     CHECK(result.accuracy > 0.8);
-    gp_pool_close(pool);
-    pools_end();
 }
 
 /* ---- stops ---- */
@@ -104,10 +123,8 @@ static void stop_at_step(void *context, const gp_train_step *step)
 
 TEST(soft_stop_keeps_the_model_and_hard_stop_ends_at_once)
 {
-    gp_pool *pool;
     gp_training *training = NULL;
     gp_training_summary summary;
-    gp_error err;
     int how = 1;
     gp_train_request request = { .network = "lenet",
                                  .data = "digits:2000",
@@ -115,9 +132,7 @@ TEST(soft_stop_keeps_the_model_and_hard_stop_ends_at_once)
                                  .events = { .step = stop_at_step, .context = &how },
                                  .stop = &stop_word };
 
-    pools_begin(NULL);
-    pool = open_pool(2);
-    REQUIRE(pool != NULL);
+    REQUIRE(begin(NULL, 2));
     stop_word = 0;
     stop_at = 5;
     REQUIRE_OK(gp_train(&training, pool, &request, &err), err);
@@ -129,12 +144,8 @@ TEST(soft_stop_keeps_the_model_and_hard_stop_ends_at_once)
     how = 2;
     CHECK_STATUS(GP_ECANCELED, gp_train(&training, pool, &request, &err));
     stop_word = 0;
-    check_trains(pool);
-    gp_pool_close(pool);
-    pools_end();
+    check_trains();
 }
-
-static char fault_reported[80];
 
 /* Timer: request a stop once the fault was injected; an earlier stop would leave the fault to the
  * next training. */
@@ -150,21 +161,14 @@ static void stop_hung(int signal_number)
 
 TEST(hard_stop_ends_a_training_with_an_unresponsive_worker)
 {
-    gp_pool *pool;
     gp_training *training = NULL;
-    gp_error err;
     gp_train_request request = {
         .network = "lenet", .data = "digits:2000", .options = endless, .stop = &stop_word
     };
 
     struct itimerval often = { .it_interval.tv_usec = 100000, .it_value.tv_usec = 100000 }, never = { 0 };
 
-    pools_begin("forward:5:hang@1.1");
-    snprintf(fault_reported, sizeof(fault_reported), "%s/told", pools_root);
-    setenv("GRADPOOL_FAULT_REPORT", fault_reported, 1);
-    pool = open_pool(1);
-    unsetenv("GRADPOOL_FAULT_REPORT");
-    REQUIRE(pool != NULL);
+    REQUIRE(begin("forward:5:hang@1.1", 1));
     stop_word = 0;
     signal(SIGALRM, stop_hung);
     setitimer(ITIMER_REAL, &often, NULL);
@@ -172,9 +176,7 @@ TEST(hard_stop_ends_a_training_with_an_unresponsive_worker)
     setitimer(ITIMER_REAL, &never, NULL);
     CHECK_INT(2, stop_word);
     stop_word = 0;
-    check_trains(pool);
-    gp_pool_close(pool);
-    pools_end();
+    check_trains();
 }
 
 static pid_t suspended; /* the worker; 0: unknown */
@@ -192,7 +194,6 @@ static void resume_suspended(int signal_number)
 }
 
 typedef struct progress_seen {
-    gp_pool *pool;
     gp_train_validation_progress last;
     int reports, checks;
     bool late; /* progress was reported after the validation */
@@ -200,8 +201,9 @@ typedef struct progress_seen {
 
 static void find_worker(void *context, const gp_train_info *facts)
 {
+    (void)context;
     (void)facts;
-    suspended = (pid_t)((progress_seen *)context)->pool->grant.slots[0].pid;
+    suspended = (pid_t)pool->grant.slots[0].pid;
 }
 
 static void take_progress(void *context, const gp_train_validation_progress *progress)
@@ -225,7 +227,6 @@ TEST(a_validation_of_more_than_two_seconds_reports_its_progress)
     struct itimerval often = { .it_interval.tv_usec = 100000, .it_value.tv_usec = 100000 }, never = { 0 };
     progress_seen progress = { 0 };
     gp_training *training = NULL;
-    gp_error err;
     gp_train_request request = { .network = "lenet",
                                  .data = "digits:2004",
                                  .options = quick,
@@ -234,15 +235,10 @@ TEST(a_validation_of_more_than_two_seconds_reports_its_progress)
                                              .check_progress = take_progress,
                                              .context = &progress } };
 
-    pools_begin("validation:2:stop@1.1");
-    snprintf(fault_reported, sizeof(fault_reported), "%s/told", pools_root);
-    setenv("GRADPOOL_FAULT_REPORT", fault_reported, 1);
-    progress.pool = open_pool(1);
-    unsetenv("GRADPOOL_FAULT_REPORT");
-    REQUIRE(progress.pool != NULL);
+    REQUIRE(begin("validation:2:stop@1.1", 1));
     signal(SIGALRM, resume_suspended);
     setitimer(ITIMER_REAL, &often, NULL);
-    CHECK_STATUS(GP_OK, gp_train(&training, progress.pool, &request, &err));
+    CHECK_STATUS(GP_OK, gp_train(&training, pool, &request, &err));
     setitimer(ITIMER_REAL, &never, NULL);
     gp_training_free(training);
     CHECK_INT(1, progress.checks);
@@ -250,8 +246,6 @@ TEST(a_validation_of_more_than_two_seconds_reports_its_progress)
     CHECK_INT(334, progress.last.count);
     CHECK(progress.last.done >= 128 && progress.last.done < 334);
     CHECK(progress.last.seconds >= 2);
-    gp_pool_close(progress.pool);
-    pools_end();
 }
 
 /* ---- worker failures ---- */
@@ -259,7 +253,6 @@ TEST(a_validation_of_more_than_two_seconds_reports_its_progress)
 typedef struct murder {
     uint64_t at_step;
     pid_t victim;
-    gp_pool *pool; /* used by murder_all_but_one */
     bool done;
 } murder;
 
@@ -283,33 +276,29 @@ static void check_words(const char *message, uint32_t worker)
     CHECK_CONTAINS(message, "/log/worker-");
 }
 
-static void check_whole_again(gp_pool *pool, uint32_t workers)
+static uint32_t workers_idle(void)
 {
-    gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
+    gp_status_reply *reply;
     uint32_t idle = 0;
 
-    while (idle != workers && gp_timeout_left(timeout) > 0) {
-        gp_status_reply *reply;
+    if (pool_status(pool, &reply, NULL) != GP_OK)
+        return 0;
+    for (uint32_t i = 0; i < reply->workers_count; i++)
+        idle += reply->workers[i].state == GP_WORKER_IDLE;
+    gp_free(reply);
+    return idle;
+}
 
-        idle = 0;
-        if (pool_status(pool, &reply, NULL) != GP_OK)
-            break;
-        for (uint32_t i = 0; i < reply->workers_count; i++)
-            idle += reply->workers[i].state == GP_WORKER_IDLE;
-        gp_free(reply);
-        gp_sleep_ms(2);
-    }
-    CHECK_INT(workers, idle);
+static void check_whole_again(uint32_t workers)
+{
+    AWAIT(workers_idle() == workers, 2);
+    CHECK_INT(workers, workers_idle());
 }
 
 TEST(worker_killed_at_twenty_random_steps_is_reported_and_replaced)
 {
-    gp_pool *pool;
-    gp_error err;
 
-    pools_begin(NULL);
-    pool = open_pool(2);
-    REQUIRE(pool != NULL);
+    REQUIRE(begin(NULL, 2));
     for (uint32_t seed = 0; seed < 20; seed++) {
         gp_status_reply *reply = pools_settled(pool);
         uint32_t victim = seed * 7 % 3 % 2; /* both workers, in no order */
@@ -326,11 +315,9 @@ TEST(worker_killed_at_twenty_random_steps_is_reported_and_replaced)
         CHECK_STATUS(GP_EPEER, gp_train(&training, pool, &request, &err));
         CHECK(m.done);
         check_words(err.message, victim + 1);
-        check_whole_again(pool, 2);
+        check_whole_again(2);
     }
-    check_trains(pool);
-    gp_pool_close(pool);
-    pools_end();
+    check_trains();
 }
 
 TEST(worker_killed_in_each_phase_is_reported_and_the_next_training_works)
@@ -338,25 +325,20 @@ TEST(worker_killed_in_each_phase_is_reported_and_the_next_training_works)
     static const char *const phases[] = { "loading", "forward", "exchange", "commit", "validation" };
 
     for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++) {
-        gp_pool *pool;
         gp_training *training = NULL;
-        gp_error err;
         char fault[64];
 
         /* the first process of worker 2 */
         snprintf(fault, sizeof(fault), "%s:1:kill@2.1", phases[i]);
-        pools_begin(fault);
-        pool = open_pool(2);
-        REQUIRE(pool != NULL);
-        gp_status status = train(pool, "digits:2000", quick, &training, &err);
+        REQUIRE(begin(fault, 2));
+        gp_status status = train("digits:2000", quick, &training);
 
         if (status != GP_EPEER)
             GP_TEST_FAIL("%s: %s: %s", phases[i], gp_status_name(status), status == GP_OK ? "" : err.message);
         else
             check_words(err.message, 2);
-        check_trains(pool);
-        gp_pool_close(pool);
-        pools_end();
+        check_trains();
+        end();
     }
 }
 
@@ -370,20 +352,17 @@ static const char wide[] = "{\"name\": \"wide\", \"input\": [1, 28, 28], \"scale
 TEST(worker_killed_in_a_sharded_update_is_reported_and_the_next_training_works)
 {
     for (uint32_t victim = 1; victim <= 2; victim++) {
-        gp_pool *pool;
         gp_training *training = NULL;
         gp_training_summary summary;
-        char fault[64], path[96];
-        gp_error err;
+        char fault[64];
 
         /* 3 passes per step */
         snprintf(fault, sizeof(fault), "between-buckets:8:kill@%u.1", victim);
-        pools_begin(fault);
-        snprintf(path, sizeof(path), "%s/wide.json", pools_root);
-        REQUIRE_OK(gp_file_write(path, wide, strlen(wide), &err), err);
-        pool = open_pool(2);
-        REQUIRE(pool != NULL);
-        gp_train_request request = { .network = path, .data = "digits:3000", .options = quick };
+        REQUIRE(begin(fault, 2));
+        const char *network = in_root("wide.json");
+
+        REQUIRE_OK(gp_file_write(network, wide, strlen(wide), &err), err);
+        gp_train_request request = { .network = network, .data = "digits:3000", .options = quick };
 
         CHECK_STATUS(GP_EPEER, gp_train(&training, pool, &request, &err));
         check_words(err.message, victim);
@@ -392,8 +371,7 @@ TEST(worker_killed_in_a_sharded_update_is_reported_and_the_next_training_works)
         CHECK_INT(47, summary.steps);
         CHECK(summary.validation_accuracy > 0.5);
         gp_training_free(training);
-        gp_pool_close(pool);
-        pools_end();
+        end();
     }
 }
 
@@ -401,7 +379,7 @@ TEST(worker_killed_in_a_sharded_update_is_reported_and_the_next_training_works)
 static void murder_all_but_one(void *context, const gp_train_step *step)
 {
     murder *m = context;
-    const gp_lease_grant *grant = &m->pool->grant;
+    const gp_lease_grant *grant = &pool->grant;
 
     if (m->done || step->step < m->at_step)
         return;
@@ -413,31 +391,22 @@ static void murder_all_but_one(void *context, const gp_train_step *step)
 TEST(workers_killed_together_are_reported)
 {
     gp_training *training = NULL;
-    gp_error err;
     murder m = { .at_step = 3 };
     gp_train_request request = { .network = "lenet",
                                  .data = "digits:2000",
                                  .options = endless,
                                  .events = { .step = murder_all_but_one, .context = &m } };
 
-    pools_begin(NULL);
-    m.pool = open_pool(3);
-    REQUIRE(m.pool != NULL);
-    CHECK_STATUS(GP_EPEER, gp_train(&training, m.pool, &request, &err));
+    REQUIRE(begin(NULL, 3));
+    CHECK_STATUS(GP_EPEER, gp_train(&training, pool, &request, &err));
     CHECK(m.done);
-    check_trains(m.pool);
-    gp_pool_close(m.pool);
-    pools_end();
+    check_trains();
 }
 
 TEST(member_that_failed_before_attach_is_replaced)
 {
-    gp_pool *pool;
-    gp_error err;
 
-    pools_begin(NULL);
-    pool = open_pool(2);
-    REQUIRE(pool != NULL);
+    REQUIRE(begin(NULL, 2));
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "test", NULL, &err), err);
     uint32_t generation = pool->generation;
 
@@ -445,36 +414,18 @@ TEST(member_that_failed_before_attach_is_replaced)
     REQUIRE_OK(pool_attach(pool, &err), err);
     CHECK_INT(generation + 1, pool->generation);
     pool_release(pool);
-    check_trains(pool);
-    gp_pool_close(pool);
-    pools_end();
+    check_trains();
 }
 
 TEST(predictions_are_complete_after_a_worker_failure)
 {
-    gp_pool *pool;
-    gp_training *training;
     gp_evaluation result;
     seen s = { 0 };
-    char model[80];
-    gp_error err;
 
-    pools_begin("predict:3:kill@2.1");
-    pool = open_pool(2);
-    REQUIRE(pool != NULL);
-    REQUIRE_OK(train(pool, "digits:2000", quick, &training, &err), err);
-    snprintf(model, sizeof(model), "%s/model.onnx", pools_root);
-    REQUIRE_OK(gp_training_save(training, model, &err), err);
-    gp_training_free(training);
-    gp_predict_request request = {
-        .model = model, .data = "synthetic:28x28x1:10:5000", .on_result = take_prediction, .context = &s
-    };
-
-    REQUIRE_OK(gp_predict(&result, pool, &request, &err), err);
+    REQUIRE(begin("predict:3:kill@2.1", 2));
+    REQUIRE_OK(train_and_predict(&result, "digits:2000", "synthetic:28x28x1:10:5000", &s), err);
     CHECK_INT(5000, result.count);
     CHECK_INT(5000, s.next);
-    gp_pool_close(pool);
-    pools_end();
 }
 
 /* ---- refusals ---- */
@@ -492,21 +443,16 @@ TEST(invalid_trainings_are_refused_with_one_error)
         { "lenet", "digits:100", "momentun=0.5", "did you mean 'momentum'" },
         { "lenet", "synthetic:4x4x1:10:300", NULL, "conv" },
     };
-    gp_pool *pool;
 
-    pools_begin(NULL);
-    pool = open_pool(1);
-    REQUIRE(pool != NULL);
+    REQUIRE(begin(NULL, 1));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const char *options[] = { cases[i].option, NULL };
         gp_train_request request = { .network = cases[i].network, .data = cases[i].data, .options = options };
         gp_training *training = NULL;
-        gp_error err = { 0 };
 
+        err.message[0] = '\0';
         CHECK(gp_train(&training, pool, &request, &err) != GP_OK);
         CHECK_CONTAINS(err.message, cases[i].words);
     }
-    check_trains(pool);
-    gp_pool_close(pool);
-    pools_end();
+    check_trains();
 }

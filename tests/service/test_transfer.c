@@ -5,6 +5,11 @@
 #include "tests/common/model/onnx_bytes.h"
 #include "tests/service/commands.h"
 
+TEARDOWN()
+{
+    pools_end();
+}
+
 static char cache[300];
 
 /* Start a pool of two, train LeNet on drawn digits as pre.onnx, and create the folder `other`
@@ -87,7 +92,6 @@ TEST(new_head_learns_other_classes_and_frozen_layers_are_bitwise_unchanged)
     }
     RUN_CODE(0, "evaluate", "--model", "after.onnx", "--data", "other", "--json");
     CHECK(strstr(out, "\"accuracy\":") != NULL && atof(strstr(out, "\"accuracy\":") + 11) > 0.7);
-    pools_end();
 }
 
 TEST(network_with_the_same_classes_keeps_its_head_and_useless_options_are_refused)
@@ -113,17 +117,13 @@ TEST(network_with_the_same_classes_keeps_its_head_and_useless_options_are_refuse
              "frozen.onnx");
     RUN_CODE(2, "train", "--pretrained", "frozen.onnx", "--data", "other", "--freeze-up-to", "conv2");
     CHECK_CONTAINS(err, "already frozen in the file");
-    pools_end();
 }
 
 TEST(cached_name_is_a_pretrained_network)
 {
-    char line[1200];
 
     transfer_begin();
-    snprintf(line, sizeof(line), "mkdir -p %s/gradpool/models && cp %s %s/gradpool/models/mine.onnx", cache,
-             in_w("pre.onnx"), cache);
-    REQUIRE(system(line) == 0);
+    REQUIRE(shell("mkdir -p cache/gradpool/models && cp w/pre.onnx cache/gradpool/models/mine.onnx") == 0);
     RUN_CODE(0, "train", "--pretrained", "mine", "--data", "other", "--classes", "10", "--epochs", "1",
              "--quiet");
     RUN_CODE(0, "evaluate", "--model", "mine", "--data", "digits:200");
@@ -131,7 +131,6 @@ TEST(cached_name_is_a_pretrained_network)
     CHECK_CONTAINS(err, "unknown trained network 'yours'");
     RUN_CODE(1, "train", "--pretrained", "resnet18", "--data", "other");
     CHECK_CONTAINS(err, "run: gradpool model get resnet18");
-    pools_end();
 }
 
 TEST(incompatible_networks_are_refused_before_a_pool_is_started)
@@ -173,7 +172,6 @@ TEST(incompatible_networks_are_refused_before_a_pool_is_started)
         CHECK(strstr(err, "started pool") == NULL);
     }
     RUN_CODE(1, "status");
-    pools_end();
 }
 
 /* ---- models of other programs ---- */
@@ -239,7 +237,6 @@ TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
     RUN_CODE(0, "predict", "--model", "ours.onnx", UNNAMED);
     RUN_CODE(1, "predict", "--model", "ours.onnx", UNNAMED, "--image-normalization", "0..1");
     CHECK_CONTAINS(err, "has 0.5,0.25; omit it");
-    pools_end();
 }
 
 /* Write `count` color images of one size into a class folder. */
@@ -348,7 +345,6 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
     RUN_CODE(0, "train", "--pretrained", "named.onnx", "--classes", "auto", "--data", "all", "--epochs", "1",
              "--batch-size", "9", "--json");
     CHECK_CONTAINS(out, "\"changes\": []");
-    pools_end();
 }
 
 TEST(images_of_another_size_or_with_colour_for_a_grey_model_need_an_option)
@@ -381,7 +377,6 @@ TEST(images_of_another_size_or_with_colour_for_a_grey_model_need_an_option)
              "--batch-size", "20", "--quiet", "--out", "grey.onnx");
     RUN_CODE(1, "predict", "--model", "grey.onnx", "--data", "large");
     CHECK_CONTAINS(err, "has 3x16x16 values (channels x height x width), but the network needs 1x16x16");
-    pools_end();
 }
 
 /* ---- by the library ---- */
@@ -440,7 +435,6 @@ TEST(library_trains_from_a_pretrained_network)
     CHECK_STATUS(GP_ESTATE, gp_training_run(training, pool, &(gp_lease_request){ 0 }, &error));
     gp_training_free(training);
     gp_pool_close(pool);
-    pools_end();
 }
 
 /* ---- model edit ---- */
@@ -484,7 +478,6 @@ TEST(model_edit_prints_its_changes_and_writes_a_trainable_network)
         CHECK_TEXT("nine", after.network.class_names[9]);
         tensors_free(&after);
     }
-    pools_end();
 }
 
 TEST(model_edit_refuses_invalid_changes_with_a_message)
@@ -523,5 +516,4 @@ TEST(model_edit_refuses_invalid_changes_with_a_message)
         CHECK_CONTAINS(err, cases[i].message);
         CHECK(access(in_w("x.onnx"), F_OK) != 0);
     }
-    pools_end();
 }

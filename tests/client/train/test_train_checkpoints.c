@@ -1,6 +1,5 @@
 /* test_train_checkpoints.c: choose the checkpoint to resume, and refuse directories. Uses no
  * pool. */
-#include <ftw.h>
 #include <sys/stat.h>
 
 #include "client/train/train_run.h"
@@ -14,19 +13,6 @@
 static char directory[64];
 static gp_training *training;
 static gp_error err;
-
-static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
-{
-    (void)facts;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
-static void remove_directory(void)
-{
-    nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 static void begin(void)
 {
@@ -88,7 +74,7 @@ static void end(void)
 {
     gp_training_free(training);
     training = NULL;
-    remove_directory();
+    leftovers_clear(directory);
 }
 
 TEST(resume_auto_starts_in_an_empty_directory_and_continues_the_one_run_there)
@@ -163,7 +149,7 @@ TEST(resume_refuses_two_runs_another_network_and_finished_runs)
     CHECK_CONTAINS(err.message, "another run (step 4, run first)");
     REQUIRE_OK(prepare_network("lenet", (const char *const[]){ resume_option(4), NULL }), err);
     CHECK_TEXT("first", RUN_ID);
-    remove_directory();
+    leftovers_clear(directory);
     REQUIRE(mkdir(directory, 0700) == 0);
     write_step(4, "first");
     write_network(network, sizeof(network));
