@@ -1,17 +1,12 @@
 /* test_custom_loops.c: custom training loops in tasks (train_task.h) on real workers. */
-#include "tests/service/pools.h"
-
 #include <math.h>
 
-#include "client/gradpool.h"
 #include "common/model/network.h"
 #include "tests/service/objects/custom.h"
+#include "tests/service/teams.h"
 
 enum { WORKERS = 3 };
 
-static gp_pool *pool;
-static gp_team *team;
-static gp_error err;
 static char lines[4096];
 
 static void take_line(void *context, uint32_t worker, const char *line)
@@ -23,42 +18,15 @@ static void take_line(void *context, uint32_t worker, const char *line)
     snprintf(lines + used, sizeof(lines) - used, "%s\n", line);
 }
 
-static bool team_open(void)
+static bool begin_team(uint32_t workers)
 {
-    if (gp_team_open(&team, pool, &(gp_team_options){ .log = take_line }, &err) == GP_OK)
-        return true;
-    GP_TEST_FAIL("no team: %s", err.message);
-    return false;
-}
-
-static bool begin(uint32_t workers)
-{
-    pools_begin(NULL);
     lines[0] = '\0';
-    team = NULL;
-    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers, .devices = "cpu" }, &err) == GP_OK)
-        return true;
-    GP_TEST_FAIL("no pool: %s", err.message);
-    pool = NULL;
-    return false;
-}
-
-static void end(void)
-{
-    gp_team_close(team);
-    gp_pool_close(pool);
-    pools_end();
+    return team_begin(workers, &(gp_team_options){ .log = take_line });
 }
 
 static const gp_function *function(const char *name)
 {
-    char path[600];
-    const gp_function *found = NULL;
-
-    snprintf(path, sizeof(path), "%s:%s", TASKS_CUSTOM, name);
-    if (gp_function_find(&found, team, path, &err) != GP_OK)
-        GP_TEST_FAIL("%s: %s", name, err.message);
-    return found;
+    return team_function(TASKS_CUSTOM, name);
 }
 
 static gp_status block_on(gp_spmd_result **block, uint32_t ranks, const char *name,
@@ -142,11 +110,10 @@ static float *trained(uint32_t workers, size_t *count)
                                  .lease = { .workers_min = workers, .workers_max = workers } };
     gp_training *training = NULL;
     gp_network network = { 0 };
-    char path[64];
+    const char *path = in_root("model.onnx");
     gp_graph *graph = NULL;
     float *weights = NULL;
 
-    snprintf(path, sizeof(path), "%s/model.onnx", pools_root);
     if (gp_train(&training, pool, &request, &err) != GP_OK ||
         gp_training_save(training, path, &err) != GP_OK ||
         gp_network_load(&network, path, NULL, 0, &err) != GP_OK ||
@@ -168,11 +135,10 @@ TEST(custom_loop_is_bitwise_identical_to_gradpool_train)
     float *theirs[WORKERS + 1] = { NULL }, *mine;
     size_t count = 0, same = 0;
 
-    if (!begin(WORKERS))
-        return;
+    REQUIRE(team_pool_begin(WORKERS));
     for (uint32_t n = 1; n <= WORKERS; n++)
         theirs[n] = trained(n, &same);
-    if (team_open()) {
+    if (team_open(NULL)) {
         for (uint32_t n = 1; n <= WORKERS; n++) {
             mine = numbers_of(n, "train", &lenet, &count);
             CHECK_INT(same, count);
@@ -183,7 +149,6 @@ TEST(custom_loop_is_bitwise_identical_to_gradpool_train)
     }
     for (uint32_t n = 1; n <= WORKERS; n++)
         gp_free(theirs[n]);
-    end();
 }
 
 TEST(gradient_is_equal_on_any_number_of_workers)
@@ -191,8 +156,7 @@ TEST(gradient_is_equal_on_any_number_of_workers)
     float *alone, *together;
     size_t count = 0;
 
-    if (!begin(WORKERS) || !team_open())
-        return;
+    REQUIRE(begin_team(WORKERS));
     alone = numbers_of(1, "gradient", &lenet, &count);
     for (uint32_t n = 2; n <= WORKERS; n++) {
         custom_request cut = lenet;
@@ -206,7 +170,6 @@ TEST(gradient_is_equal_on_any_number_of_workers)
         free(together);
     }
     free(alone);
-    end();
 }
 
 TEST(synchronized_batch_norm_covers_the_samples_of_all_ranks)
@@ -216,8 +179,7 @@ TEST(synchronized_batch_norm_covers_the_samples_of_all_ranks)
     gp_spmd_result *block = NULL;
     custom_request norm = lenet, apart;
 
-    if (!begin(WORKERS) || !team_open())
-        return;
+    REQUIRE(begin_team(WORKERS));
     strcpy(norm.network, "coupled");
     apart = norm;
     strcpy(norm.options, "synchronize-batch-norm=true");
@@ -235,26 +197,22 @@ TEST(synchronized_batch_norm_covers_the_samples_of_all_ranks)
     CHECK_STATUS(GP_EINVAL, block_on(&block, 1, "gradient", &norm));
     CHECK_CONTAINS(err.message, "no batch norm");
     gp_spmd_result_free(block);
-    end();
 }
 
 TEST(sharded_update_is_bitwise_identical_to_a_full_update)
 {
-    if (!begin(WORKERS) || !team_open())
-        return;
+    REQUIRE(begin_team(WORKERS));
     for (uint32_t n = 1; n <= WORKERS; n++)
         pass(n, "sharded", &lenet);
     free(numbers_of(2, "spread", NULL, &(size_t){ 0 }));
     pass(2, "statistics", NULL);
-    end();
 }
 
 TEST(custom_loss_gives_the_gradients_of_the_network_loss)
 {
     custom_request cut = lenet, large = lenet;
 
-    if (!begin(1) || !team_open())
-        return;
+    REQUIRE(begin_team(1));
     cut.micro_batch = 32; /* 100 samples in four calls */
     pass(1, "losses", &cut);
     large.micro_batch = 8; /* oneDNN segments on both sides of the loss */
@@ -262,15 +220,12 @@ TEST(custom_loss_gives_the_gradients_of_the_network_loss)
     strcpy(large.network, "squeezenet1.1");
     strcpy(large.source, "synthetic:64x64x3:10:32");
     pass(1, "losses", &large);
-    end();
 }
 
 TEST(custom_layer_kind_learns_and_a_wrong_gradient_is_detected)
 {
-    if (!begin(1) || !team_open())
-        return;
+    REQUIRE(begin_team(1));
     pass(1, "kinds", NULL);
-    end();
 }
 
 TEST(model_survives_an_onnx_round_trip_through_a_task)
@@ -281,8 +236,7 @@ TEST(model_survives_an_onnx_round_trip_through_a_task)
     const void *data;
     size_t bytes;
 
-    if (!begin(2) || !team_open())
-        return;
+    REQUIRE(begin_team(2));
     small.batch = 60;
     small.epochs = 1;
     if (block_on(&block, 2, "export_model", &small) != GP_OK ||
@@ -292,7 +246,6 @@ TEST(model_survives_an_onnx_round_trip_through_a_task)
     CHECK_INT(10, network.class_count);
     gp_network_deinit(&network);
     gp_spmd_result_free(block);
-    end();
 }
 
 TEST(invalid_uses_are_refused_with_one_error)
@@ -301,13 +254,11 @@ TEST(invalid_uses_are_refused_with_one_error)
     const void *data;
     size_t bytes;
 
-    if (!begin(1) || !team_open())
-        return;
+    REQUIRE(begin_team(1));
     if (gp_parfeval(&future, team, &(gp_parfeval_request){ .function = function("misuse") }, &err) != GP_OK ||
         gp_future_result(future, &data, &bytes, &err) != GP_OK)
         GP_TEST_FAIL("%s", err.message);
     gp_future_free(future);
-    end();
 }
 
 static custom_footprint footprint(void)
@@ -336,8 +287,7 @@ TEST(task_that_ends_in_the_middle_leaks_nothing)
 {
     custom_footprint before, after;
 
-    if (!begin(2) || !team_open())
-        return;
+    REQUIRE(begin_team(2));
     for (int times = 0; times < 4; times++) {
         gp_spmd_result *block = NULL;
 
@@ -356,20 +306,17 @@ TEST(task_that_ends_in_the_middle_leaks_nothing)
     CHECK(after.descriptors < before.descriptors + 5); /* a few connections may open or close */
     CHECK(after.anonymous_kib < before.anonymous_kib + GROWTH_KIB);
     CHECK(after.shared_kib < before.shared_kib + 512);
-    end();
 }
 
 TEST(steps_allocate_no_memory)
 {
     custom_request many = lenet;
 
-    if (!begin(2) || !team_open())
-        return;
+    REQUIRE(begin_team(2));
     strcpy(many.source, "digits:64");
     many.batch = 16;
     many.epochs = 1000;
     pass(2, "frugal", &many);
-    end();
 }
 
 TEST(crashed_rank_ends_the_others_with_an_error_message)
@@ -379,8 +326,7 @@ TEST(crashed_rank_ends_the_others_with_an_error_message)
     const void *data;
     size_t bytes;
 
-    if (!begin(WORKERS) || !team_open())
-        return;
+    REQUIRE(begin_team(WORKERS));
     many.epochs = 1000;
     CHECK_STATUS(GP_EPEER, block_on(&block, WORKERS, "crash", &many));
     CHECK_CONTAINS(err.message, "Aborted");
@@ -392,7 +338,6 @@ TEST(crashed_rank_ends_the_others_with_an_error_message)
     }
     gp_spmd_result_free(block);
     pass(WORKERS, "sharded", &lenet); /* the worker was replaced */
-    end();
 }
 
 TEST(cancel_ends_a_loop_that_never_checks_for_it)
@@ -400,10 +345,8 @@ TEST(cancel_ends_a_loop_that_never_checks_for_it)
     gp_future *future = NULL;
     const void *data;
     size_t bytes;
-    gp_timeout timeout;
 
-    if (!begin(1) || !team_open())
-        return;
+    REQUIRE(begin_team(1));
     REQUIRE_OK(gp_parfeval(&future, team,
                            &(gp_parfeval_request){ .function = function("endless"),
                                                    .argument = &lenet,
@@ -411,19 +354,15 @@ TEST(cancel_ends_a_loop_that_never_checks_for_it)
                                                    .timeout_ms = 60000 },
                            &err),
                err);
-    timeout = gp_timeout_in(POOLS_TIMEOUT_MS);
-    while (strstr(lines, "begun") == NULL && gp_timeout_left(timeout) > 0)
-        gp_future_wait(future, 10, NULL);
+    AWAIT(strstr(lines, "begun") != NULL || gp_future_wait(future, 10, NULL) == GP_OK, 0);
     gp_future_cancel(future);
     CHECK_STATUS(GP_ECANCELED, gp_future_result(future, &data, &bytes, &err));
     gp_future_free(future);
-    end();
 }
 
 TEST(resident_model_continues_in_the_next_task)
 {
-    if (!begin(1) || !team_open())
-        return;
+    REQUIRE(begin_team(1));
     for (int64_t times = 1; times <= 3; times++) {
         gp_future *future = NULL;
         const void *data;
@@ -439,5 +378,4 @@ TEST(resident_model_continues_in_the_next_task)
         CHECK_INT(times, steps);
         gp_future_free(future);
     }
-    end();
 }

@@ -1,45 +1,11 @@
 /* test_parfor.c: loops on real workers: results, bitwise reductions, failures, limits. */
-#include "tests/service/killer.h"
-#include "tests/service/pools.h"
-
-#include "client/gradpool.h"
 #include "proto/task/reduction.h"
-
-static gp_pool *pool;
-static gp_team *team;
-static gp_error err;
-
-static bool team_begin(uint32_t workers, const volatile sig_atomic_t *stop)
-{
-    gp_team_options options = { .stop = stop };
-
-    pools_begin(NULL);
-    pool = NULL;
-    team = NULL;
-    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers, .devices = "cpu" }, &err) != GP_OK ||
-        gp_team_open(&team, pool, &options, &err) != GP_OK) {
-        GP_TEST_FAIL("%s", err.message);
-        return false;
-    }
-    return true;
-}
-
-static void team_end_all(void)
-{
-    gp_team_close(team);
-    gp_pool_close(pool);
-    pools_end();
-}
+#include "tests/service/killer.h"
+#include "tests/service/teams.h"
 
 static const gp_function *function(const char *name)
 {
-    char path[600];
-    const gp_function *found = NULL;
-
-    snprintf(path, sizeof(path), "%s:%s", TASKS_LOOPS, name);
-    if (gp_function_find(&found, team, path, &err) != GP_OK)
-        GP_TEST_FAIL("%s: %s", name, err.message);
-    return found;
+    return team_function(TASKS_LOOPS, name);
 }
 
 static gp_status loop(gp_parfor_request request)
@@ -88,7 +54,6 @@ TEST(arrays_are_split_and_reassembled)
     }
     gp_free(input);
     gp_free(output);
-    team_end_all();
 }
 
 TEST(ranges_run_up_and_down_and_may_be_empty)
@@ -111,7 +76,6 @@ TEST(ranges_run_up_and_down_and_may_be_empty)
     CHECK_STATUS(GP_ELIMIT, loop(request));
     request.function = NULL;
     CHECK_STATUS(GP_EINVAL, loop(request));
-    team_end_all();
 }
 
 TEST(iteration_draws_the_same_numbers_on_every_worker)
@@ -132,7 +96,6 @@ TEST(iteration_draws_the_same_numbers_on_every_worker)
     REQUIRE_OK(loop(request), err);
     CHECK(memcmp(first, second, sizeof(first)) != 0);
     CHECK(first[0][0] != first[0][1] && first[0][0] != first[1][0]);
-    team_end_all();
 }
 
 /* ---- separate results ---- */
@@ -176,7 +139,6 @@ TEST(results_arrive_once_in_order_or_as_completed)
         CHECK_INT(16000, l.count);
         CHECK_INT(20000LL * 20001 / 2 - 5 * 4000LL * 4001 / 2, l.sum);
     }
-    team_end_all();
 }
 
 TEST(callback_can_end_the_loop)
@@ -191,7 +153,6 @@ TEST(callback_can_end_the_loop)
                                                   .context = &l }));
     CHECK_INT(100, l.count);
     CHECK_INT(0, l.wrong);
-    team_end_all();
 }
 
 typedef struct caller {
@@ -230,7 +191,6 @@ TEST(large_results_are_complete_and_callbacks_may_submit_calls)
         CHECK_STATUS(GP_OK, gp_future_wait(c.futures[k], -1, &err));
         gp_future_free(c.futures[k]);
     }
-    team_end_all();
 }
 
 /* ---- endless sources ---- */
@@ -295,7 +255,6 @@ TEST(endless_source_is_read_only_up_to_the_limit_in_flight)
     s = (source){ .limit = 0 };
     CHECK_STATUS(GP_OK, loop(request));
     CHECK_INT(0, s.taken);
-    team_end_all();
 }
 
 static bool slow_each(void *context, int64_t iteration, const void *data, size_t bytes)
@@ -336,7 +295,6 @@ TEST(unordered_loop_respects_the_limit_in_flight)
     gp_team_get_info(team, &info); /* the call that closes the loop on the workers is not counted */
     CHECK_INT(0, info.running);
     CHECK_INT(0, info.waiting);
-    team_end_all();
 }
 
 TEST(loop_over_a_source_can_be_reduced)
@@ -358,7 +316,6 @@ TEST(loop_over_a_source_can_be_reduced)
     request.max_in_flight = 30;
     REQUIRE_OK(loop(request), err);
     CHECK(memcmp(once, again, sizeof(once)) == 0);
-    team_end_all();
 }
 
 /* ---- reductions ---- */
@@ -422,7 +379,7 @@ static void reduce_on(uint32_t workers, double sums[3], extremes *found, bool dy
             *found = at;
         CHECK(memcmp(found, &at, sizeof(at)) == 0);
     }
-    team_end_all();
+    team_end();
 }
 
 TEST(reduction_is_bitwise_identical_for_any_workers_chunks_and_failures)
@@ -478,7 +435,6 @@ TEST(long_loops_and_large_accumulators_reduce_too)
                                                       .reduction = GP_REDUCTION_COMBINE,
                                                       .reduced = &none,
                                                       .reduced_bytes = 8 }));
-    team_end_all();
 }
 
 /* ---- errors, worker failures, stops ---- */
@@ -506,7 +462,6 @@ TEST(first_failing_iteration_ends_the_loop_and_is_named)
                                                       .chunk = 100 }));
     CHECK_CONTAINS(err.message, "iteration 5: worker ");
     CHECK_CONTAINS(err.message, "5 is too much");
-    team_end_all();
 }
 
 TEST(only_the_unfinished_chunk_of_a_failed_worker_is_rerun)
@@ -536,7 +491,6 @@ TEST(only_the_unfinished_chunk_of_a_failed_worker_is_rerun)
     CHECK_CONTAINS(err.message, "worker ");
     argument[0] = 1000;
     REQUIRE_OK(loop(request), err);
-    team_end_all();
 }
 
 static volatile sig_atomic_t stop;
@@ -562,7 +516,7 @@ TEST(stop_ends_a_loop_and_progress_is_reported)
     uint64_t progress[2] = { 0 };
 
     stop = 0;
-    REQUIRE(team_begin(2, &stop));
+    REQUIRE(team_begin(2, &(gp_team_options){ .stop = &stop }));
     function("slow"); /* looked up while nothing is stopped */
     signal(SIGALRM, set_stop);
     ualarm(100000, 0);
@@ -579,7 +533,6 @@ TEST(stop_ends_a_loop_and_progress_is_reported)
                err);
     CHECK_INT(5000, progress[0]);
     CHECK(progress[1] >= 1);
-    team_end_all();
 }
 
 TEST(many_loops_leak_nothing)
@@ -589,7 +542,6 @@ TEST(many_loops_leak_nothing)
 
     for (int round = 0; round < 2000; round++)
         REQUIRE_OK(loop((gp_parfor_request){ .function = nothing, .first = 1, .last = 1 + round % 7 }), err);
-    team_end_all();
 }
 
 TEST(loop_returns_each_result_once_while_schedulers_are_killed)
@@ -613,5 +565,4 @@ TEST(loop_returns_each_result_once_while_schedulers_are_killed)
         CHECK(memcmp(plain, killed, sizeof(plain)) == 0);
     }
     CHECK_INT(4, killer_join(&k));
-    team_end_all();
 }

@@ -1,9 +1,7 @@
 /* test_spmd.c: spmd blocks on real workers: communication, errors, worker failures, leftovers. */
 #include "tests/descriptors.h"
 #include "tests/service/killer.h"
-#include "tests/service/pools.h"
-
-#include "client/gradpool.h"
+#include "tests/service/teams.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { GROWTH_KIB = 1 << 18 };
@@ -11,46 +9,12 @@ enum { GROWTH_KIB = 1 << 18 };
 enum { GROWTH_KIB = 2048 };
 #endif
 
-static gp_pool *pool;
-static gp_team *team;
-
-static bool team_begin(uint32_t workers, const volatile sig_atomic_t *stop)
-{
-    gp_team_options options = { .stop = stop };
-    gp_error err;
-
-    pools_begin(NULL);
-    pool = NULL;
-    team = NULL;
-    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers, .devices = "cpu" }, &err) != GP_OK ||
-        gp_team_open(&team, pool, &options, &err) != GP_OK) {
-        GP_TEST_FAIL("%s", err.message);
-        return false;
-    }
-    return true;
-}
-
-static void team_end_all(void)
-{
-    gp_team_close(team);
-    gp_pool_close(pool);
-    pools_end();
-}
-
 static const gp_function *function(const char *name)
 {
-    char path[600];
-    const gp_function *found = NULL;
-    gp_error err;
-
-    snprintf(path, sizeof(path), "%s:%s", TASKS_RANKS, name);
-    if (gp_function_find(&found, team, path, &err) != GP_OK)
-        GP_TEST_FAIL("%s: %s", name, err.message);
-    return found;
+    return team_function(TASKS_RANKS, name);
 }
 
-static gp_status block_on(gp_spmd_result **block, const char *name, uint32_t n, const char *argument,
-                          gp_error *err)
+static gp_status block_on(gp_spmd_result **block, const char *name, uint32_t n, const char *argument)
 {
     gp_spmd_request request = { .function = function(name),
                                 .argument = argument,
@@ -58,14 +22,14 @@ static gp_status block_on(gp_spmd_result **block, const char *name, uint32_t n, 
                                 .workers_min = n,
                                 .workers_max = n };
 
-    err->message[0] = '\0';
-    return gp_spmd(block, team, &request, err);
+    err.message[0] = '\0';
+    return gp_spmd(block, team, &request, &err);
 }
 
-static gp_status block_ends(const char *name, uint32_t n, const char *argument, gp_error *err)
+static gp_status block_ends(const char *name, uint32_t n, const char *argument)
 {
     gp_spmd_result *block;
-    gp_status status = block_on(&block, name, n, argument, err);
+    gp_status status = block_on(&block, name, n, argument);
 
     gp_spmd_result_free(block);
     return status;
@@ -77,9 +41,8 @@ static void check_whole(uint32_t size)
     const void *data;
     size_t bytes;
     gp_spmd_result *block;
-    gp_error err;
 
-    CHECK_STATUS(GP_OK, block_on(&block, "sum", 0, NULL, &err));
+    CHECK_STATUS(GP_OK, block_on(&block, "sum", 0, NULL));
     if (err.message[0] != '\0')
         GP_TEST_FAIL("%s", err.message);
     CHECK_INT(size, block == NULL ? 0 : gp_spmd_result_size(block));
@@ -102,7 +65,6 @@ TEST(all_or_some_workers_run_a_block_and_return_results)
 {
     uint64_t random[3] = { 0 };
     gp_spmd_result *block;
-    gp_error err;
 
     REQUIRE(team_begin(3, NULL));
     check_whole(3);
@@ -111,7 +73,7 @@ TEST(all_or_some_workers_run_a_block_and_return_results)
         const void *data;
         size_t bytes;
 
-        CHECK_STATUS(GP_OK, block_on(&block, "about", n, "abc", &err));
+        CHECK_STATUS(GP_OK, block_on(&block, "about", n, "abc"));
         REQUIRE(block != NULL && gp_spmd_result_size(block) == n);
         for (uint32_t index = 1; index <= n; index++) {
             CHECK_STATUS(GP_OK, gp_spmd_result_get(block, index, &data, &bytes, &err));
@@ -129,14 +91,12 @@ TEST(all_or_some_workers_run_a_block_and_return_results)
     }
     CHECK(random[0] != random[1] && random[1] != random[2]);
     check_whole(3);
-    team_end_all();
 }
 
 TEST(range_of_workers_uses_the_available_ones_and_too_many_are_refused)
 {
     gp_spmd_request request = { .workers_min = 2, .workers_max = 10 };
     gp_spmd_result *block;
-    gp_error err;
 
     REQUIRE(team_begin(3, NULL));
     request.function = function("empty");
@@ -152,17 +112,15 @@ TEST(range_of_workers_uses_the_available_ones_and_too_many_are_refused)
     CHECK_STATUS(GP_EINVAL, gp_spmd(&block, team, &request, &err));
     request.function = NULL;
     CHECK_STATUS(GP_EINVAL, gp_spmd(&block, team, &request, &err));
-    team_end_all();
 }
 
 TEST(large_results_are_fetched_from_the_workers_on_demand)
 {
     gp_spmd_result *blocks[5];
-    gp_error err;
 
     REQUIRE(team_begin(2, NULL));
     for (int k = 0; k < 5; k++)
-        CHECK_STATUS(GP_OK, block_on(&blocks[k], "large", 0, NULL, &err));
+        CHECK_STATUS(GP_OK, block_on(&blocks[k], "large", 0, NULL));
     for (int k = 4; k >= 0; k -= 2) {
         for (uint32_t index = 1; index <= 2; index++) {
             const unsigned char *content;
@@ -180,7 +138,6 @@ TEST(large_results_are_fetched_from_the_workers_on_demand)
     for (int k = 0; k < 5; k++)
         gp_spmd_result_free(blocks[k]);
     check_whole(2);
-    team_end_all();
 }
 
 TEST(a_large_argument_reaches_all_ranks)
@@ -191,7 +148,6 @@ TEST(a_large_argument_reaches_all_ranks)
     const void *data;
     gp_broadcast *shared;
     gp_spmd_result *block;
-    gp_error err;
 
     REQUIRE(argument != NULL && team_begin(2, NULL));
     memset(argument, 9, bytes);
@@ -212,19 +168,18 @@ TEST(a_large_argument_reaches_all_ranks)
     }
     gp_broadcast_free(shared);
     gp_free(argument);
-    team_end_all();
 }
 
 TEST(one_failure_ends_the_block_and_is_reported_first)
 {
     gp_spmd_result *block;
-    gp_error err, own;
+    gp_error own;
     const void *data;
     size_t bytes;
 
     REQUIRE(team_begin(3, NULL));
     check_whole(3);
-    CHECK_STATUS(GP_ENOENT, block_on(&block, "one_fails", 0, NULL, &err));
+    CHECK_STATUS(GP_ENOENT, block_on(&block, "one_fails", 0, NULL));
     CHECK_CONTAINS(err.message, "worker 2");
     CHECK_CONTAINS(err.message, "the second rank found nothing");
     REQUIRE(block != NULL);
@@ -235,7 +190,7 @@ TEST(one_failure_ends_the_block_and_is_reported_first)
     gp_spmd_result_free(block);
     check_whole(3);
 
-    CHECK_STATUS(GP_EINVAL, block_on(&block, "all_fail", 0, NULL, &err));
+    CHECK_STATUS(GP_EINVAL, block_on(&block, "all_fail", 0, NULL));
     CHECK_CONTAINS(err.message, "rank 3 fails");
     for (uint32_t index = 1; index <= 3; index++) {
         char words[40];
@@ -246,68 +201,58 @@ TEST(one_failure_ends_the_block_and_is_reported_first)
     }
     gp_spmd_result_free(block);
     check_whole(3);
-    team_end_all();
 }
 
 TEST(uncooperative_rank_is_replaced)
 {
-    gp_error err;
 
     REQUIRE(team_begin(2, NULL));
-    CHECK_STATUS(GP_EINVAL, block_ends("deaf", 0, NULL, &err));
+    CHECK_STATUS(GP_EINVAL, block_ends("deaf", 0, NULL));
     CHECK_CONTAINS(err.message, "the first rank fails");
     check_whole(2);
-    team_end_all();
 }
 
 TEST(no_rank_waits_for_a_finished_rank)
 {
     static const char *const ways[] = { "b", "r", "a", "c" };
-    gp_error err;
 
     REQUIRE(team_begin(2, NULL));
     for (size_t k = 0; k < 4; k++) {
-        CHECK_STATUS(GP_ESTATE, block_ends("mismatched", 0, ways[k], &err));
+        CHECK_STATUS(GP_ESTATE, block_ends("mismatched", 0, ways[k]));
         CHECK_CONTAINS(err.message, "worker 2 ");
         CHECK_CONTAINS(err.message, "worker 1 ");
         CHECK_CONTAINS(err.message, "has finished, but");
         check_whole(2);
     }
-    team_end_all();
 }
 
 TEST(unreceived_message_is_dropped_with_its_block)
 {
-    gp_error err;
 
     REQUIRE(team_begin(2, NULL));
     for (int round = 0; round < 3; round++) {
-        CHECK_STATUS(GP_OK, block_ends("litter", 0, NULL, &err));
-        CHECK_STATUS(GP_OK, block_ends("tidy", 0, NULL, &err));
+        CHECK_STATUS(GP_OK, block_ends("litter", 0, NULL));
+        CHECK_STATUS(GP_OK, block_ends("tidy", 0, NULL));
     }
-    team_end_all();
 }
 
 TEST(worker_failure_ends_the_block_and_the_next_block_is_complete)
 {
-    gp_error err;
 
     REQUIRE(team_begin(3, NULL));
     for (int round = 0; round < 4; round++) {
-        CHECK_STATUS(GP_EPEER, block_ends("one_dies", 0, round % 2 == 0 ? "wait" : "compute", &err));
+        CHECK_STATUS(GP_EPEER, block_ends("one_dies", 0, round % 2 == 0 ? "wait" : "compute"));
         CHECK_CONTAINS(err.message, "worker 3");
         CHECK_CONTAINS(err.message, "killed by signal 9");
         check_whole(3);
     }
-    CHECK_STATUS(GP_EPEER, block_ends("one_dies", 2, "wait", &err));
+    CHECK_STATUS(GP_EPEER, block_ends("one_dies", 2, "wait"));
     CHECK_CONTAINS(err.message, "worker 2");
     check_whole(3);
-    team_end_all();
 }
 
 TEST(worker_that_fails_between_blocks_is_replaced_or_named)
 {
-    gp_error err;
 
     REQUIRE(team_begin(3, NULL));
     for (int round = 0; round < 8; round++) {
@@ -320,7 +265,7 @@ TEST(worker_that_fails_between_blocks_is_replaced_or_named)
         kill((pid_t)rows->workers[idle ? 2 : 1].slot.pid, SIGKILL);
         gp_free(rows);
         gp_sleep_ms(round / 2 * 10);
-        status = block_ends("sum", 2, NULL, &err);
+        status = block_ends("sum", 2, NULL);
         if (idle || status == GP_OK) {
             CHECK_STATUS(GP_OK, status);
             if (status != GP_OK)
@@ -331,14 +276,13 @@ TEST(worker_that_fails_between_blocks_is_replaced_or_named)
         }
 
         /* If the failure was not detected before the block starts, the block reports it. */
-        status = block_ends("sum", 0, NULL, &err);
+        status = block_ends("sum", 0, NULL);
         if (status != GP_OK) {
             CHECK_STATUS(GP_EPEER, status);
             CHECK_CONTAINS(err.message, idle ? "worker 3" : "worker 2");
         }
         check_whole(3);
     }
-    team_end_all();
 }
 
 static volatile sig_atomic_t stop;
@@ -353,10 +297,9 @@ TEST(stop_and_a_time_limit_end_a_block)
 {
     gp_spmd_request request = { .timeout_ms = 100 };
     gp_spmd_result *block;
-    gp_error err;
 
     stop = 0;
-    REQUIRE(team_begin(2, &stop));
+    REQUIRE(team_begin(2, &(gp_team_options){ .stop = &stop }));
     request.function = function("nap");
     CHECK(gp_spmd(&block, team, &request, &err) != GP_OK);
     gp_spmd_result_free(block);
@@ -364,26 +307,24 @@ TEST(stop_and_a_time_limit_end_a_block)
 
     signal(SIGALRM, set_stop);
     ualarm(100000, 0);
-    CHECK_STATUS(GP_ECANCELED, block_ends("nap", 0, NULL, &err));
+    CHECK_STATUS(GP_ECANCELED, block_ends("nap", 0, NULL));
     stop = 0;
     check_whole(2);
-    team_end_all();
 }
 
 TEST(block_waiting_for_a_busy_worker_can_be_stopped)
 {
     gp_future *future;
-    gp_error err;
 
     stop = 0;
-    REQUIRE(team_begin(2, &stop));
+    REQUIRE(team_begin(2, &(gp_team_options){ .stop = &stop }));
     REQUIRE_OK(
         gp_parfeval(&future, team, &(gp_parfeval_request){ .function = function("nap"), .worker = 2 }, &err),
         err);
     function("sum"); /* looked up while the workers are idle */
     signal(SIGALRM, set_stop);
     ualarm(200000, 0);
-    CHECK_STATUS(GP_ECANCELED, block_ends("sum", 0, NULL, &err));
+    CHECK_STATUS(GP_ECANCELED, block_ends("sum", 0, NULL));
     stop = 0;
 
     /* the running call was not disturbed */
@@ -391,7 +332,6 @@ TEST(block_waiting_for_a_busy_worker_can_be_stopped)
     gp_future_cancel(future);
     gp_future_free(future);
     check_whole(2);
-    team_end_all();
 }
 
 TEST(ten_thousand_empty_blocks_leak_nothing)
@@ -402,7 +342,6 @@ TEST(ten_thousand_empty_blocks_leak_nothing)
     gp_status_reply *rows;
     pid_t pids[3] = { getpid() };
     gp_spmd_result *block;
-    gp_error err;
 
     REQUIRE(team_begin(2, NULL));
     rows = pools_settled(pool);
@@ -424,7 +363,6 @@ TEST(ten_thousand_empty_blocks_leak_nothing)
         if (pools_own_kib(pids[k]) > memory[k] + GROWTH_KIB)
             GP_TEST_FAIL("process %d grew from %ld to %ld KiB", k, memory[k], pools_own_kib(pids[k]));
     }
-    team_end_all();
 }
 
 TEST(blocks_continue_while_schedulers_are_killed)
@@ -441,5 +379,4 @@ TEST(blocks_continue_while_schedulers_are_killed)
     CHECK_INT(4, killer_join(&k));
     check_whole(3);
     CHECK(holder() != first);
-    team_end_all();
 }

@@ -6,12 +6,9 @@
 
 #include "client/team/dispatch.h"
 #include "tests/descriptors.h"
-#include "tests/service/pools.h"
+#include "tests/service/teams.h"
 #include "tests/service/team/tasks/behave_tasks.h"
 
-static gp_pool *pool;
-static gp_team *team;
-static gp_error err;
 static char object_path[600];
 
 /* Functions already looked up by this team. */
@@ -37,29 +34,21 @@ static inline void take_line(void *context, uint32_t worker, const char *line)
 /* Create fresh directories without a pool. */
 static inline void team_prepare(void)
 {
-    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
-
     pools_begin(NULL);
-    snprintf(object_path, sizeof(object_path), "%s/lib/behave_tasks.so", build);
+    snprintf(object_path, sizeof(object_path), "%s", in_build("lib/behave_tasks.so"));
     said[0] = '\0';
     found_count = 0;
-    pool = NULL;
-    team = NULL;
 }
 
 /* Look up a function of the object. NULL, which calls refuse: not found. */
 static inline const gp_function *find(const char *name)
 {
-    const gp_function *function = NULL;
-    char full[700];
-
     for (int i = 0; i < found_count; i++)
         if (strcmp(found[i].name, name) == 0)
             return found[i].function;
-    snprintf(full, sizeof(full), "%s:%s", object_path, name);
-    if (gp_function_find(&function, team, full, &err) != GP_OK)
-        GP_TEST_FAIL("no %s: %s", name, err.message);
-    else if (found_count < FOUND_MAX)
+    const gp_function *function = team_function(object_path, name);
+
+    if (function != NULL && found_count < FOUND_MAX)
         found[found_count++] = (found_function){ name, function };
     return function;
 }
@@ -90,34 +79,16 @@ static inline gp_status team_again(const gp_team_options *options)
 }
 
 /* Start a pool with `workers` CPU workers and open a team on all of them. */
-static inline bool team_begin(uint32_t workers)
+static inline bool behave_begin(uint32_t workers)
 {
-    gp_team_options options = { .purpose = "behave", .log = take_line };
-
     team_prepare();
-    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers, .devices = "cpu" }, &err) != GP_OK ||
-        gp_team_open(&team, pool, &options, &err) != GP_OK) {
-        GP_TEST_FAIL("no team: %s", err.message);
+    if (!team_begin(workers, &(gp_team_options){ .purpose = "behave", .log = take_line }))
         return false;
-    }
     find_usual();
     return true;
 }
 
-static inline void team_end(void)
-{
-    gp_team_close(team);
-    gp_pool_close(pool);
-    pools_end();
-}
-
-#define BEGIN(workers)                                                                                       \
-    do {                                                                                                     \
-        if (!team_begin(workers)) {                                                                          \
-            team_end();                                                                                      \
-            return;                                                                                          \
-        }                                                                                                    \
-    } while (0)
+#define BEGIN(workers) REQUIRE(behave_begin(workers))
 
 static inline gp_future *call_with(gp_parfeval_request request, const char *name, const void *argument,
                                    size_t bytes)
@@ -145,18 +116,12 @@ static inline gp_future *call_text(const char *name, const char *text)
 /* Submit a call that runs until let_go(). */
 static inline gp_future *call_held(void)
 {
-    char path[64];
-
-    snprintf(path, sizeof(path), "%s/go", pools_root);
-    return call_text("hold", path);
+    return call_text("hold", in_root("go"));
 }
 
 static inline void let_go(void)
 {
-    char path[64];
-
-    snprintf(path, sizeof(path), "%s/go", pools_root);
-    close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    write_file("go", "");
 }
 
 /* Return the result as a number; -1 and a failed check without one. */
@@ -197,13 +162,11 @@ static inline gp_status end_of(gp_future *future)
 {
     const void *data;
     size_t bytes;
-    gp_status status;
 
     if (future == NULL)
         return err.code; /* there is no call */
     err.message[0] = '\0';
-    status = gp_future_result(future, &data, &bytes, &err);
-    return status;
+    return gp_future_result(future, &data, &bytes, &err);
 }
 
 /* Return whether no worker was lost since that time to a canceled call or block that did not end. A
@@ -235,26 +198,14 @@ static inline gp_team_info team_info(void)
 /* Wait until `count` naps, held and stubborn tasks have started. */
 static inline bool wait_begun(int count)
 {
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-    int begun;
-
-    do {
-        begun = 0;
-        for (const char *at = strstr(said, "begun"); at != NULL; at = strstr(at + 1, "begun"))
-            begun++;
-        if (begun < count)
-            gp_sleep_ms(1);
-    } while (begun < count && gp_now_ms() < deadline);
-    return begun >= count;
+    AWAIT(count_in(said, "begun") >= count, 1);
+    return count_in(said, "begun") >= count;
 }
 
 /* Wait until this call runs and some task, possibly on another worker, has logged a start. */
 static inline bool wait_running(const gp_future *future)
 {
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-
-    while (info_of(future).state == GP_FUTURE_WAITING && gp_now_ms() < deadline)
-        gp_sleep_ms(1);
+    AWAIT(info_of(future).state != GP_FUTURE_WAITING, 1);
     return wait_begun(1) && info_of(future).state == GP_FUTURE_RUNNING;
 }
 

@@ -25,7 +25,6 @@ TEST(ranks_are_numbered_from_one_and_send_to_each_other)
     gp_spmd_result_free(block);
     REQUIRE_OK(run_block(&block, "probe_tags", NULL, 0), err);
     gp_spmd_result_free(block);
-    team_end();
 }
 
 TEST(collectives_work_in_index_order)
@@ -45,7 +44,6 @@ TEST(collectives_work_in_index_order)
     REQUIRE_OK(gp_spmd_result_get(block, 2, &data, &bytes, &err), err);
     CHECK(bytes == 3 && memcmp(data, "abc", 3) == 0);
     gp_spmd_result_free(block);
-    team_end();
 }
 
 TEST(large_results_stay_on_the_workers_until_they_are_fetched)
@@ -63,7 +61,6 @@ TEST(large_results_stay_on_the_workers_until_they_are_fetched)
         CHECK(data[0] == 0 && data[250] == 250 && data[length - 1] == (length - 1) % 251);
     }
     gp_spmd_result_free(block);
-    team_end();
 }
 
 TEST(block_of_n_or_of_a_range_has_that_many_ranks)
@@ -83,7 +80,6 @@ TEST(block_of_n_or_of_a_range_has_that_many_ranks)
     request.workers_min = request.workers_max = 1;
     REQUIRE_OK(gp_spmd(&block, team, &request, &err), err);
     gp_spmd_result_free(block);
-    team_end();
 }
 
 /* ---- errors ---- */
@@ -137,7 +133,6 @@ TEST(failing_rank_ends_the_others_in_any_operation)
     }
     REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err); /* the team is complete */
     gp_spmd_result_free(block);
-    team_end();
 }
 
 /* The collective always fails first here; in the test above this depends on timing. */
@@ -151,7 +146,6 @@ TEST(a_failure_of_a_rank_explains_the_collective_that_failed_before)
     REQUIRE(block != NULL);
     check_ended_by_another(block, 1, "another rank failed: worker 2: rank 2 gives up");
     gp_spmd_result_free(block);
-    team_end();
 }
 
 TEST(crashed_rank_ends_the_others_and_is_replaced)
@@ -175,7 +169,6 @@ TEST(crashed_rank_ends_the_others_and_is_replaced)
     }
     CHECK_INT(3, team_info().worker_deaths);
     CHECK_INT(3, workers_alive());
-    team_end();
 }
 
 TEST(rank_that_returns_early_does_not_block_the_others)
@@ -191,7 +184,6 @@ TEST(rank_that_returns_early_does_not_block_the_others)
     gp_spmd_result_free(block);
     REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err);
     gp_spmd_result_free(block);
-    team_end();
 }
 
 TEST(all_errors_of_a_block_are_readable_and_the_earliest_is_returned)
@@ -212,7 +204,6 @@ TEST(all_errors_of_a_block_are_readable_and_the_earliest_is_returned)
         CHECK_CONTAINS(err.message, own);
     }
     gp_spmd_result_free(block);
-    team_end();
 }
 
 TEST(block_that_exceeds_its_time_limit_is_ended)
@@ -236,7 +227,6 @@ TEST(block_that_exceeds_its_time_limit_is_ended)
     }
     gp_spmd_result_free(block);
     CHECK_INT(25, number_of(call("square", 5)));
-    team_end();
 }
 
 TEST(results_on_a_failed_worker_are_lost_and_the_others_kept)
@@ -256,8 +246,6 @@ TEST(results_on_a_failed_worker_are_lost_and_the_others_kept)
     CHECK_STATUS(GP_OK, gp_spmd_result_get(block, 2, &data, &bytes, &err));
     CHECK_INT(length, bytes);
     gp_spmd_result_free(block);
-    gp_future_free(death);
-    team_end();
 }
 
 TEST(values_stay_on_the_workers_from_block_to_block)
@@ -275,7 +263,6 @@ TEST(values_stay_on_the_workers_from_block_to_block)
         CHECK(bytes == 6 && memcmp(data, "spring", 6) == 0);
     }
     gp_spmd_result_free(block);
-    team_end();
 }
 
 /* Sanitizers delay the reuse of freed memory. */
@@ -315,5 +302,4 @@ TEST(many_empty_blocks_leak_nothing)
         if (pools_own_kib(pids[p]) - kib[p] >= GROWTH_KIB)
             GP_TEST_FAIL("process %d of 3 grew from %ld to %ld KiB", p, kib[p], pools_own_kib(pids[p]));
     }
-    team_end();
 }

@@ -38,7 +38,6 @@ TEST(exit_reasons_are_distinguished)
     }
     CHECK_INT(sizeof(ways) / sizeof(ways[0]), team_info().worker_deaths);
     CHECK_INT(2, workers_alive());
-    team_end();
 }
 
 TEST(out_of_memory_is_a_task_error_not_a_worker_failure)
@@ -50,8 +49,6 @@ TEST(out_of_memory_is_a_task_error_not_a_worker_failure)
     CHECK_CONTAINS(err.message, "no memory after");
     CHECK_INT(0, team_info().worker_deaths);
     CHECK_INT(9, number_of(call("square", 3)));
-    gp_future_free(future);
-    team_end();
 }
 
 TEST(heap_corruption_affects_only_the_worker_of_the_task)
@@ -71,8 +68,6 @@ TEST(heap_corruption_affects_only_the_worker_of_the_task)
     }
     CHECK_INT(other, pid_on(2));
     CHECK_INT(1, team_info().worker_deaths);
-    gp_future_free(spoiler);
-    team_end();
 }
 
 TEST(child_of_a_task_does_not_hide_a_worker_failure)
@@ -85,8 +80,6 @@ TEST(child_of_a_task_does_not_hide_a_worker_failure)
     CHECK_CONTAINS(err.message, "signal 9");
     CHECK_INT(2, workers_alive());
     CHECK_INT(9, number_of(call("square", 3)));
-    gp_future_free(future);
-    team_end();
 }
 
 TEST(closing_all_descriptors_costs_only_the_worker)
@@ -97,8 +90,6 @@ TEST(closing_all_descriptors_costs_only_the_worker)
     CHECK_STATUS(GP_OK, gp_future_wait(closer, POOLS_TIMEOUT_MS, &err));
     CHECK_INT(9, number_of(call("square", 3)));
     CHECK_INT(2, workers_alive());
-    gp_future_free(closer);
-    team_end();
 }
 
 /* ---- rerun of calls ---- */
@@ -123,9 +114,6 @@ TEST(call_of_a_killed_worker_is_rerun_and_counted)
     other = call("square", 4);
     CHECK_INT(16, number_of(other));
     CHECK_INT(2, workers_alive());
-    gp_future_free(future);
-    gp_future_free(other);
-    team_end();
 }
 
 TEST(call_that_kills_three_workers_fails)
@@ -140,9 +128,6 @@ TEST(call_that_kills_three_workers_fails)
     CHECK_INT(3, number_of(lucky));
     CHECK_INT(5, team_info().worker_deaths);
     CHECK_INT(2, workers_alive());
-    gp_future_free(poison);
-    gp_future_free(lucky);
-    team_end();
 }
 
 TEST(call_limited_to_one_attempt_is_not_rerun)
@@ -171,8 +156,6 @@ TEST(call_limited_to_one_attempt_is_not_rerun)
     CHECK(fread(line, 1, sizeof(line) - 1, file) > 0);
     fclose(file);
     CHECK_TEXT("begin 1\n", line);
-    gp_future_free(future);
-    team_end();
 }
 
 /* Count "end N" lines: each call has one. A second one is possible only if the worker was killed
@@ -219,7 +202,6 @@ TEST(finished_calls_are_not_rerun_and_no_call_is_lost)
     }
     CHECK(deaths > 0 && team_info().rerun <= (uint64_t)deaths);
     CHECK((uint64_t)again <= team_info().rerun);
-    team_end();
 }
 
 TEST(results_survive_the_failure_of_their_worker)
@@ -237,7 +219,6 @@ TEST(results_survive_the_failure_of_their_worker)
         gp_future_free(futures[i]);
     }
     CHECK_INT(1, number_of(call("square", 1)));
-    team_end();
 }
 
 TEST(replacement_worker_gets_client_values_but_not_task_state)
@@ -258,11 +239,6 @@ TEST(replacement_worker_gets_client_values_but_not_task_state)
     CHECK_STATUS(GP_OK, gp_future_result(given, &data, &bytes, &err));
     CHECK(bytes == 5 && memcmp(data, "again", 5) == 0);
     CHECK_STATUS(GP_ENOENT, end_of(gone));
-    gp_future_free(kept);
-    gp_future_free(death);
-    gp_future_free(given);
-    gp_future_free(gone);
-    team_end();
 }
 
 TEST(calls_queued_at_a_failing_worker_are_all_served)
@@ -282,7 +258,6 @@ TEST(calls_queued_at_a_failing_worker_are_all_served)
         gp_future_free(futures[i]);
     }
     CHECK_INT(4, team_info().worker_deaths);
-    team_end();
 }
 
 TEST(hundreds_of_kills_lose_no_submitted_call)
@@ -318,7 +293,6 @@ TEST(hundreds_of_kills_lose_no_submitted_call)
     CHECK(team_info().worker_deaths >= ROUNDS / 2);
     CHECK_INT(2, workers_alive());
     CHECK(descriptors_of(getpid()) <= files + 4);
-    team_end();
 }
 
 /* Each call ends once, with a result or canceled, and the team keeps serving. */
@@ -353,7 +327,6 @@ TEST(a_cancel_that_races_with_the_end_has_one_outcome)
     CHECK_INT(TIMES + 1, team_info().ended);
     CHECK_INT(canceled, team_info().canceled);
     CHECK((pid == pid_on(1)) == kept);
-    team_end();
 }
 
 /* ---- interrupted large payloads ---- */
@@ -379,7 +352,6 @@ TEST(large_result_lost_with_its_worker_is_an_error_without_leaks)
     }
     CHECK_INT(1, number_of(call("square", 1)));
     CHECK(descriptors_of(getpid()) <= files + 4);
-    team_end();
 }
 
 TEST(large_argument_survives_the_failure_of_its_reader)
@@ -405,7 +377,6 @@ TEST(large_argument_survives_the_failure_of_its_reader)
     CHECK(bytes == LENGTH && memcmp(argument, data, LENGTH) == 0);
     gp_future_free(first);
     free(argument);
-    team_end();
 }
 
 /* Another client, forked before this process opens a pool. When told to start, it sends 64 MiB in
@@ -490,7 +461,6 @@ TEST(client_killed_during_a_large_payload_frees_the_pool)
     REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = 2, .devices = "cpu" }, &err), err);
     client_kill_amid(&others[0]);
     client_kill_amid(&others[1]);
-    team_end();
 }
 
 /* ---- invalid input ---- */
@@ -533,73 +503,50 @@ TEST(unknown_function_error_suggests_the_nearest_name)
     CHECK(find_status("", "square") != GP_OK);
     CHECK_STATUS(GP_EINVAL, gp_function_find(&(const gp_function *){ NULL }, team, "nocolon", &err));
     CHECK_INT(9, number_of(call("square", 3)));
-    team_end();
 }
 
 TEST(file_without_tasks_is_refused_without_a_worker_failure)
 {
-    char path[100];
-    FILE *file;
-
     BEGIN(1);
-    snprintf(path, sizeof(path), "%s/text.so", pools_root);
-    file = fopen(path, "we");
-    REQUIRE(file != NULL);
-    fputs("int main(void) { return 0; }\n", file);
-    fclose(file);
-    CHECK_STATUS(GP_EINVAL, find_status(path, "main"));
+    write_file("text.so", "int main(void) { return 0; }\n");
+    CHECK_STATUS(GP_EINVAL, find_status(in_root("text.so"), "main"));
     CHECK_CONTAINS(err.message, "text.so");
-    snprintf(path, sizeof(path), "%s/cut.so", pools_root);
-    copy_object(path, 3000);
-    CHECK_STATUS(GP_EINVAL, find_status(path, "square"));
+    copy_object(in_root("cut.so"), 3000);
+    CHECK_STATUS(GP_EINVAL, find_status(in_root("cut.so"), "square"));
     CHECK_CONTAINS(err.message, "is truncated at");
-    snprintf(path, sizeof(path), "%s", pools_root);
-    CHECK(find_status(path, "square") != GP_OK); /* a folder */
-    snprintf(path, sizeof(path), "%s/pipe.so", pools_root);
-    REQUIRE(mkfifo(path, 0700) == 0);
-    CHECK_STATUS(GP_EINVAL, find_status(path, "square"));
-    CHECK_STATUS(GP_EINVAL, gp_team_attach(team, "data", path, &err));
-    snprintf(path, sizeof(path), "%s/lib/libgradpool.so", getenv("GP_BUILD_DIR"));
-    CHECK_STATUS(GP_EINVAL, find_status(path, "gp_version")); /* a shared object without tasks */
+    CHECK(find_status(pools_root, "square") != GP_OK); /* a folder */
+    REQUIRE(mkfifo(in_root("pipe.so"), 0700) == 0);
+    CHECK_STATUS(GP_EINVAL, find_status(in_root("pipe.so"), "square"));
+    CHECK_STATUS(GP_EINVAL, gp_team_attach(team, "data", in_root("pipe.so"), &err));
+    CHECK_STATUS(GP_EINVAL, find_status(in_build("lib/libgradpool.so"),
+                                        "gp_version")); /* a shared object without tasks */
     CHECK_CONTAINS(err.message, "task");
-    snprintf(path, sizeof(path), "%s/lib/behave_abi.so", getenv("GP_BUILD_DIR"));
-    CHECK_STATUS(GP_EVERSION, find_status(path, "nothing"));
+    CHECK_STATUS(GP_EVERSION, find_status(in_build("lib/behave_abi.so"), "nothing"));
     CHECK_CONTAINS(err.message, "4000");
-    snprintf(path, sizeof(path), "%s/lib/behave_missing.so", getenv("GP_BUILD_DIR"));
-    CHECK_STATUS(GP_EINVAL, find_status(path, "nothing"));
+    CHECK_STATUS(GP_EINVAL, find_status(in_build("lib/behave_missing.so"), "nothing"));
     CHECK_CONTAINS(err.message, "gp_task_of_tomorrow");
     CHECK_INT(0, team_info().worker_deaths);
     CHECK_INT(9, number_of(call("square", 3)));
-    team_end();
 }
 
 TEST(object_that_crashes_workers_while_loading_is_refused)
 {
-    char path[100];
-
     BEGIN(2);
-    snprintf(path, sizeof(path), "%s/lib/behave_constructor.so", getenv("GP_BUILD_DIR"));
-    CHECK_STATUS(GP_EPEER, find_status(path, "nothing"));
+    CHECK_STATUS(GP_EPEER, find_status(in_build("lib/behave_constructor.so"), "nothing"));
     CHECK_CONTAINS(err.message, "signal 6");
     CHECK(team_info().worker_deaths >= 3 && team_info().worker_deaths <= 4);
     CHECK_INT(9, number_of(call("square", 3)));
-    team_end();
 }
 
 TEST(an_object_that_others_may_write_is_refused)
 {
-    char path[100];
-
     BEGIN(1);
-    snprintf(path, sizeof(path), "%s/mine.so", pools_root);
-    copy_object(path, SIZE_MAX);
-    CHECK_STATUS(GP_OK, find_status(path, "square"));
-    snprintf(path, sizeof(path), "%s/open.so", pools_root);
-    copy_object(path, SIZE_MAX);
-    chmod(path, 0722);
-    CHECK_STATUS(GP_EPERM, find_status(path, "square"));
+    copy_object(in_root("mine.so"), SIZE_MAX);
+    CHECK_STATUS(GP_OK, find_status(in_root("mine.so"), "square"));
+    copy_object(in_root("open.so"), SIZE_MAX);
+    chmod(in_root("open.so"), 0722);
+    CHECK_STATUS(GP_EPERM, find_status(in_root("open.so"), "square"));
     CHECK_CONTAINS(err.message, "chmod");
-    team_end();
 }
 
 TEST(impossible_requests_are_refused_at_once_with_the_available_resources)
@@ -629,5 +576,4 @@ TEST(impossible_requests_are_refused_at_once_with_the_available_resources)
     CHECK_CONTAINS(err.message, "2");
     nine.lease = (gp_lease_request){ .environment = GP_ENVIRONMENT_GPU };
     CHECK_STATUS(GP_ENODEV, gp_team_open(&more, pool, &nine, &err));
-    team_end();
 }

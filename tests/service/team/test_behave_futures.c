@@ -7,12 +7,6 @@ enum {
     SLACK_NS = 2000000, /* tolerance: two clocks are compared through message arrival times */
 };
 
-static void free_all(gp_future **futures, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        gp_future_free(futures[i]);
-}
-
 /* ---- results and states ---- */
 
 TEST(future_is_waiting_then_running_then_done_with_ordered_times)
@@ -34,9 +28,6 @@ TEST(future_is_waiting_then_running_then_done_with_ordered_times)
     CHECK_INT(1, info.worker);
     CHECK(0 < info.submitted_ns && info.submitted_ns <= info.started_ns && info.started_ns <= info.ended_ns);
     CHECK(info_of(busy).ended_ns <= info.ended_ns);
-    gp_future_free(busy);
-    gp_future_free(queued);
-    team_end();
 }
 
 TEST(result_can_be_read_repeatedly)
@@ -58,9 +49,6 @@ TEST(result_can_be_read_repeatedly)
         CHECK_INT(sizeof(argument), bytes);
         CHECK(memcmp(argument, data, sizeof(argument)) == 0);
     }
-    gp_future_free(empty);
-    gp_future_free(copy);
-    team_end();
 }
 
 TEST(error_message_of_a_task_reaches_the_client)
@@ -76,8 +64,6 @@ TEST(error_message_of_a_task_reaches_the_client)
     CHECK_STATUS(GP_OK, gp_future_wait(failed, 0, &err));
     CHECK_INT(2, workers_alive());
     CHECK_INT(0, team_info().worker_deaths);
-    gp_future_free(failed);
-    team_end();
 }
 
 /* ---- waiting ---- */
@@ -93,8 +79,6 @@ TEST(waiting_for_any_ends_with_the_first)
     REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, 0, &err), err); /* one has already ended */
     gp_future_cancel(futures[0]);
     CHECK_STATUS(GP_ECANCELED, end_of(futures[0]));
-    free_all(futures, 2);
-    team_end();
 }
 
 TEST(waiting_for_the_first_error_does_not_wait_for_the_rest)
@@ -112,9 +96,6 @@ TEST(waiting_for_the_first_error_does_not_wait_for_the_rest)
     REQUIRE_OK(gp_futures_wait(fine, 2, GP_WAIT_FIRST_ERROR, POOLS_TIMEOUT_MS, &err), err);
     CHECK_INT(GP_FUTURE_DONE, info_of(fine[0]).state);
     CHECK_INT(GP_FUTURE_DONE, info_of(fine[1]).state);
-    free_all(futures, 3);
-    free_all(fine, 2);
-    team_end();
 }
 
 TEST(waiting_for_all_accepts_errors_and_duplicates)
@@ -129,8 +110,6 @@ TEST(waiting_for_all_accepts_errors_and_duplicates)
 
     /* an empty set has completed */
     REQUIRE_OK(gp_futures_wait(futures, 0, GP_WAIT_ALL, -1, &err), err);
-    free_all(futures, 3);
-    team_end();
 }
 
 TEST(a_wait_that_times_out_leaves_the_futures_as_they_are)
@@ -144,8 +123,6 @@ TEST(a_wait_that_times_out_leaves_the_futures_as_they_are)
     let_go();
     CHECK_INT(16, number_of(futures[1]));
     CHECK_STATUS(GP_OK, end_of(futures[0]));
-    free_all(futures, 2);
-    team_end();
 }
 
 TEST(as_completed_returns_each_future_once)
@@ -172,8 +149,6 @@ TEST(as_completed_returns_each_future_once)
         last_ns = info_of(next).worker == 1 ? info_of(next).ended_ns : last_ns;
     }
     CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &next, 0, &err));
-    free_all(futures, MANY);
-    team_end();
 }
 
 TEST(as_completed_returns_at_once_without_remaining_futures)
@@ -195,8 +170,6 @@ TEST(as_completed_returns_at_once_without_remaining_futures)
     REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_TIMEOUT_MS, &err), err);
     CHECK(next == last);
     CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &next, 0, &err));
-    gp_future_free(last);
-    team_end();
 }
 
 TEST(as_completed_respects_its_timeout)
@@ -211,8 +184,6 @@ TEST(as_completed_respects_its_timeout)
     let_go();
     REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_TIMEOUT_MS, &err), err);
     CHECK(next == slow);
-    gp_future_free(slow);
-    team_end();
 }
 
 /* ---- callbacks ---- */
@@ -274,8 +245,6 @@ TEST(callback_runs_once_for_each_kind_of_end)
     CHECK_STATUS(GP_EINVAL, e[1].last);
     CHECK_STATUS(GP_ECANCELED, e[2].last);
     CHECK_STATUS(GP_EPEER, e[3].last);
-    free_all(futures, 4);
-    team_end();
 }
 
 TEST(a_callback_can_make_the_next_call)
@@ -292,9 +261,6 @@ TEST(a_callback_can_make_the_next_call)
     CHECK_INT(1, e.count);
     REQUIRE(e.more != NULL);
     CHECK_INT(81, number_of(e.more));
-    gp_future_free(first);
-    gp_future_free(e.more);
-    team_end();
 }
 
 static void wait_inside(void *context, gp_future *future)
@@ -307,7 +273,7 @@ static void wait_inside(void *context, gp_future *future)
 
 TEST(wait_inside_a_callback_is_refused_and_the_outer_wait_continues)
 {
-    gp_future *futures[2] = { NULL };
+    static gp_future *futures[2];
     gp_parfeval_request with = { .done = wait_inside, .context = &futures[1] };
     char go[64];
 
@@ -317,8 +283,6 @@ TEST(wait_inside_a_callback_is_refused_and_the_outer_wait_continues)
     futures[1] = call("square", 3);
     let_go();
     CHECK_STATUS(GP_OK, gp_futures_wait(futures, 2, GP_WAIT_ALL, POOLS_TIMEOUT_MS, &err));
-    free_all(futures, 2);
-    team_end();
 }
 
 /* ---- cancel ---- */
@@ -341,9 +305,6 @@ TEST(canceled_queued_call_never_starts)
     CHECK_STATUS(GP_OK, end_of(busy));
     CHECK_INT(4, number_of(call("square", 2)));
     CHECK(stat(argument.path, &facts) != 0);
-    gp_future_free(busy);
-    gp_future_free(queued);
-    team_end();
 }
 
 TEST(canceled_running_call_is_notified_and_keeps_its_worker)
@@ -364,10 +325,6 @@ TEST(canceled_running_call_is_notified_and_keeps_its_worker)
     gp_future *after = call("where", 0);
 
     CHECK_INT(place.pid, place_of(after).pid);
-    gp_future_free(running);
-    gp_future_free(before);
-    gp_future_free(after);
-    team_end();
 }
 
 TEST(uncooperative_canceled_call_loses_its_worker_after_a_second)
@@ -382,9 +339,6 @@ TEST(uncooperative_canceled_call_loses_its_worker_after_a_second)
     CHECK_STATUS(GP_ECANCELED, end_of(running));
     CHECK_INT(36, number_of(next));
     CHECK_INT(1, team_info().worker_deaths);
-    gp_future_free(running);
-    gp_future_free(next);
-    team_end();
 }
 
 TEST(stop_ends_the_wait_but_not_the_call)
@@ -407,8 +361,6 @@ TEST(stop_ends_the_wait_but_not_the_call)
     stop = 0;
     let_go();
     CHECK_STATUS(GP_OK, end_of(slow));
-    gp_future_free(slow);
-    team_end();
 }
 
 TEST(canceling_a_team_ends_all_its_calls_and_new_ones_are_served)
@@ -425,8 +377,6 @@ TEST(canceling_a_team_ends_all_its_calls_and_new_ones_are_served)
     CHECK_INT(MANY, team_info().canceled);
     CHECK_INT(0, team_info().waiting);
     CHECK_INT(49, number_of(call("square", 7)));
-    free_all(futures, MANY);
-    team_end();
 }
 
 TEST(call_is_ended_at_its_deadline_or_time_limit)
@@ -434,7 +384,7 @@ TEST(call_is_ended_at_its_deadline_or_time_limit)
     int64_t ms = 1 << 30; /* about 12 days */
 
     BEGIN(1);
-    gp_future *busy = call_held();
+    call_held();
     gp_future *late = call_with((gp_parfeval_request){ .queue_timeout_ms = 10 }, "square", &ms, sizeof(ms));
     gp_status status = end_of(late);
 
@@ -446,10 +396,6 @@ TEST(call_is_ended_at_its_deadline_or_time_limit)
     status = end_of(slow);
     CHECK_STATUS(GP_ETIMELIMIT, status);
     CHECK_CONTAINS(err.message, "exceeded its time limit of 50 ms");
-    gp_future_free(busy);
-    gp_future_free(slow);
-    gp_future_free(late);
-    team_end();
 }
 
 /* ---- shutdown ---- */
@@ -462,7 +408,6 @@ TEST(closing_a_team_with_calls_queued_and_running_gives_its_workers_back)
     REQUIRE_OK(team_again(NULL), err);
     CHECK_INT(2, gp_team_size(team));
     CHECK_INT(64, number_of(call("square", 8)));
-    team_end();
 }
 
 TEST(closing_a_team_right_after_a_call_never_hangs)
@@ -479,7 +424,6 @@ TEST(closing_a_team_right_after_a_call_never_hangs)
                 CHECK_INT(x * x, number_of(future));
         }
     }
-    team_end();
 }
 
 TEST(closing_a_team_does_not_wait_for_an_uncancelable_task)
@@ -488,7 +432,6 @@ TEST(closing_a_team_does_not_wait_for_an_uncancelable_task)
     CHECK(wait_running(call("stubborn", 1 << 30))); /* about 12 days */
     REQUIRE_OK(team_again(NULL), err);
     CHECK_INT(81, number_of(call("square", 9)));
-    team_end();
 }
 
 TEST(two_teams_are_independent)
@@ -511,7 +454,6 @@ TEST(two_teams_are_independent)
     CHECK_STATUS(GP_EBUSY, gp_team_open(&third, pool, &now, &err));
     gp_team_close(other);
     CHECK_INT(121, number_of(call("square", 11)));
-    team_end();
 }
 
 /* ---- order and saturation ---- */
@@ -542,8 +484,6 @@ TEST(calls_beyond_the_number_of_workers_wait)
                 b.started_ns + SLACK_NS < a.ended_ns)
                 CHECK(!"two calls ran at once on one worker");
         }
-    free_all(futures, 30);
-    team_end();
 }
 
 TEST(idle_workers_are_reused)
@@ -559,7 +499,6 @@ TEST(idle_workers_are_reused)
         CHECK_INT(first, pid);
         gp_future_free(future);
     }
-    team_end();
 }
 
 TEST(call_of_higher_priority_overtakes_waiting_calls)
@@ -581,17 +520,13 @@ TEST(call_of_higher_priority_overtakes_waiting_calls)
     for (int i = 0; i < 20; i++)
         before += info_of(low[i]).ended_ns < info_of(high).started_ns;
     CHECK_INT(0, before);
-    gp_future_free(busy);
-    gp_future_free(high);
-    free_all(low, 20);
-    team_end();
 }
 
 TEST(many_thousand_calls_without_a_future_each_call_back_once)
 {
     enum { CALLS = 20000 };
     static ends e;
-    int64_t x = 3, deadline;
+    int64_t x = 3;
 
     memset(&e, 0, sizeof(e));
     BEGIN(2);
@@ -601,11 +536,8 @@ TEST(many_thousand_calls_without_a_future_each_call_back_once)
 
     for (int i = 0; i < CALLS; i++)
         REQUIRE_OK(gp_parfeval(NULL, team, &request, &err), err);
-    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-    while (team_info().ended < CALLS && gp_now_ms() < deadline)
-        gp_sleep_ms(2);
+    AWAIT(team_info().ended >= CALLS, 2);
     CHECK_INT(CALLS, team_info().ended);
     CHECK_INT(CALLS, e.count);
     CHECK_INT(0, team_info().failed);
-    team_end();
 }

@@ -104,5 +104,4 @@ TEST(every_call_has_one_result_and_none_runs_after_it_despite_kills)
     for (int i = 1; i <= CALLS; i++)
         gp_future_free(futures[i]);
     history_free(h);
-    team_end();
 }

@@ -39,7 +39,6 @@ TEST(broadcasts_work_in_any_order_and_after_a_worker_failure)
     CHECK(gives(echo_shared(second), "second"));
     gp_broadcast_free(second);
     CHECK_INT(2, team_info().worker_deaths);
-    team_end();
 }
 
 /* Return whether this process may open `count` descriptors: each payload is one. */
@@ -74,7 +73,6 @@ TEST(broadcasts_beyond_the_worker_cache_are_resent_on_demand)
     for (int i = 0; i < SHARED; i++)
         gp_broadcast_free(shared[i]);
     CHECK_INT(0, team_info().worker_deaths);
-    team_end();
 }
 
 TEST(large_values_beyond_the_payload_limit_are_kept)
@@ -103,7 +101,6 @@ TEST(large_values_beyond_the_payload_limit_are_kept)
         gp_buffer_free(data);
     }
     CHECK_INT(0, team_info().worker_deaths);
-    team_end();
 }
 
 TEST(many_large_arguments_can_be_queued)
@@ -127,7 +124,6 @@ TEST(many_large_arguments_can_be_queued)
         CHECK(bytes == BYTES && data[BYTES - 1] == i % 251);
         gp_future_free(futures[i]);
     }
-    team_end();
 }
 
 TEST(full_queue_of_large_items_blocks_the_sender_before_descriptors_run_out)
@@ -156,6 +152,4 @@ TEST(full_queue_of_large_items_blocks_the_sender_before_descriptors_run_out)
     CHECK_STATUS(GP_OK, end_of(sender));
     CHECK_INT(0, team_info().worker_deaths);
     gp_queue_close(queue);
-    gp_future_free(sender);
-    team_end();
 }

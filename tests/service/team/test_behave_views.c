@@ -52,7 +52,6 @@ TEST(ordered_loop_returns_results_in_order)
     CHECK_INT(200, s.count);
     for (int i = 0; i < 200; i++)
         CHECK_INT(i + 1, s.values[i]);
-    team_end();
 }
 
 TEST(unordered_loop_returns_each_result_once)
@@ -75,7 +74,6 @@ TEST(unordered_loop_returns_each_result_once)
         CHECK(!was_seen[s.values[i]]);
         was_seen[s.values[i]] = true;
     }
-    team_end();
 }
 
 TEST(short_empty_and_stepped_loops_have_the_right_count)
@@ -103,7 +101,6 @@ TEST(short_empty_and_stepped_loops_have_the_right_count)
         for (int n = 0; n < s.count; n++)
             CHECK_INT(loops[i].first + n * step, s.values[n]);
     }
-    team_end();
 }
 
 TEST(endless_source_respects_the_limit_in_flight)
@@ -124,7 +121,6 @@ TEST(endless_source_respects_the_limit_in_flight)
     for (int i = 0; i < 300; i++)
         CHECK_INT(i + 1, s.values[i]);
     CHECK_INT(4, number_of(call("square", 2))); /* the team is idle */
-    team_end();
 }
 
 TEST(finite_source_is_completely_consumed)
@@ -142,7 +138,6 @@ TEST(finite_source_is_completely_consumed)
     CHECK_INT(1000, s.count);
     for (int i = 0; i < 1000; i++)
         CHECK_INT(i + 1, s.values[i]);
-    team_end();
 }
 
 TEST(each_iteration_gets_its_input_and_output_slice)
@@ -166,7 +161,6 @@ TEST(each_iteration_gets_its_input_and_output_slice)
     for (int i = 0; i < COUNT; i++)
         if (out[i] != in[i] * in[i])
             REQUIRE(!"an element is wrong");
-    team_end();
 }
 
 TEST(sum_is_bitwise_identical_for_any_workers_and_chunks)
@@ -219,7 +213,6 @@ TEST(loop_can_reduce_and_return_large_results)
     CHECK_INT(400, s.count);
     for (int i = 0; i < 400; i++)
         CHECK_INT(i + 1, s.values[i]);
-    team_end();
 }
 
 TEST(combine_function_sees_iterations_in_order)
@@ -242,7 +235,6 @@ TEST(combine_function_sees_iterations_in_order)
     loop.last = 0; /* an empty source */
     REQUIRE_OK(gp_parfor(team, &loop, &err), err);
     CHECK_TEXT("", text);
-    team_end();
 }
 
 TEST(random_numbers_depend_on_iteration_and_seed)
@@ -292,7 +284,6 @@ TEST(failing_iteration_ends_the_loop_and_is_named)
     bad.iteration = 0; /* the same loop without a failure */
     REQUIRE_OK(gp_parfor(team, &request, &err), err);
     CHECK_INT(5050, sum);
-    team_end();
 }
 
 TEST(loop_continues_after_a_worker_failure_and_counts_each_iteration_once)
@@ -314,7 +305,6 @@ TEST(loop_continues_after_a_worker_failure_and_counts_each_iteration_once)
                err);
     CHECK_INT(5050, sum);
     CHECK_INT(1, team_info().worker_deaths);
-    team_end();
 }
 
 /* ---- retries and dependencies ---- */
@@ -335,10 +325,6 @@ TEST(failing_call_is_retried_up_to_the_limit)
     CHECK_CONTAINS(err.message, "attempt 3");
     CHECK_STATUS(GP_EIO, end_of(once));
     CHECK_CONTAINS(err.message, "attempt 1");
-    gp_future_free(good);
-    gp_future_free(bad);
-    gp_future_free(once);
-    team_end();
 }
 
 TEST(call_starts_after_its_dependencies_ended)
@@ -359,12 +345,6 @@ TEST(call_starts_after_its_dependencies_ended)
     CHECK(info_of(second).ended_ns <= info_of(third).started_ns);
     late = call_with((gp_parfeval_request){ .depends_on = first, .depends_on_count = 2 }, "square", &ms, 8);
     CHECK_INT(400, number_of(late)); /* after a call that ended earlier */
-    gp_future_free(first[0]);
-    gp_future_free(first[1]);
-    gp_future_free(second);
-    gp_future_free(third);
-    gp_future_free(late);
-    team_end();
 }
 
 TEST(call_is_canceled_with_a_reason_if_its_dependency_fails)
@@ -391,13 +371,6 @@ TEST(call_is_canceled_with_a_reason_if_its_dependency_fails)
         call_with((gp_parfeval_request){ .depends_on = first, .depends_on_count = 1 }, "square", &x, 8);
 
     CHECK_STATUS(GP_ECANCELED, end_of(late)); /* after a call that failed earlier */
-    gp_future_free(first[0]);
-    gp_future_free(first[1]);
-    gp_future_free(second);
-    gp_future_free(third);
-    gp_future_free(other);
-    gp_future_free(late);
-    team_end();
 }
 
 TEST(call_that_follows_another_runs_on_the_same_worker)
@@ -411,7 +384,6 @@ TEST(call_that_follows_another_runs_on_the_same_worker)
         gp_future_free(first);
         gp_future_free(second);
     }
-    team_end();
 }
 
 TEST(calls_that_follow_the_same_call_start_in_submission_order)
@@ -431,8 +403,6 @@ TEST(calls_that_follow_the_same_call_start_in_submission_order)
     }
     for (int i = 0; i < 10; i++)
         gp_future_free(after[i]);
-    gp_future_free(first);
-    team_end();
 }
 
 TEST(function_of_a_loaded_object_is_found_while_workers_are_busy)
@@ -450,10 +420,6 @@ TEST(function_of_a_loaded_object_is_found_while_workers_are_busy)
     gp_future_cancel(busy[0]);
     gp_future_cancel(busy[1]);
     CHECK_INT(5, number_of(after));
-    gp_future_free(busy[0]);
-    gp_future_free(busy[1]);
-    gp_future_free(after);
-    team_end();
 }
 
 TEST(call_runs_on_the_requested_worker)
@@ -467,7 +433,6 @@ TEST(call_runs_on_the_requested_worker)
         CHECK_INT(3, place.size);
         gp_future_free(future);
     }
-    team_end();
 }
 
 /* ---- values on workers ---- */
@@ -501,7 +466,6 @@ TEST(values_are_put_on_one_or_all_workers_and_read_back)
     CHECK_STATUS(GP_EINVAL, gp_team_put(team, 3, "colour", "x", 1, &err));
     CHECK_CONTAINS(err.message, "2");
     CHECK_STATUS(GP_EINVAL, gp_team_get(team, 3, "colour", &data, &bytes, &err));
-    team_end();
 }
 
 TEST(tasks_and_client_see_each_others_values)
@@ -521,10 +485,6 @@ TEST(tasks_and_client_see_each_others_values)
     CHECK_STATUS(GP_OK, end_of(put));
     CHECK(holds(2, "taste", "sour"));
     CHECK(!holds(1, "taste", "sour"));
-    gp_future_free(got);
-    gp_future_free(missing);
-    gp_future_free(put);
-    team_end();
 }
 
 TEST(scatter_and_gather_preserve_order_for_any_size)
@@ -557,22 +517,17 @@ TEST(scatter_and_gather_preserve_order_for_any_size)
         CHECK_INT(2 * i, back[i]);
     gp_buffer_free(back);
     CHECK_STATUS(GP_ENOENT, gp_team_gather(team, "nobody", (void **)&back, &bytes, &err));
-    team_end();
 }
 
 TEST(attached_file_can_be_read_by_tasks)
 {
-    char path[100];
     const void *data = NULL;
     size_t bytes = 0;
-    FILE *file;
 
     BEGIN(2);
-    snprintf(path, sizeof(path), "%s/letter", pools_root);
-    file = fopen(path, "we");
-    REQUIRE(file != NULL);
-    fputs("dear worker", file);
-    fclose(file);
+    const char *path = in_root("letter");
+
+    write_file("letter", "dear worker");
     REQUIRE_OK(gp_team_attach(team, "data", path, &err), err);
     remove(path); /* the workers have a copy */
     gp_future *future = call("read_file", 0);
@@ -581,8 +536,6 @@ TEST(attached_file_can_be_read_by_tasks)
     CHECK(bytes == 11 && memcmp(data, "dear worker", 11) == 0);
     CHECK_STATUS(GP_ENOENT, gp_team_attach(team, "data", path, &err));
     CHECK_CONTAINS(err.message, path);
-    gp_future_free(future);
-    team_end();
 }
 
 TEST(a_constant_is_built_once_in_each_worker)
@@ -595,7 +548,6 @@ TEST(a_constant_is_built_once_in_each_worker)
         CHECK_INT(1, number_of(future));
         gp_future_free(future);
     }
-    team_end();
 }
 
 TEST(queue_keeps_order_and_a_full_queue_blocks_senders)
@@ -619,8 +571,6 @@ TEST(queue_keeps_order_and_a_full_queue_blocks_senders)
     CHECK_STATUS(GP_ETIMEDOUT, gp_queue_next(queue, &worker, (void **)&item, &bytes, 10, &err));
     CHECK_INT(0, gp_queue_dropped(queue));
     gp_queue_close(queue);
-    gp_future_free(sender);
-    team_end();
 }
 
 TEST(queue_that_keeps_the_newest_counts_dropped_items)
@@ -647,22 +597,14 @@ TEST(queue_that_keeps_the_newest_counts_dropped_items)
     CHECK_INT(1000, count + (int64_t)gp_queue_dropped(queue));
     CHECK(count >= 5);
     gp_queue_close(queue);
-    gp_future_free(sender);
-    team_end();
 }
 
 TEST(log_lines_carry_their_worker)
 {
-    int64_t deadline;
-
     BEGIN(2);
     gp_future *first = call_with((gp_parfeval_request){ .worker = 2 }, "say", "good morning", 12);
 
     CHECK_STATUS(GP_OK, end_of(first));
-    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-    while (said[0] == '\0' && gp_now_ms() < deadline)
-        gp_sleep_ms(1);
+    AWAIT(said[0] != '\0', 1);
     CHECK_TEXT("2: said: good morning\n", said);
-    gp_future_free(first);
-    team_end();
 }

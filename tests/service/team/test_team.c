@@ -21,88 +21,75 @@ typedef struct fixture {
     gp_error err;
 } fixture;
 
+static fixture f; /* of the running test */
+
 /* Look up a function in the object built with the tests. */
-static const gp_function *function(fixture *f, const char *name)
+static const gp_function *function(fixture *s, const char *name)
 {
-    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
     const gp_function *found = NULL;
     char path[600];
 
-    snprintf(path, sizeof(path), "%s/tests/service/team_tasks.so:%s", build, name);
-    if (gp_function_find(&found, f->team, path, &f->err) != GP_OK)
-        GP_TEST_FAIL("no function %s: %s", name, f->err.message);
+    snprintf(path, sizeof(path), "%s:%s", in_build("tests/service/team_tasks.so"), name);
+    if (gp_function_find(&found, s->team, path, &s->err) != GP_OK)
+        GP_TEST_FAIL("no function %s: %s", name, s->err.message);
     return found;
 }
 
-static bool begin(fixture *f, uint32_t workers)
+static bool begin(fixture *s, uint32_t workers)
 {
-    *f = (fixture){ 0 };
+    *s = (fixture){ 0 };
     pools_begin(NULL);
-    if (gp_pool_open(&f->pool, &(gp_pool_options){ .workers = workers }, &f->err) != GP_OK ||
-        gp_team_open(&f->team, f->pool, NULL, &f->err) != GP_OK) {
-        GP_TEST_FAIL("no team: %s", f->err.message);
-        gp_pool_close(f->pool);
-        pools_end();
+    if (gp_pool_open(&s->pool, &(gp_pool_options){ .workers = workers }, &s->err) != GP_OK ||
+        gp_team_open(&s->team, s->pool, NULL, &s->err) != GP_OK) {
+        GP_TEST_FAIL("no team: %s", s->err.message);
         return false;
     }
     return true;
 }
 
-static void end(fixture *f)
+TEARDOWN()
 {
-    gp_team_close(f->team);
-    gp_pool_close(f->pool);
+    gp_team_close(f.team);
+    gp_pool_close(f.pool);
+    f = (fixture){ 0 };
     pools_end();
 }
 
-static gp_future *call(fixture *f, gp_parfeval_request request)
+static gp_future *call(fixture *s, gp_parfeval_request request)
 {
     gp_future *future = NULL;
 
-    if (gp_parfeval(&future, f->team, &request, &f->err) != GP_OK)
-        GP_TEST_FAIL("cannot submit a call: %s", f->err.message);
+    if (gp_parfeval(&future, s->team, &request, &s->err) != GP_OK)
+        GP_TEST_FAIL("cannot submit a call: %s", s->err.message);
     return future;
 }
 
-static gp_future *nap(fixture *f, const gp_function *sleeper, double ms)
+static gp_future *nap(fixture *s, const gp_function *sleeper, double ms)
 {
-    return call(f, (gp_parfeval_request){ .function = sleeper, .argument = &ms, .bytes = sizeof(ms) });
-}
-
-/* Return the path of a test file. */
-static const char *place(const char *name)
-{
-    static char paths[4][64];
-    static int next;
-    char *path = paths[next++ % 4];
-
-    snprintf(path, sizeof(paths[0]), "%s/%s", pools_root, name);
-    return path;
+    return call(s, (gp_parfeval_request){ .function = sleeper, .argument = &ms, .bytes = sizeof(ms) });
 }
 
 /* Call `hold` or `sleep_deaf` on that worker (0: any); it runs until let_go() with the same
  * name. */
-static gp_future *held(fixture *f, const gp_function *holder, const char *name, uint32_t worker)
+static gp_future *held(fixture *s, const gp_function *holder, const char *name, uint32_t worker)
 {
-    const char *path = place(name);
+    const char *path = in_root(name);
 
-    return call(f, (gp_parfeval_request){
+    return call(s, (gp_parfeval_request){
                        .function = holder, .argument = path, .bytes = strlen(path) + 1, .worker = worker });
 }
 
 static void let_go(const char *name)
 {
-    close(open(place(name), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    write_file(name, "");
 }
 
 /* Wait until a file has `bytes` bytes: one per started call. */
 static bool await_bytes(const char *name, off_t bytes)
 {
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
     struct stat facts = { 0 };
 
-    while ((stat(place(name), &facts) != 0 || facts.st_size < bytes) && gp_now_ms() < deadline)
-        gp_sleep_ms(1);
+    AWAIT(stat(in_root(name), &facts) == 0 && facts.st_size >= bytes, 1);
     return facts.st_size >= bytes;
 }
 
@@ -114,10 +101,20 @@ static gp_future_info info(const gp_future *future)
     return out;
 }
 
-/* Store the pids of the team's workers, as reported by the pool. */
-static uint32_t worker_pids(fixture *f, pid_t pids[], uint32_t max)
+/* Wait until `count` calls have ended. No library call makes progress meanwhile: the background
+ * thread of the team does. */
+static gp_team_info await_ended(uint64_t count)
 {
-    gp_status_reply *reply = pools_settled(f->pool);
+    gp_team_info all;
+
+    AWAIT((gp_team_get_info(f.team, &all), all.ended >= count), 2);
+    return all;
+}
+
+/* Store the pids of the team's workers, as reported by the pool. */
+static uint32_t worker_pids(fixture *s, pid_t pids[], uint32_t max)
+{
+    gp_status_reply *reply = pools_settled(s->pool);
     uint32_t count = 0;
 
     for (uint32_t i = 0; reply != NULL && i < reply->workers_count && count < max; i++)
@@ -130,7 +127,6 @@ static uint32_t worker_pids(fixture *f, pid_t pids[], uint32_t max)
 
 TEST(call_returns_its_result_worker_and_times)
 {
-    fixture f;
     double x = 3;
     const void *data;
     size_t bytes;
@@ -149,14 +145,10 @@ TEST(call_returns_its_result_worker_and_times)
     CHECK(i.worker >= 1 && i.worker <= 2);
     CHECK_INT(1, i.attempts);
     CHECK(i.submitted_ns > 0 && i.started_ns >= i.submitted_ns && i.ended_ns >= i.started_ns);
-    gp_future_free(future);
-    end(&f);
 }
 
 TEST(task_error_has_status_message_and_worker)
 {
-    fixture f;
-
     REQUIRE(begin(&f, 1));
     gp_future *future =
         call(&f, (gp_parfeval_request){ .function = function(&f, "square"), .argument = "x", .bytes = 1 });
@@ -164,14 +156,11 @@ TEST(task_error_has_status_message_and_worker)
     CHECK_STATUS(GP_EINVAL, gp_future_result(future, NULL, NULL, &f.err));
     CHECK_CONTAINS(f.err.message, "worker 1: ");
     CHECK_CONTAINS(f.err.message, "expected one double");
-    gp_future_free(future);
-    end(&f);
 }
 
 TEST(arguments_and_results_of_every_size_survive_a_round_trip)
 {
     static const size_t sizes[] = { 1, 32, 33, 1000, 32768, 32769, 3 * MIB + 5 };
-    fixture f;
 
     REQUIRE(begin(&f, 2));
     const gp_function *echo = function(&f, "echo");
@@ -191,7 +180,6 @@ TEST(arguments_and_results_of_every_size_survive_a_round_trip)
         gp_future_free(future);
     }
     free(sent);
-    end(&f);
 }
 
 static int descriptors(void)
@@ -209,7 +197,6 @@ TEST(queued_large_arguments_may_exceed_the_descriptor_limit)
 {
     enum { COUNT = 3000, BYTES = 40000 };
     static gp_future *futures[COUNT];
-    fixture f;
     uint64_t wrong = 0;
     char *argument = malloc(BYTES);
 
@@ -236,12 +223,10 @@ TEST(queued_large_arguments_may_exceed_the_descriptor_limit)
     CHECK_INT(0, wrong);
     CHECK(descriptors() <= before + 8);
     free(argument);
-    end(&f);
 }
 
 TEST(team_leaks_no_descriptors_and_no_memory)
 {
-    fixture f;
     int fds = 0;
     int64_t blocks = 0;
 
@@ -271,12 +256,10 @@ TEST(team_leaks_no_descriptors_and_no_memory)
         CHECK_STATUS(GP_OK, gp_futures_wait(futures, 15, GP_WAIT_ALL, -1, &f.err));
         free(large); /* the other calls are still in flight when the team closes */
     }
-    end(&f);
 }
 
 TEST(broadcast_is_an_argument_of_many_calls_and_may_be_freed_at_once)
 {
-    fixture f;
     gp_broadcast *shared;
     void *memory;
     gp_future *futures[20];
@@ -297,7 +280,6 @@ TEST(broadcast_is_an_argument_of_many_calls_and_may_be_freed_at_once)
         CHECK(data != NULL && *(const uint64_t *)data == 5 * MIB);
         gp_future_free(futures[i]);
     }
-    end(&f);
 }
 
 /* Return the size of shared payloads mapped by a process; bytes. */
@@ -323,21 +305,19 @@ static size_t shared_mapped(pid_t pid)
 /* Wait until the background thread of the team sleeps without a timeout. */
 static bool await_parked(gp_team *team)
 {
-    const int64_t deadline_ms = gp_now_ms() + POOLS_TIMEOUT_MS;
-    bool parked;
+    bool parked = false;
 
-    do {
+    for (gp_timeout timeout = gp_timeout_in(POOLS_TIMEOUT_MS); !parked && gp_timeout_left(timeout) > 0;) {
         gp_sleep_ms(1);
         pthread_mutex_lock(&team->background.mutex);
         parked = team->background.state == BACKGROUND_PARKED;
         pthread_mutex_unlock(&team->background.mutex);
-    } while (!parked && gp_now_ms() < deadline_ms);
+    }
     return parked;
 }
 
 TEST(freed_broadcast_is_released_without_further_calls)
 {
-    fixture f;
     gp_broadcast *shared;
     void *memory;
     pid_t pids[2];
@@ -368,12 +348,10 @@ TEST(freed_broadcast_is_released_without_further_calls)
     for (int w = 0; w < 2; w++)
         CHECK(shared_mapped(pids[w]) < 8 * MIB);
     CHECK_INT(before, descriptors());
-    end(&f);
 }
 
 TEST(invalid_requests_are_refused_with_the_available_values)
 {
-    fixture f;
     gp_future *future;
 
     REQUIRE(begin(&f, 2));
@@ -412,44 +390,33 @@ TEST(invalid_requests_are_refused_with_the_available_values)
     CHECK_STATUS(GP_EINVAL,
                  gp_parfeval(&future, f.team, &(gp_parfeval_request){ .function = nothing, .priority = 1001 },
                              &f.err));
-    end(&f);
 }
 
 TEST(missing_function_is_reported_with_the_nearest_name)
 {
-    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
     const gp_function *found;
-    fixture f;
-    char path[600], copy[700], command[1500];
 
     REQUIRE(begin(&f, 1));
-    snprintf(path, sizeof(path), "%s/tests/service/team_tasks.so:sqare", build);
-    CHECK_STATUS(GP_ENOENT, gp_function_find(&found, f.team, path, &f.err));
+    CHECK_STATUS(GP_ENOENT,
+                 gp_function_find(&found, f.team, in_build("tests/service/team_tasks.so:sqare"), &f.err));
     CHECK_CONTAINS(f.err.message, "did you mean 'square'?");
     CHECK_STATUS(GP_ENOENT, gp_function_find(&found, f.team, "/nowhere/x.so:f", &f.err));
     CHECK_STATUS(GP_EINVAL, gp_function_find(&found, f.team, "square", &f.err));
     CHECK_CONTAINS(f.err.message, "FILE.so:NAME");
-    snprintf(path, sizeof(path), "%s/CMakeCache.txt:f", build);
-    CHECK_STATUS(GP_EINVAL, gp_function_find(&found, f.team, path, &f.err));
+    CHECK_STATUS(GP_EINVAL, gp_function_find(&found, f.team, in_build("CMakeCache.txt:f"), &f.err));
     CHECK_CONTAINS(f.err.message, "not a task object");
-    snprintf(path, sizeof(path), "%s/lib/libgradpool.so:gp_version", build);
-    CHECK_STATUS(GP_EINVAL, gp_function_find(&found, f.team, path, &f.err));
+    CHECK_STATUS(GP_EINVAL,
+                 gp_function_find(&found, f.team, in_build("lib/libgradpool.so:gp_version"), &f.err));
     CHECK_CONTAINS(f.err.message, "without tasks");
-    snprintf(copy, sizeof(copy), "%s/open.so", pools_root);
-    snprintf(command, sizeof(command), "cp %s/tests/service/team_tasks.so %s && chmod 0666 %s", build, copy,
-             copy);
-    REQUIRE(system(command) == 0);
-    strcat(copy, ":square");
-    CHECK_STATUS(GP_EPERM, gp_function_find(&found, f.team, copy, &f.err));
+    REQUIRE(shell("cp %s open.so && chmod 0666 open.so", in_build("tests/service/team_tasks.so")) == 0);
+    CHECK_STATUS(GP_EPERM, gp_function_find(&found, f.team, in_root("open.so:square"), &f.err));
     CHECK_CONTAINS(f.err.message, "chmod go-w");
-    end(&f);
 }
 
 /* ---- several calls ---- */
 
 TEST(waiting_for_all_any_and_the_first_error)
 {
-    fixture f;
     gp_future *futures[3];
     uint32_t never = 99;
 
@@ -473,14 +440,12 @@ TEST(waiting_for_all_any_and_the_first_error)
     CHECK_INT(GP_OK, info(futures[0]).status);
     for (int i = 0; i < 3; i++)
         gp_future_free(futures[i]);
-    end(&f);
 }
 
 TEST(as_completed_returns_each_future_once_in_completion_order)
 {
     static const char *const names[] = { "first", "second", "third" };
     static const int order[] = { 1, 2, 0 };
-    fixture f;
     gp_future *futures[3], *got;
 
     REQUIRE(begin(&f, 3));
@@ -500,11 +465,9 @@ TEST(as_completed_returns_each_future_once_in_completion_order)
         gp_future_free(got);
     }
     CHECK_STATUS(GP_ENOENT, gp_team_as_completed(f.team, &got, -1, &f.err));
-    end(&f);
 }
 
 typedef struct chain {
-    fixture *f;
     const gp_function *function;
     int called, failed;
 } chain;
@@ -519,7 +482,7 @@ static void chain_on(void *context, gp_future *future)
     if (gp_future_result(future, &data, &bytes, NULL) != GP_OK || info(future).state != GP_FUTURE_DONE)
         c->failed++;
     if (c->called < 50 &&
-        gp_parfeval(NULL, c->f->team,
+        gp_parfeval(NULL, f.team,
                     &(gp_parfeval_request){ .function = c->function, .done = chain_on, .context = c },
                     NULL) != GP_OK)
         c->failed++;
@@ -527,53 +490,37 @@ static void chain_on(void *context, gp_future *future)
 
 TEST(a_callback_sees_its_result_and_may_make_the_next_call)
 {
-    fixture f;
-    gp_team_info i;
-
     REQUIRE(begin(&f, 2));
-    chain c = { .f = &f, .function = function(&f, "nothing") };
-    int64_t deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
+    chain c = { .function = function(&f, "nothing") };
 
     REQUIRE_OK(gp_parfeval(NULL, f.team,
                            &(gp_parfeval_request){ .function = c.function, .done = chain_on, .context = &c },
                            &f.err),
                f.err);
-    do { /* no library call makes progress here: the background thread does */
-        gp_sleep_ms(2);
-        gp_team_get_info(f.team, &i);
-    } while (i.ended < 50 && gp_now_ms() < deadline);
+    await_ended(50);
     CHECK_INT(50, c.called);
     CHECK_INT(0, c.failed);
-    end(&f);
 }
 
 TEST(work_continues_without_library_calls)
 {
-    fixture f;
     gp_future *futures[60];
     gp_team_info i;
-    int64_t deadline;
 
     REQUIRE(begin(&f, 2));
     const gp_function *sleeper = function(&f, "sleep_ms");
 
     for (int k = 0; k < 60; k++)
         futures[k] = nap(&f, sleeper, 3);
-    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-    do {
-        gp_sleep_ms(5);
-        gp_team_get_info(f.team, &i);
-    } while (i.ended < 60 && gp_now_ms() < deadline);
+    i = await_ended(60);
     CHECK_INT(60, i.ended);
     CHECK_INT(0, i.waiting + i.running);
     for (int k = 0; k < 60; k++)
         gp_future_free(futures[k]);
-    end(&f);
 }
 
 TEST(priorities_and_preferred_workers_are_respected)
 {
-    fixture f;
     gp_future *low, *high;
     const void *data;
     size_t bytes;
@@ -591,13 +538,11 @@ TEST(priorities_and_preferred_workers_are_respected)
     CHECK_INT(2, *(const uint32_t *)data);
     CHECK_INT(GP_FUTURE_DONE, info(high).state);
     CHECK(info(high).ended_ns <= info(low).ended_ns);
-    end(&f);
 }
 
 TEST(urgent_call_starts_before_prefetched_calls)
 {
     enum { COUNT = 8 };
-    fixture f;
     mark m = { .number = 0 };
     gp_future *last = NULL;
     uint32_t order[COUNT + 1] = { 0 };
@@ -622,12 +567,10 @@ TEST(urgent_call_starts_before_prefetched_calls)
     CHECK_INT(COUNT + 1, order[0]);
     for (uint32_t k = 1; k <= COUNT; k++)
         CHECK_INT(k, order[k]);
-    end(&f);
 }
 
 TEST(long_call_does_not_delay_later_calls)
 {
-    fixture f;
     gp_future *futures[40];
     gp_team_info i;
 
@@ -647,14 +590,12 @@ TEST(long_call_does_not_delay_later_calls)
     CHECK_STATUS(GP_ECANCELED, gp_future_result(slow, NULL, NULL, &f.err));
     gp_team_get_info(f.team, &i);
     CHECK_INT(0, i.worker_deaths);
-    end(&f);
 }
 
 /* ---- after, follow, deadlines, retries ---- */
 
 TEST(dependent_calls_wait_and_fail_with_their_dependencies)
 {
-    fixture f;
     uint32_t never = 99;
 
     REQUIRE(begin(&f, 2));
@@ -695,12 +636,10 @@ TEST(dependent_calls_wait_and_fail_with_their_dependencies)
 
     CHECK_STATUS(GP_ECANCELED, gp_future_result(late, NULL, NULL, &f.err));
     CHECK_CONTAINS(f.err.message, cause);
-    end(&f);
 }
 
 TEST(start_deadlines_and_time_limits_are_enforced)
 {
-    fixture f;
     double ms = 1e9;
 
     REQUIRE(begin(&f, 1));
@@ -721,12 +660,10 @@ TEST(start_deadlines_and_time_limits_are_enforced)
     CHECK_STATUS(GP_ETIMELIMIT, gp_future_result(running, NULL, NULL, &f.err));
     CHECK_CONTAINS(f.err.message, "worker 1: exceeded its time limit of 150 ms; canceled after ");
     CHECK_INT(GP_ETIMELIMIT, info(running).status);
-    end(&f);
 }
 
 TEST(errors_are_retried_up_to_the_requested_number)
 {
-    fixture f;
     uint32_t good = 3;
     const void *data;
     size_t bytes;
@@ -750,14 +687,12 @@ TEST(errors_are_retried_up_to_the_requested_number)
     CHECK_INT(3, *(const uint32_t *)data);
     CHECK_INT(2, info(twice).retries);
     CHECK_INT(1, info(twice).attempts);
-    end(&f);
 }
 
 /* ---- canceling ---- */
 
 TEST(queued_call_is_canceled_at_once_and_a_running_one_is_notified)
 {
-    fixture f;
     gp_team_info i;
 
     REQUIRE(begin(&f, 1));
@@ -777,12 +712,10 @@ TEST(queued_call_is_canceled_at_once_and_a_running_one_is_notified)
     CHECK_INT(3, i.canceled);
     CHECK_INT(0, i.worker_deaths);
     gp_future_cancel(running); /* a second cancel has no effect */
-    end(&f);
 }
 
 TEST(uncancelable_call_loses_its_worker_and_the_team_continues)
 {
-    fixture f;
     gp_team_info i;
 
     REQUIRE(begin(&f, 1));
@@ -798,12 +731,10 @@ TEST(uncancelable_call_loses_its_worker_and_the_team_continues)
     CHECK_STATUS(GP_OK, gp_future_result(next, NULL, NULL, &f.err));
     gp_team_get_info(f.team, &i);
     CHECK_INT(1, i.worker_deaths);
-    end(&f);
 }
 
 TEST(a_cancel_with_no_grace_kills_the_worker_at_once)
 {
-    fixture f;
     gp_team_info i;
 
     REQUIRE(begin(&f, 1));
@@ -817,12 +748,10 @@ TEST(a_cancel_with_no_grace_kills_the_worker_at_once)
     CHECK_CONTAINS(f.err.message, "did not end within 0 ms; its worker was replaced");
     gp_team_get_info(f.team, &i);
     CHECK_INT(1, i.worker_deaths);
-    end(&f);
 }
 
 TEST(cancel_that_races_with_the_end_has_one_outcome_every_time)
 {
-    fixture f;
     int canceled = 0, done = 0;
     gp_team_info i;
 
@@ -847,12 +776,10 @@ TEST(cancel_that_races_with_the_end_has_one_outcome_every_time)
     CHECK_INT(5000, i.ended);
     CHECK_INT(0, i.waiting + i.running);
     CHECK_INT(0, i.worker_deaths);
-    end(&f);
 }
 
 TEST(canceling_the_team_ends_everything)
 {
-    fixture f;
     gp_future *futures[200];
 
     REQUIRE(begin(&f, 2));
@@ -867,7 +794,6 @@ TEST(canceling_the_team_ends_everything)
     gp_future *again = nap(&f, sleeper, 1);
 
     CHECK_STATUS(GP_OK, gp_future_wait(again, -1, &f.err));
-    end(&f);
 }
 
 /* ---- worker failures ---- */
@@ -875,7 +801,6 @@ TEST(canceling_the_team_ends_everything)
 TEST(killed_worker_loses_no_call_and_completes_none_twice)
 {
     enum { COUNT = 200, MARKED = 20 }; /* MARKED calls have ended when the worker is killed */
-    fixture f;
     gp_future *futures[COUNT];
     uint32_t seen[COUNT] = { 0 }, number;
     pid_t pids[2];
@@ -890,7 +815,7 @@ TEST(killed_worker_loses_no_call_and_completes_none_twice)
     for (uint32_t k = 0; k < COUNT; k++) {
         m.number = k;
         if (k == MARKED)
-            snprintf(m.gate, sizeof(m.gate), "%s", place("go"));
+            snprintf(m.gate, sizeof(m.gate), "%s", in_root("go"));
         futures[k] =
             call(&f, (gp_parfeval_request){ .function = marker, .argument = &m, .bytes = sizeof(m) });
     }
@@ -920,15 +845,14 @@ TEST(killed_worker_loses_no_call_and_completes_none_twice)
     for (uint32_t k = 0; k < COUNT; k++)
         CHECK(seen[k] >= 1);
     CHECK(twice <= 1);
-    end(&f);
 }
 
-static gp_status die(fixture *f, const gp_function *death, const char *how, uint32_t attempts)
+static gp_status die(fixture *s, const gp_function *death, const char *how, uint32_t attempts)
 {
     gp_future *future =
-        call(f, (gp_parfeval_request){
+        call(s, (gp_parfeval_request){
                     .function = death, .argument = how, .bytes = strlen(how) + 1, .attempts = attempts });
-    gp_status status = gp_future_result(future, NULL, NULL, &f->err);
+    gp_status status = gp_future_result(future, NULL, NULL, &s->err);
 
     if (attempts != 0)
         CHECK_INT(attempts, info(future).attempts);
@@ -938,12 +862,12 @@ static gp_status die(fixture *f, const gp_function *death, const char *how, uint
 
 /* Wait until worker `index` (from 1) is leased and is another process than `old`. Return the new
  * pid; 0: timeout. */
-static pid_t replaced(fixture *f, uint32_t index, pid_t old)
+static pid_t replaced(fixture *s, uint32_t index, pid_t old)
 {
     int64_t deadline_ms = gp_now_ms() + POOLS_TIMEOUT_MS;
 
     for (pid_t pid = 0; gp_now_ms() < deadline_ms; gp_sleep_ms(2)) {
-        gp_status_reply *reply = pools_settled(f->pool);
+        gp_status_reply *reply = pools_settled(s->pool);
 
         if (reply != NULL && reply->workers[index - 1].lease != 0)
             pid = (pid_t)reply->workers[index - 1].slot.pid;
@@ -957,7 +881,6 @@ static pid_t replaced(fixture *f, uint32_t index, pid_t old)
 TEST(worker_that_fails_before_it_is_linked_does_not_delay_other_calls)
 {
     pid_t pids[2], second;
-    fixture f;
     int64_t begin_ms;
 
     REQUIRE(begin(&f, 2));
@@ -994,14 +917,10 @@ TEST(worker_that_fails_before_it_is_linked_does_not_delay_other_calls)
     gp_future *back = call(&f, (gp_parfeval_request){ .function = nothing, .worker = 2 });
 
     CHECK_STATUS(GP_OK, gp_future_result(back, NULL, NULL, &f.err));
-    gp_future_free(back);
-    end(&f);
 }
 
 TEST(exit_reasons_are_distinguished_and_name_the_log)
 {
-    fixture f;
-
     REQUIRE(begin(&f, 2));
     const gp_function *death = function(&f, "die");
 
@@ -1016,12 +935,10 @@ TEST(exit_reasons_are_distinguished_and_name_the_log)
     CHECK_CONTAINS(f.err.message, "signal 9");
     CHECK(strstr(f.err.message, "memory ran out") == NULL);
     CHECK_STATUS(GP_EPEER, die(&f, death, "heap", 1));
-    end(&f);
 }
 
 TEST(call_that_kills_its_workers_fails_after_three_and_other_calls_continue)
 {
-    fixture f;
     gp_future *futures[20];
     gp_team_info i;
 
@@ -1041,13 +958,11 @@ TEST(call_that_kills_its_workers_fails_after_three_and_other_calls_continue)
     gp_team_get_info(f.team, &i);
     CHECK_INT(3, i.worker_deaths);
     CHECK_STATUS(GP_OK, die(&f, death, "once segv", 0));
-    end(&f);
 }
 
 TEST(large_payload_interrupted_by_a_kill_is_complete_on_retry)
 {
     enum { BYTES = 64 * MIB };
-    fixture f;
     pid_t pids[2];
     uint64_t count = BYTES;
     gp_broadcast *shared;
@@ -1076,14 +991,12 @@ TEST(large_payload_interrupted_by_a_kill_is_complete_on_retry)
         gp_future_free(up);
     }
     gp_broadcast_free(shared);
-    end(&f);
 }
 
 /* ---- values, queues, log lines ---- */
 
 TEST(values_stay_on_workers_and_reach_their_replacements)
 {
-    fixture f;
     pid_t pids[2];
     void *data;
     size_t bytes;
@@ -1118,12 +1031,10 @@ TEST(values_stay_on_workers_and_reach_their_replacements)
     }
     REQUIRE_OK(gp_team_put(f.team, GP_EVERY_WORKER, "greeting", NULL, 0, &f.err), f.err);
     CHECK_STATUS(GP_ENOENT, gp_team_get(f.team, 1, "greeting", &data, &bytes, &f.err));
-    end(&f);
 }
 
 TEST(full_queue_blocks_the_sender_and_loses_nothing)
 {
-    fixture f;
     gp_queue *queue;
     uint32_t n = 5000, worker;
     void *data;
@@ -1146,7 +1057,6 @@ TEST(full_queue_blocks_the_sender_and_loses_nothing)
     CHECK_STATUS(GP_ETIMEDOUT, gp_queue_next(queue, &worker, &data, &bytes, 10, &f.err));
     CHECK_INT(0, gp_queue_dropped(queue));
     gp_queue_close(queue);
-    end(&f);
 }
 
 static void count_item(void *context, uint32_t worker, const void *data, size_t bytes)
@@ -1157,7 +1067,6 @@ static void count_item(void *context, uint32_t worker, const void *data, size_t 
 
 TEST(a_queue_that_keeps_the_newest_drops_the_oldest_and_counts_them)
 {
-    fixture f;
     gp_queue *queue;
     uint32_t n = 100, items = 0;
     void *data;
@@ -1186,7 +1095,6 @@ TEST(a_queue_that_keeps_the_newest_drops_the_oldest_and_counts_them)
     future = call(&f, (gp_parfeval_request){ .function = counter, .argument = &n, .bytes = sizeof(n) });
     CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
     CHECK_INT(100, items);
-    end(&f);
 }
 
 /* ---- parallel teams, exiting clients ---- */
@@ -1205,9 +1113,9 @@ static void keep_line_worker(void *context, uint32_t worker, const char *line)
 }
 
 /* Check that queue items are from worker 1 of the team, in gp_queue_next() and in the callback. */
-static void check_queued_worker(fixture *f)
+static void check_queued_worker(fixture *s)
 {
-    const gp_function *counter = function(f, "count_into_queue");
+    const gp_function *counter = function(s, "count_into_queue");
     uint32_t count = 1, workers[2] = { 0 };
     gp_queue *queue;
     void *data;
@@ -1217,13 +1125,13 @@ static void check_queued_worker(fixture *f)
         const gp_queue_options options = { .on_item = i == 0 ? NULL : keep_item_worker,
                                            .context = &workers[i] };
 
-        REQUIRE_OK(gp_queue_open(&queue, f->team, "numbers", &options, &f->err), f->err);
+        REQUIRE_OK(gp_queue_open(&queue, s->team, "numbers", &options, &s->err), s->err);
         gp_future *future =
-            call(f, (gp_parfeval_request){ .function = counter, .argument = &count, .bytes = sizeof(count) });
+            call(s, (gp_parfeval_request){ .function = counter, .argument = &count, .bytes = sizeof(count) });
 
-        CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f->err));
+        CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &s->err));
         if (i == 0) {
-            REQUIRE_OK(gp_queue_next(queue, &workers[i], &data, &bytes, 0, &f->err), f->err);
+            REQUIRE_OK(gp_queue_next(queue, &workers[i], &data, &bytes, 0, &s->err), s->err);
             gp_buffer_free(data);
         }
         gp_queue_close(queue);
@@ -1233,8 +1141,7 @@ static void check_queued_worker(fixture *f)
 
 TEST(two_teams_work_in_parallel)
 {
-    fixture f = { 0 };
-    uint32_t line_worker = 0;
+    static uint32_t line_worker;
     const gp_team_options one = { .lease = { .workers_min = 1, .workers_max = 1 },
                                   .log = keep_line_worker,
                                   .context = &line_worker };
@@ -1292,13 +1199,10 @@ TEST(two_teams_work_in_parallel)
     CHECK_STATUS(GP_EBUSY,
                  gp_team_open(&other, f.pool, &(gp_team_options){ .lease = { .no_wait = true } }, &f.err));
     gp_team_close(g.team);
-    end(&f);
 }
 
 TEST(closing_a_team_releases_running_workers)
 {
-    fixture f;
-
     REQUIRE(begin(&f, 2));
     for (int k = 0; k < 10; k++)
         held(&f, function(&f, "sleep_deaf"), "begun", 0);
@@ -1309,12 +1213,10 @@ TEST(closing_a_team_releases_running_workers)
     gp_future *future = call(&f, (gp_parfeval_request){ .function = function(&f, "nothing") });
 
     CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
-    end(&f);
 }
 
 TEST(killed_client_frees_the_pool)
 {
-    fixture f = { 0 };
     int pipes[2], status;
     char byte;
 
@@ -1353,12 +1255,10 @@ TEST(killed_client_frees_the_pool)
 
     CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
     close(pipes[0]);
-    end(&f);
 }
 
 TEST(task_of_an_exited_client_is_killed_without_a_grace_period)
 {
-    fixture f = { 0 };
     int status;
     static char log[1 << 16];
 
@@ -1382,7 +1282,6 @@ TEST(task_of_an_exited_client_is_killed_without_a_grace_period)
     REQUIRE_OK(gp_team_open(&f.team, f.pool, NULL, &f.err), f.err);
     slurp(f.team->pool->grant.slots[0].log, log, sizeof(log));
     CHECK_CONTAINS(log, "exiting: the client of the running task has exited");
-    end(&f);
 }
 
 static void count_end(void *context, gp_future *future)
@@ -1393,11 +1292,9 @@ static void count_end(void *context, gp_future *future)
 
 TEST(calls_continue_when_the_scheduler_is_killed)
 {
-    fixture f;
     double ms = 300;
-    int ended = 0;
+    static int ended;
     gp_team_info i;
-    int64_t deadline;
 
     REQUIRE(begin(&f, 1));
     for (int k = 0; k < 4; k++)
@@ -1409,11 +1306,7 @@ TEST(calls_continue_when_the_scheduler_is_killed)
                                                                 .context = &ended },
                                         &f.err));
     kill((pid_t)f.pool->scheduler_pid, SIGKILL);
-    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-    do {
-        gp_sleep_ms(5);
-        gp_team_get_info(f.team, &i);
-    } while (i.ended < 4 && gp_now_ms() < deadline);
+    i = await_ended(4);
     CHECK_INT(4, i.ended);
     CHECK_INT(0, i.failed);
     CHECK_STATUS(GP_OK, gp_parfeval(NULL, f.team,
@@ -1421,16 +1314,13 @@ TEST(calls_continue_when_the_scheduler_is_killed)
                                                             .argument = &(double){ 0 },
                                                             .bytes = sizeof(ms) },
                                     &f.err));
-    end(&f);
 }
 
 TEST(shutdown_of_the_pool_ends_every_call_without_library_calls)
 {
-    fixture f;
     double ms = 1e9;
-    int ended = 0;
+    static int ended;
     gp_team_info i;
-    int64_t deadline;
 
     REQUIRE(begin(&f, 1));
     const gp_function *sleeper = function(&f, "sleep_ms");
@@ -1444,17 +1334,12 @@ TEST(shutdown_of_the_pool_ends_every_call_without_library_calls)
                                                                 .context = &ended },
                                         &f.err));
     CHECK_STATUS(GP_OK, gp_pool_shutdown(f.pool, false, &f.err));
-    deadline = gp_now_ms() + POOLS_TIMEOUT_MS;
-    do {
-        gp_sleep_ms(5);
-        gp_team_get_info(f.team, &i);
-    } while (i.ended < 5 && gp_now_ms() < deadline);
+    i = await_ended(5);
     CHECK_INT(5, i.ended);
     CHECK_INT(5, ended);
     CHECK_STATUS(GP_ECANCELED,
                  gp_parfeval(NULL, f.team, &(gp_parfeval_request){ .function = sleeper }, &f.err));
     CHECK_CONTAINS(f.err.message, "shutting down");
-    end(&f);
 }
 
 static volatile sig_atomic_t stop_flag;
@@ -1466,8 +1351,7 @@ static void remember_line(void *context, uint32_t worker, const char *line)
 
 TEST(task_log_reaches_the_callback_and_stop_ends_a_wait)
 {
-    fixture f = { 0 };
-    char line[100] = "";
+    static char line[100];
 
     stop_flag = 0;
     pools_begin(NULL);
@@ -1489,13 +1373,11 @@ TEST(task_log_reaches_the_callback_and_stop_ends_a_wait)
     stop_flag = 1;
     CHECK_STATUS(GP_ECANCELED, gp_future_wait(slow, -1, &f.err));
     CHECK_INT(GP_FUTURE_RUNNING, info(slow).state);
-    end(&f);
 }
 
 TEST(waiting_calls_use_little_memory)
 {
     enum { COUNT = 100000 };
-    fixture f;
     gp_team_info i;
 
     REQUIRE(begin(&f, 1));
@@ -1516,5 +1398,4 @@ TEST(waiting_calls_use_little_memory)
     CHECK_STATUS(GP_ECANCELED, gp_future_result(slow, NULL, NULL, &f.err));
     gp_team_get_info(f.team, &i);
     CHECK_INT(COUNT + 1, i.ended);
-    end(&f);
 }
