@@ -1,6 +1,7 @@
-/* Train on arrays in memory: 2000 images that show a bright square left or right of the center.
+/* Train LeNet on arrays in memory: 2000 images that show a bright square left or right of the
+ * center.
  *
- *   gradpool up; build/debug/examples/arrays */
+ *   cmake -B build && cmake --build build && build/arrays */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 #include <stdlib.h>

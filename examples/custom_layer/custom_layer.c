@@ -1,7 +1,7 @@
 /* A custom layer kind: swish, y = x / (1 + exp(-beta x)), with a learned beta for each channel
  * (Ramachandran et al., "Searching for activation functions", 2017).
  *
- *   gradpool spmd -n 2 custom_kind.so:train */
+ *   cmake -B build && cmake --build build && gradpool spmd -n 2 build/custom_layer.so:train */
 #include <gradpool/train_task.h>
 #include <math.h>
 
@@ -79,7 +79,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
         if (gp_model_step_count(model) == 0)
             status = gp_model_check_gradients(model, &batch, &check, err);
         if (status == GP_OK && gp_model_step_count(model) == 0 && gp_task_index(task) == 1)
-            gp_task_log(task, "gradients are correct; largest error %.1e: %s", check.error, check.worst);
+            gp_task_log(task, "gradients are correct; largest error %.1e", check.error);
         if (status == GP_OK)
             status = gp_model_forward_backward(model, &batch, err);
         if (status == GP_OK)

@@ -2,7 +2,7 @@
  * more weight to samples with a low p (Lin et al., "Focal loss for dense object detection", ICCV
  * 2017).
  *
- *   gradpool spmd -n 2 custom_loss.so:train */
+ *   cmake -B build && cmake --build build && gradpool spmd -n 2 build/custom_loss.so:train */
 #include <gradpool/train_task.h>
 #include <math.h>
 

@@ -1,8 +1,9 @@
-/* Futures: dependent calls, results in completion order, and a queue for progress.
+/* Find the number below a million with the longest Collatz sequence, with calls that return at once
+ * and give a future for the result. One call makes a table on a worker, and four more search it
+ * on the same worker. The program prints the results in the order of completion, and the progress
+ * that the tasks send to a queue.
  *
- *   cc -shared -fPIC futures_tasks.c -o futures_tasks.so
- *   cc futures.c -lgradpool -o futures
- *   ./futures */
+ *   cmake -B build && cmake --build build && build/futures */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 
@@ -13,11 +14,12 @@ static void on_progress(void *context, uint32_t worker, const void *data, size_t
     const uint32_t *range = data;
 
     (void)context;
+    (void)worker;
     (void)bytes;
-    printf("worker %u searched %u .. %u\n", worker, range[0], range[1] - 1);
+    printf("searched %u .. %u\n", range[0], range[1] - 1);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     gp_parfeval_request make = { 0 }, search = { 0 };
     gp_pool *pool = NULL;
@@ -25,7 +27,6 @@ int main(int argc, char **argv)
     gp_queue *queue = NULL;
     gp_future *table, *next;
     const uint32_t *longest;
-    char name[512];
     size_t bytes;
     gp_error err = { 0 };
     gp_status status = gp_pool_open(&pool, NULL, &err);
@@ -34,12 +35,10 @@ int main(int argc, char **argv)
         status = gp_team_open(&team, pool, NULL, &err);
     if (status == GP_OK)
         status = gp_queue_open(&queue, team, "progress", &(gp_queue_options){ .on_item = on_progress }, &err);
-    snprintf(name, sizeof(name), "%s:make_table", argc > 1 ? argv[1] : "futures_tasks.so");
     if (status == GP_OK)
-        status = gp_function_find(&make.function, team, name, &err);
-    snprintf(name, sizeof(name), "%s:search", argc > 1 ? argv[1] : "futures_tasks.so");
+        status = gp_function_find(&make.function, team, "build/futures_tasks.so:make_table", &err);
     if (status == GP_OK)
-        status = gp_function_find(&search.function, team, name, &err);
+        status = gp_function_find(&search.function, team, "build/futures_tasks.so:search", &err);
     if (status == GP_OK)
         status = gp_parfeval(&table, team, &make, &err);
     /* Start the searches after make_table, on the worker that has the table. */

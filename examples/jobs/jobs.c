@@ -1,11 +1,9 @@
-/* Submit two trainings as background jobs, wait for them, and print their final states.
+/* Submit two trainings with different learning rates as background jobs, wait for them, and print
+ * their final states. The jobs continue if this program is killed; `gradpool jobs` lists them.
  *
- *   cc jobs.c -lgradpool && ./a.out digits
- *
- * The jobs continue if this program is killed; `gradpool jobs` lists them. */
-#include <stdio.h>
-
+ *   cmake -B build && cmake --build build && build/jobs digits */
 #include <gradpool/gradpool.h>
+#include <stdio.h>
 
 /* Submit a training and return the job number. */
 static uint64_t submit(gp_pool *pool, const char *data, const char *rate, gp_error *err)
@@ -19,9 +17,9 @@ static uint64_t submit(gp_pool *pool, const char *data, const char *rate, gp_err
     return job; /* 0: refused */
 }
 
-int main(int count, char **arguments)
+int main(int argc, char **argv)
 {
-    const char *data = count > 1 ? arguments[1] : "digits";
+    const char *data = argc > 1 ? argv[1] : "digits";
     uint64_t jobs[2];
     gp_job_info infos[2];
     gp_pool *pool;
@@ -40,8 +38,8 @@ int main(int count, char **arguments)
     }
     for (int i = 0; i < 2; i++) {
         gp_job_get(&infos[i], pool, jobs[i], &err);
-        printf("rate %s: %s after %.1f s, see %s\n", infos[i].name, gp_job_state_word(infos[i].state),
-               infos[i].run_seconds, infos[i].folder);
+        printf("job %llu, rate %s: %s after %.1f s\n", (unsigned long long)jobs[i], infos[i].name,
+               gp_job_state_word(infos[i].state), infos[i].run_seconds);
     }
     gp_pool_close(pool);
     return 0;

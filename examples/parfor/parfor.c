@@ -1,14 +1,14 @@
-/* A parameter sweep with sliced input, sliced output and a minimum: find the damping, among 200
- * values, with which an oscillator comes to rest first.
+/* Find the best of 200 parameters: with which damping does an oscillator come to rest first? The
+ * workers share the 200 iterations of a parfor loop. Each iteration calls the task `settle` from
+ * parfor_tasks.c with one element of `damping`, and writes one element of `seconds`.
  *
- *   cc -shared -fPIC parfor_tasks.c -lm -o parfor_tasks.so && cc parfor.c -lgradpool -o parfor
- *   ./parfor parfor_tasks.so:settle */
+ *   cmake -B build && cmake --build build && build/parfor */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 
 enum { COUNT = 200 };
 
-int main(int argc, char **argv)
+int main(void)
 {
     double damping[COUNT], seconds[COUNT], best = 0.0;
     gp_parfor_request loop = { .first = 1,
@@ -30,7 +30,7 @@ int main(int argc, char **argv)
     if (status == GP_OK)
         status = gp_team_open(&team, pool, NULL, &err);
     if (status == GP_OK)
-        status = gp_function_find(&loop.function, team, argc > 1 ? argv[1] : "parfor_tasks.so:settle", &err);
+        status = gp_function_find(&loop.function, team, "build/parfor_tasks.so:settle", &err);
     if (status == GP_OK)
         status = gp_parfor(team, &loop, &err);
     for (int i = 0; status == GP_OK && i < COUNT; i++)

@@ -1,8 +1,8 @@
 /* Train DeepLab v3+ on random patches, predict each pixel's class in windows, and compute the
  * confusion matrix.
  *
- *   cc segmentation.c -lgradpool -o segmentation
- *   ./segmentation SOURCE [NETWORK PATCH PATCHES EPOCHS BATCH]
+ *   cmake -B build && cmake --build build
+ *   build/segmentation SOURCE [NETWORK PATCH PATCHES EPOCHS BATCH]
  *
  * SOURCE: images with label images. The program writes to the current directory: the model, the
  * confusion matrix as an image, and for each test image NAME.pgm with the pixel classes. */

@@ -1,8 +1,7 @@
-/* Compute pi in an spmd block on all workers in the pool.
+/* Compute pi on all workers in the pool: run the task `pi` from spmd_tasks.c once on each worker,
+ * and print the result that each worker returns.
  *
- *   cc -shared -fPIC spmd_tasks.c -o spmd_tasks.so
- *   cc spmd.c -lgradpool -o spmd
- *   ./spmd spmd_tasks.so:pi */
+ *   cmake -B build && cmake --build build && build/spmd */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 
@@ -12,7 +11,7 @@ static void on_log(void *context, uint32_t worker, const char *line)
     printf("worker %u: %s\n", worker, line);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     uint64_t slices = 10000000;
     gp_spmd_request request = { .argument = &slices, .bytes = sizeof(slices) };
@@ -27,7 +26,7 @@ int main(int argc, char **argv)
     if (status == GP_OK)
         status = gp_team_open(&team, pool, &(gp_team_options){ .log = on_log }, &err);
     if (status == GP_OK)
-        status = gp_function_find(&request.function, team, argc > 1 ? argv[1] : "spmd_tasks.so:pi", &err);
+        status = gp_function_find(&request.function, team, "build/spmd_tasks.so:pi", &err);
     if (status == GP_OK)
         status = gp_spmd(&block, team, &request, &err);
     for (uint32_t index = 1; status == GP_OK && index <= gp_spmd_result_size(block); index++) {

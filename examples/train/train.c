@@ -1,6 +1,6 @@
 /* Train LeNet on all workers in the pool, save the model, and measure the accuracy.
  *
- *   cc embed.c -lgradpool -o embed && ./embed fashion-mnist model.onnx */
+ *   cmake -B build && cmake --build build && build/train digits model.onnx */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 
@@ -45,7 +45,7 @@ int main(int argc, char **argv)
     if (status == GP_OK)
         printf("accuracy %.4f on %llu samples\n", result.accuracy, (unsigned long long)result.labelled);
     else
-        fprintf(stderr, "embed: %s\n", err.message);
+        fprintf(stderr, "train: %s\n", err.message);
     gp_training_free(training);
     gp_pool_close(pool);
     return status == GP_OK ? 0 : 1;

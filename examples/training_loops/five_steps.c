@@ -1,7 +1,8 @@
 /* Data-parallel training in the five steps from chapter 12.5 of "Dive into Deep Learning". Each
  * rank in an spmd block is one device.
  *
- *   gradpool spmd -n 2 d2l_steps.so:train [SOURCE]
+ *   cmake -B build && cmake --build build
+ *   gradpool spmd -n 2 build/five_steps.so:train [SOURCE]
  *
  * SOURCE: digits:6000, fashion-mnist, a directory, ... */
 #include <gradpool/train_task.h>

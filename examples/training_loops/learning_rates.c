@@ -2,7 +2,8 @@
  * counts. As in the book, the mini-batch has 128 samples per worker. More workers therefore take
  * fewer steps and need a larger rate.
  *
- *   for n in 1 2 4; do gradpool spmd -n $n rates.so:table [SOURCE]; done */
+ *   cmake -B build && cmake --build build
+ *   for n in 1 2 4; do gradpool spmd -n $n build/learning_rates.so:table [SOURCE]; done */
 #include <gradpool/train_task.h>
 #include <stdio.h>
 

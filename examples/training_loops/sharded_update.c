@@ -4,7 +4,8 @@
  * stage 1; Rajbhandari et al., SC 2020). A second model is trained with all-reduce, and must have
  * bitwise identical parameters.
  *
- *   gradpool spmd -n 3 sharded_update.so:train */
+ *   cmake -B build && cmake --build build
+ *   gradpool spmd -n 2 build/sharded_update.so:train */
 #include <gradpool/train_task.h>
 #include <stdlib.h>
 #include <string.h>

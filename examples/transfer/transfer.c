@@ -1,7 +1,7 @@
 /* Transfer learning on an image folder: split the data, replace the head, train, classify, and
  * compute the confusion matrix.
  *
- *   cc transfer.c -lgradpool -o transfer && ./transfer SOURCE MODEL.onnx SIZE [EPOCHS]
+ *   cmake -B build && cmake --build build && build/transfer SOURCE MODEL.onnx SIZE [EPOCHS]
  *
  * SOURCE: a folder with class folders, a list FILE.csv, or s3://bucket/prefix. SIZE: side of
  * MODEL's square input. The program writes the lists for both parts, the model and the confusion

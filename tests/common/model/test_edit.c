@@ -20,9 +20,20 @@ typedef struct bench {
     gp_edited edited;
 } bench;
 
+static void bench_deinit(bench *b)
+{
+    gp_edited_deinit(&b->edited);
+    gp_edit_free(b->edit);
+    gp_graph_free(b->graph);
+    gp_netspec_free(b->spec);
+    free(b->weights);
+    *b = (bench){ 0 };
+}
+
+/* Begin an edit of the network `net` in place of the previous one. */
 static gp_status bench_init(bench *b, const char *net, gp_error *err)
 {
-    *b = (bench){ 0 };
+    bench_deinit(b);
     gp_status status = net_parse(&b->spec, &image, net, err);
 
     if (status == GP_OK && b->spec->layer_count > 0 &&
@@ -40,15 +51,6 @@ static gp_status bench_init(bench *b, const char *net, gp_error *err)
 static gp_status bench_finish(bench *b, gp_error *err)
 {
     return gp_edit_finish(b->edit, he, 7, &b->edited, err);
-}
-
-static void bench_deinit(bench *b)
-{
-    gp_edited_deinit(&b->edited);
-    gp_edit_free(b->edit);
-    gp_graph_free(b->graph);
-    gp_netspec_free(b->spec);
-    free(b->weights);
 }
 
 /* Format the changes: "removed f (fc) outputs=3, added ...". */
@@ -94,9 +96,15 @@ static const char *const chain =
     "c conv2d channels=4;kernel=3 | r relu | f fc outputs=5 | s relu | d dropout | "
     "g fc outputs=3 | l crossentropy";
 
+static bench b; /* edit of the running test */
+
+TEARDOWN()
+{
+    bench_deinit(&b);
+}
+
 TEST(head_is_replaced_in_place_and_other_weights_are_kept)
 {
-    bench b;
     gp_error err;
 
     REQUIRE_OK(bench_init(&b, chain, &err), err);
@@ -123,14 +131,12 @@ TEST(head_is_replaced_in_place_and_other_weights_are_kept)
             CHECK_NEAR(0, values[54], 0);
         }
     }
-    bench_deinit(&b);
 }
 
 /* As in MATLAB: layers(1:end-3), then fullyConnectedLayer(55, WeightLearnRateFactor=10,
  * BiasLearnRateFactor=20). */
 TEST(replaced_last_layers_end_in_a_loss)
 {
-    bench b;
     gp_error err;
 
     REQUIRE_OK(bench_init(&b, chain, &err), err);
@@ -141,13 +147,11 @@ TEST(replaced_last_layers_end_in_a_loss)
                "weight-learn-rate-factor=10 bias-learn-rate-factor=20, added loss (crossentropy)",
                changes_text(&b.edited));
     check_kept(&b, "fc.");
-    bench_deinit(&b);
 }
 
 TEST(layers_are_added_with_names_lists_and_several_inputs)
 {
     char shape[64];
-    bench b;
     gp_error err;
 
     REQUIRE_OK(bench_init(&b, chain, &err), err);
@@ -164,12 +168,10 @@ TEST(layers_are_added_with_names_lists_and_several_inputs)
                    "added dropout (dropout) rate=0.3, added end (fc) outputs=4 bias=false");
     CHECK_TEXT("6x6x4", gp_shape_format(&b.edited.graph->outputs[gp_netspec_find(b.edited.spec, "both")],
                                         shape, sizeof(shape)));
-    bench_deinit(&b);
 }
 
 TEST(convolution_before_a_global_pool_is_a_head)
 {
-    bench b;
     gp_error err;
 
     REQUIRE_OK(
@@ -186,12 +188,10 @@ TEST(convolution_before_a_global_pool_is_a_head)
     CHECK_INT(4, b.edited.graph->class_count);
     CHECK_INT(7, b.edited.spec->layer_count);
     check_kept(&b, "h.");
-    bench_deinit(&b);
 }
 
 TEST(softmax_before_the_loss_is_removed_and_a_missing_loss_is_added)
 {
-    bench b;
     gp_error err;
 
     REQUIRE_OK(bench_init(&b, "f fc outputs=3 | s softmax | l crossentropy", &err), err);
@@ -200,19 +200,16 @@ TEST(softmax_before_the_loss_is_removed_and_a_missing_loss_is_added)
     CHECK_TEXT("removed f (fc) outputs=3, removed s (softmax), added f (fc) outputs=4",
                changes_text(&b.edited));
     CHECK_INT(2, b.edited.spec->layer_count);
-    bench_deinit(&b);
 
     REQUIRE_OK(bench_init(&b, "f fc outputs=3 | s softmax", &err), err);
     REQUIRE_OK(bench_finish(&b, &err), err);
     CHECK_TEXT("removed s (softmax), added loss (crossentropy)", changes_text(&b.edited));
     CHECK(b.edited.weights == NULL);
-    bench_deinit(&b);
 
     REQUIRE_OK(bench_init(&b, "c conv2d channels=3;kernel=1 | s softmax | l pixelclassification", &err), err);
     REQUIRE_OK(gp_edit_set_head(b.edit, &(gp_edit_head){ 4, 1, 1 }, &err), err);
     REQUIRE_OK(bench_finish(&b, &err), err);
     CHECK_CONTAINS(changes_text(&b.edited), "removed s (softmax), added c (conv2d) channels=4");
-    bench_deinit(&b);
 
     /* A softmax with other readers, or in the middle, is kept. */
     REQUIRE_OK(bench_init(&b,
@@ -222,7 +219,6 @@ TEST(softmax_before_the_loss_is_removed_and_a_missing_loss_is_added)
                err);
     REQUIRE_OK(bench_finish(&b, &err), err);
     CHECK_INT(0, b.edited.change_count);
-    bench_deinit(&b);
 }
 
 TEST(class_weights_are_removed_with_their_classes)
@@ -335,7 +331,6 @@ TEST(only_the_head_of_every_zoo_network_is_replaced)
 
 TEST(layers_up_to_one_are_frozen_and_unfrozen)
 {
-    bench b;
     gp_error err;
 
     REQUIRE_OK(
@@ -370,13 +365,11 @@ TEST(layers_up_to_one_are_frozen_and_unfrozen)
         CHECK_NEAR(1.0, edited.graph->parameters[p].learn_rate_factor, 0);
     gp_edited_deinit(&edited);
     gp_edit_free(again);
-    bench_deinit(&b);
 }
 
 TEST(settings_of_layers_and_of_the_input_are_changed)
 {
     char shape[64];
-    bench b;
     gp_error err;
 
     REQUIRE_OK(
@@ -394,7 +387,6 @@ TEST(settings_of_layers_and_of_the_input_are_changed)
                changes_text(&b.edited));
     CHECK_TEXT("2x16x16", gp_shape_format(&b.edited.spec->input, shape, sizeof(shape)));
     check_kept(&b, "f.");
-    bench_deinit(&b);
 }
 
 /* ---- refused edits ---- */
@@ -454,7 +446,6 @@ TEST(impossible_edits_are_refused_with_a_message)
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        bench b;
         gp_error err;
 
         REQUIRE_OK(bench_init(&b, cases[i].net == NULL ? chain : cases[i].net, &err), err);
@@ -462,7 +453,6 @@ TEST(impossible_edits_are_refused_with_a_message)
         CHECK_CONTAINS(err.message, cases[i].message);
         REQUIRE_OK(bench_finish(&b, &err), err); /* the refused edit has no effect */
         CHECK_INT(0, b.edited.change_count);
-        bench_deinit(&b);
     }
 }
 
@@ -484,7 +474,6 @@ TEST(inconsistent_results_are_refused_at_the_end)
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        bench b;
         gp_error err = { 0 };
         gp_status status;
 
@@ -496,7 +485,6 @@ TEST(inconsistent_results_are_refused_at_the_end)
             status = bench_finish(&b, &err);
         CHECK_STATUS(GP_EINVAL, status);
         CHECK_CONTAINS(err.message, cases[i].message);
-        bench_deinit(&b);
     }
 }
 
@@ -505,7 +493,6 @@ TEST(an_edit_survives_every_failing_allocation)
     bool done = false;
 
     for (uint64_t n = 1; !done; n++) {
-        bench b = { 0 };
         gp_error err;
 
         REQUIRE_OK(net_parse(&b.spec, &image, chain, &err), err);
