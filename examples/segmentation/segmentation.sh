@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Train DeepLab v3+ on random patches, predict the class of each pixel in windows, and compute the confusion matrix.
 #
-#   examples/segmentation/segmentation.sh SOURCE [OUT]
+#   ./segmentation.sh SOURCE [OUT]
 #
 # SOURCE: images with label images (docs/data.md, "A class for each pixel"). OUT: a new folder for the model, checkpoints, label
 # images, overlays and the confusion matrix (default ./segmentation-out). Environment variables: BACKBONE, PATCH, PATCHES, EPOCHS,

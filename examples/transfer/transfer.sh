@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Transfer learning on a folder of images: split the data, replace the head, train, classify, and compute the confusion matrix.
 #
-#   examples/transfer/transfer.sh SOURCE MODEL.onnx [OUT]
+#   ./transfer.sh SOURCE MODEL.onnx [OUT]
 #
 # SOURCE: a folder of class folders, a list FILE.csv, or s3://bucket/prefix. OUT: a new folder for the lists of both parts, the model,
 # the predictions and the confusion matrix (default ./transfer-out). Environment variables: EPOCHS, BATCH, RATE.
