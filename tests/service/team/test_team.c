@@ -490,9 +490,10 @@ static void chain_on(void *context, gp_future *future)
 
 TEST(a_callback_sees_its_result_and_may_make_the_next_call)
 {
-    REQUIRE(begin(&f, 2));
-    chain c = { .function = function(&f, "nothing") };
+    static chain c;
 
+    REQUIRE(begin(&f, 2));
+    c.function = function(&f, "nothing");
     REQUIRE_OK(gp_parfeval(NULL, f.team,
                            &(gp_parfeval_request){ .function = c.function, .done = chain_on, .context = &c },
                            &f.err),
@@ -1068,7 +1069,8 @@ static void count_item(void *context, uint32_t worker, const void *data, size_t 
 TEST(a_queue_that_keeps_the_newest_drops_the_oldest_and_counts_them)
 {
     gp_queue *queue;
-    uint32_t n = 100, items = 0;
+    static uint32_t items;
+    uint32_t n = 100;
     void *data;
     size_t bytes;
 
