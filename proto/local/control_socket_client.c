@@ -15,6 +15,7 @@
 #include "common/base/system/packet.h"
 #include "proto/local/control_socket.h"
 #include "proto/local/listen.h"
+#include "proto/message/messages.h"
 
 static_assert(sizeof(gp_control_socket_hello) == 40 && offsetof(gp_control_socket_hello, session) == 24,
               "layout of the hello");
@@ -122,6 +123,12 @@ gp_status gp_control_socket_connect(int *out, gp_control_socket_reply *reply, co
         status = gp_fail_errno(err, GP_EIO, "cannot send to %s", path);
     if (status == GP_OK)
         status = reply_wait(fd, &got, path, timeout, err);
+    if (status == GP_EVERSION && err != NULL && hello->role == GP_ROLE_CLIENT) {
+        gp_error refusal = *err;
+
+        gp_fail(err, GP_EVERSION, "%.350s; install the same version of gradpool, or end the daemon: kill %d",
+                refusal.message, (int)who.pid);
+    }
     if (status != GP_OK) {
         close(fd);
         return status;

@@ -539,10 +539,9 @@ gp_status gp_protocol_choose(uint32_t *out, uint32_t peer_min, uint32_t peer_max
                        peer_min, peer_max);
     if (common < peer_min || common < GP_PROTOCOL_MIN)
         return gp_fail(err, GP_EVERSION,
-                       "no common protocol version: the peer speaks %" PRIu32 " to %" PRIu32
-                       ", this side %u to %u; update the %s",
-                       peer_min, peer_max, GP_PROTOCOL_MIN, GP_PROTOCOL,
-                       peer_min > GP_PROTOCOL ? "latter" : "former");
+                       "no common protocol version: the client supports %" PRIu32 " to %" PRIu32
+                       ", the daemon %u to %u",
+                       peer_min, peer_max, GP_PROTOCOL_MIN, GP_PROTOCOL);
     *out = common;
     return GP_OK;
 }

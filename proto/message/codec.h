@@ -172,7 +172,7 @@ gp_status gp_envelope_decode(gp_envelope *out, const void *bytes, size_t count, 
 /* Select the highest protocol version that both sides support, given the range from the peer's
  * hello.
  *
- * GP_EVERSION: no common version; the error names both ranges and the side to update. */
+ * GP_EVERSION: no common version; the error names both ranges. */
 gp_status gp_protocol_choose(uint32_t *out, uint32_t peer_min, uint32_t peer_max, gp_error *err);
 
 /* Check that the bytes are exactly one msgpack value within the limits in limits.h. One pass,
