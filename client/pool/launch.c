@@ -71,7 +71,7 @@ gp_status pool_daemon_path(const char *name, const char *variable, char *path, s
         snprintf(path, bytes, "%s", named);
         found = true;
     }
-    if (!found && realpath("/proc/self/exe", file) != NULL)
+    if (!found && gp_program_path(file, sizeof(file), NULL) == GP_OK)
         found = program_beside(path, bytes, file, "", name);
 
     /* The caller is another program. Search next to this library (dladdr() of the version string),

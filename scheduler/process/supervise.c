@@ -28,7 +28,7 @@ static gp_status find_program(char *path, size_t bytes, const char *name, const 
 {
     const char *named = getenv(variable);
     char self[3900];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    gp_status status;
 
     if (named != NULL) {
         snprintf(path, bytes, "%s", named);
@@ -36,9 +36,9 @@ static gp_status find_program(char *path, size_t bytes, const char *name, const 
             return gp_fail_errno(err, GP_ENOENT, "cannot run %s=%s", variable, path);
         return GP_OK;
     }
-    if (length <= 0)
-        return gp_fail_errno(err, GP_EIO, "cannot read /proc/self/exe");
-    self[length] = '\0';
+    status = gp_program_path(self, sizeof(self), err);
+    if (status != GP_OK)
+        return status;
     *strrchr(self, '/') = '\0';
     for (; *folders != NULL; folders++) {
         snprintf(path, bytes, "%s/%s%s", self, *folders, name);

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/system/process.h"
+
 #define PLUGIN_FILE "libgradpool_cuda.so"
 
 /* Store the path of libgradpool_cuda.so if that file is readable in ../lib (a build folder) or
@@ -17,17 +19,11 @@ static void plugin_default_path(char *path, size_t bytes)
 {
     static const char *const folders[] = { "../lib", "../lib/gradpool" };
     char self[PATH_MAX], beside[PATH_MAX + 40];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    char *slash;
 
     snprintf(path, bytes, "%s", PLUGIN_FILE);
-    if (length <= 0)
+    if (gp_program_path(self, sizeof(self), NULL) != GP_OK)
         return;
-    self[length] = '\0';
-    slash = strrchr(self, '/');
-    if (slash == NULL)
-        return;
-    *slash = '\0';
+    *strrchr(self, '/') = '\0';
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
         snprintf(beside, sizeof(beside), "%s/%s/%s", self, folders[i], PLUGIN_FILE);
         if (access(beside, R_OK) == 0) {

@@ -6,11 +6,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "client/cli/show.h"
 #include "client/cli/run/exec.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/system/process.h"
 #include "common/base/text/json.h"
 
 /* Words added to each command, and rows in the table. */
@@ -74,7 +74,7 @@ gp_status parfor_train_new(cli_parfor_train **out, const cli_call *call, const c
     const cli_common *common = call->options;
     cli_parfor_train *train = gp_calloc(1, sizeof(*train));
     int used = 0;
-    ssize_t length;
+    gp_status status;
 
     if (train != NULL)
         train->words = gp_calloc((size_t)call->rest_count + TAIL_WORDS, sizeof(*train->words));
@@ -82,10 +82,10 @@ gp_status parfor_train_new(cli_parfor_train **out, const cli_call *call, const c
         parfor_train_free(train);
         return gp_fail(err, GP_ENOMEM, "no memory for a sweep");
     }
-    length = readlink("/proc/self/exe", train->self, sizeof(train->self) - 1);
-    if (length <= 0) {
+    status = gp_program_path(train->self, sizeof(train->self), err);
+    if (status != GP_OK) {
         parfor_train_free(train);
-        return gp_fail_errno(err, GP_EIO, "cannot read /proc/self/exe");
+        return status;
     }
     train->call = call;
     train->json = common->json;

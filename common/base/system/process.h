@@ -10,6 +10,11 @@
 
 #include "common/base/error.h"
 
+/* Store the path of this program's executable. If another file has replaced it, for example in an
+ * upgrade, the kernel appends " (deleted)" to the path; the result is then the path of the new
+ * file. GP_EIO: /proc/self/exe is not readable, or the path is too long. */
+gp_status gp_program_path(char *path, size_t bytes, gp_error *err);
+
 /* Start a thread with all signals blocked: the caller's threads handle signals.
  *   out          thread
  *   name         thread name for debuggers and ps, at most 15 bytes

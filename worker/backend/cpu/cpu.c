@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/system/process.h"
 #include "common/base/text/log.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/factors.h"
@@ -133,14 +134,14 @@ static void *open_module(char *error, size_t bytes)
 {
     static const char *const places[] = { "/../lib/", "/", "/../lib/gradpool/" };
     char program[3072], path[3584];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     void *module = NULL;
+    gp_error err;
 
-    if (length < 0)
-        length = 0;
-    program[length] = '\0';
-    if (strrchr(program, '/') != NULL)
-        *strrchr(program, '/') = '\0';
+    if (gp_program_path(program, sizeof(program), &err) != GP_OK) {
+        snprintf(error, bytes, "%s", err.message);
+        return NULL;
+    }
+    *strrchr(program, '/') = '\0';
     snprintf(error, bytes, "cannot find %s beside %.150s or in ../lib", GP_SEGMENT_ONEDNN_MODULE, program);
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && module == NULL; i++) {
         snprintf(path, sizeof(path), "%s%s%s", program, places[i], GP_SEGMENT_ONEDNN_MODULE);
