@@ -44,6 +44,7 @@ gp_source_options("${onednn_wide}" ${onednn_folder}/onednn_wide.c ${onednn_folde
 gp_source_options("${onednn_wide};${onednn_narrow}" ${onednn_folder}/onednn_norm_narrow.c)
 add_library(gp_onednn STATIC ${onednn_sources})
 target_link_libraries(gp_onednn PUBLIC gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
+target_compile_definitions(gp_onednn PRIVATE GP_BUILD="gradpool ${PROJECT_VERSION}")
 
 add_library(gradpool_onednn MODULE $<TARGET_OBJECTS:gp_onednn>)
 target_link_libraries(gradpool_onednn PRIVATE gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)

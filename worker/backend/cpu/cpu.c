@@ -154,6 +154,21 @@ static void *open_module(char *error, size_t bytes)
     return module;
 }
 
+/* Return the segment of a loaded module. GP_EVERSION in *err: the module is from another build. */
+static const gp_segment_ops *segment_of(void *module, gp_error *err)
+{
+    static const gp_segment_build own = GP_SEGMENT_BUILD;
+    const gp_segment_build *build = dlsym(module, GP_SEGMENT_ONEDNN_BUILD);
+
+    if (build != NULL && memcmp(build, &own, sizeof(own)) == 0)
+        return dlsym(module, GP_SEGMENT_ONEDNN_SYMBOL);
+    gp_fail(err, GP_EVERSION,
+            "%s on disk is from another build (%.*s) than this worker (%s); restart the pool: gradpool down",
+            GP_SEGMENT_ONEDNN_MODULE, (int)sizeof(own.version), build == NULL ? "unknown" : build->version,
+            own.version);
+    return NULL;
+}
+
 /* ---- cutting ---- */
 
 /* Find the next segment without oneDNN, and return the length. Every op that the lanes kernels lack
@@ -195,9 +210,10 @@ static size_t next_segment(const gp_plan *plan, const gp_op *ops, size_t count, 
         backend->onednn_sought = true;
         module = open_module(reason, sizeof(reason));
         if (module != NULL) {
-            backend->onednn = dlsym(module, GP_SEGMENT_ONEDNN_SYMBOL);
-            snprintf(reason, sizeof(reason), "%s lacks the symbol " GP_SEGMENT_ONEDNN_SYMBOL,
-                     GP_SEGMENT_ONEDNN_MODULE);
+            backend->onednn = segment_of(module, err);
+            backend->onednn_sought = backend->onednn != NULL;
+            if (backend->onednn == NULL)
+                return 0;
         }
         if (backend->onednn == NULL && backend->only_onednn)
             gp_fail(err, GP_ENODEV, "cannot load the oneDNN kernels: %s", reason);

@@ -4,9 +4,11 @@
  * networks, oneDNN executes large ones, and loops (loops.h) execute single ops. Gradients that the
  * trainer computes itself also form a segment (factors.h). The oneDNN segment is a module,
  * gradpool_onednn.so, that exports
- *     const gp_segment_ops gp_segment_onednn;        (visibility default)
+ *     const gp_segment_ops gp_segment_onednn;              (both with default visibility)
+ *     const gp_segment_build gp_segment_onednn_build;
  * The module is loaded when a plan first needs it. Workers that train small networks never map
- * libdnnl.
+ * libdnnl. An upgrade may have replaced the file since the worker started, so the worker compares
+ * the module's gp_segment_build with its own.
  *
  * Between segments, a value is stored in a plan buffer, dense and in logical order:
  *   activations, activation gradients   float32 [micro_batch][C][H][W]
@@ -25,7 +27,25 @@
 #include "worker/backend/cpu/base/profile.h"
 
 #define GP_SEGMENT_ONEDNN_SYMBOL "gp_segment_onednn"
+#define GP_SEGMENT_ONEDNN_BUILD  "gp_segment_onednn_build"
 #define GP_SEGMENT_ONEDNN_MODULE "gradpool_onednn.so"
+
+/* Version of gradpool, and sizes of the structs that a worker shares with the module. They fit
+ * together if all bytes are equal. */
+typedef struct gp_segment_build {
+    char version[32];
+    uint32_t sizes[8];
+} gp_segment_build;
+
+/* Initializer for the build of the including file. */
+#define GP_SEGMENT_BUILD                                                                                     \
+    {                                                                                                        \
+        GP_BUILD,                                                                                            \
+        {                                                                                                    \
+            sizeof(gp_segment_ops), sizeof(gp_segment_request), sizeof(gp_graph), sizeof(gp_op),             \
+                sizeof(gp_value), sizeof(gp_batch), sizeof(gp_plan_memory), sizeof(gp_plan_times)            \
+        }                                                                                                    \
+    }
 
 /* Opaque; each implementation defines the struct. */
 typedef struct gp_segment gp_segment;

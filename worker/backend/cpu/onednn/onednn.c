@@ -250,6 +250,9 @@ static void onednn_profile(gp_segment *segment, gp_profile_fn fn, void *context)
     }
 }
 
+extern const gp_segment_build gp_segment_onednn_build;
+__attribute__((visibility("default"))) const gp_segment_build gp_segment_onednn_build = GP_SEGMENT_BUILD;
+
 extern const gp_segment_ops gp_segment_onednn;
 __attribute__((visibility("default"))) const gp_segment_ops gp_segment_onednn = {
     .name = DNNL_VERSION_MAJOR >= 3 ? "onednn" : "onednn-2",
