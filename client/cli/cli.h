@@ -47,7 +47,8 @@ typedef struct cli_call cli_call;
 
 /* A verb of a command, such as `show` in `gradpool data show SOURCE`. */
 typedef struct cli_verb {
-    const char *name;
+    const char *name, *usage; /* the usage follows the name: "SOURCE", "" */
+    const char *summary;
     int words_min, words_max; /* word count after the verb */
     gp_status (*run)(cli_call *call, gp_error *err);
 } cli_verb;
@@ -62,8 +63,14 @@ typedef enum cli_pool {
 /* Static description of a subcommand; one entry per line of commands.def. */
 typedef struct cli_command {
     const char *name, *summary;
-    const char *usage;    /* follows the name: "--network NET --data SOURCE [options]" */
-    const char *examples; /* command lines, separated by newlines; each works as written */
+    const char *usage; /* follows the name: "--network NET --data SOURCE [options]"; NULL: see verbs */
+    /* Paragraphs of the manual page, separated by blank lines. */
+    const char *description;
+    /* Command lines that work as written, one per line, indented by two spaces. Text behind two
+     * spaces, or on a line with deeper indentation, comments on the command. */
+    const char *examples;
+    const char *notes;      /* paragraphs shown after the examples; NULL: none */
+    const char *exit_codes; /* "0: no job failed; ..."; NULL: CLI_OK and the codes after it */
     const gp_param *options;
     size_t options_bytes;
     bool leases; /* accepts --workers, --devices, --execution-environment, --no-wait */

@@ -19,7 +19,10 @@ typedef struct advise_options {
 
 static const gp_param advise_params[] = {
     { .name = "network", GP_PARAM_FIELD(advise_options, network), .help = "see gradpool train" },
-    { .name = "data", GP_PARAM_FIELD(advise_options, data), .help = "see gradpool train" },
+    { .name = "data",
+      GP_PARAM_FIELD(advise_options, data),
+      .placeholder = "SOURCE",
+      .help = "see gradpool train" },
     { .name = "steps",
       GP_PARAM_FIELD(advise_options, steps),
       .fallback = 30,
@@ -275,6 +278,10 @@ const cli_command cli_command_advise = {
     .name = "advise",
     .summary = "recommend a number of workers for a training, from timed steps",
     .usage = "--network NETWORK --data SOURCE [--workers N:M] [--check] [training options]",
+    .description =
+        "Time training steps on the workers of the pool and predict the step time, rate, efficiency and "
+        "memory for each number of workers. The smallest number within 2 % of the highest rate is marked. "
+        "The learning rate is 0, so no model is trained. The options are those of `gradpool train`.",
     .examples =
         "  gradpool advise --network lenet --data fashion-mnist\n"
         "  gradpool advise --network resnet18 --data synthetic:32x32x3:10:4096 --mini-batch-size 64 --check\n"

@@ -5,25 +5,25 @@
 
 #include "client/cli/measure/bench.h"
 
-#define TEXT(option, member, bytes, words)                                                                   \
+#define TEXT(option, member, value, words)                                                                   \
     {                                                                                                        \
-        .name = option, GP_PARAM_FIELD(bench_options, member), .help = words                                 \
+        .name = option, GP_PARAM_FIELD(bench_options, member), .placeholder = value, .help = words           \
     }
 
 static const gp_param bench_params[] = {
-    TEXT("network", network, 512, "scaling: see gradpool train"),
-    TEXT("data", data, 512, "scaling: see gradpool train"),
-    TEXT("validation-data", validation_data, 512, "scaling: see gradpool train"),
+    TEXT("network", network, "NETWORK", "scaling: see gradpool train"),
+    TEXT("data", data, "SOURCE", "scaling: see gradpool train"),
+    TEXT("validation-data", validation_data, "SOURCE", "scaling: see gradpool train"),
     { .name = "workers",
       GP_PARAM_FIELD(bench_options, workers),
       .fallback_text = "1,2",
       .help = "numbers of workers to measure, in ascending order" },
-    TEXT("devices", devices, 256,
+    TEXT("devices", devices, "LIST",
          "devices: 1,3 or cuda:0 or a UUID; runs with fewer workers use the first ones"),
     { .name = "fixed-batch",
       GP_PARAM_FIELD(bench_options, fixed_batch),
       .help = "scaling: keep mini-batch and learning rate; default: multiply both by the number of workers" },
-    TEXT("plot", plot, 512, "scaling: write a chart of accuracy and throughput to FILE.png"),
+    TEXT("plot", plot, "FILE.png", "scaling: write a chart of accuracy and throughput to FILE.png"),
     { .name = "sizes",
       GP_PARAM_FIELD(bench_options, sizes),
       .fallback_text = "64K,1M,16M",
@@ -40,8 +40,9 @@ static const gp_param bench_params[] = {
 };
 
 static const cli_verb bench_verbs[] = {
-    { "scaling", 0, 0, bench_scaling },
-    { "allreduce", 0, 0, bench_allreduce },
+    { "scaling", "--network NETWORK --data SOURCE [options]",
+      "train on each number of workers; compare rate and accuracy", 0, 0, bench_scaling },
+    { "allreduce", "[options]", "time the sum of gradients over the workers", 0, 0, bench_allreduce },
     { 0 },
 };
 
@@ -91,7 +92,11 @@ const char *bench_devices(const bench_options *options, uint32_t workers, char t
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "measure how training and gradient exchange scale with the number of workers",
-    .usage = "scaling --network NETWORK --data SOURCE [options] | allreduce [options]",
+    .description =
+        "Measure how well a training, or the sum of gradients alone, scales with the number of workers. "
+        "Option descriptions begin with the verb that they belong to; `scaling` also accepts the options "
+        "of `gradpool train`. With `scaling`, mini-batch and learning rate grow with the number of "
+        "workers unless --fixed-batch is given.",
     .examples =
         "  gradpool bench scaling --workers 1,2,4 --network lenet --data fashion-mnist --plot scaling.png\n"
         "  gradpool bench scaling --workers 1,2 --fixed-batch --network resnet18 --data photos --json\n"

@@ -119,7 +119,7 @@ static gp_status data_make(cli_call *call, gp_error *err)
     const gp_progress reports = cli_progress_reports(&progress);
 
     if (strcmp(call->words[1], "digits") != 0) {
-        call->code = cli_usage(call, "unknown data set '%s'; usage: make digits DIR", call->words[1]);
+        call->code = cli_usage(call, "unknown data set '%s'; usage: make digits FOLDER", call->words[1]);
         return GP_OK;
     }
     if (!options->common.quiet)
@@ -184,12 +184,13 @@ static gp_status split_run(cli_call *call, gp_error *err)
 }
 
 static const cli_verb data_verbs[] = {
-    { "get", 1, 1, data_get },
-    { "make", 2, 2, data_make },
-    { "list", 0, 0, data_list },
-    { "show", 1, 1, data_show },
-    { "preview", 1, 1, preview_run },
-    { "split", 2, 2, split_run },
+    { "list", "", "list the data sets that have a name", 0, 0, data_list },
+    { "show", "SOURCE", "show samples, classes and faults of a data source", 1, 1, data_show },
+    { "preview", "SOURCE -o SHEET.png", "draw samples, before and after augmentation", 1, 1, preview_run },
+    { "split", "SOURCE SIZE,... -o FILE.csv,...", "divide a data source into parts, class by class", 2, 2,
+      split_run },
+    { "get", "NAME", "download a data set and print its path", 1, 1, data_get },
+    { "make", "digits FOLDER", "generate a data set of digits in a folder", 2, 2, data_make },
     { 0 },
 };
 
@@ -198,7 +199,10 @@ static const char *const data_sources[] = { NULL };
 const cli_command cli_command_data = {
     .name = "data",
     .summary = "show, split, preview, download or generate data sets",
-    .usage = "show SOURCE | split SOURCE SIZE,... | preview SOURCE | get NAME | make digits DIR | list",
+    .description =
+        "Work with data sets. SOURCE is a folder of images, of IDX or of NPY files, FILE.csv, FILE.tar, "
+        "FILE.npy, s3://BUCKET/PREFIX, or a name of `gradpool data list`. Option descriptions begin with "
+        "the verb that they belong to.",
     .examples = "  gradpool data get fashion-mnist\n"
                 "  gradpool data make digits ./digits --count 20000\n"
                 "  gradpool data show photos\n"

@@ -126,6 +126,10 @@ const cli_command cli_command_devices = {
     .name = "devices",
     .summary = "show the GPUs of this host, or of a pool on another host, and their users",
     .usage = "[--mine] [--json]",
+    .description =
+        "Ask the driver for the GPUs of this host, in a child process and for at most 10 s. The list has "
+        "the index, CUDA ordinal, name, compute capability, memory and UUID of each GPU or MIG instance, "
+        "and whether a worker can use it: if not, the reason or the process that uses it.",
     .examples =
         "  gradpool devices\n"
         "  gradpool devices --mine                                  # GPUs held by workers of your pools\n"

@@ -174,10 +174,15 @@ const cli_command cli_command_doctor = {
     .name = "doctor",
     .summary = "find problems with this host, its GPUs and pools, and suggest fixes",
     .usage = "[--quick] [--json]",
-    .examples = "  gradpool doctor                                          # exit code 1: a check failed\n"
+    .description =
+        "Check the driver, the libraries of the GPU engine, the GPUs and the copies between them, shared "
+        "memory, limits, the control group, the clock, and the directories of pools. The command prints a "
+        "fix for each problem.",
+    .examples = "  gradpool doctor\n"
                 "  gradpool doctor --quick --quiet                          # only warnings and failures, no "
                 "GPU tests\n"
                 "  gradpool doctor --json | jq '.checks[] | select(.state == \"failure\")'\n",
+    .exit_codes = "1: a check failed; 0: none failed, but there may be warnings.\n",
     .options = doctor_params,
     .options_bytes = sizeof(doctor_options),
     .run = doctor_run,

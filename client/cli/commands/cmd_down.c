@@ -64,6 +64,10 @@ const cli_command cli_command_down = {
     .name = "down",
     .summary = "shut down the pool",
     .usage = "[--when-idle]",
+    .description =
+        "Shut down the pool at once, or with --when-idle after the running leases and jobs. Queued jobs, "
+        "and jobs that the shutdown interrupts, wait for the next pool. The command succeeds if no pool "
+        "is running.",
     .examples = "  gradpool down                    at once: stop running work\n"
                 "  gradpool down --when-idle        after the last lease\n",
     .options = down_params,

@@ -80,6 +80,9 @@ const cli_command cli_command_jobs = {
     .name = "jobs",
     .summary = "list background jobs",
     .usage = "[--all] [--json]",
+    .description =
+        "List queued and running jobs, the newest first, with state, time, workers, attempts, exit code "
+        "and command.",
     .examples = "  gradpool jobs\n"
                 "  gradpool jobs --all --json | jq '.[] | select(.state == \"failed\")'\n",
     .options = jobs_params,

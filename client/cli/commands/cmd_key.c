@@ -27,6 +27,7 @@ static const gp_param key_params[] = {
       .help = "add: rights of the key: client (submit, cancel, shut down), observer (view) or worker" },
     { .name = "out",
       GP_PARAM_FIELD(key_options, out),
+      .placeholder = "FILE",
       .help = "rotate NAME: generate the new key pair in this file" },
     CLI_JSON_PARAM(key_options),
     CLI_COMMON_PARAMS(key_options),
@@ -38,10 +39,10 @@ static const char server_name[] = "server";
 
 static const char missing[] = "there is no key '%.60s'; `gradpool key list` lists the keys";
 
-/* Arguments of a subcommand, and the state that all subcommands share. */
+/* Arguments of a verb, and the state that all verbs share. */
 typedef struct key_work {
     const key_options *options;
-    const char *const *words; /* words after the subcommand; missing words are NULL */
+    const char *const *words; /* words after the verb; missing words are NULL */
     gp_paths paths;
     gp_allow_list *list;
     char said[200]; /* message after success; "": none */
@@ -72,7 +73,7 @@ static gp_status directory_ready(const key_work *work, gp_error *err)
     return status == GP_OK ? gp_directory_secure(work->paths.key_dir, err) : status;
 }
 
-/* ---- subcommands ---- */
+/* ---- verbs ---- */
 
 /* Create a key pair in a file.
  *   replace     overwrite an existing file
@@ -213,53 +214,16 @@ static gp_status verb_rotate(key_work *work, gp_error *err)
     return gp_allow_add(work->list, old.role, old.name, key, err);
 }
 
-/* A subcommand: name, usage, and limits on the word count. */
-typedef struct key_verb {
-    const char *name, *usage;
-    int words_min, words_max;
-    gp_status (*run)(key_work *work, gp_error *err);
-    bool changes; /* the list of allowed keys, unless it is about the pool's own key */
-} key_verb;
-
-static const key_verb key_verbs[] = {
-    { "new", "FILE", 1, 1, verb_new, false },
-    { "show", "[FILE]", 0, 1, verb_show, false },
-    { "list", "", 0, 0, verb_list, false },
-    { "add", "NAME KEY|FILE [--role client|observer|worker]", 2, 2, verb_add, true },
-    { "remove", "NAME", 1, 1, verb_remove, true },
-    { "rotate", "[server] | NAME KEY|FILE | NAME --out FILE", 0, 2, verb_rotate, true },
-};
-
-static const key_verb *verb_find(const cli_call *call)
-{
-    for (size_t i = 0; call->word_count > 0 && i < sizeof(key_verbs) / sizeof(key_verbs[0]); i++)
-        if (strcmp(call->words[0], key_verbs[i].name) == 0)
-            return &key_verbs[i];
-    return NULL;
-}
-
-static int key_check(cli_call *call)
-{
-    const key_verb *verb = verb_find(call);
-
-    if (verb == NULL)
-        return cli_usage(call, "%s; use new, show, list, add, remove or rotate",
-                         call->word_count == 0 ? "the verb is missing" : "unknown verb");
-    if (call->word_count - 1 < verb->words_min || call->word_count - 1 > verb->words_max)
-        return cli_usage(call, "usage: gradpool key %s %s", verb->name, verb->usage);
-    return CLI_OK;
-}
-
-/* Run the subcommand. If it changes the list of allowed keys, read the list before and
- * write it after that, under a lock. */
-static gp_status key_run(cli_call *call, gp_error *err)
+/* Run a verb. If it changes the list of allowed keys, read the list before and write it after that,
+ * under a lock. The pool's own key is not in the list. */
+static gp_status key_run(cli_call *call, gp_status (*run)(key_work *work, gp_error *err), bool changes,
+                         gp_error *err)
 {
     key_work work = { .options = call->options, .words = call->words + 1 };
-    const key_verb *verb = verb_find(call);
-    const bool changes = verb->changes && work.words[0] != NULL && strcmp(work.words[0], server_name) != 0;
     int lock = -1;
     gp_status status = gp_paths_find(&work.paths, cli_pool_name(call), err);
 
+    changes = changes && work.words[0] != NULL && strcmp(work.words[0], server_name) != 0;
     work.list = gp_calloc(1, sizeof(*work.list));
     if (work.list == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for a key list");
@@ -270,7 +234,7 @@ static gp_status key_run(cli_call *call, gp_error *err)
     if (status == GP_OK && changes)
         status = gp_allow_read(work.list, work.paths.allowed, err);
     if (status == GP_OK)
-        status = verb->run(&work, err);
+        status = run(&work, err);
     if (status == GP_OK && changes)
         status = gp_allow_write(work.paths.allowed, work.list, err);
     if (lock >= 0)
@@ -281,10 +245,55 @@ static gp_status key_run(cli_call *call, gp_error *err)
     return status;
 }
 
+static gp_status key_new(cli_call *call, gp_error *err)
+{
+    return key_run(call, verb_new, false, err);
+}
+
+static gp_status key_show(cli_call *call, gp_error *err)
+{
+    return key_run(call, verb_show, false, err);
+}
+
+static gp_status key_list(cli_call *call, gp_error *err)
+{
+    return key_run(call, verb_list, false, err);
+}
+
+static gp_status key_add(cli_call *call, gp_error *err)
+{
+    return key_run(call, verb_add, true, err);
+}
+
+static gp_status key_remove(cli_call *call, gp_error *err)
+{
+    return key_run(call, verb_remove, true, err);
+}
+
+static gp_status key_rotate(cli_call *call, gp_error *err)
+{
+    return key_run(call, verb_rotate, true, err);
+}
+
+static const cli_verb key_verbs[] = {
+    { "new", "FILE", "generate a key pair in a file and print the public key", 1, 1, key_new },
+    { "show", "[FILE]", "print the public key of the pool, or of a key file", 0, 1, key_show },
+    { "list", "", "list the registered public keys", 0, 0, key_list },
+    { "add", "NAME KEY|FILE [--role ROLE]", "register a public key", 2, 2, key_add },
+    { "remove", "NAME", "remove a public key and close its connections", 1, 1, key_remove },
+    { "rotate", "[server] | NAME KEY|FILE | NAME --out FILE", "replace a key", 0, 2, key_rotate },
+    { 0 },
+};
+
 const cli_command cli_command_key = {
     .name = "key",
     .summary = "manage the keys for connections between hosts",
-    .usage = "new FILE | show [FILE] | list | add NAME KEY | remove NAME | rotate [NAME ...]",
+    .description =
+        "Manage the key pairs for connections between hosts. Each client of a pool on another host has a "
+        "key pair of its own; the pool admits the public keys that `gradpool key add` registers. The "
+        "command changes files only, and a running pool notices the changes. Secret keys are in files "
+        "with mode 0600 and are never printed.\n\n"
+        "KEY is a public key of 40 characters. `rotate` without a name replaces the pool's own key.",
     .examples =
         "  gradpool key new ~/.config/gradpool/laptop.key\n"
         "                                   on the client: generate a key pair, print the public key\n"
@@ -297,6 +306,5 @@ const cli_command cli_command_key = {
     .options = key_params,
     .options_bytes = sizeof(key_options),
     .words_max = 3,
-    .check = key_check,
-    .run = key_run,
+    .verbs = key_verbs,
 };

@@ -205,6 +205,10 @@ const cli_command cli_command_logs = {
     .name = "logs",
     .summary = "print the output of a job; with -f, follow it",
     .usage = "JOB [-f]",
+    .description =
+        "Print the output of a job, also when the pool is not running. With -f the command prints new "
+        "output until the job ends; for a training on a terminal it draws the live curves. Ctrl-C leaves, "
+        "and the job continues.",
     .examples = "  gradpool logs 7\n"
                 "  gradpool logs 7 -f\n",
     .options = logs_params,

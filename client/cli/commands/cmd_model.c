@@ -7,9 +7,11 @@ static const char *const solver_names[] = { "sgdm", "adam", "adamw", "rmsprop", 
 static const gp_param net_params[] = {
     { .name = "input",
       GP_PARAM_FIELD(net_options, input),
+      .placeholder = "CxHxW",
       .help = "show: input of a named network, CxHxW; default: its own" },
     { .name = "classes",
       GP_PARAM_FIELD(net_options, classes),
+      .placeholder = "N|auto",
       .help = "show: classes of a named network; edit: new head for N classes, or auto to use the number in "
               "--data" },
     { .name = "mini-batch-size",
@@ -32,6 +34,7 @@ static const gp_param net_params[] = {
     { .name = "out",
       .alias = "o",
       GP_PARAM_FIELD(net_options, out),
+      .placeholder = "FILE",
       .help = "edit: output file, FILE.onnx or FILE.json" },
     { .name = "remove-last",
       GP_PARAM_FIELD(net_options, remove_last),
@@ -39,6 +42,7 @@ static const gp_param net_params[] = {
       .help = "edit: remove N layers from the end, including the loss" },
     { .name = "remove-from",
       GP_PARAM_FIELD(net_options, remove_from),
+      .placeholder = "LAYER",
       .help = "edit: remove this layer and all layers after it" },
     { .name = "add",
       GP_PARAM_FIELD(net_options, add),
@@ -49,6 +53,7 @@ static const gp_param net_params[] = {
               "input.size=; repeatable" },
     { .name = "data",
       GP_PARAM_FIELD(net_options, data),
+      .placeholder = "SOURCE",
       .help = "edit: data source for --classes auto and the class names" },
     { .name = "head-learn-rate-factor",
       GP_PARAM_FIELD(net_options, head_factor),
@@ -57,9 +62,11 @@ static const gp_param net_params[] = {
       .help = "edit: learn-rate factors of the new weights and biases" },
     { .name = "freeze-up-to",
       GP_PARAM_FIELD(net_options, freeze_up_to),
+      .placeholder = "LAYER",
       .help = "edit: set learn-rate factors of 0 for this layer and all layers before it" },
     { .name = "class-names",
       GP_PARAM_FIELD(net_options, class_names),
+      .placeholder = "A,B|FILE.txt",
       .help = "edit: names of the outputs, A,B,... or FILE.txt with one name per line; they are matched with "
               "the classes of the data" },
     { .name = "unfreeze",
@@ -71,17 +78,21 @@ static const gp_param net_params[] = {
 };
 
 static const cli_verb net_verbs[] = {
-    { "show", 1, 1, net_show },
-    { "list", 0, 0, net_list },
-    { "get", 1, 1, net_get },
-    { "edit", 1, 1, net_edit },
+    { "list", "", "list the networks that have a name, with their settings", 0, 0, net_list },
+    { "show", "NETWORK", "show layers, parameters, operations and memory of a network", 1, 1, net_show },
+    { "get", "NAME|URL", "download a trained network and print the path of the file", 1, 1, net_get },
+    { "edit", "NETWORK -o FILE", "remove, add and freeze layers, and write the result", 1, 1, net_edit },
     { 0 },
 };
 
 const cli_command cli_command_model = {
     .name = "model",
     .summary = "list, show, download or edit networks",
-    .usage = "show NETWORK | list | get NAME|URL | edit NETWORK -o OUT [options]",
+    .description =
+        "Work with networks. NETWORK is a name of `gradpool model list`, with settings after a colon, or "
+        "a file: FILE.onnx or FILE.json. Option descriptions begin with the verb that they belong to.\n\n"
+        "Downloads are stored in the cache below ~/.cache/gradpool. A broken download resumes where it "
+        "stopped, and files with a known SHA-256 sum are verified.",
     .examples = "  gradpool model list\n"
                 "  gradpool model show lenet\n"
                 "  gradpool model show googlenet:form=caffe --classes 10 --mini-batch-size 32\n"
@@ -92,7 +103,7 @@ const cli_command cli_command_model = {
                 "-o head55.onnx\n"
                 "  gradpool model edit animals.onnx --classes auto --data vehicles/ --freeze-up-to pool2 -o "
                 "vehicles.onnx\n"
-                "  gradpool model edit elsewhere.onnx --set input.normalization=0..1 --class-names cat,dog "
+                "  gradpool model edit net.onnx --set input.normalization=0..1 --class-names cat,dog "
                 "-o ours.onnx\n",
     .options = net_params,
     .options_bytes = sizeof(net_options),

@@ -72,6 +72,9 @@ const cli_command cli_command_options = {
     .name = "options",
     .summary = "list all training options with default, MATLAB name and PyTorch name",
     .usage = "[--json]",
+    .description =
+        "List the options of `gradpool train` that describe the training, with the default, the names in "
+        "MATLAB and PyTorch, and the meaning. The names are also those of gp_train_options in C.",
     .examples = "  gradpool options\n",
     .options = options_params,
     .options_bytes = sizeof(options_options),

@@ -223,6 +223,11 @@ const cli_command cli_command_parfor = {
     .name = "parfor",
     .summary = "run a command for every input, on all workers",
     .usage = "[options] INPUT... -- COMMAND {} | FIRST:LAST tasks.so:FUNCTION [ARGUMENT]",
+    .description =
+        "Run a command once for each input, on workers as they become free, or call a function of a task "
+        "object for each index of a range. All words after -- belong to the command. Outputs are printed "
+        "in input order unless --unordered or --line-buffer is given.\n\n"
+        "With --joblog each completed job is logged, and --resume skips the logged jobs in the next call.",
     .examples =
         "  gradpool parfor 1:100 -- ./simulate --seed {}\n"
         "  gradpool parfor x=0.1,0.2 seed=1:5 -- ./simulate --x {x} --seed {seed} --out run-{#}\n"
@@ -230,16 +235,17 @@ const cli_command cli_command_parfor = {
         "  gradpool parfor lr=0.01,0.05,0.1 -- train --network lenet --data fashion-mnist --lr {lr}\n"
         "  ls *.png | gradpool parfor --arg-file - --slots-per-worker cores -- convert {} {.}.jpg\n"
         "  gradpool parfor 0:0.25:1 --joblog jobs.log --resume --retries 2 --timeout 60 -- ./case {}\n"
-        "  gradpool parfor 1:1000000 ./tasks.so:sample --reduce sum:f64\n"
-        "\nInputs: FIRST:LAST, FIRST:STEP:LAST or a,b,c, optionally with NAME= in front.  Several inputs "
+        "  gradpool parfor 1:1000000 ./tasks.so:sample --reduce sum:f64\n",
+    .notes =
+        "Inputs: FIRST:LAST, FIRST:STEP:LAST or a,b,c, optionally with NAME= in front.  Several inputs "
         "form\n"
         "all combinations.  In the command, {} is the value, {NAME} or {2} the value of one input, {#} the "
         "job\n"
         "number, {%} the slot number; {.} {/} {//} are a path without extension, its base name, its folder.\n"
         "A command without any of these gets the value as its last argument.\n"
-        "\n-- train ... trains one network per input, each on one worker, and prints one table.\n"
-        "\nExit code: number of failed jobs, 101: more than 100; with --halt that of the first failed job;\n"
-        "255: usage error or pool failure; 130: interrupted.\n",
+        "\n-- train ... trains one network per input, each on one worker, and prints one table.\n",
+    .exit_codes = "number of failed jobs, 101: more than 100; with --halt that of the first failed job;\n"
+                  "255: usage error or pool failure; 130: interrupted.\n",
     .options = parfor_params,
     .options_bytes = sizeof(parfor_options),
     .leases = true,

@@ -247,6 +247,10 @@ const cli_command cli_command_predict = {
     .name = "predict",
     .summary = "predict class and scores of every sample, in order, on all workers",
     .usage = "--model FILE.onnx --data SOURCE [--out FILE|FOLDER/] [--top-k K] [options]",
+    .description =
+        "Run a model on every sample of a data source, on all workers, and write one row for each sample: "
+        "index, name, class and scores. Rows have the order of the data, and each sample appears exactly "
+        "once, even if workers fail. For networks with scores per pixel the output is label images.",
     .examples =
         "  gradpool predict --model model.onnx --data fashion-mnist --out predictions.csv\n"
         "  gradpool predict --model model.onnx --data photos/ --top-k 3 --json      one JSON object per "

@@ -22,6 +22,7 @@ typedef struct report_options {
 static const gp_param report_params[] = {
     { .name = "out",
       GP_PARAM_FIELD(report_options, out),
+      .placeholder = "FILE.tar",
       .help = "write report.json and the ends of the logs to FILE.tar" },
     CLI_JSON_PARAM(report_options),
     CLI_REMOTE_PARAMS(report_options),
@@ -266,6 +267,10 @@ const cli_command cli_command_report = {
     .name = "report",
     .summary = "show why a run failed: error, last steps, exit reasons of workers, ends of logs",
     .usage = "JOB|FOLDER",
+    .description =
+        "Explain why a run failed. A report has the error, the command, the workers, the last steps with "
+        "their time by phase, the final messages of each worker, and the ends of the logs. FOLDER is the "
+        "run folder of a training.",
     .examples = "  gradpool report 7\n"
                 "  gradpool report 7 --pool gpu-box      # a job of a pool on another host\n"
                 "  gradpool report gradpool-runs/2026-11-21-093000-lenet --out report.tar\n",

@@ -75,6 +75,10 @@ const cli_command cli_command_resize = {
     .name = "resize",
     .summary = "change the number of workers of a running training",
     .usage = "JOB N | lease:LEASE N",
+    .description =
+        "Change the number of workers of a training: fewer workers from the next step on, more workers "
+        "when they are free and prepared. JOB is the number of a background job, LEASE that of a training "
+        "in a terminal or program (`gradpool status`). The last `resize` counts.",
     .examples = "  gradpool resize 7 2          # job 7 of 'gradpool jobs'\n"
                 "  gradpool resize lease:3 4    # a training in a terminal, lease 3 of 'gradpool status'\n"
                 "  gradpool resize 7 2 --pool gpu-box     # a job of a pool on another host\n",

@@ -75,15 +75,18 @@ const cli_command cli_command_spmd = {
     .name = "spmd",
     .summary = "run a command on all workers at the same time",
     .usage = "[-n N] [options] -- COMMAND... | tasks.so:FUNCTION [ARGUMENT]",
-    .examples =
-        "  gradpool spmd -- hostname\n"
-        "  gradpool spmd -n 2 -- ./solve --part {#}\n"
-        "  gradpool spmd -- 'echo worker $GRADPOOL_INDEX of $GRADPOOL_SIZE'\n"
-        "  gradpool spmd -n 2 ./tasks.so:solve case-7 --as f64\n"
-        "\nEnvironment of each command: GRADPOOL_INDEX (1 to GRADPOOL_SIZE), GRADPOOL_SIZE,\n"
-        "GRADPOOL_WORKER_INDEX and, on a GPU, CUDA_VISIBLE_DEVICES.  {#} in the command is the index.\n"
-        "\nExit code: that of the first failed command, or 128 + N if signal N ended it; 255: usage error,\n"
-        "pool failure or worker failure; 130: interrupted.\n",
+    .description =
+        "Run a command once on every leased worker, all at the same time, or call a function of a task "
+        "object. All words after -- belong to the command. Lines of output begin with the number of the "
+        "worker.",
+    .examples = "  gradpool spmd -- hostname\n"
+                "  gradpool spmd -n 2 -- ./solve --part {#}\n"
+                "  gradpool spmd -- 'echo worker $GRADPOOL_INDEX of $GRADPOOL_SIZE'\n"
+                "  gradpool spmd -n 2 ./tasks.so:solve case-7 --as f64\n",
+    .notes = "Environment of each command: GRADPOOL_INDEX (1 to GRADPOOL_SIZE), GRADPOOL_SIZE,\n"
+             "GRADPOOL_WORKER_INDEX and, on a GPU, CUDA_VISIBLE_DEVICES.  {#} in the command is the index.\n",
+    .exit_codes = "that of the first failed command, or 128 + N if signal N ended it; 255: usage error,\n"
+                  "pool failure or worker failure; 130: interrupted.\n",
     .options = spmd_params,
     .options_bytes = sizeof(spmd_options),
     .leases = true,

@@ -45,6 +45,10 @@ const cli_command cli_command_status = {
     .name = "status",
     .summary = "show the pool with its workers, leases and jobs",
     .usage = "[--json]",
+    .description =
+        "Print the workers of the pool with their state, device, cores, process and lease, followed by "
+        "the leases and a summary of the jobs. The command fails if no pool is running, and never starts "
+        "one.",
     .examples = "  gradpool status\n"
                 "  gradpool status --json | jq '.workers[].state'\n",
     .options = status_params,

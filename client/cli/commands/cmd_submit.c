@@ -154,6 +154,12 @@ const cli_command cli_command_submit = {
     .name = "submit",
     .summary = "run a gradpool command as a background job",
     .usage = "[--name NAME] [--priority N] -- train|predict|evaluate|spmd|parfor ...",
+    .description =
+        "Put a command into the queue of the pool and print the number of the job. The job is on disk "
+        "before the number is printed, and needs no terminal. A job has the words, the directory and the "
+        "umask of the `submit`, an empty standard input, and a log file for the output.\n\n"
+        "The command line of the job is checked at once; models and data are checked when the job runs, "
+        "so a job may use the output of an earlier one.",
     .examples =
         "  gradpool submit -- train --network lenet --data fashion-mnist --epochs 10\n"
         "  J=$(gradpool submit --quiet --name night -- train --network lenet --data digits)\n"

@@ -210,6 +210,9 @@ const cli_command cli_command_top = {
     .name = "top",
     .summary = "show workers, leases, queue and jobs continuously",
     .usage = "[--once] [--interval SECONDS]",
+    .description =
+        "Show workers, leases, queue and jobs, and update them every --interval seconds. On a terminal, "
+        "`q` leaves.",
     .examples = "  gradpool top                     exit with q or Ctrl-C\n"
                 "  gradpool top --once\n",
     .options = top_params,

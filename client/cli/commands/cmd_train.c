@@ -549,6 +549,15 @@ const cli_command cli_command_train = {
     .name = "train",
     .summary = "train a network on the workers of the pool",
     .usage = "--network NETWORK|--pretrained MODEL --data SOURCE [options]",
+    .description =
+        "Train a network on all workers of the pool, or on the leased part of them, and write the model "
+        "as an ONNX file. The mini-batch is divided among the workers, and gradients are summed over all "
+        "samples. A step therefore has the same meaning on any number of workers.\n\n"
+        "If a worker fails, the training continues on the others from the last completed step, and a "
+        "replacement joins when it is ready. With --checkpoint-path the training also survives failures "
+        "of the host: --resume auto starts a new run or continues the one in the directory.\n\n"
+        "The metrics of every step, the model and the settings are in a run folder below gradpool-runs. "
+        "The first Ctrl-C stops at the next step and saves the model; the second stops at once.",
     .examples =
         "  gradpool train --network lenet --data fashion-mnist --epochs 10 --lr 0.1\n"
         "  gradpool train --network lenet --data digits --workers 2 --out digits.onnx\n"

@@ -283,6 +283,13 @@ const cli_command cli_command_up = {
     .name = "up",
     .summary = "start the pool or resize an idle pool",
     .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m] [--listen ENDPOINT] [options]",
+    .description =
+        "Start a pool: one scheduler and its workers. A worker owns a GPU, or an equal share of the CPU "
+        "cores. Other commands start a pool with the default settings when they need one, so `up` is "
+        "needed only for other settings.\n\n"
+        "If the pool is already running, `up` with --workers or --devices resizes it, provided that the "
+        "pool is idle; --secret-env updates the stored variables. A pool shuts down after --idle-timeout "
+        "without use.",
     .examples =
         "  gradpool up                      one worker per GPU, or per core\n"
         "  gradpool up --workers 1          one worker on all cores\n"

@@ -83,8 +83,14 @@ const cli_command cli_command_wait = {
     .name = "wait",
     .summary = "wait for jobs and return their exit code",
     .usage = "JOB... [--any] [--timeout SECONDS]",
+    .description = "Wait until all of the jobs have ended, or with --any the first of them.",
     .examples = "  gradpool wait 7 && echo done\n"
                 "  gradpool wait 7 8 9 --any\n",
+    .exit_codes =
+        "that of the first job, in the order given, that is not done; with --any, of the first that has\n"
+        "ended.  0: done; 1 to 123: the job failed with that code; 128 + N: signal N killed the job;\n"
+        "130: the job was canceled, or the wait was interrupted; 124: --timeout expired; 125: the job is\n"
+        "lost or unknown, or the pool was shut down.\n",
     .options = wait_params,
     .options_bytes = sizeof(wait_options),
     .words_max = -1,
