@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 set(GP_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/gradpool)
 
 # Everything that `cmake --install` copies.
-add_custom_target(product DEPENDS gradpool gradpool_cli gradpool-scheduler gradpool-worker)
+add_custom_target(product DEPENDS gradpool gradpool_cli gradpool-scheduler gradpool-worker manual)
 
 install(TARGETS gradpool gradpool_tasks EXPORT gradpoolTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT gradpoolTargets NAMESPACE gradpool:: DESTINATION ${GP_CMAKE_DIR})

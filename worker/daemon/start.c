@@ -46,7 +46,8 @@ static void usage_print(FILE *out)
           "  --cores LIST          CPU cores, for example 0-3,8 [all allowed cores]\n"
           "  --shared              share the cores with other workers: do not pin threads, do not spin\n"
           "  --run                 run commands for the client of a worker; uses descriptors 3 and 4\n"
-          "  --claim-wait MS       time to wait for a GPU that an exiting worker holds [2500]\n",
+          "  --claim-wait MS       time to wait for a GPU that an exiting worker holds [2500]\n"
+          "Exit codes: 0 shut down, 1 cannot start or join the pool, 2 invalid arguments, 3 no scheduler\n",
           out);
 }
 
