@@ -34,20 +34,14 @@ typedef struct unit_edge {
 
 /* Call in flight. Up to a million may wait, so the structure must stay small. */
 struct team_unit {
+    /* The first 64 bytes are all that the dispatcher reads for a call without a time limit. */
     team_unit *next, *previous; /* neighbors in the list for the state */
-    team_call call;             /* copy of the call */
-    unsigned char in_place[CALL_IN_PLACE_MAX];
-    uint64_t turn;         /* sequence number; order in which units became ready */
-    uint64_t position;     /* state SENT: position of the record in the ring */
-    unit_edge *edges;      /* units that depend on this one, newest first */
-    uint32_t holds;        /* dependencies that have not ended */
-    uint32_t timer;        /* position in the heap, from 1; 0: none */
-    uint32_t timeout_ms;   /* 0: unlimited */
-    uint32_t start_ms_max; /* time limit to start; 0: unlimited */
-    uint32_t grace_ms;     /* after a cancel: time until the worker is replaced */
-    float expected_ns;     /* state SENT: estimated run time */
-    uint16_t attempts;     /* starts, without retries */
-    uint16_t tries;        /* retries after errors of the call itself */
+    uint64_t turn;              /* sequence number; order in which units became ready */
+    uint64_t position;          /* state SENT: position of the record in the ring */
+    unit_edge *edges;           /* units that depend on this one, newest first */
+    float expected_ns;          /* state SENT: estimated run time */
+    uint16_t attempts;          /* starts, without retries */
+    uint16_t tries;             /* retries after errors of the call itself */
     uint16_t attempts_max, retries_max;
     int16_t priority;
     uint16_t status;     /* gp_status, in state OVER */
@@ -62,6 +56,14 @@ struct team_unit {
     bool orphan : 1;     /* a dependency failed; the payload is the error message, or NULL */
     bool over_limit : 1; /* canceled because of timeout_ms */
     bool is_future : 1;  /* part of a gp_future */
+
+    uint32_t holds;        /* dependencies that have not ended */
+    uint32_t timer;        /* position in the heap, from 1; 0: none */
+    uint32_t timeout_ms;   /* 0: unlimited */
+    uint32_t start_ms_max; /* time limit to start; 0: unlimited */
+    uint32_t grace_ms;     /* after a cancel: time until the worker is replaced */
+    team_call call;        /* copy of the call */
+    unsigned char in_place[CALL_IN_PLACE_MAX];
 };
 
 typedef struct unit_list {
