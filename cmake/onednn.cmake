@@ -48,7 +48,7 @@ target_compile_definitions(gp_onednn PRIVATE GP_BUILD="gradpool ${PROJECT_VERSIO
 
 add_library(gradpool_onednn MODULE $<TARGET_OBJECTS:gp_onednn>)
 target_link_libraries(gradpool_onednn PRIVATE gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
-set_target_properties(gradpool_onednn PROPERTIES PREFIX "" INSTALL_RPATH_USE_LINK_PATH ON)
+set_target_properties(gradpool_onednn PROPERTIES PREFIX "" GP_LIBRARY "oneDNN ${OneDNN_VERSION}" INSTALL_RPATH_USE_LINK_PATH ON)
 target_link_options(gradpool_onednn PRIVATE -Wl,--exclude-libs,ALL)
 install(TARGETS gradpool_onednn LIBRARY DESTINATION lib/gradpool)
 # A oneDNN that scripts/lib/onednn unpacked lies beside the module, as a link in the build folder and as a copy in an

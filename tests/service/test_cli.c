@@ -645,6 +645,14 @@ TEST(json_listings_are_complete)
     json = pools_json(out);
     CHECK(gp_json_count(json) >= 11);
     gp_json_free(json);
+    RUN_OK("version");
+    CHECK_CONTAINS(out, "gradpool ");
+    CHECK_INT(1, screen_lines(out));
+    RUN_OK("version", "--json");
+    json = pools_json(out);
+    CHECK_KEYS(json, "version", "build_type", "protocol", "task_abi", "plugin_abi", "command", "worker");
+    CHECK_KEYS(gp_json_member(json, "libraries"), "libzmq", "msgpack-c", "SQLite", "libcurl");
+    gp_json_free(json);
     RUN_OK("train", "--help");
     CHECK_CONTAINS(out, "  --data SOURCE  ");
     CHECK_CONTAINS(out, "  --solver sgdm|adam|adamw|rmsprop  ");
