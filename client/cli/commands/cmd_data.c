@@ -189,7 +189,7 @@ static const cli_verb data_verbs[] = {
     { "preview", "SOURCE -o SHEET.png", "draw samples, before and after augmentation", 1, 1, preview_run },
     { "split", "SOURCE SIZE,... -o FILE.csv,...", "divide a data source into parts, class by class", 2, 2,
       split_run },
-    { "get", "NAME", "download a data set and print its path", 1, 1, data_get },
+    { "get", "DATASET", "download a data set and print its path", 1, 1, data_get },
     { "make", "digits FOLDER", "generate a data set of digits in a folder", 2, 2, data_make },
     { 0 },
 };

@@ -301,7 +301,7 @@ const cli_command cli_command_key = {
         "  gradpool key add wall 'KEY' --role observer\n"
         "  ssh gpu-box gradpool key show > ~/.config/gradpool/gpu-box.pub\n"
         "                                   on the client: get the public key of the pool\n"
-        "  gradpool key rotate laptop 'NEW' replace a key; the pool keeps running\n"
+        "  gradpool key rotate laptop 'NEW'  replace a key; the pool keeps running\n"
         "  gradpool key remove laptop       closes its connections within a second\n",
     .options = key_params,
     .options_bytes = sizeof(key_options),

@@ -80,7 +80,7 @@ static const gp_param net_params[] = {
 static const cli_verb net_verbs[] = {
     { "list", "", "list the networks that have a name, with their settings", 0, 0, net_list },
     { "show", "NETWORK", "show layers, parameters, operations and memory of a network", 1, 1, net_show },
-    { "get", "NAME|URL", "download a trained network and print the path of the file", 1, 1, net_get },
+    { "get", "MODEL|URL", "download a trained network and print the path of the file", 1, 1, net_get },
     { "edit", "NETWORK -o FILE", "remove, add and freeze layers, and write the result", 1, 1, net_edit },
     { 0 },
 };

@@ -4,6 +4,7 @@
  * and kinds, which the templates implement:
  *   @file, @folder               a path
  *   @network, @model, @source    a name from a table of the script, or a path
+ *   @dataset                     a name of `gradpool data get`
  *   @job                         a job of the pool */
 #include <ctype.h>
 #include <stdbool.h>
@@ -23,9 +24,9 @@ enum { VALUES_BYTES = 400 };
 static const struct placeholder {
     const char *name, *kind;
 } placeholders[] = {
-    { "FILE", "@file" },        { "FILES", "@file" },      { "PATH", "@file" },
-    { "FOLDER", "@folder" },    { "NETWORK", "@network" }, { "MODEL", "@model" },
-    { "DIRECTORY", "@folder" }, { "SOURCE", "@source" },   { "JOB", "@job" },
+    { "FILE", "@file" },       { "FILES", "@file" },      { "PATH", "@file" },        { "FOLDER", "@folder" },
+    { "NETWORK", "@network" }, { "MODEL", "@model" },     { "DIRECTORY", "@folder" }, { "SOURCE", "@source" },
+    { "JOB", "@job" },         { "DATASET", "@dataset" },
 };
 
 static void values_add(char values[VALUES_BYTES], const char *word, size_t bytes)
@@ -123,7 +124,7 @@ static void each_option(FILE *out, const cli_command *command, option_fn *write)
             write(out, command, param);
 }
 
-/* Write the names of networks, of trained models and of data sets.
+/* Write the names of networks, of trained models and of data sets that can be downloaded.
  *   format  a line with %s for the name of the list, and the text before the names */
 static void table_names(FILE *out, const char *format, const char *end)
 {
@@ -137,10 +138,10 @@ static void table_names(FILE *out, const char *format, const char *end)
     for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
         fprintf(out, "%s%s", set == gp_get_models ? "" : " ", set->name);
     fputs(end, out);
-    fprintf(out, format, "sources");
+    fprintf(out, format, "datasets");
     for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++)
-        fprintf(out, "%s ", set->name);
-    fprintf(out, "digits%s", end);
+        fprintf(out, "%s%s", set == gp_get_sets ? "" : " ", set->name);
+    fputs(end, out);
 }
 
 /* Write the completions of each positional word, from 1, up to the first option of the usage.
@@ -169,6 +170,10 @@ static void table_words(FILE *out, const char *format)
 {
     char key[80], values[VALUES_BYTES];
 
+    values[0] = '\0';
+    for (size_t i = 0; cli_commands[i] != NULL; i++)
+        values_add(values, cli_commands[i]->name, strlen(cli_commands[i]->name));
+    fprintf(out, format, "help:1", values);
     for (size_t i = 0; cli_commands[i] != NULL; i++) {
         const cli_command *command = cli_commands[i];
 

@@ -36,10 +36,10 @@ static void paragraphs(FILE *out, const char *text)
 
         if (end == NULL && text[bytes - 1] == '\n')
             bytes--;
-        fputs(".PP\n", out);
         roff_text(out, text, bytes);
         text += bytes;
         text += strspn(text, "\n");
+        fputs(*text == '\0' ? "" : ".PP\n", out);
     }
 }
 
@@ -61,7 +61,7 @@ static void options(FILE *out, const gp_param *table)
 /* Write a command line. Break a long line in front of an option, as a shell allows it. */
 static void example_line(FILE *out, const char *line, size_t bytes)
 {
-    fputs(".PP\n.EX\n", out);
+    fputs(".EX\n", out);
     while (bytes > EXAMPLE_COLUMNS) {
         size_t at = EXAMPLE_COLUMNS - 2;
 
@@ -83,12 +83,14 @@ static void example_line(FILE *out, const char *line, size_t bytes)
 static void examples(FILE *out, const char *text)
 {
     fputs(".SH EXAMPLES\n", out);
-    while (*text != '\0') {
+    for (const char *first = text; *text != '\0';) {
         const char *line = text + strspn(text, " "), *end = line + strcspn(line, "\n");
         const char *comment = line - text > 2 ? line : strstr(line, "  ");
 
         if (comment == NULL || comment > end)
             comment = end;
+        if (comment > line && text != first)
+            fputs(".PP\n", out);
         if (comment > line)
             example_line(out, line, (size_t)(comment - line));
         comment += strspn(comment, " #");
@@ -224,10 +226,10 @@ static void synopsis(FILE *out, const cli_command *command)
 
     fputs(".SH SYNOPSIS\n", out);
     for (const cli_verb *verb = command->verbs != NULL ? command->verbs : one; verb->name != NULL; verb++) {
-        snprintf(usage, sizeof(usage), "gradpool %s%s%s %s", command->name, verb->name[0] == '\0' ? "" : " ",
-                 verb->name, verb->usage);
+        snprintf(usage, sizeof(usage), "gradpool %s%s%s%s%s", command->name, verb->name[0] == '\0' ? "" : " ",
+                 verb->name, verb->usage[0] == '\0' ? "" : " ", verb->usage);
         roff_usage(out, usage);
-        fputs(".br\n", out);
+        fputs(verb[1].name == NULL ? "" : ".br\n", out);
     }
 }
 
@@ -269,12 +271,14 @@ static gp_status page_command(FILE *out, const char *guide, const cli_command *c
     synopsis(out, command);
     fputs(".SH DESCRIPTION\n", out);
     paragraphs(out, command->description);
-    if (command->notes != NULL)
+    if (command->notes != NULL) {
+        fputs(".PP\n", out);
         paragraphs(out, command->notes);
+    }
     if (command->verbs != NULL)
         fputs(".SH COMMANDS\n", out);
     for (const cli_verb *verb = command->verbs; verb != NULL && verb->name != NULL; verb++) {
-        fprintf(out, ".TP\n\\fB%s\\fR ", verb->name);
+        fprintf(out, ".TP\n\\fB%s\\fR%s", verb->name, verb->usage[0] == '\0' ? "" : " ");
         roff_usage(out, verb->usage);
         roff_text(out, verb->summary, SIZE_MAX);
     }
@@ -354,14 +358,14 @@ static gp_status page_main(FILE *out, const char *guide, gp_error *err)
 
 /* ---- gradpool-scheduler(8), gradpool-worker(8) ---- */
 
-void manual_daemon(FILE *out, const char *name, const char *help)
+gp_status manual_daemon(FILE *out, const char *name, const char *help, gp_error *err)
 {
     const char *summary = strstr(help, " -- "), *started = strstr(help, "; ");
     const char *end = strchr(help, '\n'), *text;
     char usage[200];
 
     if (summary == NULL || started == NULL || end == NULL || started > end)
-        return;
+        return gp_fail(err, GP_EPROTO, "the help of %s does not begin with 'NAME -- SUMMARY; NOTE'", name);
     snprintf(usage, sizeof(usage), "%.*s", (int)(started - summary - 4), summary + 4);
     page_begin(out, name, 8, usage);
     fputs(".SH SYNOPSIS\n", out);
@@ -390,6 +394,7 @@ void manual_daemon(FILE *out, const char *name, const char *help)
         roff_text(out, text, (size_t)(end - text));
     }
     fputs(".SH SEE ALSO\n.BR gradpool (1)\n", out);
+    return GP_OK;
 }
 
 /* ---- all pages ---- */

@@ -37,10 +37,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(what, "daemon") == 0) {
         input_read(help, sizeof(help));
-        manual_daemon(stdout, argv[2], help);
-        return 0;
+        status = manual_daemon(stdout, argv[2], help, &err);
+    } else {
+        status = gp_file_read(&file, &bytes, argv[2], INPUT_BYTES_MAX, &err);
     }
-    status = gp_file_read(&file, &bytes, argv[2], INPUT_BYTES_MAX, &err);
     if (status == GP_OK && strcmp(what, "man") == 0)
         status = manual_pages((const char *)file, argv[3], &err);
     else if (status == GP_OK && strcmp(what, "bash") == 0)

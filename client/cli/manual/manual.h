@@ -12,8 +12,9 @@
  *   directory  where to write them; must exist */
 gp_status manual_pages(const char *guide, const char *directory, gp_error *err);
 
-/* Write the page of a daemon, section 8, from the output of its --help option. */
-void manual_daemon(FILE *out, const char *name, const char *help);
+/* Write the page of a daemon, section 8, from the output of its --help option. GP_EPROTO: the first
+ * line is not "NAME -- SUMMARY; NOTE". */
+gp_status manual_daemon(FILE *out, const char *name, const char *help, gp_error *err);
 
 /* Write a completion script: the template, with the line "@TABLES@" replaced by the tables of
  * commands, options and values. */
