@@ -107,6 +107,7 @@ TEST(json_status_has_the_documented_members)
 {
     cli_begin();
     RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
+    CHECK_TEXT("", err);
     RUN_OK("status", "--json");
     gp_json *json = pools_json(out);
 

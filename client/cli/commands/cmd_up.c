@@ -85,9 +85,12 @@ static void up_note(void *context, const char *sentence)
 {
     up_story *story = context;
 
-    if (strncmp(sentence, "started", 7) == 0)
-        story->started = true;
-    else if (!story->quiet)
+    const bool started = strncmp(sentence, "started", 7) == 0;
+
+    story->started = story->started || started;
+    if (started && story->quiet)
+        return;
+    if (!started && !story->quiet)
         fprintf(stderr, "gradpool up: ");
     show_line(stderr, sentence);
 }
