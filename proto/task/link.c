@@ -39,7 +39,7 @@ typedef struct link_segment {
     uint32_t magic, version;
     uint64_t bytes;
     link_ring calls, answers;
-    _Alignas(LINE) _Atomic uint32_t wakeup_fd; /* worker's futex; counts wake-ups */
+    _Alignas(LINE) _Atomic uint32_t worker_futex; /* counts wake-ups of the worker */
     _Atomic uint32_t worker_sleeps;
     _Atomic int32_t worker_core;
     _Alignas(LINE) _Atomic uint32_t client_sleeps;
@@ -52,9 +52,9 @@ typedef struct link_segment {
 
 /* PROTOCOL.md documents these offsets. */
 _Static_assert(offsetof(link_segment, calls) == 64 && offsetof(link_segment, answers) == 192 &&
-                   offsetof(link_segment, wakeup_fd) == 320 && offsetof(link_segment, client_sleeps) == 384 &&
-                   offsetof(link_segment, cancel) == 392 && offsetof(link_segment, running) == 448 &&
-                   offsetof(link_segment, call_bytes) == 4096 &&
+                   offsetof(link_segment, worker_futex) == 320 &&
+                   offsetof(link_segment, client_sleeps) == 384 && offsetof(link_segment, cancel) == 392 &&
+                   offsetof(link_segment, running) == 448 && offsetof(link_segment, call_bytes) == 4096 &&
                    sizeof(link_segment) == 4096 + 2 * GP_LINK_RING_BYTES,
                "the layout of the segment is part of the protocol");
 
@@ -77,7 +77,7 @@ struct gp_link {
     int wakeup_fd; /* worker: client's wakeup eventfd */
     bool spin;
     gp_spin spin_budget;
-    uint32_t wakeup_seen; /* worker: futex value before it last looked for work */
+    uint32_t futex_seen; /* worker: futex value before it last looked for work */
 };
 
 /* Common header of gp_call and gp_answer. */
@@ -413,7 +413,7 @@ static bool worker_spin(gp_link *link, int64_t begin_ns, int64_t ns)
     const link_segment *segment = link->segment;
 
     for (uint32_t turn = 1; !work_waits(link); turn++) {
-        if (atomic_load_explicit(&segment->wakeup_fd, memory_order_relaxed) != link->wakeup_seen)
+        if (atomic_load_explicit(&segment->worker_futex, memory_order_relaxed) != link->futex_seen)
             return true;
         if (turn % 32 == 0 && gp_now_ns() - begin_ns >= ns)
             return false;
@@ -435,7 +435,7 @@ static void worker_sleep(gp_link *link, int64_t left)
     /* checked after worker_sleeps was set: a client that commits from now on sends a wake-up */
     if (!work_waits(link)) {
         slice = (struct timespec){ .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
-        syscall(SYS_futex, &segment->wakeup_fd, FUTEX_WAIT, link->wakeup_seen, &slice, NULL, 0);
+        syscall(SYS_futex, &segment->worker_futex, FUTEX_WAIT, link->futex_seen, &slice, NULL, 0);
     }
     atomic_store(&segment->worker_sleeps, 0);
 }
@@ -454,7 +454,7 @@ void gp_link_wait(gp_link *link, int64_t timeout_ns)
     if (spin_ns == 0 || !worker_spin(link, begin_ns, spin_ns)) {
         int64_t end_ns = timeout_ns < 0 ? INT64_MAX : begin_ns + timeout_ns, now = begin_ns;
 
-        while (!work_waits(link) && atomic_load(&segment->wakeup_fd) == link->wakeup_seen && now < end_ns) {
+        while (!work_waits(link) && atomic_load(&segment->worker_futex) == link->futex_seen && now < end_ns) {
             worker_sleep(link, end_ns - now);
             now = gp_now_ns();
         }
@@ -462,13 +462,13 @@ void gp_link_wait(gp_link *link, int64_t timeout_ns)
     } else {
         gp_spin_end(&link->spin_budget, 0);
     }
-    link->wakeup_seen = atomic_load(&segment->wakeup_fd);
+    link->futex_seen = atomic_load(&segment->worker_futex);
 }
 
 void gp_link_wake(gp_link *link)
 {
-    atomic_fetch_add(&link->segment->wakeup_fd, 1);
-    syscall(SYS_futex, &link->segment->wakeup_fd, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    atomic_fetch_add(&link->segment->worker_futex, 1);
+    syscall(SYS_futex, &link->segment->worker_futex, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 bool gp_link_pending(const gp_link *link)
