@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -125,9 +126,14 @@ gp_status gp_control_socket_connect(int *out, gp_control_socket_reply *reply, co
         status = reply_wait(fd, &got, path, timeout, err);
     if (status == GP_EVERSION && err != NULL && hello->role == GP_ROLE_CLIENT) {
         gp_error refusal = *err;
+        char command[32] = "";
 
-        gp_fail(err, GP_EVERSION, "%.350s; install the same version of gradpool, or end the daemon: kill %d",
-                refusal.message, (int)who.pid);
+        /* 0: the daemon is in a PID namespace that this process does not see. `kill 0` would end
+         * the caller's own process group. */
+        if (who.pid > 0)
+            snprintf(command, sizeof(command), ": kill %d", (int)who.pid);
+        gp_fail(err, GP_EVERSION, "%.350s; install the same version of gradpool, or end the daemon%s",
+                refusal.message, command);
     }
     if (status != GP_OK) {
         close(fd);

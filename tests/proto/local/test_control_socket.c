@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -255,6 +256,50 @@ TEST(malformed_hellos_and_unknown_versions_are_refused)
         CHECK_INT(i + 1, gp_control_socket_get_stats(server).refused);
     }
     CHECK_INT(0, gp_control_socket_get_stats(server).peers);
+}
+
+/* Fork a client of another protocol version. Return 1: the error names a process to end; 0: it does
+ * not; 98: no PID namespace.
+ *   hidden  the client is in a PID namespace that does not have the daemon */
+static int newer_client(bool hidden)
+{
+    gp_control_socket_event event;
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0) {
+        gp_control_socket_hello newer = client_hello;
+        gp_control_socket_reply reply;
+        gp_error err = { .message = "" };
+        int fd;
+
+        if (hidden && unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
+            _exit(98);
+        child = hidden ? fork() : 0; /* the child of unshare() is in the new namespace */
+        if (child != 0)
+            _exit(waitpid(child, &status, 0) == child ? WEXITSTATUS(status) : 97);
+        newer.protocol_min = newer.protocol_max = 7;
+        if (gp_control_socket_connect(&fd, &reply, server_path, &newer, TIMEOUT_MS, &err) != GP_EVERSION ||
+            strstr(err.message, "end the daemon") == NULL)
+            _exit(96);
+        _exit(strstr(err.message, "kill") != NULL);
+    }
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        gp_control_socket_next(server, &event);
+        usleep(1000);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(client_of_another_version_learns_the_daemon_to_end_unless_the_pid_is_hidden)
+{
+    REQUIRE(server_open(8));
+    CHECK_INT(1, newer_client(false));
+    const int hidden = newer_client(true);
+
+    if (hidden == 98)
+        SKIP("cannot create a PID namespace here");
+    CHECK_INT(0, hidden); /* no "kill 0", which would end the process group of the user */
 }
 
 TEST(clients_over_the_limit_are_refused_until_a_slot_is_free)
