@@ -8,6 +8,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
+#include "common/base/system/process.h"
 #include "common/base/text/json.h"
 #include "proto/message/limits.h"
 
@@ -36,7 +37,7 @@ static void programs_find(programs *out)
     char path[PATH_MAX];
 
     *out = (programs){ 0 };
-    if (realpath("/proc/self/exe", out->command) == NULL)
+    if (gp_program_path(out->command, sizeof(out->command), NULL) != GP_OK)
         out->command[0] = '\0';
     if (pool_daemon_path("gradpool-scheduler", "GRADPOOL_SCHEDULER", path, sizeof(path), NULL) == GP_OK)
         snprintf(out->scheduler, sizeof(out->scheduler), "%s", path);

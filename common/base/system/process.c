@@ -11,17 +11,16 @@
 gp_status gp_program_path(char *path, size_t bytes, gp_error *err)
 {
     static const char deleted[] = " (deleted)";
-    ssize_t length = readlink("/proc/self/exe", path, bytes);
-    char *end;
+    ssize_t length = readlink("/proc/self/exe", path, bytes), kept;
 
     if (length < 0)
         return gp_fail_errno(err, GP_EIO, "cannot read /proc/self/exe");
     if ((size_t)length >= bytes)
         return gp_fail(err, GP_EIO, "the path of this program has more than %zu bytes", bytes - 1);
     path[length] = '\0';
-    end = path + length - strlen(deleted);
-    if (end > path && strcmp(end, deleted) == 0 && access(path, F_OK) != 0)
-        *end = '\0';
+    kept = length - (ssize_t)strlen(deleted);
+    if (kept > 0 && strcmp(path + kept, deleted) == 0 && access(path, F_OK) != 0)
+        path[kept] = '\0';
     return GP_OK;
 }
 
