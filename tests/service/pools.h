@@ -254,8 +254,13 @@ static inline uint32_t pool_processes(const char *name, pid_t *out, uint32_t max
 
         if (pid <= 1 || pid == (int)getpid())
             continue;
-        if (name != NULL && (leftovers_read(pid, "comm", comm, 15) < 0 || strncmp(comm, name, 15) != 0))
-            continue;
+        if (name != NULL) {
+            if (leftovers_read(pid, "comm", comm, 15) < 0)
+                continue;
+            comm[strcspn(comm, "\n")] = '\0';
+            if (strncmp(comm, name, 15) != 0)
+                continue;
+        }
         ssize_t got = leftovers_read(pid, "environ", text, sizeof(text));
 
         if (got > 0 && memmem(text, (size_t)got, pools_root, strlen(pools_root)) != NULL)
