@@ -149,7 +149,6 @@ static void scene_make(int number)
     make_png(path, &(made_image){ .width = width, .height = height, .channels = 3, .data = label });
 }
 
-/* Run a shell command in the folder w. */
 /* Run a shell command that must succeed in the working directory. */
 #define SHELL_W(command) CHECK_INT(0, shell("cd w && " command))
 

@@ -205,7 +205,6 @@ TEST(one_failure_ends_the_block_and_is_reported_first)
 
 TEST(uncooperative_rank_is_replaced)
 {
-
     REQUIRE(team_begin(2, NULL));
     CHECK_STATUS(GP_EINVAL, block_ends("deaf", 0, NULL));
     CHECK_CONTAINS(err.message, "the first rank fails");
@@ -228,7 +227,6 @@ TEST(no_rank_waits_for_a_finished_rank)
 
 TEST(unreceived_message_is_dropped_with_its_block)
 {
-
     REQUIRE(team_begin(2, NULL));
     for (int round = 0; round < 3; round++) {
         CHECK_STATUS(GP_OK, block_ends("litter", 0, NULL));
@@ -238,7 +236,6 @@ TEST(unreceived_message_is_dropped_with_its_block)
 
 TEST(worker_failure_ends_the_block_and_the_next_block_is_complete)
 {
-
     REQUIRE(team_begin(3, NULL));
     for (int round = 0; round < 4; round++) {
         CHECK_STATUS(GP_EPEER, block_ends("one_dies", 0, round % 2 == 0 ? "wait" : "compute"));
@@ -253,7 +250,6 @@ TEST(worker_failure_ends_the_block_and_the_next_block_is_complete)
 
 TEST(worker_that_fails_between_blocks_is_replaced_or_named)
 {
-
     REQUIRE(team_begin(3, NULL));
     for (int round = 0; round < 8; round++) {
         gp_status_reply *rows = pools_settled(pool);

@@ -297,7 +297,6 @@ static void check_whole_again(uint32_t workers)
 
 TEST(worker_killed_at_twenty_random_steps_is_reported_and_replaced)
 {
-
     REQUIRE(begin(NULL, 2));
     for (uint32_t seed = 0; seed < 20; seed++) {
         gp_status_reply *reply = pools_settled(pool);
@@ -405,7 +404,6 @@ TEST(workers_killed_together_are_reported)
 
 TEST(member_that_failed_before_attach_is_replaced)
 {
-
     REQUIRE(begin(NULL, 2));
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "test", NULL, &err), err);
     uint32_t generation = pool->generation;

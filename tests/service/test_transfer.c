@@ -121,7 +121,6 @@ TEST(network_with_the_same_classes_keeps_its_head_and_useless_options_are_refuse
 
 TEST(cached_name_is_a_pretrained_network)
 {
-
     transfer_begin();
     REQUIRE(shell("mkdir -p cache/gradpool/models && cp w/pre.onnx cache/gradpool/models/mine.onnx") == 0);
     RUN_CODE(0, "train", "--pretrained", "mine", "--data", "other", "--classes", "10", "--epochs", "1",

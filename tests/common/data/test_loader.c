@@ -115,11 +115,13 @@ static bool loader_open(gp_shuffle shuffle, gp_loader_options options)
     return false;
 }
 
-/* Free the loader, in any state: batches may be taken and requests queued. */
+/* Free the loader, in any state: batches may be taken and requests queued. The gate is opened,
+ * because the loader waits for a read in progress. */
 static void loader_close(void)
 {
     if (loader == NULL)
         return;
+    gate_set(&gate, true);
     gp_loader_free(loader);
     loader = NULL;
     gp_store_close(&gate.store);
