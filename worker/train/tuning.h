@@ -1,7 +1,7 @@
 /* tuning.h -- engine choices for GPU libraries (backend.h) as a JSON document, which is sent
  * between ranks and stored in checkpoints and on disk.
  *
- *   {"format": 1, "libraries": "cuDNN 91900, ...; NVIDIA H200, ...", "choices": [{"what": ...,
+ *   {"format": 2, "libraries": "cuDNN 91900, ...; NVIDIA H200, ...", "choices": [{"what": ...,
  *   "how": ..., "us": ...}, ...]}
  *
  * The choices are valid only for the library versions and the device kind in the document. Input

@@ -1,5 +1,5 @@
 /* cudnn.c: the cuDNN backend interface. Descriptors are attribute bags; a plan is a graph plus an
- * engine number. */
+ * engine number and a tile number. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,7 +181,7 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- plans as text: number of a graph in this process, and engine number ---- */
+/* ---- plans as text: number of a graph in this process, engine number and tile number ---- */
 
 enum { TEXTS = 4096 };
 
@@ -190,7 +190,7 @@ static int text_count;
 
 static int64_t text_write(const bag *plan, int64_t asked, char *out)
 {
-    char text[48];
+    char text[64];
     int at = 0;
 
     while (at < text_count && texts[at] != plan->graph)
@@ -199,7 +199,8 @@ static int64_t text_write(const bag *plan, int64_t asked, char *out)
         return 0;
     if (at == text_count)
         texts[text_count++] = bag_hold(plan->graph);
-    int bytes = snprintf(text, sizeof(text), "{\"graph\":%d,\"engine\":%lld}", at, (long long)plan->engine);
+    int bytes = snprintf(text, sizeof(text), "{\"graph\":%d,\"engine\":%lld,\"tile\":%lld}", at,
+                         (long long)plan->engine, (long long)plan->tile);
 
     if (out != NULL)
         memcpy(out, text, (size_t)(asked < bytes ? asked : bytes));
@@ -208,16 +209,18 @@ static int64_t text_write(const bag *plan, int64_t asked, char *out)
 
 static cudnnStatus_t text_read(bag *plan, const char *text, int64_t bytes)
 {
-    char copy[48] = "";
-    long long engine;
+    char copy[64] = "";
+    long long engine, tile;
     int at;
 
     if (bytes > 0 && bytes < (int64_t)sizeof(copy))
         memcpy(copy, text, (size_t)bytes);
-    if (sscanf(copy, "{\"graph\":%d,\"engine\":%lld}", &at, &engine) != 2 || at < 0 || at >= text_count)
+    if (sscanf(copy, "{\"graph\":%d,\"engine\":%lld,\"tile\":%lld}", &at, &engine, &tile) != 3 || at < 0 ||
+        at >= text_count)
         return fail(CUDNN_STATUS_BAD_PARAM, "this is no plan");
     plan->graph = bag_hold(texts[at]);
     plan->engine = engine;
+    plan->tile = tile;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -326,7 +329,12 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descript
         if (code == FAKE_HANG)
             fake_wait_for_ever();
         b->graph = bag_hold(graph_of(b));
-        b->engine = engine_of(bag_link(b, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, 0));
+        const bag *config = bag_link(b, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, 0);
+
+        if (config != NULL) {
+            b->engine = engine_of(config);
+            b->tile = config->tile;
+        }
         if (code != 0 || b->graph == NULL)
             status =
                 fail(code != 0 ? (cudnnStatus_t)code : CUDNN_STATUS_BAD_PARAM, "the plan does not build");
@@ -341,20 +349,38 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descript
 
 /* ---- reading ---- */
 
+/* List all engines with their first tile, then all with the second, as cuDNN mixes engines. */
 static cudnnStatus_t engines_get(const bag *heuristics, int64_t asked, int64_t *count, void *values)
 {
     bag **configs = values;
     long engines = fake_number("FAKE_GPU_ENGINES", 3);
 
-    *count = engines;
-    for (int64_t i = 0; i < asked && i < engines && configs != NULL; i++) {
-        configs[i]->engine = i;
+    *count = engines * fake_number("FAKE_GPU_TILES", 2);
+    for (int64_t i = 0; i < asked && i < *count && configs != NULL; i++) {
+        configs[i]->engine = i % engines;
+        configs[i]->tile = i / engines;
         bag_release(configs[i]->graph);
         configs[i]->graph =
             bag_hold((bag *)(uintptr_t)bag_link(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, 0));
         configs[i]->final = true;
     }
     return CUDNN_STATUS_SUCCESS;
+}
+
+/* Fill the given knob choices. Like cuDNN 9.19, return the number filled, also if there are more:
+ * a query for 0 elements returns count 0. */
+static int64_t knobs_get(const bag *config, int64_t asked, bag **choices)
+{
+    const int64_t knobs[][2] = { { CUDNN_KNOB_TYPE_SWIZZLE, 1 },
+                                 { CUDNN_KNOB_TYPE_TILE_SIZE, config->tile } };
+    int64_t count = sizeof(knobs) / sizeof(knobs[0]);
+
+    count = asked < count ? asked : count;
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(choices[i]->knob, knobs[i], sizeof(knobs[i]));
+        choices[i]->final = true;
+    }
+    return count;
 }
 
 static void engine_get(const bag *config, void *values)
@@ -405,9 +431,16 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t cons
         if (*count == 1 && asked > 0 && values != NULL)
             *(int32_t *)values = CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
         return CUDNN_STATUS_SUCCESS;
-    case CUDNN_ATTR_ENGINE_KNOB_INFO:
     case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES:
-        *count = 0;
+        *count = knobs_get(b, asked, values);
+        return CUDNN_STATUS_SUCCESS;
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE:
+        *count = 1;
+        *(int32_t *)values = (int32_t)b->knob[0];
+        return CUDNN_STATUS_SUCCESS;
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE:
+        *count = 1;
+        *(int64_t *)values = b->knob[1];
         return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
         *count = 1;
@@ -526,7 +559,7 @@ static void execution_run(void *args)
 
     memset(e->workspace, 0x55, CUDNN_WORKSPACE); /* the plan overwrites the workspace */
     cudnn_ops_run(e);
-    fake_spend(fake_number_at("FAKE_GPU_ENGINE_US", e->engine));
+    fake_spend(fake_number_at("FAKE_GPU_ENGINE_US", e->engine) + fake_number_at("FAKE_GPU_TILE_US", e->tile));
     if (bag_link(e->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, 1) != NULL)
         fake_spend(fake_number("FAKE_GPU_FUSED_US", 0));
 }
@@ -564,11 +597,22 @@ static int engine_reached(int64_t engine)
     return engine < 0 || engine > 7 ? 0 : fake_reached(&points[engine]);
 }
 
+static int tile_reached(int64_t tile)
+{
+    static fake_point points[] = { { .name = "cudnnTile0" }, { .name = "cudnnTile1" },
+                                   { .name = "cudnnTile2" }, { .name = "cudnnTile3" },
+                                   { .name = "cudnnTile4" }, { .name = "cudnnTile5" },
+                                   { .name = "cudnnTile6" }, { .name = "cudnnTile7" } };
+
+    return tile < 0 || tile > 7 ? 0 : fake_reached(&points[tile]);
+}
+
 FAKE_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                               cudnnBackendDescriptor_t pack)
 {
-    int reached = FAKE_REACHED(cudnnBackendExecute), of_engine = engine_reached(((const bag *)plan)->engine);
     const bag *p = (const bag *)plan;
+    int reached = FAKE_REACHED(cudnnBackendExecute), of_engine = engine_reached(p->engine),
+        of_tile = tile_reached(p->tile);
     execution *e = calloc(1, sizeof(*e));
     cudnnStatus_t status;
 
@@ -576,9 +620,10 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackend
         free(e);
         return fail(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a plan or a pack is not finalised");
     }
-    reached = reached != 0 ? reached : of_engine;
+    reached = reached != 0 ? reached : of_engine != 0 ? of_engine : of_tile;
     e->graph = bag_hold(p->graph);
     e->engine = p->engine;
+    e->tile = p->tile;
     status = execution_bind(e, (const bag *)pack);
     if (status != CUDNN_STATUS_SUCCESS || (reached > 0 && (reached < 700 || reached >= 800))) {
         execution_drop(&e);

@@ -21,7 +21,9 @@ typedef struct bag {
     cudnnBackendDescriptorType_t type;
     uint32_t refs;
     bool final;
-    int64_t engine; /* engines and engine configurations */
+    int64_t engine;  /* engines and engine configurations */
+    int64_t tile;    /* engine configurations */
+    int64_t knob[2]; /* knob choices: type, value */
     struct bag *graph;
     bag_attribute attributes[BAG_ATTRIBUTES];
     int count;
@@ -44,7 +46,7 @@ typedef struct tensor {
 
 typedef struct execution {
     bag *graph;
-    int64_t engine;
+    int64_t engine, tile;
     tensor tensors[GRAPH_TENSORS];
     int tensor_count;
     void *workspace;

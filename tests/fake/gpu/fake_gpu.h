@@ -32,9 +32,12 @@
  *   FAKE_GPU_DRIVER   CUDA version of the driver [13000]
  *   FAKE_GPU_ENGINES  engines proposed by cuDNN's heuristics, at most 8 [3]; engine 1 uses tensor
  *                     cores, engine 2 is not deterministic; fault points: cudnnEngine0, ...
+ *   FAKE_GPU_TILES    configurations of each engine, at most 8 [2]; they differ in the knob for the
+ *                     tile size; fault points: cudnnTile0, ...
  *   FAKE_GPU_COMPILED engine number that is compiled at run time [none]
  *   FAKE_GPU_ENGINE_US  "900,0,50": duration of each engine in event timings, us. If this variable
- *                     or one of the next two is set, other work takes 1 us each in event timings.
+ *                     or one of the next three is set, other work takes 1 us each in event timings.
+ *   FAKE_GPU_TILE_US    additional duration of each tile, us
  *   FAKE_GPU_FUSED_US   additional duration of plans with several operations, us
  *   FAKE_GPU_ALGORITHM_US  durations of the three cuBLASLt algorithms, us; fault points:
  *                     cublasLtAlgorithm0, ...

@@ -175,7 +175,8 @@ void fake_spend(long us)
 
 int64_t fake_device_ns(void)
 {
-    static const char *const said[] = { "FAKE_GPU_ENGINE_US", "FAKE_GPU_FUSED_US", "FAKE_GPU_ALGORITHM_US" };
+    static const char *const said[] = { "FAKE_GPU_ENGINE_US", "FAKE_GPU_TILE_US", "FAKE_GPU_FUSED_US",
+                                        "FAKE_GPU_ALGORITHM_US" };
     struct timespec now;
 
     for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++)

@@ -358,6 +358,25 @@ TEST(engine_names_are_unique_and_identify_a_plan)
     CHECK(plans > 1);
 }
 
+TEST(configurations_of_one_engine_have_unique_names)
+{
+    enum { MOST = 48 };
+    const gp_conv_request request = request_of(&windows[2], GP_CONV_FORWARD, &bf16);
+    gp_engine engines[MOST];
+    uint32_t count = gp_cudnn_conv_engines(NULL, properties_read("h200"), &request, engines, MOST),
+             of_first = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK_INT(engines[i].number, atoll(engines[i].name));
+        of_first += engines[i].number == engines[0].number;
+        for (uint32_t k = 0; k < i; k++)
+            CHECK(strcmp(engines[i].name, engines[k].name) != 0);
+    }
+    if (count <= 20 || of_first < 8)
+        GP_TEST_FAIL("%u configurations, %u of the first engine; expected more than 20, and at least 8",
+                     count, of_first);
+}
+
 TEST(unknown_engine_has_no_plan)
 {
     const gp_conv_request request = request_of(&windows[0], GP_CONV_FORWARD, &bf16);

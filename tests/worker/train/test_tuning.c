@@ -84,9 +84,9 @@ TEST(malformed_document_is_refused_completely)
         "",
         "[]",
         "{",
-        "{\"format\":2,\"libraries\":\"cuDNN 91900, driver 13000; Some GPU, 9.0\",\"choices\":[]}",
-        "{\"format\":1,\"libraries\":\"cuDNN 91900, driver 13000; Some GPU, 9.0\",\"choices\":{}}",
-        "{\"format\":1,\"choices\":[]}",
+        "{\"format\":1,\"libraries\":\"cuDNN 91900, driver 13000; Some GPU, 9.0\",\"choices\":[]}",
+        "{\"format\":2,\"libraries\":\"cuDNN 91900, driver 13000; Some GPU, 9.0\",\"choices\":{}}",
+        "{\"format\":2,\"choices\":[]}",
     };
     gp_tuning tuning;
     char text[400];
@@ -96,7 +96,7 @@ TEST(malformed_document_is_refused_completely)
     for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
         snprintf(
             text, sizeof(text),
-            "{\"format\":1,\"libraries\":\"%s\",\"choices\":[{\"what\":\"a\",\"how\":\"b\",\"us\":1},%s]}",
+            "{\"format\":2,\"libraries\":\"%s\",\"choices\":[{\"what\":\"a\",\"how\":\"b\",\"us\":1},%s]}",
             here, choices[i]);
         CHECK_STATUS(GP_ECORRUPT, gp_tuning_read(&tuning, text, strlen(text), here, &err));
         CHECK_INT(0, tuning.count);
@@ -117,7 +117,7 @@ TEST(document_size_is_limited)
 
     begin(&tuning);
     for (uint32_t count = GP_CHOICES_MAX; count <= GP_CHOICES_MAX + 1; count++) {
-        at = (size_t)snprintf(text, BYTES, "{\"format\":1,\"libraries\":\"%s\",\"choices\":[", here);
+        at = (size_t)snprintf(text, BYTES, "{\"format\":2,\"libraries\":\"%s\",\"choices\":[", here);
         for (uint32_t i = 0; i < count; i++)
             at += (size_t)snprintf(text + at, BYTES - at, "%s%s", i == 0 ? "" : ",", each);
         at += (size_t)snprintf(text + at, BYTES - at, "]}");
@@ -125,7 +125,7 @@ TEST(document_size_is_limited)
                      gp_tuning_read(&tuning, text, at, here, &err));
         CHECK_INT(count == GP_CHOICES_MAX ? GP_CHOICES_MAX : 0, tuning.count);
     }
-    at = (size_t)snprintf(text, BYTES, "{\"format\":1,\"libraries\":\"%s\",\"choices\":[]}", here);
+    at = (size_t)snprintf(text, BYTES, "{\"format\":2,\"libraries\":\"%s\",\"choices\":[]}", here);
     memset(text + at, ' ', BYTES - at);
     CHECK_STATUS(GP_OK, gp_tuning_read(&tuning, text, GP_TUNING_BYTES_MAX, here, &err));
     CHECK_STATUS(GP_ECORRUPT, gp_tuning_read(&tuning, text, GP_TUNING_BYTES_MAX + 1, here, &err));

@@ -179,6 +179,7 @@ uint32_t gp_cublas_product_engines(cublasLtHandle_t handle, const gp_product_req
         count = 0;
     for (int i = 0; i < count && named < most; i++)
         if (found[i].state == CUBLAS_STATUS_SUCCESS) {
+            engines[named].number = i;
             engines[named].compiled = false;
             algorithm_name(&found[i].algo, engines[named++].name);
         }

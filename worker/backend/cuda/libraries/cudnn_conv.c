@@ -234,7 +234,9 @@ static void chain_sums(chain *c)
 
 /* ---- engines ---- */
 
-/* Return a checksum of an engine's knobs, because heuristics list the same engine several times. */
+/* Return a checksum of a configuration's knobs. Heuristics list an engine several times, with other
+ * tiles and cluster sizes, so the engine number alone does not identify a configuration. cuDNN
+ * fills descriptors that the caller made and returns their number: 0 to a query for 0 elements. */
 static uint32_t knobs_sum(cudnnBackendDescriptor_t config)
 {
     cudnnBackendDescriptor_t choices[KNOBS_MAX];
@@ -242,15 +244,10 @@ static uint32_t knobs_sum(cudnnBackendDescriptor_t config)
     uint32_t sum = 0;
     int made = 0;
 
-    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
-                                 &count, NULL) != CUDNN_STATUS_SUCCESS)
-        return 0;
-    while (made < count && made < KNOBS_MAX &&
-           cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &choices[made]) ==
-               CUDNN_STATUS_SUCCESS)
+    while (made < KNOBS_MAX && cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR,
+                                                            &choices[made]) == CUDNN_STATUS_SUCCESS)
         made++;
-    if (made == 0 ||
-        cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                  made, &count, choices) != CUDNN_STATUS_SUCCESS)
         count = 0;
     for (int64_t i = 0; i < count && i < made; i++) {
@@ -594,6 +591,7 @@ static bool naming_visit(void *context, const walk *w, const gp_cudnn_engine *en
     for (uint32_t i = 0; i < n->count; i++)
         if (strcmp(n->engines[i].name, engine->name) == 0)
             return false;
+    n->engines[n->count].number = engine->index;
     n->engines[n->count].compiled = engine->compiled;
     memcpy(n->engines[n->count].name, engine->name, sizeof(engine->name));
     return ++n->count == n->most;

@@ -48,7 +48,8 @@ gp_status gp_cudnn_conv_run(gp_cudnn_conv *conv, cudnnHandle_t handle,
 /* Return a plan's engine. */
 const gp_cudnn_engine *gp_cudnn_conv_engine(const gp_cudnn_conv *conv);
 
-/* List the engines from heuristics that meet the requirements, each once, in order. */
+/* List the engine configurations from heuristics that meet the requirements, each once, in
+ * order. */
 uint32_t gp_cudnn_conv_engines(cudnnHandle_t handle, const char *properties, const gp_conv_request *request,
                                gp_engine *engines, uint32_t most);
 

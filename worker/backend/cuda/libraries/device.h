@@ -176,13 +176,14 @@ static inline uint32_t gp_conv_channels(const gp_kernel_image *x)
     return x->channel_stride == 1 && x->pixel_stride > x->channels ? x->pixel_stride : x->channels;
 }
 
-/* A library algorithm. The name is the same in all processes with the same libraries and the same
- * device kind. */
+/* A library algorithm: an engine configuration of cuDNN, or an algorithm of cuBLASLt. The name is
+ * unique, and the same in all processes with the same libraries and the same device kind. */
 enum { GP_ENGINE_NAME_BYTES = 32 };
 
 typedef struct gp_engine {
     char name[GP_ENGINE_NAME_BYTES];
-    bool compiled; /* compiled on request, which takes about a second */
+    int64_t number; /* engine number; configurations of one engine differ in their tiles */
+    bool compiled;  /* compiled on request, which takes about a second */
 } gp_engine;
 
 enum { GP_DEVICE_LIBRARIES_BYTES = 240 };
