@@ -14,13 +14,13 @@
 #include "worker/train/trainer.h"
 #include "worker/train/trainer_state.h"
 
-enum { ENGINES = 5, WEIGHTS_MAX = 4000, PLANS_BYTES = 8192 };
+enum { ENGINES = 5, TILES = 8, WEIGHTS_MAX = 4000, PLANS_BYTES = 8192 };
 
 typedef struct outcome {
-    char plans[PLANS_BYTES], reported[480]; /* "": none */
-    uint64_t raced;                         /* convolution runs before the first step */
-    uint64_t built, read;                   /* plans built by cuDNN, plans loaded from text */
-    uint64_t engine[ENGINES], algorithm[3]; /* runs during the training */
+    char plans[PLANS_BYTES], reported[480];              /* "": none */
+    uint64_t raced;                                      /* convolution runs before the first step */
+    uint64_t built, read;                                /* plans built by cuDNN, plans loaded from text */
+    uint64_t engine[ENGINES], tile[TILES], algorithm[3]; /* runs during the training */
     float weights[WEIGHTS_MAX];
     size_t count;
 } outcome;
@@ -68,6 +68,10 @@ static void counts_read(outcome *out)
     for (int i = 0; i < ENGINES; i++) {
         snprintf(name, sizeof(name), "cudnnEngine%d", i);
         out->engine[i] = fake_gpu_count(name);
+    }
+    for (int i = 0; i < TILES; i++) {
+        snprintf(name, sizeof(name), "cudnnTile%d", i);
+        out->tile[i] = fake_gpu_count(name);
     }
     for (int i = 0; i < 3; i++) {
         snprintf(name, sizeof(name), "cublasLtAlgorithm%d", i);
@@ -142,6 +146,14 @@ static void check_engine(const outcome *o, int engine)
                          (unsigned long long)o->engine[i], engine);
 }
 
+static void check_tile(const outcome *o, int tile)
+{
+    for (int i = 0; i < TILES; i++)
+        if ((o->tile[i] > 0) != (i == tile))
+            GP_TEST_FAIL("tile %d ran %llu times; expected only tile %d", i, (unsigned long long)o->tile[i],
+                         tile);
+}
+
 /* ---- a cache folder for each test ---- */
 
 /* Create the cache folder. times: durations of engines 0, 1, ... in microseconds. */
@@ -152,6 +164,8 @@ static void begin(const char *times)
     setenv("XDG_CACHE_HOME", folder, 1);
     setenv("FAKE_GPU_ENGINES", "5", 1);
     setenv("FAKE_GPU_ENGINE_US", times, 1);
+    unsetenv("FAKE_GPU_TILES");
+    unsetenv("FAKE_GPU_TILE_US");
     unsetenv("FAKE_GPU_FUSED_US");
     unsetenv("FAKE_GPU_ALGORITHM_US");
     unsetenv("FAKE_GPU_COMPILED");
@@ -205,6 +219,28 @@ TEST(fastest_deterministic_engine_is_chosen)
     begin(four_is_fast);
     train(&o, "");
     check_engine(&o, 4);
+    end();
+}
+
+/* cuDNN lists the first tiles of all engines before the last tile of engine 0. Eight tiles of
+ * engine 0 are timed, then four of engine 3. */
+TEST(configurations_of_the_first_engine_are_timed_first)
+{
+    static outcome o;
+
+    begin("");
+    setenv("FAKE_GPU_TILES", "8", 1);
+    setenv("FAKE_GPU_TILE_US", "900000,900000,900000,900000,900000,900000,900000,0", 1);
+    train(&o, "");
+    check_engine(&o, 0);
+    check_tile(&o, 7);
+    end();
+    begin("500000,0,0,0,0");
+    setenv("FAKE_GPU_TILES", "8", 1);
+    setenv("FAKE_GPU_TILE_US", "400000,300000,200000,100000,0,0,0,0", 1);
+    train(&o, "");
+    check_engine(&o, 3);
+    check_tile(&o, 3);
     end();
 }
 

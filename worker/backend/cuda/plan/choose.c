@@ -18,7 +18,7 @@
 
 /* RECORDED: runs in the measured graph. If a run takes longer than SLOW_NS, a single run is
  * measured instead. */
-enum { LISTED_MAX = 24, QUICK_MAX = 4, COMPILED_MAX = 2, RECORDED = 8, REPLAYS = 3, SLOW_NS = 500000 };
+enum { LISTED_MAX = 48, RECORDED = 8, REPLAYS = 3, SLOW_NS = 500000 };
 
 static const char whole_word[] = "whole ", alone_word[] = "alone ";
 
@@ -32,22 +32,41 @@ static gp_choice *choice_find(const gp_tuning *tuning, const char *what)
     return NULL;
 }
 
-/* List the library's first engines; the limit is lower for engines that must be compiled. */
+/* Sort by engine. Engines, and the configurations of each, keep the library's order. */
+static void engines_group(gp_engine *engines, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        const gp_engine engine = engines[i];
+        uint32_t at = i;
+
+        while (at > 0 && engines[at - 1].number != engine.number)
+            at--;
+        if (at == 0) /* the first configuration of its engine */
+            continue;
+        memmove(&engines[at + 1], &engines[at], (i - at) * sizeof(*engines));
+        engines[at] = engine;
+    }
+}
+
+/* List the configurations to measure, engine by engine. The number is limited for each engine and
+ * in total; the total is lower for configurations that must be compiled. */
 static void ways_list(const lowering *l, step_kind kind, const void *request, const char *word)
 {
     gp_device *device = l->plan->backend->device;
     plan_site *site = l->site;
     gp_engine engines[LISTED_MAX];
-    uint32_t most[2] = { QUICK_MAX, COMPILED_MAX };
+    uint32_t left[2] = { PLAN_QUICK_MAX, PLAN_COMPILED_MAX }, of_engine = 0;
     uint32_t count = kind == STEP_CONV ? gp_device_conv_engines(device, request, engines, LISTED_MAX)
                                        : gp_device_product_engines(device, request, engines, LISTED_MAX);
 
+    engines_group(engines, count);
     for (uint32_t i = 0; i < count && site->way_count < PLAN_WAYS_MAX; i++) {
         plan_way *way = &site->ways[site->way_count];
 
-        if (most[engines[i].compiled] == 0)
+        of_engine = i > 0 && engines[i].number == engines[i - 1].number ? of_engine + 1 : 1;
+        if (of_engine > PLAN_ENGINE_MAX || left[engines[i].compiled] == 0)
             continue;
-        most[engines[i].compiled]--;
+        left[engines[i].compiled]--;
         way->compiled = engines[i].compiled;
         snprintf(way->how, sizeof(way->how), "%.6s%.31s", word, engines[i].name);
         site->way_count++;

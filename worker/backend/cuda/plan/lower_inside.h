@@ -4,11 +4,17 @@
 
 #include "worker/backend/cuda/plan/plan.h"
 
-/* Maximum number of ways in which a library can execute an op. A way is "whole " or "alone " and an
- * engine name. */
-enum { PLAN_WAYS_MAX = 12 };
+/* Limits of the engine configurations that are measured for one library request. */
+enum {
+    PLAN_QUICK_MAX = 12,   /* without compilation */
+    PLAN_COMPILED_MAX = 2, /* the library compiles them first */
+    PLAN_ENGINE_MAX = 8    /* of one engine */
+};
 
-/* A way to execute an op. */
+/* Maximum number of ways in which a library can execute an op: two requests, whole and alone. */
+enum { PLAN_WAYS_MAX = 2 * (PLAN_QUICK_MAX + PLAN_COMPILED_MAX) };
+
+/* A way to execute an op: "whole " or "alone " and an engine name. */
 typedef struct plan_way {
     char how[GP_CHOICE_HOW_BYTES];
     bool compiled; /* the library compiles the engine first */
