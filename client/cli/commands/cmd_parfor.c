@@ -158,11 +158,11 @@ static gp_status parfor_prepare(const cli_call *call, command_set_options *comma
     if (status != GP_OK)
         return status;
     status = template_new(&command_set->command, words, word_count, names, count,
-                          *train == NULL && crew_by_shell(call, options->shell), err);
+                          *train == NULL && command_set_by_shell(call, options->shell), err);
     if (status == GP_OK)
         parfor_note(call, command_set->command);
     if (status == GP_OK)
-        status = crew_slots(&command_set->slots, options->slots, err);
+        status = command_set_slots(&command_set->slots, options->slots, err);
     if (status == GP_OK && options->joblog[0] != '\0')
         status = joblog_open(&command_set->joblog, options->joblog,
                              options->resume_failed ? JOBLOG_RESUME_FAILED
@@ -201,7 +201,7 @@ static gp_status parfor_run(cli_call *call, gp_error *err)
     if (status == GP_OK && call->code == CLI_OK)
         status = options->dry_run ? command_set_print(&command_set, err)
                  : train != NULL  ? parfor_train_run(train, &command_set, &result, err)
-                                  : crew_run_on_pool(&command_set, &result, err);
+                                  : command_set_run_on_pool(&command_set, &result, err);
     if (joblog_close(command_set.joblog, &closing) != GP_OK && status == GP_OK) {
         *err = closing;
         status = err->code;

@@ -59,12 +59,12 @@ static gp_status spmd_run(cli_call *call, gp_error *err)
     if (task_words_given(call))
         return task_words_spmd(call, &options->task, options->tag, options->timeout, err);
     gp_status status = template_new(&command_set.command, call->rest, call->rest_count, NULL, 0,
-                                    crew_by_shell(call, options->shell), err);
+                                    command_set_by_shell(call, options->shell), err);
 
     cli_catch_interrupts();
     if (status == GP_OK)
         status = options->dry_run ? command_set_print(&command_set, err)
-                                  : crew_run_on_pool(&command_set, &result, err);
+                                  : command_set_run_on_pool(&command_set, &result, err);
     template_free(command_set.command);
     if (status == GP_OK)
         call->code = result.interrupted ? CLI_INTERRUPTED : result.first_code;

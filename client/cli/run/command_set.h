@@ -94,15 +94,16 @@ gp_status command_set_run(const command_set_options *options, gp_pool *pool, com
                           gp_error *err);
 
 /* Open the pool, run all jobs, and close the pool. */
-gp_status crew_run_on_pool(const command_set_options *options, command_set_result *result, gp_error *err);
+gp_status command_set_run_on_pool(const command_set_options *options, command_set_result *result,
+                                  gp_error *err);
 
 /* Return whether a shell runs the command. Default: only if the command is a single word that
  * contains blanks.
  *   given  value of --shell; ignored if the option is not on the command line */
-bool crew_by_shell(const cli_call *call, bool given);
+bool command_set_by_shell(const cli_call *call, bool given);
 
 /* Parse --slots-per-worker: "4" or "cores". GP_EINVAL: malformed or out of range. */
-gp_status crew_slots(uint32_t *slots, const char *text, gp_error *err);
+gp_status command_set_slots(uint32_t *slots, const char *text, gp_error *err);
 
 /* Print the commands instead of running them (--dry-run). */
 gp_status command_set_print(const command_set_options *options, gp_error *err);

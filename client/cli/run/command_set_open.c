@@ -161,14 +161,14 @@ void command_set_close(command_set *c)
 
 /* ---- helpers for the commands ---- */
 
-bool crew_by_shell(const cli_call *call, bool given)
+bool command_set_by_shell(const cli_call *call, bool given)
 {
     if (cli_given(call, "shell"))
         return given;
     return call->rest_count == 1 && strpbrk(call->rest[0], " \t\n") != NULL;
 }
 
-gp_status crew_slots(uint32_t *slots, const char *text, gp_error *err)
+gp_status command_set_slots(uint32_t *slots, const char *text, gp_error *err)
 {
     char *end;
     unsigned long count = strtoul(text, &end, 10);
@@ -183,7 +183,8 @@ gp_status crew_slots(uint32_t *slots, const char *text, gp_error *err)
     return GP_OK;
 }
 
-gp_status crew_run_on_pool(const command_set_options *options, command_set_result *result, gp_error *err)
+gp_status command_set_run_on_pool(const command_set_options *options, command_set_result *result,
+                                  gp_error *err)
 {
     gp_pool *pool = NULL;
     gp_status status = cli_open(options->call, false, &pool, err);
