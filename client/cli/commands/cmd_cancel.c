@@ -58,7 +58,7 @@ const cli_command cli_command_cancel = {
     .description =
         "Remove queued jobs from the queue, and ask running jobs to stop. A training saves the model "
         "before it stops. A job that is still running after 10 s is killed. The command starts the pool "
-        "if it is not running, because jobs may be queued for it.",
+        "if it is not running, because jobs may be queued for it. JOB is a number of `gradpool jobs`.",
     .examples = "  gradpool cancel 7\n"
                 "  gradpool cancel --all\n",
     .options = cancel_params,

@@ -185,7 +185,7 @@ static gp_status split_run(cli_call *call, gp_error *err)
 
 static const cli_verb data_verbs[] = {
     { "list", "", "list the data sets that have a name", 0, 0, data_list },
-    { "show", "SOURCE", "show samples, classes and faults of a data source", 1, 1, data_show },
+    { "show", "SOURCE", "show the samples and classes of a data source", 1, 1, data_show },
     { "preview", "SOURCE -o SHEET.png", "draw samples, before and after augmentation", 1, 1, preview_run },
     { "split", "SOURCE SIZE,... -o FILE.csv,...", "divide a data source into parts, class by class", 2, 2,
       split_run },

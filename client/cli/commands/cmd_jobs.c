@@ -82,7 +82,8 @@ const cli_command cli_command_jobs = {
     .usage = "[--all] [--json]",
     .description =
         "List queued and running jobs, the newest first, with state, time, workers, attempts, exit code "
-        "and command.",
+        "and command. `gradpool submit` adds jobs, `gradpool logs` prints the output of one, and "
+        "`gradpool cancel` stops it.",
     .examples = "  gradpool jobs\n"
                 "  gradpool jobs --all --json | jq '.[] | select(.state == \"failed\")'\n",
     .options = jobs_params,

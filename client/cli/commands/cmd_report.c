@@ -269,8 +269,8 @@ const cli_command cli_command_report = {
     .usage = "JOB|FOLDER",
     .description =
         "Explain why a run failed. A report has the error, the command, the workers, the last steps with "
-        "their time by phase, the final messages of each worker, and the ends of the logs. FOLDER is the "
-        "run folder of a training.",
+        "their time by phase, the final messages of each worker, and the ends of the logs. JOB is a "
+        "number of `gradpool jobs`, FOLDER the run folder of a training.",
     .examples = "  gradpool report 7\n"
                 "  gradpool report 7 --pool gpu-box      # a job of a pool on another host\n"
                 "  gradpool report gradpool-runs/2026-11-21-093000-lenet --out report.tar\n",

@@ -48,7 +48,7 @@ const cli_command cli_command_status = {
     .description =
         "Print the workers of the pool with their state, device, cores, process and lease, followed by "
         "the leases and a summary of the jobs. The command fails if no pool is running, and never starts "
-        "one.",
+        "one. `gradpool top` shows the same continuously.",
     .examples = "  gradpool status\n"
                 "  gradpool status --json | jq '.workers[].state'\n",
     .options = status_params,

@@ -554,8 +554,8 @@ const cli_command cli_command_train = {
         "as an ONNX file. The mini-batch is divided among the workers, and gradients are summed over all "
         "samples. A step therefore has the same meaning on any number of workers.\n\n"
         "If a worker fails, the training continues on the others from the last completed step, and a "
-        "replacement joins when it is ready. With --checkpoint-path the training also survives failures "
-        "of the host: --resume auto starts a new run or continues the one in the directory.\n\n"
+        "replacement joins when it is ready. With --checkpoint-path a training can be resumed after a "
+        "failure of the host: --resume auto starts a new run or continues the one in the directory.\n\n"
         "The metrics of every step, the model and the settings are in a run folder below gradpool-runs. "
         "The first Ctrl-C stops at the next step and saves the model; the second stops at once.",
     .examples =

@@ -83,7 +83,9 @@ const cli_command cli_command_wait = {
     .name = "wait",
     .summary = "wait for jobs and return their exit code",
     .usage = "JOB... [--any] [--timeout SECONDS]",
-    .description = "Wait until all of the jobs have ended, or with --any the first of them.",
+    .description =
+        "Wait until all of the jobs have ended, or with --any the first of them. JOB is a number of "
+        "`gradpool jobs`.",
     .examples = "  gradpool wait 7 && echo done\n"
                 "  gradpool wait 7 8 9 --any\n",
     .exit_codes =
