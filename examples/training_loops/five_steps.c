@@ -6,7 +6,6 @@
  *
  * SOURCE: digits:6000, fashion-mnist, a directory, ... */
 #include <gradpool/train_task.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { BATCH = 250, EPOCHS = 3 };
@@ -54,17 +53,12 @@ static gp_status compare(gp_task *task, gp_model *model, gp_error *err)
 
 GP_TASK gp_status train(gp_task *task, gp_error *err)
 {
-    char source[256];
-    size_t length;
-    const char *argument = gp_task_argument(task, &length);
-    gp_data_options from = { .source = source, .read_max = BATCH };
+    size_t bytes;
+    const char *source = gp_task_argument(task, &bytes); /* from the command line; NULL: none */
+    gp_data_options from = { .source = source != NULL ? source : "digits:6000", .read_max = BATCH };
     gp_data_info info;
     gp_data *data;
     gp_model *model;
-
-    /* The argument has no terminating zero byte. */
-    snprintf(source, sizeof(source), "%.*s", length > 0 ? (int)length : 11,
-             length > 0 ? argument : "digits:6000");
     gp_status status = gp_data_open(&data, task, &from, err);
 
     if (status == GP_OK)

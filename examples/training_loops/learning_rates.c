@@ -5,7 +5,6 @@
  *   cmake -B build && cmake --build build
  *   for n in 1 2 4; do gradpool spmd -n $n build/learning_rates.so:table [SOURCE]; done */
 #include <gradpool/train_task.h>
-#include <stdio.h>
 
 enum { EACH = 128, EPOCHS = 4 };
 
@@ -69,13 +68,11 @@ static gp_status train(gp_task *task, const char *source, double rate, gp_model_
 GP_TASK gp_status table(gp_task *task, gp_error *err)
 {
     static const double rates[] = { 0.05, 0.1, 0.2, 0.4, 0.8 };
-    char source[256];
-    size_t length;
-    const char *argument = gp_task_argument(task, &length);
+    size_t bytes;
+    const char *source = gp_task_argument(task, &bytes); /* from the command line; NULL: none */
 
-    snprintf(source, sizeof(source), "%.*s", length > 0 ? (int)length : 11,
-             length > 0 ? argument : "digits:6000");
-
+    if (source == NULL)
+        source = "digits:6000";
     for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
         gp_model_sums sums = { 0 };
         gp_status status = train(task, source, rates[i], &sums, err);
