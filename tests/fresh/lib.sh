@@ -11,14 +11,19 @@ die() { printf '%s: %s\n' "${0#"$root"/}" "$*" >&2; exit 1; }
 
 # ---- in the namespace: $work and $chroot are set ----
 
-# inside COMMAND: run a command in the chroot with a clean environment, in the folder $clone if it exists.
+# inside COMMAND: run a command in the chroot with a clean environment, in the folder $clone if it exists. With user=NAME, run it as
+# that user.
 inside() {
-    local name environment=(HOME=/root USER=root TERM="${TERM:-dumb}" LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin)
+    local as=${user:-root} name home=/root paths=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin environment
+    if [ "$as" != root ]; then
+        home=/home/$as paths=/usr/local/bin:/usr/bin:/bin
+    fi
+    environment=(HOME="$home" USER="$as" TERM="${TERM:-dumb}" LANG=C.UTF-8 PATH="$paths")
     for name in "${carried[@]}"; do
         [ -z "${!name:-}" ] || environment+=("$name=${!name}")
     done
     [ ! -d "$chroot/data" ] || environment+=(GRADPOOL_DATA=/data)
-    env -i "${environment[@]}" chroot "$chroot" /bin/bash -c "cd ${clone:-/} 2>/dev/null; $1" </dev/null
+    env -i "${environment[@]}" "$(command -v chroot)" --userspec="$as" "$chroot" /bin/bash -c "cd ${clone:-/} 2>/dev/null; $1" </dev/null
 }
 
 # step NAME COMMAND: run a command, log its output and add a table row.
