@@ -1,6 +1,7 @@
 /* parfor inputs. Ranges use decimal fixed-point numbers, so 0:0.1:1 has exact values. */
 #include "client/cli/run/inputs.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -366,14 +367,16 @@ gp_status inputs_next(cli_inputs *inputs, inputs_state *state, const char *const
         /* all values of a range have the same number of decimals */
         int64_t value = s->first + (int64_t)s->at * s->step, scale = 1;
         uint64_t size = (uint64_t)(value < 0 ? -value : value);
+        const int decimals = s->decimals;
 
-        for (int k = 0; k < s->decimals; k++)
+        assert(decimals >= 0 && decimals <= DECIMALS_MAX); /* without it, gcc warns about %0* below */
+        for (int k = 0; k < decimals; k++)
             scale *= 10;
         int used = snprintf(s->number, sizeof(s->number), "%s%" PRIu64, value < 0 ? "-" : "",
                             size / (uint64_t)scale);
 
-        if (s->decimals > 0)
-            snprintf(s->number + used, sizeof(s->number) - (size_t)used, ".%0*" PRIu64, s->decimals,
+        if (decimals > 0)
+            snprintf(s->number + used, sizeof(s->number) - (size_t)used, ".%0*" PRIu64, decimals,
                      size % (uint64_t)scale);
     }
     *values = inputs->values;

@@ -138,7 +138,7 @@ static void *open_module(char *error, size_t bytes)
     gp_error err;
 
     if (gp_program_path(program, sizeof(program), &err) != GP_OK) {
-        snprintf(error, bytes, "%s", err.message);
+        snprintf(error, bytes, "%.200s", err.message);
         return NULL;
     }
     *strrchr(program, '/') = '\0';
