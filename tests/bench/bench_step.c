@@ -9,7 +9,8 @@
  * come from the cache of earlier trainings, or are timed; 0: by rule. --profile also prints the
  * chosen engines.
  *
- * --profile prints where large networks spend time: by operation and kernel, or step by step.
+ * --profile prints where large networks spend time: by operation and kernel, or step by step. A GPU
+ * then runs each step without a graph, so the images per second are lower than usual.
  *
  * Pins thread t to the t-th allowed core. Prints the best and the median step: on a shared machine
  * the best one shows the speed of the kernels, and the median shows the influence of other
@@ -50,6 +51,7 @@ typedef struct bench {
     gp_netspec *spec;
     gp_graph *graph;
     const gp_backend_ops *ops;
+    const gp_plugin *plugin; /* NULL: CPU */
     gp_backend *backend;
     gp_plan *plan;
     gp_tuning tuning; /* choices NULL: by rule */
@@ -167,16 +169,15 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
                              .precision = options->precision };
     gp_plan_memory memory;
     size_t pixels;
-    const gp_plugin *plugin;
     gp_status status = GP_OK;
     gp_network network = { 0 };
 
     b->ops = &gp_backend_cpu;
     if (options->cuda) {
-        status = gp_plugin_load_device(&plugin, NULL, err);
+        status = gp_plugin_load_device(&b->plugin, NULL, err);
         if (status != GP_OK)
             return status;
-        b->ops = plugin->backend;
+        b->ops = b->plugin->backend;
     }
 
     if (gp_network_is_file(options->network))
@@ -359,13 +360,22 @@ static void profile_step(void *context, const gp_profile_line *line)
     profile_print(p, line, line->layer < spec->layer_count ? spec->layers[line->layer].name : "input");
 }
 
-static void bench_profile_print(const bench *b, const char *how, int runs)
+/* Start the measurement (fn NULL), or report the times. */
+static gp_status bench_profile_report(const bench *b, gp_profile_fn fn, void *context, gp_error *err)
+{
+    if (b->plugin != NULL)
+        return b->plugin->profile(b->plan, fn, context, err);
+    gp_cpu_profile(b->plan, fn, context);
+    return GP_OK;
+}
+
+static gp_status bench_profile_print(const bench *b, const char *how, int runs, gp_error *err)
 {
     bench_profile p = { .b = b, .runs = runs };
+    gp_status status = bench_profile_report(b, profile_take, &p, err);
 
-    gp_cpu_profile(b->plan, profile_take, &p);
-    if (strcmp(how, "steps") == 0)
-        gp_cpu_profile(b->plan, profile_step, &p);
+    if (status == GP_OK && strcmp(how, "steps") == 0)
+        status = bench_profile_report(b, profile_step, &p, err);
     for (int done = 0; done < p.count; done++) {
         char of[32];
         int most = 0;
@@ -381,6 +391,7 @@ static void bench_profile_print(const bench *b, const char *how, int runs)
     }
     printf("%9.3f ms         all; commit %.3f ms\n", (double)p.total_ns * 1e-6 / runs,
            (double)b->commit_ns * 1e-6 / runs);
+    return status;
 }
 
 /* Return the CPU time over all threads, ns. On a busy machine, compare this figure with one
@@ -401,18 +412,21 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
     int count = 0;
     int64_t cpu_ns;
     char text[1024];
+    gp_status status = GP_OK;
 
     for (uint64_t warm = 0; warm < BENCH_WARM; warm++)
         bench_step(b, warm, err);
     b->ops->take_times(b->plan);
-    if (options->profile != NULL && !options->cuda)
-        gp_cpu_profile(b->plan, NULL, NULL);
+    if (options->profile != NULL)
+        status = bench_profile_report(b, NULL, NULL, err);
+    if (status != GP_OK)
+        return status;
     b->commit_ns = 0;
     cpu_ns = cpu_now();
     do {
         int64_t began = gp_now_ns();
-        gp_status status = bench_step(b, (uint64_t)count, err);
 
+        status = bench_step(b, (uint64_t)count, err);
         if (status != GP_OK)
             return status;
         step_ns[count++] = gp_now_ns() - began;
@@ -429,9 +443,7 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
            (double)b->ops->memory_bytes(b->plan) * 1e-6, (double)cpu_ns * 1e-6 / count, text);
     if (options->profile != NULL && options->cuda)
         choices_print(&b->tuning);
-    else if (options->profile != NULL)
-        bench_profile_print(b, options->profile, count);
-    return GP_OK;
+    return options->profile != NULL ? bench_profile_print(b, options->profile, count, err) : GP_OK;
 }
 
 int main(int count, char **arguments)

@@ -176,6 +176,14 @@ gp_status gp_device_wait(gp_device *device, gp_lane lane, gp_error *err)
     return gp_device_sync(device, err);
 }
 
+gp_status gp_device_marks(gp_device *device, uint32_t count, gp_error *err)
+{
+    (void)device;
+    (void)count;
+    (void)err;
+    return GP_OK;
+}
+
 gp_status gp_device_mark(gp_device *device, uint32_t mark, gp_error *err)
 {
     (void)device;

@@ -62,6 +62,14 @@ static gp_status fake_self_test(uint32_t ordinal, gp_error *err)
     return ordinal < devices ? GP_OK : gp_fail(err, GP_ENODEV, "no device %u", ordinal);
 }
 
+static gp_status fake_profile(gp_plan *plan, gp_profile_fn fn, void *context, gp_error *err)
+{
+    (void)plan;
+    (void)fn;
+    (void)context;
+    return gp_fail(err, GP_EUNSUPPORTED, "the fake device measures nothing");
+}
+
 static gp_status fake_open(gp_backend **out, const gp_backend_options *options, gp_error *err)
 {
     gp_backend *backend = calloc(1, sizeof(*backend));
@@ -154,7 +162,8 @@ static const gp_plugin fake_plugin = { .abi = FAKE_ABI,
                                        .peer = fake_peer,
                                        .device_count = fake_count,
                                        .device = fake_device,
-                                       .self_test = fake_self_test };
+                                       .self_test = fake_self_test,
+                                       .profile = fake_profile };
 
 __attribute__((visibility("default"))) const gp_plugin *gp_plugin_entry(void);
 const gp_plugin *gp_plugin_entry(void)

@@ -64,9 +64,10 @@ gp_status gp_plugin_load(const gp_plugin **out, const char *path, gp_error *err)
     ops = plugin->backend;
     if (plugin->name == NULL || plugin->versions == NULL || plugin->driver == NULL ||
         plugin->device_count == NULL || plugin->device == NULL || plugin->self_test == NULL ||
-        plugin->peer == NULL || ops == NULL || ops->name == NULL || ops->open == NULL || ops->close == NULL ||
-        ops->compile == NULL || ops->free == NULL || ops->run == NULL || ops->sync == NULL ||
-        ops->take_times == NULL || ops->memory_bytes == NULL || ops->describe == NULL)
+        plugin->peer == NULL || plugin->profile == NULL || ops == NULL || ops->name == NULL ||
+        ops->open == NULL || ops->close == NULL || ops->compile == NULL || ops->free == NULL ||
+        ops->run == NULL || ops->sync == NULL || ops->take_times == NULL || ops->memory_bytes == NULL ||
+        ops->describe == NULL)
         return gp_fail(err, GP_EPROTO, "%s has an incomplete plugin interface", path);
     *out = plugin;
     return GP_OK;

@@ -13,10 +13,11 @@
 
 #include "common/base/error.h"
 #include "worker/backend/backend.h"
+#include "worker/backend/profile.h"
 
 /* Plugin interface version number. Increment it whenever a struct that the worker and the plugin
  * share changes. */
-#define GP_PLUGIN_ABI    6u
+#define GP_PLUGIN_ABI    7u
 #define GP_PLUGIN_SYMBOL "gp_plugin_entry"
 
 /* Device properties. */
@@ -56,6 +57,9 @@ typedef struct gp_plugin {
     /* Measure the copy path between two devices. Allocates 64 MiB on each for a few
      * milliseconds. */
     gp_status (*peer)(uint32_t from, uint32_t to, gp_plugin_peer *out, gp_error *err);
+    /* Report the times of all operations of a plan in execution order, for benchmarks. The first
+     * call must pass `fn` NULL, which starts the measurement. A profiled plan is slower. */
+    gp_status (*profile)(gp_plan *plan, gp_profile_fn fn, void *context, gp_error *err);
 } gp_plugin;
 
 /* Type of the only symbol that a plugin exports. */

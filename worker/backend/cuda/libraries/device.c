@@ -103,9 +103,9 @@ void gp_device_close(gp_device *device)
         cublasLtDestroy(device->cublas);
     if (device->cudnn != NULL)
         cudnnDestroy(device->cudnn);
-    for (int i = 0; i < GP_DEVICE_MARKS; i++)
-        if (device->marks[i] != NULL)
-            cudaEventDestroy(device->marks[i]);
+    for (uint32_t i = 0; i < device->mark_count; i++)
+        cudaEventDestroy(device->marks[i]);
+    free(device->marks);
     for (int i = 0; i < GP_EVENTS; i++)
         if (device->events[i] != NULL)
             cudaEventDestroy(device->events[i]);
@@ -158,8 +158,8 @@ gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
         for (int i = 0; i < GP_EVENTS && status == GP_OK; i++)
             status = GP_CUDA(cudaEventCreateWithFlags(&device->events[i], cudaEventDisableTiming), err);
     }
-    for (int i = 0; i < GP_DEVICE_MARKS && status == GP_OK; i++)
-        status = GP_CUDA(cudaEventCreate(&device->marks[i]), err);
+    if (status == GP_OK)
+        status = gp_device_marks(device, GP_DEVICE_MARKS, err);
     if (status == GP_OK && (cudnnCreate(&device->cudnn) != CUDNN_STATUS_SUCCESS ||
                             cudnnSetStream(device->cudnn, device->stream) != CUDNN_STATUS_SUCCESS))
         status = gp_fail(err, GP_EIO, "cannot initialize cuDNN on this device");
@@ -332,6 +332,24 @@ gp_status gp_device_wait(gp_device *device, gp_lane lane, gp_error *err)
 gp_status gp_device_sync(gp_device *device, gp_error *err)
 {
     return gp_device_wait(device, GP_LANE_MAIN, err);
+}
+
+gp_status gp_device_marks(gp_device *device, uint32_t count, gp_error *err)
+{
+    cudaEvent_t *grown;
+    gp_status status = GP_OK;
+
+    if (count <= device->mark_count)
+        return GP_OK;
+    grown = realloc(device->marks, count * sizeof(*grown));
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %u time marks", count);
+    device->marks = grown;
+    while (device->mark_count < count && status == GP_OK) {
+        status = GP_CUDA(cudaEventCreate(&device->marks[device->mark_count]), err);
+        device->mark_count += status == GP_OK;
+    }
+    return status;
 }
 
 gp_status gp_device_mark(gp_device *device, uint32_t mark, gp_error *err)

@@ -115,6 +115,9 @@ gp_status gp_device_passed(gp_device *device, uint32_t event, bool *passed, gp_e
 
 /* Time marks in the main lane, and the time between two marks that were passed. */
 enum { GP_DEVICE_MARKS = 3 };
+
+/* Make marks 0 .. count - 1 available. Marks 0 .. GP_DEVICE_MARKS - 1 always are. */
+gp_status gp_device_marks(gp_device *device, uint32_t count, gp_error *err);
 gp_status gp_device_mark(gp_device *device, uint32_t mark, gp_error *err);
 int64_t gp_device_between_ns(gp_device *device, uint32_t from, uint32_t to);
 

@@ -19,7 +19,8 @@ struct gp_device {
     cudaStream_t stream; /* main lane */
     cudaStream_t lanes[GP_LANES];
     cudaEvent_t events[GP_EVENTS];
-    cudaEvent_t marks[GP_DEVICE_MARKS];
+    cudaEvent_t *marks; /* [mark_count], at least GP_DEVICE_MARKS */
+    uint32_t mark_count;
     cudnnHandle_t cudnn;
     cublasLtHandle_t cublas;
     char libraries[GP_DEVICE_LIBRARIES_BYTES], *directory;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "worker/backend/cuda/plan/plan.h"
+#include "worker/backend/cuda/plan/profile.h"
 #include "worker/backend/cuda/libraries/check.h"
 #include "worker/backend/cuda/kernels/kernels.h"
 #include "worker/backend/plugin.h"
@@ -180,6 +181,7 @@ const gp_plugin *gp_plugin_entry(void)
                           .peer = plugin_peer,
                           .device_count = plugin_device_count,
                           .device = plugin_device,
-                          .self_test = plugin_self_test };
+                          .self_test = plugin_self_test,
+                          .profile = gp_plan_profile };
     return &plugin;
 }

@@ -12,6 +12,7 @@
 #include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/plan/resident.h"
 #include "worker/backend/cuda/plan/predict.h"
+#include "worker/backend/cuda/plan/profile.h"
 
 enum { MICRO_BATCH_MAX = 1 << 20 };
 
@@ -66,6 +67,7 @@ static void plan_free(gp_plan *plan)
         return;
     gp_resident_free(plan);
     gp_predict_close(plan);
+    gp_profile_free(plan->profile);
     gp_stretches_free(&plan->stretches);
     gp_step_list_free(&plan->steps);
     gp_step_list_free(&plan->prepare);
@@ -274,8 +276,11 @@ gp_status gp_plan_launch(gp_plan *plan, const step_list *list, uint32_t first, u
 {
     gp_status status = GP_OK;
 
-    for (uint32_t i = first; i < first + count && status == GP_OK; i++)
-        status = step_run(plan, &list->step[i], err);
+    for (uint32_t i = first; i < first + count && status == GP_OK; i++) {
+        status = gp_profile_step(plan, &list->step[i], err);
+        if (status == GP_OK)
+            status = step_run(plan, &list->step[i], err);
+    }
     return status;
 }
 
@@ -293,7 +298,7 @@ static gp_status stretch_run(gp_plan *plan, stretch *part, gp_error *err)
 
     if (part->count == 0)
         return GP_OK;
-    if (plan->backend->eager || plan->batch.coupling != NULL || gp_stretch_is_loss(part))
+    if (gp_plan_eager(plan) || plan->batch.coupling != NULL || gp_stretch_is_loss(part))
         return gp_plan_launch(plan, part->list, part->first, part->count, err);
     if (part->graph == NULL && !part->warm) {
         part->warm = true;
@@ -383,7 +388,9 @@ static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn read
     if (plan->predict != NULL)
         return gp_predict_run(plan, batch, err);
     plan->batch = *batch;
-    status = plan_begin(plan, err);
+    status = gp_profile_begin(plan, err);
+    if (status == GP_OK)
+        status = plan_begin(plan, err);
     if (status == GP_OK)
         status = gp_device_mark(device, 0, err);
     if (status == GP_OK && batch->first && !batch->unchanged && !batch->backward_only)
@@ -407,6 +414,8 @@ static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn read
         status = gp_device_mark(device, 1, err);
     if (status == GP_OK)
         status = gp_device_mark(device, 2, err);
+    if (status == GP_OK)
+        status = gp_profile_end(plan, err);
     if (status == GP_OK)
         status = plan_end(plan, err);
     if (status != GP_OK)
@@ -452,7 +461,7 @@ static void plan_describe(const gp_plan *plan, char *text, size_t bytes)
              : plan->tf32                    ? "tf32"
                                              : "f32",
              plan->packed ? "packed" : "dense", plan->steps.count, convs, products, kernels,
-             plan->backend->eager || (plan->predict != NULL && plan->predict->pieces[0] != '\0')
+             gp_plan_eager(plan) || (plan->predict != NULL && plan->predict->pieces[0] != '\0')
                  ? "eager"
                  : "as graphs");
 }

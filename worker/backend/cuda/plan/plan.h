@@ -5,6 +5,7 @@
  *   lower*.c  converts an op to kernels, or to a library call with kernels before and after it
  *   choose.c  selects among the ways in which libraries can execute an op
  *   plan.c    compile and run
+ *   profile.c  times of single steps, for benchmarks
  *   predict.c, resident.c  predictions and device-resident trainings
  *
  * A plan consists of steps, step sequences recorded as graphs, and device memory allocated after
@@ -107,8 +108,15 @@ struct gp_plan {
     gp_batch batch;                     /* current call */
     struct gp_resident_state *resident; /* resident.c; NULL: the host commits */
     struct gp_predict *predict;         /* predict.c; NULL: a plan for training */
+    struct plan_profile *profile;       /* profile.c; NULL: not profiled */
     gp_plan_times times;
 };
+
+/* Return whether calls launch steps one by one, without graphs. */
+static inline bool gp_plan_eager(const gp_plan *plan)
+{
+    return plan->backend->eager || plan->profile != NULL;
+}
 
 /* Fuse ops (fuse.c). */
 gp_status gp_plan_fuse(gp_plan *plan, gp_error *err);

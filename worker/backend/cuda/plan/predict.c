@@ -1,5 +1,6 @@
 /* Pipelined predictions: samples to the device, one graph, results back. */
 #include "worker/backend/cuda/plan/predict.h"
+#include "worker/backend/cuda/plan/profile.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -80,8 +81,10 @@ static gp_status pass_launch(gp_plan *plan, gp_error *err)
                               .bytes = predict->answers.mirrors,
                               .count = predict->answers.bytes,
                               .n = { PLAN_SUMS, (uint32_t)plan->graph->score_count } };
-    gp_status status = gp_slot_turn(plan, predict->kept, &predict->calls, err);
+    gp_status status = gp_profile_part(plan, PART_INPUT, err);
 
+    if (status == GP_OK)
+        status = gp_slot_turn(plan, predict->kept, &predict->calls, err);
     targets.y[0].data = plan->buffers.targets;
     if (status == GP_OK && words != 0)
         status = gp_device_launch(device, GP_KERNEL_feed_targets, &targets, (uint32_t)words, err);
@@ -90,9 +93,12 @@ static gp_status pass_launch(gp_plan *plan, gp_error *err)
     answer.y[0].data = predict->answers.mirrors + predict->scores_at;
     answer.f[2] = plan->buffers.scores;
     answer.d[1] = plan->buffers.sums;
-    return status == GP_OK ? gp_device_launch(device, GP_KERNEL_predict_answer, &answer,
-                                              (uint32_t)(scores < PLAN_SUMS ? PLAN_SUMS : scores), err)
-                           : status;
+    if (status == GP_OK)
+        status = gp_profile_part(plan, PART_OUTPUT, err);
+    if (status == GP_OK)
+        status = gp_device_launch(device, GP_KERNEL_predict_answer, &answer,
+                                  (uint32_t)(scores < PLAN_SUMS ? PLAN_SUMS : scores), err);
+    return status == GP_OK ? gp_profile_end(plan, err) : status;
 }
 
 /* ---- launch and take ---- */
@@ -135,7 +141,8 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
         return gp_fail(err, GP_ESTATE, "%s",
                        predict->over ? "an earlier prediction on the GPU failed"
                                      : "two predictions are in flight on the GPU");
-    if (batch->first && !batch->unchanged) { /* parameters may have changed */
+    status = gp_profile_begin(plan, err);
+    if (status == GP_OK && batch->first && !batch->unchanged) { /* parameters may have changed */
         status = gp_buffers_put_parameters(&plan->buffers, plan->backend->device, plan->graph,
                                            plan->memory.parameters, err);
         if (status == GP_OK)
@@ -147,7 +154,7 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
     if (status == GP_OK) {
         /* Run the pass. If it cannot be recorded, launch each step: slower but
          * otherwise equivalent. */
-        if (predict->graph == NULL && predict->warm && predict->pieces[0] == '\0') {
+        if (predict->graph == NULL && predict->warm && predict->pieces[0] == '\0' && !gp_plan_eager(plan)) {
             gp_error why;
             gp_status recorded = gp_device_record(plan->backend->device, &why);
 
@@ -157,8 +164,9 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
                 snprintf(predict->pieces, sizeof(predict->pieces), "%.190s", why.message);
         }
         predict->warm = true;
-        status = predict->graph != NULL ? gp_device_replay(plan->backend->device, predict->graph, err)
-                                        : pass_launch(plan, err);
+        status = predict->graph != NULL && !gp_plan_eager(plan)
+                     ? gp_device_replay(plan->backend->device, predict->graph, err)
+                     : pass_launch(plan, err);
     }
     if (status == GP_OK)
         status = answer_fetch(plan, batch, slot, err);

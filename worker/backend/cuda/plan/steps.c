@@ -11,6 +11,7 @@
 #include "worker/backend/cuda/kernels/bodies.h"
 
 #include "common/base/clock.h"
+#include "worker/backend/cuda/plan/profile.h"
 #include "worker/backend/cuda/plan/resident.h"
 
 enum { WAIT_SPINS = 20000, WAIT_LEAST_NS = 20000, WAIT_MOST_NS = 300000, LOOK_NS = 1000000 };
@@ -99,8 +100,10 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
     bool sums = last && gp_device_joined(device), turned = false;
     const step_list *steps = &plan->steps;
     uint32_t next = 0;
-    gp_status status = gp_feed_launch(plan, err);
+    gp_status status = gp_profile_part(plan, PART_INPUT, err);
 
+    if (status == GP_OK)
+        status = gp_feed_launch(plan, err);
     if (status == GP_OK && first)
         status = gp_plan_launch(plan, &plan->prepare, 0, plan->prepare.count, err);
     for (uint32_t i = 0; i < steps->count && status == GP_OK; i++) {
@@ -130,6 +133,9 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
             }
         }
     }
+    if (status == GP_OK && sums)
+        status = gp_profile_part(plan, PART_EXCHANGE, err);
+
     /* Sum the header after the last bucket, and make the main lane wait for both. */
     if (status == GP_OK && sums)
         status = gp_device_order(device, GP_LANE_PEERS, GP_EVENT_FORK, GP_LANE_MAIN, err);
@@ -137,7 +143,11 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
         status = gp_device_sum(device, plan->buffers.sums, PLAN_SUMS, true, err);
     if (status == GP_OK && sums)
         status = gp_device_order(device, GP_LANE_MAIN, GP_EVENT_JOIN, GP_LANE_PEERS, err);
-    return status == GP_OK && last ? gp_resident_commit(plan, err) : status;
+    if (status == GP_OK && last)
+        status = gp_profile_part(plan, PART_COMMIT, err);
+    if (status == GP_OK && last)
+        status = gp_resident_commit(plan, err);
+    return status == GP_OK ? gp_profile_end(plan, err) : status;
 }
 
 gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err)
@@ -148,8 +158,10 @@ gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err
     gp_status status = kept->over ? gp_fail(err, GP_ESTATE, "the training on the GPU was aborted") : GP_OK;
 
     if (status == GP_OK)
+        status = gp_profile_begin(plan, err);
+    if (status == GP_OK)
         status = gp_feed_fill(plan, call, err);
-    if (status == GP_OK && (plan->backend->eager || kept->launched == 0)) {
+    if (status == GP_OK && (gp_plan_eager(plan) || kept->launched == 0)) {
         status = call_pass(plan, first, last, err);
     } else if (status == GP_OK) {
         gp_device_graph **graph = &kept->graphs[first][last];
