@@ -1,16 +1,18 @@
 /* device.c: the host as a GPU, so that plans for GPUs can be tested without one.
  *
- * Memory comes from malloc(), a kernel is a loop over its body, and a graph is a list of launches.
- * All code above worker/backend/cuda/libraries/device.h is the plugin's own. Work items run in
- * reverse order, because a device guarantees no order. Library convolutions and products are plain
- * loops over weights in cuDNN's layout, which tests packing and unpacking. */
+ * Memory comes from malloc(), tests/fake/simt runs the kernels, and a graph is a list of launches.
+ * All code above worker/backend/cuda/libraries/device.h is the plugin's own. Library convolutions
+ * and products are plain loops over weights in cuDNN's layout, which tests packing and
+ * unpacking. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
+#include "tests/fake/simt/simt.h"
 #include "worker/backend/cuda/kernels/bodies.h"
+#include "worker/backend/cuda/kernels/kernels.h"
 #include "worker/backend/cuda/libraries/device.h"
 
 typedef struct launch {
@@ -200,19 +202,20 @@ int64_t gp_device_between_ns(gp_device *device, uint32_t from, uint32_t to)
 
 /* ---- launches ---- */
 
+cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared,
+                             cudaStream_t stream)
+{
+    const simt_launch l = simt_launch_of(kernel, grid.x, block.x, args);
+
+    (void)stream;
+    assert(shared == 0);
+    simt_run(&l);
+    return cudaSuccess;
+}
+
 static void kernel_run(gp_kernel kernel, const gp_kernel_args *args, uint32_t count)
 {
-    switch (kernel) {
-#define GP_KERNEL(name)                                                                                      \
-    case GP_KERNEL_##name:                                                                                   \
-        for (uint32_t i = count; i-- > 0;)                                                                   \
-            body_##name(args, i);                                                                            \
-        break;
-#include "worker/backend/cuda/kernels/kernels.def"
-#undef GP_KERNEL
-    case GP_KERNEL_COUNT:
-        assert(0);
-    }
+    gp_kernel_launch(kernel, args, count, NULL);
 }
 
 /* Copy weights between the library layout and the dense float32 layout [O][I][P] of our kernels.

@@ -222,7 +222,7 @@ TEST(doctor_measures_peer_transfers_and_reports_failures)
     CHECK(gp_json_number(
               gp_json_member(gp_json_element(gp_json_member(json, "peers"), 0), "bytes_per_second"), 0) > 0);
     gp_json_free(json);
-    setenv("FAKE_GPU_FAULTS", "gp_kernel_launch:1=700", 1);
+    setenv("FAKE_GPU_FAULTS", "cudaLaunchKernel:1=700", 1);
     RUN_CODE(1, "doctor");
     CHECK_CONTAINS(out, "failure  a kernel on cuda:0: ");
     CHECK_CONTAINS(out, "dmesg | grep Xid");
@@ -282,7 +282,7 @@ TEST(sticky_device_failure_ends_the_worker_in_every_phase)
 {
     static const char *const how[][4] = {
         { "cudnnBackendExecute!", "--autotune-seconds", "2", "lost its GPU before the first step: " },
-        { "gp_kernel_launch!", "--reproducible", "--quiet", "lost its GPU in a training: " },
+        { "cudaLaunchKernel!", "--reproducible", "--quiet", "lost its GPU in a training: " },
     };
 
     for (int i = 0; i < 2; i++) {
@@ -303,7 +303,7 @@ TEST(sticky_device_failure_ends_the_worker_in_every_phase)
 TEST(device_failure_ends_its_worker_with_a_message_and_the_next_training_works)
 {
     gpus_begin(ONE_CARD);
-    fault_when("gp_kernel_launch@", "ill", "700");
+    fault_when("cudaLaunchKernel@", "ill", "700");
     setenv("GRADPOOL_CUDA_KERNELS", "eager", 1);
     RUN_CODE(0, "up", "--quiet");
     write_file("ill", "");
@@ -371,7 +371,7 @@ TEST(worker_with_a_hung_device_is_replaced_when_its_client_exits)
     gpus_begin(ONE_CARD);
     pid_t child, before;
 
-    fault_when("gp_kernel_launch@", "stuck", "hang");
+    fault_when("cudaLaunchKernel@", "stuck", "hang");
     setenv("FAKE_GPU_TRACE", in_root("trace"), 1);
     setenv("GRADPOOL_CUDA_KERNELS", "eager", 1);
     RUN_CODE(0, "up", "--quiet");

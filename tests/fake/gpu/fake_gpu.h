@@ -11,7 +11,7 @@
  *   cudnn.c     the backend graph interface: convolutions, pointwise, reductions, genstats
  *   cublas.c    cublasLtMatmul with epilogues
  *   nccl.c      communicators between processes on this host, through a shared file
- *   kernels.c   gp_kernel_launch() for the plugin: bodies*.h in a loop
+ *   kernels.c   cudaLaunchKernel() for the plugin: queues kernels that tests/fake/simt runs
  *   faults.c    injected faults
  *
  * Environment variables (daemons read them too):

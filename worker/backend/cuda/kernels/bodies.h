@@ -1,11 +1,10 @@
-/* Kernel bodies: the code of one work item, which nvcc compiles for the device and a C compiler for
- * the host.
+/* Kernel bodies: the code of one work item. nvcc compiles them for the device, a C++ compiler for
+ * tests without a device, and a C compiler for the fake libraries.
  *
  * Bodies use neither shared memory nor atomics. An item reads only data that earlier kernels wrote.
- * A large sum is computed as partial sums in a fixed order, which a second kernel adds. The same
- * source in a loop on the host (tests/fake/device.c) therefore gives device results, up to
- * rounding, so tests without a device check all index arithmetic. Equal calls give bitwise
- * identical results.
+ * A large sum is computed as partial sums in a fixed order, which a second kernel adds. Equal calls
+ * therefore give bitwise identical results. Tests without a device run the kernels on the host
+ * (tests/fake/simt).
  *
  *   bodies.h       access to activations, element-wise ops, packing of weights
  *   bodies_conv.h  convolution, fully connected layers, pooling

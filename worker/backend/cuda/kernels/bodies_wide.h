@@ -5,13 +5,7 @@
  * These kernels are limited by memory bandwidth. lower.c uses them where possible and the plain
  * bodies elsewhere; the plain bodies define the meaning. */
 
-#ifdef __CUDACC__
-#define EIGHT_ALIGNED __align__(16)
-#else
-#define EIGHT_ALIGNED
-#endif
-
-typedef struct EIGHT_ALIGNED eight {
+typedef struct __attribute__((aligned(16))) eight {
     uint16_t of[8];
 } eight;
 
