@@ -1,8 +1,8 @@
 /* test_cuda.c: GPU plans against the float64 oracle: all layer kinds, memory orders and types, with
  * and without libraries and recording.
  *
- * Built twice: test_cuda runs the kernel bodies on the host (tests/fake/device.c); test_cuda_device
- * runs the same checks through the plugin on a machine with a GPU. */
+ * test_cuda runs the kernels on the host (tests/fake/device.c and simt), test_cuda_fake through the
+ * plugin on tests/fake/gpu, and test_cuda_device through the plugin on a machine with a GPU. */
 #include "tests/gp_test.h"
 
 #include "tests/common/model/nets.h"
@@ -57,6 +57,7 @@ static const gp_backend_ops *cuda(void)
     return &device_ops;
 }
 #else
+#include "tests/fake/simt/simt.h"
 #include "worker/backend/cuda/plan/plan.h"
 
 static const gp_backend_ops *cuda(void)
@@ -577,6 +578,56 @@ TEST(equal_steps_are_bitwise_identical)
     result_free(&b);
     net_free(&n);
 }
+
+#ifndef GP_ON_DEVICE
+/* Compare the first order of threads with the others. A kernel that reads the output of another
+ * thread without a barrier gives different results. */
+static void check_orders(const net *n, gp_phase phase, uint32_t count, const way *w, const char *what)
+{
+    result r[SIMT_EACH];
+    gp_error err;
+
+    for (simt_order order = SIMT_FORWARDS; order < SIMT_EACH; order++) {
+        REQUIRE_OK(result_new(&r[order], n), err);
+        simt_set_order(order);
+        CHECK_STATUS(GP_OK, net_run(n, w, phase, count, &r[order], &err));
+        simt_set_order(SIMT_EACH);
+        if (memcmp(r[0].gradients, r[order].gradients, n->graph->blob_count * sizeof(float)) != 0 ||
+            memcmp(r[0].scores, r[order].scores, (size_t)count * n->graph->score_count * sizeof(float)) !=
+                0 ||
+            memcmp(r[0].sums, r[order].sums, sizeof(r[0].sums)) != 0)
+            GP_TEST_FAIL("%s, %s %s: order %d of threads gives another result", what, w->kernels,
+                         gp_precision_names[w->precision], (int)order);
+    }
+    for (simt_order order = SIMT_FORWARDS; order < SIMT_EACH; order++)
+        result_free(&r[order]);
+}
+
+static void check_every_order(const net *n, uint32_t count, const char *what)
+{
+    way w = { .ops = cuda(), .kernels = "packed,own", .threads = 1, .dtype = GP_U8 };
+
+    for (w.precision = GP_PRECISION_F32; w.precision <= GP_PRECISION_BF16; w.precision++) {
+        check_orders(n, GP_PHASE_TRAIN, count, &w, what);
+        check_orders(n, GP_PHASE_INFER, count, &w, what);
+    }
+}
+
+TEST(threads_in_any_order_give_bitwise_identical_results)
+{
+    net n = { 0 };
+    gp_error err;
+
+    for (size_t i = 0; gp_kinds[i] != NULL; i++) {
+        REQUIRE_OK(kind_net(&n, gp_kinds[i], &gp_kinds[i]->checks[0], &err), err);
+        check_every_order(&n, gp_kinds[i]->checks[0].samples, gp_kinds[i]->name);
+        net_free(&n);
+    }
+    REQUIRE_OK(residual_net(&n, "8", &err), err);
+    check_every_order(&n, 7, "residual");
+    net_free(&n);
+}
+#endif
 
 TEST(cpu_refuses_fp16_and_computes_tf32_as_f32)
 {
