@@ -295,7 +295,7 @@ typedef struct gp_backend_predictions {
     const char *(*pieces)(const gp_plan *plan);
 } gp_backend_predictions;
 
-/* Function table of a backend. All slots except the last four are required. */
+/* Function table of a backend. All slots except the last five are required. */
 typedef struct gp_backend_ops {
     const char *name; /* "cpu", "cuda" */
     /* An open backend holds resources that other processes could use (a GPU context). An idle
@@ -324,6 +324,9 @@ typedef struct gp_backend_ops {
     /* Describe library versions and device kind on one line. Recorded choices are valid if this
      * line is the same. NULL: the backend has no choices to make. */
     gp_status (*libraries)(gp_backend *backend, char text[GP_LIBRARIES_BYTES], gp_error *err);
+    /* Return the number of ops that no library executes although one was asked, so that slower
+     * kernels execute them, and the library's error for the first of them. NULL: never any. */
+    uint32_t (*missing)(const gp_plan *plan, const char **why);
     const gp_backend_steps *steps; /* NULL: the host commits and exchanges gradients */
     /* NULL: predictions use run(), one batch at a time */
     const gp_backend_predictions *predictions;

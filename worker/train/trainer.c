@@ -330,6 +330,19 @@ static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup,
     return status;
 }
 
+/* Warn if no library executes some operations, because they are then many times slower. */
+static void note_missing_plans(gp_trainer *trainer)
+{
+    const char *why = "";
+    const uint32_t count =
+        trainer->backend_ops->missing == NULL ? 0 : trainer->backend_ops->missing(trainer->plan, &why);
+
+    if (count > 0)
+        gp_train_notes_add(&trainer->notes, true,
+                           "no library has a plan for %u operations, which run on slow kernels: %s", count,
+                           why);
+}
+
 static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, gp_train_ready *ready,
                                gp_error *err)
 {
@@ -348,6 +361,8 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     built_ns[BUILT_GROUP] = gp_now_ns();
     if (status == GP_OK)
         status = compile_plans(trainer, true, err);
+    if (status == GP_OK)
+        note_missing_plans(trainer);
     if (status == GP_OK)
         status = gp_train_tuning_end(&trainer->tuning, &trainer->notes, err);
     trainer->frame.plans = gp_train_tuning_document(&trainer->tuning);

@@ -17,7 +17,7 @@
 enum { ENGINES = 5, TILES = 8, WEIGHTS_MAX = 4000, PLANS_BYTES = 8192 };
 
 typedef struct outcome {
-    char plans[PLANS_BYTES], reported[480];              /* "": none */
+    char plans[PLANS_BYTES], reported[480], warned[480]; /* "": none */
     uint64_t raced;                                      /* convolution runs before the first step */
     uint64_t built, read;                                /* plans built by cuDNN, plans loaded from text */
     uint64_t engine[ENGINES], tile[TILES], algorithm[3]; /* runs during the training */
@@ -56,7 +56,8 @@ static void take_note(void *context, const char *text, bool warning)
 {
     outcome *out = context;
 
-    (void)warning;
+    if (warning)
+        snprintf(out->warned, sizeof(out->warned), "%s", text);
     if (strstr(text, "plans") != NULL)
         snprintf(out->reported, sizeof(out->reported), "%s", text);
 }
@@ -216,6 +217,7 @@ TEST(fastest_deterministic_engine_is_chosen)
     CHECK(o.raced > 0);
     check_engine(&o, 3);
     CHECK_CONTAINS(o.reported, "plans: timed ");
+    CHECK_TEXT("", o.warned);
     begin(four_is_fast);
     train(&o, "");
     check_engine(&o, 4);
@@ -320,6 +322,22 @@ TEST(engine_that_fails_only_during_recording_is_skipped)
     train(&o, "");
     CHECK_INT(0, o.engine[3]);
     end();
+}
+
+TEST(convolutions_without_a_plan_are_reported_with_the_error_of_cudnn)
+{
+    static const char *const seconds[] = { "\"autotune-seconds\":0", "" };
+    static outcome o;
+
+    for (int i = 0; i < 2; i++) {
+        begin(three_is_fast);
+        fake_gpu_faults("cudnnPlan:1+=3000");
+        train(&o, seconds[i]);
+        CHECK_CONTAINS(o.warned, "no library has a plan for 5 operations");
+        CHECK_CONTAINS(o.warned, "the plan does not build");
+        CHECK_INT(0, o.engine[0] + o.engine[3] + o.engine[4]);
+        end();
+    }
 }
 
 TEST(engine_that_needs_compiling_is_chosen_if_faster)

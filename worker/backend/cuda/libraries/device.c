@@ -38,7 +38,8 @@ enum { CONV_POOL_MAX = 256 };
 /* Pool entry. */
 typedef struct pooled {
     char what[GP_COMPILED_WHAT_BYTES]; /* "": free */
-    gp_cudnn_conv *conv;
+    gp_cudnn_conv *conv;               /* NULL: cuDNN has no plan */
+    char why[200];                     /* conv NULL: the error */
     size_t workspace;
     uint64_t put;
 } pooled;
@@ -57,8 +58,10 @@ static void conv_pool_free(gp_conv_pool *pool)
 
 /* Take a plan from the pool. Return false if the pool has no entry for the description.
  *   what  from gp_cudnn_conv_describe(), with the engine; at most GP_COMPILED_WHAT_BYTES
- *   conv  set to the plan, which the caller then owns; NULL: cuDNN is known to have no plan */
-static bool conv_pool_take(gp_conv_pool *pool, const char *what, gp_cudnn_conv **conv, size_t *workspace)
+ *   conv  set to the plan, which the caller then owns; NULL: cuDNN is known to have no plan
+ *   why   set to the error if conv is NULL; valid until the next change of the pool */
+static bool conv_pool_take(gp_conv_pool *pool, const char *what, gp_cudnn_conv **conv, size_t *workspace,
+                           const char **why)
 {
     for (int i = 0; i < CONV_POOL_MAX; i++) {
         pooled *at = &pool->plans[i];
@@ -67,6 +70,7 @@ static bool conv_pool_take(gp_conv_pool *pool, const char *what, gp_cudnn_conv *
             continue;
         *conv = at->conv;
         *workspace = at->workspace;
+        *why = at->why;
         if (at->conv != NULL) /* the knowledge that no plan exists stays in the pool */
             *at = (pooled){ .conv = NULL };
         return true;
@@ -74,9 +78,10 @@ static bool conv_pool_take(gp_conv_pool *pool, const char *what, gp_cudnn_conv *
     return false;
 }
 
-/* Give a plan to the pool, or NULL to record that cuDNN has none. If the pool is full, the oldest
- * entry is freed. */
-static void conv_pool_put(gp_conv_pool *pool, const char *what, gp_cudnn_conv *conv, size_t workspace)
+/* Give a plan to the pool, or NULL to record that cuDNN has none, and why. If the pool is full, the
+ * oldest entry is freed. */
+static void conv_pool_put(gp_conv_pool *pool, const char *what, gp_cudnn_conv *conv, size_t workspace,
+                          const char *why)
 {
     pooled *to = &pool->plans[0];
 
@@ -86,6 +91,7 @@ static void conv_pool_put(gp_conv_pool *pool, const char *what, gp_cudnn_conv *c
     gp_cudnn_conv_free(to->conv);
     *to = (pooled){ .conv = conv, .workspace = workspace, .put = ++pool->puts };
     snprintf(to->what, sizeof(to->what), "%s", what);
+    snprintf(to->why, sizeof(to->why), "%.199s", why);
 }
 
 /* ---- opening ---- */
@@ -468,17 +474,18 @@ const char *gp_device_work_engine(const gp_device_work *work)
 static gp_status conv_get(gp_device_work *work, gp_device *device, const gp_conv_request *request,
                           const char *engine, gp_error *err)
 {
+    const char *known;
     gp_error why;
     gp_status status;
 
-    if (conv_pool_take(device->convs, work->what, &work->conv, &work->workspace))
-        return work->conv != NULL ? GP_OK : gp_fail(err, GP_EUNSUPPORTED, "cuDNN had no plan for it earlier");
+    if (conv_pool_take(device->convs, work->what, &work->conv, &work->workspace, &known))
+        return work->conv != NULL ? GP_OK : gp_fail(err, GP_EUNSUPPORTED, "%s", known);
     status = gp_cudnn_conv_new(&work->conv, device->cudnn, NULL, &device->kept, request, engine,
                                &work->workspace, &why);
     if (status != GP_OK)
         status = gp_device_fail(device, status, &why, err);
     if (status == GP_EUNSUPPORTED)
-        conv_pool_put(device->convs, work->what, NULL, 0);
+        conv_pool_put(device->convs, work->what, NULL, 0, why.message);
     return status;
 }
 
@@ -561,7 +568,7 @@ void gp_device_work_free(gp_device_work *work)
     if (work->pool == NULL)
         gp_cudnn_conv_free(work->conv);
     else if (work->conv != NULL)
-        conv_pool_put(work->pool, work->what, work->conv, work->workspace);
+        conv_pool_put(work->pool, work->what, work->conv, work->workspace, "");
     gp_cublas_product_free(work->product);
     free(work);
 }

@@ -89,12 +89,14 @@ static gp_device_work *library_ask(lowering *l, step_kind kind, const void *requ
                                : gp_device_product_new(&work, device, request, engine, workspace, &why);
     if (status == GP_OK)
         return work;
+    snprintf(l->site->missing, sizeof(l->site->missing), "%.199s", why.message);
     if (status != GP_EUNSUPPORTED)
         l->status = gp_fail(l->err, status, "%s", why.message);
     return NULL;
 }
 
-gp_device_work *gp_lower_ask(lowering *l, const plan_question *question, const char *what, size_t *workspace)
+static gp_device_work *plan_ask(lowering *l, const plan_question *question, const char *what,
+                                size_t *workspace)
 {
     const void *whole = question->whole;
     plan_site *site = l->site;
@@ -124,6 +126,15 @@ gp_device_work *gp_lower_ask(lowering *l, const plan_question *question, const c
         work = library_ask(l, question->kind, whole, NULL, workspace);
     site->whole = work != NULL;
     return work != NULL ? work : library_ask(l, question->kind, question->alone, NULL, workspace);
+}
+
+gp_device_work *gp_lower_ask(lowering *l, const plan_question *question, const char *what, size_t *workspace)
+{
+    gp_device_work *work = plan_ask(l, question, what, workspace);
+
+    if (work != NULL) /* a plan for another part of the request */
+        l->site->missing[0] = '\0';
+    return work;
 }
 
 /* ---- lowering that can be undone ---- */
@@ -370,6 +381,13 @@ static void choice_note(gp_plan *plan, const marks *m, const plan_site *site, do
     choice->used = true;
 }
 
+/* Record that no library executes an op, with the first error. */
+static void missing_note(plan_missing *missing, const plan_site *site)
+{
+    if (site->missing[0] != '\0' && missing->count++ == 0)
+        snprintf(missing->why, sizeof(missing->why), "%s", site->missing);
+}
+
 static gp_status lower_chosen(race *r, uint32_t index, gp_error *err)
 {
     gp_plan *plan = r->plan;
@@ -382,8 +400,11 @@ static gp_status lower_chosen(race *r, uint32_t index, gp_error *err)
     double ns = 0.0;
     gp_status status = GP_OK;
 
-    if (tuning == NULL || !gp_plan_asks(plan->ops[index].code))
-        return lower_as(plan, index, NULL, &site, err);
+    if (tuning == NULL || !gp_plan_asks(plan->ops[index].code)) {
+        status = lower_as(plan, index, NULL, &site, err);
+        missing_note(&plan->missing, &site);
+        return status;
+    }
     for (int i = 0; i < REGIONS; i++)
         m.bytes[i] = plan->regions[i].bytes;
     if (r->timing) { /* list the ways of an op without a recorded choice */
@@ -394,6 +415,8 @@ static gp_status lower_chosen(race *r, uint32_t index, gp_error *err)
         status = race_run(r, &m, &listed, &winner, &ns, err);
     if (status == GP_OK)
         status = lower_as(plan, index, winner == NULL ? NULL : winner->how, &site, err);
+    if (status == GP_OK)
+        missing_note(&plan->missing, &site);
     if (status != GP_OK || site.what[0] == '\0')
         return status;
     tuning->timed += winner != NULL;

@@ -27,6 +27,7 @@ typedef struct plan_site {
     bool refused;                    /* the library lacks the engine; the default was used */
     bool whole;                      /* the granted plan includes the operations after the op */
     bool listing;                    /* only list the ways, grant nothing */
+    char missing[200]; /* error of a library that has no plan; "": it has one, or was not asked */
     plan_way ways[PLAN_WAYS_MAX];
     uint32_t way_count;
 } plan_site;

@@ -466,6 +466,12 @@ static void plan_describe(const gp_plan *plan, char *text, size_t bytes)
                  : "as graphs");
 }
 
+static uint32_t plan_report_missing(const gp_plan *plan, const char **why)
+{
+    *why = plan->missing.why;
+    return plan->missing.count;
+}
+
 _Static_assert((int)GP_DEVICE_LIBRARIES_BYTES == (int)GP_LIBRARIES_BYTES,
                "a line of libraries has another length");
 
@@ -488,5 +494,6 @@ const gp_backend_ops gp_backend_cuda = {
     .describe = plan_describe,
     .steps = &gp_plan_steps,
     .libraries = plan_libraries,
+    .missing = plan_report_missing,
     .predictions = &gp_plan_predictions,
 };

@@ -81,6 +81,12 @@ typedef struct plan_custom_loss {
     size_t bytes;
 } plan_custom_loss;
 
+/* Ops that no library executes although one was asked. */
+typedef struct plan_missing {
+    uint32_t count;
+    char why[200]; /* error of the library for the first of them */
+} plan_missing;
+
 /* A compiled plan. */
 struct gp_plan {
     gp_backend *backend;
@@ -108,7 +114,8 @@ struct gp_plan {
     gp_batch batch;                     /* current call */
     struct gp_resident_state *resident; /* resident.c; NULL: the host commits */
     struct gp_predict *predict;         /* predict.c; NULL: a plan for training */
-    struct plan_profile *profile;       /* profile.c; NULL: not profiled */
+    plan_missing missing;
+    struct plan_profile *profile; /* profile.c; NULL: not profiled */
     gp_plan_times times;
 };
 
