@@ -207,6 +207,21 @@ TEST(failed_job_writes_a_report_and_a_killed_job_gets_one)
     CHECK_CONTAINS(stage_out, "== scheduler.log");
 }
 
+/* The evaluation fails before it leases a worker: the logs of the workers are about the training. */
+TEST(report_of_a_job_without_a_training_shows_no_other_training)
+{
+    REQUIRE(stage_up("forward:9:kill@2.1"));
+    CHECK_INT(1, STAGE_RUN(TRAIN));
+    REQUIRE(STAGE_RUN("submit", "--", "evaluate", "--model", "missing.onnx", "--data", "digits:600") == 0);
+    CHECK_INT(1, STAGE_RUN("wait", "1"));
+    for (int down = 0; down < 2; down++) {
+        CHECK_INT(0, STAGE_RUN("report", "1"));
+        CHECK_CONTAINS(stage_out, "missing.onnx");
+        CHECK(strstr(stage_out, "training ended in step") == NULL);
+        CHECK_INT(0, STAGE_RUN("down"));
+    }
+}
+
 TEST(report_has_no_secrets_and_a_bounded_size)
 {
     REQUIRE(stage_up(NULL));

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/cli/show.h"
@@ -17,7 +18,7 @@
 enum { EXIT_CLOSED_GATE = 75, GATE_MAX = 1 << 20 };
 
 static struct {
-    char folder[512];
+    char folder[512], began[32];
     long job, attempt;
     int argc;
     char **argv;
@@ -47,13 +48,27 @@ static long take_number(const char *name, int base, long max)
     return value == NULL || end == value || *end != '\0' || number > max ? -1 : number;
 }
 
+void job_self_now(char text[32])
+{
+    struct timespec now;
+    struct tm utc;
+    size_t bytes;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    bytes = strftime(text, 32, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
+    snprintf(text + bytes, 32 - bytes, ".%03dZ", (int)(now.tv_nsec / 1000000));
+}
+
 void job_self_put_command(gp_json_writer *writer, int argc, char **argv, const gp_train_options *options)
 {
     char directory[4096];
 
+    if (self.began[0] == '\0')
+        job_self_now(self.began);
     gp_json_put_text(writer, "program", gp_version());
     gp_json_put_text(writer, "directory", getcwd(directory, sizeof(directory)) != NULL ? directory : "");
     gp_json_put_integer(writer, "pid", getpid());
+    gp_json_put_text(writer, "began", self.began);
     gp_json_begin_array(writer, "arguments");
     for (int i = 0; i < argc; i++)
         gp_json_put_text(writer, NULL, argv[i]);
@@ -80,6 +95,10 @@ static void write_record(bool ended, int code)
     job_self_put_command(writer, self.argc, self.argv, self.options);
     gp_json_put_text(writer, "state", ended ? "ended" : "running");
     if (ended) {
+        char now[32];
+
+        job_self_now(now);
+        gp_json_put_text(writer, "ended", now);
         gp_json_begin_object(writer, "exit");
         gp_json_put_integer(writer, "code", code);
         gp_json_put_text(writer, "error", gp_status_name(code == 0 ? GP_OK : self.error.code));

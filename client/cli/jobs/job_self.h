@@ -33,6 +33,9 @@ void job_self_result(const char *name, char *path, size_t bytes);
 /* Add all training option values to job.json. */
 void job_self_options(const gp_train_options *options);
 
+/* Format the current time as in the daemon logs. */
+void job_self_now(char text[32]);
+
 /* Write the members of job.json that describe this process.
  *   options  training options; NULL: not known yet */
 void job_self_put_command(gp_json_writer *writer, int argc, char **argv, const gp_train_options *options);

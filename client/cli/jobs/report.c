@@ -179,8 +179,8 @@ static void put_steps(gp_json_writer *writer, reading *r)
 
 /* Filter for a run's daemon log lines. */
 typedef struct own_lines {
-    const gp_json *leases;      /* lease ids; NULL: no facts.json, keep all lines */
-    int64_t began_ms, ended_ms; /* run start and end; ended_ms INT64_MAX: not ended */
+    const gp_json *leases;      /* lease ids; NULL: no facts.json, keep lines of any lease */
+    int64_t began_ms, ended_ms; /* run start and end; began_ms -1: unknown; ended_ms INT64_MAX: not ended */
     int64_t job, pid;           /* the run's process id; job 0: not a background job */
 } own_lines;
 
@@ -198,20 +198,24 @@ static int64_t milliseconds_of(const char *text)
 /* Build the filter from job.json, facts.json and end.json. */
 static own_lines own_lines_of(const gp_json *record, const gp_json *info, const gp_json *end)
 {
-    own_lines own = { .ended_ms = INT64_MAX };
+    own_lines own = { .began_ms = -1, .ended_ms = -1 };
 
-    if (!gp_json_is_object(info) || !gp_json_is_array(gp_json_member(info, "leases")))
-        return own;
-    own.leases = gp_json_member(info, "leases");
-    own.began_ms = milliseconds_of(gp_json_text(gp_json_member(info, "began"), ""));
+    if (gp_json_is_object(info) && gp_json_is_array(gp_json_member(info, "leases")))
+        own.leases = gp_json_member(info, "leases");
+    if (own.leases != NULL)
+        own.began_ms = milliseconds_of(gp_json_text(gp_json_member(info, "began"), ""));
     if (gp_json_is_object(end))
         own.ended_ms = milliseconds_of(gp_json_text(gp_json_member(end, "ended"), ""));
-    if (own.ended_ms < 0)
-        own.ended_ms = INT64_MAX;
     if (gp_json_is_object(record)) {
+        if (own.began_ms < 0)
+            own.began_ms = milliseconds_of(gp_json_text(gp_json_member(record, "began"), ""));
+        if (own.ended_ms < 0)
+            own.ended_ms = milliseconds_of(gp_json_text(gp_json_member(record, "ended"), ""));
         own.job = gp_json_integer(gp_json_member(record, "job"), 0);
         own.pid = gp_json_integer(gp_json_member(record, "pid"), 0);
     }
+    if (own.ended_ms < 0)
+        own.ended_ms = INT64_MAX;
     return own;
 }
 
@@ -239,7 +243,7 @@ static bool is_own(const own_lines *own, const char *line)
         return true;
     if (time_ms < own->began_ms || time_ms - LEASE_END_MS > own->ended_ms)
         return false;
-    if (number_of(line, "lease", &lease)) {
+    if (own->leases != NULL && number_of(line, "lease", &lease)) {
         for (size_t i = 0; i < gp_json_count(own->leases); i++)
             if (lease == gp_json_integer(gp_json_element(own->leases, i), -1))
                 return true;
@@ -256,7 +260,7 @@ static void keep_own(char *text, const own_lines *own)
 {
     char *to = text;
 
-    if (own->leases == NULL)
+    if (own->began_ms < 0)
         return;
     for (char *line = text, *next; *line != '\0'; line = next) {
         size_t bytes = strcspn(line, "\n");
@@ -311,13 +315,14 @@ static void logs_of_workers(log_list *list, reading *r, const gp_json *info)
     }
 }
 
-/* Write one sentence per worker about the step in which the training ended. */
+/* Write one sentence per worker about the step in which the training ended. Without facts.json the
+ * run has not trained; a training in the logs is then another run. */
 static void put_exchange(gp_json_writer *writer, const log_list *list)
 {
     static const char *const words[] = { "step", "epoch", "rank", "generation", "exchanged" };
 
     gp_json_begin_array(writer, "exchange");
-    for (uint32_t i = 0; i < list->count; i++) {
+    for (uint32_t i = 0; i < list->count && list->own.leases != NULL; i++) {
         const char *line = NULL; /* the last one with that event */
         char name[64], values[5][24] = { "?", "?", "?", "?", "?" }, message[400] = "", sentence[700];
 

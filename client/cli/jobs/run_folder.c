@@ -127,21 +127,9 @@ gp_status run_folder_open(run_folder *folder, const char *network, int argc, cha
     return status;
 }
 
-/* Format the current time as in the daemon logs. */
-static void time_now(char text[32])
-{
-    struct timespec now;
-    struct tm utc;
-    size_t bytes;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    bytes = strftime(text, 32, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
-    snprintf(text + bytes, 32 - bytes, ".%03dZ", (int)(now.tv_nsec / 1000000));
-}
-
 void run_folder_start(run_folder *folder)
 {
-    time_now(folder->began);
+    job_self_now(folder->began);
 }
 
 static void put_indices(gp_json_writer *writer, const uint32_t *indices, uint32_t count)
@@ -281,7 +269,7 @@ void run_folder_close(run_folder *folder, const gp_training_summary *summary, co
                                                   : "completed");
         if (failure != NULL)
             gp_json_put_text(writer, "reason", failure->message);
-        time_now(ended);
+        job_self_now(ended);
         gp_json_put_text(writer, "ended", ended);
         if (summary != NULL)
             run_folder_put_summary(writer, summary);
