@@ -203,7 +203,7 @@ TEST(failed_job_writes_a_report_and_a_killed_job_gets_one)
     REQUIRE(stage_finish(stage_start("train-step:3:kill", words), 0) == 0);
     CHECK(STAGE_RUN("wait", "2") != 0);
     CHECK_INT(0, STAGE_RUN("report", "2"));
-    CHECK_CONTAINS(stage_out, "state:    not recorded");
+    CHECK_CONTAINS(stage_out, "state:    failed");
     CHECK_CONTAINS(stage_out, "== scheduler.log");
 }
 
@@ -217,6 +217,7 @@ TEST(report_of_a_job_without_a_training_shows_no_other_training)
     for (int down = 0; down < 2; down++) {
         CHECK_INT(0, STAGE_RUN("report", "1"));
         CHECK_CONTAINS(stage_out, "missing.onnx");
+        CHECK_CONTAINS(stage_out, "state:    failed");
         CHECK(strstr(stage_out, "training ended in step") == NULL);
         CHECK_INT(0, STAGE_RUN("down"));
     }

@@ -72,9 +72,27 @@ static void show_steps(const gp_json *steps)
     }
 }
 
-static void show(const gp_json *report)
+/* Get the state of a run: of its training, or else of its job.
+ *   info  the job as the pool reports it; id 0: no job, or no pool is running */
+static const char *state_of(const gp_json *report, const gp_job_info *info)
 {
-    const gp_json *error = gp_json_member(report, "error"), *end = gp_json_member(report, "end");
+    const gp_json *end = gp_json_member(report, "end");
+    const gp_json *last = gp_json_member(gp_json_member(report, "run"), "exit");
+
+    if (gp_json_is_object(end))
+        return text_of(end, "state");
+    if (info->id != 0)
+        return gp_job_state_word(info->state);
+    if (!gp_json_is_object(last))
+        return "not recorded";
+    return gp_job_state_word(gp_json_integer(gp_json_member(last, "code"), -1) == 0 ? GP_JOB_DONE
+                             : strcmp(text_of(last, "error"), "GP_ECANCELED") == 0  ? GP_JOB_CANCELED
+                                                                                    : GP_JOB_FAILED);
+}
+
+static void show(const gp_json *report, const gp_job_info *info)
+{
+    const gp_json *error = gp_json_member(report, "error");
     const gp_json *run = gp_json_member(report, "run"), *exchange = gp_json_member(report, "exchange");
     const gp_json *logs = gp_json_member(report, "logs"), *topology = gp_json_member(report, "topology");
     const char *what = text_of(error, "message");
@@ -92,7 +110,7 @@ static void show(const gp_json *report)
         printf("%s%s", i == 0 ? "" : " ",
                show_clean(line, sizeof(line), gp_json_text(gp_json_element(words, i), "?")));
     printf("\n");
-    show_field("state:", gp_json_is_object(end) ? text_of(end, "state") : "not recorded");
+    show_field("state:", state_of(report, info));
     show_field("error:", *what != '\0' ? what : "none");
     if (gp_json_is_object(topology))
         printf("workers:  %" PRId64 ", batch %" PRId64 ", steps per epoch: %" PRId64 "\n",
@@ -198,19 +216,18 @@ static gp_status find_folder(char *out, size_t bytes, const char *word, const gp
 }
 
 /* Get the report for a job in a pool on another host. */
-static gp_status get_elsewhere(cli_call *call, gp_buffer *out, gp_error *err)
+static gp_status get_elsewhere(cli_call *call, gp_buffer *out, gp_job_info *info, gp_error *err)
 {
     report_source source = { .paths = NULL };
-    gp_job_info info;
     gp_status status = job_number(call->words[0], &source.job, err);
 
     if (status == GP_OK)
         status = cli_open(call, true, &call->pool, err);
     if (status == GP_OK)
-        status = gp_job_get(&info, call->pool, source.job, err);
+        status = gp_job_get(info, call->pool, source.job, err);
     if (status == GP_OK) {
         source.pool = call->pool;
-        source.folder = info.folder;
+        source.folder = info->folder;
         status = report_fetch(out, &source, err);
     }
     return status == GP_OK && out->bytes == 0 ? report_make(out, &source, NULL, err) : status;
@@ -226,6 +243,8 @@ static gp_status report_run(cli_call *call, gp_error *err)
     size_t bytes;
     gp_buffer text;
     gp_json *report = NULL;
+    gp_job_info info = { .id = 0 };
+    uint64_t job;
 
     if (call->word_count != 1) {
         call->code = cli_usage(call, "%s run? usage: gradpool report JOB|FOLDER",
@@ -236,7 +255,7 @@ static gp_status report_run(cli_call *call, gp_error *err)
     gp_status status = cli_elsewhere(call, &elsewhere, err);
 
     if (status == GP_OK && elsewhere) {
-        status = get_elsewhere(call, &text, err);
+        status = get_elsewhere(call, &text, &info, err);
     } else if (status == GP_OK) {
         status = gp_paths_find(&paths, cli_pool_name(call), err);
         if (status == GP_OK)
@@ -249,6 +268,11 @@ static gp_status report_run(cli_call *call, gp_error *err)
         } else if (status == GP_OK) {
             status = report_make(&text, &(report_source){ .folder = folder, .paths = &paths }, NULL, err);
         }
+        /* without a running pool, the files have the state */
+        if (status == GP_OK && strchr(call->words[0], '/') == NULL &&
+            job_number(call->words[0], &job, NULL) == GP_OK &&
+            job_refresh(call, &call->pool, &info, job, NULL) != GP_OK)
+            info.id = 0;
     }
     if (status == GP_OK)
         status = gp_json_parse(&report, gp_buffer_text(&text), text.bytes, err);
@@ -257,7 +281,7 @@ static gp_status report_run(cli_call *call, gp_error *err)
     else if (status == GP_OK && options->common.json)
         printf("%s\n", gp_buffer_text(&text));
     else if (status == GP_OK)
-        show(report);
+        show(report, &info);
     gp_json_free(report);
     gp_buffer_deinit(&text);
     return status;
