@@ -207,7 +207,7 @@ TEST(failed_job_writes_a_report_and_a_killed_job_gets_one)
     CHECK_CONTAINS(stage_out, "== scheduler.log");
 }
 
-/* The evaluation fails before it leases a worker: the logs of the workers are about the training. */
+/* The evaluation fails before it leases a worker: the workers log only the training. */
 TEST(report_of_a_job_without_a_training_shows_no_other_training)
 {
     REQUIRE(stage_up("forward:9:kill@2.1"));
