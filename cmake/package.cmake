@@ -28,3 +28,7 @@ if(CMAKE_SKIP_RPATH)
 endif()
 configure_file(cmake/gradpool.pc.in ${PROJECT_BINARY_DIR}/cmake/gradpool.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/gradpool.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# The same layout as in the repository, so that help texts name docs/PAGE.md and links between the pages work.
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -126,7 +126,8 @@ void help_command(const cli_command *command, bool all)
 
 void help_commands(FILE *out)
 {
-    fprintf(out, "gradpool -- a pool of workers, one per GPU, for training and prediction\n\n"
+    fprintf(out, "gradpool -- a pool of workers, one per GPU or share of the CPU cores, for training and "
+                 "prediction\n\n"
                  "Usage: gradpool COMMAND [options]        gradpool COMMAND --help\n"
                  "\n");
     for (size_t i = 0; cli_commands[i] != NULL; i++)

@@ -24,7 +24,7 @@ int cli_home(void)
         printf("No pool is running.  Next steps:\n\n");
         home_next("start one", "gradpool up");
         home_next("list the devices", "gradpool devices");
-        home_next("train (starts a pool if needed)", "gradpool train --network lenet --data fashion-mnist");
+        home_next("train (starts a pool if needed)", "gradpool train --network lenet --data digits");
         home_next("all commands", "gradpool --help");
         return CLI_OK;
     }
@@ -43,7 +43,7 @@ int cli_home(void)
     show_status(reply);
     show_jobs_line(jobs);
     printf("\nNext steps:\n\n");
-    home_next("train", "gradpool train --network lenet --data fashion-mnist");
+    home_next("train", "gradpool train --network lenet --data digits");
     home_next("predict with a trained model",
               "gradpool predict --model MODEL.onnx --data SOURCE --out FILE.csv");
     if (jobs->running > 0 && jobs->rows_count > 0) {
@@ -52,7 +52,7 @@ int cli_home(void)
         snprintf(follow, sizeof(follow), "gradpool logs %" PRIu64 " -f", jobs->rows[0].job);
         home_next("show the newest job", follow);
     } else {
-        home_next("train in the background", "gradpool submit -- train --network lenet --data fashion-mnist");
+        home_next("train in the background", "gradpool submit -- train --network lenet --data digits");
     }
     home_next("shut down the pool", reply->leases_count > 0 ? "gradpool down --when-idle" : "gradpool down");
     gp_free(reply);

@@ -162,7 +162,7 @@ const cli_command cli_command_submit = {
         "The command line of the job is checked at once; models and data are checked when the job runs, "
         "so a job may use the output of an earlier one.",
     .examples =
-        "  gradpool submit -- train --network lenet --data fashion-mnist --epochs 10\n"
+        "  gradpool submit -- train --network lenet --data digits --epochs 10\n"
         "  J=$(gradpool submit --quiet --name night -- train --network lenet --data digits)\n"
         "  gradpool submit --pool gpu-box --directory /data/run1 -- train --network lenet --data digits\n"
         "                                   on another host, with its profile (docs/security.md)\n"

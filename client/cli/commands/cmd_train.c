@@ -559,7 +559,7 @@ const cli_command cli_command_train = {
         "The metrics of every step, the model and the settings are in a run folder below gradpool-runs. "
         "The first Ctrl-C stops at the next step and saves the model; the second stops at once.",
     .examples =
-        "  gradpool train --network lenet --data fashion-mnist --epochs 10 --lr 0.1\n"
+        "  gradpool train --network lenet --data digits --epochs 10 --lr 0.1\n"
         "  gradpool train --network lenet --data digits --workers 2 --out digits.onnx\n"
         "  gradpool train --network lenet --data digits --workers 2:4 --min-workers 2\n"
         "  gradpool train --network lenet --data fashion-mnist --lr 0.2 --learn-rate-schedule piecewise "

@@ -319,8 +319,8 @@ static const char description[] =
     "Without a command, gradpool shows the state of the pool and suggests next steps.";
 
 static const char main_examples[] =
-    "  gradpool train --network lenet --data fashion-mnist --epochs 10 --lr 0.1\n"
-    "  gradpool evaluate --model model.onnx --data fashion-mnist\n"
+    "  gradpool train --network lenet --data digits --epochs 10 --lr 0.1\n"
+    "  gradpool evaluate --model model.onnx --data digits\n"
     "  gradpool parfor 1:100 -- ./simulate --seed {}\n"
     "  gradpool submit -- train --network lenet --data digits    in the background\n";
 
