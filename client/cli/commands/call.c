@@ -2,6 +2,7 @@
 #include "client/cli/commands/call.h"
 
 #include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -398,6 +399,14 @@ static int call_run(cli_call *call)
     return call->code;
 }
 
+/* Return whether the reader of standard output has closed the pipe, as `head` does. */
+static bool output_has_no_reader(void)
+{
+    struct pollfd output = { .fd = STDOUT_FILENO, .events = POLLOUT };
+
+    return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
 int command_run(const cli_command *command, int argc, char **argv, bool dry)
 {
     cli_call call = { .command = command, .argc = argc, .argv = argv };
@@ -424,7 +433,8 @@ int command_run(const cli_command *command, int argc, char **argv, bool dry)
         gp_free((char *)(uintptr_t)call.train[i]);
     gp_free(call.options);
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK) {
-        fprintf(stderr, "gradpool: cannot write to standard output\n");
+        if (!output_has_no_reader())
+            fprintf(stderr, "gradpool: cannot write to standard output\n");
         code = CLI_FAILED;
     }
     return code;
