@@ -186,14 +186,16 @@ static gp_status run_check_labels(const gp_store *store, const char *use, const 
                    use, info->count, info->source, other);
 }
 
-/* Check that the training data has labels, and count the missing ones.
+/* Check that the training data has labels and fills a mini-batch, and count the missing labels.
  *
  * If the source has a test part, the training part is opened only for local arrays: these open
  * quickly, and their labels can be missing. Class folders, IDX files and archives have a label for
- * every sample.
+ * every sample. The workers check the size of a part that is not opened here.
+ *   scaled   the training options for one worker
  *   data     the test part of the training source, or else its training part
  *   is_test  `data` is the test part */
-static gp_status run_check_training(gp_run *run, const gp_store *data, bool is_test, gp_error *err)
+static gp_status run_check_training(gp_run *run, const gp_train_options *scaled, const gp_store *data,
+                                    bool is_test, gp_error *err)
 {
     gp_store *opened = NULL;
     gp_status status = GP_OK;
@@ -207,6 +209,9 @@ static gp_status run_check_training(gp_run *run, const gp_store *data, bool is_t
     }
     if (status == GP_OK)
         status = run_check_labels(data, "trained", "", err);
+    if (status == GP_OK)
+        status = gp_train_options_check_samples(scaled, gp_store_get_info(data)->count,
+                                                gp_store_get_info(data)->source, err);
     if (status == GP_OK)
         status = gp_store_count_missing(data, &run->training->summary.training_excluded, err);
     gp_store_close(opened);
@@ -276,7 +281,9 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
     if (status == GP_OK)
         status = run_fit(run, &shape, err);
     if (status == GP_OK)
-        status = run_check_training(run, store, is_test, err);
+        status = gp_train_options_check_network(&trial, run->training->graph, err);
+    if (status == GP_OK)
+        status = run_check_training(run, &trial, store, is_test, err);
     if (status == GP_OK)
         status = run_check_validation(run, store, err);
     gp_store_close(store);

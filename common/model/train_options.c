@@ -480,6 +480,28 @@ gp_status gp_train_options_scale(gp_train_options *options, uint32_t workers, gp
     return GP_OK;
 }
 
+gp_status gp_train_options_check_network(const gp_train_options *options, const gp_graph *graph,
+                                         gp_error *err)
+{
+    if (!options->synchronize_batch_norm && options->batch_norm_statistics == GP_STATISTICS_MOVING)
+        return GP_OK;
+    for (uint32_t p = 0; p < graph->parameter_count; p++)
+        if (graph->parameters[p].statistic != GP_STATISTIC_NONE)
+            return GP_OK;
+    return gp_fail(err, GP_EINVAL, "network %s has no batch norm; omit %s", graph->spec->name,
+                   options->synchronize_batch_norm ? "synchronize-batch-norm" : "batch-norm-statistics");
+}
+
+gp_status gp_train_options_check_samples(const gp_train_options *options, uint32_t samples,
+                                         const char *source, gp_error *err)
+{
+    if (options->mini_batch_size <= (int64_t)samples)
+        return GP_OK;
+    return gp_fail(err, GP_EINVAL,
+                   "mini-batch-size is %" PRId64 ", but %s has only %" PRIu32 " samples; use a smaller one",
+                   options->mini_batch_size, source, samples);
+}
+
 gp_status gp_train_options_loads(const gp_train_options *options, uint32_t workers, double *loads,
                                  bool *given, gp_error *err)
 {

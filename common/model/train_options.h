@@ -7,6 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text/params.h"
+#include "common/model/graph/graph.h"
 #include "common/model/graph/loss.h"
 
 /* Values for options with the same names, in the same order as the words. */
@@ -116,6 +117,14 @@ void gp_train_options_resolve(gp_train_options *options);
  * SGD", 2017). Resolves automatic values first. GP_EINVAL: scale-lr is not "linear:N", or the
  * mini-batch is too large. */
 gp_status gp_train_options_scale(gp_train_options *options, uint32_t workers, gp_error *err);
+
+/* Check the options of a training against its network and its data. GP_EINVAL: an option for batch
+ * norm, but the network has none; or fewer samples than a mini-batch, after
+ * gp_train_options_scale(). */
+gp_status gp_train_options_check_network(const gp_train_options *options, const gp_graph *graph,
+                                         gp_error *err);
+gp_status gp_train_options_check_samples(const gp_train_options *options, uint32_t samples,
+                                         const char *source, gp_error *err);
 
 /* Parse worker-weights.
  *   loads  [workers], set to the loads; all 1 if the option is empty

@@ -177,6 +177,10 @@ static const mistake mistakes[] = {
     { 1, "has a GPU of its own", { LENET, "--execution-environment", "multi-gpu" } },
     { 2, "uses one worker", { LENET, "--execution-environment", "cpu", "--workers", "2" } },
     { 1, "has only 500 samples", { LENET, "--mini-batch-size", "501" } },
+    { 1, "train: network lenet has no batch norm", { LENET, "--synchronize-batch-norm" } },
+    { 1,
+      "train: mini-batch-size is 128, but ",
+      { "train", "--network", "lenet", "--data", "../images/train" } },
     { 1, "its folder is not writable", { LENET, "--out", "nowhere/m.onnx" } },
     { 1, "its folder is not writable", { LENET, "--metrics", "nowhere/m.jsonl" } },
     { 1, "a folder; it must be a file", { LENET, "--out", "nowhere/" } },
@@ -186,6 +190,7 @@ TEST(usage_errors_have_a_message_and_no_side_effects)
 {
     cli_begin();
     RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
+    RUN_OK("data", "make", "digits", "../images", "--count", "21", "--test-count", "10", "--format", "png");
     for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
         const mistake *m = &mistakes[i];
         int code = finish(start(-1, -1, m->arguments));

@@ -76,11 +76,9 @@ gp_status gp_schedule_init(gp_schedule *schedule, const gp_train_options *option
         memcpy(schedule->loads, loads, schedule->world * sizeof(*loads));
     }
     schedule->batch = (uint32_t)options->mini_batch_size;
-    if (schedule->batch > schedule->samples)
-        return gp_fail(err, GP_EINVAL,
-                       "mini-batch-size is %" PRIu32 ", but %s has only %" PRIu32
-                       " samples; use a smaller one",
-                       schedule->batch, data->source, schedule->samples);
+    status = gp_train_options_check_samples(options, schedule->samples, data->source, err);
+    if (status != GP_OK)
+        return status;
     for (uint32_t rank = 0; rank < schedule->world; rank++) {
         share_of(schedule, schedule->batch, rank, &first, &count);
         largest = count > largest ? count : largest;

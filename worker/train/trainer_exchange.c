@@ -165,12 +165,10 @@ gp_status gp_exchange_couple(gp_exchange *exchange, const gp_graph *graph, const
         if (parameter->statistic != GP_STATISTIC_NONE && parameter->count > widest)
             widest = parameter->count;
     }
-    if (widest == 0 &&
-        (options->synchronize_batch_norm || options->batch_norm_statistics != GP_STATISTICS_MOVING))
-        return gp_fail(err, GP_EINVAL, "network %s has no batch norm; omit %s", graph->spec->name,
-                       options->synchronize_batch_norm ? "synchronize-batch-norm" : "batch-norm-statistics");
-    if (!options->synchronize_batch_norm)
-        return GP_OK;
+    gp_status status = gp_train_options_check_network(options, graph, err);
+
+    if (status != GP_OK || !options->synchronize_batch_norm)
+        return status;
     exchange->coupling = (gp_coupling){ .sums = gp_calloc(2 * (size_t)widest + 1, sizeof(double)),
                                         .reduce = sum_moments,
                                         .context = exchange };
