@@ -13,8 +13,8 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/gradpoolConfigVersi
 install(FILES ${PROJECT_BINARY_DIR}/cmake/gradpoolConfig.cmake ${PROJECT_BINARY_DIR}/cmake/gradpoolConfigVersion.cmake
   cmake/gradpoolTasks.cmake DESTINATION ${GP_CMAKE_DIR})
 
-# A unit for systemd --user. It names the programs by absolute paths, which are known when `cmake --install` runs. In share, the
-# prefixes ~/.local, /usr/local and /usr are searched by systemd; packages pass -DGP_USER_UNIT_DIR=lib/systemd/user.
+# A unit for systemd --user. It names the programs by absolute paths, which are known when `cmake --install` runs. systemd
+# searches share below ~/.local, /usr/local and /usr; packages pass -DGP_USER_UNIT_DIR=lib/systemd/user.
 set(GP_USER_UNIT_DIR ${CMAKE_INSTALL_DATADIR}/systemd/user CACHE STRING "Folder of the systemd user unit below the prefix")
 configure_file(cmake/installUserUnit.cmake.in ${PROJECT_BINARY_DIR}/cmake/installUserUnit.cmake @ONLY)
 install(SCRIPT ${PROJECT_BINARY_DIR}/cmake/installUserUnit.cmake)

@@ -66,7 +66,7 @@ typedef struct cli_command {
     const char *usage; /* follows the name: "--network NET --data SOURCE [options]"; NULL: see verbs */
     /* Paragraphs of the manual page, separated by blank lines. */
     const char *description;
-    /* Command lines that work as written, one per line, indented by two spaces. Text behind two
+    /* Command lines that work as written, one per line, indented by two spaces. Text after two
      * spaces, or on a line with deeper indentation, comments on the command. */
     const char *examples;
     const char *notes;      /* paragraphs shown after the examples; NULL: none */

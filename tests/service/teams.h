@@ -48,7 +48,7 @@ TEARDOWN()
     team_end();
 }
 
-/* Look up a function. NULL: not found, which is reported. */
+/* Look up a function. NULL: not found; reported as a failure. */
 static inline const gp_function *team_function(const char *object, const char *name)
 {
     char path[700];

@@ -69,8 +69,8 @@ void cli_catch_interrupts(void)
         term_grace_given = true;
     }
     /* SA_RESTART: the first signal does not cut a line that stdio is writing; poll() returns in any
-     * case. The handler drops the flag, so that the second signal also ends a write to a reader
-     * that has stopped reading. */
+     * case. The handler drops the flag, so that the second signal also interrupts a write to a
+     * reader that has stopped reading. */
     interrupts_catch(SA_RESTART);
 }
 

@@ -236,8 +236,8 @@ const cli_command cli_command_evaluate = {
     .summary = "compute accuracy (regression: RMSE), loss and confusion matrix on labelled data",
     .usage = "--model FILE.onnx --data SOURCE [--per-class] [--confusion FILE,...] [options]",
     .description =
-        "Run a model, for example of `gradpool train`, on a labelled data source, on all workers, and "
-        "compare the predictions with the labels. The output is accuracy and loss; for a network that "
+        "Run a model, for example one from `gradpool train`, on a labelled data source, on all workers, "
+        "and compare the predictions with the labels. The output is accuracy and loss; for a network that "
         "predicts values, the root of the mean squared error replaces the accuracy.",
     .examples =
         "  gradpool evaluate --model model.onnx --data fashion-mnist --json\n"

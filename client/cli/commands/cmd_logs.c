@@ -207,8 +207,8 @@ const cli_command cli_command_logs = {
     .usage = "JOB [-f]",
     .description =
         "Print the output of a job, also when the pool is not running. With -f the command prints new "
-        "output until the job ends; for a training on a terminal it draws the live curves. Ctrl-C leaves, "
-        "and the job continues. JOB is a number of `gradpool jobs`.",
+        "output until the job ends; for a training on a terminal it draws the live curves. Ctrl-C ends "
+        "only `logs`; the job continues. JOB is a number of `gradpool jobs`.",
     .examples = "  gradpool logs 7\n"
                 "  gradpool logs 7 -f\n",
     .options = logs_params,

@@ -251,8 +251,8 @@ const cli_command cli_command_predict = {
         "Run a model on every sample of a data source, on all workers, and write one row for each sample: "
         "index, name, class and scores. Rows have the order of the data, and each sample appears exactly "
         "once, even if workers fail. For networks with scores per pixel the output is label images, or "
-        "the class of each pixel in FILE.npy. The model is an ONNX file, for example of `gradpool "
-        "train`.",
+        "the class of each pixel in FILE.npy. The model is an ONNX file, for example from "
+        "`gradpool train`.",
     .examples =
         "  gradpool predict --model model.onnx --data fashion-mnist --out predictions.csv\n"
         "  gradpool predict --model model.onnx --data photos/ --top-k 3 --json      one JSON object per "

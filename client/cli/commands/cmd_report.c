@@ -268,7 +268,7 @@ static gp_status report_run(cli_call *call, gp_error *err)
         } else if (status == GP_OK) {
             status = report_make(&text, &(report_source){ .folder = folder, .paths = &paths }, NULL, err);
         }
-        /* without a running pool, the files have the state */
+        /* without a running pool, use the state in the files */
         if (status == GP_OK && strchr(call->words[0], '/') == NULL &&
             job_number(call->words[0], &job, NULL) == GP_OK &&
             job_refresh(call, &call->pool, &info, job, NULL) != GP_OK)

@@ -155,9 +155,10 @@ const cli_command cli_command_submit = {
     .summary = "run a gradpool command as a background job",
     .usage = "[--name NAME] [--priority N] -- train|predict|evaluate|spmd|parfor ...",
     .description =
-        "Put a command into the queue of the pool and print the number of the job. The job is on disk "
-        "before the number is printed, and needs no terminal. A job has the words, the directory and the "
-        "umask of the `submit`, an empty standard input, and a log file for the output (`gradpool logs`). "
+        "Put a command into the queue of the pool and print the number of the job. The job is written to "
+        "disk before the number is printed, and needs no terminal. It runs in the directory and with the "
+        "umask of `submit`, with an empty standard input, and writes its output to a log file "
+        "(`gradpool logs`). "
         "`gradpool jobs` lists the jobs.\n\n"
         "The command line of the job is checked at once; models and data are checked when the job runs, "
         "so a job may use the output of an earlier one.",

@@ -212,7 +212,7 @@ const cli_command cli_command_top = {
     .usage = "[--once] [--interval SECONDS]",
     .description =
         "Show workers, leases, queue and jobs, and update them every --interval seconds. On a terminal, "
-        "`q` leaves. `gradpool status` prints the state once.",
+        "press q to quit. `gradpool status` prints the state once.",
     .examples = "  gradpool top                     exit with q or Ctrl-C\n"
                 "  gradpool top --once\n",
     .options = top_params,

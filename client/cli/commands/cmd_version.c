@@ -115,11 +115,9 @@ const cli_command cli_command_version = {
     .summary = "print the version, and with --verbose the build and the programs in use",
     .usage = "[--verbose] [--json]",
     .description =
-        "Print the version in one line, as `gradpool --version` does. With --verbose or --json follow the "
-        "kind "
-        "of build, the protocol number, the ABI numbers of task objects and of the GPU plugin, the libraries "
-        "with their versions at build time, and the paths of the programs. oneDNN and CUDA are listed "
-        "if "
+        "Print the version in one line, as `gradpool --version` does. --verbose and --json add the kind of "
+        "build, the protocol number, the ABI numbers of task objects and of the GPU plugin, the libraries "
+        "with their versions at build time, and the paths of the programs. oneDNN and CUDA are listed if "
         "the build has the module for them.\n\n"
         "Processes of a pool must have the same protocol number, and a task object the same task ABI as the "
         "worker.",

@@ -89,10 +89,10 @@ const cli_command cli_command_wait = {
     .examples = "  gradpool wait 7 && echo done\n"
                 "  gradpool wait 7 8 9 --any\n",
     .exit_codes =
-        "that of the first job, in the order given, that is not done; with --any, of the first that has\n"
-        "ended.  0: done; 1 to 123: the job failed with that code; 128 + N: signal N killed the job;\n"
-        "130: the job was canceled, or the wait was interrupted; 124: --timeout expired; 125: the job is\n"
-        "lost or unknown, or the pool was shut down.\n",
+        "that of the first JOB on the command line that did not succeed; with --any, that of the first\n"
+        "JOB that has ended.  0: done; 1 to 123: the job failed with that code; 128 + N: signal N killed\n"
+        "the job; 130: the job was canceled, or the wait was interrupted; 124: --timeout expired; 125: the\n"
+        "job is lost or unknown, or the pool was shut down.\n",
     .options = wait_params,
     .options_bytes = sizeof(wait_options),
     .words_max = -1,

@@ -100,7 +100,7 @@ static void help_short(char *text, size_t bytes, const gp_param *param)
 
 /* ---- tables ---- */
 
-/* Write the template up to the line "@TABLES@" and return the rest of it. */
+/* Write the template up to the line "@TABLES@", and return the rest. */
 static const char *template_begin(FILE *out, const char *template)
 {
     static const char mark[] = "@TABLES@\n";
@@ -342,7 +342,7 @@ static void fish_option(FILE *out, const cli_command *command, const gp_param *p
     fputs("'\n", out);
 }
 
-/* Write the flags of a command. A word behind any other option is the value. */
+/* Write the flags of a command. A word after any other option is the value. */
 static void fish_flag(FILE *out, const cli_command *command, const gp_param *param)
 {
     cli_option_text text;

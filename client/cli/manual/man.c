@@ -78,7 +78,7 @@ static void example_line(FILE *out, const char *line, size_t bytes)
     fputs("\n.EE\n", out);
 }
 
-/* Write the examples. Text behind two spaces, or on a line with deeper indentation, comments on the
+/* Write the examples. Text after two spaces, or on a line with deeper indentation, comments on the
  * command. */
 static void examples(FILE *out, const char *text)
 {
@@ -110,7 +110,7 @@ typedef struct guide_row {
     char cell[400], text[1000];
 } guide_row;
 
-/* Copy the cell that begins at `from`, without spaces around it. Return the separator behind it. */
+/* Copy the cell that begins at `from`, without spaces around it. Return the separator after it. */
 static const char *cell_copy(char *cell, size_t bytes, const char *from)
 {
     size_t at = 0;
@@ -154,7 +154,7 @@ static bool guide_next(const char **at, guide_row *row)
     return true;
 }
 
-/* Return whether the words stand in the text, and not as the beginning of a longer word. */
+/* Return whether the words occur in the text and end at a word boundary. */
 static bool mentions(const char *text, const char *words)
 {
     const size_t bytes = strlen(words);

@@ -192,7 +192,7 @@ static gp_status images_write(const char *directory, const char *name, uint32_t 
     return status;
 }
 
-/* Remove the images and folders of one part, as far as they exist. */
+/* Remove the images and folders of one part, if they exist. */
 static void images_remove(const char *directory, const char *name, uint32_t first, uint32_t count)
 {
     char path[PATH_MAX];

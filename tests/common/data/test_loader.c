@@ -147,7 +147,7 @@ static void check_batch(const gp_loader_batch *batch, uint32_t epoch, uint32_t f
             GP_TEST_FAIL("sample %u of the batch at %u is wrong", i, first);
 }
 
-/* Take the next batch, check it and release it. false: there is none, which is reported. */
+/* Take the next batch, check it and release it. false: no batch; reported as a failure. */
 static bool check_next(uint32_t epoch, uint32_t first, uint32_t count)
 {
     gp_loader_batch *batch;

@@ -349,7 +349,7 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descript
 
 /* ---- reading ---- */
 
-/* List all engines with their first tile, then all with the second, as cuDNN mixes engines. */
+/* List all engines with their first tile, then all with the second: cuDNN interleaves engines. */
 static cudnnStatus_t engines_get(const bag *heuristics, int64_t asked, int64_t *count, void *values)
 {
     bag **configs = values;

@@ -1,8 +1,8 @@
 /* language.h: CUDA's keywords, built-in variables and functions for a C++ compiler of the host.
  * CMake includes it before the first line of each .cu file.
  *
- * __CUDA_ARCH__ is defined, so the code of the device is compiled. Inline PTX is not possible: it
- * needs #ifdef __NVCC__. A function that is missing here is an error of the compiler. */
+ * __CUDA_ARCH__ is defined, so the code of the device is compiled. Inline PTX does not
+ * compile: put it inside #ifdef __NVCC__. A function that is missing here is a compile error. */
 #ifndef SIMT_LANGUAGE_H
 #define SIMT_LANGUAGE_H
 

@@ -127,7 +127,7 @@ static void switch_to_scheduler(fibre *from)
     enter_fibre(from);
 }
 
-/* Make the next thread that has not started the current one. Return false if all have started. */
+/* Select the next thread to start as the current thread. Return false if all have started. */
 static bool next_thread(fibre *on)
 {
     if (started == running->threads)
@@ -244,7 +244,7 @@ static bool release_lanes(thread *first)
     return true;
 }
 
-/* Release threads, all of which wait or have exited. Return false if all have exited. */
+/* Release threads when no thread can run. Return false if all have exited. */
 static bool release(void)
 {
     const thread *waiting = NULL;

@@ -24,7 +24,7 @@ void block_reversed_twice_without_barrier(const gp_kernel_args args, uint32_t co
 /* An element per thread, read from a neighbour thread's output. */
 void neighbour_output(const gp_kernel_args args, uint32_t count);
 
-/* All threads reach a barrier, half of them in another line. */
+/* All threads reach a barrier, half of them in a different source line. */
 void divergent_barrier(const gp_kernel_args args, uint32_t count);
 
 /* Half of the threads exit before a barrier. */
@@ -36,10 +36,10 @@ void divergent_shuffle(const gp_kernel_args args, uint32_t count);
 /* A shuffle from a lane that the mask excludes. */
 void shuffle_from_excluded_lane(const gp_kernel_args args, uint32_t count);
 
-/* Copy 16 bytes per thread, from n[0] floats behind f[0]. */
+/* Copy 16 bytes per thread, starting n[0] floats after f[0]. */
 void copy_of_16_bytes(const gp_kernel_args args, uint32_t count);
 
-/* Write behind the end of shared memory. */
+/* Write past the end of shared memory. */
 void shared_overflow(const gp_kernel_args args, uint32_t count);
 
 /* f[1]: number of threads, largest index and ballot of the odd lanes; atomic. */

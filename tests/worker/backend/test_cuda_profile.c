@@ -93,7 +93,7 @@ static void take_line(void *context, const gp_profile_line *line)
 
 /* Check the times of CALLS calls.
  *   convs  convolutions of the first and second layer in each call
- *   parts  parts of a call that are no steps */
+ *   parts  parts of a call that are not steps */
 static void check_times(flow *f, int first_convs, int second_convs, int parts)
 {
     const int convs[2] = { first_convs, second_convs };

@@ -1,4 +1,4 @@
-/* cuda_fp16.h: fp16 on the host. The compiler converts, independently of bodies.h. */
+/* cuda_fp16.h: fp16 on the host. The conversions are the compiler's, not those of bodies.h. */
 #ifndef SIMT_CUDA_FP16_H
 #define SIMT_CUDA_FP16_H
 

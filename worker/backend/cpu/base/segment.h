@@ -30,8 +30,8 @@
 #define GP_SEGMENT_ONEDNN_BUILD  "gp_segment_onednn_build"
 #define GP_SEGMENT_ONEDNN_MODULE "gradpool_onednn.so"
 
-/* Version of gradpool, and sizes of the structs that a worker shares with the module. They fit
- * together if all bytes are equal. */
+/* Version of gradpool, and sizes of the structs that a worker shares with the module. The two
+ * are compatible if all bytes are equal. */
 typedef struct gp_segment_build {
     char version[32];
     uint32_t sizes[8];

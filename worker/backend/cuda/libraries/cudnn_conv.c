@@ -234,9 +234,10 @@ static void chain_sums(chain *c)
 
 /* ---- engines ---- */
 
-/* Return a checksum of a configuration's knobs. Heuristics list an engine several times, with other
- * tiles and cluster sizes, so the engine number alone does not identify a configuration. cuDNN
- * fills descriptors that the caller made and returns their number: 0 to a query for 0 elements. */
+/* Return a checksum of a configuration's knobs. Heuristics list an engine several times, with
+ * different tile and cluster sizes, so the engine number alone does not identify a configuration.
+ * cuDNN fills descriptors that the caller made and returns their number: a query for 0 elements
+ * returns 0. */
 static uint32_t knobs_sum(cudnnBackendDescriptor_t config)
 {
     cudnnBackendDescriptor_t choices[KNOBS_MAX];

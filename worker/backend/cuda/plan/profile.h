@@ -11,7 +11,7 @@
 
 typedef struct plan_profile plan_profile;
 
-/* Parts of a call that are no steps of the plan. */
+/* Parts of a call that are not steps of the plan. */
 typedef enum plan_part { PART_INPUT, PART_EXCHANGE, PART_COMMIT, PART_OUTPUT, PART_COUNT } plan_part;
 
 /* Report the times of all steps that ran, in plan order. The first call must pass `fn` NULL, which
