@@ -222,7 +222,9 @@ TEST(halt_option_selects_the_jobs_stopped_by_a_failure)
     exec_begin();
     RUN_CODE(9, "parfor", "1:50", "-n", "1", "--halt", "soon", "--", "echo {}; [ {} -ne 3 ] || exit 9");
     CHECK_TEXT("1\n2\n3\n", out);
+    CHECK_CONTAINS(err, "1 of 50 failed, 47 not started: job 3: exit code 9");
     RUN_CODE(9, "parfor", "100,0.1", "--halt", "now", "--", "echo $$ >> pids; sleep {}; exit 9");
+    CHECK_CONTAINS(err, "1 of 2 failed, 1 stopped: job 2: exit code 9");
     CHECK_INT(0, alive_of("pids", false));
     RUN_CODE(1, "parfor", "1:20", "--keep-going", "--unordered", "--", "[ {} -ne 3 ]");
 }

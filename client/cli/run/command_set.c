@@ -312,12 +312,13 @@ static gp_status job_finish(command_set *c, command_job *job, gp_error *err)
     gp_status status = GP_OK;
 
     c->result->done++;
-    if (!succeeded) {
+    if (ours) {
+        c->result->stopped++;
+    } else if (!succeeded) {
         c->result->failed++;
         if (c->result->first_code == 0)
             c->result->first_code = command_job_code(job);
-        if (!ours)
-            job_report_failure(c, job);
+        job_report_failure(c, job);
     }
     if (!ours && c->options->joblog != NULL) { /* --resume runs jobs again that were ended by a stop */
         const bool lost = job->timed_out || job->end.kind == EXEC_LOST;
@@ -448,6 +449,27 @@ static void interrupts_check(command_set *c)
     command_set_stop_at(c, cli_stop > 1 ? STOP_KILL : STOP_TERM);
 }
 
+/* Print the numbers of failed, stopped and not started jobs, and the first failures. A job that
+ * waits for a retry when the run stops counts as stopped. With a job log, the number of jobs not
+ * started is unknown, because the log excludes jobs. */
+static void failures_print(const command_set *c)
+{
+    const command_set_result *result = c->result;
+    const cli_inputs *inputs = c->options->inputs;
+    uint64_t total = result->done;
+    char stopped[32] = "", waiting[40] = "";
+
+    if (inputs != NULL && c->options->joblog == NULL && inputs_count(inputs) != UINT64_MAX)
+        total = inputs_count(inputs);
+    if (result->stopped > 0)
+        snprintf(stopped, sizeof(stopped), ", %" PRIu64 " stopped", result->stopped);
+    if (total > result->done)
+        snprintf(waiting, sizeof(waiting), ", %" PRIu64 " not started", total - result->done);
+    fprintf(stderr, "gradpool %s: %" PRIu64 " of %" PRIu64 " failed%s%s: %s%s\n",
+            c->options->call->command->name, result->failed, total, stopped, waiting,
+            gp_buffer_text(&c->failures), c->failure_count > COMMAND_SET_FAILURES_SHOWN ? "; ..." : "");
+}
+
 static gp_status command_set_loop(command_set *c, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -481,6 +503,8 @@ static gp_status command_set_loop(command_set *c, gp_error *err)
     /* Free the jobs that were not started (again) because of a stop. Close their outputs, because
      * ordered output waits for them. */
     while (status == GP_OK && (job = command_job_take(c)) != NULL) {
+        c->result->done++;
+        c->result->stopped++;
         if (job->output != NULL)
             status = output_end(job->output, err);
         command_job_free(job);
@@ -509,9 +533,7 @@ gp_status command_set_run(const command_set_options *options, gp_pool *pool, com
         progress_show(&c, true);
         if (!((const cli_common *)options->call->options)->quiet && c.failures.bytes > 0 &&
             options->report == NULL)
-            fprintf(stderr, "gradpool %s: %" PRIu64 " of %" PRIu64 " failed: %s%s\n",
-                    options->call->command->name, result->failed, result->done, gp_buffer_text(&c.failures),
-                    c.failure_count > COMMAND_SET_FAILURES_SHOWN ? "; ..." : "");
+            failures_print(&c);
     }
     command_set_close(&c);
     return status;

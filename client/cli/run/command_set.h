@@ -81,9 +81,10 @@ typedef struct command_set_options {
 
 /* Totals of a run. */
 typedef struct command_set_result {
-    uint64_t done, failed; /* finished jobs, and failed jobs among them */
-    int first_code;        /* first failed job's shell exit code; 0: no failure */
-    bool interrupted;      /* the run was stopped by Ctrl-C or SIGTERM */
+    /* finished jobs; among them failed jobs, and jobs that --halt now or an interrupt stopped */
+    uint64_t done, failed, stopped;
+    int first_code;   /* first failed job's shell exit code; 0: no failure */
+    bool interrupted; /* the run was stopped by Ctrl-C or SIGTERM */
 } command_set_result;
 
 /* Lease workers according to the call's options and run all jobs. Failed jobs are counted in
