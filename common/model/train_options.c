@@ -498,8 +498,9 @@ gp_status gp_train_options_check_samples(const gp_train_options *options, uint32
     if (options->mini_batch_size <= (int64_t)samples)
         return GP_OK;
     return gp_fail(err, GP_EINVAL,
-                   "mini-batch-size is %" PRId64 ", but %s has only %" PRIu32 " samples; use a smaller one",
-                   options->mini_batch_size, source, samples);
+                   "mini-batch-size is %" PRId64 ", but %s has only %" PRIu32
+                   " samples; use --batch-size %" PRIu32 " or less",
+                   options->mini_batch_size, source, samples, samples);
 }
 
 gp_status gp_train_options_loads(const gp_train_options *options, uint32_t workers, double *loads,

@@ -17,8 +17,8 @@
 
 enum { PLACES_MAX = 32, NAME_BYTES_MAX = 256 };
 
-/* Data sets to suggest for a misspelled name, besides those found on disk. */
-static const char *const known_names[] = { "fashion-mnist", "digits" };
+/* Names to suggest for a misspelled one, besides the data sets found on disk. */
+static const char *const known_names[] = { "fashion-mnist", "digits", "synthetic" };
 
 /* Directories to search for data sets, in order. */
 typedef struct place_list {
@@ -75,24 +75,27 @@ static void place_offer(const char *place, const char *name, char *best, unsigne
         closedir(directory);
 }
 
-/* Fail with a message that lists the directories searched and suggests the nearest known name. */
+/* Fail with a message that lists the directories searched and suggests the nearest known name. Of
+ * "digit:100", only the word before the colon is compared. */
 static gp_status name_not_found(const char *name, const place_list *places, gp_error *err)
 {
-    char best[NAME_BYTES_MAX] = "", looked[200] = "", hint[NAME_BYTES_MAX + 32] = "";
-    const char *nearest = NULL;
+    char best[NAME_BYTES_MAX] = "", looked[200] = "", hint[NAME_BYTES_MAX + 64] = "";
+    const char *nearest = NULL, *rest = name + strcspn(name, ":");
     unsigned distance = 0;
+    char word[PATH_MAX];
 
+    snprintf(word, sizeof(word), "%.*s", (int)(rest - name), name);
     for (size_t i = 0; i < sizeof(known_names) / sizeof(known_names[0]); i++)
-        gp_spell_offer(name, known_names[i], &nearest, &distance);
+        gp_spell_offer(word, known_names[i], &nearest, &distance);
     if (nearest != NULL)
         snprintf(best, sizeof(best), "%s", nearest);
     for (size_t i = 0, length = 0; i < places->count; i++) {
-        place_offer(places->path[i], name, best, &distance);
+        place_offer(places->path[i], word, best, &distance);
         if (length < sizeof(looked))
             length += (size_t)snprintf(looked + length, sizeof(looked) - length, ", %s", places->path[i]);
     }
-    if (best[0] != '\0' && strcmp(best, name) != 0)
-        snprintf(hint, sizeof(hint), "did you mean \"%s\"? ", best);
+    if (best[0] != '\0' && strcmp(best, word) != 0)
+        snprintf(hint, sizeof(hint), "did you mean \"%s%.32s\"? ", best, rest);
     return gp_fail(err, GP_ENOENT,
                    "no data set \"%s\": %sdownload one with `gradpool data get fashion-mnist`, or generate "
                    "one with `gradpool data make digits DIR`. Searched the current directory%s%s",
@@ -135,7 +138,9 @@ gp_status gp_store_find(char *path, size_t path_bytes, const char *name, gp_erro
     for (size_t i = 0; status == GP_OK && i < places->count && !found; i++)
         found = (size_t)snprintf(path, path_bytes, "%s/%s", places->path[i], name) < path_bytes &&
                 is_directory(path);
-    if (status == GP_OK && !found)
+    if (status == GP_OK && !found && strchr(name, ':') == NULL && strchr(name, '.') != NULL) /* a file name */
+        status = gp_fail(err, GP_ENOENT, "cannot open the data %s: no such file or data set", name);
+    else if (status == GP_OK && !found)
         status = name_not_found(name, places, err);
     gp_free(places);
     return status;

@@ -293,6 +293,10 @@ TEST(names_are_searched_in_the_path_then_the_cache)
     CHECK_CONTAINS(err.message, "no data set \"shose\": did you mean \"shoes\"?");
     CHECK_CONTAINS(err.message, in_folder("b, "));
     CHECK_CONTAINS(err.message, in_folder("gradpool/data"));
+    CHECK_STATUS(GP_ENOENT, gp_store_find(path, sizeof(path), "digit:6000", &err));
+    CHECK_CONTAINS(err.message, "no data set \"digit:6000\": did you mean \"digits:6000\"?");
+    CHECK_STATUS(GP_ENOENT, gp_store_find(path, sizeof(path), "nosuch.png", &err));
+    CHECK_TEXT("cannot open the data nosuch.png: no such file or data set", err.message);
     CHECK_STATUS(GP_ENOENT, gp_store_find(path, sizeof(path), "fashon-mnist", &err));
     CHECK_CONTAINS(err.message,
                    "did you mean \"fashion-mnist\"? download one with `gradpool data get fashion-mnist`");

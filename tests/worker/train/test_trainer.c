@@ -1296,8 +1296,9 @@ TEST(loads_split_the_batch_unequally_without_changing_gradients)
 
 TEST(unsupported_trainings_are_refused)
 {
-    check_refused("digits:100", "{\"mini-batch-size\": 101}", GP_EINVAL,
-                  "mini-batch-size is 101, but digits:100 has only 100");
+    check_refused(
+        "digits:100", "{\"mini-batch-size\": 101}", GP_EINVAL,
+        "mini-batch-size is 101, but digits:100 has only 100 samples; use --batch-size 100 or less");
     check_refused("synthetic:28x28x1:7:100", "{\"mini-batch-size\": 10}", GP_EINVAL,
                   "7 classes, but network lenet has 10");
     check_refused("synthetic:32x32x3:10:100", "{\"mini-batch-size\": 10}", GP_EINVAL, "3x32x32");
