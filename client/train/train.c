@@ -452,7 +452,12 @@ gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_r
         if (status == GP_OK)
             status = run_once(run, &request, &why);
     }
-    if (status != GP_OK && err != NULL)
+    const char *checkpoint = run->options.checkpoint_path;
+
+    if (status == GP_EPEER && gp_run_newest_checkpoint(run, UINT64_MAX) != 0)
+        gp_fail(err, status, "%s; continue from the last checkpoint with --resume %s", why.message,
+                checkpoint);
+    else if (status != GP_OK && err != NULL)
         *err = why;
     run_free(run);
     training->run = NULL;

@@ -26,23 +26,20 @@ bool gp_run_is_between_groups(const gp_run *run)
  * half a second. */
 gp_status gp_run_describe_loss(const gp_run *run, gp_error *err)
 {
-    const char *checkpoint = run->options.checkpoint_path;
     const bool alone = run->membership.why == MEMBERSHIP_REASON_ALONE;
 
     if (!alone && !run->report.begun)
         return gp_fail(err, GP_EPEER, "%s; no step was completed", run->cause);
-    return gp_fail(
-        err, GP_EPEER, "%s; %s %" PRIu64 "%s%s%s", run->cause,
-        alone ? "no other worker has the state of step" : "the last step that all workers completed is",
-        run->training->summary.steps,
-        alone ? " (with min-workers 2 the training waits for another worker)" : "",
-        checkpoint[0] == '\0' ? "" : "; continue from the last checkpoint with --resume ", checkpoint);
+    return gp_fail(err, GP_EPEER, "%s; %s %" PRIu64 "%s", run->cause,
+                   alone ? "no other worker has the state of step"
+                         : "the last step that all workers completed is",
+                   run->training->summary.steps,
+                   alone ? " (with min-workers 2 the training waits for another worker)" : "");
 }
 
 /* End the run with the error for a decision of membership.c. */
 static void fail(gp_run *run, membership_reason why)
 {
-    const char *checkpoint = run->options.checkpoint_path;
     gp_run_state state = GP_RUN_FAILED;
     gp_error err = { .code = GP_EPEER };
 
@@ -56,10 +53,8 @@ static void fail(gp_run *run, membership_reason why)
             state = GP_RUN_LOST;
         break;
     case MEMBERSHIP_REASON_STATE:
-        gp_fail(&err, GP_EPEER, "%s; no remaining worker has the state of step %" PRIu64 "%s%s", run->cause,
-                run->membership.reported,
-                checkpoint[0] == '\0' ? "" : "; continue from the last checkpoint with --resume ",
-                checkpoint);
+        gp_fail(&err, GP_EPEER, "%s; no remaining worker has the state of step %" PRIu64, run->cause,
+                run->membership.reported);
         state = GP_RUN_LOST;
         break;
     case MEMBERSHIP_REASON_NOT_REPLACED:
@@ -96,7 +91,8 @@ void gp_run_report_regroup(gp_run *run, uint32_t before, uint64_t step)
     summary->paused_seconds += regroup.seconds;
     strftime(clock, sizeof(clock), "%H:%M", localtime_r(&now, &local));
     pool_note(run->pool, "%s %" PRIu32 " -> %" PRIu32 " workers at step %" PRIu64 ", %.2f s: %s", clock,
-              before, run->membership.world, step, regroup.seconds, run->cause);
+              before, run->membership.world, step, regroup.seconds,
+              run->pause == GP_RUN_RESTARTED ? "restarted" : run->cause); /* noted by gp_run_restart() */
     if (run->request->events.regroup != NULL)
         run->request->events.regroup(run->request->events.context, &regroup);
     run->paused_ms = 0;

@@ -48,7 +48,6 @@ gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err)
     if (run->paused_ms == 0)
         run->paused_ms = gp_now_ms();
     snprintf(run->cause, sizeof(run->cause), "restarted: %.*s", (int)sizeof(run->cause) - 16, why->message);
-    pool_note(run->pool, "the training restarts: %s", why->message);
     run->training->summary.restarts++;
     run->report.spare.count = run->report.early.count = 0;
     gp_joiners_forget(&run->joiners, run->pool);
@@ -66,8 +65,12 @@ gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err)
 
     if (step == 0)
         step = gp_run_newest_checkpoint(run, UINT64_MAX);
-    if (step == 0 || run->message.options.bytes == 0)
+    if (step == 0 || run->message.options.bytes == 0) {
+        pool_note(run->pool, "the training restarts: %s", why->message);
         return GP_OK;
+    }
+    pool_note(run->pool, "the training restarts from the checkpoint of step %" PRIu64 ": %s", step,
+              why->message);
     if ((size_t)snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", run->options.checkpoint_path, step) >=
         sizeof(run->options.resume))
         return gp_fail(err, GP_ELIMIT, "the path %s is longer than %zu bytes", path,

@@ -103,7 +103,13 @@ TEST(only_worker_that_always_fails_in_one_step_ends_the_training)
 TEST(repeated_failures_of_all_workers_name_the_checkpoint_to_resume)
 {
     char path[100], reported[100];
-    const char *const options[] = { "max-epochs=100", "mini-batch-size=64", "max-restarts=1", path, NULL };
+    const char *const options[] = { "max-epochs=100",
+                                    "mini-batch-size=64",
+                                    "max-restarts=1",
+                                    path,
+                                    "checkpoint-frequency=2",
+                                    "checkpoint-frequency-unit=iteration",
+                                    NULL };
     outcome got = { .kill_all_at = 5, .kill_always = true };
 
     strcpy(own_folder, "/tmp/gpt-ck-XXXXXX");
