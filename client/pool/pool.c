@@ -46,6 +46,11 @@ void pool_note(gp_pool *pool, const char *format, ...)
     pool->note(pool->note_context, gp_printable(sentence));
 }
 
+const char *pool_log_place(const gp_pool *pool)
+{
+    return pool->remote != NULL ? "the state directory of the pool's host" : pool->paths.log_dir;
+}
+
 void pool_note_skipped(gp_pool *pool, uint64_t count, const char (*names)[128], uint32_t named)
 {
     enum { TOLD = 3 };
@@ -56,8 +61,9 @@ void pool_note_skipped(gp_pool *pool, uint64_t count, const char (*names)[128], 
         return;
     for (uint32_t i = 0; i < named && i < TOLD; i++)
         bytes += (size_t)snprintf(text + bytes, sizeof(text) - bytes, "%s%s", i == 0 ? "" : ", ", names[i]);
-    pool_note(pool, "%" PRIu64 " image%s could not be read and %s skipped: %s%s; see the worker logs", count,
-              gp_plural(count), count == 1 ? "was" : "were", text, count > TOLD ? ", ..." : "");
+    pool_note(pool, "%" PRIu64 " image%s could not be read and %s skipped: %s%s; see the worker logs in %s",
+              count, gp_plural(count), count == 1 ? "was" : "were", text, count > TOLD ? ", ..." : "",
+              pool_log_place(pool));
 }
 
 gp_status pool_check_process(const gp_pool *pool, gp_error *err)

@@ -481,8 +481,9 @@ gp_status gp_fan_run(gp_fan_sums *out, gp_pool *pool, const gp_fan_plan *plan, g
     while (status == GP_OK && (fan.parts == NULL || fan.delivered < fan.part_count))
         status = fan_step(&fan, err);
     if (status == GP_OK && fan.sums.count == 0 && fan.sums.skipped > 0)
-        status = gp_fail(err, GP_ECORRUPT, "no image of %.200s could be read: %s%s; see the worker logs",
-                         plan->begin.data, fan.skipped[0], fan.sums.skipped > 1 ? ", ..." : "");
+        status = gp_fail(
+            err, GP_ECORRUPT, "no image of %.200s could be read: %s%s; see the worker logs in %s",
+            plan->begin.data, fan.skipped[0], fan.sums.skipped > 1 ? ", ..." : "", pool_log_place(pool));
     else if (status == GP_OK)
         pool_note_skipped(pool, fan.sums.skipped, fan.skipped,
                           fan.sums.skipped < SKIPPED_TOLD ? (uint32_t)fan.sums.skipped : SKIPPED_TOLD);

@@ -159,7 +159,7 @@ TEST(bad_images_are_skipped_in_predictions_despite_worker_failures)
     CHECK(strstr(err, "photos/cat/") != NULL || strstr(err, "photos/dog/") != NULL);
     RUN_CODE(0, PREDICT, "--out", "p.csv", "--workers", "1");
     CHECK_CONTAINS(err, "5 images could not be read and were skipped: cat/00.jpg, cat/02.jpg, cat/bomb.png, "
-                        "...; see the worker logs");
+                        "...; see the worker logs in /");
     CHECK_CONTAINS(err, "38 samples in ");
     rows_check();
     RUN_CODE(0, PREDICT, "--json", "--quiet");
@@ -175,7 +175,7 @@ TEST(bad_images_are_skipped_in_predictions_despite_worker_failures)
     RUN_CODE(0, PREDICT, "--out", "p.csv");
     CHECK_CONTAINS(err, "its samples are sent to other workers");
     CHECK_CONTAINS(err, "5 images could not be read and were skipped: cat/00.jpg, cat/02.jpg, cat/bomb.png, "
-                        "...; see the worker logs");
+                        "...; see the worker logs in /");
     rows_check();
 }
 
@@ -271,7 +271,7 @@ TEST(completely_unreadable_data_are_an_error_even_with_skip)
     predictions_begin();
     CHECK_INT(0, shell("mkdir bare && cp photos/cat/00.jpg photos/dog/01.jpg bare"));
     RUN_CODE(1, "predict", "--model", "m.onnx", "--data", "../bare", "--on-error", "skip", "--out", "p.csv");
-    CHECK_CONTAINS(err, "could be read: 00.jpg, ...; see the worker logs");
+    CHECK_CONTAINS(err, "could be read: 00.jpg, ...; see the worker logs in /");
     CHECK_INT(0, shell("! test -e w/p.csv"));
 }
 
