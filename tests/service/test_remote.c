@@ -322,7 +322,7 @@ TEST(remote_training_is_resized_and_its_report_is_readable)
     kill(job_pid(), SIGKILL);
     CHECK(RUN("wait", "1", "--pool", "box") != 0);
     RUN_CODE(0, "report", "1", "--pool", "look");
-    CHECK_CONTAINS(out, "state:    not recorded");
+    CHECK_CONTAINS(out, "state:    failed");
     CHECK_CONTAINS(out, "last steps");
     CHECK_CONTAINS(out, "== scheduler.log\n");
     CHECK_CONTAINS(out, "== worker-2.log\n");

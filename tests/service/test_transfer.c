@@ -336,10 +336,12 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
              "--epochs", "1", "--batch-size", "4", "--json");
     CHECK_CONTAINS(out, "\"training_excluded\": 1,");
     CHECK_CONTAINS(out, "\"validation_excluded\": 0,");
-    RUN_CODE(1, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "plain");
+    RUN_CODE(1, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "plain",
+             "--batch-size", "9");
     CHECK_CONTAINS(err, "none of the 2 samples of ");
     CHECK_CONTAINS(err, "plain has a label");
-    RUN_CODE(1, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "new");
+    RUN_CODE(1, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "new",
+             "--batch-size", "9");
     CHECK_CONTAINS(err, "lacks: dog");
     RUN_CODE(0, "train", "--pretrained", "named.onnx", "--classes", "auto", "--data", "all", "--epochs", "1",
              "--batch-size", "9", "--json");
