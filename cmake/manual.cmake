@@ -16,7 +16,7 @@ add_custom_command(OUTPUT ${pages} COMMAND gradpool_manual man ${guide} ${PROJEC
 foreach(daemon gradpool-scheduler gradpool-worker)
   set(page ${PROJECT_BINARY_DIR}/man/man8/${daemon}.8)
   add_custom_command(OUTPUT ${page} COMMAND ${daemon} --help | $<TARGET_FILE:gradpool_manual> daemon ${daemon} > ${page}
-    DEPENDS gradpool_manual ${daemon})
+    DEPENDS gradpool_manual ${daemon} VERBATIM)
   list(APPEND daemon_pages ${page})
 endforeach()
 foreach(shell bash zsh fish)

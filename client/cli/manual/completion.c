@@ -56,16 +56,15 @@ static void values_of_placeholder(char values[VALUES_BYTES], const char *text, s
     }
 }
 
-static void values_of_option(char values[VALUES_BYTES], const gp_param *param)
+/* List the completions of an option's value.
+ *   text  the description of the option */
+static void values_of_option(char values[VALUES_BYTES], const gp_param *param, const cli_option_text *text)
 {
-    cli_option_text text;
-
     values[0] = '\0';
     for (int i = 0; param->type == GP_PARAM_WORD && param->words[i] != NULL; i++)
         values_add(values, param->words[i], strlen(param->words[i]));
-    cli_option_describe(param, &text);
     if (param->type == GP_PARAM_TEXT)
-        values_of_placeholder(values, text.value, strlen(text.value));
+        values_of_placeholder(values, text->value, strlen(text->value));
 }
 
 /* ---- quoting ---- */
@@ -124,6 +123,15 @@ static void each_option(FILE *out, const cli_command *command, option_fn *write)
             write(out, command, param);
 }
 
+static void table_sets(FILE *out, const char *format, const char *list, const gp_get_set *sets,
+                       const char *end)
+{
+    fprintf(out, format, list);
+    for (const gp_get_set *set = sets; set->name != NULL; set++)
+        fprintf(out, "%s%s", set == sets ? "" : " ", set->name);
+    fputs(end, out);
+}
+
 /* Write the names of networks, of trained models and of data sets that can be downloaded.
  *   format  a line with %s for the name of the list, and the text before the names */
 static void table_names(FILE *out, const char *format, const char *end)
@@ -134,14 +142,8 @@ static void table_names(FILE *out, const char *format, const char *end)
     for (size_t i = 0; gp_zoo_describe(i, &info); i++)
         fprintf(out, "%s%s", i == 0 ? "" : " ", info.name);
     fputs(end, out);
-    fprintf(out, format, "models");
-    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
-        fprintf(out, "%s%s", set == gp_get_models ? "" : " ", set->name);
-    fputs(end, out);
-    fprintf(out, format, "datasets");
-    for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++)
-        fprintf(out, "%s%s", set == gp_get_sets ? "" : " ", set->name);
-    fputs(end, out);
+    table_sets(out, format, "models", gp_get_models, end);
+    table_sets(out, format, "datasets", gp_get_sets, end);
 }
 
 /* Write the completions of each positional word, from 1, up to the first option of the usage.
@@ -195,6 +197,16 @@ static void table_words(FILE *out, const char *format)
     }
 }
 
+/* Write the function that completes positional words, in the language of bash and zsh. */
+static void function_word(FILE *out)
+{
+    fputs("# COMMAND:POSITION or COMMAND:VERB:POSITION: print the completions of the word.\n"
+          "_gradpool_word()\n{\n    case $1 in\n",
+          out);
+    table_words(out, "    %s) echo '%s' ;;\n");
+    fputs("    esac\n}\n", out);
+}
+
 /* ---- bash ---- */
 
 static void bash_value(FILE *out, const cli_command *command, const gp_param *param)
@@ -205,7 +217,7 @@ static void bash_value(FILE *out, const cli_command *command, const gp_param *pa
     if (param->type == GP_PARAM_BOOL)
         return;
     cli_option_describe(param, &text);
-    values_of_option(values, param);
+    values_of_option(values, param, &text);
     fprintf(out, "    %s:--%s", command->name, param->name);
     if (text.alias[0] != '\0')
         fprintf(out, " | %s:%s", command->name, text.alias);
@@ -240,53 +252,39 @@ void manual_completion_bash(FILE *out, const char *template)
           out);
     for (size_t i = 0; cli_commands[i] != NULL; i++)
         each_option(out, cli_commands[i], bash_value);
-    fputs("    *) return 1 ;;\n    esac\n}\n\n"
-          "# COMMAND:POSITION or COMMAND:VERB:POSITION: print the completions of the word.\n"
-          "_gradpool_word()\n{\n    case $1 in\n",
-          out);
-    table_words(out, "    %s) echo '%s' ;;\n");
-    fputs("    esac\n}\n", out);
+    fputs("    *) return 1 ;;\n    esac\n}\n\n", out);
+    function_word(out);
     fputs(template, out);
 }
 
 /* ---- zsh ---- */
 
-/* Write the specification of an option for _arguments. */
-static void zsh_spec(FILE *out, const gp_param *param, const char *name, const char *both)
-{
-    const bool letter = name[1] != '-';
-    char values[VALUES_BYTES], help[400];
-    cli_option_text text;
-
-    cli_option_describe(param, &text);
-    values_of_option(values, param);
-    help_short(help, sizeof(help), param);
-    fprintf(out, " \\\n        '%s%s%s[", strstr(param->help, "repeatable") != NULL ? "*" : both, name,
-            param->type == GP_PARAM_BOOL ? ""
-            : letter                     ? "+"
-                                         : "=");
-    quoted_zsh(out, help);
-    fputc(']', out);
-    if (param->type != GP_PARAM_BOOL) {
-        fputc(':', out);
-        quoted_zsh(out, text.value);
-        fprintf(out, values[0] == '\0' ? ": " : ":{_gradpool_complete %s}", values);
-    }
-    fputc('\'', out);
-}
-
+/* Write the specification of an option for _arguments, once for the name and once for the alias. */
 static void zsh_option(FILE *out, const cli_command *command, const gp_param *param)
 {
-    char name[80], both[160];
+    char name[80], both[160], values[VALUES_BYTES], help[400];
     cli_option_text text;
 
     (void)command;
     cli_option_describe(param, &text);
+    values_of_option(values, param, &text);
+    help_short(help, sizeof(help), param);
     snprintf(name, sizeof(name), "--%s", param->name);
     snprintf(both, sizeof(both), text.alias[0] == '\0' ? "" : "(%s %s)", name, text.alias);
-    zsh_spec(out, param, name, both);
-    if (text.alias[0] != '\0')
-        zsh_spec(out, param, text.alias, both);
+    for (const char *form = name; form[0] != '\0'; form = form == name ? text.alias : "") {
+        fprintf(out, " \\\n        '%s%s%s[", strstr(param->help, "repeatable") != NULL ? "*" : both, form,
+                param->type == GP_PARAM_BOOL ? ""
+                : form[1] != '-'             ? "+"
+                                             : "=");
+        quoted_zsh(out, help);
+        fputc(']', out);
+        if (param->type != GP_PARAM_BOOL) {
+            fputc(':', out);
+            quoted_zsh(out, text.value);
+            fprintf(out, values[0] == '\0' ? ": " : ":{_gradpool_complete %s}", values);
+        }
+        fputc('\'', out);
+    }
 }
 
 void manual_completion_zsh(FILE *out, const char *template)
@@ -308,11 +306,8 @@ void manual_completion_zsh(FILE *out, const char *template)
         each_option(out, cli_commands[i], zsh_option);
         fputs(" ;;\n", out);
     }
-    fputs("    esac\n}\n\n# COMMAND:POSITION or COMMAND:VERB:POSITION: print the completions of the word.\n"
-          "_gradpool_word()\n{\n    case $1 in\n",
-          out);
-    table_words(out, "    %s) echo '%s' ;;\n");
-    fputs("    esac\n}\n", out);
+    fputs("    esac\n}\n\n", out);
+    function_word(out);
     fputs(template, out);
 }
 
@@ -327,8 +322,10 @@ static void fish_option(FILE *out, const cli_command *command, const gp_param *p
 {
     const bool letter = param->alias != NULL && param->alias[1] == '\0';
     char values[VALUES_BYTES], help[400];
+    cli_option_text text;
 
-    values_of_option(values, param);
+    cli_option_describe(param, &text);
+    values_of_option(values, param, &text);
     help_short(help, sizeof(help), param);
     fprintf(out, "complete -c gradpool -n '__gradpool_in %s' -l %s", command->name, param->name);
     if (param->alias != NULL)

@@ -1,6 +1,5 @@
 /* Manual pages: gradpool(1), gradpool-COMMAND(1), and the pages of the daemons. */
 #include <ctype.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <string.h>
@@ -217,6 +216,24 @@ static gp_status guide_section(FILE *out, const char *guide, const char *heading
     return GP_OK;
 }
 
+/* Write EXIT STATUS, ENVIRONMENT and FILES: for a command, or with NULL for gradpool(1). */
+static gp_status guide_sections(FILE *out, const char *guide, const cli_command *command, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    if (command != NULL && command->exit_codes != NULL) {
+        fputs(".SH EXIT STATUS\n", out);
+        roff_text(out, command->exit_codes, strlen(command->exit_codes) - 1);
+    } else {
+        status = guide_section(out, guide, "Exit codes", "EXIT STATUS", NULL, err);
+    }
+    if (status == GP_OK)
+        status = guide_section(out, guide, "Environment", "ENVIRONMENT", command, err);
+    if (status == GP_OK)
+        status = guide_section(out, guide, "Files", "FILES", command, err);
+    return status;
+}
+
 /* ---- gradpool-COMMAND(1) ---- */
 
 static void synopsis(FILE *out, const cli_command *command)
@@ -264,7 +281,7 @@ static gp_status page_command(FILE *out, const char *guide, const cli_command *c
 {
     cli_option_group groups[CLI_OPTION_GROUPS];
     char name[80];
-    gp_status status = GP_OK;
+    gp_status status;
 
     snprintf(name, sizeof(name), "gradpool-%s", command->name);
     page_begin(out, name, 1, command->summary);
@@ -289,16 +306,7 @@ static gp_status page_command(FILE *out, const char *guide, const cli_command *c
             roff_text(out, groups[i].title, SIZE_MAX);
         options(out, groups[i].params);
     }
-    if (command->exit_codes != NULL) {
-        fputs(".SH EXIT STATUS\n", out);
-        roff_text(out, command->exit_codes, strlen(command->exit_codes) - 1);
-    } else {
-        status = guide_section(out, guide, "Exit codes", "EXIT STATUS", NULL, err);
-    }
-    if (status == GP_OK)
-        status = guide_section(out, guide, "Environment", "ENVIRONMENT", command, err);
-    if (status == GP_OK)
-        status = guide_section(out, guide, "Files", "FILES", command, err);
+    status = guide_sections(out, guide, command, err);
     examples(out, command->examples);
     see_also(out, command);
     return status;
@@ -343,11 +351,7 @@ static gp_status page_main(FILE *out, const char *guide, gp_error *err)
         roff_text(out, cli_commands[i]->summary, SIZE_MAX);
     }
     fputs(".SH OPTIONS\nThe page of each command describes the options, which follow the command.\n", out);
-    status = guide_section(out, guide, "Exit codes", "EXIT STATUS", NULL, err);
-    if (status == GP_OK)
-        status = guide_section(out, guide, "Environment", "ENVIRONMENT", NULL, err);
-    if (status == GP_OK)
-        status = guide_section(out, guide, "Files", "FILES", NULL, err);
+    status = guide_sections(out, guide, NULL, err);
     examples(out, main_examples);
     fputs(".SH SEE ALSO\n", out);
     for (size_t i = 0; cli_commands[i] != NULL; i++)

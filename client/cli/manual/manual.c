@@ -15,12 +15,6 @@
 
 enum { INPUT_BYTES_MAX = 1 << 20 };
 
-/* Read standard input as text; longer input is cut. */
-static void input_read(char *text, size_t bytes)
-{
-    text[fread(text, 1, bytes - 1, stdin)] = '\0';
-}
-
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -36,7 +30,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (strcmp(what, "daemon") == 0) {
-        input_read(help, sizeof(help));
+        help[fread(help, 1, sizeof(help) - 1, stdin)] = '\0'; /* longer input is cut */
         status = manual_daemon(stdout, argv[2], help, &err);
     } else {
         status = gp_file_read(&file, &bytes, argv[2], INPUT_BYTES_MAX, &err);
