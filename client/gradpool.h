@@ -974,7 +974,7 @@ GP_API uint32_t gp_spmd_result_size(const gp_spmd_result *block);
 GP_API gp_status gp_spmd_result_get(gp_spmd_result *block, uint32_t index, const void **data, size_t *bytes,
                                     gp_error *err);
 
-/* Free the results, also those that are still on the workers. Accepts NULL. */
+/* Free the results, and delete those stored on the workers. Accepts NULL. */
 GP_API void gp_spmd_result_free(gp_spmd_result *block);
 
 /* ---- parfor: run a loop and distribute the iterations over idle workers ---- */

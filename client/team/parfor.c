@@ -75,7 +75,7 @@ typedef struct parfor {
     uint64_t kept_bytes;
     uint64_t undelivered; /* ended iterations whose results on_result() has not received */
     uint64_t done;        /* iterations that have ended */
-    int64_t told_ns;
+    int64_t progress_ns;
     bool source_ended;
     bool changed;    /* something ended since the flag was last cleared */
     bool ending;     /* send no more chunks: the loop failed, or on_result() ended it */
@@ -714,9 +714,9 @@ static void loop_progress(parfor *loop, bool last)
     if (loop->request->progress == NULL)
         return;
     now_ns = gp_now_ns();
-    if (!last && now_ns - loop->told_ns < PARFOR_PROGRESS_NS)
+    if (!last && now_ns - loop->progress_ns < PARFOR_PROGRESS_NS)
         return;
-    loop->told_ns = now_ns;
+    loop->progress_ns = now_ns;
     const gp_team *before = team_callback_begin(loop->team);
 
     loop->request->progress(loop->request->context, loop->done,

@@ -70,8 +70,8 @@ static void keep(membership *r, todo *out, membership_reason why)
         (membership_action){ .kind = MEMBERSHIP_DO_KEEP, .workers = r->world, .why = why };
 }
 
-/* Start the transition to the wanted size, if one is due. told: the size and the joining workers
- * were just announced. */
+/* Start the transition to the wanted size, if one is due.
+ *   reported  the scheduler just announced the size and the joining workers */
 static void change_if_due(membership *r, todo *out, bool reported)
 {
     bool grows = r->wanted > r->world;

@@ -123,7 +123,7 @@ static void form_anew(gp_core *core, gp_core_lease *lease)
             last = core->slots[s].granted;
     }
     lease->generation = last + 1;
-    lease->told_size = 0;
+    lease->announced_size = 0;
     lease->phase = GP_CORE_GATHER;
     gp_core_group_advance(core, lease);
 }

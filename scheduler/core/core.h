@@ -132,7 +132,7 @@ typedef struct gp_core_lease {
     uint32_t floor; /* elastic: minimum members that the client continues with; 0: not elastic */
     uint32_t want;  /* elastic: maximum members that the lease accepts */
     /* size that the last lease_change of this generation reported; 0: none sent */
-    uint32_t told_size;
+    uint32_t announced_size;
     uint64_t reported_joining; /* mask of slots that the last lease_change named as joining */
     uint64_t joining;          /* members that are prepared for the requested formation */
     bool asked;                /* another client requested `want` */
@@ -174,9 +174,9 @@ typedef struct gp_core_ask {
     int32_t pid;
     uint64_t named; /* mask of the named devices' slots; 0: no device named */
     int64_t asked_ms;
-    int64_t told_ms; /* time of the last lease_wait message; 0: none sent */
+    int64_t reported_ms; /* time of the last lease_wait message; 0: none sent */
     uint32_t reported_position;
-    uint64_t told_holder;
+    uint64_t reported_holder;
 } gp_core_ask;
 
 typedef struct gp_core_member {

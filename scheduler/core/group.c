@@ -129,7 +129,7 @@ void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event
         snprintf(action->text, sizeof(action->text), "%s", cause);
     }
     lease->generation++;
-    lease->told_size = 0;
+    lease->announced_size = 0;
     lease->phase = GP_CORE_GATHER;
 }
 

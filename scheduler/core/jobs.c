@@ -136,7 +136,7 @@ static void end_job(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_state state, const 
 static void queue_again(gp_jobs *jobs, gp_jobs_job *job, const char *reason)
 {
     jobs_set_state(jobs, job, GP_JOBS_QUEUED);
-    job->spawned = job->reported = job->foreign = false;
+    job->spawned = job->term_sent = job->foreign = false;
     COPY_TEXT(job->reason, reason);
     write_row(jobs, job, GP_JOBS_UPDATE);
 }
@@ -316,9 +316,9 @@ static void handle_cancel(gp_jobs *jobs, const gp_jobs_event *event)
 /* Send SIGTERM once, and set the SIGKILL deadline. */
 static void request_end(gp_jobs *jobs, gp_jobs_job *job, int64_t timeout_ms)
 {
-    if (!job->reported)
+    if (!job->term_sent)
         act(jobs, GP_JOBS_TERM, job);
-    job->reported = true;
+    job->term_sent = true;
     job->due_ms = jobs->now_ms + timeout_ms;
     if (job->due_ms < jobs->alarm_ms)
         jobs->alarm_ms = job->due_ms;
@@ -368,7 +368,7 @@ static void settle_job(gp_jobs *jobs, gp_jobs_job *job)
     if (job->state == GP_JOBS_STARTING && job->spawned) {
         jobs_set_state(jobs, job, GP_JOBS_RUNNING);
         act(jobs, GP_JOBS_GO, job);
-    } else if (job->state == GP_JOBS_STOPPING && !job->reported) {
+    } else if (job->state == GP_JOBS_STOPPING && !job->term_sent) {
         request_end(jobs, job, jobs->config.cancel_ms);
     } else if (job->state == GP_JOBS_QUEUED) {
         jobs_heap_push(jobs, job);
@@ -463,7 +463,7 @@ static void kill_overdue(gp_jobs *jobs)
         if (job->state != GP_JOBS_RUNNING && job->state != GP_JOBS_STOPPING)
             continue;
         left--;
-        if (!job->reported)
+        if (!job->term_sent)
             continue;
         if (jobs->now_ms >= job->due_ms) {
             act(jobs, GP_JOBS_KILL, job);
@@ -539,7 +539,7 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
         };
 
         jobs_set_state(jobs, job, GP_JOBS_STARTING);
-        job->spawned = job->reported = job->foreign = false;
+        job->spawned = job->term_sent = job->foreign = false;
         jobs->act(jobs->context, &action);
     }
 }

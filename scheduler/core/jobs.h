@@ -1,6 +1,6 @@
 /* State machine for background jobs: queue them, run them and record how they end.
  *
- *             insert durable             spawned, durable, told to go
+ *             insert durable             spawned, durable, gate opened
  *   SUBMIT ---> QUEUED ----> STARTING -----------------> RUNNING ----> DONE | FAILED | LOST
  *                 |  ^          |                         |  |
  *                 |  '----------+-------------------------'  '-cancel-> STOPPING -> CANCELED | DONE
@@ -84,13 +84,14 @@ typedef struct gp_jobs_job {
     uint32_t workers; /* workers held now, or the maximum held */
     char name[GP_JOBS_NAME_BYTES], command[GP_JOBS_COMMAND_BYTES], reason[GP_JOBS_REASON_BYTES];
     /* The journal does not store the fields from here on. */
-    gp_jobs_state durable;  /* state that clients may see */
-    uint64_t written;       /* number of the last action */
-    bool spawned, reported; /* spawned: the process waits at the gate; told: SIGTERM was sent */
-    bool foreign;           /* the attempt started under an earlier scheduler */
-    int64_t due_ms;         /* if told: time to send SIGKILL */
-    int64_t done_ms;        /* monotonic time when this scheduler recorded the end */
-    uint32_t heap_place;    /* heap position from 1; 0: not waiting */
+    gp_jobs_state durable; /* state that clients may see */
+    uint64_t written;      /* number of the last action */
+    bool spawned;          /* the process waits at the gate */
+    bool term_sent;        /* SIGTERM was sent */
+    bool foreign;          /* the attempt started under an earlier scheduler */
+    int64_t due_ms;        /* if term_sent: time to send SIGKILL */
+    int64_t done_ms;       /* monotonic time when this scheduler recorded the end */
+    uint32_t heap_place;   /* heap position from 1; 0: not waiting */
     gp_jobs_links links[GP_JOBS_LISTS];
 } gp_jobs_job;
 

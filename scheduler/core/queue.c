@@ -163,18 +163,18 @@ static uint64_t first_holder(const gp_core *core)
     return first;
 }
 
-/* Return when to tell the client of request i why it waits; INT64_MAX: already told. A wait that no
- * lease causes (workers start, or are checked after a scheduler restart) is reported only after
- * QUIET_MS. */
+/* Return when the client of request i must learn why it waits; INT64_MAX: it already knows. A wait
+ * that no lease causes (workers start, or are checked after a scheduler restart) is reported only
+ * after QUIET_MS. */
 static int64_t wait_due(const gp_core *core, uint32_t i, uint64_t holder)
 {
     const gp_core_ask *ask = &core->asks[i];
     bool held = holder != 0 || (core->adopting_ms == 0 && gp_core_adopt_claims(core) != 0);
 
-    if (ask->reported_position == i + 1 && ask->told_holder == holder)
+    if (ask->reported_position == i + 1 && ask->reported_holder == holder)
         return INT64_MAX;
     if (ask->reported_position != 0)
-        return ask->told_ms + REPORT_EVERY_MS;
+        return ask->reported_ms + REPORT_EVERY_MS;
     return held ? ask->asked_ms : ask->asked_ms + QUIET_MS;
 }
 
@@ -194,8 +194,8 @@ static void notify_waiting(gp_core *core)
         if (core->now_ms < wait_due(core, i, holder))
             continue;
         ask->reported_position = i + 1;
-        ask->told_holder = holder;
-        ask->told_ms = core->now_ms;
+        ask->reported_holder = holder;
+        ask->reported_ms = core->now_ms;
         action = gp_core_emit_to_client(core, GP_CORE_LEASE_WAIT, &ask->session, ask->correlation);
         action->position = i + 1;
         action->lease = holder;

@@ -151,17 +151,17 @@ void gp_core_resize_notify(gp_core *core)
         }
         lease->joining = 0;
         joining = invite_all(core, lease, &pending);
-        reported = lease->told_size == 0 ? count_of(lease->formed) : lease->told_size;
+        reported = lease->announced_size == 0 ? count_of(lease->formed) : lease->announced_size;
         size = count_of(lease->formed) + count_of(joining);
         size = size < lease->want ? size : lease->want;
-        if (size == reported && (lease->told_size == 0 || joining == lease->reported_joining))
+        if (size == reported && (lease->announced_size == 0 || joining == lease->reported_joining))
             continue;
         if (size > reported && pending) /* report several joining workers as one change */
             continue;
         /* Tell the client the size that its lease can have and the workers that would join. */
         gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_CHANGE, &lease->session, 0);
 
-        lease->told_size = size;
+        lease->announced_size = size;
         lease->reported_joining = joining;
         action->lease = lease->id;
         action->generation = lease->generation;
@@ -237,9 +237,10 @@ void gp_core_resize_go(gp_core *core, const gp_core_event *event)
     let_go_of(core, lease, lease->members);
     /* A worker that exited after the client named it has a successor that the client does not
      * know. */
-    lease->joining = event->joining & lease->members & (lease->told_size == 0 ? 0 : lease->reported_joining);
+    lease->joining =
+        event->joining & lease->members & (lease->announced_size == 0 ? 0 : lease->reported_joining);
     lease->generation++;
-    lease->told_size = 0;
+    lease->announced_size = 0;
     lease->phase = GP_CORE_GATHER;
     gp_core_group_advance(core, lease);
 }

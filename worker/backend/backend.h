@@ -168,7 +168,7 @@ typedef struct gp_plan_times {
 /* Device-resident training: parameters, optimizer state and gradient exchange stay on the device.
  * After keep(), the host copies are out of date until fetch(). The host launches all calls of a
  * step. The last call all-reduces gradients and step header and then commits, that is, runs the
- * optimizer. told() returns a step result; by then the next step may already be running. */
+ * optimizer. reported() returns a step result; by then the next step may already be running. */
 enum { GP_GROUP_ID_BYTES = 128 };
 
 /* A parameter blob range. */
@@ -260,9 +260,9 @@ typedef struct gp_backend_steps {
     /* Wait for the oldest pending step. Fails with the error of gp_group.check() or with a device
      * error; the caller must then call halt(). */
     gp_status (*reported)(gp_plan *plan, gp_step_reported *reported, gp_error *err);
-    /* Stop launching and committing, and wait until the device is idle. told() still returns the
-     * pending steps; a step that counts was committed before the halt. If halt() fails, the device
-     * state is lost. */
+    /* Stop launching and committing, and wait until the device is idle. reported() still returns
+     * the pending steps; a step that counts was committed before the halt. If halt() fails, the
+     * device state is lost. */
     gp_status (*halt)(gp_plan *plan, gp_error *err);
     /* Copy parameters and optimizer state to the host. No step may be pending. */
     gp_status (*fetch)(gp_plan *plan, float *parameters, float *state, gp_error *err);

@@ -27,22 +27,21 @@ static const gp_param version_params[] = {
     { 0 },
 };
 
-/* The programs that this command uses; "" for one that is missing. */
+/* Paths of the programs; "": not found. */
 typedef struct programs {
     char command[PATH_MAX], scheduler[PATH_MAX], worker[PATH_MAX];
 } programs;
 
 static void programs_find(programs *out)
 {
-    char path[PATH_MAX];
-
-    *out = (programs){ 0 };
     if (gp_program_path(out->command, sizeof(out->command), NULL) != GP_OK)
         out->command[0] = '\0';
-    if (pool_daemon_path("gradpool-scheduler", "GRADPOOL_SCHEDULER", path, sizeof(path), NULL) == GP_OK)
-        snprintf(out->scheduler, sizeof(out->scheduler), "%s", path);
-    if (pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", path, sizeof(path), NULL) == GP_OK)
-        snprintf(out->worker, sizeof(out->worker), "%s", path);
+    if (pool_daemon_path("gradpool-scheduler", "GRADPOOL_SCHEDULER", out->scheduler, sizeof(out->scheduler),
+                         NULL) != GP_OK)
+        out->scheduler[0] = '\0';
+    if (pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", out->worker, sizeof(out->worker), NULL) !=
+        GP_OK)
+        out->worker[0] = '\0';
 }
 
 static void version_show(const programs *found)
