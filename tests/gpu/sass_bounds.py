@@ -1,0 +1,100 @@
+"""Bounds on the machine instructions of the kernels that carry a training step, for tests/gpu/sass.py.
+
+A bound is a number of instructions that one thread executes for eight elements. Instructions of one warp occupy one of
+the four issue slots that a multiprocessor has per cycle, and a kernel reaches about three quarters of the slots. The
+bytes of eight elements per lane take
+
+    cycles = 32 lanes * bytes / (4.3e12 bytes/s / (132 multiprocessors * 1.75e9 Hz)) = 1.72 * bytes
+
+of a multiprocessor's share of the memory bandwidth of an H200. A kernel may take 1.5 times as long:
+
+    bound = 1.5 * 0.75 * 4 slots * cycles = 7.7 * bytes
+
+The two large kernels of batch norm have tighter bounds, so that they run at the speed of the memory."""
+
+BANDWIDTH, MULTIPROCESSORS, CLOCK_HZ = 4.3e12, 132, 1.75e9
+LANES, SLOTS, ISSUED, SLOWER = 32, 4, 0.75, 1.5
+
+
+def allowed(bytes_per_eight):
+    cycles = LANES * bytes_per_eight * MULTIPROCESSORS * CLOCK_HZ / BANDWIDTH
+    return int(SLOWER * ISSUED * SLOTS * cycles)
+
+
+class Row:
+    """A kernel's bound.
+    bound  instructions for eight elements
+    unit   instruction that marks progress in the main loop, and its number for eight elements
+    trips  average iterations of each loop inside the main loop
+    loads  scalar loads that the main loop may contain: data, not parameters"""
+
+    def __init__(self, bound, unit, per_eight=1, trips=1, loads=()):
+        self.bound, self.unit, self.per_eight, self.trips, self.loads = bound, unit, per_eight, trips, set(loads)
+
+
+LOAD, STORE, BYTE = "LDG.E.128", "STG.E.128", "LDG.E.U8"
+
+BOUNDS = {
+    # x and y in 2 bytes each, and a mask byte: 33 bytes would allow 255.
+    "wide_batchnorm_apply": Row(80, STORE),
+    # x, dy, dx in 2 bytes each, and a mask byte: 49 bytes would allow 379.
+    "wide_batchnorm_backward_apply": Row(130, STORE, loads=[BYTE]),
+    # x: 16 bytes. The other direction reads x, dy and a mask byte: 33 bytes.
+    "wide_batchnorm_part": Row(allowed(16), LOAD),
+    "wide_batchnorm_backward_part": Row(allowed(33), LOAD, 2, loads=[BYTE]),
+    # Sums of float64: 64 bytes.
+    "batchnorm_sum": Row(allowed(64), "LDG.E.64", 8),
+    "batchnorm_backward_sum": Row(allowed(64), "LDG.E.64", 8),
+    "parts_fold": Row(allowed(64), "LDG.E.64", 8),
+    # Windows of 3 x 3 with stride 2 read four elements of x for one of y: 64 bytes, and write y and a byte per index: 24.
+    "wide_batchnorm_pool": Row(allowed(88), STORE, trips=3),
+    "wide_pool": Row(allowed(88), STORE, trips=3),
+    # dx in 16 bytes, a quarter of dy's 16 and of 32 bytes of indices: 28. A pixel belongs to 1.5 x 1.5 windows.
+    "wide_pool_backward": Row(allowed(28), STORE, trips=1.5),
+    # Two inputs, one output, a mask byte: 49 bytes.
+    "wide_add": Row(allowed(49), STORE, loads=[BYTE]),
+    # Bytes of samples, 8, and the input image, 16.
+    "normalize": Row(allowed(24), STORE, loads=[BYTE]),
+    # dy: 16 bytes.
+    "bias_part": Row(allowed(16), LOAD),
+    # Logits and their gradient, 16 bytes each.
+    "xent": Row(allowed(32), STORE),
+    # float32 gradients, 32 bytes; then float64 sums, 64 bytes.
+    "squares_part": Row(allowed(32), LOAD, 2),
+    "squares_sum": Row(allowed(64), LOAD, 4),
+    # float32, 32 bytes each: reads gradient, weight and one or two moments, writes all but the gradient.
+    "sgdm": Row(allowed(160), STORE, 4),
+    "adam": Row(allowed(224), STORE, 6),
+    "rmsprop": Row(allowed(160), STORE, 4),
+    # Mean and variance, two of each are read and one of each is written: 192 bytes.
+    "statistics": Row(allowed(192), STORE, 4),
+    # float32 weights, 32 bytes, and their copy, 16. Kernels larger than 1 x 1 gather the weights.
+    "weights_pack": Row(allowed(48), STORE, loads=["LDG.E"]),
+    # The library's gradient, 16 bytes, added to 32 bytes of float32.
+    "weights_unpack": Row(allowed(80), STORE, 2, loads=["LDG.E.U16"]),
+}
+
+# Kernels above their bound, without 128-bit accesses or with scalar loads, and their number of instructions for eight
+# elements, which must not increase. 0: the kernel does not exist yet. A kernel that meets its bound leaves this table.
+NOT_YET_MET = {
+    "wide_batchnorm_apply": 358,
+    "wide_batchnorm_backward_apply": 683,
+    "wide_batchnorm_part": 145,
+    "batchnorm_sum": 278,
+    "batchnorm_backward_sum": 180,
+    "wide_batchnorm_pool": 2604,
+    "normalize": 736,
+    "bias_part": 256,
+    "xent": 4784,
+    "squares_part": 448,
+    "squares_sum": 88,
+    "sgdm": 600,
+    "adam": 960,
+    "rmsprop": 840,
+    "statistics": 1208,
+    "weights_pack": 1032,
+    "weights_unpack": 440,
+    "wide_batchnorm_backward_part": 0,
+    "wide_pool": 0,
+    "wide_pool_backward": 0,
+}
