@@ -251,6 +251,22 @@ static gp_status param_set_word(const gp_param *param, void *values, const char 
     return gp_fail(err, GP_EINVAL, "%s is '%s'; must be one of %s", param->name, text, known);
 }
 
+/* Set a TEXT, or append a line to a repeated one. */
+static gp_status param_set_text(const gp_param *param, void *values, const char *text, gp_error *err)
+{
+    char *to = param_at(param, values);
+    size_t before = param->repeats ? strlen(to) : 0;
+    size_t bytes = before + (before > 0) + strlen(text);
+
+    if (bytes >= param_count(param))
+        return gp_fail(err, GP_ELIMIT, "%s has %zu bytes, at most %" PRIu32 " are allowed", param->name,
+                       bytes, param_count(param) - 1);
+    if (before > 0)
+        to[before++] = '\n';
+    strcpy(to + before, text);
+    return GP_OK;
+}
+
 gp_status gp_params_set(const gp_param *param, void *values, const char *text, gp_error *err)
 {
     static const char *const yes[] = { "true", "yes", "1", "on" }, *const no[] = { "false", "no", "0",
@@ -275,11 +291,7 @@ gp_status gp_params_set(const gp_param *param, void *values, const char *text, g
     case GP_PARAM_WORD:
         return param_set_word(param, values, text, err);
     case GP_PARAM_TEXT:
-        if (strlen(text) >= param_count(param))
-            return gp_fail(err, GP_ELIMIT, "%s has %zu bytes, at most %" PRIu32 " are allowed", param->name,
-                           strlen(text), param_count(param) - 1);
-        strcpy(param_at(param, values), text);
-        return GP_OK;
+        return param_set_text(param, values, text, err);
     case GP_PARAM_NONE:
         break;
     }

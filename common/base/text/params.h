@@ -41,6 +41,7 @@ typedef struct gp_param {
     const char *torch_name;    /* name in PyTorch; NULL: none */
     const char *unit;          /* "epochs", "samples"; NULL: none */
     const char *placeholder;   /* value name in --help, "FILE"; NULL: derived from type and name */
+    bool repeats;              /* TEXT: gp_params_set() appends each value as one line, separated by '\n' */
     /* shown by --help; in tables with basic options, --help-all shows the others */
     bool basic;
     const char *help; /* description, one line */
