@@ -1,0 +1,491 @@
+/* Implement job_folder.h. */
+#include "client/cluster/job_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/printable.h"
+#include "common/base/system/file.h"
+
+enum { FORMAT_VERSION = 1, RANDOM_BYTES = 8, TAKE_TRIES = 100 };
+
+static gp_status path_join(char path[PATH_MAX], const char *folder, const char *name, gp_error *err)
+{
+    return (size_t)snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX
+               ? GP_OK
+               : gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", folder);
+}
+
+static int64_t clock_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- launch name ---- */
+
+gp_status cluster_name_new(char name[CLUSTER_NAME_BYTES], gp_error *err)
+{
+    uint8_t random[RANDOM_BYTES];
+
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return gp_fail_errno(err, GP_EIO, "cannot get random numbers");
+    strcpy(name, "gp-");
+    for (int i = 0; i < RANDOM_BYTES; i++)
+        snprintf(name + 3 + 2 * i, 3, "%02x", random[i]);
+    return GP_OK;
+}
+
+bool cluster_name_valid(const char *name)
+{
+    return strncmp(name, "gp-", 3) == 0 && strlen(name) == 3 + 2 * RANDOM_BYTES &&
+           strspn(name + 3, "0123456789abcdef") == 2 * RANDOM_BYTES;
+}
+
+/* ---- command.json ---- */
+
+static void put_texts(gp_json_writer *writer, const char *key, const char *const *texts, size_t count)
+{
+    gp_json_begin_array(writer, key);
+    for (size_t i = 0; i < count; i++)
+        gp_json_put_text(writer, NULL, texts[i]);
+    gp_json_end_array(writer);
+}
+
+gp_status cluster_command_format(const cluster_command *command, gp_buffer *out, gp_error *err)
+{
+    gp_json_writer writer;
+    size_t before = out->bytes;
+    char mask[8];
+    gp_status status;
+
+    if (command->word_count > CLUSTER_WORDS_MAX || command->variable_count > CLUSTER_VARIABLES_MAX)
+        return gp_fail(
+            err, GP_ELIMIT, "the command has %zu words and %zu variables; at most %d and %d are supported",
+            command->word_count, command->variable_count, CLUSTER_WORDS_MAX, CLUSTER_VARIABLES_MAX);
+    snprintf(mask, sizeof(mask), "%03o", (unsigned)command->umask & 0777);
+    gp_json_writer_init(&writer, out, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_integer(&writer, "version", FORMAT_VERSION);
+    gp_json_put_text(&writer, "engine", command->engine);
+    gp_json_put_text(&writer, "directory", command->directory);
+    gp_json_put_text(&writer, "umask", mask);
+    gp_json_put_bool(&writer, "requeue", command->requeue);
+    put_texts(&writer, "words", command->words, command->word_count);
+    put_texts(&writer, "variables", command->variables, command->variable_count);
+    gp_json_end_object(&writer);
+    status = gp_json_writer_finish(&writer, err);
+    if (status == GP_OK)
+        status = gp_buffer_append(out, "\n", 1, err);
+    if (status == GP_OK && out->bytes - before > CLUSTER_COMMAND_JSON_MAX)
+        status = gp_fail(err, GP_ELIMIT, "the command has %zu bytes, at most %d are supported",
+                         out->bytes - before, CLUSTER_COMMAND_JSON_MAX);
+    return status;
+}
+
+/* Get an array of texts; *list is a new array of borrowed texts. False: the array is missing or
+ * longer than `max`, an element is not a text, or there is no memory. */
+static bool texts_get(const char ***list, size_t *count, const gp_json *array, size_t max)
+{
+    size_t elements = gp_json_count(array);
+
+    if (!gp_json_is_array(array) || elements > max)
+        return false;
+    *list = gp_calloc(elements + 1, sizeof(**list));
+    for (size_t i = 0; *list != NULL && i < elements; i++) {
+        (*list)[i] = gp_json_text(gp_json_element(array, i), NULL);
+        if ((*list)[i] == NULL)
+            return false;
+    }
+    *count = elements;
+    return *list != NULL;
+}
+
+gp_status cluster_command_parse(cluster_command *out, const char *text, size_t bytes, gp_error *err)
+{
+    cluster_command command = { 0 };
+    const char *mask, *problem = NULL;
+    char *end;
+    gp_status status;
+
+    if (bytes > CLUSTER_COMMAND_JSON_MAX)
+        return gp_fail(err, GP_ELIMIT, "command.json has %zu bytes, at most %d are supported", bytes,
+                       CLUSTER_COMMAND_JSON_MAX);
+    status = gp_json_parse(&command.document, text, bytes, err);
+    if (status != GP_OK) {
+        gp_error_prefix(err, "command.json");
+        return status;
+    }
+    if (gp_json_integer(gp_json_member(command.document, "version"), 0) != FORMAT_VERSION)
+        problem = "version";
+    command.engine = gp_json_text(gp_json_member(command.document, "engine"), "");
+    if (command.engine[0] == '\0' || strlen(command.engine) >= CLUSTER_ENGINE_BYTES)
+        problem = "engine";
+    command.directory = gp_json_text(gp_json_member(command.document, "directory"), "");
+    if (command.directory[0] != '/')
+        problem = "directory";
+    mask = gp_json_text(gp_json_member(command.document, "umask"), "");
+    command.umask = (mode_t)(strtoul(mask, &end, 8) & 0777);
+    if (mask[0] < '0' || mask[0] > '7' || *end != '\0')
+        problem = "umask";
+    command.requeue = gp_json_bool(gp_json_member(command.document, "requeue"), false);
+    if (!texts_get(&command.words, &command.word_count, gp_json_member(command.document, "words"),
+                   CLUSTER_WORDS_MAX) ||
+        command.word_count == 0)
+        problem = "words";
+    if (!texts_get(&command.variables, &command.variable_count, gp_json_member(command.document, "variables"),
+                   CLUSTER_VARIABLES_MAX))
+        problem = "variables";
+    for (size_t i = 0; problem == NULL && i < command.variable_count; i++)
+        if (command.variables[i][0] == '=' || strchr(command.variables[i], '=') == NULL)
+            problem = "variables";
+    if (problem != NULL) {
+        cluster_command_deinit(&command);
+        return gp_fail(err, GP_ECORRUPT,
+                       "command.json: '%s' is missing, malformed, or of another version of "
+                       "gradpool",
+                       problem);
+    }
+    *out = command;
+    return GP_OK;
+}
+
+gp_status cluster_command_read(cluster_command *out, const char *folder, gp_error *err)
+{
+    char path[PATH_MAX];
+    uint8_t *text = NULL;
+    size_t bytes;
+    gp_status status = path_join(path, folder, "command.json", err);
+
+    if (status == GP_OK)
+        status = gp_file_read(&text, &bytes, path, CLUSTER_COMMAND_JSON_MAX, err);
+    if (status == GP_OK)
+        status = cluster_command_parse(out, (const char *)text, bytes, err);
+    gp_free(text);
+    return status;
+}
+
+void cluster_command_deinit(cluster_command *command)
+{
+    gp_free(command->words);
+    gp_free(command->variables);
+    gp_json_free(command->document);
+    *command = (cluster_command){ 0 };
+}
+
+/* ---- files ---- */
+
+/* Create a new file with mode 0600 and sync it. GP_EBUSY: it exists. */
+static gp_status file_create(const char *path, const void *data, size_t bytes, gp_error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool written = false;
+
+    if (fd >= 0) {
+        written = gp_write_all(fd, data, bytes) && fsync(fd) == 0;
+        int problem = errno;
+
+        written = close(fd) == 0 && written;
+        if (!written) {
+            unlink(path);
+            errno = problem;
+        }
+    }
+    return written
+               ? GP_OK
+               : gp_fail_errno(err, fd < 0 && errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot create %s", path);
+}
+
+gp_status cluster_folder_create(const char *folder, const char *command, size_t bytes, gp_error *err)
+{
+    char path[PATH_MAX];
+    gp_status status = path_join(path, folder, "attempts", err);
+
+    if (status != GP_OK)
+        return status;
+    if (mkdir(folder, 0700) != 0)
+        return gp_fail_errno(err, errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot create the job's folder %s",
+                             folder);
+    if (mkdir(path, 0700) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot create %s", path);
+    if (status == GP_OK)
+        status = path_join(path, folder, "command.json", err);
+    if (status == GP_OK)
+        status = file_create(path, command, bytes, err);
+    if (status == GP_OK && !gp_directory_sync(folder))
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", folder);
+    return status;
+}
+
+gp_status cluster_folder_cancel(const char *folder, gp_error *err)
+{
+    char path[PATH_MAX];
+    gp_status status = path_join(path, folder, "cancel", err);
+
+    if (status == GP_OK)
+        status = file_create(path, "", 0, err);
+    return status == GP_EBUSY ? GP_OK : status;
+}
+
+bool cluster_folder_canceled(const char *folder)
+{
+    char path[PATH_MAX];
+
+    return path_join(path, folder, "cancel", NULL) == GP_OK && access(path, F_OK) == 0;
+}
+
+/* ---- attempts ---- */
+
+/* Set `path` to attempts/N/NAME; name NULL: attempts/N. */
+static gp_status attempt_path(char path[PATH_MAX], const char *folder, uint32_t attempt, const char *name,
+                              gp_error *err)
+{
+    char file[64];
+
+    snprintf(file, sizeof(file), "attempts/%" PRIu32 "%s%s", attempt, name != NULL ? "/" : "",
+             name != NULL ? name : "");
+    return path_join(path, folder, file, err);
+}
+
+/* Return the largest attempt number that is taken; 0: none. */
+static gp_status largest_attempt(uint32_t *out, const char *folder, gp_error *err)
+{
+    char path[PATH_MAX];
+    uint32_t largest = 0;
+    const struct dirent *entry;
+    DIR *directory;
+    gp_status status = path_join(path, folder, "attempts", err);
+
+    if (status != GP_OK)
+        return status;
+    directory = opendir(path);
+    if (directory == NULL)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot read %s", path);
+    errno = 0;
+    while ((entry = readdir(directory)) != NULL) {
+        char *end;
+        unsigned long number = strtoul(entry->d_name, &end, 10);
+
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && *end == '\0' &&
+            number <= CLUSTER_ATTEMPTS_MAX && number > largest)
+            largest = (uint32_t)number;
+        errno = 0;
+    }
+    if (errno != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+    closedir(directory);
+    *out = largest;
+    return status;
+}
+
+/* Make `newest` hold `number`. The temporary file is in the folder of attempt `self`, so no other
+ * attempt writes to it. */
+static gp_status newest_write(const char *folder, uint32_t self, uint32_t number, gp_error *err)
+{
+    char draft[PATH_MAX], path[PATH_MAX], text[16];
+    gp_status status = attempt_path(draft, folder, self, "newest", err);
+
+    if (status == GP_OK)
+        status = path_join(path, folder, "newest", err);
+    snprintf(text, sizeof(text), "%" PRIu32 "\n", number);
+    if (status == GP_OK)
+        status = file_create(draft, text, strlen(text), err);
+    if (status == GP_OK && rename(draft, path) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot replace %s", path);
+    if (status == GP_OK && !gp_directory_sync(folder))
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", folder);
+    return status;
+}
+
+/* An attempt that is delayed between mkdir() and the rename of `newest` can set `newest` back. It
+ * notices this when it then lists the attempts, and restores the larger number. Until then `newest`
+ * is still larger than the numbers of all attempts before this one, and a fence only stops smaller
+ * numbers than `newest`, so no attempt that was stopped may write again. */
+gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err)
+{
+    char path[PATH_MAX];
+    gp_fence fence = { 0 };
+    uint32_t number = 0, largest = 0;
+    gp_status status = path_join(fence.file, folder, "newest", err);
+
+    if (status == GP_OK)
+        status = largest_attempt(&largest, folder, err);
+    for (int i = 0; status == GP_OK && number == 0; i++) {
+        if (largest >= CLUSTER_ATTEMPTS_MAX || i == TAKE_TRIES)
+            return gp_fail(err, GP_ELIMIT,
+                           "the job has %" PRIu32 " attempts, at most %d are supported; cancel it", largest,
+                           CLUSTER_ATTEMPTS_MAX);
+        status = attempt_path(path, folder, ++largest, NULL, err);
+        if (status == GP_OK && mkdir(path, 0700) == 0)
+            number = largest;
+        else if (status == GP_OK && errno != EEXIST)
+            status = gp_fail_errno(err, GP_EIO, "cannot create %s", path);
+    }
+    if (status == GP_OK)
+        status = newest_write(folder, number, number, err);
+    if (status == GP_OK)
+        status = largest_attempt(&largest, folder, err);
+    if (status == GP_OK && largest > number) {
+        status = newest_write(folder, number, largest, err);
+        if (status == GP_OK)
+            status =
+                gp_fail(err, GP_ESTALE, "attempt %" PRIu32 " of this job has started before attempt %" PRIu32,
+                        largest, number);
+    }
+    if (status != GP_OK)
+        return status;
+    fence.number = number;
+    *out = fence;
+    return GP_OK;
+}
+
+/* Begin a record: {"attempt": N, and the time as `key`. */
+static void record_begin(gp_json_writer *writer, gp_buffer *buffer, uint32_t attempt, const char *key)
+{
+    gp_buffer_init(buffer, CLUSTER_RECORD_MAX);
+    gp_json_writer_init(writer, buffer, false);
+    gp_json_begin_object(writer, NULL);
+    gp_json_put_integer(writer, "attempt", attempt);
+    gp_json_put_integer(writer, key, clock_ms());
+}
+
+/* End a record and write it to attempts/N/draft; then rename it to attempts/N/NAME.
+ *   final  move it on to NAME in the folder instead, without replacing a file there */
+static gp_status record_write(gp_json_writer *writer, gp_buffer *buffer, const char *folder, uint32_t attempt,
+                              const char *name, bool final, gp_error *err)
+{
+    char draft[PATH_MAX], path[PATH_MAX];
+    gp_status status;
+
+    gp_json_end_object(writer);
+    status = gp_json_writer_finish(writer, err);
+    if (status == GP_OK)
+        status = gp_buffer_append(buffer, "\n", 1, err);
+    if (status == GP_OK)
+        status = attempt_path(draft, folder, attempt, "draft", err);
+    if (status == GP_OK)
+        status = final ? path_join(path, folder, name, err) : attempt_path(path, folder, attempt, name, err);
+    if (status == GP_OK)
+        status = file_create(draft, buffer->data, buffer->bytes, err);
+    if (status == GP_OK && (final ? !gp_rename_new(draft, path) : rename(draft, path) != 0)) {
+        status = gp_fail_errno(err, errno == EEXIST ? GP_ESTALE : GP_EIO, "cannot create %s", path);
+        unlink(draft);
+    }
+    gp_buffer_deinit(buffer);
+    return status;
+}
+
+gp_status cluster_attempt_begin(const char *folder, uint32_t attempt, const char *engine_id, gp_error *err)
+{
+    gp_json_writer writer;
+    gp_buffer buffer;
+    char host[256] = "";
+
+    gethostname(host, sizeof(host) - 1);
+    record_begin(&writer, &buffer, attempt, "began_ms");
+    gp_json_put_text(&writer, "host", host);
+    gp_json_put_integer(&writer, "pid", getpid());
+    gp_json_put_text(&writer, "engine_id", engine_id);
+    return record_write(&writer, &buffer, folder, attempt, "begin.json", false, err);
+}
+
+gp_status cluster_attempt_end(const char *folder, uint32_t attempt, const char *reason, gp_error *err)
+{
+    gp_json_writer writer;
+    gp_buffer buffer;
+
+    record_begin(&writer, &buffer, attempt, "ended_ms");
+    gp_json_put_text(&writer, "reason", reason);
+    return record_write(&writer, &buffer, folder, attempt, "end.json", false, err);
+}
+
+gp_status cluster_attempt_result(const char *folder, const gp_fence *fence, int exit_code, const char *reason,
+                                 gp_error *err)
+{
+    gp_json_writer writer;
+    gp_buffer buffer;
+    gp_status status = gp_fence_check(fence, err);
+
+    if (status != GP_OK)
+        return status;
+    record_begin(&writer, &buffer, fence->number, "ended_ms");
+    gp_json_put_integer(&writer, "exit_code", exit_code);
+    gp_json_put_text(&writer, "reason", reason);
+    return record_write(&writer, &buffer, folder, fence->number, "result.json", true, err);
+}
+
+/* ---- facts ---- */
+
+/* Read a record. NULL: missing, too large or malformed. */
+static gp_json *record_read(const char *folder, uint32_t attempt, const char *name)
+{
+    char path[PATH_MAX];
+    gp_json *json = NULL;
+    uint8_t *text = NULL;
+    size_t bytes;
+
+    if ((attempt > 0 ? attempt_path(path, folder, attempt, name, NULL)
+                     : path_join(path, folder, name, NULL)) == GP_OK &&
+        gp_file_read(&text, &bytes, path, CLUSTER_RECORD_MAX, NULL) == GP_OK &&
+        gp_json_parse(&json, (const char *)text, bytes, NULL) != GP_OK)
+        json = NULL;
+    gp_free(text);
+    return json;
+}
+
+/* Copy a text member, made printable. */
+static void text_get(char *to, size_t bytes, const gp_json *json, const char *key)
+{
+    snprintf(to, bytes, "%s", gp_json_text(gp_json_member(json, key), ""));
+    gp_printable(to);
+}
+
+gp_status cluster_folder_facts(const char *folder, cluster_facts *facts, gp_error *err)
+{
+    cluster_facts found = { 0 };
+    char path[PATH_MAX];
+    gp_json *json;
+    gp_status status = path_join(path, folder, "newest", err);
+
+    if (status == GP_OK)
+        status = gp_fence_read(&found.attempt, path, err);
+    if (status != GP_OK && status != GP_ENOENT)
+        return status;
+    found.canceled = cluster_folder_canceled(folder);
+    if (found.attempt > 0) {
+        json = record_read(folder, found.attempt, "begin.json");
+        found.begun = json != NULL;
+        text_get(found.host, sizeof(found.host), json, "host");
+        found.begin_ms = gp_json_integer(gp_json_member(json, "began_ms"), 0);
+        gp_json_free(json);
+    }
+    if (found.attempt > 1) {
+        json = record_read(folder, 1, "begin.json");
+        found.begin_ms = gp_json_integer(gp_json_member(json, "began_ms"), found.begin_ms);
+        gp_json_free(json);
+        json = record_read(folder, found.attempt - 1, "end.json");
+        text_get(found.attempt_reason, sizeof(found.attempt_reason), json, "reason");
+        gp_json_free(json);
+    }
+    json = record_read(folder, 0, "result.json");
+    found.has_result = json != NULL;
+    found.exit_code = (int)gp_json_integer(gp_json_member(json, "exit_code"), 0);
+    found.result_attempt = (uint32_t)gp_json_integer(gp_json_member(json, "attempt"), 0);
+    found.end_ms = gp_json_integer(gp_json_member(json, "ended_ms"), 0);
+    text_get(found.reason, sizeof(found.reason), json, "reason");
+    gp_json_free(json);
+    *facts = found;
+    return GP_OK;
+}

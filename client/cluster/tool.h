@@ -1,0 +1,59 @@
+/* Run an external command, such as sbatch, ssh or kubectl, with limits on time and output.
+ *
+ * The command gets its words without a shell, its input as a file in memory, and no other
+ * descriptors of this process. It leads a new session: it has no terminal to ask for a password on,
+ * and Ctrl-C in this process's terminal does not reach it, so a launch that began is completed. */
+#ifndef GP_CLUSTER_TOOL_H
+#define GP_CLUSTER_TOOL_H
+
+#include <stddef.h>
+
+#include "common/base/error.h"
+#include "common/base/memory/buffer.h"
+
+enum {
+    CLUSTER_TOOL_MS = 30000,            /* default time limit */
+    CLUSTER_TOOL_OUTPUT_MAX = 16 << 20, /* default limit on standard output, bytes */
+    CLUSTER_TOOL_ERRORS_MAX = 16 << 10, /* kept beginning of standard error, bytes */
+    CLUSTER_TOOL_INPUT_MAX = 64 << 20,  /* limit on standard input, bytes */
+    CLUSTER_TOOL_VARIABLES_MAX = 4096,  /* limit on environment variables */
+};
+
+/* A command to run. */
+typedef struct cluster_tool {
+    const char *const *words; /* NULL-terminated; words[0] without '/' is searched in PATH */
+    const char *input;        /* standard input; NULL: empty */
+    size_t input_bytes;
+    const char *const *set;  /* NULL-terminated NAME=VALUE, added to the environment; NULL: none */
+    const char *const *drop; /* NULL-terminated prefixes of variables to remove; NULL: none */
+    size_t output_max;       /* limit on standard output; 0: CLUSTER_TOOL_OUTPUT_MAX */
+    int timeout_ms;          /* time limit; 0: CLUSTER_TOOL_MS */
+} cluster_tool;
+
+/* The end of a command that ran. */
+typedef struct cluster_tool_result {
+    int code;         /* exit code; 128 + N: killed by signal N */
+    gp_buffer output; /* standard output */
+    gp_buffer errors; /* beginning of standard error */
+} cluster_tool_result;
+
+/* Run a command and wait until it exits. A process that it leaves in the background continues.
+ *   out  set on GP_OK; free it with cluster_tool_deinit()
+ * GP_OK: the command ran and exited; out->code has the exit code.
+ * GP_ENOENT: no such program; nothing was started.
+ * GP_EIO, GP_ENOMEM, GP_EINVAL: the command cannot be started.
+ * GP_ETIMEDOUT: the time limit passed. GP_ELIMIT: more output than allowed. For both, the command
+ * and its process group were killed, and its effect is unknown. */
+gp_status cluster_tool_run(cluster_tool_result *out, const cluster_tool *tool, gp_error *err);
+
+void cluster_tool_deinit(cluster_tool_result *result);
+
+/* Set *err to a message for a command that exited with an error: its name, exit code and the last
+ * line of its standard error. Return `code`. */
+gp_status cluster_tool_fail(gp_error *err, gp_status code, const cluster_tool *tool,
+                            const cluster_tool_result *result);
+
+/* Find a program as the shell does. GP_ENOENT: not in PATH; the message names PATH. */
+gp_status cluster_tool_find(char *path, size_t bytes, const char *name, gp_error *err);
+
+#endif
