@@ -10,12 +10,12 @@
 /* CONV_US: duration of each convolution; everything else takes a few microseconds. */
 enum { ROWS = 4, CALLS = 3, CONV_US = 700, FEW_US = 20 };
 
-static const net_layer layers[] = { { "conv2d", "channels=8;kernel=3" },
-                                    { "relu", NULL },
-                                    { "conv2d", "channels=4;kernel=3" },
-                                    { "fc", "outputs=7" },
-                                    { "crossentropy", NULL },
-                                    { NULL, NULL } };
+static const net_layer chain[] = { { "conv2d", "channels=8;kernel=3" },
+                                   { "relu", NULL },
+                                   { "conv2d", "channels=4;kernel=3" },
+                                   { "fc", "outputs=7" },
+                                   { "crossentropy", NULL },
+                                   { NULL, NULL } };
 
 typedef struct flow {
     net n;
@@ -27,21 +27,31 @@ typedef struct flow {
     float *gradients;
 } flow;
 
-static void flow_open(flow *f, gp_phase phase)
+/* Open a plan for f->n. */
+static void flow_open(flow *f, gp_phase phase, gp_precision precision)
 {
-    gp_plan_options options = { .phase = phase, .micro_batch = ROWS, .sample_dtype = GP_U8 };
+    gp_plan_options options = {
+        .phase = phase, .micro_batch = ROWS, .sample_dtype = GP_U8, .precision = precision
+    };
     gp_plan_memory memory;
     gp_error err;
 
-    *f = (flow){ 0 };
     fake_gpu_faults(NULL);
     setenv("FAKE_GPU_ENGINE_US", "700", 1);
-    REQUIRE_OK(chain_net(&f->n, gp_shape3(3, 8, 8), CALLS * ROWS, layers, &err), err);
     f->gradients = gp_calloc(f->n.graph->blob_count, sizeof(float));
     REQUIRE(f->gradients != NULL);
     memory = (gp_plan_memory){ .parameters = f->n.parameters, .gradients = f->gradients, .sums = f->sums };
     REQUIRE_OK(gp_backend_cuda.open(&f->backend, &(gp_backend_options){ .threads = 1 }, &err), err);
     REQUIRE_OK(gp_backend_cuda.compile(&f->plan, f->backend, f->n.graph, &options, &memory, &err), err);
+}
+
+static void chain_open(flow *f, gp_phase phase)
+{
+    gp_error err;
+
+    *f = (flow){ 0 };
+    REQUIRE_OK(chain_net(&f->n, gp_shape3(3, 8, 8), CALLS * ROWS, chain, &err), err);
+    flow_open(f, phase, GP_PRECISION_F32);
 }
 
 static void flow_close(flow *f)
@@ -121,7 +131,7 @@ TEST(profile_of_a_prediction_has_the_time_of_each_layer)
     flow f;
     gp_error err;
 
-    flow_open(&f, GP_PHASE_INFER);
+    chain_open(&f, GP_PHASE_INFER);
     for (int call = 0; call < 2 * CALLS; call++) { /* the second half is profiled */
         gp_batch batch = flow_batch(&f, call % CALLS);
 
@@ -137,38 +147,75 @@ TEST(profile_of_a_prediction_has_the_time_of_each_layer)
     flow_close(&f);
 }
 
-/* The first layer has no data gradient. */
-TEST(profile_of_a_training_has_the_time_of_each_layer_and_the_commit)
+/* Run CALLS steps of a training that stays on the device, then as many with a profile. */
+static void train_profiled(flow *f)
 {
     gp_step_reported reported;
     uint32_t blobs;
     uint64_t *solved;
     bool resident;
-    flow f;
     gp_error err;
 
-    flow_open(&f, GP_PHASE_TRAIN);
-    REQUIRE_OK(gp_train_options_from_json(&f.train, "{}", 2, &err), err);
-    REQUIRE_OK(gp_optim_new(&f.optim, f.n.graph, &f.train, &err), err);
-    float *state = gp_optim_state(f.optim, &blobs, &solved);
+    REQUIRE_OK(gp_train_options_from_json(&f->train, "{}", 2, &err), err);
+    REQUIRE_OK(gp_optim_new(&f->optim, f->n.graph, &f->train, &err), err);
+    float *state = gp_optim_state(f->optim, &blobs, &solved);
 
     REQUIRE_OK(gp_backend_cuda.steps->make_resident(
-                   f.plan,
+                   f->plan,
                    &(gp_resident_request){
-                       .options = &f.train, .state = state, .state_blobs = blobs, .solved = *solved },
+                       .options = &f->train, .state = state, .state_blobs = blobs, .solved = *solved },
                    &resident, &err),
                err);
     for (int call = 0; call < 2 * CALLS; call++) {
-        const gp_step_call sent = { .batch = flow_batch(&f, call % CALLS),
+        const gp_step_call sent = { .batch = flow_batch(f, call % CALLS),
                                     .learn_rate = 1e-3,
                                     .samples = ROWS };
 
         if (call == CALLS)
-            REQUIRE_OK(gp_plan_profile(f.plan, NULL, NULL, &err), err);
-        REQUIRE_OK(gp_backend_cuda.steps->launch(f.plan, &sent, &err), err);
-        REQUIRE_OK(gp_backend_cuda.steps->reported(f.plan, &reported, &err), err);
+            REQUIRE_OK(gp_plan_profile(f->plan, NULL, NULL, &err), err);
+        REQUIRE_OK(gp_backend_cuda.steps->launch(f->plan, &sent, &err), err);
+        REQUIRE_OK(gp_backend_cuda.steps->reported(f->plan, &reported, &err), err);
         CHECK(reported.committed);
     }
+}
+
+/* The first layer has no data gradient. */
+TEST(profile_of_a_training_has_the_time_of_each_layer_and_the_commit)
+{
+    flow f;
+
+    chain_open(&f, GP_PHASE_TRAIN);
+    train_profiled(&f);
     check_times(&f, 2, 3, 2);
+    flow_close(&f);
+}
+
+static void count_copies(void *context, const gp_profile_line *line)
+{
+    *(int *)context += strcmp(line->kernel, "reshape") == 0;
+}
+
+/* Both inputs of a sum share its gradient. In bf16, activations are packed. */
+TEST(gradients_of_a_sum_need_no_copy)
+{
+    const char *const skip[] = { "conv2", "relu1" };
+    const gp_shape input = gp_shape3(3, 8, 8);
+    flow f = { 0 };
+    int copies = 0;
+    gp_error err;
+
+    REQUIRE_OK(gp_netspec_new(&f.n.spec, "sum", &input, &err), err);
+    REQUIRE_OK(gp_netspec_add(f.n.spec, "conv1", "conv2d", "channels=8;kernel=3;padding=1", &err), err);
+    REQUIRE_OK(gp_netspec_add(f.n.spec, "relu1", "relu", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_add(f.n.spec, "conv2", "conv2d", "channels=8;kernel=3;padding=1", &err), err);
+    REQUIRE_OK(gp_netspec_add(f.n.spec, "sum", "add", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_connect(f.n.spec, skip, 2, &err), err);
+    REQUIRE_OK(gp_netspec_add(f.n.spec, "fc", "fc", "outputs=8", &err), err);
+    REQUIRE_OK(gp_netspec_add(f.n.spec, "loss", "crossentropy", NULL, &err), err);
+    REQUIRE_OK(net_fill(&f.n, CALLS * ROWS, &err), err);
+    flow_open(&f, GP_PHASE_TRAIN, GP_PRECISION_BF16);
+    train_profiled(&f);
+    REQUIRE_OK(gp_plan_profile(f.plan, count_copies, &copies, &err), err);
+    CHECK_INT(2, copies); /* the gradient of the loss to bf16, for two products */
     flow_close(&f);
 }

@@ -66,13 +66,23 @@ void *gp_plan_data(const gp_plan *plan, uint32_t value)
     }
 }
 
-/* Return true if the value is stored in CHW order, so that a reshape to another such shape needs no
- * copy. */
-static bool value_is_plain(const gp_plan *plan, uint32_t value)
+/* Return true if the value is stored in CHW order. */
+static bool image_is_plain(const gp_plan *plan, const gp_kernel_image *image)
 {
-    gp_kernel_image image = gp_plan_image(plan, value);
+    return !plan->packed || image->pixels == 1 || image->channels == 1;
+}
 
-    return !plan->packed || image.pixels == 1 || image.channels == 1;
+/* Return true if a reshape from x to y needs no copy: both are stored in CHW order, or have the same
+ * shape and layout. The gradients of a sum are such reshapes. */
+static bool value_is_same(const gp_plan *plan, uint32_t x, uint32_t y)
+{
+    const gp_kernel_image from = gp_plan_image(plan, x), to = gp_plan_image(plan, y);
+
+    if (from.narrow != to.narrow)
+        return false;
+    return (image_is_plain(plan, &from) && image_is_plain(plan, &to)) ||
+           (from.channels == to.channels && from.height == to.height && from.width == to.width &&
+            from.pixel_stride == to.pixel_stride);
 }
 
 static void value_touch(gp_plan *plan, uint32_t value, uint32_t op)
@@ -177,8 +187,7 @@ gp_status gp_plan_place(gp_plan *plan, gp_error *err)
         for (uint32_t i = 0; i < ops->count; i++) {
             uint32_t x = plan->ops[i].in[0], y = plan->ops[i].out[0];
 
-            if (plan->ops[i].code == GP_OP_RESHAPE && plan->values[x].narrow == plan->values[y].narrow &&
-                value_is_plain(plan, x) && value_is_plain(plan, y))
+            if (plan->ops[i].code == GP_OP_RESHAPE && value_is_same(plan, x, y))
                 plan->values[y].root = plan->values[x].root;
         }
     }
