@@ -72,8 +72,8 @@ static bool image_is_plain(const gp_plan *plan, const gp_kernel_image *image)
     return !plan->packed || image->pixels == 1 || image->channels == 1;
 }
 
-/* Return true if a reshape from x to y needs no copy: both are stored in CHW order, or have the same
- * shape and layout. The gradients of a sum are such reshapes. */
+/* Return true if a reshape from x to y needs no copy: both are stored in CHW order, or have the
+ * same shape and layout. The gradients of a sum are such reshapes. */
 static bool value_is_same(const gp_plan *plan, uint32_t x, uint32_t y)
 {
     const gp_kernel_image from = gp_plan_image(plan, x), to = gp_plan_image(plan, y);
