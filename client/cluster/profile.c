@@ -1,8 +1,5 @@
 #include "client/cluster/profile.h"
 
-#include <assert.h>
-#include <ctype.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,29 +57,43 @@ static const char *types_text(uint32_t types, char text[80])
     return text;
 }
 
-/* Check each line of a text setting. */
+/* Check one value. Blanks at its ends and " #" would be lost when the file is read. */
 static gp_status value_check(const gp_profile_setting *setting, const char *value, gp_error *err)
+{
+    const size_t bytes = strlen(value);
+    gp_status status = gp_printable_check(setting->param.name, value, err);
+
+    if (status != GP_OK)
+        return status;
+    if (value[0] == ' ' || value[0] == '#' || (bytes > 0 && value[bytes - 1] == ' ') ||
+        strstr(value, " #") != NULL)
+        status = gp_fail(err, GP_EINVAL, "it must not begin or end with a blank, or contain ' #'");
+    else if (setting->check != NULL)
+        status = setting->check(value, err);
+    if (status != GP_OK)
+        gp_error_prefix(err, "%s = %.120s", setting->param.name, value);
+    return status;
+}
+
+/* Check a text setting, each line of a repeated one. */
+static gp_status text_check(const gp_profile_setting *setting, const char *text, gp_error *err)
 {
     char line[sizeof(((gp_profile *)0)->slurm_options)];
     unsigned lines = 0;
+    gp_status status = GP_OK;
 
-    for (; *value != '\0'; value += *value == '\n') {
-        const size_t bytes = strcspn(value, "\n");
-        gp_status status;
+    if (!setting->param.repeats)
+        return value_check(setting, text, err);
+    for (; *text != '\0' && status == GP_OK; text += *text == '\n') {
+        const size_t bytes = strcspn(text, "\n");
 
-        snprintf(line, sizeof(line), "%.*s", (int)bytes, value);
-        status = ++lines > GP_PROFILE_LINES_MAX
-                     ? gp_fail(err, GP_ELIMIT, "more than %d lines", GP_PROFILE_LINES_MAX)
-                     : gp_printable_check("the value", line, err);
-        if (status == GP_OK && setting->check != NULL)
-            status = setting->check(line, err);
-        if (status != GP_OK) {
-            gp_error_prefix(err, "%s = %.120s: ", setting->param.name, gp_printable(line));
-            return status;
-        }
-        value += bytes;
+        snprintf(line, sizeof(line), "%.*s", (int)bytes, text);
+        status = ++lines <= GP_PROFILE_LINES_MAX ? value_check(setting, line, err)
+                                                 : gp_fail(err, GP_ELIMIT, "'%s' has more than %d lines",
+                                                           setting->param.name, GP_PROFILE_LINES_MAX);
+        text += bytes;
     }
-    return GP_OK;
+    return status;
 }
 
 /* Check one setting against the type of the profile.
@@ -102,7 +113,7 @@ static gp_status setting_check(const gp_profile *profile, const gp_profile_setti
         return gp_fail(err, GP_EINVAL, "the setting '%s' is missing (%s); type %s needs it", param->name,
                        param->help, gp_profile_types[profile->type]);
     return given && param->type == GP_PARAM_TEXT
-               ? value_check(setting, (const char *)profile + param->offset, err)
+               ? text_check(setting, (const char *)profile + param->offset, err)
                : GP_OK;
 }
 
@@ -119,9 +130,9 @@ static gp_status profile_check(const gp_profile *profile, const unsigned lines[S
         if (status == GP_OK)
             continue;
         if (line != 0)
-            gp_error_prefix(err, "line %u of %s: ", line, source);
+            gp_error_prefix(err, "line %u of %s", line, source);
         else if (source != NULL)
-            gp_error_prefix(err, "%s: ", source);
+            gp_error_prefix(err, "%s", source);
         return status;
     }
     return GP_OK;
@@ -195,13 +206,14 @@ static gp_status line_parse(gp_profile *out, unsigned lines[SETTINGS], char *lin
         return status;
     const gp_param *param = &gp_profile_settings[index].param;
 
-    if (value[0] == '\0')
+    if (value[0] == '\0' || value[0] == '#')
         return gp_fail(err, GP_EINVAL, "'%s' has no value; write one or remove the line", param->name);
     if (lines[index] != 0 && !param->repeats)
         return gp_fail(err, GP_EINVAL, "'%s' is set a second time; line %u has the first", param->name,
                        lines[index]);
     lines[index] = number;
-    return gp_params_set(param, out, value, err);
+    status = gp_printable_check(param->name, value, err);
+    return status == GP_OK ? gp_params_set(param, out, value, err) : status;
 }
 
 gp_status gp_profile_parse(gp_profile *out, const char *text, size_t bytes, const char *source, gp_error *err)
@@ -224,7 +236,7 @@ gp_status gp_profile_parse(gp_profile *out, const char *text, size_t bytes, cons
         gp_status status = line_parse(out, lines, line, ++number, err);
 
         if (status != GP_OK) {
-            gp_error_prefix(err, "line %u of %s: ", number, source);
+            gp_error_prefix(err, "line %u of %s", number, source);
             return status;
         }
     }

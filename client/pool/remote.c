@@ -1,15 +1,12 @@
 #include "client/pool/remote.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "client/cluster/profile.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/system/timeout.h"
@@ -20,107 +17,49 @@ enum {
     HELLO_MS = 1500,
     RETRY_MS = 250,
     REUNION_MS = 13000,
-    CLOSED_MS = 3000, /* for a link that closes before the handshake */
-    PROFILE_BYTES_MAX = 4096
+    CLOSED_MS = 3000 /* for a link that closes before the handshake */
 };
 
 /* ---- profiles ---- */
 
-typedef struct profile {
-    char directory[512], path[600];
-    char connect[GP_TEXT_ENDPOINT], server_key_file[600], key_file[600];
-} profile;
-
-/* Resolve a file name from a profile: absolute, relative to the home directory (~/), or relative to
- * the profile folder. */
-static gp_status file_set(char *out, size_t bytes, const char *directory, const char *value, gp_error *err)
+/* Read the profile of a pool. *there is set to whether it exists. GP_EINVAL: the profile describes
+ * a cluster. Other errors as for gp_profile_read(). */
+static gp_status profile_find(gp_profile *out, const char *name, bool *there, gp_error *err)
 {
-    const char *home = getenv("HOME");
-    int length = value[0] == '/' ? snprintf(out, bytes, "%s", value)
-                 : strncmp(value, "~/", 2) == 0 && home != NULL
-                     ? snprintf(out, bytes, "%s/%s", home, value + 2)
-                     : snprintf(out, bytes, "%s/%s", directory, value);
-
-    return length >= 0 && (size_t)length < bytes
-               ? GP_OK
-               : gp_fail(err, GP_ELIMIT, "the path %.60s... is too long", value);
-}
-
-/* Parse one line "key = value" of a profile. Empty lines and lines with # are ignored. Modifies
- * `line`. */
-static gp_status line_take(profile *out, char *line, unsigned number, gp_error *err)
-{
-    char *equals = strchr(line, '='), *value, *end;
-
-    line += strspn(line, " \t");
-    if (*line == '#' || *line == '\0')
-        return GP_OK;
-    if (equals == NULL)
-        return gp_fail(err, GP_EINVAL, "line %u of %s is not of the form: key = value", number, out->path);
-    for (end = equals; end > line && isblank((unsigned char)end[-1]); end--)
-        ;
-    *end = '\0';
-    value = equals + 1 + strspn(equals + 1, " \t");
-    end = strstr(value, " #"); /* cut a comment at the end of the line */
-    if (end == NULL)
-        end = value + strlen(value);
-    while (end > value && isblank((unsigned char)end[-1]))
-        end--;
-    *end = '\0';
-    if (strcmp(line, "connect") == 0)
-        return (size_t)snprintf(out->connect, sizeof(out->connect), "%s", value) < sizeof(out->connect)
-                   ? GP_OK
-                   : gp_fail(err, GP_ELIMIT, "line %u of %s is too long", number, out->path);
-    if (strcmp(line, "server-key-file") == 0)
-        return file_set(out->server_key_file, sizeof(out->server_key_file), out->directory, value, err);
-    if (strcmp(line, "key-file") == 0)
-        return file_set(out->key_file, sizeof(out->key_file), out->directory, value, err);
-    return gp_fail(err, GP_EINVAL,
-                   "line %u of %s: unknown setting '%.40s'; it must be connect, server-key-file or key-file",
-                   number, out->path, line);
-}
-
-/* Read the profile of that name; *there is set to whether it exists. GP_EPERM: other users can
- * write the profile, so they could redirect the client to any host. */
-static gp_status profile_read(profile *out, const char *name, bool *there, gp_error *err)
-{
-    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    char text[PROFILE_BYTES_MAX + 1];
-    struct stat info;
-    gp_status status = GP_OK;
-    unsigned number = 0;
-    ssize_t got;
+    gp_error why;
+    gp_status status;
 
     *there = false;
-    if (config != NULL && config[0] == '/')
-        snprintf(out->directory, sizeof(out->directory), "%s/gradpool", config);
-    else if (home != NULL && home[0] == '/')
-        snprintf(out->directory, sizeof(out->directory), "%s/.config/gradpool", home);
-    else
+    if (name == NULL)
         return GP_OK;
-    snprintf(out->path, sizeof(out->path), "%s/%.60s.conf", out->directory, name);
-    int fd = open(out->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-
-    if (fd < 0)
-        return errno == ENOENT || errno == ENOTDIR ? GP_OK
-                                                   : gp_fail_errno(err, GP_EIO, "cannot read %s", out->path);
-    got = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? read(fd, text, sizeof(text)) : -1;
-    close(fd);
-    if (got < 0 || got > PROFILE_BYTES_MAX)
-        return gp_fail(err, GP_EINVAL, "%s is not a profile: it must be a regular file of at most %d bytes",
-                       out->path, PROFILE_BYTES_MAX);
-    if ((info.st_uid != geteuid() && info.st_uid != 0) || (info.st_mode & 022) != 0)
-        return gp_fail(err, GP_EPERM, "%s is writable by other users; run: chmod 600 '%s'", out->path,
-                       out->path);
-    text[got] = '\0';
+    status = gp_profile_read(out, name, &why);
+    if (status == GP_ENOENT)
+        return GP_OK;
+    if (status != GP_OK)
+        return gp_fail(err, status, "%s", why.message);
     *there = true;
-    for (char *line = text, *next; line != NULL && status == GP_OK; line = next) {
-        next = strchr(line, '\n');
-        if (next != NULL)
-            *next++ = '\0';
-        status = line_take(out, line, ++number, err);
-    }
-    return status;
+    return out->type == GP_PROFILE_POOL
+               ? GP_OK
+               : gp_fail(err, GP_EINVAL,
+                         "'%s' is a profile of type %s, not a pool; use gradpool submit --profile %s", name,
+                         gp_profile_types[out->type], name);
+}
+
+/* Resolve a file name from a profile: absolute, relative to the home directory (~/), or relative to
+ * the folder of the profile. An empty name stays empty. */
+static gp_status file_resolve(char out[PATH_MAX], const gp_profile *profile, const char *value, gp_error *err)
+{
+    const char *home = getenv("HOME"), *slash = strrchr(profile->path, '/');
+    int length;
+
+    if (value[0] == '/' || value[0] == '\0' || slash == NULL)
+        length = snprintf(out, PATH_MAX, "%s", value);
+    else if (strncmp(value, "~/", 2) == 0 && home != NULL)
+        length = snprintf(out, PATH_MAX, "%s/%s", home, value + 2);
+    else
+        length = snprintf(out, PATH_MAX, "%.*s/%s", (int)(slash - profile->path), profile->path, value);
+    return length >= 0 && length < PATH_MAX ? GP_OK
+                                            : gp_fail(err, GP_ELIMIT, "the path %.60s... is too long", value);
 }
 
 /* ---- finding ---- */
@@ -133,12 +72,19 @@ static const char *chosen(const char *option, const char *variable, const char *
     return value != NULL && value[0] != '\0' ? value : fallback;
 }
 
-static gp_status keys_read(struct pool_remote *remote, const gp_pool_options *options, const profile *named,
-                           gp_error *err)
+/* Read the key files that the options, the environment or the profile name. */
+static gp_status keys_read(struct pool_remote *remote, const gp_pool_options *options,
+                           const gp_profile *profile, gp_error *err)
 {
-    const char *server = chosen(options->server_key_file, "GRADPOOL_SERVER_KEY_FILE", named->server_key_file);
-    const char *own = chosen(options->key_file, "GRADPOOL_KEY_FILE", named->key_file);
-    gp_status status;
+    char server_file[PATH_MAX], own_file[PATH_MAX];
+    gp_status status = file_resolve(server_file, profile, profile->server_key_file, err);
+
+    if (status == GP_OK)
+        status = file_resolve(own_file, profile, profile->key_file, err);
+    if (status != GP_OK)
+        return status;
+    const char *server = chosen(options->server_key_file, "GRADPOOL_SERVER_KEY_FILE", server_file);
+    const char *own = chosen(options->key_file, "GRADPOOL_KEY_FILE", own_file);
 
     if (server[0] == '\0')
         return gp_fail(err, GP_EINVAL,
@@ -157,33 +103,31 @@ static gp_status keys_read(struct pool_remote *remote, const gp_pool_options *op
 gp_status pool_remote_find(struct pool_remote **out, const gp_pool_options *options, const char *name,
                            gp_error *err)
 {
-    static const profile nothing;
-    profile *named = gp_calloc(1, sizeof(*named));
+    gp_profile *profile = gp_calloc(1, sizeof(*profile));
     struct pool_remote *remote = gp_calloc(1, sizeof(*remote));
-    bool direct = name != NULL && gp_endpoint_is_remote(name), there = false;
+    bool found = name != NULL && gp_endpoint_is_remote(name);
     gp_status status = GP_OK;
 
     *out = NULL;
-    if (named == NULL || remote == NULL)
+    if (profile == NULL || remote == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for a pool handle");
-    if (status == GP_OK && !direct && name != NULL && strchr(name, '/') == NULL)
-        status = profile_read(named, name, &there, err);
-    if (status == GP_OK && there && named->connect[0] == '\0')
-        status =
-            gp_fail(err, GP_EINVAL, "the profile %s has no line: connect = tcp://HOST:PORT", named->path);
-    if (status == GP_OK && (direct || there)) {
-        status = gp_endpoint_check(direct ? name : named->connect, false, err);
+    else if (!found)
+        status = profile_find(profile, name, &found, err);
+    if (status == GP_OK && found) {
+        const char *endpoint = profile->connect[0] != '\0' ? profile->connect : name;
+
+        status = gp_endpoint_check(endpoint, false, err);
         if (status == GP_OK) {
-            snprintf(remote->endpoint, sizeof(remote->endpoint), "%s", direct ? name : named->connect);
-            status = keys_read(remote, options, there ? named : &nothing, err);
+            snprintf(remote->endpoint, sizeof(remote->endpoint), "%s", endpoint);
+            status = keys_read(remote, options, profile, err);
         }
     }
-    if (status == GP_OK && (direct || there)) {
+    if (status == GP_OK && found) {
         *out = remote;
         remote = NULL;
     }
     pool_remote_free(remote);
-    gp_free(named);
+    gp_free(profile);
     return status;
 }
 

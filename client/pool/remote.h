@@ -1,7 +1,6 @@
 /* remote.h: the part of a pool handle for pools on another host.
  *
- * The pool is named by an endpoint, tcp://HOST:PORT, or by a profile: a file NAME.conf in the
- * configuration directory ($XDG_CONFIG_HOME/gradpool, else ~/.config/gradpool):
+ * The pool is named by an endpoint, tcp://HOST:PORT, or by a profile (client/cluster/profile.h):
  *
  *     connect         = tcp://gpu-box:5555
  *     server-key-file = gpu-box.pub          # the pool's public key; beside the profile if no path
