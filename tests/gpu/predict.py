@@ -1,0 +1,715 @@
+#!/usr/bin/env python3
+"""tests/gpu/predict.py: estimate the time of a training step or a prediction on an H200, for gradpool and for PyTorch.
+
+    tests/gpu/predict.py                    images per second of each benchmark, goals, and the worst case of each goal
+    tests/gpu/predict.py --explain NETWORK  the time of each kernel and layer (with --precision, --phase, --batch, --of)
+    tests/gpu/predict.py --json             all of it as JSON
+
+These are estimates until a device has run them, for gradpool and for PyTorch.
+
+A library's convolution or product takes max(bytes / memory, FLOP / rate) x overhead. Another kernel takes the largest of
+four times: its bytes, its instructions (issue slots, or the latency of a few warps), its sectors in the L1 cache, and the
+bytes that its threads have in flight. Each node of a graph adds a constant. model/constants.json has the constants with
+their sources, model/kernels_3e87935.json the kernels of that commit. The instructions of the present kernels are those that
+tests/gpu/sass.py allows (sass_bounds.py)."""
+import argparse
+import collections
+import json
+import math
+import os
+import sys
+
+import ratios
+import sass_bounds
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAMS = ["gradpool", "3e87935", "eager", "compile", "graph"]
+BATCH = 256
+L2_BYTES = 62914560  # l2CacheSize in h200.json
+ALIGNMENT = 256      # LIBRARY_ALIGNMENT in lower_weights.c
+EPOCH_STEPS = math.ceil(60000 / BATCH)
+
+
+def read(name):
+    with open(os.path.join(HERE, "model", name)) as file:
+        return json.load(file)
+
+
+# ---- constants ----
+
+def constants_table():
+    """Return {name: row} over all groups of constants.json."""
+    groups = read("constants.json")
+    return {name: row for group in ("device", "libraries", "peers") for name, row in groups[group].items()}
+
+
+class Constants:
+    """Values of the constants as attributes, with one of them multiplied by a factor."""
+
+    def __init__(self, varied=None, factor=1.0):
+        for name, row in constants_table().items():
+            value = row["value"] * (factor if name == varied else 1.0)
+            low, high = row.get("range", [0, math.inf])
+            setattr(self, name, min(max(value, low), high))
+
+
+# ---- networks ----
+
+Layer = collections.namedtuple("Layer", "name kind x y kernel stride bias relu add pooled first join")
+# kind    conv, bn, maxpool, avgpool, dropout, fc, loss
+# x, y    shapes (channels, height, width)
+# relu    a ReLU follows;  add: a sum with a shortcut precedes it;  pooled: a max pool follows the ReLU
+# first   no gradient of x;  join: the gradient of x is a sum of two
+
+
+def size(shape):
+    return shape[0] * shape[1] * shape[2]
+
+
+class Builder:
+    def __init__(self, shape):
+        self.at, self.layers = shape, []
+
+    def add(self, name, kind, y, kernel=1, stride=1, x=None, **flags):
+        known = {"bias": False, "relu": False, "add": False, "pooled": False, "join": False}
+        self.layers.append(Layer(name, kind, x or self.at, y, kernel, stride, first=not self.layers, **{**known, **flags}))
+        self.at = y
+
+    def window(self, name, kind, channels, kernel, stride=1, padding=0, x=None, **flags):
+        _, height, width = x or self.at
+        y = (channels, *((n + 2 * padding - kernel) // stride + 1 for n in (height, width)))
+        self.add(name, kind, y, kernel, stride, x, **flags)
+
+    def norm(self, name, **flags):
+        self.add(name, "bn", self.at, **flags)
+
+    def fc(self, name, outputs, relu=False):
+        self.add(name, "fc", (outputs, 1, 1), bias=True, relu=relu)
+
+
+def lenet():
+    b = Builder((1, 28, 28))
+    for name, channels, kernel in (("1", 20, 3), ("2", 50, 5)):
+        b.window("conv" + name, "conv", channels, kernel, bias=True, relu=True)
+        b.window("pool" + name, "avgpool", channels, 2, 2)
+    b.fc("fc1", 128, relu=True)
+    b.fc("fc2", 10)
+    b.add("loss", "loss", (10, 1, 1))
+    return b.layers
+
+
+def alexnet():
+    b = Builder((3, 224, 224))
+    for name, channels, kernel, stride, padding in (("1", 64, 11, 4, 2), ("2", 192, 5, 1, 2), ("3", 384, 3, 1, 1),
+                                                    ("4", 256, 3, 1, 1), ("5", 256, 3, 1, 1)):
+        b.window("conv" + name, "conv", channels, kernel, stride, padding, bias=True, relu=True)
+        if name in "125":
+            b.window("pool" + name, "maxpool", channels, 3, 2)
+    for name, outputs in (("6", 4096), ("7", 4096), ("8", 1000)):
+        if name != "8":
+            b.add("drop" + name, "dropout", b.at)
+        b.fc("fc" + name, outputs, relu=name != "8")
+    b.add("loss", "loss", (1000, 1, 1))
+    return b.layers
+
+
+def resnet(counts, expansion):
+    b = Builder((3, 224, 224))
+    b.window("stem_conv", "conv", 64, 7, 2, 3)
+    b.norm("stem_bn", relu=True, pooled=True)
+    b.window("stem_pool", "maxpool", 64, 3, 2, 1)
+    for stage, count in enumerate(counts):
+        width = 64 << stage
+        for block in range(count):
+            name, x = f"s{stage + 1}_b{block + 1}", b.at
+            stride = 2 if stage > 0 and block == 0 else 1
+            shapes = [(width, 3, stride), (width, 3, 1)] if expansion == 1 else [(width, 1, 1), (width, 3, stride), (4 * width, 1, 1)]
+            shortcut = x[0] != width * expansion or stride != 1
+            if shortcut:
+                b.window(name + "_short_conv", "conv", width * expansion, 1, stride, 0, x)
+                b.norm(name + "_short_bn")
+            for i, (channels, kernel, step) in enumerate(shapes):
+                last = i == len(shapes) - 1
+                b.window(f"{name}_{'abc'[i]}_conv", "conv", channels, kernel, step, kernel // 2, x if i == 0 else None, join=i == 0)
+                b.norm(f"{name}_{'abc'[i]}_bn", relu=True, add=last)
+    b.window("pool", "avgpool", b.at[0], 7, 7)
+    b.fc("fc", 1000)
+    b.add("loss", "loss", (1000, 1, 1))
+    return b.layers
+
+
+NETWORKS = {
+    "lenet": lenet,
+    "resnet18": lambda: resnet([2, 2, 2, 2], 1),
+    "resnet50": lambda: resnet([3, 4, 6, 3], 4),
+    "alexnet": alexnet,
+}
+
+
+def weights(layer):
+    if layer.kind == "conv":
+        return layer.x[0] * layer.y[0] * layer.kernel ** 2
+    return size(layer.x) * layer.y[0] if layer.kind == "fc" else 0
+
+
+def parameters(layers):
+    return sum(weights(l) + (l.y[0] if l.bias else 0) + (2 * l.y[0] if l.kind == "bn" else 0) for l in layers)
+
+
+# ---- time of a kernel ----
+
+Node = collections.namedtuple("Node", "layer group kernel seconds bound")
+
+
+class Times:
+    """Nodes of one step, in launch order."""
+
+    def __init__(self, constants, precision):
+        self.c, self.precision, self.nodes = constants, precision, []
+        self.width = 2 if precision == "bf16" else 4
+        self.host = 0.0
+
+    def put(self, layer, group, kernel, times):
+        bound = max(times, key=times.get)
+        seconds = times[bound]
+        self.nodes.append(Node(layer, group, kernel, seconds + self.c.node_cost, bound if seconds > self.c.node_cost else "launch"))
+
+    def bytes(self, layer, group, kernel, count, share=1.0):
+        """Add a kernel that runs at a share of the speed of the memory."""
+        self.put(layer, group, kernel, {"bytes": count / self.c.memory_rate / share})
+
+    def library(self, layer, group, kernel, flop, count, speed=1.0):
+        rate = {"bf16": self.c.bf16_rate, "tf32": self.c.tf32_rate, "f32": self.c.f32_rate * speed}[self.precision]
+        overhead = self.c.library_overhead
+        self.put(layer, group, kernel, {"bytes": overhead * count / self.c.memory_rate, "flop": overhead * flop / rate})
+
+    def padded(self, channels):
+        tile = self.c.f32_tile if self.precision == "f32" else self.c.half_tile
+        return math.ceil(channels / tile) * tile
+
+    def conv(self, layer, batch, way, extra=0, channels=None, speed=1.0):
+        """Add a convolution. way: forward, data or weights. extra: bytes of fused operands."""
+        inputs = channels or layer.x[0]
+        x, y = batch * size(layer.x) // layer.x[0] * inputs, batch * size(layer.y)
+        if layer.kernel < layer.stride and way != "data":
+            x //= layer.stride ** 2  # the skipped pixels are not read
+        narrow = layer.x[0] if way == "data" else layer.y[0]
+        flop = 2 * y * inputs * layer.kernel ** 2 * self.padded(narrow) / narrow
+        count = self.width * (x + y + layer.kernel ** 2 * inputs * layer.y[0]) + extra
+        self.library(layer.name, "convolutions", "conv " + way, flop, count, speed)
+
+    def product(self, layer, batch, way):
+        inputs, outputs = size(layer.x), layer.y[0]
+        weight = inputs * outputs * (4 if way == "weights" else self.width)
+        self.library(layer.name, "products", "product " + way, 2 * batch * inputs * outputs,
+                     self.width * batch * (inputs + outputs) + weight)
+
+    def total(self):
+        return sum(n.seconds for n in self.nodes)
+
+    def seconds(self):
+        return max(self.total(), self.host)
+
+
+# ---- gradpool ----
+
+def kernel_table(generation):
+    """Return {kernel: row} with the fields of kernels_3e87935.json."""
+    table = dict(read("kernels_3e87935.json")["kernels"])
+    if generation == "3e87935":
+        return table
+    for name, row in sass_bounds.BOUNDS.items():
+        count = sass_bounds.NOT_YET_MET.get(name, row.bound)
+        if count == 0:
+            continue
+        known = dict(table.get(name, {"elements": 8}))
+        known["instructions"] = count * known["elements"] / 8
+        if name not in sass_bounds.NOT_YET_MET:  # no parameter is loaded in the loop
+            known.pop("loads4", None)
+            known.pop("loads8", None)
+        table[name] = known
+    return table
+
+
+class Gradpool(Times):
+    """The steps of a plan (worker/backend/cuda/plan/lower*.c) and the commit."""
+
+    PARTS_MANY, PARTS_FEW, ITEMS, CHUNKS_MAX = 4096, 64, 1 << 18, 512
+
+    def __init__(self, constants, precision, layers, batch, generation):
+        super().__init__(constants, precision)
+        self.layers, self.batch, self.old = layers, batch, generation == "3e87935"
+        self.kernels = kernel_table(generation)
+        self.packed = precision != "f32"
+        self.host = constants.step_cost
+
+    def is_wide(self, channels):
+        return self.precision == "bf16" and channels % 8 == 0
+
+    def own(self, layer, group, kernel, elements, count, channels=None, threads=None, serial=None):
+        """Add a kernel of gradpool.
+        elements  numbers over all items;  count: bytes
+        channels  for kernels whose parameters depend on the channel
+        threads   items that exist, if fewer than elements / numbers of an item
+        serial    iterations of one thread, if few threads exist"""
+        c, row = self.c, self.kernels.get(kernel, {"elements": 1})
+        items = elements / row["elements"]
+        instructions = row.get("instructions", 0)
+        cycles = c.multiprocessors * c.clock
+        times = {"bytes": count / c.memory_rate}
+        times["issue"] = items / 32 * instructions / (cycles * c.schedulers * c.issue_efficiency)
+        resident = min(c.threads, c.registers // row.get("registers", 32) // c.block * c.block) * c.multiprocessors
+        exist = min(items if threads is None else threads, resident)
+        times["latency"] = math.ceil(items / max(exist, 1)) * instructions * c.instruction_latency / c.clock
+        if row.get("loads4"):
+            distinct = min(32, channels / row["elements"])
+            sectors = row["loads4"] * distinct + row.get("loads8", 0) * 2 * distinct
+            times["l1"] = (items / 32 * sectors + count / 32) / (c.l1_sectors * cycles)
+        if row.get("ahead"):
+            latency = c.l2_latency if count <= L2_BYTES else c.memory_latency
+            times["in flight"] = count / (exist * row["ahead"] * self.width) * latency
+        if row.get("chain"):
+            times["chain"] = row["chain"] * c.l2_latency
+        self.put(layer, group, kernel, times)
+
+    def chunks(self, each, units, most):
+        return max(1, min(self.ITEMS // each, most, units))
+
+    # ---- a training ----
+
+    def pack(self):
+        """Add the copies of weights and biases that libraries read: in their type and order, and aligned."""
+        offsets, at = {}, 0
+        for layer in reversed(self.layers):
+            offsets[layer.name] = at
+            at += parameters([layer])
+        for layer in self.layers:
+            count = weights(layer)
+            if not count:
+                continue
+            pixels = layer.kernel ** 2 if layer.kind == "conv" else layer.x[1] * layer.x[2]
+            same = self.width == 4 and (not self.packed or layer.x[0] == 1 or pixels == 1)
+            if not same or 4 * offsets[layer.name] % ALIGNMENT:
+                self.own(layer.name, "weights, solver", "weights_pack", count, count * (4 + self.width))
+            width = 4 if self.is_last(layer) else self.width  # losses read float32
+            if layer.bias and (width == 2 or 4 * (offsets[layer.name] + count) % ALIGNMENT):
+                self.own(layer.name, "weights, solver", "vector_pack", layer.y[0], layer.y[0] * (4 + width))
+
+    def is_last(self, layer):
+        return layer is self.layers[-2]
+
+    def unpack(self, layer, width):
+        self.own(layer.name, "weights, solver", "weights_unpack", weights(layer), weights(layer) * (4 + width))
+
+    def input_channels(self, layer):
+        return 8 if layer.first and self.width == 2 and layer.x[0] < 8 else layer.x[0]
+
+    def sums(self, layer, forward):
+        """Add the kernels that sum over all pixels of a batch norm."""
+        channels, wide = layer.y[0], self.is_wide(layer.y[0])
+        elements = self.batch * size(layer.y)
+        at = layer.name.replace("_bn", "_conv") if forward and wide else layer.name  # cuDNN may compute them with the convolution
+        group = "batch norm: sums " + ("forward" if forward else "back")
+        each = channels // 8 if wide else channels
+        units = self.batch * layer.y[1] * layer.y[2]
+        parts = self.chunks(each, units // (16 if wide else 1), self.PARTS_MANY)
+        name = ("wide_" if wide else "") + ("batchnorm_part" if forward else "batchnorm_backward_part")
+        bytes_each = self.width if forward else 2 * self.width + (0.125 if layer.relu and not layer.add else 0)
+        self.own(at, group, name, elements, elements * bytes_each + parts * channels * 16, threads=parts * each)
+        if parts > 2 * self.PARTS_FEW:
+            self.own(at, "batch norm: small", "parts_fold", 2 * channels * self.PARTS_FEW, parts * channels * 16)
+        self.own(at, "batch norm: small", "batchnorm_sum" if forward else "batchnorm_backward_sum", channels, 0)
+
+    def forward(self, layer):
+        n, e = self.batch, self.width
+        x, y = n * size(layer.x), n * size(layer.y)
+        wide = "wide_" if self.is_wide(layer.y[0]) else ""
+        if layer.kind == "conv":
+            self.conv(layer, n, "forward", channels=self.input_channels(layer))
+        elif layer.kind == "bn":
+            self.sums(layer, True)
+            self.own(layer.name, "batch norm: small", "batchnorm_moments", layer.y[0], 0)
+            if layer.pooled:
+                pooled = y // 4
+                self.own(layer.name, "stem: norm and pool", wide + "batchnorm_pool", pooled, x * e + pooled * (e + 4))
+            else:
+                count = x * e + y * e * (2 if layer.add else 1) + (y / 8 if layer.relu and wide else 0)
+                self.own(layer.name, "batch norm: apply forward", wide + "batchnorm_apply", y, count, channels=layer.y[0])
+        elif layer.kind in ("maxpool", "avgpool"):
+            if layer.name != "stem_pool":
+                name = "wide_pool" if wide and "wide_pool" in self.kernels else "pool"
+                self.own(layer.name, "pools", name, y, x * e + y * (e + (4 if layer.kind == "maxpool" else 0)))
+        elif layer.kind == "dropout":
+            self.own(layer.name, "dropout", "dropout", x, 2 * x * e)
+        elif layer.kind == "fc":
+            self.product(layer, n, "forward")
+        else:
+            self.own(layer.name, "loss", "xent", x, 8 * x, threads=n)
+            self.own(layer.name, "loss", "loss_sums", n, 0)
+
+    def backward(self, layer):
+        n, e = self.batch, self.width
+        x, y = n * size(layer.x), n * size(layer.y)
+        wide = "wide_" if self.is_wide(layer.y[0]) else ""
+        if layer.kind == "conv":
+            self.conv(layer, n, "weights", channels=self.input_channels(layer))
+            self.unpack(layer, e)
+            if layer.bias:
+                self.bias_gradient(layer, y)
+            if not layer.first:
+                self.conv(layer, n, "data", extra=x * e if layer.bias else 0)
+            if layer.join:
+                self.own(layer.name, "sums of gradients", wide_or("add", self.is_wide(layer.x[0])), x, 3 * x * e)
+        elif layer.kind == "bn":
+            if layer.add and self.old:
+                for _ in range(2):
+                    self.own(layer.name[:-4] + "sum", "copies of gradients", "reshape", y, 2 * y * e)
+            self.sums(layer, False)
+            self.own(layer.name, "batch norm: apply back", wide + "batchnorm_backward_apply", y, 3 * y * e, channels=layer.y[0])
+        elif layer.kind in ("maxpool", "avgpool"):
+            name = "wide_pool_backward" if wide and "wide_pool_backward" in self.kernels else "pool_backward"
+            group = "stem: pool back" if layer.name == "stem_pool" else "pools"
+            self.own(layer.name, group, name, x, x * e * (2 if layer.kind == "maxpool" else 1) + y * (e + 4))
+        elif layer.kind == "dropout":
+            self.own(layer.name, "dropout", "dropout", x, 2 * x * e)
+        elif layer.kind == "fc":
+            if layer.relu and self.layers[self.layers.index(layer) + 1].kind == "dropout":
+                self.own(layer.name, "dropout", wide + "relu_backward", y, 3 * y * e)
+            to_narrow = self.is_last(layer) and e == 2
+            if to_narrow:
+                self.own(layer.name, "products", "reshape", y, 6 * y)
+            self.product(layer, n, "weights")
+            self.unpack(layer, 4)
+            self.own(layer.name, "weights, solver", "weights_unpack", layer.y[0], 8 * layer.y[0])
+            if to_narrow:
+                self.own(layer.name, "products", "reshape", y, 6 * y)
+            self.product(layer, n, "data")
+
+    def bias_gradient(self, layer, y):
+        chunks = self.chunks(layer.y[0], self.batch * layer.y[1] * layer.y[2], self.CHUNKS_MAX)
+        self.own(layer.name, "bias gradients", "bias_part", y, y * self.width, threads=chunks * layer.y[0])
+        self.own(layer.name, "bias gradients", "parts_add", layer.y[0], 0)
+
+    def normalize(self):
+        shape = self.layers[0].x
+        elements = self.batch * size(shape) // shape[0] * self.input_channels(self.layers[0])
+        self.own("input", "input", "normalize", elements, self.batch * size(shape) + elements * self.width)
+
+    def train(self):
+        count = parameters(self.layers)
+        for name in ("feed_turn", "feed_index", "feed_rows"):
+            self.own("input", "input", name, self.batch, 0)
+        self.pack()
+        self.normalize()
+        for layer in self.layers:
+            self.forward(layer)
+        for layer in reversed(self.layers):
+            self.backward(layer)
+        for name in ("stamp", "stamp", "latch"):
+            self.own("step", "step", name, 1, 0)
+        if self.old or any(l.kind == "bn" for l in self.layers):
+            means = count if self.old else sum(l.y[0] for l in self.layers if l.kind == "bn")
+            self.own("step", "weights, solver", "statistics", means, 24 * means if not self.old else 0)
+        self.own("step", "weights, solver", "sgdm", count, 20 * count)
+        self.own("step", "step", "tell", 1, 0)
+        return self
+
+    # ---- a prediction ----
+
+    def infer(self):
+        n, e = self.batch, self.width
+        self.own("input", "input", "feed_turn", 1, 0)
+        self.normalize()
+        for i, layer in enumerate(self.layers):
+            x, y = n * size(layer.x), n * size(layer.y)
+            if layer.kind == "conv":
+                norm = self.layers[i + 1]
+                self.conv(layer, n, "forward", extra=y * e if norm.kind == "bn" and norm.add else 0, channels=self.input_channels(layer))
+            elif layer.kind in ("maxpool", "avgpool"):
+                name = "wide_pool" if self.is_wide(layer.y[0]) and "wide_pool" in self.kernels else "pool"
+                self.own(layer.name, "pools", name, y, (x + y) * e)
+            elif layer.kind == "fc":
+                self.product(layer, n, "forward")
+            elif layer.kind == "loss":
+                self.own(layer.name, "loss", "xent", x, 8 * x, threads=n)
+                self.own(layer.name, "loss", "predict_answer", x, 8 * x)
+        return self
+
+
+def wide_or(name, wide):
+    return ("wide_" if wide else "") + name
+
+
+# ---- PyTorch ----
+
+class Torch(Times):
+    """PyTorch's kernels for the same network, channels last, bf16 by autocast, convolutions and products as in gradpool.
+
+    eager    each operation is a kernel; the host limits small networks
+    graph    the same kernels as one CUDA graph
+    compile  operations between convolutions are fused; the host is assumed not to limit"""
+
+    def __init__(self, constants, precision, layers, batch, mode):
+        super().__init__(constants, precision)
+        self.layers, self.batch, self.compiled, self.mode = layers, batch, mode == "compile", mode
+        self.share = constants.torch_compiled if self.compiled else constants.torch_elementwise
+        self.norm_share = constants.torch_compiled if self.compiled else constants.torch_batchnorm
+        self.speed = constants.torch_f32_conv
+
+    def cast(self, layer):
+        if self.precision == "bf16" and weights(layer):
+            self.bytes(layer.name, "casts", "cast", 6 * weights(layer), self.share)
+
+    def relu(self, layer, y, backward):
+        if layer.relu and not self.compiled:
+            self.bytes(layer.name, "relu", "relu", y * self.width * (3 if backward else 2), self.share)
+
+    def forward(self, layer, training):
+        n, e = self.batch, self.width
+        x, y = n * size(layer.x), n * size(layer.y)
+        if layer.kind == "conv":
+            self.cast(layer)
+            self.conv(layer, n, "forward", speed=self.speed)
+            if layer.bias:
+                self.bytes(layer.name, "bias", "bias", 2 * y * e, self.share)
+            self.relu(layer, y, False)
+        elif layer.kind == "bn":
+            if training:
+                self.bytes(layer.name, "batch norm", "sums", x * e, self.norm_share)
+            fused = layer.add and self.compiled
+            self.bytes(layer.name, "batch norm", "apply", (x + y + (x if fused else 0)) * e, self.norm_share)
+            if layer.add and not self.compiled:
+                self.bytes(layer.name, "sums", "add", 3 * y * e, self.share)
+            self.relu(layer, y, False)
+        elif layer.kind in ("maxpool", "avgpool"):
+            index = 0 if layer.kind == "avgpool" else 1 if self.compiled else 8
+            self.bytes(layer.name, "pools", "pool", x * e + y * (e + index), self.share)
+        elif layer.kind == "dropout" and training:
+            self.bytes(layer.name, "dropout", "dropout", x * (2 * e + 1), self.share)
+        elif layer.kind == "fc":
+            self.cast(layer)
+            self.product(layer, n, "forward")
+            self.relu(layer, y, False)
+        elif layer.kind == "loss" and training:
+            for name in ("log_softmax", "nll_loss"):
+                self.bytes(layer.name, "loss", name, 8 * x, self.share)
+
+    def backward(self, layer):
+        n, e = self.batch, self.width
+        x, y = n * size(layer.x), n * size(layer.y)
+        self.relu(layer, y, True)
+        if layer.kind == "conv":
+            self.conv(layer, n, "weights", speed=self.speed)
+            self.cast(layer)
+            if layer.bias:
+                self.bytes(layer.name, "bias", "bias", y * e, self.share)
+            if not layer.first:
+                self.conv(layer, n, "data", speed=self.speed)
+            if layer.join and not self.compiled:
+                self.bytes(layer.name, "sums", "add", 3 * x * e, self.share)
+        elif layer.kind == "bn":
+            # compiled: both passes read y for the mask of the ReLU, and a second gradient after a sum
+            more = (y if layer.relu else 0) + (y if layer.add else 0) if self.compiled else 0
+            self.bytes(layer.name, "batch norm", "sums back", (x + y + more) * e, self.norm_share)
+            self.bytes(layer.name, "batch norm", "apply back", (2 * x + y + more) * e, self.norm_share)
+        elif layer.kind in ("maxpool", "avgpool"):
+            index = 0 if layer.kind == "avgpool" else 1 if self.compiled else 8
+            self.bytes(layer.name, "pools", "pool back", x * e + y * (e + index), self.share)
+        elif layer.kind == "dropout":
+            self.bytes(layer.name, "dropout", "dropout", x * (2 * e + 1), self.share)
+        elif layer.kind == "fc":
+            self.product(layer, n, "weights")
+            self.cast(layer)
+            self.bytes(layer.name, "bias", "bias", y * e, self.share)
+            self.product(layer, n, "data")
+        elif layer.kind == "loss":
+            for name in ("nll_loss", "log_softmax"):
+                self.bytes(layer.name, "loss", name, 8 * x, self.share)
+
+    def run(self, training):
+        c, modules = self.c, sum(1 + l.relu + l.add for l in self.layers)
+        if self.precision == "bf16":
+            x = self.batch * size(self.layers[0].x)
+            self.bytes("input", "casts", "cast", 6 * x, self.share)
+        for layer in self.layers:
+            self.forward(layer, training)
+        if training:
+            for layer in reversed(self.layers):
+                self.backward(layer)
+            self.bytes("step", "solver", "sgd", 20 * parameters(self.layers), self.share)
+        if self.mode == "eager":
+            self.host = c.torch_step + modules * c.torch_module_train if training else modules * c.torch_module_infer
+        return self
+
+
+# ---- predictions ----
+
+def times_of(constants, network, program, precision="bf16", phase="train", batch=BATCH):
+    layers = NETWORKS[network]()
+    if program in ("gradpool", "3e87935"):
+        model = Gradpool(constants, precision, layers, batch, program)
+        return model.train() if phase == "train" else model.infer()
+    return Torch(constants, precision, layers, batch, program).run(phase == "train")
+
+
+def copies_seconds(constants, network, seconds, batch=BATCH):
+    """Return the time of a step whose samples the host copies: the slowest of device, memcpy and PCIe."""
+    count = batch * size(NETWORKS[network]()[0].x)
+    return max(seconds, count / constants.host_copy_rate, count / constants.pcie_rate)
+
+
+class Predictions:
+    """Predicted values of the measurements in ratios.py, computed on demand."""
+
+    def __init__(self, constants):
+        self.constants, self.known = constants, {}
+
+    def value(self, what, program):
+        """Return images/s or ms. None: not modelled."""
+        if (what, program) not in self.known:
+            self.known[what, program] = self.compute(what, program)
+        return self.known[what, program]
+
+    def compute(self, what, program):
+        if program not in PROGRAMS:
+            return None
+        if what == "epoch":
+            return 1e3 * EPOCH_STEPS * times_of(self.constants, "lenet", program, "f32").seconds() if program == "gradpool" else None
+        words = what.split("-")
+        if len(words) != 3 or words[0] not in NETWORKS:
+            return None
+        return BATCH / times_of(self.constants, words[0], program, words[2], words[1]).seconds()
+
+    def ratio(self, what, rule):
+        """Return how often the predicted value exceeds the one in a rule; above the required number: reached. None: not modelled."""
+        ours = self.value(what, "gradpool")
+        if rule.kind == "times":
+            other = self.value(what, rule.against)
+            return None if ours is None or other is None else ours / other
+        return ours
+
+
+def reached(rule, got, required):
+    return got < required if rule.kind == "most" else got >= required
+
+
+def worst_of(what, rule, share=0.15):
+    """Return (value, constant, factor) of the worst prediction when one constant changes by a share in either direction."""
+    worst = None
+    for name, row in constants_table().items():
+        for factor in (1 - share, 1 + share):
+            if row.get("exact"):
+                continue
+            got = Predictions(Constants(name, factor)).ratio(what, rule)
+            if worst is None or (got > worst[0] if rule.kind == "most" else got < worst[0]):
+                worst = (got, name, factor)
+    return worst
+
+
+def goals():
+    """Return one row for each requirement of ratios.py."""
+    nominal = Predictions(Constants())
+    rows = []
+    for what, text, unit, rules in ratios.ASKED:
+        for rule in rules:
+            row = {"what": what, "text": text, "against": rule.against, "must": rule.must, "goal": rule.goal}
+            got = nominal.ratio(what, rule)
+            row["predicted"] = got
+            if got is not None:
+                value, name, factor = worst_of(what, rule)
+                row.update(worst=value, worst_constant=name, worst_factor=factor,
+                           goal_reached=reached(rule, got, rule.goal),
+                           must_reached=None if rule.must is None else reached(rule, got, rule.must),
+                           must_reached_at_worst=None if rule.must is None else reached(rule, value, rule.must))
+            rows.append(row)
+    return rows
+
+
+BENCHMARKS = [("resnet50", "bf16", "train"), ("resnet50", "bf16", "infer"), ("resnet50", "tf32", "train"), ("resnet50", "f32", "train"),
+              ("resnet18", "bf16", "train"), ("resnet18", "tf32", "train"), ("resnet18", "f32", "train"),
+              ("alexnet", "bf16", "train"), ("alexnet", "tf32", "train"), ("alexnet", "f32", "train"),
+              ("lenet", "f32", "train"), ("lenet", "tf32", "train"), ("lenet", "bf16", "train")]
+
+
+def speeds(constants):
+    rows = []
+    for network, precision, phase in BENCHMARKS:
+        row = {"network": network, "precision": precision, "phase": phase, "batch": BATCH}
+        for program in PROGRAMS:
+            seconds = times_of(constants, network, program, precision, phase).seconds()
+            row[program] = BATCH / seconds
+            if program == "gradpool":
+                row["with copies"] = BATCH / copies_seconds(constants, network, seconds)
+        rows.append(row)
+    return rows
+
+
+def sums_by(nodes, field):
+    totals = {}
+    for node in nodes:
+        key = getattr(node, field)
+        totals[key] = totals.get(key, 0.0) + node.seconds
+    return totals
+
+
+# ---- output ----
+
+def print_speeds(rows):
+    columns = ["gradpool", "with copies", "3e87935", "eager", "compile", "graph"]
+    print(f"Estimates: images/s on an H200, batch {BATCH}. PyTorch: eager, compile, graph.\n")
+    print(f"{'network':10}{'precision':10}{'phase':7}" + "".join(f"{c:>13}" for c in columns))
+    for row in rows:
+        print(f"{row['network']:10}{row['precision']:10}{row['phase']:7}" + "".join(f"{row[c]:13,.0f}" for c in columns))
+
+
+def print_goals(rows):
+    print("\n| measurement | against | predicted | must | predicted | worst with one constant 15 % off | predicted | goal | predicted |\n"
+          "|---|---|---|---|---|---|---|---|---|")
+    word = {None: "", True: "yes", False: "MISSED"}
+    for r in rows:
+        if r["predicted"] is None:
+            print(f"| {r['text']} | {r['against']} | not modelled | {r['must'] or ''} | | | | {r['goal']:g} | |")
+            continue
+        worst = f"{r['worst']:,.2f} ({r['worst_constant']} x {r['worst_factor']:g})"
+        print(f"| {r['text']} | {r['against']} | {r['predicted']:,.2f} | {r['must'] or ''} | {word[r['must_reached']]} | {worst} | "
+              f"{word[r['must_reached_at_worst']]} | {r['goal']:g} | {'yes' if r['goal_reached'] else 'no'} |")
+
+
+def explain(arguments):
+    model = times_of(Constants(), arguments.explain, arguments.of, arguments.precision, arguments.phase, arguments.batch)
+    for node in model.nodes:
+        print(f"{1e6 * node.seconds:10.1f} us  {node.layer:18}{node.kernel:30}{node.bound}")
+    for field in ("layer", "group"):
+        print(f"\nby {field}:")
+        for name, seconds in sums_by(model.nodes, field).items():
+            print(f"{1e3 * seconds:10.3f} ms  {name}")
+    print(f"\n{1e3 * model.total():10.3f} ms on the device, {1e3 * model.host:.3f} ms on the host, {len(model.nodes)} nodes: "
+          f"{arguments.batch / model.seconds():,.0f} images/s (estimate)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--explain", metavar="NETWORK", choices=list(NETWORKS))
+    parser.add_argument("--precision", default="bf16", choices=["f32", "tf32", "bf16"])
+    parser.add_argument("--phase", default="train", choices=["train", "infer"])
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--of", default="gradpool", choices=PROGRAMS, help="gradpool, gradpool at 3e87935, or PyTorch")
+    arguments = parser.parse_args()
+    if arguments.explain:
+        return explain(arguments)
+    constants = Constants()
+    if arguments.json:
+        layers = {}
+        for network, precision, phase in BENCHMARKS:
+            for program in PROGRAMS:
+                nodes = times_of(constants, network, program, precision, phase).nodes
+                layers[f"{network}-{phase}-{precision}", program] = {k: 1e3 * v for k, v in sums_by(nodes, "layer").items()}
+        return print(json.dumps({"estimate": True, "speeds": speeds(constants), "goals": goals(),
+                                 "layers_ms": [{"what": w, "program": p, "layers": l} for (w, p), l in layers.items()]}, indent=1))
+    print_speeds(speeds(constants))
+    print_goals(goals())
+
+
+if __name__ == "__main__":
+    main()
