@@ -178,6 +178,7 @@ class Result:
 
 
 def measure(instructions, row):
+    """Measure the main loop: the one with most units. Of equal loops, which variants of a kernel have, the longest counts."""
     blocks = blocks_of(instructions)
     loops = loops_of(blocks)
     kind = row.unit.split(".")[0]
@@ -186,11 +187,11 @@ def measure(instructions, row):
         path = longest_path(blocks, loops, header, row.trips)
         units = path.accesses.count(row.unit)
         moved = sum(access_bytes(a) for a in path.accesses if a.startswith(kind))
-        if moved and (best is None or (units, moved) > best[:2]):
-            best = (units, moved, path, body)
+        if moved and (best is None or (units, moved, path.count) > best[:3]):
+            best = (units, moved, path.count, path, body)
     if best is None:
         return Result(len(instructions) * 8, [f"no loop with {row.unit}"])
-    units, _, path, body = best
+    units, _, _, path, body = best
     # A loop without the unit processes one element per iteration.
     eights = units / row.per_eight if units else 1 / 8
     accesses = [i.access() for a in body for i in blocks[a].instructions if i.access()]

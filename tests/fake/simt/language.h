@@ -54,6 +54,14 @@ template <class T> inline T __ldg(const T *at)
     return *at;
 }
 
+inline float __uint_as_float(unsigned word)
+{
+    float value;
+
+    memcpy(&value, &word, sizeof(value));
+    return value;
+}
+
 /* ---- synchronisation ---- */
 
 inline void __syncthreads(uint32_t line = __builtin_LINE())

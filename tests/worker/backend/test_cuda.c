@@ -579,6 +579,41 @@ TEST(equal_steps_are_bitwise_identical)
     net_free(&n);
 }
 
+/* Networks whose numbers of channels do not divide a block of 256 threads evenly, or need several
+ * blocks for a row of pixels. The pool is fused with the batch norm, or not. */
+enum { CHANNELS_NETS = 6 };
+
+static gp_status channels_net(net *n, uint32_t which, gp_error *err)
+{
+    const char *const convs[] = { "channels=24;kernel=3;padding=1;bias=false", "channels=264;kernel=1",
+                                  "channels=2072;kernel=1;bias=false" };
+    const uint32_t sizes[] = { 13, 7, 5 };
+    const bool fused = which % 2 == 0;
+
+    which /= 2;
+    return chain_net(n, gp_shape3(3, sizes[which], sizes[which] - 1), 200,
+                     (const net_layer[]){ { "conv2d", convs[which] },
+                                          { "batchnorm", NULL },
+                                          { "relu", NULL },
+                                          { fused ? "maxpool" : "avgpool", "kernel=3;stride=2;padding=1" },
+                                          HEAD },
+                     err);
+}
+
+TEST(many_channels_match_the_oracle)
+{
+    for (uint32_t i = 0; i < CHANNELS_NETS; i++) {
+        net n = { 0 };
+        gp_error err;
+        char what[40];
+
+        REQUIRE_OK(channels_net(&n, i, &err), err);
+        snprintf(what, sizeof(what), "channels, network %u", i);
+        check_styles(&n, 4, 0.3, what); /* rounding makes some maxima equal */
+        net_free(&n);
+    }
+}
+
 #ifndef GP_ON_DEVICE
 /* Compare the first order of threads with the others. A kernel that reads the output of another
  * thread without a barrier gives different results. */
@@ -626,6 +661,11 @@ TEST(threads_in_any_order_give_bitwise_identical_results)
     REQUIRE_OK(residual_net(&n, "8", &err), err);
     check_every_order(&n, 7, "residual");
     net_free(&n);
+    for (uint32_t i = 0; i < CHANNELS_NETS; i++) {
+        REQUIRE_OK(channels_net(&n, i, &err), err);
+        check_every_order(&n, 5, "channels");
+        net_free(&n);
+    }
 }
 #endif
 

@@ -125,31 +125,6 @@ BODY void body_wide_batchnorm_part(const gp_kernel_args *a, uint32_t i)
     }
 }
 
-/* batchnorm_apply, then the operations after it. bytes: mask to write, or NULL. */
-BODY void body_wide_batchnorm_apply(const gp_kernel_args *a, uint32_t i)
-{
-    const uint32_t channels = a->x[0].channels, first = 8 * (i % (channels / 8));
-    const int32_t narrow = a->x[0].narrow;
-    const int adds = a->x[7].data != NULL;
-    eight x = wide_get(&a->x[0], i), added = x;
-    uint32_t bits = 0;
-
-    if (adds)
-        added = wide_get(&a->x[7], i);
-    for (uint32_t k = 0; k < 8; k++) {
-        uint32_t c = first + k;
-        float value = batchnorm_value(a->f[3], channels, a->f[1], a->f[2], c, number_wide(narrow, x.of[k]));
-
-        value += adds ? number_wide(narrow, added.of[k]) : 0.0f;
-        value = a->relu && value <= 0.0f ? 0.0f : value;
-        x.of[k] = number_narrow(narrow, value);
-        bits |= (number_wide(narrow, x.of[k]) > 0.0f ? 1u : 0u) << k;
-    }
-    wide_put(&a->y[0], i, x);
-    if (a->bytes != NULL)
-        ((uint8_t *)(uintptr_t)a->bytes)[i] = (uint8_t)bits;
-}
-
 BODY void body_wide_batchnorm_pool(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0], *y = &a->y[0];

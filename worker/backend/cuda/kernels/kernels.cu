@@ -1,12 +1,13 @@
-/* Wraps each body of bodies.h in a CUDA kernel. */
+/* Wraps each body of bodies.h in a CUDA kernel, and launches these and the kernels of grids.h. */
 #include "worker/backend/cuda/kernels/kernels.h"
 
 #include "worker/backend/cuda/kernels/bodies.h"
+#include "worker/backend/cuda/kernels/grids.h"
 
 namespace
 {
 
-enum { THREADS = 256, BLOCKS_MAX = 132 * 32 };
+enum { BLOCKS_MAX = 132 * 32 };
 
 #define GP_KERNEL(name)                                                                                      \
     __global__ void __launch_bounds__(THREADS)                                                               \
@@ -15,6 +16,7 @@ enum { THREADS = 256, BLOCKS_MAX = 132 * 32 };
         for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < count; i += gridDim.x * THREADS)           \
             body_##name(&args, i);                                                                           \
     }
+#define GP_GRID(name)
 #include "worker/backend/cuda/kernels/kernels.def"
 #undef GP_KERNEL
 

@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/* Run body_<kernel>(args, i) for i in [0, count), asynchronously on the stream. Copies `args`. */
+/* Run body_<kernel>(args, i) for i in [0, count), or grid_<kernel>(args) with at least `count`
+ * threads, asynchronously on the stream. Copies `args`. */
 cudaError_t gp_kernel_launch(gp_kernel kernel, const gp_kernel_args *args, uint32_t count,
                              cudaStream_t stream);
 

@@ -89,6 +89,24 @@ void gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel p
     gp_lower_kernel(l, fits ? wide_one : plain, args, gp_lower_elements(l, &args->y[0]) / (fits ? 8 : 1));
 }
 
+/* Append a kernel of grids.h, in which a thread processes eight channels of several rows of
+ * `image`. */
+static void lower_columns(lowering *l, gp_kernel kernel, const gp_kernel_args *args,
+                          const gp_kernel_image *image)
+{
+    enum { ROWS = 4, THREADS = 256, BLOCKS = 132 * 8 }; /* two rows at once, and several times */
+    const uint64_t eights = image->channels / 8, segments = (eights + THREADS - 1) / THREADS,
+                   items = gp_lower_elements(l, image) / 8;
+    uint64_t blocks = (items + ROWS * THREADS - 1) / (ROWS * THREADS);
+
+    blocks = blocks < BLOCKS ? blocks : BLOCKS;
+    blocks = blocks > segments ? blocks : segments;
+    if (items <= INT32_MAX)
+        gp_lower_kernel(l, kernel, args, blocks * THREADS);
+    else
+        gp_lower_kernel(l, kernel, args, items); /* reports an error */
+}
+
 /* ---- ops that are mostly one kernel each ---- */
 
 static void lower_pool(lowering *l)
@@ -303,7 +321,10 @@ static void lower_batchnorm(lowering *l)
         args.bytes = gp_plan_data(l->plan, op->out[PLAN_INDEX]);
         gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_pool, GP_KERNEL_batchnorm_pool, &args);
     } else {
-        gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_apply, GP_KERNEL_batchnorm_apply, &args);
+        if (gp_lower_is_wide(l, 1))
+            lower_columns(l, GP_KERNEL_wide_batchnorm_apply, &args, &args.y[0]);
+        else
+            gp_lower_kernel(l, GP_KERNEL_batchnorm_apply, &args, gp_lower_elements(l, &args.y[0]));
     }
 }
 

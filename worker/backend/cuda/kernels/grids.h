@@ -1,0 +1,160 @@
+/* Kernels that are more than a loop over work items: a thread processes a column of an image, and
+ * the threads of a block may exchange values. Included by kernels.cu only.
+ *
+ * GP_GRID(name) of kernels.def is a function grid_<name>() here. Its launch has as many threads as
+ * gp_kernel_launch() is asked for, rounded up to blocks.
+ *
+ * These kernels run at the speed of the memory, so their main loops have a bound on instructions
+ * (tests/gpu/sass.py). Values that depend only on the channel are loaded before the loop. Images
+ * have a 2-byte type in packed order, and a number of channels that is a multiple of 8. A thread
+ * reads and writes eight channels of a pixel, 16 bytes, at once. */
+#ifndef GP_CUDA_GRIDS_H
+#define GP_CUDA_GRIDS_H
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "worker/backend/cuda/kernels/kernel_args.h"
+
+#define GRID      static __global__ void __launch_bounds__(THREADS)
+#define GRID_ARGS const __grid_constant__ gp_kernel_args args, uint32_t
+#define PART      static __device__ __forceinline__
+
+namespace
+{
+
+enum { THREADS = 256 };
+
+/* ---- two numbers in a word ---- */
+
+template <class T> PART uint32_t word_of(T two)
+{
+    uint32_t word;
+
+    memcpy(&word, &two, sizeof(word));
+    return word;
+}
+
+template <class T> PART T two_of(uint32_t word)
+{
+    T two;
+
+    memcpy(&two, &word, sizeof(two));
+    return two;
+}
+
+struct two_bf16 {
+    enum : uint32_t { LEAST = 0xff80ff80u }; /* minus infinity, twice */
+
+    PART float low(uint32_t word)
+    {
+        return __uint_as_float(word << 16);
+    }
+    PART float high(uint32_t word)
+    {
+        return __uint_as_float(word & 0xffff0000u);
+    }
+    PART uint32_t narrow(float low, float high)
+    {
+        return word_of(__floats2bfloat162_rn(low, high));
+    }
+    /* Return the larger numbers; NaN if one is NaN. */
+    PART uint32_t larger(uint32_t x, uint32_t y)
+    {
+        return word_of(__hmax2_nan(two_of<__nv_bfloat162>(x), two_of<__nv_bfloat162>(y)));
+    }
+    /* Return 0xffff for each number above 0. */
+    PART uint32_t above_0(uint32_t word)
+    {
+        return __hgt2_mask(two_of<__nv_bfloat162>(word), two_of<__nv_bfloat162>(0));
+    }
+};
+
+struct two_f16 {
+    enum : uint32_t { LEAST = 0xfc00fc00u };
+
+    PART float low(uint32_t word)
+    {
+        return __low2float(two_of<__half2>(word));
+    }
+    PART float high(uint32_t word)
+    {
+        return __high2float(two_of<__half2>(word));
+    }
+    PART uint32_t narrow(float low, float high)
+    {
+        return word_of(__floats2half2_rn(low, high));
+    }
+    PART uint32_t larger(uint32_t x, uint32_t y)
+    {
+        return word_of(__hmax2_nan(two_of<__half2>(x), two_of<__half2>(y)));
+    }
+    PART uint32_t above_0(uint32_t word)
+    {
+        return __hgt2_mask(two_of<__half2>(word), two_of<__half2>(0));
+    }
+};
+
+/* Eight numbers. */
+struct words {
+    uint32_t of[4];
+};
+
+PART words words_get(const void *image, uint32_t eight)
+{
+    const uint4 value = __ldg((const uint4 *)image + eight);
+
+    return { { value.x, value.y, value.z, value.w } };
+}
+
+PART void words_put(void *image, uint32_t eight, const words &w)
+{
+    ((uint4 *)image)[eight] = { w.of[0], w.of[1], w.of[2], w.of[3] };
+}
+
+/* Return the mask byte of eight numbers: a bit for each number above 0. */
+template <class T> PART uint32_t mask_of(const words &w)
+{
+    uint32_t bits = 0;
+
+#pragma unroll
+    for (int h = 0; h < 4; h++)
+        bits |= T::above_0(w.of[h]) & (1u << 2 * h | 1u << (17 + 2 * h));
+    return (bits | bits >> 16) & 255;
+}
+
+/* ---- columns ---- */
+
+/* The rows of an image, which are pixels, that a thread processes: row, row + step, ..., and the
+ * eight channels that it processes in each. */
+struct column {
+    uint32_t eight, row, step;
+};
+
+/* Divide an image of `eights` * 8 channels among the threads of the grid, which has at least
+ * (eights + THREADS - 1) / THREADS blocks. row is UINT32_MAX in threads without work. */
+PART column column_of(uint32_t eights)
+{
+    const uint32_t segments = (eights + THREADS - 1) / THREADS, each = segments == 1 ? THREADS / eights : 1,
+                   block = blockIdx.x / segments, blocks = gridDim.x / segments,
+                   lane = segments == 1 ? threadIdx.x / eights : 0;
+    column c;
+
+    c.eight = segments == 1 ? threadIdx.x % eights : blockIdx.x % segments * THREADS + threadIdx.x;
+    c.row = lane < each && block < blocks && c.eight < eights ? block * each + lane : UINT32_MAX;
+    c.step = blocks * each;
+    return c;
+}
+
+PART void floats_get(float values[8], const float *from)
+{
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        values[k] = __ldg(from + k);
+}
+
+} // namespace
+
+#include "worker/backend/cuda/kernels/grids_norm.h"
+
+#endif
