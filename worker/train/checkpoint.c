@@ -20,6 +20,7 @@
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
 #include "common/base/system/fault.h"
+#include "common/base/system/fence.h"
 #include "common/model/checkpoint_record.h"
 #include "worker/train/loss_scale.h"
 
@@ -217,6 +218,8 @@ static gp_status file_commit(const char *directory, const char *name, const piec
     if (close(fd) != 0 && status == GP_OK)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
     gp_fault_point("checkpoint-written");
+    if (status == GP_OK)
+        status = gp_fence_check_process(err);
     if (status == GP_OK && rename(scratch, path) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", scratch, path);
     gp_fault_point("checkpoint-renamed");
@@ -366,8 +369,10 @@ gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *
     block_sums sums = { 0 };
     char name[40], other[GP_NAME_MAX];
     const char *run = frame->options->run_id;
-    gp_status status = gp_directory_make(directory, 0777, err);
+    gp_status status = gp_fence_check_process(err); /* file_commit() checks again, before each rename */
 
+    if (status == GP_OK)
+        status = gp_directory_make(directory, 0777, err);
     gp_buffer_init(&record, 0);
     gp_buffer_init(&header, 0);
     /* Refuse to replace the checkpoint of another run that started to use the directory at the same

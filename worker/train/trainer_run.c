@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/memory/crc32c.h"
 #include "common/base/system/fault.h"
+#include "common/base/system/fence.h"
 #include "common/base/text/log.h"
 #include "worker/train/trainer_state.h"
 
@@ -331,7 +332,10 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
 
         pauses = progress->ending == GP_ENDING_PAUSE && pipeline->count == 0;
         ends = stops || now.epoch >= trainer->options.max_epochs;
-        progress->validation_due = gp_schedule_validates(schedule, &last, progress->step, stops);
+        /* A cluster job stops before its allocation ends: the time is for the checkpoint, and the
+         * next attempt validates when the uninterrupted training would. */
+        progress->validation_due =
+            gp_schedule_validates(schedule, &last, progress->step, stops && !gp_fence_given());
         if (stops)
             done->stop_reason = GP_STOP_STOPPED;
         done->epoch = last.epoch + 1;
@@ -344,7 +348,8 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
         done->stop_reason = GP_STOP_PAUSED;
         return GP_OK;
     }
-    if (status != GP_OK || trainer->options.batch_norm_statistics != GP_STATISTICS_POPULATION)
+    if (status != GP_OK || trainer->options.batch_norm_statistics != GP_STATISTICS_POPULATION ||
+        (done->stop_reason == GP_STOP_STOPPED && gp_fence_given()))
         return status;
     /* Replace the statistics in the final parameters by those over all data, and validate once
      * more. */

@@ -15,6 +15,7 @@
 #include "client/cli/show.h"
 #include "client/pool/remote.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/system/process.h"
 #include "common/base/text/spell.h"
 #include "common/model/train_options.h"
 
@@ -42,7 +43,8 @@ static void interrupts_catch(int flags)
     struct sigaction action = { .sa_handler = interrupt_handler, .sa_flags = flags };
 
     sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    if (!gp_job_signals_ignore()) /* in a cluster job, the attempt sends SIGINT */
+        sigaction(SIGTERM, &action, NULL);
     sigaction(SIGALRM, &action, NULL);
 }
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +43,13 @@ gp_status gp_fence_open(gp_fence *out, gp_error *err)
     }
     *out = fence;
     return GP_OK;
+}
+
+bool gp_fence_given(void)
+{
+    const char *value = getenv(GP_FENCE_VARIABLE);
+
+    return value != NULL && value[0] != '\0';
 }
 
 gp_status gp_fence_read(uint32_t *newest, const char *file, gp_error *err)
@@ -89,4 +95,12 @@ gp_status gp_fence_check(const gp_fence *fence, gp_error *err)
     return gp_fail(err, GP_ESTALE,
                    "attempt %" PRIu32 " of this job has started; attempt %" PRIu32 " writes nothing more",
                    newest, fence->number);
+}
+
+gp_status gp_fence_check_process(gp_error *err)
+{
+    gp_fence fence;
+    gp_status status = gp_fence_open(&fence, err);
+
+    return status == GP_OK ? gp_fence_check(&fence, err) : status;
 }

@@ -11,6 +11,7 @@
 #define GP_FENCE_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/error.h"
@@ -19,6 +20,9 @@
 #define GP_FENCE_VARIABLE "GRADPOOL_FENCE"
 
 enum { GP_FENCE_BYTES = PATH_MAX + 16 }; /* size of the variable's value */
+
+/* Return whether this process belongs to a cluster job: the variable is set. */
+bool gp_fence_given(void);
 
 /* The attempt that this process belongs to. number 0: this process belongs to no cluster job and
  * may always write. */
@@ -38,5 +42,9 @@ gp_status gp_fence_read(uint32_t *newest, const char *file, gp_error *err);
 /* Check that no newer attempt has started. GP_ESTALE: a newer attempt has started. GP_EIO,
  * GP_ENOENT, GP_ECORRUPT: the newest attempt is unknown, so this process must not write either. */
 gp_status gp_fence_check(const gp_fence *fence, gp_error *err);
+
+/* Like gp_fence_check() for the fence in the environment of this process. GP_OK: also without the
+ * variable. GP_EINVAL: the variable is malformed. */
+gp_status gp_fence_check_process(gp_error *err);
 
 #endif

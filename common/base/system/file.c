@@ -13,6 +13,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
+#include "common/base/system/fence.h"
 
 ssize_t gp_read_at(int fd, void *to, size_t bytes, uint64_t offset)
 {
@@ -208,6 +209,8 @@ gp_status gp_file_draft_commit(gp_file_draft *draft, gp_error *err)
     if (fsync(draft->fd) != 0 && !draft->in_place)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", draft->path);
     gp_fault_point("file-written");
+    if (status == GP_OK && !draft->in_place)
+        status = gp_fence_check_process(err);
     if (status == GP_OK && !draft->in_place && !draft->named) {
         /* Give a file created with O_TMPFILE the temporary name, as linkat()
          * cannot replace existing files. */

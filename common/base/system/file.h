@@ -40,8 +40,8 @@ typedef struct gp_file_draft {
  * target. GP_ELIMIT: the path is too long. */
 gp_status gp_file_draft_open(gp_file_draft *out, const char *path, gp_error *err);
 
-/* Sync a draft and rename it to its final path. The draft is closed, even after an error.
- * GP_EIO. */
+/* Sync a draft and rename it to its final path. The draft is closed, even after an error. GP_EIO.
+ * GP_ESTALE: this process belongs to an outdated attempt of a cluster job (fence.h). */
 gp_status gp_file_draft_commit(gp_file_draft *draft, gp_error *err);
 
 /* Close and remove a draft. Accepts a closed one. */

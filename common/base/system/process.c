@@ -8,6 +8,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "common/base/system/fence.h"
+
 gp_status gp_program_path(char *path, size_t bytes, gp_error *err)
 {
     static const char deleted[] = " (deleted)";
@@ -81,11 +83,21 @@ void gp_daemon_signals(sigset_t *set)
     sigaddset(set, SIGHUP);
 }
 
+bool gp_job_signals_ignore(void)
+{
+    if (!gp_fence_given())
+        return false;
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
+    return true;
+}
+
 gp_status gp_daemon_signals_open(int *fd, gp_error *err)
 {
     sigset_t set;
 
     gp_daemon_signals(&set);
+    gp_job_signals_ignore();
     *fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return *fd < 0 ? gp_fail_errno(err, GP_EIO, "cannot create a signalfd") : GP_OK;
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -45,7 +46,15 @@ int gp_spawn_raise(int *fd, int highest);
 /* Fill in the signals that daemons read from a signalfd: SIGTERM, SIGINT and SIGHUP. */
 void gp_daemon_signals(sigset_t *set);
 
-/* Open a signalfd for these signals. All threads must block them. */
+/* Open a signalfd for these signals. All threads must block them. In a cluster job, SIGTERM is
+ * ignored: see gp_job_signals_ignore(). */
 gp_status gp_daemon_signals_open(int *fd, gp_error *err);
+
+/* In a process of a cluster job (fence.h), ignore SIGTERM and SIGUSR1, and return true.
+ *
+ * Slurm announces the end of an allocation by one of these signals to all processes of the job.
+ * Only the process of the attempt acts on it: it stops the command, which needs the pool for the
+ * last checkpoint. */
+bool gp_job_signals_ignore(void);
 
 #endif

@@ -276,3 +276,46 @@ TEST(facts_describe_the_attempts_and_the_result)
     CHECK_TEXT("a \"reason\"", facts.reason);
     CHECK(facts.begin_ms > 0 && facts.end_ms >= facts.begin_ms);
 }
+
+/* Run a check in a child process, whose environment has the fence. Return its exit code. */
+static int in_attempt(const gp_fence *fence, gp_status (*check)(const char *folder, gp_error *err),
+                      const char *folder)
+{
+    int ended = -1;
+    pid_t child = fork();
+
+    if (child == 0) {
+        char value[GP_FENCE_BYTES];
+        gp_error err;
+
+        snprintf(value, sizeof(value), "%u:%s", fence->number, fence->file);
+        setenv(GP_FENCE_VARIABLE, value, 1);
+        _exit((int)check(folder, &err));
+    }
+    waitpid(child, &ended, 0);
+    return WIFEXITED(ended) ? WEXITSTATUS(ended) : -1;
+}
+
+static gp_status write_model(const char *folder, gp_error *err)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/model.onnx", folder);
+    return gp_file_write(path, "model", 5, err);
+}
+
+TEST(outdated_process_replaces_no_file)
+{
+    const char *folder = folder_new();
+    gp_fence first, second;
+    char path[512];
+    gp_error err;
+
+    REQUIRE_OK(cluster_attempt_take(&first, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&second, folder, &err), err);
+    snprintf(path, sizeof(path), "%s/model.onnx", folder);
+    CHECK_INT(GP_ESTALE, in_attempt(&first, write_model, folder));
+    CHECK(access(path, F_OK) != 0);
+    CHECK_INT(GP_OK, in_attempt(&second, write_model, folder));
+    CHECK(access(path, F_OK) == 0);
+}

@@ -7,10 +7,13 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/crc32c.h"
+#include "common/base/system/fence.h"
+#include "common/base/system/file.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 #include "tests/common/model/nets.h"
@@ -393,4 +396,29 @@ TEST(a_saver_survives_every_failing_allocation)
     REQUIRE(stage_open(&s, net));
     CHECK_EVERY_ALLOCATION(gp_saver_new(&saver, s.directory, &s.frame, &s.state, NULL), gp_saver_free(saver));
     gp_saver_free(NULL);
+}
+
+TEST(outdated_attempt_of_a_cluster_job_writes_no_checkpoint)
+{
+    char fence[200], damaged[240];
+    gp_error err;
+
+    REQUIRE(stage_open(&s, net));
+    stage_write(&s, 10, false);
+    stage_fill(&s, 20);
+    snprintf(fence, sizeof(fence), "1:%s/newest", s.directory);
+    REQUIRE_OK(gp_file_write(fence + 2, "2\n", 2, &err), err);
+    pid_t child = fork(); /* a process reads its fence once */
+    int ended = -1;
+
+    if (child == 0) {
+        setenv(GP_FENCE_VARIABLE, fence, 1);
+        _exit((int)gp_checkpoint_write(s.directory, &s.frame, &s.state, &err));
+    }
+    waitpid(child, &ended, 0);
+    CHECK(WIFEXITED(ended));
+    CHECK_INT(GP_ESTALE, WEXITSTATUS(ended));
+    CHECK(!there(&s, 20));
+    REQUIRE_OK(stage_read(&s, damaged, &err), err);
+    CHECK_INT(10, s.state.progress.step);
 }
