@@ -21,8 +21,8 @@ enum {
 };
 
 const gp_profile_setting gp_profile_settings[] = {
-#define GP_SETTING(types_, required_, check_, member, ...)                                                   \
-    { .param = { GP_PARAM_FIELD(gp_profile, member), __VA_ARGS__ },                                          \
+#define GP_SETTING(types_, required_, check_, member, name_, help_, ...)                                     \
+    { .param = { .name = name_, .help = help_, GP_PARAM_FIELD(gp_profile, member), ##__VA_ARGS__ },          \
       .types = types_,                                                                                       \
       .required_by = required_,                                                                              \
       .check = check_ },

@@ -5,7 +5,8 @@
  *   @file, @folder               a path
  *   @network, @model, @source    a name from a table of the script, or a path
  *   @dataset                     a name of `gradpool data get`
- *   @job                         a job of the pool */
+ *   @job                         a job of the pool
+ *   @profile                     a profile of `gradpool cluster` */
 #include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static const struct placeholder {
 } placeholders[] = {
     { "FILE", "@file" },       { "FILES", "@file" },      { "PATH", "@file" },        { "FOLDER", "@folder" },
     { "NETWORK", "@network" }, { "MODEL", "@model" },     { "DIRECTORY", "@folder" }, { "SOURCE", "@source" },
-    { "JOB", "@job" },         { "DATASET", "@dataset" },
+    { "JOB", "@job" },         { "DATASET", "@dataset" }, { "PROFILE", "@profile" },
 };
 
 static void values_add(char values[VALUES_BYTES], const char *word, size_t bytes)

@@ -81,9 +81,11 @@ static bool is_placeholder(const char *word, size_t bytes)
 void roff_usage(FILE *out, const char *usage)
 {
     while (*usage != '\0') {
+        const bool option = strncmp(usage, "--", 2) == 0;
         size_t bytes = 0;
 
-        while (isalnum((unsigned char)usage[bytes]) || usage[bytes] == '-' || usage[bytes] == '_')
+        while (isalnum((unsigned char)usage[bytes]) || usage[bytes] == '-' || usage[bytes] == '_' ||
+               (option && usage[bytes] == '.' && islower((unsigned char)usage[bytes + 1])))
             bytes++;
         if (bytes == 0) {
             roff_put(out, *usage++);

@@ -108,7 +108,7 @@ TEST(wrong_lines_are_refused_with_their_number_and_cause)
         { "type = ssh\nfolder = /f\nhosts = a,-oProxyCommand=x\n",
           "invalid host name at '-oProxyCommand=x'" },
         { SSH "user = a b\n", "use letters, digits and . _ - only" },
-        { "type = kubernetes\n", "the setting 'image' is missing (container image with gradpool)" },
+        { "type = kubernetes\n", "the setting 'image' is missing (container image that contains gradpool)" },
         { "type = kubernetes\nimage = -i\n", "it must not begin with '-' or contain blanks" },
         { KUBE "context = a b\n", "it must not begin with '-' or contain blanks" },
         { KUBE "namespace = Prod\n",
@@ -446,4 +446,57 @@ TEST(the_default_profile_is_a_cluster_and_ends_with_its_file)
     CHECK_STATUS(GP_EINVAL, gp_profile_default(name, &err));
     CHECK_CONTAINS(err.message, "does not contain the name of a profile; remove the file");
     files_end();
+}
+
+/* ---- documentation ---- */
+
+/* Write the row of a setting in the table of docs/clusters.md. */
+static void documented_row(const gp_profile_setting *setting, char *row, size_t bytes)
+{
+    const gp_param *param = &setting->param;
+    const uint32_t sets[] = { setting->types, setting->required_by };
+    const uint32_t any = (1u << GP_PROFILE_TYPES) - 1;
+    size_t at = (size_t)snprintf(row, bytes, "| `%s` |", param->name);
+
+    for (int i = 0; i < 2; i++) {
+        const char *separator = " ";
+
+        at += (size_t)snprintf(row + at, bytes - at, "%s", sets[i] == any ? " all" : "");
+        for (int type = 0; type < GP_PROFILE_TYPES && sets[i] != any; type++)
+            if ((sets[i] & 1u << type) != 0) {
+                at += (size_t)snprintf(row + at, bytes - at, "%s%s", separator, gp_profile_types[type]);
+                separator = ", ";
+            }
+        at += (size_t)snprintf(row + at, bytes - at, " |");
+    }
+    at += (size_t)snprintf(row + at, bytes - at, " %s", param->help);
+    if (param->type == GP_PARAM_I64)
+        at += (size_t)snprintf(row + at, bytes - at, " (%.0f to %.0f)", param->min, param->max);
+    snprintf(row + at, bytes - at, " |\n");
+}
+
+TEST(the_documentation_has_a_row_for_each_setting)
+{
+    static char page[1 << 17];
+    const char *source = getenv("GP_SOURCE_DIR");
+    char path[300], row[400];
+    const char *at;
+
+    snprintf(path, sizeof(path), "%s/docs/clusters.md", source == NULL ? "." : source);
+    FILE *in = fopen(path, "r");
+
+    REQUIRE(in != NULL);
+    page[fread(page, 1, sizeof(page) - 1, in)] = '\0';
+    fclose(in);
+    at = strstr(page, "| setting | types | required by | meaning |\n|---|---|---|---|\n");
+    REQUIRE(at != NULL);
+    at = strchr(strchr(at, '\n') + 1, '\n') + 1;
+    for (const gp_profile_setting *setting = gp_profile_settings; setting->param.type != GP_PARAM_NONE;
+         setting++) {
+        documented_row(setting, row, sizeof(row));
+        if (strncmp(at, row, strlen(row)) != 0)
+            GP_TEST_FAIL("docs/clusters.md: expected the row %s", row);
+        at += strcspn(at, "\n") + 1;
+    }
+    CHECK(at[0] == '\n'); /* the end of the table */
 }
