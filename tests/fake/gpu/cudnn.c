@@ -181,44 +181,130 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- plans as text: number of a graph in this process, engine number and tile number ---- */
+/* ---- plans as text: engine, tile, and the graph in hexadecimal, for another process ---- */
 
-enum { TEXTS = 4096 };
+enum { TEXT_DEPTH = 8, TEXT_ELEMENTS = 4096 };
 
-static bag *texts[TEXTS];
-static int text_count;
+static bool attribute_in_text(const bag_attribute *a)
+{
+    return a->type != CUDNN_TYPE_HANDLE && a->type != CUDNN_TYPE_VOID_PTR;
+}
 
+/* Write a bag: its type and number of attributes; then of each attribute the name, the type, the
+ * number of elements, and the elements, which may be bags. */
+static void bag_write(FILE *out, const bag *b)
+{
+    int count = 0;
+
+    for (int i = 0; i < b->count; i++)
+        count += attribute_in_text(&b->attributes[i]);
+    fprintf(out, " %x %x", (unsigned)b->type, (unsigned)count);
+    for (int i = 0; i < b->count; i++) {
+        const bag_attribute *a = &b->attributes[i];
+        size_t bytes = element_bytes((cudnnBackendAttributeType_t)a->type);
+
+        if (!attribute_in_text(a))
+            continue;
+        fprintf(out, " %x %x %llx", (unsigned)a->name, (unsigned)a->type, (unsigned long long)a->count);
+        for (int64_t k = 0; k < a->count; k++) {
+            unsigned long long value = 0;
+
+            if (a->type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+                bag_write(out, ((bag **)a->data)[k]);
+                continue;
+            }
+            memcpy(&value, (const char *)a->data + (size_t)k * bytes, bytes);
+            fprintf(out, " %llx", value);
+        }
+    }
+}
+
+/* Read what bag_write() wrote. NULL: malformed, or no memory. */
+static bag *bag_read(char **at, int depth)
+{
+    bag *b = depth == TEXT_DEPTH ? NULL : calloc(1, sizeof(*b));
+    bool whole = b != NULL;
+    unsigned long long count;
+
+    if (b == NULL)
+        return NULL;
+    b->refs = 1;
+    b->engine = -1;
+    b->final = true;
+    b->type = (cudnnBackendDescriptorType_t)strtoull(*at, at, 16);
+    count = strtoull(*at, at, 16);
+    whole = count <= BAG_ATTRIBUTES;
+    for (unsigned long long i = 0; i < count && whole; i++) {
+        bag_attribute *a = &b->attributes[b->count];
+        size_t bytes;
+
+        a->name = (int)strtoull(*at, at, 16);
+        a->type = (int)strtoull(*at, at, 16);
+        int64_t elements = (int64_t)strtoull(*at, at, 16);
+
+        bytes = element_bytes((cudnnBackendAttributeType_t)a->type);
+        a->data = elements < 0 || elements > TEXT_ELEMENTS ? NULL : calloc((size_t)elements + 1, bytes);
+        whole = a->data != NULL;
+        b->count += whole;
+        for (a->count = 0; whole && a->count < elements; a->count += whole) {
+            void *to = (char *)a->data + (size_t)a->count * bytes;
+
+            if (a->type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+                bag *named = bag_read(at, depth + 1);
+
+                whole = named != NULL;
+                memcpy(to, &named, bytes);
+            } else {
+                unsigned long long value = strtoull(*at, at, 16);
+
+                memcpy(to, &value, bytes);
+            }
+        }
+    }
+    if (whole)
+        return b;
+    bag_release(b);
+    return NULL;
+}
+
+/* Return the number of bytes of the text, or 0 without memory. */
 static int64_t text_write(const bag *plan, int64_t asked, char *out)
 {
-    char text[64];
-    int at = 0;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
 
-    while (at < text_count && texts[at] != plan->graph)
-        at++;
-    if (at == TEXTS)
+    if (file == NULL)
         return 0;
-    if (at == text_count)
-        texts[text_count++] = bag_hold(plan->graph);
-    int bytes = snprintf(text, sizeof(text), "{\"graph\":%d,\"engine\":%lld,\"tile\":%lld}", at,
-                         (long long)plan->engine, (long long)plan->tile);
-
+    fprintf(file, "{\"engine\":%lld,\"tile\":%lld,\"graph\":\"", (long long)plan->engine,
+            (long long)plan->tile);
+    bag_write(file, plan->graph);
+    fputs("\"}", file);
+    fclose(file);
     if (out != NULL)
-        memcpy(out, text, (size_t)(asked < bytes ? asked : bytes));
-    return bytes;
+        memcpy(out, text, (size_t)asked < bytes ? (size_t)asked : bytes);
+    free(text);
+    return (int64_t)bytes;
 }
 
 static cudnnStatus_t text_read(bag *plan, const char *text, int64_t bytes)
 {
-    char copy[64] = "";
+    char *copy = calloc(1, (size_t)bytes + 1), *at;
     long long engine, tile;
-    int at;
+    int begin = 0;
 
-    if (bytes > 0 && bytes < (int64_t)sizeof(copy))
-        memcpy(copy, text, (size_t)bytes);
-    if (sscanf(copy, "{\"graph\":%d,\"engine\":%lld,\"tile\":%lld}", &at, &engine, &tile) != 3 || at < 0 ||
-        at >= text_count)
+    if (copy == NULL)
+        return fail(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, "no memory");
+    memcpy(copy, text, (size_t)bytes);
+    at = copy;
+    if (sscanf(copy, "{\"engine\":%lld,\"tile\":%lld,\"graph\":\"%n", &engine, &tile, &begin) == 2 &&
+        begin > 0) {
+        at = copy + begin;
+        plan->graph = bag_read(&at, 0);
+    }
+    free(copy);
+    if (plan->graph == NULL)
         return fail(CUDNN_STATUS_BAD_PARAM, "this is no plan");
-    plan->graph = bag_hold(texts[at]);
     plan->engine = engine;
     plan->tile = tile;
     return CUDNN_STATUS_SUCCESS;
@@ -457,7 +543,7 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t cons
         return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION:
         *count = text_write(b, asked, values);
-        return *count == 0 ? fail(CUDNN_STATUS_NOT_SUPPORTED, "too many plans as text")
+        return *count == 0 ? fail(CUDNN_STATUS_NOT_SUPPORTED, "no memory for the text of a plan")
                            : CUDNN_STATUS_SUCCESS;
     default:
         a = bag_find(b, (int)name);

@@ -11,9 +11,13 @@
 #include "worker/optim/optim.h"
 
 #ifdef GP_ON_DEVICE
+#include <limits.h>
+
+#include "common/base/system/cached.h"
 #include "worker/backend/plugin.h"
 
-/* Opening a device takes longer than a check: each variant is opened once and stays open. */
+/* Opening a device takes longer than a check: each variant is opened once and stays open. Compiled
+ * engines are read from the cache of the worker, and stored there. */
 static gp_backend_ops device_ops;
 static gp_status (*real_open)(gp_backend **, const gp_backend_options *, gp_error *);
 
@@ -23,14 +27,19 @@ static gp_status device_open(gp_backend **out, const gp_backend_options *options
         const char *words;
         gp_backend *backend;
     } opened[16];
+    gp_backend_options cached = *options;
+    char compiled[PATH_MAX];
     gp_status status;
+    gp_error ignored;
     size_t i = 0;
 
     while (i < 16 && opened[i].backend != NULL && strcmp(opened[i].words, options->kernels) != 0)
         i++;
     if (i == 16)
         return gp_fail(err, GP_ELIMIT, "too many ways to open a device");
-    status = opened[i].backend == NULL ? real_open(&opened[i].backend, options, err) : GP_OK;
+    if (gp_cache_path(compiled, sizeof(compiled), "compiled", NULL, &ignored) == GP_OK)
+        cached.compiled = compiled;
+    status = opened[i].backend == NULL ? real_open(&opened[i].backend, &cached, err) : GP_OK;
     opened[i].words = options->kernels;
     *out = opened[i].backend;
     return status;
