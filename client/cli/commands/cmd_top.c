@@ -12,6 +12,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
 #include "client/cli/jobs/report.h"
+#include "client/runs/run_reader.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
@@ -46,7 +47,7 @@ enum { JOBS_SHOWN = 40, ENDED_SHOWN = 5, METRICS_BYTES = 2048, COMMAND_SHOWN = 2
 static void describe_progress(gp_pool *pool, gp_job_info *job)
 {
     char text[METRICS_BYTES + 1], *line, folder[300];
-    gp_json *json = NULL;
+    run_line last;
     const report_source source = {
         .folder = folder, .paths = pool->remote == NULL ? &pool->paths : NULL, .pool = pool, .job = job->id
     };
@@ -62,17 +63,16 @@ static void describe_progress(gp_pool *pool, gp_job_info *job)
     text[got - 1] = '\0';
     line = strrchr(text, '\n');
     line = line != NULL ? line + 1 : text;
-    if (gp_json_parse(&json, line, strlen(line), NULL) != GP_OK)
+    if (!run_line_parse(&last, line, strlen(line)))
         return;
-    const gp_json *loss = gp_json_member(json, "loss");
+    const gp_json *loss =
+        gp_json_member(last.json, last.kind == RUN_LINE_VALIDATION ? "validation_loss" : "loss");
 
-    if (loss == NULL)
-        loss = gp_json_member(json, "validation_loss");
     snprintf(job->reason, sizeof(job->reason), "step %" PRId64 ", loss %.4f",
-             gp_json_integer(gp_json_member(json, "step"), 0), gp_json_number(loss, 0));
+             gp_json_integer(gp_json_member(last.json, "step"), 0), gp_json_number(loss, 0));
     if (strlen(job->command) > COMMAND_SHOWN) /* make room for the progress */
         strcpy(job->command + COMMAND_SHOWN, "...");
-    gp_json_free(json);
+    run_line_deinit(&last);
 }
 
 static void show_rows(gp_pool *pool, show_table *table, const gp_jobs_reply *jobs, uint32_t most)

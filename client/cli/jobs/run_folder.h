@@ -17,7 +17,7 @@
 
 #include <gradpool/gradpool.h>
 
-#include "client/cli/jobs/metrics_line.h"
+#include "client/runs/metrics_line.h"
 #include "common/model/train_options.h"
 
 enum { RUN_FOLDER_LEASES_MAX = 16 };

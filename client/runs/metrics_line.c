@@ -1,6 +1,6 @@
 /* Convert steps and validations to lines of metrics.jsonl and back. The tables are generated from
  * step_fields.def and validation_fields.def. */
-#include "client/cli/jobs/metrics_line.h"
+#include "client/runs/metrics_line.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* test_metrics_line.c: the metrics.jsonl format, and that each line reads back as the same
  * record. */
-#include "client/cli/jobs/metrics_line.h"
+#include "client/runs/metrics_line.h"
 
 #include <math.h>
 #include <string.h>

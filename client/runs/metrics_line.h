@@ -2,8 +2,8 @@
  *
  * step_fields.def and validation_fields.def list the members of a line with order and format. The
  * records are declared in gradpool.h. */
-#ifndef GP_CLI_METRICS_LINE_H
-#define GP_CLI_METRICS_LINE_H
+#ifndef GP_RUNS_METRICS_LINE_H
+#define GP_RUNS_METRICS_LINE_H
 
 #include "common/base/text/json.h"
 

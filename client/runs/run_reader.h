@@ -1,0 +1,67 @@
+/* Reader of run folders, for all commands that show trainings of other processes.
+ *
+ * client/cli/jobs/run_folder.h describes the files. A reader never locks or writes them, so any
+ * number of readers can follow a training. */
+#ifndef GP_RUNS_RUN_READER_H
+#define GP_RUNS_RUN_READER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <gradpool/gradpool.h>
+
+#include "common/base/text/json.h"
+
+enum {
+    RUN_LINE_BYTES_MAX = 4096,       /* longer lines are skipped */
+    RUN_DOCUMENT_BYTES_MAX = 1 << 18 /* size limit of job.json, facts.json and end.json */
+};
+
+/* ---- lines of metrics.jsonl ---- */
+
+typedef enum run_line_kind {
+    RUN_LINE_STEP,
+    RUN_LINE_VALIDATION,
+    RUN_LINE_RESCALE, /* change of the worker group */
+    RUN_LINE_OTHER,   /* any other object, for example written by a program */
+} run_line_kind;
+
+/* A parsed line. Free it with run_line_deinit(). */
+typedef struct run_line {
+    run_line_kind kind;
+    gp_json *json;
+    gp_train_step step;                    /* RUN_LINE_STEP */
+    gp_train_validation_result validation; /* RUN_LINE_VALIDATION */
+    gp_train_rescale rescale;              /* RUN_LINE_RESCALE; points into `json` */
+} run_line;
+
+/* Parse a line without its newline. false: not a JSON object. */
+bool run_line_parse(run_line *out, const char *text, size_t bytes);
+void run_line_deinit(run_line *line);
+
+/* Reader of the lines of a file, from the beginning. */
+typedef struct run_lines run_lines;
+
+/* Create a reader for a file of the folder; the file need not exist yet. NULL: out of memory. */
+run_lines *run_lines_new(const char *folder, const char *name);
+void run_lines_free(run_lines *lines); /* accepts NULL */
+
+/* Get the next complete line, without its newline; it is valid until the next call. NULL: no
+ * further line yet. The caller may call again later. */
+const char *run_lines_next(run_lines *lines, size_t *bytes);
+
+/* Return whether the file was replaced since this reader opened it: a new attempt has begun, and a
+ * new reader is needed. */
+bool run_lines_replaced(const run_lines *lines);
+
+/* ---- documents ---- */
+
+/* Read a JSON file of the folder, such as "end.json"; free it with gp_json_free(). NULL: missing,
+ * malformed, or longer than RUN_DOCUMENT_BYTES_MAX. */
+gp_json *run_document_read(const char *folder, const char *name);
+
+/* Read the sizes of a training from facts.json; members that the file lacks are 0. false: the file
+ * is missing or malformed. */
+bool run_info_read(gp_train_info *out, const char *folder);
+
+#endif

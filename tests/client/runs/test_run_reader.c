@@ -1,0 +1,165 @@
+/* test_run_reader.c: lines of metrics.jsonl that are incomplete or too long, and replaced files. */
+#include "client/runs/run_reader.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/gp_test.h"
+
+static char folder[64];
+
+static void folder_make(void)
+{
+    snprintf(folder, sizeof(folder), "/tmp/gp-test-run-XXXXXX");
+    CHECK(mkdtemp(folder) != NULL);
+}
+
+static void folder_remove(const char *name)
+{
+    char path[100];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    unlink(path);
+    rmdir(folder);
+}
+
+/* Write text to a file of the folder. */
+static void put(const char *name, const char *mode, const char *text)
+{
+    char path[100];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    file = fopen(path, mode);
+    CHECK(file != NULL && fputs(text, file) != EOF);
+    fclose(file);
+}
+
+static const char *next(run_lines *lines)
+{
+    size_t bytes;
+    const char *line = run_lines_next(lines, &bytes);
+
+    CHECK(line == NULL || strlen(line) == bytes);
+    return line != NULL ? line : "(none)";
+}
+
+TEST(lines_are_read_as_they_become_complete)
+{
+    run_lines *lines;
+
+    folder_make();
+    lines = run_lines_new(folder, "metrics.jsonl");
+    CHECK_TEXT("(none)", next(lines));
+    put("metrics.jsonl", "w", "{\"step\": 1}\n{\"st");
+    CHECK_TEXT("{\"step\": 1}", next(lines));
+    CHECK_TEXT("(none)", next(lines));
+    put("metrics.jsonl", "a", "ep\": 2}\n\n");
+    CHECK_TEXT("{\"step\": 2}", next(lines));
+    CHECK_TEXT("", next(lines));
+    CHECK_TEXT("(none)", next(lines));
+    CHECK(!run_lines_replaced(lines));
+    run_lines_free(lines);
+    folder_remove("metrics.jsonl");
+}
+
+TEST(line_that_is_too_long_is_skipped)
+{
+    static char text[3 * RUN_LINE_BYTES_MAX];
+    run_lines *lines;
+
+    folder_make();
+    memset(text, 'x', sizeof(text) - 2);
+    text[sizeof(text) - 2] = '\n';
+    put("metrics.jsonl", "w", text);
+    put("metrics.jsonl", "a", "{}\n");
+    text[RUN_LINE_BYTES_MAX] = '\n'; /* the longest line */
+    text[RUN_LINE_BYTES_MAX + 1] = '\0';
+    put("metrics.jsonl", "a", text);
+    lines = run_lines_new(folder, "metrics.jsonl");
+    CHECK_TEXT("{}", next(lines));
+    CHECK_INT(RUN_LINE_BYTES_MAX, strlen(next(lines)));
+    CHECK_TEXT("(none)", next(lines));
+    run_lines_free(lines);
+    folder_remove("metrics.jsonl");
+}
+
+TEST(replaced_file_is_noticed)
+{
+    char from[100], to[100];
+    run_lines *lines;
+
+    folder_make();
+    put("metrics.jsonl", "w", "{}\n");
+    lines = run_lines_new(folder, "metrics.jsonl");
+    CHECK(!run_lines_replaced(lines));
+    CHECK_TEXT("{}", next(lines));
+    put("new", "w", "{}\n");
+    snprintf(from, sizeof(from), "%s/new", folder);
+    snprintf(to, sizeof(to), "%s/metrics.jsonl", folder);
+    CHECK(rename(from, to) == 0);
+    CHECK(run_lines_replaced(lines));
+    run_lines_free(lines);
+    folder_remove("metrics.jsonl");
+}
+
+/* Parse a line and return its kind; -1: malformed. */
+static int kind_of(const char *text)
+{
+    run_line line;
+
+    if (!run_line_parse(&line, text, strlen(text)))
+        return -1;
+    run_line_deinit(&line);
+    return (int)line.kind;
+}
+
+TEST(line_kinds_are_distinguished)
+{
+    CHECK_INT(RUN_LINE_STEP, kind_of("{\"step\": 1, \"loss\": 2, \"time\": {}}"));
+    CHECK_INT(RUN_LINE_VALIDATION, kind_of("{\"step\": 1, \"validation_loss\": null}"));
+    CHECK_INT(RUN_LINE_RESCALE, kind_of("{\"step\": 1, \"workers_before\": 1, \"workers\": 64}"));
+    CHECK_INT(RUN_LINE_OTHER, kind_of("{\"step\": 1, \"workers_before\": 1, \"workers\": 65}"));
+    CHECK_INT(RUN_LINE_OTHER, kind_of("{\"step\": 1, \"objective\": 0.5}"));
+    CHECK_INT(RUN_LINE_OTHER, kind_of("{\"step\": -1, \"time\": {}}"));
+    CHECK_INT(-1, kind_of("[1]"));
+    CHECK_INT(-1, kind_of(""));
+    CHECK_INT(-1, kind_of("{\"step\": 1"));
+}
+
+TEST(rescale_line_has_workers_and_cause)
+{
+    static const char text[] =
+        "{\"step\": 7, \"workers_before\": 1, \"workers\": 2, \"worker_index\": [3, 5], "
+        "\"paused_seconds\": 0.5, \"died\": true, \"cause\": \"killed\"}";
+    run_line line;
+
+    CHECK(run_line_parse(&line, text, strlen(text)));
+    CHECK_INT(RUN_LINE_RESCALE, line.kind);
+    CHECK_INT(7, line.rescale.step);
+    CHECK_INT(2, line.rescale.workers);
+    CHECK_INT(5, line.rescale.worker_index[1]);
+    CHECK(line.rescale.died && line.rescale.seconds == 0.5);
+    CHECK_TEXT("killed", line.rescale.cause);
+    run_line_deinit(&line);
+}
+
+TEST(facts_of_old_folders_are_read)
+{
+    gp_train_info info;
+
+    folder_make();
+    CHECK(!run_info_read(&info, folder));
+    put("facts.json", "w", "{\"workers\": 2, \"worker_index\": [1, 4], \"steps_per_epoch\": 10}");
+    CHECK(run_info_read(&info, folder));
+    CHECK_INT(2, info.workers);
+    CHECK_INT(4, info.worker_index[1]);
+    CHECK_INT(10, info.steps_per_epoch);
+    CHECK_INT(0, info.epochs);
+    put("facts.json", "w", "{\"workers\": 65}");
+    CHECK(run_info_read(&info, folder));
+    CHECK_INT(0, info.workers);
+    put("facts.json", "w", "{\"workers\"");
+    CHECK(!run_info_read(&info, folder));
+    folder_remove("facts.json");
+}
