@@ -123,29 +123,6 @@ bool template_has_place(const cli_template *t)
     return t->has_place;
 }
 
-/* ---- quoting ---- */
-
-gp_status shell_quote(gp_buffer *out, const char *word, gp_error *err)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-    gp_status status = GP_OK;
-
-    if (word[0] != '\0' && word[strspn(word, plain)] == '\0')
-        return gp_buffer_append(out, word, strlen(word), err);
-    status = gp_buffer_append(out, "'", 1, err);
-    while (*word != '\0' && status == GP_OK) {
-        size_t bytes = strcspn(word, "'");
-
-        status = gp_buffer_append(out, word, bytes, err);
-        word += bytes;
-        if (status == GP_OK && *word == '\'') {
-            status = gp_buffer_append(out, "'\\''", 4, err);
-            word++;
-        }
-    }
-    return status == GP_OK ? gp_buffer_append(out, "'", 1, err) : status;
-}
-
 /* ---- filling ---- */
 
 /* Append the requested part of a value; quote it for the shell in shell mode. The rules are
@@ -164,8 +141,8 @@ static gp_status value_put(cli_template *t, const char *value, value_part part, 
         text = base;
     else if (part == PART_STEM && strrchr(base, '.') != NULL)
         *strrchr(base, '.') = '\0';
-    gp_status status =
-        t->shell ? shell_quote(&t->text, text, err) : gp_buffer_append(&t->text, text, strlen(text), err);
+    gp_status status = t->shell ? gp_buffer_shell_word(&t->text, text, err)
+                                : gp_buffer_append(&t->text, text, strlen(text), err);
 
     gp_free(copy);
     return status;
@@ -274,7 +251,7 @@ gp_status template_line(cli_template *t, const char **line, gp_error *err)
         if (i > 0)
             status = gp_buffer_append(&t->line, " ", 1, err);
         if (status == GP_OK)
-            status = shell_quote(&t->line, t->arguments[i], err);
+            status = gp_buffer_shell_word(&t->line, t->arguments[i], err);
     }
     if (status == GP_OK)
         *line = gp_buffer_text(&t->line);

@@ -44,7 +44,4 @@ gp_status template_fill(cli_template *template, const char *const *values, uint6
  * call. */
 gp_status template_line(cli_template *template, const char **line, gp_error *err);
 
-/* Append a word, quoted for a shell if necessary. */
-gp_status shell_quote(gp_buffer *out, const char *word, gp_error *err);
-
 #endif

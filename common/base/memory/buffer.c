@@ -96,6 +96,27 @@ gp_status gp_buffer_csv_field(gp_buffer *buffer, const char *field, gp_error *er
     return status == GP_OK ? gp_buffer_append(buffer, "\"", 1, err) : status;
 }
 
+gp_status gp_buffer_shell_word(gp_buffer *buffer, const char *word, gp_error *err)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+    gp_status status = GP_OK;
+
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0')
+        return gp_buffer_append(buffer, word, strlen(word), err);
+    status = gp_buffer_append(buffer, "'", 1, err);
+    while (*word != '\0' && status == GP_OK) {
+        size_t bytes = strcspn(word, "'");
+
+        status = gp_buffer_append(buffer, word, bytes, err);
+        word += bytes;
+        if (status == GP_OK && *word == '\'') {
+            status = gp_buffer_append(buffer, "'\\''", 4, err);
+            word++;
+        }
+    }
+    return status == GP_OK ? gp_buffer_append(buffer, "'", 1, err) : status;
+}
+
 const char *gp_buffer_text(const gp_buffer *buffer)
 {
     return buffer->data == NULL ? "" : (const char *)buffer->data;

@@ -37,6 +37,9 @@ gp_status gp_buffer_printf(gp_buffer *buffer, gp_error *err, const char *format,
 /* Append one CSV field (RFC 4180), quoted if necessary. The caller appends the commas. */
 gp_status gp_buffer_csv_field(gp_buffer *buffer, const char *field, gp_error *err);
 
+/* Append a word, quoted for a POSIX shell if necessary. */
+gp_status gp_buffer_shell_word(gp_buffer *buffer, const char *word, gp_error *err);
+
 /* Return the content as a C string, valid until the next append. Empty buffer: "". */
 const char *gp_buffer_text(const gp_buffer *buffer);
 

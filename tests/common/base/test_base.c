@@ -102,6 +102,23 @@ TEST(gp_array_grow_makes_room_for_each_new_element)
     gp_free(array);
 }
 
+TEST(words_are_quoted_for_a_shell_if_necessary)
+{
+    gp_buffer buffer;
+    gp_error err;
+
+    gp_buffer_init(&buffer, 30);
+    REQUIRE_OK(gp_buffer_shell_word(&buffer, "a-1/b.c", &err), err);
+    gp_buffer_clear(&buffer);
+    REQUIRE_OK(gp_buffer_shell_word(&buffer, "", &err), err);
+    CHECK_TEXT("''", gp_buffer_text(&buffer));
+    gp_buffer_clear(&buffer);
+    REQUIRE_OK(gp_buffer_shell_word(&buffer, "it's $HOME", &err), err);
+    CHECK_TEXT("'it'\\''s $HOME'", gp_buffer_text(&buffer));
+    CHECK_STATUS(GP_ELIMIT, gp_buffer_shell_word(&buffer, "0123456789 0123456789", &err));
+    gp_buffer_deinit(&buffer);
+}
+
 TEST(a_buffer_rejects_appends_beyond_its_limit)
 {
     gp_buffer buffer;
@@ -220,6 +237,19 @@ TEST(parameters_are_parsed_and_range_checked)
     CHECK_NEAR(0.5, s.rate, 0);
     CHECK(gp_params_changed(&sample_params[0], &s));
     CHECK(!gp_params_changed(&sample_params[2], &s));
+}
+
+TEST(a_repeated_parameter_keeps_all_values_as_lines)
+{
+    static const gp_param lines = { .name = "option", .type = GP_PARAM_TEXT, .count = 8, .repeats = true };
+    char text[8] = "";
+    gp_error err;
+
+    REQUIRE_OK(gp_params_set(&lines, text, "ab", &err), err);
+    REQUIRE_OK(gp_params_set(&lines, text, "cd", &err), err);
+    CHECK_TEXT("ab\ncd", text);
+    CHECK_STATUS(GP_ELIMIT, gp_params_set(&lines, text, "ef", &err));
+    CHECK_TEXT("ab\ncd", text);
 }
 
 TEST(parameters_round_trip_through_json)
