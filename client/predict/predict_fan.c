@@ -118,7 +118,7 @@ static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *i
         ready.samples = fan->plan->request->sample_count;
     if (fan->parts == NULL && in->payload_count > 0 &&
         in->payloads[0].bytes > 0) /* all workers send the same note: report it once */
-        pool_note(fan->pool, "%.*s", (int)(in->payloads[0].bytes < 400 ? in->payloads[0].bytes : 400),
+        pool_note(fan->pool, "%.*s", (int)(in->payloads[0].bytes < 500 ? in->payloads[0].bytes : 500),
                   (const char *)in->payloads[0].data);
     if (fan->parts == NULL) {
         /* Split the samples into parts. The first ready worker reports the sample count and its

@@ -366,6 +366,25 @@ TEST(gpu_lost_in_a_prediction_is_reported_and_its_samples_are_predicted_again)
     }
 }
 
+TEST(operations_without_a_plan_are_reported_by_trainings_and_predictions)
+{
+    static const char text[] = "no library has a plan for %d operation%s, which run%s on slow kernels: ";
+    char expected[120];
+
+    gpus_begin(ONE_CARD);
+    setenv("FAKE_GPU_FAULTS", "cudnnPlan:1+=3000", 1);
+    RUN_CODE(0, "up", "--quiet");
+    RUN_CODE(0, "train", "--network", "net.json", "--data", "digits:64", "--validation-data", "none",
+             "--mini-batch-size", "32", "--epochs", "1", "--plots", "none", "--out", "p.onnx");
+    snprintf(expected, sizeof(expected), text, 2, "s", "");
+    CHECK_CONTAINS(err, expected);
+    CHECK_CONTAINS(err, "the plan does not build");
+    RUN_CODE(0, "predict", "--model", "p.onnx", "--data", "digits:64", "--out", "p.csv");
+    snprintf(expected, sizeof(expected), text, 1, "", "s");
+    CHECK_CONTAINS(err, expected);
+    CHECK_CONTAINS(err, "the plan does not build");
+}
+
 TEST(worker_with_a_hung_device_is_replaced_when_its_client_exits)
 {
     gpus_begin(ONE_CARD);

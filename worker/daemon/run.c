@@ -453,7 +453,7 @@ static void run_predict_begin(gp_run *run, gp_command *command)
     gp_predict_begin begin;
     gp_predictor_setup setup = { .begin = &begin, .backend_ops = run->options.backend_ops };
     weights model = { 0 };
-    char note[400];
+    char note[500];
     gp_error err;
     gp_status status;
 

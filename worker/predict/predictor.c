@@ -17,6 +17,7 @@
 #include "common/data/store/class_match.h"
 #include "common/data/loader/loader.h"
 #include "common/model/graph/normalization.h"
+#include "worker/backend/missing_plans.h"
 #include "worker/predict/answers.h"
 #include "worker/process/exit_reason.h"
 
@@ -551,18 +552,19 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
 char *gp_predictor_note(const gp_predictor *predictor, char *text, size_t bytes)
 {
     const gp_store_info *info = predictor->data == NULL ? NULL : gp_store_get_info(predictor->data);
-    char classes[200];
+    char classes[200], missing[GP_MISSING_PLANS_BYTES];
 
     text[0] = '\0';
-    if (info == NULL)
-        return text;
-    gp_store_left_out(predictor->data, text, bytes);
-    if (info->matched_by_number && predictor->answers.compares)
+    if (info != NULL)
+        gp_store_left_out(predictor->data, text, bytes);
+    if (info != NULL && info->matched_by_number && predictor->answers.compares)
         snprintf(
             text + strlen(text), bytes - strlen(text),
             "%sthe outputs of the model have no names; assuming the order of the data's classes: %s",
             text[0] == '\0' ? "" : "; ",
             gp_class_names_format(classes, sizeof(classes), info->class_names, info->class_count, NULL, 0));
+    if (gp_missing_plans_format(predictor->backend_ops, predictor->plan, missing))
+        snprintf(text + strlen(text), bytes - strlen(text), "%s%s", text[0] == '\0' ? "" : "; ", missing);
     return text;
 }
 

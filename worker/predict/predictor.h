@@ -66,8 +66,8 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
 gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count,
                              const uint8_t *only, gp_buffer *names, gp_error *err);
 
-/* Format a note about the data for the user: samples excluded when the data were opened, and
- * whether classes were matched by number. "": no note. Return text. */
+/* Format a note for the user: samples excluded when the data were opened, whether classes were
+ * matched by number, and operations that run on slow kernels. "": no note. Return text. */
 char *gp_predictor_note(const gp_predictor *predictor, char *text, size_t bytes);
 
 #endif

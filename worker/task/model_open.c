@@ -6,6 +6,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/model/graph/normalization.h"
 #include "common/model/graph/custom.h"
+#include "worker/backend/missing_plans.h"
 #include "worker/task/model_state.h"
 
 enum { MICRO_BATCH_MAX = 1 << 20, TARGET_BYTES_MAX = 1 << 28, OPTION_TEXT_MAX = 256 };
@@ -219,6 +220,7 @@ static gp_status model_build(gp_model *model, gp_task *task, const gp_model_opti
     const gp_tasks_host *host = &task->tasks->host;
     const gp_store_info *data = options->data == NULL ? NULL : gp_store_get_info(options->data->store);
     gp_init_rule rule;
+    char missing[GP_MISSING_PLANS_BYTES];
     gp_status status = host->backend(host->context, &model->backend_ops, &model->backend, err);
 
     if (status == GP_OK)
@@ -258,7 +260,11 @@ static gp_status model_build(gp_model *model, gp_task *task, const gp_model_opti
     }
     if (status == GP_OK)
         status = gp_optim_new(&model->optim, model->graph, &model->options, err);
-    return status == GP_OK ? plans_compile(model, options->train_only, err) : status;
+    if (status == GP_OK)
+        status = plans_compile(model, options->train_only, err);
+    if (status == GP_OK && gp_missing_plans_format(model->backend_ops, model->plan, missing))
+        gp_task_log(task, "%s", missing);
+    return status;
 }
 
 gp_status gp_model_open(gp_model **out, gp_task *task, const gp_model_options *options, gp_error *err)

@@ -9,6 +9,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
+#include "worker/backend/missing_plans.h"
 #include "worker/train/memory.h"
 #include "worker/train/trainer_state.h"
 
@@ -330,24 +331,12 @@ static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup,
     return status;
 }
 
-/* Warn if no library executes some operations, because they are then many times slower. */
-static void note_missing_plans(gp_trainer *trainer)
-{
-    const char *why = "";
-    const uint32_t count =
-        trainer->backend_ops->missing == NULL ? 0 : trainer->backend_ops->missing(trainer->plan, &why);
-
-    if (count > 0)
-        gp_train_notes_add(&trainer->notes, true,
-                           "no library has a plan for %u operations, which run on slow kernels: %s", count,
-                           why);
-}
-
 static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, gp_train_ready *ready,
                                gp_error *err)
 {
     int64_t begin_ns = gp_now_ns(), built_ns[BUILT_COUNT];
     double ms[BUILT_COUNT];
+    char missing[GP_MISSING_PLANS_BYTES];
     gp_status status = build_data(trainer, setup, err);
 
     built_ns[BUILT_DATA] = gp_now_ns();
@@ -361,8 +350,8 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     built_ns[BUILT_GROUP] = gp_now_ns();
     if (status == GP_OK)
         status = compile_plans(trainer, true, err);
-    if (status == GP_OK)
-        note_missing_plans(trainer);
+    if (status == GP_OK && gp_missing_plans_format(trainer->backend_ops, trainer->plan, missing))
+        gp_train_notes_add(&trainer->notes, true, "%s", missing);
     if (status == GP_OK)
         status = gp_train_tuning_end(&trainer->tuning, &trainer->notes, err);
     trainer->frame.plans = gp_train_tuning_document(&trainer->tuning);
