@@ -351,6 +351,17 @@ gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err)
     return GP_OK;
 }
 
+void cluster_attempt_archive(const char *folder, uint32_t attempt)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+
+    if (path_join(from, folder, "metrics.jsonl", NULL) == GP_OK &&
+        attempt_path(to, folder, attempt - 1, "metrics.jsonl", NULL) == GP_OK)
+        rename(from, to);
+    if (path_join(from, folder, "end.json", NULL) == GP_OK)
+        unlink(from);
+}
+
 /* Begin a record: {"attempt": N, and the time as `key`. */
 static void record_begin(gp_json_writer *writer, gp_buffer *buffer, uint32_t attempt, const char *key)
 {
@@ -387,13 +398,12 @@ static gp_status record_write(gp_json_writer *writer, gp_buffer *buffer, const c
     return status;
 }
 
-gp_status cluster_attempt_begin(const char *folder, uint32_t attempt, const char *engine_id, gp_error *err)
+gp_status cluster_attempt_begin(const char *folder, uint32_t attempt, const char *host, const char *engine_id,
+                                gp_error *err)
 {
     gp_json_writer writer;
     gp_buffer buffer;
-    char host[256] = "";
 
-    gethostname(host, sizeof(host) - 1);
     record_begin(&writer, &buffer, attempt, "began_ms");
     gp_json_put_text(&writer, "host", host);
     gp_json_put_integer(&writer, "pid", getpid());

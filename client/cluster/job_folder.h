@@ -94,8 +94,15 @@ bool cluster_folder_canceled(const char *folder);
  * CLUSTER_ATTEMPTS_MAX attempts. */
 gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err);
 
-/* Write attempts/N/begin.json: the attempt is running on this host. */
-gp_status cluster_attempt_begin(const char *folder, uint32_t attempt, const char *engine_id, gp_error *err);
+/* Move the metrics of earlier attempts to attempts/N-1, and remove the record of the earlier
+ * command's end. Errors are ignored: the command replaces these files. */
+void cluster_attempt_archive(const char *folder, uint32_t attempt);
+
+/* Write attempts/N/begin.json: the attempt is running.
+ *   host       name of this host, as the engine calls it
+ *   engine_id  the engine's id of the job; "": none */
+gp_status cluster_attempt_begin(const char *folder, uint32_t attempt, const char *host, const char *engine_id,
+                                gp_error *err);
 
 /* Write attempts/N/end.json.
  *   reason  why the attempt ended: "finished", "time limit", ... */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/cli/cluster/job_attempt.h"
 #include "client/cli/commands/call.h"
 #include "client/cli/help.h"
 #include "client/cli/jobs/job_self.h"
@@ -49,6 +50,8 @@ static int run_words(int argc, char **argv)
         printf("%s\n", gp_version());
         return CLI_OK;
     }
+    if (strcmp(word, "job-attempt") == 0)
+        return job_attempt_main(argc, argv);
     if (word[0] == '-')
         return option_misplaced(argc, argv);
     command = command_find(word);

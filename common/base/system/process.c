@@ -97,7 +97,9 @@ gp_status gp_daemon_signals_open(int *fd, gp_error *err)
     sigset_t set;
 
     gp_daemon_signals(&set);
-    gp_job_signals_ignore();
+    if (gp_job_signals_ignore())
+        /* A signalfd also reports blocked signals that are ignored. */
+        sigdelset(&set, SIGTERM);
     *fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return *fd < 0 ? gp_fail_errno(err, GP_EIO, "cannot create a signalfd") : GP_OK;
 }

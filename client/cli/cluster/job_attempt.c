@@ -1,0 +1,335 @@
+/* Implement job_attempt.h. */
+#include "client/cli/cluster/job_attempt.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/cluster/attempt_run.h"
+#include "client/cluster/allocation.h"
+#include "client/cluster/job_folder.h"
+#include "common/base/clock.h"
+
+enum {
+    LOCAL_BYTES = 64,   /* path of the local directories: sockets need a short one */
+    DOWN_TRIES = 500,   /* of 10 ms, until all processes of the pool have exited */
+    REQUEUE_TRIES = 60, /* of REQUEUE_WAIT_MS, until the engine accepts the request */
+    REQUEUE_WAIT_MS = 2000,
+    KILLED_MS = 90000, /* the engine kills a requeued job within this time */
+    REASON_BYTES = 300,
+};
+
+static const char canceled[] = "canceled";
+
+typedef struct attempt {
+    const char *folder; /* job folder */
+    cluster_command command;
+    cluster_allocation allocation;
+    attempt_files files;
+    attempt_stops stops;
+    char local[LOCAL_BYTES]; /* runtime and state directories; "": not created */
+    int code;                /* exit code of the command */
+    bool ran;                /* the command has exited with `code` */
+} attempt;
+
+/* ---- environment ---- */
+
+/* Create the runtime and state directories on this host. The job folder cannot hold them: Unix
+ * sockets and SQLite do not work on network file systems. */
+static gp_status local_open(attempt *a, gp_error *err)
+{
+    const char *folder = getenv("TMPDIR");
+    char template[LOCAL_BYTES], path[LOCAL_BYTES + 16];
+
+    if (folder == NULL || folder[0] != '/' || strlen(folder) > LOCAL_BYTES / 2)
+        folder = "/tmp";
+    snprintf(template, sizeof(template), "%s/gpjob-XXXXXX", folder);
+    if (mkdtemp(template) == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot create a directory in %s", folder);
+    memcpy(a->local, template, sizeof(template));
+    snprintf(path, sizeof(path), "%s/run", a->local);
+    setenv("GRADPOOL_RUNTIME_DIR", path, 1);
+    if (mkdir(path, 0700) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot create %s", path);
+    snprintf(path, sizeof(path), "%s/state", a->local);
+    setenv("GRADPOOL_STATE_DIR", path, 1);
+    return mkdir(path, 0700) == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot create %s", path);
+}
+
+static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
+{
+    (void)facts;
+    (void)kind;
+    (void)at;
+    remove(path);
+    return 0;
+}
+
+/* Set the variables of the pool and of the command. */
+static gp_status environment_set(const attempt *a, gp_error *err)
+{
+    char fence[GP_FENCE_BYTES], memory[32];
+
+    for (size_t i = 0; i < a->command.variable_count; i++) {
+        char name[128];
+        const char *value = strchr(a->command.variables[i], '=');
+        int length = snprintf(name, sizeof(name), "%.*s", (int)(value - a->command.variables[i]),
+                              a->command.variables[i]);
+
+        if (length < 0 || (size_t)length >= sizeof(name) || setenv(name, value + 1, 1) != 0)
+            return gp_fail(err, GP_EINVAL, "cannot set the variable %.80s", a->command.variables[i]);
+    }
+    snprintf(fence, sizeof(fence), "%" PRIu32 ":%s", a->files.fence.number, a->files.fence.file);
+    setenv(GP_FENCE_VARIABLE, fence, 1);
+    setenv("GRADPOOL_POOL", a->allocation.id[0] != '\0' ? a->allocation.id : "job", 1);
+    if (a->allocation.memory_mib > 0 && a->allocation.gpus == 0 && a->allocation.cores > 0) {
+        uint32_t workers = a->allocation.cores < 16 ? a->allocation.cores : 16; /* as `gradpool up` */
+
+        snprintf(memory, sizeof(memory), "%" PRIu64 "M", a->allocation.memory_mib / workers);
+        setenv("GRADPOOL_WORKER_MEMORY", memory, 0);
+    }
+    return GP_OK;
+}
+
+/* ---- pool and command ---- */
+
+static gp_status pool_start(attempt *a, gp_error *err)
+{
+    const char *words[8] = { "gradpool", "up", "--quiet", "--idle-timeout", "10m" };
+    int code = 0;
+    gp_status status;
+
+    if (a->allocation.gpus_limited && a->allocation.gpus == 0) { /* a host may have GPUs of others */
+        words[5] = "--devices";
+        words[6] = "cpu";
+    }
+    status = attempt_run(&a->files, words, &code, &a->stops, err);
+    if (status == GP_OK && code != 0 && !a->stops.noticed && !a->stops.canceled && !a->stops.outdated)
+        status = gp_fail(err, GP_ENOPOOL,
+                         "the pool did not start (exit code %d); the job's log has the reason", code);
+    return status;
+}
+
+/* Run the command as a background job of the pool does (client/cli/jobs/job_self.h). */
+static gp_status command_run(attempt *a, gp_error *err)
+{
+    const char **words = calloc(a->command.word_count + 2, sizeof(*words));
+    char number[16], mask[8];
+    gp_status status;
+
+    if (words == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the command");
+    words[0] = "gradpool";
+    memcpy(words + 1, a->command.words, a->command.word_count * sizeof(*words));
+    snprintf(number, sizeof(number), "%" PRIu32, a->files.fence.number);
+    snprintf(mask, sizeof(mask), "%03o", (unsigned)a->command.umask);
+    setenv("GRADPOOL_JOB", a->allocation.id[0] != '\0' ? a->allocation.id : "0", 1);
+    setenv("GRADPOOL_JOB_ATTEMPT", number, 1);
+    setenv("GRADPOOL_JOB_DIR", a->folder, 1);
+    setenv("GRADPOOL_JOB_UMASK", mask, 1);
+    status = attempt_run(&a->files, words, &a->code, &a->stops, err);
+    a->ran = status == GP_OK;
+    unsetenv("GRADPOOL_JOB_DIR"); /* `gradpool down` is not the job */
+    free(words);
+    return status;
+}
+
+/* End the pool, kill the processes that it left, and remove the local directories. This process is
+ * the subreaper of all its descendants, so none of them is lost. */
+static void pool_end(attempt *a)
+{
+    const char *words[] = { "gradpool", "down", "--quiet", NULL };
+    attempt_stops none = { .outdated = false };
+    char path[64];
+    int code;
+
+    if (!a->stops.outdated)
+        attempt_run(&a->files, words, &code, &none, NULL);
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    for (int i = 0; i < DOWN_TRIES && waitpid(-1, NULL, WNOHANG) >= 0; i++) {
+        FILE *children = fopen(path, "re");
+        int child;
+
+        while (children != NULL && fscanf(children, "%d", &child) == 1)
+            kill(child, SIGKILL);
+        if (children != NULL)
+            fclose(children);
+        gp_sleep_ms(10);
+    }
+    if (a->local[0] != '\0')
+        nftw(a->local, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- end ---- */
+
+/* Ask the engine why it sent the notice; repeat while it does not answer. */
+static cluster_notice notice_of(const attempt *a, char state[CLUSTER_TEXT_BYTES])
+{
+    cluster_notice notice = CLUSTER_NOTICE_SIGNAL;
+    gp_error err;
+
+    state[0] = '\0';
+    for (int i = 0; i < REQUEUE_TRIES; i++) {
+        gp_status status = cluster_allocation_notice(&notice, state, &a->allocation, &err);
+
+        if (status == GP_OK || status == GP_ENOENT)
+            break;
+        gp_sleep_ms(REQUEUE_WAIT_MS);
+    }
+    return notice;
+}
+
+/* Request that the engine queues the job again, and wait until it kills this process. Returns only
+ * on failure. */
+static gp_status requeue(const attempt *a, const char *reason, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (int i = 0; i < REQUEUE_TRIES; i++) {
+        if (cluster_folder_canceled(a->folder))
+            return gp_fail(err, GP_ECANCELED, "canceled");
+        status = cluster_allocation_requeue(&a->allocation, err);
+        if (status != GP_ETIMEDOUT && status != GP_EPEER)
+            break;
+        gp_sleep_ms(REQUEUE_WAIT_MS);
+    }
+    if (status != GP_OK)
+        return status;
+    fprintf(stderr, "gradpool: requeued (%s)\n", reason);
+    /* If the process exited before the engine signals the job, the engine would take the job for
+     * finished. */
+    poll(&(struct pollfd){ .fd = a->files.signals, .events = POLLIN }, 1, KILLED_MS);
+    exit(0);
+}
+
+/* Decide what follows after a notice has stopped the command: requeue the job, or set the reason
+ * for the result. Return whether the engine is already ending the job, so there is no result. */
+static bool noticed_finish(const attempt *a, char reason[REASON_BYTES])
+{
+    char state[CLUSTER_TEXT_BYTES];
+    cluster_notice notice = notice_of(a, state);
+    const char *text = cluster_notice_text(notice);
+    gp_error err;
+
+    if (notice == CLUSTER_NOTICE_ENDING) {
+        snprintf(reason, REASON_BYTES, "%s (%s)", text, state);
+        return true;
+    }
+    if (!a->command.requeue) {
+        snprintf(reason, REASON_BYTES, "%s; the job has no checkpoints, so it is not requeued", text);
+        return false;
+    }
+    attempt_note(&a->files, "gradpool: stopped after a notice (%s); requeueing the job", text);
+    cluster_attempt_end(a->folder, a->files.fence.number, text, &err);
+    if (requeue(a, text, &err) == GP_ECANCELED)
+        snprintf(reason, REASON_BYTES, "%s", canceled);
+    else
+        snprintf(reason, REASON_BYTES, "%s, and the job cannot be requeued: %.200s", text, err.message);
+    return false;
+}
+
+/* Write how the attempt ended, and the result unless the job will run again. Return the exit code
+ * of this process. */
+static int attempt_finish(attempt *a, const gp_error *failure)
+{
+    const uint32_t number = a->files.fence.number;
+    const bool finished = a->ran && a->code == 0;
+    char reason[REASON_BYTES] = "finished";
+    int code = a->ran && failure->code == GP_OK ? a->code : CLI_FAILED;
+    bool result = true;
+    gp_error err;
+
+    attempt_check(&a->files, &a->stops);
+    if (a->stops.outdated) {
+        snprintf(reason, sizeof(reason), "a newer attempt has begun");
+        result = false;
+    } else if (a->stops.canceled && !finished) {
+        snprintf(reason, sizeof(reason), "%s", canceled);
+        code = CLI_INTERRUPTED;
+    } else if (a->stops.noticed && !finished) {
+        result = !noticed_finish(a, reason);
+    } else if (failure->code != GP_OK) {
+        snprintf(reason, sizeof(reason), "%.280s", failure->message);
+    } else if (code != 0) {
+        snprintf(reason, sizeof(reason), "exit code %d", code);
+    }
+    cluster_attempt_end(a->folder, number, reason, &err);
+    if (!finished)
+        attempt_note(&a->files, "gradpool: attempt %" PRIu32 " ended: %s", number, reason);
+    if (result && cluster_attempt_result(a->folder, &a->files.fence, code, reason, &err) != GP_OK)
+        fprintf(stderr, "gradpool: cannot write the result: %s\n", err.message);
+    return code;
+}
+
+/* Prepare the attempt: number, files, allocation, directories, environment. */
+static gp_status attempt_open(attempt *a, gp_error *err)
+{
+    gp_fence fence;
+    gp_status status = cluster_command_read(&a->command, a->folder, err);
+
+    if (status == GP_OK)
+        status = cluster_attempt_take(&fence, a->folder, err);
+    if (status == GP_OK)
+        status = attempt_files_open(&a->files, a->folder, &fence, err);
+    if (status != GP_OK)
+        return status;
+    if (fence.number > 1)
+        cluster_attempt_archive(a->folder, fence.number);
+    status = cluster_allocation_open(&a->allocation, a->command.engine, err);
+    attempt_note(&a->files, "== attempt %" PRIu32 " on %s%s%s ==", fence.number, a->allocation.host,
+                 a->allocation.id[0] != '\0' ? ", job " : "", a->allocation.id);
+    if (status == GP_OK)
+        status = cluster_attempt_begin(a->folder, fence.number, a->allocation.host, a->allocation.id, err);
+    if (status == GP_OK)
+        status = cluster_allocation_bind(&a->allocation, err);
+    if (status == GP_OK)
+        status = local_open(a, err);
+    if (status == GP_OK)
+        status = environment_set(a, err);
+    if (status == GP_OK && chdir(a->command.directory) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot change to the job's directory %s", a->command.directory);
+    return status;
+}
+
+int job_attempt_main(int argc, char **argv)
+{
+    attempt a = { .folder = argc == 3 ? argv[2] : "", .files = { .log = -1, .signals = -1 } };
+    gp_error err = { 0 };
+    gp_status status;
+    int code;
+
+    if (a.folder[0] != '/') {
+        fprintf(stderr, "gradpool job-attempt: the folder of the job must be an absolute path\n");
+        return CLI_USAGE;
+    }
+    umask(077);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    status = attempt_open(&a, &err);
+    if (a.files.fence.number == 0) { /* not an attempt: the job does not concern this process */
+        fprintf(stderr, "gradpool job-attempt: %s\n", err.message);
+        return CLI_FAILED;
+    }
+    attempt_check(&a.files, &a.stops);
+    if (status == GP_OK && !a.stops.canceled && !a.stops.noticed && !a.stops.outdated)
+        status = pool_start(&a, &err);
+    if (status == GP_OK && !a.stops.canceled && !a.stops.noticed && !a.stops.outdated)
+        status = command_run(&a, &err);
+    pool_end(&a);
+    if (status == GP_OK)
+        err.code = GP_OK;
+    code = attempt_finish(&a, &err);
+    attempt_files_close(&a.files);
+    cluster_command_deinit(&a.command);
+    return code;
+}

@@ -1,0 +1,19 @@
+/* `gradpool job-attempt FOLDER`: run one attempt of a cluster job inside its allocation.
+ *
+ * The engine's script starts this process. It is not a command for users, so no help lists it.
+ *
+ *   1. take the next attempt number in the job folder, which fences older attempts
+ *   2. start a pool on the granted cores or GPUs, with runtime and state directories on this host
+ *   3. run the job's command in this pool, and append its output to the log
+ *   4. end the pool, remove the directories
+ *   5. write the result, or ask the engine to queue the job again
+ *
+ * The engine announces the end of the allocation (time limit, pre-emption) with SIGTERM. The
+ * command then stops with a checkpoint, from which the next attempt resumes. */
+#ifndef GP_CLI_CLUSTER_JOB_ATTEMPT_H
+#define GP_CLI_CLUSTER_JOB_ATTEMPT_H
+
+/* Run an attempt. argv[2] is the job folder. Return the exit code of the process. */
+int job_attempt_main(int argc, char **argv);
+
+#endif
