@@ -3,10 +3,11 @@
 
 #include <string.h>
 
+#include "client/cluster/command.h"
 #include "common/base/memory/alloc.h"
 
 /* Ordered as shown in help. */
-static const cluster_engine *const engines[] = { NULL };
+static const cluster_engine *const engines[] = { &cluster_engine_command };
 
 const cluster_engine *cluster_engine_at(size_t index)
 {
