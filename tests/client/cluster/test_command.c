@@ -51,8 +51,8 @@ static bool there_is(const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* Make an empty spool, a job folder, and a profile. The program `gradpool` of the profile writes its
- * words to the file `ran` and runs while the file `busy` exists.
+/* Make an empty spool, a job folder, and a profile. The program `gradpool` of the profile writes
+ * its words to the file `ran` and runs while the file `busy` exists.
  *   settings  further lines of the profile
  *   launch    words of the launch command after its program; NULL: name and script
  *   status    status command; NULL: that of the spool */
