@@ -1,4 +1,5 @@
-/* Implement allocation.h for Slurm; other engines grant the whole host. */
+/* Implement allocation.h: Slurm describes the allocation in the environment, and the scripts of
+ * other engines pass on the resources that the profile requests. */
 #include "client/cluster/allocation.h"
 
 #include <sched.h>
@@ -70,11 +71,31 @@ static gp_status slurm_open(cluster_allocation *out, gp_error *err)
     return GP_OK;
 }
 
+/* Read the variables that the script of the engine `command` sets from its profile. */
+static void profile_open(cluster_allocation *out)
+{
+    const char *id = getenv("GRADPOOL_ALLOCATION_ID");
+    int64_t cores = number_of(getenv("GRADPOOL_ALLOCATION_CORES"), '\0', CLUSTER_ALLOCATION_CORES_MAX);
+    int64_t gpus = number_of(getenv("GRADPOOL_ALLOCATION_GPUS"), '\0', CLUSTER_ALLOCATION_GPUS_MAX);
+    int64_t memory = number_of(getenv("GRADPOOL_ALLOCATION_MEMORY_MIB"), '\0', INT32_MAX);
+
+    snprintf(out->id, sizeof(out->id), "%s", id == NULL ? "" : id);
+    out->cores = cores > 0 ? (uint32_t)cores : 0;
+    out->gpus = gpus > 0 ? (uint32_t)gpus : 0;
+    out->gpus_limited = gpus >= 0;
+    out->memory_mib = memory > 0 ? (uint64_t)memory : 0;
+}
+
 gp_status cluster_allocation_open(cluster_allocation *out, const char *engine, gp_error *err)
 {
     cluster_allocation found = { .slurm = strcmp(engine, "slurm") == 0 };
     const char *node = getenv("SLURMD_NODENAME");
-    gp_status status = found.slurm ? slurm_open(&found, err) : GP_OK;
+    gp_status status = GP_OK;
+
+    if (found.slurm)
+        status = slurm_open(&found, err);
+    else
+        profile_open(&found);
 
     if (found.slurm && node != NULL)
         snprintf(found.host, sizeof(found.host), "%s", node);

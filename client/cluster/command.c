@@ -114,12 +114,24 @@ static gp_status line_run(filled *out, cluster_tool *tool, cluster_tool_result *
 
 /* ---- launch ---- */
 
-/* Append the script that runs the job. */
+/* Append the script that runs the job. The variables are those of cluster_allocation_open(). */
 static gp_status command_script(const gp_profile *profile, const cluster_launch *launch, gp_buffer *out,
                                 gp_error *err)
 {
-    gp_status status = gp_buffer_printf(out, err, "#!/bin/sh\n# gradpool job %s\nexec ", launch->name);
+    int64_t mib = 0;
+    gp_status status = profile->memory[0] == '\0' ? GP_OK : gp_profile_memory_mib(profile->memory, &mib, err);
 
+    if (status == GP_OK)
+        status = gp_buffer_printf(out, err,
+                                  "#!/bin/sh\n# gradpool job %s\nexport GRADPOOL_ALLOCATION_ID=%s\n"
+                                  "export GRADPOOL_ALLOCATION_GPUS=%" PRId64 "\n",
+                                  launch->name, launch->name, profile->gpus);
+    if (status == GP_OK && profile->cores > 0)
+        status = gp_buffer_printf(out, err, "export GRADPOOL_ALLOCATION_CORES=%" PRId64 "\n", profile->cores);
+    if (status == GP_OK && mib > 0)
+        status = gp_buffer_printf(out, err, "export GRADPOOL_ALLOCATION_MEMORY_MIB=%" PRId64 "\n", mib);
+    if (status == GP_OK)
+        status = gp_buffer_printf(out, err, "exec ");
     if (status == GP_OK)
         status = gp_buffer_shell_word(out, profile->gradpool, err);
     if (status == GP_OK)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/cluster/allocation.h"
 #include "client/cluster/profile.h"
 #include "common/base/clock.h"
 #include "tests/proto/scratch.h"
@@ -287,14 +288,38 @@ TEST(script_quotes_its_words)
     const cluster_launch wanted = { .name = NAME, .folder = "/shared/it's here" };
     gp_buffer text;
 
-    REQUIRE(begin("", NULL, NULL));
+    REQUIRE(begin("cores = 8\nmemory = 2G\n", NULL, NULL));
     gp_buffer_init(&text, 1000);
     strcpy(profile.gradpool, "/opt/my apps/gradpool");
     REQUIRE_OK(engine->script(&profile, &wanted, &text, &err), err);
     CHECK_TEXT("#!/bin/sh\n# gradpool job " NAME "\n"
+               "export GRADPOOL_ALLOCATION_ID=" NAME "\n"
+               "export GRADPOOL_ALLOCATION_GPUS=0\n"
+               "export GRADPOOL_ALLOCATION_CORES=8\n"
+               "export GRADPOOL_ALLOCATION_MEMORY_MIB=2048\n"
                "exec '/opt/my apps/gradpool' job-attempt '/shared/it'\\''s here'\n",
                gp_buffer_text(&text));
     gp_buffer_deinit(&text);
+}
+
+TEST(allocation_has_the_values_that_the_script_sets)
+{
+    cluster_allocation allocation;
+
+    setenv("GRADPOOL_ALLOCATION_ID", NAME, 1);
+    setenv("GRADPOOL_ALLOCATION_GPUS", "0", 1);
+    setenv("GRADPOOL_ALLOCATION_CORES", "8", 1);
+    setenv("GRADPOOL_ALLOCATION_MEMORY_MIB", "2048", 1);
+    REQUIRE_OK(cluster_allocation_open(&allocation, "command", &err), err);
+    CHECK_TEXT(NAME, allocation.id);
+    CHECK(allocation.gpus_limited && allocation.gpus == 0);
+    CHECK_INT(8, allocation.cores);
+    CHECK_INT(2048, allocation.memory_mib);
+    setenv("GRADPOOL_ALLOCATION_CORES", "-1", 1);
+    unsetenv("GRADPOOL_ALLOCATION_GPUS");
+    REQUIRE_OK(cluster_allocation_open(&allocation, "command", &err), err);
+    CHECK_INT(0, allocation.cores);
+    CHECK(!allocation.gpus_limited);
 }
 
 TEST(cancel_command_can_be_copied_to_a_shell)
