@@ -4,6 +4,10 @@
  *   bench_step [--threads N] [--batch B] [--seconds S] [--kernels NAME] [--network NAME|FILE]
  *              [--momentum M] [--device cpu|cuda] [--phase train|infer]
  *              [--precision f32|tf32|bf16|fp16] [--profile kinds|steps] [--tune S]
+ *              [--input resident|copied]
+ *
+ * --input: a training on a GPU selects the samples of each step from a batch in GPU memory
+ * [resident], or copies them from host memory. A prediction copies them.
  *
  * --tune is a training's autotune-seconds [20, or GRADPOOL_AUTOTUNE_SECONDS], for GPUs: engines
  * come from the cache of earlier trainings, or are timed; 0: by rule. --profile also prints the
@@ -27,6 +31,7 @@
 #include "common/base/system/cached.h"
 #include "common/base/clock.h"
 #include "common/base/rng.h"
+#include "common/data/store/sampler.h"
 #include "common/data/store/store.h"
 #include "common/model/network.h"
 #include "tests/sort.h"
@@ -42,7 +47,7 @@ typedef struct bench_options {
     uint32_t threads, batch;
     double seconds, momentum, tune;
     const char *kernels, *network, *profile;
-    bool cuda;
+    bool cuda, copied;
     gp_phase phase;
     gp_precision precision;
 } bench_options;
@@ -63,6 +68,9 @@ typedef struct bench {
     uint8_t *samples;
     int32_t *labels;
     uint32_t batch, under_way;
+    gp_sampler sampler;
+    gp_resident data; /* the batch, as a data set */
+    bool resident;    /* the batch is in device memory */
 } bench;
 
 static gp_precision precision_of(const char *word)
@@ -103,6 +111,10 @@ static bool read_options(bench_options *options, int count, char **arguments)
             options->tune = atof(value);
         else if (strcmp(name, "--profile") == 0)
             options->profile = value;
+        else if (strcmp(name, "--input") == 0 && strcmp(value, "copied") == 0)
+            options->copied = true;
+        else if (strcmp(name, "--input") == 0 && strcmp(value, "resident") == 0)
+            options->copied = false;
         else if (strcmp(name, "--precision") == 0)
             options->precision = precision_of(value);
         else if (strcmp(name, "--phase") == 0)
@@ -155,6 +167,47 @@ static void choices_print(const gp_tuning *tuning)
         if (tuning->choices[i].used)
             printf("%10.1f us  %-20s %s\n", tuning->choices[i].us, tuning->choices[i].how,
                    tuning->choices[i].what);
+}
+
+/* Copy samples of the batch. Implements gp_resident.read. */
+static gp_status batch_read(void *context, uint32_t first, uint32_t count, void *samples, void *targets,
+                            gp_error *err)
+{
+    const bench *b = context;
+    const size_t each = b->data.sample_bytes, target = b->data.target_bytes;
+
+    (void)err;
+    memcpy(samples, b->samples + first * each, count * each);
+    memcpy(targets, (const char *)b->labels + first * target, count * target);
+    return GP_OK;
+}
+
+/* Move a training's state to the device, and the batch too unless it is to be copied. */
+static gp_status bench_make_resident(bench *b, bool copied, gp_error *err)
+{
+    const gp_shape *input = &b->spec->input;
+    uint32_t blobs;
+    uint64_t *step;
+    float *state = gp_optim_state(b->optim, &blobs, &step);
+
+    gp_sampler_init(&b->sampler, b->batch, GP_SHUFFLE_NEVER, 0);
+    b->data = (gp_resident){ .sampler = &b->sampler,
+                             .count = b->batch,
+                             .patches = 1,
+                             .sample_bytes = (size_t)gp_shape_count(input),
+                             .target_bytes = b->graph->target_bytes,
+                             .channels = (uint32_t)input->dim[0],
+                             .height = (uint32_t)input->dim[1],
+                             .width = (uint32_t)input->dim[2],
+                             .read = batch_read,
+                             .context = b };
+    return b->ops->steps->make_resident(b->plan,
+                                        &(gp_resident_request){ .options = &b->train,
+                                                                .state = state,
+                                                                .state_blobs = blobs,
+                                                                .solved = *step,
+                                                                .resident = copied ? NULL : &b->data },
+                                        &b->resident, err);
 }
 
 static gp_status bench_open(bench *b, const bench_options *options, gp_error *err)
@@ -224,18 +277,11 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
         status = bench_compile_tuned(b, options, &plan, &memory, err);
     else if (status == GP_OK)
         status = b->ops->compile(&b->plan, b->backend, b->graph, &plan, &memory, err);
-    if (status != GP_OK || b->optim == NULL || b->ops->steps == NULL)
-        return status;
-
-    uint32_t blobs;
-    uint64_t *step;
-    bool resident;
-    float *state = gp_optim_state(b->optim, &blobs, &step);
-
-    return b->ops->steps->make_resident(
-        b->plan,
-        &(gp_resident_request){ .options = &b->train, .state = state, .state_blobs = blobs, .solved = *step },
-        &resident, err);
+    if (status == GP_OK && b->optim != NULL && b->ops->steps != NULL)
+        status = bench_make_resident(b, options->copied, err);
+    if (status == GP_OK && b->data.count > 0 && !options->copied && !b->resident)
+        status = gp_fail(err, GP_ENOMEM, "the batch does not fit into GPU memory; use --input copied");
+    return status;
 }
 
 static void bench_close(bench *b)
@@ -293,8 +339,8 @@ static gp_status bench_predict(bench *b, const gp_batch *batch, gp_error *err)
 
 static gp_status bench_step(bench *b, uint64_t step, gp_error *err)
 {
-    gp_batch batch = { .samples = b->samples,
-                       .targets = b->labels,
+    gp_batch batch = { .samples = b->resident ? NULL : b->samples,
+                       .targets = b->resident ? NULL : b->labels,
                        .count = b->batch,
                        .first = true,
                        .unchanged = b->optim == NULL && step > 0,
@@ -435,12 +481,16 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
     times = b->ops->take_times(b->plan);
     sort_int64s(step_ns, (size_t)count);
     b->ops->describe(b->plan, text, sizeof(text));
-    printf("%s batch %u, %u threads: best %.2f images/s, median %.2f; forward %.2f ms, backward %.2f ms; "
+    printf("%s batch %u%s, %u threads: best %.2f images/s, median %.2f; forward %.2f ms, backward %.2f ms; "
            "loss %.4f; %.1f MB; processor time %.2f ms\n%s",
-           options->network, b->batch, options->threads, b->batch * 1e9 / (double)step_ns[0],
-           b->batch * 1e9 / (double)step_ns[count / 2], (double)times.forward_ns * 1e-6 / count,
-           (double)times.backward_ns * 1e-6 / count, b->sums[GP_SUM_LOSS] / b->sums[GP_SUM_WEIGHT],
-           (double)b->ops->memory_bytes(b->plan) * 1e-6, (double)cpu_ns * 1e-6 / count, text);
+           options->network, b->batch,
+           !options->cuda ? ""
+           : b->resident  ? " resident"
+                          : " copied",
+           options->threads, b->batch * 1e9 / (double)step_ns[0], b->batch * 1e9 / (double)step_ns[count / 2],
+           (double)times.forward_ns * 1e-6 / count, (double)times.backward_ns * 1e-6 / count,
+           b->sums[GP_SUM_LOSS] / b->sums[GP_SUM_WEIGHT], (double)b->ops->memory_bytes(b->plan) * 1e-6,
+           (double)cpu_ns * 1e-6 / count, text);
     if (options->profile != NULL && options->cuda)
         choices_print(&b->tuning);
     return options->profile != NULL ? bench_profile_print(b, options->profile, count, err) : GP_OK;
@@ -459,7 +509,8 @@ int main(int count, char **arguments)
             "usage: bench_step [--threads N] [--batch B] [--seconds S] [--kernels K] [--network NAME|FILE]\n"
             "                  [--momentum M] [--device cpu|cuda] [--phase train|infer] [--precision "
             "f32|tf32|bf16|fp16] "
-            "[--profile kinds|steps] [--tune S]\n");
+            "[--profile kinds|steps] [--tune S]\n"
+            "                  [--input resident|copied]\n");
         return 2;
     }
     status = bench_open(&b, &options, &err);

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """tests/gpu/bench.py: images per second of a training step or a prediction in PyTorch, for comparison with bench_step.
 
-    python3 tests/gpu/bench.py NETWORK BATCH f32|tf32|bf16 eager|compile|graph [SECONDS [train|infer]]
+    python3 tests/gpu/bench.py NETWORK BATCH f32|tf32|bf16 eager|compile|graph [SECONDS [train|copied|infer]]
 
-NETWORK: lenet, a torchvision model, or deeplabv3_resnet50 (512 x 512, 21 classes; torchvision has no v3+). Batch in GPU
-memory, channels_last, SGD with momentum (fused), bf16 by autocast. graph: the whole step as one CUDA graph. Prints one
-line of JSON."""
+NETWORK: lenet, a torchvision model, or deeplabv3_resnet50 (512 x 512, 21 classes; torchvision has no v3+). channels_last, SGD
+with momentum (fused), bf16 by autocast. graph: the whole step as one CUDA graph. As in bench_step, the batch of a training is in
+GPU memory (copied: bytes are copied from host memory in each step), and a prediction copies its samples. Prints one line of
+JSON."""
 import json, sys, time
 import torch
 import torch.nn as nn
@@ -33,10 +34,32 @@ def build(name):
     return getattr(models, name)(), (3, 224, 224), 1000
 
 
+class Copies:
+    """A batch of bytes in host memory, which each step copies to page-locked memory and then to the GPU."""
+
+    def __init__(self, batch, shape):
+        self.samples = torch.randint(0, 256, (batch, *shape), dtype=torch.uint8)
+        self.slots = [torch.empty_like(self.samples).pin_memory() for _ in range(2)]
+        self.copied = [torch.cuda.Event() for _ in range(2)]
+        self.calls = 0
+
+    def next(self):
+        slot = self.calls % 2
+        self.calls += 1
+        self.copied[slot].synchronize()
+        self.slots[slot].copy_(self.samples)
+        x = self.slots[slot].to("cuda", non_blocking=True)
+        self.copied[slot].record()
+        return x.to(memory_format=torch.channels_last).float().div_(255)
+
+
 def main():
     name, batch, precision, mode = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
     seconds = float(sys.argv[5]) if len(sys.argv) > 5 else 3.0
-    infer = len(sys.argv) > 6 and sys.argv[6] == "infer"
+    phase = sys.argv[6] if len(sys.argv) > 6 else "train"
+    infer = phase == "infer"
+    if phase != "train" and mode == "graph":
+        sys.exit("a graph cannot copy samples: use phase train")
     pixels = name.startswith("deeplab")
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "f32"
@@ -46,15 +69,19 @@ def main():
     x = torch.rand(batch, *shape, device="cuda").to(memory_format=torch.channels_last)
     y = torch.randint(0, classes, (batch,) + (shape[1:] if pixels else ()), device="cuda")
     run = torch.compile(net) if mode == "compile" else net
+    copies = Copies(batch, shape) if phase != "train" else None
+
+    def samples():
+        return x if copies is None else copies.next()
 
     def predict():
         with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
-            run(x)
+            run(samples())
 
     def train():
         optim.zero_grad(set_to_none=True)
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
-            out = run(x)
+            out = run(samples())
             loss = F.cross_entropy(out["out"] if pixels else out, y)
         loss.backward()
         optim.step()
@@ -83,7 +110,7 @@ def main():
         count += 10
     took = time.perf_counter() - begin
     print(json.dumps({"peer": "torch " + torch.__version__, "network": name, "batch": batch, "precision": precision,
-                      "mode": mode, "phase": "infer" if infer else "train", "images_per_second": round(batch * count / took, 1),
+                      "mode": mode, "phase": phase, "images_per_second": round(batch * count / took, 1),
                       "ms": round(took / count * 1e3, 4)}))
 
 

@@ -14,6 +14,7 @@ their sources, model/kernels_3e87935.json the kernels of that commit. The instru
 tests/gpu/sass.py allows (sass_bounds.py)."""
 import argparse
 import collections
+import functools
 import json
 import math
 import os
@@ -37,6 +38,7 @@ def read(name):
 
 # ---- constants ----
 
+@functools.cache
 def constants_table():
     """Return {name: row} over all groups of constants.json."""
     groups = read("constants.json")
@@ -146,6 +148,11 @@ NETWORKS = {
 }
 
 
+@functools.cache
+def layers_of(network):
+    return NETWORKS[network]()
+
+
 def weights(layer):
     if layer.kind == "conv":
         return layer.x[0] * layer.y[0] * layer.kernel ** 2
@@ -213,6 +220,7 @@ class Times:
 
 # ---- gradpool ----
 
+@functools.cache
 def kernel_table(generation):
     """Return {kernel: row} with the fields of kernels_3e87935.json."""
     table = dict(read("kernels_3e87935.json")["kernels"])
@@ -545,17 +553,23 @@ class Torch(Times):
 # ---- predictions ----
 
 def times_of(constants, network, program, precision="bf16", phase="train", batch=BATCH):
-    layers = NETWORKS[network]()
+    layers = layers_of(network)
     if program in ("gradpool", "3e87935"):
         model = Gradpool(constants, precision, layers, batch, program)
         return model.train() if phase == "train" else model.infer()
     return Torch(constants, precision, layers, batch, program).run(phase == "train")
 
 
-def copies_seconds(constants, network, seconds, batch=BATCH):
-    """Return the time of a step whose samples the host copies: the slowest of device, memcpy and PCIe."""
-    count = batch * size(NETWORKS[network]()[0].x)
-    return max(seconds, count / constants.host_copy_rate, count / constants.pcie_rate)
+def step_seconds(constants, network, program, precision="bf16", phase="train", batch=BATCH):
+    """Return the time of a step. phase: train, copied (a training that copies samples), infer (copies samples too)."""
+    model = times_of(constants, network, program, precision, "infer" if phase == "infer" else "train", batch)
+    if phase == "train":
+        return model.seconds()
+    count = batch * size(layers_of(network)[0].x)
+    host, bus = count / constants.host_copy_rate, count / constants.pcie_rate
+    if program in ("gradpool", "3e87935"):  # another thread or stream copies at the same time
+        return max(model.seconds(), host, bus)
+    return max(model.total() + bus, model.host + host)
 
 
 class Predictions:
@@ -578,7 +592,7 @@ class Predictions:
         words = what.split("-")
         if len(words) != 3 or words[0] not in NETWORKS:
             return None
-        return BATCH / times_of(self.constants, words[0], program, words[2], words[1]).seconds()
+        return BATCH / step_seconds(self.constants, words[0], program, words[2], words[1])
 
     def ratio(self, what, rule):
         """Return how often the predicted value exceeds the one in a rule; above the required number: reached. None: not modelled."""
@@ -625,9 +639,9 @@ def goals():
     return rows
 
 
-BENCHMARKS = [("resnet50", "bf16", "train"), ("resnet50", "bf16", "infer"), ("resnet50", "tf32", "train"), ("resnet50", "f32", "train"),
+BENCHMARKS = [("resnet50", "bf16", "train"), ("resnet50", "bf16", "copied"), ("resnet50", "bf16", "infer"), ("resnet50", "tf32", "train"), ("resnet50", "f32", "train"),
               ("resnet18", "bf16", "train"), ("resnet18", "tf32", "train"), ("resnet18", "f32", "train"),
-              ("alexnet", "bf16", "train"), ("alexnet", "tf32", "train"), ("alexnet", "f32", "train"),
+              ("alexnet", "bf16", "train"), ("alexnet", "bf16", "copied"), ("alexnet", "tf32", "train"), ("alexnet", "f32", "train"),
               ("lenet", "f32", "train"), ("lenet", "tf32", "train"), ("lenet", "bf16", "train")]
 
 
@@ -636,10 +650,7 @@ def speeds(constants):
     for network, precision, phase in BENCHMARKS:
         row = {"network": network, "precision": precision, "phase": phase, "batch": BATCH}
         for program in PROGRAMS:
-            seconds = times_of(constants, network, program, precision, phase).seconds()
-            row[program] = BATCH / seconds
-            if program == "gradpool":
-                row["with copies"] = BATCH / copies_seconds(constants, network, seconds)
+            row[program] = None if program == "graph" and phase != "train" else BATCH / step_seconds(constants, network, program, precision, phase)
         rows.append(row)
     return rows
 
@@ -655,11 +666,11 @@ def sums_by(nodes, field):
 # ---- output ----
 
 def print_speeds(rows):
-    columns = ["gradpool", "with copies", "3e87935", "eager", "compile", "graph"]
-    print(f"Estimates: images/s on an H200, batch {BATCH}. PyTorch: eager, compile, graph.\n")
+    columns = PROGRAMS
+    print(f"Estimates: images/s on an H200, batch {BATCH}. PyTorch: eager, compile, graph. copied: a training that copies samples.\n")
     print(f"{'network':10}{'precision':10}{'phase':7}" + "".join(f"{c:>13}" for c in columns))
     for row in rows:
-        print(f"{row['network']:10}{row['precision']:10}{row['phase']:7}" + "".join(f"{row[c]:13,.0f}" for c in columns))
+        print(f"{row['network']:10}{row['precision']:10}{row['phase']:7}" + "".join(f"{row[c]:13,.0f}" if row[c] else " " * 12 + "-" for c in columns))
 
 
 def print_goals(rows):
@@ -703,7 +714,7 @@ def main():
         layers = {}
         for network, precision, phase in BENCHMARKS:
             for program in PROGRAMS:
-                nodes = times_of(constants, network, program, precision, phase).nodes
+                nodes = times_of(constants, network, program, precision, "infer" if phase == "infer" else "train").nodes
                 layers[f"{network}-{phase}-{precision}", program] = {k: 1e3 * v for k, v in sums_by(nodes, "layer").items()}
         return print(json.dumps({"estimate": True, "speeds": speeds(constants), "goals": goals(),
                                  "layers_ms": [{"what": w, "program": p, "layers": l} for (w, p), l in layers.items()]}, indent=1))

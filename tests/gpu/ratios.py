@@ -18,6 +18,8 @@ ASKED = [
      [Rule("times", "eager", None, 2.5), Rule("times", "compile", None, 1.4)]),
     ("alexnet-train-bf16", "AlexNet, training, batch 256, bf16", SPEED,
      [Rule("times", "eager", 1.0, 1.2), Rule("times", "compile", None, 1.2)]),
+    ("alexnet-copied-bf16", "AlexNet, training, samples copied in each step, batch 256, bf16", SPEED,
+     [Rule("times", "eager", None, 1.2)]),
     ("lenet-train-f32", "LeNet, training, batch 256, f32", SPEED,
      [Rule("times", "eager", 4, 10), Rule("times", "graph", 1.0, 1.2)]),
     ("lenet-train-bf16", "LeNet, training, batch 256, bf16", SPEED,
