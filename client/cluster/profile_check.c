@@ -217,9 +217,8 @@ static gp_status command_check(const char *value, const char *const *known, cons
 
 gp_status profile_check_launch(const char *value, gp_error *err)
 {
-    static const char *const known[] = {
-        "script", "name", "folder", "cores", "gpus", "memory", "time", NULL
-    };
+    static const char *const known[] = { "script", "name", "folder",  "cores", "gpus",
+                                         "memory", "time", "minutes", NULL };
 
     return command_check(value, known, "{script}", err);
 }

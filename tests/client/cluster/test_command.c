@@ -255,6 +255,7 @@ TEST(placeholders_are_filled_word_by_word)
     REQUIRE(begin("cores = 8\ngpus = 2\nmemory = 64G\ntime = 24h\n", NULL, NULL));
     snprintf(profile.launch, sizeof(profile.launch),
              "%s/show '{name};$HOME' c={cores},g={gpus} {memory} {time} {minutes} {folder} {script}", root);
+    REQUIRE_OK(gp_profile_check(&profile, &err), err);
     put("show", "#!/bin/sh\nprintf '%s|' \"$@\" >> ${0%show}shown\necho 7\n", 0700);
     REQUIRE_OK(engine->launch(&profile, &wanted, id, &err), err);
     wanted.time_s = 0;
