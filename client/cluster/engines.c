@@ -7,7 +7,7 @@
 #include "common/base/memory/alloc.h"
 
 /* Ordered as shown in help. */
-static const cluster_engine *const engines[] = { &cluster_engine_command };
+static const cluster_engine *const engines[] = { &cluster_engine_slurm, &cluster_engine_command };
 
 const cluster_engine *cluster_engine_at(size_t index)
 {

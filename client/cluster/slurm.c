@@ -1,0 +1,406 @@
+/* slurm.c: the engine "slurm". sbatch launches, squeue lists and scancel cancels.
+ *
+ * All settings are #SBATCH lines of one script, which `submit --dry-run` shows and sbatch reads
+ * from standard input. The SBATCH_* variables of the user are removed, since they take precedence
+ * over such lines, and so are the SLURM_* variables of an allocation in which `submit` may run. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "client/cluster/engine.h"
+#include "client/cluster/job_folder.h"
+#include "client/cluster/profile.h"
+#include "client/cluster/tool.h"
+#include "common/base/printable.h"
+
+enum {
+    SCRIPT_MAX = 64 << 10,
+    VARIABLE_BYTES = 4200,
+    NOTICE_MIN_S = 20, /* SIGTERM before the time limit, seconds; a tenth of the limit if that is between */
+    NOTICE_MAX_S = 300,
+    NOTICE_FALLBACK_S = 120, /* the limit is unknown */
+    FIELDS = 6,              /* of a line of squeue */
+};
+
+/* Variables that the job gets from the submitting user, besides those in command.json. */
+static const char *const exported[] = { "PATH", "HOME",   "USER", "LOGNAME", "SHELL",
+                                        "LANG", "LC_ALL", "TZ",   NULL };
+
+static const char *const dropped[] = { "SBATCH_", "SLURM_", "SQUEUE_", "SCANCEL_", NULL };
+
+/* Run a Slurm command without variables that change its meaning. */
+static gp_status slurm_run(cluster_tool_result *result, cluster_tool *tool, gp_error *err)
+{
+    char configuration[VARIABLE_BYTES];
+    const char *given = getenv("SLURM_CONF");
+    const char *set[3] = { "SLURM_TIME_FORMAT=%s" };
+
+    if (given != NULL && (size_t)snprintf(configuration, sizeof(configuration), "SLURM_CONF=%s", given) <
+                             sizeof(configuration))
+        set[1] = configuration;
+    tool->set = set;
+    tool->drop = dropped;
+    tool->timeout_ms = CLUSTER_CALL_MS;
+    gp_status status = cluster_tool_run(result, tool, err);
+
+    tool->set = NULL;
+    return status;
+}
+
+/* ---- script ---- */
+
+/* Append "#SBATCH OPTION", quoted if necessary. */
+static gp_status put_option(gp_buffer *out, const char *option, gp_error *err)
+{
+    gp_status status = gp_buffer_printf(out, err, "#SBATCH ");
+
+    if (option[strcspn(option, " \t\"'\\#")] == '\0')
+        return status == GP_OK ? gp_buffer_printf(out, err, "%s\n", option) : status;
+    if (status == GP_OK)
+        status = gp_buffer_append(out, "\"", 1, err);
+    for (; status == GP_OK && *option != '\0'; option++) {
+        if (*option == '"' || *option == '\\')
+            status = gp_buffer_append(out, "\\", 1, err);
+        if (status == GP_OK)
+            status = gp_buffer_append(out, option, 1, err);
+    }
+    return status == GP_OK ? gp_buffer_append(out, "\"\n", 2, err) : status;
+}
+
+/* Append "#SBATCH --NAME=VALUE" with a formatted option. */
+static gp_status put_format(gp_buffer *out, gp_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static gp_status put_format(gp_buffer *out, gp_error *err, const char *format, ...)
+{
+    char option[GP_PROFILE_BYTES_MAX];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(option, sizeof(option), format, arguments);
+    va_end(arguments);
+    return put_option(out, option, err);
+}
+
+static int64_t notice_s(int64_t time_s)
+{
+    int64_t tenth = time_s / 10;
+
+    return time_s == 0            ? NOTICE_FALLBACK_S
+           : tenth < NOTICE_MIN_S ? NOTICE_MIN_S
+           : tenth > NOTICE_MAX_S ? NOTICE_MAX_S
+                                  : tenth;
+}
+
+/* Append the lines of the resources and limits that the profile sets. */
+static gp_status put_resources(gp_buffer *out, const gp_profile *profile, int64_t time_s, gp_error *err)
+{
+    int64_t mib = 0;
+    gp_status status = GP_OK;
+
+    if (profile->cores > 0)
+        status = put_format(out, err, "--cpus-per-task=%" PRId64, profile->cores);
+    if (status == GP_OK && profile->gpus > 0)
+        status = put_format(out, err, "--gres=gpu:%" PRId64, profile->gpus);
+    if (status == GP_OK && profile->memory[0] != '\0')
+        status = gp_profile_memory_mib(profile->memory, &mib, err);
+    if (status == GP_OK && mib > 0)
+        status = put_format(out, err, "--mem=%" PRId64 "M", mib);
+    if (status == GP_OK && time_s > 0) /* in minutes, rounded up */
+        status = put_format(out, err, "--time=%" PRId64, (time_s + 59) / 60);
+    if (status == GP_OK && profile->account[0] != '\0')
+        status = put_format(out, err, "--account=%s", profile->account);
+    if (status == GP_OK && profile->partition[0] != '\0')
+        status = put_format(out, err, "--partition=%s", profile->partition);
+    return status;
+}
+
+/* Append the --export line: the names of `exported` that are set. */
+static gp_status put_export(gp_buffer *out, gp_error *err)
+{
+    char names[256] = "NONE";
+    size_t used = 0;
+
+    for (size_t i = 0; exported[i] != NULL; i++)
+        if (getenv(exported[i]) != NULL)
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? "," : "",
+                                     exported[i]);
+    return put_format(out, err, "--export=%s", names);
+}
+
+/* Append the options of the profile, one per line; they come last and take precedence. */
+static gp_status put_user_options(gp_buffer *out, const char *lines, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    while (status == GP_OK && *lines != '\0') {
+        size_t bytes = strcspn(lines, "\n");
+
+        if (bytes > 0)
+            status = put_format(out, err, "%.*s", (int)bytes, lines);
+        lines += bytes + (lines[bytes] == '\n');
+    }
+    return status;
+}
+
+static gp_status slurm_script(const gp_profile *profile, const cluster_launch *launch, gp_buffer *out,
+                              gp_error *err)
+{
+    int64_t time_s = launch->time_s;
+    gp_status status = GP_OK;
+
+    /* sbatch expands % and \ in the name of the output file. */
+    if (launch->folder[0] != '/' || launch->folder[strcspn(launch->folder, "%\\\"\n")] != '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "the job's folder is '%.200s'; it must be absolute, without %%, \\ and \"",
+                       launch->folder);
+    if (time_s == 0 && profile->time[0] != '\0')
+        status = gp_profile_time_s(profile->time, &time_s, err);
+    if (status == GP_OK)
+        status = gp_buffer_printf(out, err, "#!/bin/sh\n");
+    if (status == GP_OK)
+        status = put_format(out, err, "--job-name=%s", launch->name);
+    if (status == GP_OK)
+        status = gp_buffer_printf(out, err, "#SBATCH --nodes=1\n#SBATCH --ntasks=1\n");
+    if (status == GP_OK)
+        status = put_resources(out, profile, time_s, err);
+    if (status == GP_OK)
+        status = gp_buffer_printf(
+            out, err, "#SBATCH --signal=TERM@%" PRId64 "\n#SBATCH %s\n#SBATCH --open-mode=append\n",
+            notice_s(time_s), launch->requeue ? "--requeue" : "--no-requeue");
+    if (status == GP_OK)
+        status = put_format(out, err, "--output=%s/engine.out", launch->folder);
+    if (status == GP_OK)
+        status = put_format(out, err, "--chdir=/");
+    if (status == GP_OK)
+        status = put_export(out, err);
+    if (status == GP_OK)
+        status = put_user_options(out, profile->slurm_options, err);
+    /* A step: Slurm signals a pre-emption to steps only, not to the script. */
+    if (status == GP_OK)
+        status = gp_buffer_printf(out, err,
+                                  "exec srun --nodes=1 --ntasks=1 --cpus-per-task=\"$SLURM_CPUS_ON_NODE\" ");
+    if (status == GP_OK)
+        status = gp_buffer_shell_word(out, profile->gradpool, err);
+    if (status == GP_OK)
+        status = gp_buffer_printf(out, err, " job-attempt ");
+    if (status == GP_OK)
+        status = gp_buffer_shell_word(out, launch->folder, err);
+    return status == GP_OK ? gp_buffer_append(out, "\n", 1, err) : status;
+}
+
+/* ---- launch ---- */
+
+/* Return whether an error message of sbatch means that slurmctld may have accepted the job: a
+ * failure of the communication, not a refusal. */
+static bool is_unknown(const cluster_tool_result *result)
+{
+    static const char *const words[] = { "socket",    "timed out", "timeout",       "contact",
+                                         "connect",   "transmi",   "communication", "unexpected message",
+                                         "slurmctld", "munge",     "credential" };
+    const char *text = gp_buffer_text(&result->errors);
+
+    if (result->code > 128) /* killed */
+        return true;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcasestr(text, words[i]) != NULL)
+            return true;
+    return false;
+}
+
+/* Return whether `id` is a job id of Slurm. It becomes a word of a command, so it is checked. */
+static bool is_id(const char *id)
+{
+    size_t bytes = strlen(id);
+
+    return bytes > 0 && bytes <= 10 && id[0] != '0' && strspn(id, "0123456789") == bytes;
+}
+
+static gp_status slurm_launch(const gp_profile *profile, const cluster_launch *launch,
+                              char id[CLUSTER_ID_BYTES], gp_error *err)
+{
+    cluster_tool tool = { .words = (const char *const[]){ "sbatch", "--parsable", NULL },
+                          .output_max = 4096 };
+    cluster_tool_result result;
+    gp_buffer script;
+    gp_status status;
+
+    gp_buffer_init(&script, SCRIPT_MAX);
+    status = slurm_script(profile, launch, &script, err);
+    tool.input = gp_buffer_text(&script);
+    tool.input_bytes = script.bytes;
+    if (status == GP_OK) {
+        status = slurm_run(&result, &tool, err);
+        if (status == GP_ELIMIT)
+            status = err->code = GP_EPEER; /* it ran, so the outcome is unknown */
+        if (status == GP_OK && result.code != 0) {
+            status = cluster_tool_fail(err, is_unknown(&result) ? GP_EPEER : GP_EINVAL, &tool, &result);
+            cluster_tool_deinit(&result);
+        } else if (status == GP_OK) {
+            char text[CLUSTER_ID_BYTES];
+
+            snprintf(text, sizeof(text), "%.60s", gp_buffer_text(&result.output));
+            text[strcspn(text, ";\n")] = '\0'; /* ID[;CLUSTER] */
+            if (is_id(text))
+                strcpy(id, text);
+            else
+                status =
+                    gp_fail(err, GP_EPEER, "sbatch printed '%.60s' instead of a job id", gp_printable(text));
+            cluster_tool_deinit(&result);
+        }
+    }
+    gp_buffer_deinit(&script);
+    return status;
+}
+
+/* ---- list ---- */
+
+static const struct {
+    const char *word;
+    cluster_entry_state state;
+} states[] = {
+    { "PENDING", CLUSTER_ENTRY_QUEUED },      { "REQUEUED", CLUSTER_ENTRY_QUEUED },
+    { "REQUEUE_HOLD", CLUSTER_ENTRY_QUEUED }, { "REQUEUE_FED", CLUSTER_ENTRY_QUEUED },
+    { "SPECIAL_EXIT", CLUSTER_ENTRY_QUEUED }, { "RESV_DEL_HOLD", CLUSTER_ENTRY_QUEUED },
+    { "SUSPENDED", CLUSTER_ENTRY_QUEUED },    { "STOPPED", CLUSTER_ENTRY_QUEUED },
+    { "RUNNING", CLUSTER_ENTRY_RUNNING },     { "CONFIGURING", CLUSTER_ENTRY_RUNNING },
+    { "COMPLETING", CLUSTER_ENTRY_RUNNING },  { "SIGNALING", CLUSTER_ENTRY_RUNNING },
+    { "STAGE_OUT", CLUSTER_ENTRY_RUNNING },   { "RESIZING", CLUSTER_ENTRY_RUNNING },
+    { "COMPLETED", CLUSTER_ENTRY_ENDED },     { "CANCELLED", CLUSTER_ENTRY_ENDED },
+    { "FAILED", CLUSTER_ENTRY_ENDED },        { "TIMEOUT", CLUSTER_ENTRY_ENDED },
+    { "NODE_FAIL", CLUSTER_ENTRY_ENDED },     { "PREEMPTED", CLUSTER_ENTRY_ENDED },
+    { "BOOT_FAIL", CLUSTER_ENTRY_ENDED },     { "DEADLINE", CLUSTER_ENTRY_ENDED },
+    { "OUT_OF_MEMORY", CLUSTER_ENTRY_ENDED }, { "REVOKED", CLUSTER_ENTRY_ENDED },
+};
+
+static gp_status state_of(cluster_entry_state *out, const char *word, gp_error *err)
+{
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+        if (strcmp(states[i].word, word) == 0) {
+            *out = states[i].state;
+            return GP_OK;
+        }
+    return gp_fail(err, GP_EPEER, "unknown state '%.40s' in the output of squeue", word);
+}
+
+/* Parse a line of squeue, ID|STATE|START|NODES|REASON|NAME, in place, and add gradpool's jobs. The
+ * name is last, because other jobs can have any name. */
+static gp_status take_line(cluster_listing *listing, char *line, gp_error *err)
+{
+    char *field[FIELDS] = { line };
+    cluster_entry_state state;
+    cluster_entry *entry;
+    gp_status status;
+
+    for (int i = 1; i < FIELDS; i++) {
+        char *bar = strchr(field[i - 1], '|');
+
+        if (bar == NULL)
+            return gp_fail(err, GP_EPEER, "malformed line '%.60s' in the output of squeue",
+                           gp_printable(line));
+        *bar = '\0';
+        field[i] = bar + 1;
+    }
+    if (!cluster_name_valid(field[5]))
+        return GP_OK;
+    if (!is_id(field[0]))
+        return gp_fail(err, GP_EPEER, "malformed job id '%.40s' in the output of squeue",
+                       gp_printable(field[0]));
+    status = state_of(&state, gp_printable(field[1]), err);
+    if (status == GP_OK)
+        status = cluster_listing_add(listing, &entry, err);
+    if (status != GP_OK)
+        return status;
+    entry->state = state;
+    snprintf(entry->name, sizeof(entry->name), "%s", field[5]);
+    snprintf(entry->id, sizeof(entry->id), "%s", field[0]);
+    gp_printable(field[3]);
+    gp_printable(field[4]);
+    if (state == CLUSTER_ENTRY_QUEUED) {
+        snprintf(entry->text, sizeof(entry->text), "%s (%.40s)", field[1], field[4]);
+        snprintf(entry->reason, sizeof(entry->reason), "%.150s", field[4]);
+        entry->expected_start_s = field[2][0] >= '1' && field[2][0] <= '9' ? strtoll(field[2], NULL, 10) : 0;
+    } else if (state == CLUSTER_ENTRY_RUNNING) {
+        snprintf(entry->text, sizeof(entry->text), "%s on %.40s", field[1], field[3]);
+    } else {
+        snprintf(entry->text, sizeof(entry->text), "%s", field[1]);
+        snprintf(entry->reason, sizeof(entry->reason), "%s", field[1]);
+    }
+    return GP_OK;
+}
+
+/* --states=all also lists jobs that ended in the last minutes (MinJobAge). An incomplete last line
+ * means that squeue was interrupted. */
+static gp_status slurm_list(const gp_profile *profile, cluster_listing *listing, gp_error *err)
+{
+    char user[16];
+    const char *words[] = { "squeue", "--noheader", "--states=all",
+                            "--user", user,         "--format=%i|%T|%S|%N|%r|%j",
+                            NULL };
+    cluster_tool tool = { .words = words };
+    cluster_tool_result result;
+    size_t before = listing->count;
+    gp_status status;
+
+    (void)profile;
+    snprintf(user, sizeof(user), "%u", (unsigned)getuid());
+    status = slurm_run(&result, &tool, err);
+    if (status != GP_OK)
+        return status;
+    if (result.code != 0)
+        status = cluster_tool_fail(err, GP_EPEER, &tool, &result);
+    for (char *line = (char *)result.output.data, *end; status == GP_OK && line != NULL && *line != '\0';
+         line = end + 1) {
+        end = strchr(line, '\n');
+        if (end == NULL) {
+            status = gp_fail(err, GP_EPEER, "the output of squeue is incomplete");
+            break;
+        }
+        *end = '\0';
+        status = take_line(listing, line, err);
+    }
+    cluster_tool_deinit(&result);
+    if (status != GP_OK)
+        listing->count = before;
+    return status;
+}
+
+/* ---- cancel ---- */
+
+static gp_status slurm_cancel(const gp_profile *profile, const cluster_entry *entry, gp_error *err)
+{
+    cluster_tool tool = { .words = (const char *const[]){ "scancel", entry->id, NULL }, .output_max = 4096 };
+    cluster_tool_result result;
+    gp_status status;
+
+    (void)profile;
+    if (!is_id(entry->id))
+        return gp_fail(err, GP_EINVAL, "'%.40s' is not a job id of Slurm", entry->id);
+    status = slurm_run(&result, &tool, err);
+    if (status != GP_OK)
+        return status;
+    if (result.code != 0 && strcasestr(gp_buffer_text(&result.errors), "invalid job id") == NULL)
+        status = cluster_tool_fail(err, GP_EPEER, &tool, &result);
+    cluster_tool_deinit(&result);
+    return status;
+}
+
+static void slurm_cancel_command(const gp_profile *profile, const cluster_entry *entry,
+                                 char text[CLUSTER_COMMAND_BYTES])
+{
+    (void)profile;
+    snprintf(text, CLUSTER_COMMAND_BYTES, "scancel %s", entry->id);
+}
+
+const cluster_engine cluster_engine_slurm = {
+    .type = "slurm",
+    .launch = slurm_launch,
+    .list = slurm_list,
+    .cancel = slurm_cancel,
+    .script = slurm_script,
+    .cancel_command = slurm_cancel_command,
+};
