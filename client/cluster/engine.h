@@ -124,8 +124,6 @@ typedef struct cluster_engine {
                       void *to, size_t bytes, size_t *got, gp_error *err);
 } cluster_engine;
 
-extern const cluster_engine cluster_engine_slurm;
-
 /* Return the engine of that type; NULL: no such engine. */
 const cluster_engine *cluster_engine_find(const char *type);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/cluster/command.h"
+#include "client/cluster/slurm.h"
 #include "common/base/memory/alloc.h"
 
 /* Ordered as shown in help. */

@@ -309,10 +309,24 @@ static gp_status newest_write(const char *folder, uint32_t self, uint32_t number
     return status;
 }
 
-/* An attempt that is delayed between mkdir() and the rename of `newest` can set `newest` back. It
- * notices this when it then lists the attempts, and restores the larger number. Until then `newest`
- * is still larger than the numbers of all attempts before this one, and a fence only stops smaller
- * numbers than `newest`, so no attempt that was stopped may write again. */
+/* Publish that attempts up to `number` are taken. An attempt that is delayed before its rename of
+ * `newest` sets `newest` back. Each attempt therefore lists the attempts after its rename, and
+ * repeats the rename with the largest number. So the last rename is that of the largest number. */
+static gp_status newest_publish(uint32_t *largest, const char *folder, uint32_t number, gp_error *err)
+{
+    gp_status status;
+    uint32_t written;
+
+    *largest = number;
+    do {
+        written = *largest;
+        status = newest_write(folder, number, written, err);
+        if (status == GP_OK)
+            status = largest_attempt(largest, folder, err);
+    } while (status == GP_OK && *largest > written);
+    return status;
+}
+
 gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err)
 {
     char path[PATH_MAX];
@@ -334,16 +348,11 @@ gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err)
             status = gp_fail_errno(err, GP_EIO, "cannot create %s", path);
     }
     if (status == GP_OK)
-        status = newest_write(folder, number, number, err);
-    if (status == GP_OK)
-        status = largest_attempt(&largest, folder, err);
-    if (status == GP_OK && largest > number) {
-        status = newest_write(folder, number, largest, err);
-        if (status == GP_OK)
-            status =
-                gp_fail(err, GP_ESTALE, "attempt %" PRIu32 " of this job has started before attempt %" PRIu32,
-                        largest, number);
-    }
+        status = newest_publish(&largest, folder, number, err);
+    if (status == GP_OK && largest > number)
+        status =
+            gp_fail(err, GP_ESTALE, "attempt %" PRIu32 " of this job has started before attempt %" PRIu32,
+                    largest, number);
     if (status != GP_OK)
         return status;
     fence.number = number;

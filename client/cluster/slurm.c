@@ -1,8 +1,10 @@
-/* slurm.c: the engine "slurm". sbatch launches, squeue lists and scancel cancels.
+/* Implement slurm.h. sbatch launches, squeue lists and scancel cancels.
  *
  * All settings are #SBATCH lines of one script, which `submit --dry-run` shows and sbatch reads
  * from standard input. The SBATCH_* variables of the user are removed, since they take precedence
  * over such lines, and so are the SLURM_* variables of an allocation in which `submit` may run. */
+#include "client/cluster/slurm.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +13,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "client/cluster/engine.h"
 #include "client/cluster/job_folder.h"
 #include "client/cluster/profile.h"
 #include "client/cluster/tool.h"

@@ -84,17 +84,25 @@ gp_status gp_fence_read(uint32_t *newest, const char *file, gp_error *err)
 
 gp_status gp_fence_check(const gp_fence *fence, gp_error *err)
 {
+    char next[PATH_MAX + 32];
+    const char *slash;
     uint32_t newest = 0;
     gp_status status;
 
     if (fence->number == 0)
         return GP_OK;
     status = gp_fence_read(&newest, fence->file, err);
-    if (status != GP_OK || newest <= fence->number)
+    if (status != GP_OK)
         return status;
+    /* A delayed attempt may have set the file back to a smaller number. */
+    slash = strrchr(fence->file, '/');
+    snprintf(next, sizeof(next), "%.*s/attempts/%" PRIu64, (int)(slash - fence->file), fence->file,
+             (uint64_t)fence->number + 1);
+    if (newest <= fence->number && access(next, F_OK) != 0)
+        return GP_OK;
     return gp_fail(err, GP_ESTALE,
-                   "attempt %" PRIu32 " of this job has started; attempt %" PRIu32 " writes nothing more",
-                   newest, fence->number);
+                   "a newer attempt of this job has started; attempt %" PRIu32 " writes nothing more",
+                   fence->number);
 }
 
 gp_status gp_fence_check_process(gp_error *err)

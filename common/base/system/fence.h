@@ -1,9 +1,11 @@
 /* Fence: keep an outdated attempt of a cluster job from writing.
  *
  * A cluster can start a job again while processes of the previous attempt are still alive, for
- * example on a node that lost its network. Each attempt therefore takes a number and stores it in
- * the file `newest` in the job folder (client/cluster/job_folder.h). A process checks the fence
- * right before it makes a write visible to other attempts: a checkpoint, a result or log text.
+ * example on a node that lost its network. Each attempt therefore takes a number: it creates the
+ * directory attempts/NUMBER in the job folder (client/cluster/job_folder.h), and stores the number
+ * in the file `newest`. A process checks both right before it makes a write visible to other
+ * attempts: a checkpoint, a result or log text. The directory alone would do on a local file
+ * system, but NFS clients may remember for a minute that a name does not exist.
  *
  * The check and the write are two operations. A process that is suspended between them can still
  * complete this one write after it resumes. */
@@ -28,7 +30,7 @@ bool gp_fence_given(void);
  * may always write. */
 typedef struct gp_fence {
     uint32_t number;
-    char file[PATH_MAX]; /* holds the newest attempt number as a decimal text */
+    char file[PATH_MAX]; /* FOLDER/newest: the newest attempt number as a decimal text */
 } gp_fence;
 
 /* Parse the environment variable. GP_EINVAL: it is malformed. */

@@ -1,7 +1,7 @@
 /* test_slurm_tools.c: the script for sbatch, and how the replies of sbatch, squeue and scancel are
  * understood. Shell scripts stand in for the commands; tests/cluster has the real ones. */
-#include "client/cluster/engine.h"
 #include "client/cluster/profile.h"
+#include "client/cluster/slurm.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
