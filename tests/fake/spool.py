@@ -3,7 +3,7 @@
 
     spool.py SPOOL launch NAME SCRIPT    queue a job and print its id
     spool.py SPOOL list                  print lines ID NAME STATE [REASON]
-    spool.py SPOOL cancel ID             end a job: SIGTERM to its processes, SIGKILL after 2 s
+    spool.py SPOOL cancel ID             end a job: SIGTERM to its processes, SIGKILL after 30 s
 
 There is no daemon: each call starts queued jobs while slots are free. Files in SPOOL control the engine:
 
@@ -98,7 +98,7 @@ class Spool:
         if self.state(job)[0] == "running":
             pid = int(self.read("jobs", job, "pid"))
             os.killpg(pid, signal.SIGTERM)
-            end = "sleep 2; [ ! -e /proc/%d ] || kill -9 -- -%d" % (pid, pid)
+            end = "for i in $(seq 300); do [ -e /proc/%d ] || exit; sleep 0.1; done; kill -9 -- -%d" % (pid, pid)
             subprocess.Popen(["sh", "-c", end], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
 

@@ -1,4 +1,4 @@
-/* test_cluster.c: `gradpool cluster`, as run from a shell. */
+/* test_cluster_profiles.c: `gradpool cluster`, as run from a shell. */
 #include <sys/stat.h>
 
 #include "tests/service/commands.h"
