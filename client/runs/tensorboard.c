@@ -131,6 +131,8 @@ enum {
     EVENT_STEP = 2,
     EVENT_FILE_VERSION = 3,
     EVENT_SUMMARY = 5,
+    EVENT_SESSION_LOG = 7,
+    SESSION_LOG_STATUS = 1, /* START = 1 */
     SUMMARY_VALUE = 1,
     VALUE_TAG = 1,
     VALUE_SIMPLE = 2,
@@ -297,13 +299,26 @@ uint64_t tensorboard_close(tensorboard *board, int *problem)
     if (close(board->fd) != 0)
         lose(board, 1, errno);
     lost = board->lost;
-    *problem = board->problem;
+    if (lost > 0)
+        *problem = board->problem;
     gp_buffer_deinit(&board->pending);
     gp_free(board);
     return lost;
 }
 
 /* ---- events ---- */
+
+void tensorboard_resume(tensorboard *board, int64_t step, double wall_s)
+{
+    message m;
+    size_t session;
+
+    event_begin(&m, step, wall_s);
+    session = message_begin(&m, EVENT_SESSION_LOG);
+    put_integer(&m, SESSION_LOG_STATUS, 1);
+    message_end(&m, session);
+    event_end(board, &m);
+}
 
 void tensorboard_scalar(tensorboard *board, const char *tag, int64_t step, double wall_s, double value)
 {

@@ -47,6 +47,10 @@ typedef enum tensorboard_end {
  * first record. GP_EIO: the file cannot be created. Free with tensorboard_close(). */
 gp_status tensorboard_open(tensorboard **out, const char *folder, gp_error *err);
 
+/* Mark that the training continues at `step`: TensorBoard drops values of earlier files in the
+ * folder from this step on. */
+void tensorboard_resume(tensorboard *board, int64_t step, double wall_s);
+
 /* Add a value to the curve `tag`. Values that are not finite are kept, because TensorBoard marks
  * them.
  *   wall_s  Unix time of the value, seconds */
@@ -70,8 +74,8 @@ void tensorboard_end_session(tensorboard *board, double wall_s, tensorboard_end 
 /* Write buffered events to the file. */
 void tensorboard_flush(tensorboard *board);
 
-/* Flush and close the file. Return the number of events that could not be written, and set *problem
- * to the last errno. Accepts NULL: 0. */
+/* Flush and close the file. Return the number of events that could not be written; if not 0, set
+ * *problem to the last errno. Accepts NULL: 0. */
 uint64_t tensorboard_close(tensorboard *board, int *problem);
 
 #endif

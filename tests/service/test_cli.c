@@ -353,6 +353,45 @@ TEST(training_reports_its_result_as_json_and_keeps_a_run_folder)
     gp_json_free(json);
 }
 
+/* Count the lines of a file that contain a text. */
+static int lines_with(const char *path, const char *part)
+{
+    static char text[OUT_BYTES];
+    int count = 0;
+    char *rest = NULL;
+
+    slurp(in_root(path), text, sizeof(text));
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+        count += strstr(line, part) != NULL;
+    return count;
+}
+
+TEST(resumed_training_continues_the_records_of_its_folder)
+{
+    cli_begin();
+    RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
+    RUN_OK("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "1", "--folder", "run",
+           "--checkpoint-path", "ck", "--quiet");
+    /* four documents and logs, two records, the model, and one file for TensorBoard */
+    CHECK_INT(8, pools_entries("w/run"));
+    CHECK_INT(1, RUN("train", "--network", "lenet", "--data", "digits:2000", "--folder", "run", "--quiet"));
+    CHECK_CONTAINS(err, "the folder run has the steps of another training; resume it with --resume");
+    /* as if an attempt had been killed after step 18 */
+    FILE *file = fopen(in_root("w/run/metrics.jsonl"), "a");
+
+    REQUIRE(file != NULL);
+    fputs("{\"step\": 17, \"loss\": 1}\n{\"step\": 18, \"loss\": 1}\n{\"step\": 1", file);
+    fclose(file);
+    RUN_OK("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "2", "--folder", "run",
+           "--checkpoint-path", "ck", "--resume", "auto", "--quiet");
+    check_metrics(in_root("w/run/metrics.jsonl"));
+    CHECK(there_is("w/run/end.json"));
+    CHECK_INT(9, pools_entries("w/run"));
+    CHECK_INT(1, lines_with("w/run/facts.json", "\"network\": \"lenet\""));
+    CHECK_INT(1, lines_with("w/run/workers.jsonl", "\"first_step\": 1,"));
+    CHECK_INT(1, lines_with("w/run/workers.jsonl", "\"first_step\": 17,"));
+}
+
 TEST(warnings_of_a_training_are_printed_with_quiet)
 {
     cli_begin();

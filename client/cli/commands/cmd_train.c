@@ -28,15 +28,16 @@
 
 typedef struct train_options {
     cli_common common;
-    char network[512], data[512], validation_data[512], out[512], metrics[512];
+    char network[512], data[512], validation_data[512], out[512], metrics[512], folder[512];
     char pretrained[512], classes[24], freeze_up_to[64], image_normalization[160];
     double head_factor[2];
-    int lint, plots;
+    int lint, plots, tensorboard;
     bool verbose;
 } train_options;
 
 static const char *const lint_words[] = { "error", "warn", NULL };
 static const char *const plots_words[] = { "auto", "none", "live", NULL };
+static const char *const tensorboard_words[] = { "auto", "none", "steps", NULL }; /* run_board_mode */
 
 static const gp_param train_params[] = {
     { .name = "network",
@@ -87,6 +88,15 @@ static const gp_param train_params[] = {
       GP_PARAM_FIELD(train_options, metrics),
       .placeholder = "FILE.jsonl",
       .help = "also write the metrics to FILE.jsonl" },
+    { .name = "folder",
+      GP_PARAM_FIELD(train_options, folder),
+      .placeholder = "DIRECTORY",
+      .help = "run folder; with --resume, continue the metrics in it [new folder below gradpool-runs]" },
+    { .name = "tensorboard",
+      GP_PARAM_FIELD(train_options, tensorboard),
+      .words = tensorboard_words,
+      .help = "curves for TensorBoard in the run folder: validations and two steps per second, none, or all "
+              "steps" },
     { .name = "lint",
       GP_PARAM_FIELD(train_options, lint),
       .words = lint_words,
@@ -116,6 +126,8 @@ typedef struct gp_session {
     cli_changes changes; /* changes to the pretrained network */
     /* opened when all workers are ready, so that a rejected command leaves no folder behind */
     run_folder folder;
+    gp_train_options values; /* effective options */
+    gp_paths paths;          /* of the pool; state_dir "": unknown */
     gp_view *view;
     slow_steps *slow;
     int stop_reported; /* cli_stop value last reported to the user */
@@ -134,6 +146,11 @@ typedef struct gp_session {
 static const char *train_name(const train_options *options)
 {
     return options->pretrained[0] != '\0' ? options->pretrained : options->network;
+}
+
+static const char *given_or_null(const char *text)
+{
+    return text[0] != '\0' ? text : NULL;
 }
 
 static void train_change_event(void *context, const gp_layer_change *change)
@@ -204,11 +221,22 @@ static void train_begin_event(void *context, const gp_train_info *info)
     const train_options *options = session->options;
     const cli_call *call = session->call;
 
-    gp_train_options values;
+    train_text_options(call, info, &session->values);
+    if (gp_paths_find(&session->paths, cli_pool_name(call), NULL) != GP_OK)
+        session->paths.state_dir[0] = '\0';
+    const run_folder_request request = {
+        .network = train_name(options),
+        .data = options->data,
+        .argc = call->argc,
+        .argv = call->argv,
+        .options = &session->values,
+        .metrics_copy = given_or_null(options->metrics),
+        .folder = given_or_null(options->folder),
+        .state_dir = given_or_null(session->paths.state_dir),
+        .board = (run_board_mode)options->tensorboard,
+    };
 
-    train_text_options(call, info, &values);
-    if (run_folder_open(&session->folder, train_name(options), call->argc, call->argv, &values,
-                        options->metrics[0] != '\0' ? options->metrics : NULL, &session->failed) != GP_OK) {
+    if (run_folder_open(&session->folder, &request, &session->failed) != GP_OK) {
         cli_stop = 2;
         return;
     }
@@ -233,7 +261,7 @@ static void train_begin_event(void *context, const gp_train_info *info)
                                   .log = session->folder.log,
                                   .terminal = isatty(1) == 1,
                                   .live = options->plots == 2 || (options->plots == 0 && isatty(1)),
-                                  .frequency = (uint32_t)values.verbose_frequency });
+                                  .frequency = (uint32_t)session->values.verbose_frequency });
     if (session->view != NULL)
         view_begin(session->view, info);
     session->slow = slow_steps_new(info->workers);
@@ -245,9 +273,8 @@ static void train_step_event(void *context, const gp_train_step *step)
     gp_session *session = context;
     int64_t now_ms = gp_now_ms();
 
+    run_folder_step(&session->folder, step, now_ms);
     if (step->rank == 0) {
-        run_folder_metrics(&session->folder, metrics_of_step, step);
-
         /* Adapt the SIGTERM grace period, so that a soft stop has time to finish the current step,
          * to validate, and to write the last checkpoint and the model. The longest time between
          * two steps serves as the step time. */
@@ -277,7 +304,7 @@ static void train_check_event(void *context, const gp_train_validation_result *c
 {
     gp_session *session = context;
 
-    run_folder_metrics(&session->folder, metrics_of_validation, check);
+    run_folder_validation(&session->folder, check);
     session->advice.skip = true;
     if (session->view != NULL)
         view_check(session->view, check);
@@ -374,11 +401,6 @@ static gp_status train_check_file(const char *option, const char *path, gp_error
     if (access(folder, W_OK | X_OK) != 0)
         return gp_fail_errno(err, GP_EIO, "--%s is %s, but its folder is not writable", option, path);
     return GP_OK;
-}
-
-static const char *given_or_null(const char *text)
-{
-    return text[0] != '\0' ? text : NULL;
 }
 
 /* Get the training options, and the mark file path in the job folder. false: this is not a job with

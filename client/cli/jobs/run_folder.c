@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -11,6 +12,9 @@
 
 #include "client/cli/jobs/job_self.h"
 #include "client/cli/show.h"
+#include "client/runs/run_index.h"
+#include "client/runs/run_trim.h"
+#include "common/base/system/file.h"
 #include "common/base/text/text.h"
 
 /* Attempts to find an unused folder name, and the maximum network name length. */
@@ -62,68 +66,142 @@ static gp_status folder_make(run_folder *folder, const char *network, gp_error *
     return GP_OK;
 }
 
+/* Use the folder of --folder: a run folder, or a folder that is empty or does not exist. */
+static gp_status folder_named(run_folder *folder, gp_error *err)
+{
+    const char *name = folder->request.folder;
+    char path[600];
+
+    if ((size_t)snprintf(folder->path, sizeof(folder->path), "%s", name) >= sizeof(folder->path))
+        return gp_fail(err, GP_ELIMIT, "--folder is longer than %zu bytes", sizeof(folder->path) - 1);
+    if (mkdir(folder->path, 0777) == 0)
+        return GP_OK;
+    if (errno != EEXIST)
+        return gp_fail_errno(err, GP_EIO, "cannot create the folder %s", name);
+    snprintf(path, sizeof(path), "%s/job.json", name);
+    if (access(path, F_OK) != 0 && rmdir(name) != 0)
+        return gp_fail(err, GP_EINVAL, "--folder %s exists and is not a run folder; use an empty or new one",
+                       name);
+    if (access(name, F_OK) != 0 && mkdir(name, 0777) != 0) /* it was empty */
+        return gp_fail_errno(err, GP_EIO, "cannot create the folder %s", name);
+    return GP_OK;
+}
+
+/* Open a file of the folder for appending. */
 static FILE *folder_file(const run_folder *folder, const char *name)
 {
     char path[600];
 
     snprintf(path, sizeof(path), "%s/%s", folder->path, name);
-    return fopen(path, "we");
+    return fopen(path, "ae");
 }
 
-/* Use the job's own folder, which already contains job.json and log. Files of an earlier attempt
- * are unlinked instead of truncated, so that viewers can detect the new files. */
-static gp_status folder_of_job(run_folder *folder, gp_error *err)
+/* Open metrics.jsonl and lock it. */
+static gp_status open_metrics(FILE **out, const run_folder *folder, gp_error *err)
 {
-    static const char *const names[] = { "metrics.jsonl", "facts.json", "report.json" };
-    char path[600];
-
-    snprintf(folder->path, sizeof(folder->path), "%s", job_self_folder());
-    job_self_result("model.onnx", path, sizeof(path));
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s", folder->path, names[i]);
-        unlink(path);
-    }
-    folder->metrics = folder_file(folder, "metrics.jsonl");
-    if (folder->metrics != NULL)
-        return GP_OK;
-    gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
-    run_folder_close(folder, NULL, NULL);
-    return GP_EIO;
-}
-
-gp_status run_folder_open(run_folder *folder, const char *network, int argc, char **argv,
-                          const gp_train_options *options, const char *metrics_copy, gp_error *err)
-{
-    char path[600];
-    json_document json;
     gp_status status;
 
-    if (metrics_copy != NULL) {
-        folder->copy = fopen(metrics_copy, "we");
-        if (folder->copy == NULL)
-            return gp_fail_errno(err, GP_EIO, "cannot write --metrics %s", metrics_copy);
-    }
-    if (job_self_folder() != NULL) {
-        job_self_options(options);
-        return folder_of_job(folder, err);
-    }
-    status = folder_make(folder, network, err);
-    snprintf(path, sizeof(path), "%s/result", folder->path);
-    if (status == GP_OK && mkdir(path, 0777) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot create the folder %s", path);
-    if (status == GP_OK) {
-        job_self_put_command(show_json_object(&json, true), argc, argv, options);
-        snprintf(path, sizeof(path), "%s/job.json", folder->path);
-        status = show_json_write(&json, path, err);
-    }
-    if (status == GP_OK) {
-        folder->metrics = folder_file(folder, "metrics.jsonl");
-        folder->log = folder_file(folder, "log");
-        if (folder->metrics == NULL || folder->log == NULL)
-            status = gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
-    }
+    *out = folder_file(folder, "metrics.jsonl");
+    if (*out == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
+    status = gp_file_lock(fileno(*out));
+    if (status == GP_OK)
+        return GP_OK;
+    gp_fail(err, status, status == GP_EBUSY ? "another training writes to the folder %s" : "cannot lock %s",
+            folder->path);
+    fclose(*out);
+    *out = NULL;
+    return status;
+}
+
+/* Remove a file that describes the end of an earlier attempt. */
+static void folder_remove(const run_folder *folder, const char *name)
+{
+    char path[600];
+
+    snprintf(path, sizeof(path), "%s/%s", folder->path, name);
+    unlink(path);
+}
+
+/* Write job.json of a training that is not a job. */
+static gp_status write_command(const run_folder *folder, gp_error *err)
+{
+    const run_folder_request *request = &folder->request;
+    json_document json;
+    char path[600];
+
+    job_self_put_command(show_json_object(&json, true), request->argc, request->argv, request->options);
+    snprintf(path, sizeof(path), "%s/job.json", folder->path);
+    return show_json_write(&json, path, err);
+}
+
+/* Open the files of the folder. */
+static gp_status open_files(run_folder *folder, bool job, gp_error *err)
+{
+    gp_status status = open_metrics(&folder->metrics, folder, err);
+
     if (status != GP_OK)
+        return status;
+    folder->continued = fseek(folder->metrics, 0, SEEK_END) == 0 && ftell(folder->metrics) > 0;
+    if (folder->continued && !job && folder->request.options->resume[0] == '\0')
+        return gp_fail(err, GP_EBUSY,
+                       "the folder %s has the steps of another training; resume it with --resume, or use "
+                       "another --folder",
+                       folder->path);
+    folder_remove(folder, "end.json");
+    folder_remove(folder, "report.json");
+    if (!job) {
+        folder->log = folder_file(folder, "log");
+        if (folder->log == NULL)
+            return gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
+        status = write_command(folder, err);
+    }
+    return status == GP_OK ? worker_lines_open(&folder->workers, folder->path, err) : status;
+}
+
+/* Add the folder to the index. An error is only reported: the index is a convenience. */
+static void add_to_index(const run_folder *folder)
+{
+    char *absolute = realpath(folder->path, NULL);
+    gp_error err;
+
+    if (folder->request.state_dir != NULL && absolute != NULL && !folder->continued &&
+        run_index_append(folder->request.state_dir, absolute, folder->began, &err) != GP_OK)
+        fprintf(stderr, "the run is missing in `gradpool runs`: %s\n", err.message);
+    free(absolute);
+}
+
+gp_status run_folder_open(run_folder *folder, const run_folder_request *request, gp_error *err)
+{
+    const bool job = job_self_folder() != NULL;
+    char path[600];
+    gp_status status;
+
+    folder->request = *request;
+    if (request->metrics_copy != NULL) {
+        folder->copy = fopen(request->metrics_copy, "we");
+        if (folder->copy == NULL)
+            return gp_fail_errno(err, GP_EIO, "cannot write --metrics %s", request->metrics_copy);
+    }
+    if (job) {
+        job_self_options(request->options);
+        snprintf(folder->path, sizeof(folder->path), "%s", job_self_folder());
+        status = GP_OK;
+    } else {
+        status =
+            request->folder != NULL ? folder_named(folder, err) : folder_make(folder, request->network, err);
+    }
+    snprintf(path, sizeof(path), "%s/result", folder->path);
+    if (status == GP_OK && mkdir(path, 0777) != 0 && errno != EEXIST)
+        status = gp_fail_errno(err, GP_EIO, "cannot create the folder %s", path);
+    if (status == GP_OK)
+        status = open_files(folder, job, err);
+    if (status == GP_OK) {
+        add_to_index(folder);
+    } else {
         run_folder_close(folder, NULL, NULL);
+        folder->path[0] = '\0'; /* the folder may belong to another training */
+    }
     return status;
 }
 
@@ -151,6 +229,8 @@ static void write_info(const run_folder *folder)
         return;
     gp_json_writer *writer = show_json_object(&json, true);
 
+    gp_json_put_text(writer, "network", folder->request.network);
+    gp_json_put_text(writer, "data", folder->request.data);
     gp_json_put_integer(writer, "workers", info->workers);
     put_indices(writer, info->worker_index, info->workers);
     gp_json_put_integer(writer, "batch", info->batch);
@@ -204,7 +284,8 @@ static void folder_line(run_folder *folder, const char *line)
     }
 }
 
-void run_folder_metrics(run_folder *folder, const metric *table, const void *record)
+/* Write a step or validation as a line of metrics.jsonl. */
+static void write_metrics(run_folder *folder, const metric *table, const void *record)
 {
     gp_buffer text;
     gp_json_writer writer;
@@ -215,6 +296,59 @@ void run_folder_metrics(run_folder *folder, const metric *table, const void *rec
     if (gp_json_writer_finish(&writer, NULL) == GP_OK && gp_buffer_printf(&text, NULL, "\n") == GP_OK)
         folder_line(folder, gp_buffer_text(&text));
     gp_buffer_deinit(&text);
+}
+
+/* Remove the lines of an earlier attempt that this training repeats. */
+static gp_status trim(run_folder *folder, uint64_t steps, uint64_t validations, gp_error *err)
+{
+    FILE *metrics;
+    gp_status status = run_trim(folder->path, "metrics.jsonl", steps, validations, err);
+
+    if (status == GP_OK)
+        status = open_metrics(&metrics, folder, err);
+    if (status != GP_OK)
+        return status;
+    fclose(folder->metrics); /* the old file, after the new one is locked */
+    folder->metrics = metrics;
+    return worker_lines_resume(folder->workers, steps, err);
+}
+
+/* Prepare the files for the first step or validation.
+ *   steps, validations  last step and validation of an earlier attempt that are kept */
+static void folder_begin(run_folder *folder, uint64_t steps, uint64_t validations)
+{
+    const run_folder_request *request = &folder->request;
+    gp_error err;
+
+    if (folder->begun || folder->metrics == NULL)
+        return;
+    folder->begun = true;
+    if (folder->continued && trim(folder, steps, validations, &err) != GP_OK)
+        fprintf(stderr, "the metrics have some steps twice: %s\n", err.message);
+    if (run_board_open(&folder->board, folder->path, request->board, request->network, request->data,
+                       request->options, folder->continued ? steps : 0, &err) != GP_OK)
+        fprintf(stderr, "there are no curves for TensorBoard: %s\n", err.message);
+}
+
+void run_folder_step(run_folder *folder, const gp_train_step *step, int64_t now_ms)
+{
+    if (!folder->begun)
+        folder_begin(folder, step->step - 1, step->step - 1);
+    if (step->rank == 0)
+        write_metrics(folder, metrics_of_step, step);
+    if (folder->workers != NULL)
+        worker_lines_add(folder->workers, step, now_ms);
+    if (folder->board != NULL)
+        run_board_step(folder->board, step, now_ms);
+}
+
+void run_folder_validation(run_folder *folder, const gp_train_validation_result *validation)
+{
+    if (!folder->begun)
+        folder_begin(folder, validation->step, validation->step - 1);
+    write_metrics(folder, metrics_of_validation, validation);
+    if (folder->board != NULL)
+        run_board_validation(folder->board, validation);
 }
 
 void run_folder_regroup(run_folder *folder, const gp_train_rescale *regroup)
@@ -276,6 +410,10 @@ void run_folder_close(run_folder *folder, const gp_training_summary *summary, co
         snprintf(path, sizeof(path), "%s/end.json", folder->path);
         show_json_write(&json, path, NULL);
     }
+    folder->lost += worker_lines_close(folder->workers, &folder->problem);
+    folder->lost += run_board_close(folder->board, failure == NULL, &folder->problem);
+    folder->workers = NULL;
+    folder->board = NULL;
     if (folder->lost > 0)
         fprintf(stderr, "cannot write %" PRIu64 " line%s of metrics: %s\n", folder->lost,
                 gp_plural(folder->lost), strerror(folder->problem));

@@ -1,15 +1,20 @@
 /* Run folder: the files of one training, kept after the run.
  *
  *   gradpool-runs/2026-11-21-101530-lenet/
- *     job.json        command line, and all training option values
- *     facts.json      workers, batch and steps: all facts known before the first step
- *     end.json        final state
- *     metrics.jsonl   one JSON object per step, validation and worker group change
- *     log             text printed for the user
- *     result/         model.onnx
+ *     job.json              command line, and all training option values
+ *     facts.json            network, data, workers and sizes: known before the first step
+ *     end.json              final state
+ *     metrics.jsonl         one JSON object per step, validation and worker group change
+ *     workers.jsonl         sums of each worker over intervals of a second (worker_lines.h)
+ *     events.out.tfevents*  curves for TensorBoard (run_board.h)
+ *     log                   text printed for the user
+ *     result/               model.onnx
  *
  * A background job uses the job's own folder, in which job.json and log belong to the job. If a
- * name is taken, "-2", "-3", ... is appended. */
+ * name is taken, "-2", "-3", ... is appended.
+ *
+ * A training that resumes in the folder of an earlier attempt keeps the lines up to the checkpoint,
+ * so that metrics.jsonl has each step once. The writer holds a lock on metrics.jsonl. */
 #ifndef GP_CLI_RUN_FOLDER_H
 #define GP_CLI_RUN_FOLDER_H
 
@@ -18,15 +23,35 @@
 #include <gradpool/gradpool.h>
 
 #include "client/runs/metrics_line.h"
+#include "client/runs/run_board.h"
+#include "client/runs/worker_lines.h"
 #include "common/model/train_options.h"
 
 enum { RUN_FOLDER_LEASES_MAX = 16 };
 
+/* What to write. All pointers are borrowed. */
+typedef struct run_folder_request {
+    const char *network; /* as given ("lenet", "/data/net.onnx", "unet:depth=2"); names the folder */
+    const char *data;    /* as given */
+    int argc;
+    char **argv;                     /* command line */
+    const gp_train_options *options; /* effective values */
+    const char *metrics_copy;        /* second file for the metrics; NULL: none */
+    const char *folder;              /* folder to create or to continue; NULL: choose a new one */
+    const char *state_dir;           /* state directory of the pool, for the index; NULL: no index */
+    run_board_mode board;
+} run_folder_request;
+
 /* Run folder: open files and state. */
 typedef struct run_folder {
     char path[512];
+    run_folder_request request;
     FILE *metrics, *log;
-    FILE *copy;         /* second metrics file (--metrics); NULL: none */
+    FILE *copy; /* second metrics file (--metrics); NULL: none */
+    worker_lines *workers;
+    run_board *board;
+    bool continued;     /* the folder has lines of an earlier attempt */
+    bool begun;         /* a step or a validation was written */
     char began[32];     /* command start, formatted as in logs */
     gp_train_info info; /* facts.json contents */
     /* latest run leases, oldest first */
@@ -40,19 +65,21 @@ typedef struct run_folder {
 /* Record the run's start time. Call before requesting a lease. */
 void run_folder_start(run_folder *folder);
 
-/* Create the folder gradpool-runs/DATE-TIME-NAME and point gradpool-runs/latest at it.
- *   network        as given ("lenet", "/data/net.onnx", "unet:depth=2"); NAME is derived from it
- *   argv, options  written to job.json
- *   metrics_copy   second file for the metrics; NULL: none */
-gp_status run_folder_open(run_folder *folder, const char *network, int argc, char **argv,
-                          const gp_train_options *options, const char *metrics_copy, gp_error *err);
+/* Open the run folder: that of the job, or request->folder, or a new folder
+ * gradpool-runs/DATE-TIME-NAME to which gradpool-runs/latest then points.
+ *
+ * GP_EBUSY: another training writes to the folder, or the folder has steps and this training does
+ * not resume. GP_EINVAL: request->folder is not a run folder. */
+gp_status run_folder_open(run_folder *folder, const run_folder_request *request, gp_error *err);
 
 /* Write facts.json. Call before the first step: viewers need the planned step count. */
 void run_folder_facts(run_folder *folder, const gp_train_info *info);
 
-/* Append one line to metrics.jsonl and flush it for viewers.
- *   table, record  see metrics_put() */
-void run_folder_metrics(run_folder *folder, const metric *table, const void *record);
+/* Write a step of any rank: one line of metrics.jsonl for rank 0, flushed for viewers. Call
+ * run_folder_step() with the steps in order.
+ *   now_ms  clock of gp_now_ms() */
+void run_folder_step(run_folder *folder, const gp_train_step *step, int64_t now_ms);
+void run_folder_validation(run_folder *folder, const gp_train_validation_result *validation);
 void run_folder_regroup(run_folder *folder, const gp_train_rescale *regroup);
 
 /* Write the members that end.json and `train --json` have in common. */

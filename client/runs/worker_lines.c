@@ -1,0 +1,232 @@
+#include "client/runs/worker_lines.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/runs/run_reader.h"
+#include "client/runs/run_trim.h"
+#include "common/base/memory/alloc.h"
+
+enum { WORKERS_MAX = 256, INTERVAL_MS = 1000, PHASES = 6, MAGIC = 0x47505749 };
+
+static const char *const phase_names[PHASES] = {
+    "data", "forward", "backward", "exchange", "commit", "wait"
+};
+
+/* Sums of one worker over consecutive steps; also the format of workers.open. */
+typedef struct interval {
+    uint32_t magic, worker; /* magic: MAGIC if `steps` is not 0 */
+    uint64_t first_step, step, steps, samples;
+    double seconds, ms[PHASES];
+} interval;
+
+struct worker_lines {
+    char folder[600];
+    FILE *file;
+    int open_fd; /* workers.open: the interval of worker i at i * sizeof(interval) */
+    interval open[WORKERS_MAX + 1];
+    int64_t begin_ms[WORKERS_MAX + 1]; /* first step of the interval */
+    uint64_t last[WORKERS_MAX + 1];    /* last step; after a restart, workers repeat earlier steps */
+    uint64_t lost;
+    int problem;
+};
+
+static void write_line(worker_lines *lines, const interval *i)
+{
+    if (fprintf(lines->file,
+                "{\"worker\": %" PRIu32 ", \"seconds\": %.6f, \"first_step\": %" PRIu64 ", \"step\": %" PRIu64
+                ", \"steps\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"time\": {",
+                i->worker, i->seconds, i->first_step, i->step, i->steps, i->samples) > 0)
+        for (int phase = 0; phase < PHASES; phase++)
+            fprintf(lines->file, "%s\"%s\": %.4f", phase == 0 ? "" : ", ", phase_names[phase], i->ms[phase]);
+    fputs("}}\n", lines->file);
+    if (fflush(lines->file) == 0 && !ferror(lines->file))
+        return;
+    lines->lost++;
+    lines->problem = errno;
+    clearerr(lines->file);
+}
+
+/* Update the interval in workers.open. Errors are ignored: the file only matters after a kill. */
+static void store(const worker_lines *lines, uint32_t worker)
+{
+    const interval *i = &lines->open[worker];
+
+    if (pwrite(lines->open_fd, i, sizeof(*i), (off_t)(worker * sizeof(*i))) < 0)
+        return;
+}
+
+/* Write the interval of a worker and begin a new one. */
+static void finish(worker_lines *lines, uint32_t worker)
+{
+    if (lines->open[worker].steps > 0)
+        write_line(lines, &lines->open[worker]);
+    lines->open[worker] = (interval){ 0 };
+    store(lines, worker);
+}
+
+static gp_status open_file(worker_lines *lines, gp_error *err)
+{
+    char path[700];
+
+    snprintf(path, sizeof(path), "%s/workers.jsonl", lines->folder);
+    lines->file = fopen(path, "ae");
+    return lines->file != NULL ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+}
+
+gp_status worker_lines_open(worker_lines **out, const char *folder, gp_error *err)
+{
+    worker_lines *lines = gp_calloc(1, sizeof(*lines));
+    char path[700];
+    gp_status status;
+
+    *out = NULL;
+    if (lines == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the records of the workers");
+    snprintf(lines->folder, sizeof(lines->folder), "%s", folder);
+    snprintf(path, sizeof(path), "%s/workers.open", folder);
+    lines->open_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    status =
+        lines->open_fd >= 0 ? open_file(lines, err) : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    if (status != GP_OK) {
+        if (lines->open_fd >= 0)
+            close(lines->open_fd);
+        gp_free(lines);
+        return status;
+    }
+    if (pread(lines->open_fd, lines->open, sizeof(lines->open), 0) < 0)
+        memset(lines->open, 0, sizeof(lines->open));
+    for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++)
+        if (lines->open[worker].steps > 0 && lines->open[worker].magic == MAGIC &&
+            lines->open[worker].worker == worker)
+            finish(lines, worker);
+    memset(lines->open, 0, sizeof(lines->open));
+    *out = lines;
+    return GP_OK;
+}
+
+/* ---- resume ---- */
+
+/* Read an interval from a line. false: malformed. */
+static bool interval_get(interval *out, const gp_json *json)
+{
+    const gp_json *time = gp_json_member(json, "time");
+    const int64_t worker = gp_json_integer(gp_json_member(json, "worker"), -1),
+                  first = gp_json_integer(gp_json_member(json, "first_step"), 0),
+                  step = gp_json_integer(gp_json_member(json, "step"), 0),
+                  steps = gp_json_integer(gp_json_member(json, "steps"), 0),
+                  samples = gp_json_integer(gp_json_member(json, "samples"), 0);
+
+    if (worker < 0 || worker > WORKERS_MAX || first <= 0 || step < first || steps <= 0 || samples < 0)
+        return false;
+    *out = (interval){ .worker = (uint32_t)worker,
+                       .first_step = (uint64_t)first,
+                       .step = (uint64_t)step,
+                       .steps = (uint64_t)steps,
+                       .samples = (uint64_t)samples,
+                       .seconds = gp_json_number(gp_json_member(json, "seconds"), 0) };
+    for (int phase = 0; phase < PHASES; phase++)
+        out->ms[phase] = gp_json_number(gp_json_member(time, phase_names[phase]), 0);
+    return true;
+}
+
+/* Reduce an interval that contains `step` to the steps up to `step`. */
+static void interval_cut(interval *i, uint64_t step)
+{
+    const double part = (double)(step - i->first_step + 1) / (double)(i->step - i->first_step + 1);
+
+    i->steps = (uint64_t)((double)i->steps * part + 0.5);
+    i->samples = (uint64_t)((double)i->samples * part + 0.5);
+    for (int phase = 0; phase < PHASES; phase++)
+        i->ms[phase] *= part;
+    i->step = step;
+}
+
+gp_status worker_lines_resume(worker_lines *lines, uint64_t step, gp_error *err)
+{
+    interval cut[WORKERS_MAX + 1] = { 0 };
+    run_lines *old = run_lines_new(lines->folder, "workers.jsonl");
+    const char *text;
+    size_t bytes;
+    gp_status status;
+
+    if (old == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to read the records of the workers");
+    while ((text = run_lines_next(old, &bytes)) != NULL) {
+        interval i;
+        run_line line;
+
+        if (!run_line_parse(&line, text, bytes))
+            continue;
+        if (interval_get(&i, line.json) && i.first_step <= step && i.step > step) {
+            interval_cut(&i, step);
+            cut[i.worker] = i;
+        }
+        run_line_deinit(&line);
+    }
+    run_lines_free(old);
+    fclose(lines->file);
+    status = run_trim(lines->folder, "workers.jsonl", step, step, err);
+    if (open_file(lines, status == GP_OK ? err : NULL) != GP_OK)
+        return status == GP_OK ? GP_EIO : status;
+    for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++)
+        if (cut[worker].steps > 0)
+            write_line(lines, &cut[worker]);
+    return status;
+}
+
+/* ---- steps ---- */
+
+void worker_lines_add(worker_lines *lines, const gp_train_step *step, int64_t now_ms)
+{
+    const double ms[PHASES] = { step->data_ms,     step->forward_ms, step->backward_ms,
+                                step->exchange_ms, step->commit_ms,  step->wait_ms };
+    interval *i;
+
+    if (step->worker > WORKERS_MAX || step->step <= lines->last[step->worker])
+        return;
+    lines->last[step->worker] = step->step;
+    i = &lines->open[step->worker];
+    if (i->steps == 0) {
+        i->magic = MAGIC;
+        i->worker = step->worker;
+        i->first_step = step->step;
+        lines->begin_ms[step->worker] = now_ms;
+    }
+    i->step = step->step;
+    i->steps++;
+    i->samples += step->samples;
+    i->seconds = step->seconds;
+    for (int phase = 0; phase < PHASES; phase++)
+        i->ms[phase] += ms[phase];
+    if (now_ms - lines->begin_ms[step->worker] >= INTERVAL_MS)
+        finish(lines, step->worker);
+    else
+        store(lines, step->worker);
+}
+
+uint64_t worker_lines_close(worker_lines *lines, int *problem)
+{
+    char path[700];
+    uint64_t lost;
+
+    if (lines == NULL)
+        return 0;
+    for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++)
+        if (lines->open[worker].steps > 0)
+            finish(lines, worker);
+    if (lines->file != NULL)
+        fclose(lines->file);
+    close(lines->open_fd);
+    snprintf(path, sizeof(path), "%s/workers.open", lines->folder);
+    unlink(path);
+    lost = lines->lost;
+    if (lost > 0)
+        *problem = lines->problem;
+    gp_free(lines);
+    return lost;
+}

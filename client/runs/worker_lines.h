@@ -1,0 +1,33 @@
+/* workers.jsonl: what each worker of a training did, one line for each worker and second.
+ *
+ *     {"worker": 2, "seconds": 12.04, "first_step": 1801, "step": 1980, "steps": 180,
+ *      "samples": 11520, "time": {"data": 3.1, "forward": 210.7, "backward": 402.2, ...}}
+ *
+ * A line has the sums over the steps first_step to step, so the sums over all lines are exact.
+ * `seconds` is the time of the last step, as in metrics.jsonl; `time` is in milliseconds.
+ *
+ * The open interval of each worker is also in the binary file workers.open, which is written at
+ * each step. If the process is killed, the next attempt appends it to workers.jsonl. */
+#ifndef GP_RUNS_WORKER_LINES_H
+#define GP_RUNS_WORKER_LINES_H
+
+#include <gradpool/gradpool.h>
+
+typedef struct worker_lines worker_lines;
+
+/* Open the file in the folder, and append the intervals that a killed process left. */
+gp_status worker_lines_open(worker_lines **out, const char *folder, gp_error *err);
+
+/* Remove lines after `step`, because the training repeats the following steps. The samples and
+ * times of an interval that contains `step` are reduced in proportion to its steps. */
+gp_status worker_lines_resume(worker_lines *lines, uint64_t step, gp_error *err);
+
+/* Add a step of one worker.
+ *   now_ms  clock of gp_now_ms() */
+void worker_lines_add(worker_lines *lines, const gp_train_step *step, int64_t now_ms);
+
+/* Write the open intervals and close the file. Return the number of lines that could not be
+ * written, and set *problem to the last errno. Accepts NULL: 0. */
+uint64_t worker_lines_close(worker_lines *lines, int *problem);
+
+#endif

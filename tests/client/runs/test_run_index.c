@@ -1,0 +1,138 @@
+/* test_run_index.c: the index of runs with incomplete lines, and with many processes. */
+#include "client/runs/run_index.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/gp_test.h"
+
+enum { WRITERS = 8, RUNS = 50 };
+
+static char folder[64], path[100];
+
+static void folder_make(void)
+{
+    snprintf(folder, sizeof(folder), "/tmp/gp-test-index-XXXXXX");
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof(path), "%s/runs.jsonl", folder);
+}
+
+static void folder_remove(void)
+{
+    unlink(path);
+    rmdir(folder);
+}
+
+/* Runs as the visitor has seen them. */
+typedef struct seen {
+    uint32_t count, stop_after; /* stop_after 0: visit all */
+    uint64_t last;
+    char folder[5000];
+    uint32_t of_writer[WRITERS];
+} seen;
+
+static bool visit(void *context, const run_entry *entry)
+{
+    seen *s = context;
+    unsigned writer;
+
+    CHECK(entry->number > s->last);
+    s->last = entry->number;
+    s->count++;
+    snprintf(s->folder, sizeof(s->folder), "%s", entry->folder);
+    if (sscanf(entry->folder, "/runs/%u/", &writer) == 1 && writer < WRITERS)
+        s->of_writer[writer]++;
+    return s->count != s->stop_after;
+}
+
+static seen read_index(uint32_t stop_after)
+{
+    static seen s;
+    gp_error err;
+
+    s = (seen){ .stop_after = stop_after };
+    CHECK_STATUS(GP_OK, run_index_each(folder, visit, &s, &err));
+    return s;
+}
+
+TEST(runs_are_numbered_in_the_order_of_their_starts)
+{
+    gp_error err;
+
+    folder_make();
+    CHECK_INT(0, read_index(0).count);
+    CHECK_STATUS(GP_OK, run_index_append(folder, "/runs/a", "2026", &err));
+    CHECK_STATUS(GP_OK, run_index_append(folder, "/runs/with \"quotes\"\n", "2026", &err));
+    CHECK_INT(2, read_index(0).count);
+    CHECK_TEXT("/runs/with \"quotes\"\n", read_index(0).folder);
+    CHECK_TEXT("/runs/a", read_index(1).folder);
+    folder_remove();
+}
+
+TEST(incomplete_line_is_skipped_and_keeps_its_number)
+{
+    gp_error err;
+    FILE *file;
+
+    folder_make();
+    CHECK_STATUS(GP_OK, run_index_append(folder, "/runs/a", "2026", &err));
+    file = fopen(path, "a");
+    fputs("{\"folder\": \"/runs/tor", file);
+    fclose(file);
+    CHECK_STATUS(GP_OK, run_index_append(folder, "/runs/b", "2026", &err));
+
+    const seen s = read_index(0);
+
+    CHECK_INT(2, s.count);
+    CHECK_INT(3, s.last);
+    CHECK_TEXT("/runs/b", s.folder);
+    folder_remove();
+}
+
+TEST(processes_append_at_the_same_time)
+{
+    pid_t writers[WRITERS];
+    int status;
+
+    folder_make();
+    for (unsigned writer = 0; writer < WRITERS; writer++) {
+        writers[writer] = fork();
+        if (writers[writer] != 0)
+            continue;
+        gp_error err;
+        bool failed = false;
+
+        for (unsigned run = 0; run < RUNS; run++) {
+            char name[64];
+
+            snprintf(name, sizeof(name), "/runs/%u/%u", writer, run);
+            failed |= run_index_append(folder, name, "2026", &err) != GP_OK;
+        }
+        _exit(failed);
+    }
+    for (unsigned writer = 0; writer < WRITERS; writer++) {
+        CHECK(waitpid(writers[writer], &status, 0) == writers[writer]);
+        CHECK_INT(0, status);
+    }
+
+    const seen s = read_index(0);
+
+    CHECK_INT(WRITERS * RUNS, s.last);
+    for (unsigned writer = 0; writer < WRITERS; writer++)
+        CHECK_INT(RUNS, s.of_writer[writer]);
+    folder_remove();
+}
+
+TEST(path_that_is_too_long_is_refused)
+{
+    static char name[2 * RUN_INDEX_LINE_MAX];
+    gp_error err;
+
+    folder_make();
+    memset(name, 'x', sizeof(name) - 1);
+    name[0] = '/';
+    CHECK_STATUS(GP_ELIMIT, run_index_append(folder, name, "2026", &err));
+    CHECK_INT(0, read_index(0).count);
+    CHECK_STATUS(GP_EIO, run_index_append("/tmp/gp-test-missing", "/runs/a", "2026", &err));
+    folder_remove();
+}

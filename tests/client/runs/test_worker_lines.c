@@ -1,0 +1,211 @@
+/* test_worker_lines.c: sums of the workers over intervals, after kills and resumes; run_trim(). */
+#include "client/runs/worker_lines.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/runs/run_reader.h"
+#include "client/runs/run_trim.h"
+#include "tests/gp_test.h"
+
+static char folder[64], path[100];
+
+static void folder_make(void)
+{
+    snprintf(folder, sizeof(folder), "/tmp/gp-test-workers-XXXXXX");
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof(path), "%s/workers.jsonl", folder);
+}
+
+static void folder_remove(void)
+{
+    unlink(path);
+    CHECK(rmdir(folder) == 0); /* nothing else is left */
+}
+
+/* Sums over all lines of one worker. */
+typedef struct sums {
+    int64_t lines, steps, samples, last;
+    double forward;
+} sums;
+
+static sums sums_of(int64_t worker)
+{
+    run_lines *lines = run_lines_new(folder, "workers.jsonl");
+    sums total = { 0 };
+    const char *text;
+    size_t bytes;
+
+    while ((text = run_lines_next(lines, &bytes)) != NULL) {
+        run_line line;
+
+        CHECK(run_line_parse(&line, text, bytes));
+        if (gp_json_integer(gp_json_member(line.json, "worker"), 0) == worker) {
+            const int64_t first = gp_json_integer(gp_json_member(line.json, "first_step"), 0);
+
+            CHECK_INT(total.last + 1, first);
+            total.lines++;
+            total.steps += gp_json_integer(gp_json_member(line.json, "steps"), 0);
+            total.samples += gp_json_integer(gp_json_member(line.json, "samples"), 0);
+            total.last = gp_json_integer(gp_json_member(line.json, "step"), 0);
+            total.forward +=
+                gp_json_number(gp_json_member(gp_json_member(line.json, "time"), "forward"), NAN);
+        }
+        run_line_deinit(&line);
+    }
+    run_lines_free(lines);
+    return total;
+}
+
+static worker_lines *open_lines(void)
+{
+    worker_lines *lines;
+    gp_error err;
+
+    CHECK_STATUS(GP_OK, worker_lines_open(&lines, folder, &err));
+    return lines;
+}
+
+/* Add steps of two workers that take 100 ms each. */
+static void add(worker_lines *lines, uint64_t first, uint64_t last)
+{
+    for (uint64_t step = first; step <= last; step++)
+        for (uint32_t worker = 1; worker <= 2; worker++)
+            worker_lines_add(lines,
+                             &(gp_train_step){ .worker = worker,
+                                               .rank = worker - 1,
+                                               .step = step,
+                                               .samples = 10 * worker,
+                                               .forward_ms = 0.5 },
+                             (int64_t)step * 100);
+}
+
+TEST(lines_are_written_once_a_second_with_exact_sums)
+{
+    worker_lines *lines;
+    int problem;
+
+    folder_make();
+    lines = open_lines();
+    add(lines, 1, 100);
+    CHECK_INT(9, sums_of(1).lines);
+    CHECK_INT(0, worker_lines_close(lines, &problem));
+    CHECK_INT(10, sums_of(1).lines);
+    CHECK_INT(100, sums_of(1).steps);
+    CHECK_INT(1000, sums_of(1).samples);
+    CHECK_INT(2000, sums_of(2).samples);
+    CHECK_NEAR(50.0, sums_of(2).forward, 1e-9);
+    folder_remove();
+}
+
+TEST(open_intervals_survive_a_kill)
+{
+    worker_lines *lines;
+    int problem;
+
+    folder_make();
+    lines = open_lines();
+    add(lines, 1, 15); /* one line for each worker, and four steps in memory */
+    CHECK_INT(11, sums_of(1).steps);
+    /* A killed process never calls worker_lines_close(): open the folder again. */
+    worker_lines *next = open_lines();
+
+    CHECK_INT(15, sums_of(1).steps);
+    CHECK_INT(300, sums_of(2).samples);
+    worker_lines_close(next, &problem);
+    CHECK_INT(15, sums_of(1).steps); /* not twice */
+    worker_lines_close(lines, &problem);
+    folder_remove();
+}
+
+TEST(resume_keeps_the_sums_up_to_the_step)
+{
+    worker_lines *lines;
+    gp_error err;
+    int problem;
+
+    folder_make();
+    lines = open_lines();
+    add(lines, 1, 40);
+    worker_lines_close(lines, &problem);
+    lines = open_lines();
+    CHECK_STATUS(GP_OK, worker_lines_resume(lines, 17, &err)); /* in the second interval, 12 to 22 */
+    CHECK_INT(17, sums_of(1).steps);
+    CHECK_INT(17, sums_of(2).last);
+    CHECK_INT(340, sums_of(2).samples);
+    CHECK_NEAR(8.5, sums_of(2).forward, 1e-3);
+    add(lines, 18, 30);
+    worker_lines_close(lines, &problem);
+    CHECK_INT(30, sums_of(1).steps);
+    CHECK_INT(300, sums_of(1).samples);
+    folder_remove();
+}
+
+TEST(repeated_steps_are_counted_once)
+{
+    worker_lines *lines;
+    int problem;
+
+    folder_make();
+    lines = open_lines();
+    add(lines, 1, 20);
+    add(lines, 15, 30); /* all workers were replaced */
+    worker_lines_close(lines, &problem);
+    CHECK_INT(30, sums_of(1).steps);
+    CHECK_INT(600, sums_of(2).samples);
+    folder_remove();
+}
+
+TEST(damaged_state_file_is_ignored)
+{
+    char open_path[100];
+    worker_lines *lines;
+    int problem;
+    FILE *file;
+
+    folder_make();
+    snprintf(open_path, sizeof(open_path), "%s/workers.open", folder);
+    file = fopen(open_path, "w");
+    for (int i = 0; i < 500; i++)
+        fputs("damaged ", file);
+    fclose(file);
+    lines = open_lines();
+    add(lines, 1, 3);
+    worker_lines_close(lines, &problem);
+    CHECK_INT(3, sums_of(1).steps);
+    CHECK_INT(0, sums_of(3).lines);
+    folder_remove();
+}
+
+TEST(trimming_keeps_the_steps_before_the_resume)
+{
+    static const char text[] = "{\"step\": 1, \"loss\": 2}\n"
+                               "{\"step\": 2, \"loss\": 2}\n"
+                               "{\"step\": 2, \"validation_loss\": 1}\n"
+                               "{\"step\": 2, \"workers_before\": 1}\n"
+                               "no JSON\n"
+                               "{\"step\": 3, \"loss\": 2}\n"
+                               "{\"step\": 3, \"validation_loss\": 1}\n"
+                               "{\"step\": 12, \"loss\": 2}\n"
+                               "{\"step\": 2, \"lo";
+    char read[sizeof(text)] = "";
+    gp_error err;
+    FILE *file;
+
+    folder_make();
+    CHECK_STATUS(GP_OK, run_trim(folder, "workers.jsonl", 3, 2, &err)); /* no file */
+    file = fopen(path, "w");
+    fputs(text, file);
+    fclose(file);
+    CHECK_STATUS(GP_OK, run_trim(folder, "workers.jsonl", 3, 2, &err));
+    file = fopen(path, "r");
+    CHECK(fread(read, 1, sizeof(read) - 1, file) > 0);
+    fclose(file);
+    CHECK_TEXT("{\"step\": 1, \"loss\": 2}\n"
+               "{\"step\": 2, \"loss\": 2}\n"
+               "{\"step\": 2, \"validation_loss\": 1}\n"
+               "{\"step\": 2, \"workers_before\": 1}\n"
+               "{\"step\": 3, \"loss\": 2}\n",
+               read);
+    folder_remove();
+}
