@@ -75,9 +75,10 @@ typedef struct cluster_launch {
 /* Records of a job's attempts, as read from the job folder. A zeroed structure means: no attempt
  * has started. */
 typedef struct cluster_facts {
-    uint32_t attempt; /* newest attempt number; 0: none */
-    bool begun;       /* the newest attempt has written begin.json */
-    char host[64];    /* host of the newest attempt; "": unknown */
+    uint32_t attempt;                 /* newest attempt number; 0: none */
+    bool begun;                       /* the newest attempt has written begin.json */
+    char host[64];                    /* host of the newest attempt; "": unknown */
+    char engine_id[CLUSTER_ID_BYTES]; /* id that the engine gave to the newest attempt; "": unknown */
     /* how the attempt before the newest one ended; "": unknown */
     char attempt_reason[CLUSTER_REASON_BYTES];
     bool canceled;   /* the cancel mark exists */
@@ -103,8 +104,7 @@ typedef struct cluster_engine {
     gp_status (*list)(const gp_profile *profile, cluster_listing *listing, gp_error *err);
 
     /* Request the end of a listed job. GP_OK: the engine accepted the request or does not know the
-     * job. The job may still be listed for a while. If the job folder is not visible on this host,
-     * also create the cancel mark. Repeated calls are harmless. */
+     * job. The job may still be listed for a while. Repeated calls are harmless. */
     gp_status (*cancel)(const gp_profile *profile, const cluster_entry *entry, gp_error *err);
 
     /* Append the script or manifest that launch() would give to the engine: `submit --dry-run`. */
@@ -117,9 +117,11 @@ typedef struct cluster_engine {
 
     /* Optional; NULL: the job folder is visible on this host, and its files are read directly.
      * facts: read the records of a job. No folder: GP_OK with zeroed facts.
+     * mark: create the cancel mark, an empty file `cancel` in the job folder.
      * read: read up to `bytes` bytes at `offset` of a file in the job folder, such as "log". *got
      * is smaller only at the end of the file. GP_ENOENT: no such file. */
     gp_status (*facts)(const gp_profile *profile, const char *name, cluster_facts *facts, gp_error *err);
+    gp_status (*mark)(const gp_profile *profile, const char *name, gp_error *err);
     gp_status (*read)(const gp_profile *profile, const char *name, const char *path, uint64_t offset,
                       void *to, size_t bytes, size_t *got, gp_error *err);
 } cluster_engine;
