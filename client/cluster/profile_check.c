@@ -63,12 +63,23 @@ gp_status profile_check_slurm_name(const char *value, gp_error *err)
     return GP_OK;
 }
 
-/* Options of sbatch that gradpool sets, or that would pass the environment of `submit` to the job.
- * sbatch also accepts abbreviations. */
-static const char *const slurm_reserved[] = {
-    "array",    "chdir",    "comment", "error",      "export", "export-file", "get-user-env",
-    "input",    "job-name", "nodes",   "no-requeue", "ntasks", "open-mode",   "output",
-    "parsable", "requeue",  "signal",  "test-only",  "wait",   "wrap",        NULL
+/* Options of sbatch that a line cannot set: gradpool sets them itself, they would pass the
+ * environment of `submit` to the job, or the profile has a setting for them. */
+static const struct slurm_reserved {
+    const char *option, *setting; /* setting: NULL: none */
+} slurm_reserved[] = {
+    { "account", "account" }, { "array", NULL },
+    { "chdir", NULL },        { "cpus-per-task", "cores" },
+    { "error", NULL },        { "export", NULL },
+    { "export-file", NULL },  { "get-user-env", NULL },
+    { "input", NULL },        { "job-name", NULL },
+    { "mem", "memory" },      { "no-requeue", NULL },
+    { "nodes", NULL },        { "ntasks", NULL },
+    { "open-mode", NULL },    { "output", NULL },
+    { "parsable", NULL },     { "partition", "partition" },
+    { "requeue", NULL },      { "signal", NULL },
+    { "test-only", NULL },    { "time", "time" },
+    { "wait", NULL },         { "wrap", NULL },
 };
 
 gp_status profile_check_slurm_option(const char *value, gp_error *err)
@@ -79,9 +90,16 @@ gp_status profile_check_slurm_option(const char *value, gp_error *err)
         return gp_fail(err, GP_EINVAL, "write the option in its long form: --NAME or --NAME=VALUE");
     if (value[bytes] == ' ')
         return gp_fail(err, GP_EINVAL, "separate the option and its value by '=', without blanks");
-    for (int i = 0; slurm_reserved[i] != NULL; i++)
-        if (strncmp(slurm_reserved[i], value + 2, bytes - 2) == 0)
-            return gp_fail(err, GP_EINVAL, "gradpool sets --%s itself; remove the line", slurm_reserved[i]);
+    for (size_t i = 0; i < sizeof(slurm_reserved) / sizeof(slurm_reserved[0]); i++) {
+        const struct slurm_reserved *reserved = &slurm_reserved[i];
+
+        if (strncmp(reserved->option, value + 2, bytes - 2) != 0) /* sbatch accepts abbreviations */
+            continue;
+        if (reserved->setting != NULL)
+            return gp_fail(err, GP_EINVAL, "--%s has a setting of its own; write '%s = VALUE' instead",
+                           reserved->option, reserved->setting);
+        return gp_fail(err, GP_EINVAL, "gradpool sets --%s itself; remove the line", reserved->option);
+    }
     return GP_OK;
 }
 

@@ -93,6 +93,8 @@ TEST(wrong_lines_are_refused_with_their_number_and_cause)
         { SLURM "slurm.option = --export=ALL\n",
           "line 3 of p.conf: slurm.option = --export=ALL: gradpool sets --export" },
         { SLURM "slurm.option = --expo=ALL\n", "gradpool sets --export itself; remove the line" },
+        { SLURM "slurm.option = --time=1:00\n",
+          "--time has a setting of its own; write 'time = VALUE' instead" },
         { SLURM "slurm.option = --requeue\n", "gradpool sets --requeue itself" },
         { SLURM "hosts = a\n",
           "line 3 of p.conf: 'hosts' is a setting of type ssh; this profile has the type slurm" },
