@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
+#include "tests/fake/device_hooks.h"
 #include "tests/fake/simt/simt.h"
 #include "worker/backend/cuda/kernels/bodies.h"
 #include "worker/backend/cuda/kernels/kernels.h"
@@ -410,8 +411,6 @@ void gp_device_graph_free(gp_device_graph *graph)
 
 /* ---- libraries ---- */
 
-/* Refuse weight gradients of dilated convolutions, and convolutions with an added value and more
- * than 6 output channels, so that tests cover the fallbacks too. */
 gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err)
 {
     (void)device;
@@ -448,15 +447,30 @@ const char *gp_device_work_engine(const gp_device_work *work)
     return engine_name;
 }
 
-gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
-                             const char *engine, size_t *workspace, gp_error *err)
+/* Refuse weight gradients of dilated convolutions, and convolutions with an added value and more
+ * than 6 output channels, so that tests cover the fallbacks too. */
+static gp_status conv_ask(const gp_conv_request *request, gp_error *err)
 {
-    (void)device;
-    if ((engine != NULL && strcmp(engine, engine_name) != 0) || request->padding[0] != request->padding[2] ||
-        request->padding[1] != request->padding[3] ||
+    if (gp_fake_conv_ask != NULL)
+        return gp_fake_conv_ask(request, err);
+    if (request->padding[0] != request->padding[2] || request->padding[1] != request->padding[3] ||
         (request->pass == GP_CONV_WEIGHTS && request->dilation[0] > 1) ||
         (request->added && request->y.channels > 6))
         return gp_fail(err, GP_EUNSUPPORTED, "no such convolution");
+    return GP_OK;
+}
+
+gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
+                             const char *engine, size_t *workspace, gp_error *err)
+{
+    gp_status status;
+
+    (void)device;
+    if (engine != NULL && strcmp(engine, engine_name) != 0)
+        return gp_fail(err, GP_EUNSUPPORTED, "no such engine");
+    status = conv_ask(request, err);
+    if (status != GP_OK)
+        return status;
     *out = gp_calloc(1, sizeof(**out));
     if (*out == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a convolution");

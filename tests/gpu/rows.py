@@ -10,6 +10,8 @@ import shutil
 import sys
 import time
 
+import predict
+
 
 class Failed(Exception):
     """A check that failed. code, output: of the program that failed, if any."""
@@ -304,8 +306,30 @@ def works(m, network, batch, precision):
 PHASES = {"train": [], "copied": ["--input", "copied"], "infer": ["--phase", "infer"]}
 
 
+def library_steps(m, network, phase):
+    """Return the numbers of convolutions and products in a plan. None: not known."""
+    if m.fake:
+        kinds = [layer["kind"].replace("conv2d", "conv") for layer in FAKE_LAYERS]
+    elif network in predict.NETWORKS:
+        kinds = [layer.kind for layer in predict.layers_of(network)]
+    else:
+        return None
+    convolutions, products = kinds.count("conv"), kinds.count("fc")
+    return (convolutions, products) if phase == "infer" else (3 * convolutions - 1, 3 * products)  # the first has no data gradient
+
+
+def require_libraries(m, out, network, phase):
+    """Require that the libraries execute every convolution and product."""
+    found = re.search(r"(\d+) of them cuDNN's, (\d+) cuBLASLt's", out)
+    expected = library_steps(m, network, phase)
+    require(found is not None, "bench_step printed no numbers of library steps")
+    require(expected in (None, (int(found[1]), int(found[2]))),
+            f"cuDNN executes {found[1]} convolutions and cuBLASLt {found[2]} products, not {expected}: the others run on slow kernels")
+
+
 def ours(m, network, batch, precision, phase="train", program="gradpool", *options):
     out = bench(m, network, batch, precision, *PHASES[phase], *options)
+    require_libraries(m, out, network, phase)
     first = next(line for line in out.splitlines() if " images/s" in line)
     m.measured(f"{network} {phase}", batch, precision, program, first)
     m.speed(f"{network}-{phase}-{precision}", program, re.search(r"median ([0-9.]+);", first)[1])
@@ -452,7 +476,7 @@ ROWS = [
     row("plugin", "right", "", 90, 12, "load, a kernel compared with the host, an NCCL id", plugin),
     row("lenet-runs", "right", "", 60, 6, "bench_step runs", works, "lenet", 256, "f32"),
     row("resnet50-runs", "right", "", 60, 10, "bench_step runs", works, "resnet50", 64, "bf16"),
-    row("kinds", "right", "", 240, 80, "each layer kind against the float64 oracle, in each precision", kinds),
+    row("kinds", "right", "", 240, 88, "each layer kind against the float64 oracle, in each precision", kinds),
     row("pool", "right", "", 60, 6, "a pool on the GPU", pool),
     row("lenet", "right", "pool", 60, 6, "LeNet: curve as on the CPU", curve, "lenet", "f32", "5:5e-4:0.4"),
     row("resnet", "right", "pool", 90, 12, "ResNet-18: curve as on the CPU", curve, "resnet", "f32", "3:1e-2:0.4"),

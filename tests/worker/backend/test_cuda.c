@@ -7,6 +7,7 @@
 
 #include "tests/common/model/nets.h"
 #include "tests/worker/backend/backend_check.h"
+#include "tests/worker/backend/libraries_check.h"
 #include "worker/train/loss_scale.h"
 #include "worker/optim/optim.h"
 
@@ -469,6 +470,11 @@ TEST(in_prediction_a_convolution_is_one_step_with_batch_norm_sum_and_relu)
     count_steps(&steps, &n, "apart", GP_PRECISION_F32, GP_PHASE_INFER);
     CHECK(steps > 25);
     net_free(&n);
+}
+
+TEST(libraries_execute_every_convolution_and_product_of_four_networks)
+{
+    check_libraries(cuda());
 }
 
 /* Enough rows to split the moment sums into many parts. */
