@@ -3,6 +3,8 @@
 
     tests/gpu/predict.py                    images per second of each benchmark, goals, and the worst case of each goal
     tests/gpu/predict.py --explain NETWORK  the time of each kernel and layer (with --precision, --phase, --batch, --of)
+    tests/gpu/predict.py --compare FILE --network NETWORK
+                                            the same beside the output FILE of bench_step --profile kinds
     tests/gpu/predict.py --json             all of it as JSON
 
 These are estimates until a device has run them, for gradpool and for PyTorch.
@@ -18,6 +20,7 @@ import functools
 import json
 import math
 import os
+import re
 import sys
 
 import ratios
@@ -687,6 +690,7 @@ def print_goals(rows):
 
 
 def explain(arguments):
+    """Print the nodes of a step, and their sums."""
     model = times_of(Constants(), arguments.explain, arguments.of, arguments.precision, arguments.phase, arguments.batch)
     for node in model.nodes:
         print(f"{1e6 * node.seconds:10.1f} us  {node.layer:18}{node.kernel:30}{node.bound}")
@@ -698,10 +702,57 @@ def explain(arguments):
           f"{arguments.batch / model.seconds():,.0f} images/s (estimate)")
 
 
+# Operations in a profile whose engines have names of the library, and kernels in parts of a call that are no operation.
+LIBRARY_STEPS = {"conv2d": "conv forward", "conv2d_backward_data": "conv data", "conv2d_backward_weights": "conv weights",
+                 "fc": "product forward", "fc_backward_data": "product data", "fc_backward_weights": "product weights"}
+PARTS = {"feed_turn": "input", "feed_index": "input", "feed_rows": "input", "stamp": "commit", "latch": "commit", "statistics": "commit",
+         "sgdm": "commit", "tell": "commit"}
+PROFILE_LINE = re.compile(r" *([0-9.]+) ms +[0-9.]+% +(?:forward|backward) +(\S+) +(\S+ +)?[0-9]+ steps$")
+APART = 0.25
+
+
+def read_profile(lines):
+    """Return {kernel: ms} of the lines "... ms ... N steps" in the output of bench_step --profile."""
+    measured = {}
+    for line in lines:
+        found = PROFILE_LINE.match(line.rstrip())
+        if found is None:
+            continue
+        ms, what, kernel = float(found[1]), found[2], (found[3] or "").strip()
+        if re.fullmatch(r"(\d+-)?[0-9a-f]{8}", kernel):
+            kernel = LIBRARY_STEPS.get(what, what)
+        kernel = kernel or what
+        measured[kernel] = measured.get(kernel, 0.0) + ms
+    return measured
+
+
+def compare(arguments):
+    """Print measured and predicted times by kernel, and mark those that are more than 25 % apart."""
+    with open(arguments.compare) as file:
+        measured = read_profile(file)
+    if not measured:
+        sys.exit(f"{arguments.compare} has no line of a profile: expected the output of bench_step --profile kinds")
+    nodes = times_of(Constants(), arguments.network, "gradpool", arguments.precision, arguments.phase, arguments.batch).nodes
+    predicted = {}
+    for node in nodes:
+        kernel = PARTS.get(node.kernel, node.kernel)
+        predicted[kernel] = predicted.get(kernel, 0.0) + 1e3 * node.seconds
+    print(f"{'kernel':32}{'measured':>12}{'predicted':>12}")
+    for kernel in sorted(measured.keys() | predicted.keys(), key=lambda k: -measured.get(k, 0.0)):
+        got, expected = measured.get(kernel), predicted.get(kernel)
+        note = "not predicted" if expected is None else "not measured" if got is None else ""
+        if got is not None and expected is not None and abs(got / expected - 1) > APART:
+            note = f"{got / expected:.2f} x"
+        print(f"{kernel:32}" + "".join(f"{'-' if v is None else f'{v:.3f} ms':>12}" for v in (got, expected)) + f"  {note}".rstrip())
+    print(f"{'all':32}{sum(measured.values()):9.3f} ms{sum(predicted.values()):9.3f} ms")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--explain", metavar="NETWORK", choices=list(NETWORKS))
+    parser.add_argument("--compare", metavar="FILE")
+    parser.add_argument("--network", default="resnet50", choices=list(NETWORKS))
     parser.add_argument("--precision", default="bf16", choices=["f32", "tf32", "bf16"])
     parser.add_argument("--phase", default="train", choices=["train", "infer"])
     parser.add_argument("--batch", type=int, default=BATCH)
@@ -709,6 +760,8 @@ def main():
     arguments = parser.parse_args()
     if arguments.explain:
         return explain(arguments)
+    if arguments.compare:
+        return compare(arguments)
     constants = Constants()
     if arguments.json:
         layers = {}
@@ -719,7 +772,11 @@ def main():
         return print(json.dumps({"estimate": True, "speeds": speeds(constants), "goals": goals(),
                                  "layers_ms": [{"what": w, "program": p, "layers": l} for (w, p), l in layers.items()]}, indent=1))
     print_speeds(speeds(constants))
-    print_goals(goals())
+    rows = goals()
+    print_goals(rows)
+    musts = [r for r in rows if r["must"] is not None]
+    missed = [f"{r['text']} ({r['against']})" for r in musts if not r["must_reached_at_worst"]]
+    print(f"\n{len(musts) - len(missed)} of {len(musts)} musts are predicted with each constant 15 % off; missed: {'; '.join(missed) or 'none'}")
 
 
 if __name__ == "__main__":

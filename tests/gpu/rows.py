@@ -336,7 +336,11 @@ def ours(m, network, batch, precision, phase="train", program="gradpool", *optio
 
 
 def profile(m, network, batch, precision):
-    bench(m, network, batch, precision, "--profile", "kinds", seconds=1)
+    out = bench(m, network, batch, precision, "--profile", "kinds", seconds=1)
+    if not m.fake and network in predict.NETWORKS:
+        with open(m.path("profile"), "w") as file:
+            file.write(out)
+        m.run("predict.py", "--compare", m.path("profile"), "--network", network, "--precision", precision, "--batch", batch)
 
 
 def by_rule(m):

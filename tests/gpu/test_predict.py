@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import predict
@@ -113,6 +114,30 @@ class Commands(unittest.TestCase):
         for row in tables["layers_ms"]:
             self.assertGreater(sum(row["layers"].values()), 0)
 
+    def test_compare_marks_kernels_that_are_off(self):
+        """The profile has the predicted times, but one kernel takes twice as long, one is new and one is missing."""
+        nodes = predict.times_of(predict.Constants(), "lenet", "gradpool", "f32").nodes
+        groups = {}
+        for node in nodes:
+            kernel = predict.PARTS.get(node.kernel, node.kernel)
+            groups[kernel] = groups.get(kernel, 0.0) + 1e3 * node.seconds
+        groups["pool_backward"] *= 2
+        groups["novel"] = 0.5
+        del groups["normalize"]
+        names = {kernel: f"{what:24} 62-546d26ef" for what, kernel in predict.LIBRARY_STEPS.items()}
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            for kernel, ms in groups.items():
+                what = names.get(kernel, f"{kernel:24} " + ("" if kernel in ("input", "commit") else kernel))
+                file.write(f"{ms:9.3f} ms   1.0%  forward  {what:52} 3 steps\n")
+            file.write("    0.100 ms   1.0%  forward  pool                     pool                         pool1\n")
+            file.flush()
+            lines = run("--compare", file.name, "--network", "lenet", "--precision", "f32").splitlines()
+        notes = {line.split(" ")[0]: line for line in lines if line.endswith((" x", "predicted", "measured"))}
+        self.assertEqual({"pool_backward", "novel", "normalize", "kernel"}, set(notes))
+        self.assertIn("2.00 x", notes["pool_backward"])
+        self.assertIn("not predicted", notes["novel"])
+        self.assertIn("not measured", notes["normalize"])
+
     def test_explain_lists_each_kernel_with_its_bound(self):
         text = run("--explain", "lenet", "--precision", "f32")
         for word in ("conv1", "pool_backward", "issue", "flop", "by layer", "by group", "(estimate)"):
@@ -121,6 +146,7 @@ class Commands(unittest.TestCase):
     def test_tables_say_that_they_are_estimates(self):
         text = run()
         self.assertTrue(text.startswith("Estimates"))
+        self.assertRegex(text, r"\d of 5 musts are predicted with each constant 15 % off")
         self.assertIn("MISSED" if any(r["must_reached_at_worst"] is False for r in predict.goals() if r["predicted"]) else "yes", text)
 
 
