@@ -173,7 +173,7 @@ void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
         if (edge->unit->call.id == edge->id && edge->unit->state == UNIT_HELD)
             orphan_notify(edge->unit, future);
     future->ended = true;
-    future->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : team->now_ns;
+    future->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : team_now(team);
     future->started_ns = outcome->begun_ns;
     if (future->started_ns != 0 && future->started_ns < future->submitted_ns)
         future->started_ns = future->submitted_ns;
@@ -321,7 +321,7 @@ static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval
         request->queue_timeout_ms < UINT32_MAX ? (uint32_t)request->queue_timeout_ms : UINT32_MAX;
     future->done = request->done;
     future->context = request->context;
-    future->submitted_ns = team->now_ns;
+    future->submitted_ns = team_now(team);
     for (uint32_t i = 0; status == GP_OK && i < request->depends_on_count; i++)
         status = depend(team, future, request->depends_on[i], false, failed, err);
     if (status == GP_OK && request->same_worker_as != NULL)
@@ -350,7 +350,7 @@ static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_reques
     if (status == GP_OK)
         status = dispatch_submit(
             team->dispatch, &future->unit,
-            request->queue_timeout_ms == 0 ? 0 : team->now_ns + request->queue_timeout_ms * 1000000, err);
+            request->queue_timeout_ms == 0 ? 0 : team_now(team) + request->queue_timeout_ms * 1000000, err);
     if (status != GP_OK) {
         future_recycle(&team->futures, future);
         return status;
@@ -571,7 +571,7 @@ gp_status gp_future_cancel_grace(gp_future *future, int64_t grace_ms, gp_error *
                        GP_CANCEL_GRACE_MS_MAX);
     team_enter(team);
     if (!future->ended && team->failure.code == GP_OK) {
-        dispatch_cancel(team->dispatch, &future->unit, (uint32_t)grace_ms, team->now_ns);
+        dispatch_cancel(team->dispatch, &future->unit, (uint32_t)grace_ms, team_now(team));
         if (!team_in_callback(team))
             team_end_over(team);
     }
@@ -591,7 +591,7 @@ void gp_team_cancel(gp_team *team)
          slab = slab->next)
         for (uint32_t i = 0; i < SLAB_COUNT; i++)
             if (slab->futures[i].unit.call.id != 0 && !slab->futures[i].ended)
-                dispatch_cancel(team->dispatch, &slab->futures[i].unit, DISPATCH_GRACE_MS, team->now_ns);
+                dispatch_cancel(team->dispatch, &slab->futures[i].unit, DISPATCH_GRACE_MS, team_now(team));
     if (!team_in_callback(team))
         team_end_over(team);
     team_leave(team);

@@ -60,7 +60,7 @@ void team_enter(gp_team *team)
     }
     bool takes_over = background_enter(&team->background);
 
-    team->now_ns = gp_now_ns();
+    team->now_ns = 0;
     if (takes_over)
         team_awake(team);
 }
@@ -266,7 +266,7 @@ void team_end_over(gp_team *team)
 
 void team_unit_cancel(gp_team *team, team_unit *unit)
 {
-    dispatch_cancel(team->dispatch, unit, DISPATCH_GRACE_MS, team->now_ns);
+    dispatch_cancel(team->dispatch, unit, DISPATCH_GRACE_MS, team_now(team));
 }
 
 typedef struct asked {
@@ -322,7 +322,7 @@ uint64_t team_new_id(gp_team *team)
 
 void team_send(gp_team *team)
 {
-    dispatch_fill(team->dispatch, team->now_ns);
+    dispatch_fill(team->dispatch, team_now(team));
     team_flush(team);
 }
 

@@ -28,6 +28,7 @@
 #include "client/team/futures.h"
 #include "client/team/payloads.h"
 #include "client/team/worker.h"
+#include "common/base/clock.h"
 #include "common/base/system/forks.h"
 
 /* Call to every worker of a team, repeated to each replacement: an object, a function, a value or
@@ -83,10 +84,11 @@ struct gp_team {
     int wakeup_fd; /* eventfd; written when answers are pending */
     gp_spin spin;
 
-    /* when the team was opened, last driven, and last checked by team_check_workers() */
-    int64_t opened_ns, now_ns, looked_ns;
-    bool asleep;  /* sleep was announced on the links */
-    bool patient; /* the waiting call needs many answers */
+    int64_t opened_ns; /* when the team was opened */
+    int64_t now_ns;    /* for team_now(); 0: the clock was not read since team_enter() */
+    int64_t looked_ns; /* when team_check_workers() last ran */
+    bool asleep;       /* sleep was announced on the links */
+    bool patient;      /* the waiting call needs many answers */
 };
 
 #define EACH_WORKER(team, w) for (uint32_t w = 1; w <= (team)->size; w++)
@@ -94,6 +96,15 @@ struct gp_team {
 static inline team_worker *worker_of(gp_team *team, uint32_t worker)
 {
     return &team->workers[worker - 1];
+}
+
+/* Return the time of the last team_pump(), or else of the first team_now() since team_enter(). A
+ * public function that neither sends nor receives does not read the clock. */
+static inline int64_t team_now(gp_team *team)
+{
+    if (team->now_ns == 0)
+        team->now_ns = gp_now_ns();
+    return team->now_ns;
 }
 
 /* Return whether this process was forked from the one that opened the team. The copy refers to the

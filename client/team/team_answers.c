@@ -119,8 +119,8 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
 
     if (ran_ns < 0)
         ran_ns = 0;
-    worker_clock_estimate(worker_of(team, w), &t->head, ran_ns, team->now_ns, &begun_ns, &ended_ns);
-    if (dispatch_answered(team->dispatch, w, t->head.id, status, ran_ns, team->now_ns, &unit) != GP_OK) {
+    worker_clock_estimate(worker_of(team, w), &t->head, ran_ns, team_now(team), &begun_ns, &ended_ns);
+    if (dispatch_answered(team->dispatch, w, t->head.id, status, ran_ns, team_now(team), &unit) != GP_OK) {
         team_bytes_deinit(&blob);
         return; /* the unit is retried, or has already ended */
     }
