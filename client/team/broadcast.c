@@ -92,7 +92,8 @@ gp_status team_broadcast_add(team_broadcast **out, gp_team *team, const team_cal
     b = gp_calloc(1, sizeof(*b));
     if (b == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a call to all workers");
-    status = call_copy(&b->call, call, GP_LINK_INLINE_MAX, NULL, err);
+    b->call = *call;
+    status = call_own(&b->call, GP_LINK_INLINE_MAX, NULL, err);
     if (status != GP_OK) {
         gp_free(b);
         return status;

@@ -34,7 +34,7 @@ enum { CALL_IN_PLACE_MAX = 32 };
  * kind. */
 typedef struct team_call {
     uint8_t kind;  /* gp_call_kind */
-    bool borrowed; /* the payload outlives the call; false: copies of the call copy it */
+    bool borrowed; /* the payload outlives the call; false: call_own() copies it */
     uint16_t flags;
     uint32_t function; /* function or loop number */
     uint32_t count;
@@ -51,19 +51,20 @@ typedef struct team_call {
     const gp_broadcast *shared; /* the blob, kept alive by copies of the call; NULL: none */
 } team_call;
 
-/* Copy a call with its payload. Release *out with call_free().
+/* Replace the payload of a call by a copy that the call owns, until call_free(). On an error the
+ * call owns nothing: do not pass it to call_free().
  *   heap_max  a longer payload becomes a memory file at once; the descriptor stays open until
  *             call_free()
- *   in_place  [CALL_IN_PLACE_MAX] buffer for a short payload, referenced by *out; NULL: none
+ *   in_place  [CALL_IN_PLACE_MAX] buffer for a short payload, referenced by *call; NULL: none
  * GP_ELIMIT: the call has a blob and also more than GP_LINK_INLINE_MAX bytes. GP_ENOMEM: out of
  * memory. GP_EIO: cannot create or seal a memory file. */
-gp_status call_copy(team_call *out, const team_call *call, size_t heap_max, void *in_place, gp_error *err);
+gp_status call_own(team_call *call, size_t heap_max, void *in_place, gp_error *err);
 
-/* Move a copied payload into a memory file if it is too long for the ring. Return false if that
+/* Move an owned payload into a memory file if it is too long for the ring. Return false if that
  * fails; retry later. */
 bool call_share(team_call *call);
 
-/* Free the payload of a copy. */
+/* Free the payload that a call owns. */
 void call_free(team_call *call, const void *in_place);
 
 /* ---- units and outcomes ---- */

@@ -303,11 +303,6 @@ static gp_status depend(gp_team *team, gp_future *future, gp_future *before, boo
 static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval_request *request,
                              bool *failed, gp_error *err)
 {
-    const team_call call = { .kind = GP_CALL_RUN,
-                             .function = request->function->number,
-                             .payload = request->argument,
-                             .bytes = request->argument != NULL ? request->bytes : 0,
-                             .shared = request->shared };
     const team_terms terms = { .worker = request->worker,
                                .needs = request->worker != 0 ? GP_RESOURCES_ANY : request->needs,
                                .priority = request->priority,
@@ -315,7 +310,13 @@ static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval
                                .retries = request->retries,
                                .timeout_ms = request->timeout_ms };
     team_unit *unit = &future->unit;
-    gp_status status = unit_fill(team, unit, &call, &terms, err);
+
+    unit->call = (team_call){ .kind = GP_CALL_RUN,
+                              .function = request->function->number,
+                              .payload = request->argument,
+                              .bytes = request->argument != NULL ? request->bytes : 0,
+                              .shared = request->shared };
+    gp_status status = unit_fill(team, unit, &terms, err);
 
     unit->start_ms_max =
         request->queue_timeout_ms < UINT32_MAX ? (uint32_t)request->queue_timeout_ms : UINT32_MAX;

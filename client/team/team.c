@@ -138,18 +138,19 @@ static uint16_t small(uint32_t count)
     return count > UINT16_MAX - 1 ? UINT16_MAX - 1 : (uint16_t)count;
 }
 
-gp_status unit_fill(gp_team *team, team_unit *unit, const team_call *call, const team_terms *terms,
-                    gp_error *err)
+gp_status unit_fill(gp_team *team, team_unit *unit, const team_terms *terms, gp_error *err)
 {
     gp_status status = team_check_worker(team, terms->worker, err);
 
     if (status == GP_OK)
         status = team_check_priority(terms->priority, err);
     if (status == GP_OK)
-        status = call_copy(&unit->call, call, HEAP_MAX, unit->in_place, err);
-    if (status != GP_OK)
+        status = call_own(&unit->call, HEAP_MAX, unit->in_place, err);
+    if (status != GP_OK) {
+        unit->call = (team_call){ 0 };
         return status;
-    if (call->id == 0)
+    }
+    if (unit->call.id == 0)
         unit->call.id = team_new_id(team);
     unit->wish = (uint8_t)terms->worker;
     unit->needs = (uint8_t)terms->needs;
@@ -178,7 +179,8 @@ gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, con
     loose->context = context;
     team_unit *unit = &loose->unit;
 
-    status = unit_fill(team, unit, call, terms, err);
+    unit->call = *call;
+    status = unit_fill(team, unit, terms, err);
     if (status == GP_OK)
         status = dispatch_submit(team->dispatch, unit, 0, err);
     if (status != GP_OK) {

@@ -132,9 +132,9 @@ void team_end(gp_team *team, team_unit *unit, const team_outcome *outcome);
 /* End the units that dispatch_next_over() returns. */
 void team_end_over(gp_team *team);
 
-/* Check the terms of a call, copy the call into a zeroed unit, and assign an id. */
-gp_status unit_fill(gp_team *team, team_unit *unit, const team_call *call, const team_terms *terms,
-                    gp_error *err);
+/* Check the terms of unit->call, make the call own its payload, and assign an id. The other fields
+ * of the unit are zero. On an error unit->call is empty. */
+gp_status unit_fill(gp_team *team, team_unit *unit, const team_terms *terms, gp_error *err);
 
 /* Send ready units, commit the records and wake the workers. team_flush() only does the last
  * two. */

@@ -387,9 +387,14 @@ TEST(invalid_requests_are_refused_with_the_available_values)
     CHECK_INT(2, info(future).worker);
     CHECK_STATUS(GP_EINVAL, gp_future_cancel_grace(future, -1, &f.err));
     CHECK_CONTAINS(f.err.message, "the grace period is -1 ms");
-    CHECK_STATUS(GP_EINVAL,
-                 gp_parfeval(&future, f.team, &(gp_parfeval_request){ .function = nothing, .priority = 1001 },
-                             &f.err));
+
+    /* a rejected call does not free the caller's argument */
+    gp_parfeval_request rejected = {
+        .function = nothing, .argument = &first, .bytes = sizeof(first), .priority = 1001
+    };
+
+    CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team, &rejected, &f.err));
+    CHECK_CONTAINS(f.err.message, "the priority is 1001");
 }
 
 TEST(missing_function_is_reported_with_the_nearest_name)
