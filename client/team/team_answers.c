@@ -104,7 +104,7 @@ static void text_copy(char *out, size_t room, const unsigned char *text, size_t 
 static void on_done(gp_team *team, uint32_t w, const taken *t)
 {
     team_bytes blob = { 0 };
-    char sentence[GP_ERROR_MESSAGE_MAX] = "";
+    char sentence[GP_ERROR_MESSAGE_MAX];
     gp_status status = gp_status_known((long)t->head.status) ? (gp_status)t->head.status : GP_EINTERNAL;
     int64_t ran_ns = (int64_t)(t->head.ended_ns - t->head.begun_ns);
     team_unit *unit;
@@ -117,6 +117,7 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
     }
     int64_t begun_ns, ended_ns;
 
+    sentence[0] = '\0'; /* an initializer would clear the whole array for each answer */
     if (ran_ns < 0)
         ran_ns = 0;
     worker_clock_estimate(worker_of(team, w), &t->head, ran_ns, team_now(team), &begun_ns, &ended_ns);

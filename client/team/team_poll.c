@@ -211,8 +211,10 @@ gp_status team_poll(gp_team *team, bool (*until)(void *context), void *context, 
 {
     int64_t end_ns = INT64_MAX;
 
+    if (until(context))
+        return GP_OK;
     if (team_in_callback(team))
-        return until(context) ? GP_OK : gp_fail(err, GP_ESTATE, "a callback cannot wait for its own team");
+        return gp_fail(err, GP_ESTATE, "a callback cannot wait for its own team");
     if (timeout_ms >= 0 && timeout_ms < INT64_MAX / 2000000)
         end_ns = gp_now_ns() + timeout_ms * 1000000;
     return drive(team, until, context, end_ns, false, err);
