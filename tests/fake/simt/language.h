@@ -24,7 +24,7 @@
 
 /* shared_fill() finds the variables by their section. Not in templates: a section cannot hold both
  * kinds of variables. */
-#define __shared__ static __attribute__((section("simt_shared")))
+#define __shared__ static __attribute__((section("simt_shared"), unused))
 
 /* ---- vectors: a load of 8 or 16 bytes needs that alignment ---- */
 

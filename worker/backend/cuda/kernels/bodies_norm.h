@@ -1,8 +1,8 @@
 /* Batch norm, group norm, local response norm. Included by bodies.h.
  *
- * Batch norm consists of four kernels: partial sums relative to the running mean, their sum, the
- * moments, and the scaling. Synchronised batch norm adds the sums from all ranks before the
- * moments.
+ * Batch norm consists of three kernels: partial sums relative to the running mean, their sum with
+ * the moments (grids_norm.h), and the scaling. Synchronised batch norm adds the sums from all ranks
+ * and computes the moments again.
  * Sums are float64, because squares cancel if the running mean is far from the mean of the call. */
 
 /* x[0], f[0] running mean -> d[0] partial sums [chunk][2][C]. Items: (chunk, channel). */
@@ -24,48 +24,6 @@ BODY void body_batchnorm_part(const gp_kernel_args *a, uint32_t i)
     }
     a->d[0][(size_t)chunk * 2 * x->channels + c] = sum;
     a->d[0][((size_t)chunk * 2 + 1) * x->channels + c] = squares;
-}
-
-/* d[0] partial sums -> d[1] sums [2 C + 1], the last being the count; added to f[1] and f[2] (or
- * NULL). If moments_known(), f[4] [2][C] (sums of x and x squared) replaces the partial sums; it is
- * converted to sums relative to the running mean f[0] and cleared. Items: channels. */
-BODY void body_batchnorm_sum(const gp_kernel_args *a, uint32_t c)
-{
-    const uint32_t channels = a->x[0].channels;
-    const double n = (double)a->call->count * (double)a->x[0].pixels;
-
-    for (uint32_t which = 0; which < 2; which++) {
-        float *statistic = a->f[1 + which];
-        double sum = 0.0;
-
-        if (moments_known(a)) {
-            double origin = (double)a->f[0][c], all = (double)a->f[4][c];
-
-            sum = which == 0 ? all - n * origin
-                             : (double)a->f[4][channels + c] + origin * (n * origin - 2.0 * all);
-        }
-        for (uint32_t k = 0; k < a->chunks && !moments_known(a); k++)
-            sum += a->d[0][((size_t)k * 2 + which) * channels + c];
-        a->d[1][which * channels + c] = sum;
-        if (statistic != NULL)
-            statistic[c] = (float)((a->call->first ? 0.0 : (double)statistic[c]) + sum);
-    }
-    if (c == 0)
-        a->d[1][2 * channels] = n;
-    if (a->f[4] != NULL)
-        a->f[4][c] = a->f[4][channels + c] = 0.0f;
-}
-
-/* d[1] sums, f[0] running mean -> f[3] moments [2][C]. Items: channels. */
-BODY void body_batchnorm_moments(const gp_kernel_args *a, uint32_t c)
-{
-    const uint32_t channels = a->x[0].channels;
-    double n = a->d[1][2 * channels] > 0.0 ? a->d[1][2 * channels] : 1.0, shift = a->d[1][c] / n;
-    double variance = a->d[1][channels + c] / n - shift * shift;
-
-    variance = variance > 0.0 ? variance : variance != variance ? variance : 0.0;
-    a->f[3][c] = (float)((double)a->f[0][c] + shift);
-    a->f[3][channels + c] = (float)(1.0 / sqrt(variance + a->number64[0]));
 }
 
 /* Return the batch norm output for x in channel c. All kernels that write the output, or recompute
@@ -157,25 +115,6 @@ BODY void body_batchnorm_backward_part(const gp_kernel_args *a, uint32_t i)
     }
     a->d[0][(size_t)chunk * 2 * x->channels + c] = sum;
     a->d[0][((size_t)chunk * 2 + 1) * x->channels + c] = product;
-}
-
-/* d[0] partial sums -> d[1] sums [2 C + 1]; added to f[1] dscale and f[2] doffset (or NULL). */
-BODY void body_batchnorm_backward_sum(const gp_kernel_args *a, uint32_t c)
-{
-    const uint32_t channels = a->x[0].channels;
-
-    for (uint32_t which = 0; which < 2; which++) {
-        float *gradient = a->f[2 - which];
-        double sum = 0.0;
-
-        for (uint32_t k = 0; k < a->chunks; k++)
-            sum += a->d[0][((size_t)k * 2 + which) * channels + c];
-        a->d[1][which * channels + c] = sum;
-        if (gradient != NULL)
-            gradient_add(a, &gradient[c], sum);
-    }
-    if (c == 0)
-        a->d[1][2 * channels] = (double)a->call->count * (double)a->x[0].pixels;
 }
 
 /* x[0], x[1] dy, f[0] scale, f[3] moments, d[1] sums -> y[0] dx. */

@@ -71,60 +71,6 @@ BODY void body_wide_add(const gp_kernel_args *a, uint32_t i)
     wide_put(&a->y[0], i, x);
 }
 
-/* batchnorm_part (kind 0) or batchnorm_backward_part (kind 1) for eight channels per item. Items:
- * (chunk, channels / 8). */
-BODY void body_wide_batchnorm_part(const gp_kernel_args *a, uint32_t i)
-{
-    const gp_kernel_image *x = &a->x[0];
-    const uint32_t eights = x->channels / 8, chunk = i / eights, e = i % eights,
-                   rows = a->call->count * x->pixels;
-    const int32_t narrow = x->narrow;
-    const float *origin = a->kind == 1 ? a->f[3] + 8 * e : a->f[0] + 8 * e;
-    double sums[8] = { 0 }, products[8] = { 0 };
-    float near[8], part[8], square[8];
-
-    if (moments_known(a))
-        return;
-    for (int k = 0; k < 8; k++)
-        near[k] = origin[k];
-    /* Sum sixteen rows in float32, then add the sum in float64. */
-    for (uint32_t row = chunk; row < rows;) {
-        for (int k = 0; k < 8; k++)
-            part[k] = square[k] = 0.0f;
-        for (int turn = 0; turn < 16 && row < rows; turn++, row += a->chunks) {
-            const uint32_t item = row * eights + e;
-            uint32_t mask = 255;
-            eight value = wide_get(x, item), dy = value;
-
-            if (a->kind == 1) {
-                dy = wide_get(&a->x[1], item);
-                mask = wide_mask(a, &a->x[7], item);
-            }
-            for (int k = 0; k < 8; k++) {
-                float shifted = number_wide(narrow, value.of[k]) - near[k], with = shifted;
-
-                if (a->kind == 1)
-                    with = (mask >> k & 1) != 0
-                               ? cut(a, 8 * e + (uint32_t)k, number_wide(narrow, value.of[k]),
-                                     number_wide(narrow, dy.of[k]))
-                               : 0.0f;
-                part[k] += with;
-                square[k] += with * shifted;
-            }
-        }
-        for (int k = 0; k < 8; k++) {
-            sums[k] += (double)part[k];
-            products[k] += (double)square[k];
-        }
-    }
-    for (uint32_t k = 0; k < 8; k++) {
-        double scale = a->kind == 1 ? (double)a->f[3][x->channels + 8 * e + k] : 1.0;
-
-        a->d[0][(size_t)chunk * 2 * x->channels + 8 * e + k] = sums[k];
-        a->d[0][((size_t)chunk * 2 + 1) * x->channels + 8 * e + k] = products[k] * scale;
-    }
-}
-
 BODY void body_wide_batchnorm_pool(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0], *y = &a->y[0];
@@ -158,29 +104,4 @@ BODY void body_wide_batchnorm_pool(const gp_kernel_args *a, uint32_t i)
         ((int32_t *)(uintptr_t)a->bytes)[(size_t)i * 8 + k] = first ? -1 : index[k];
     }
     wide_put(y, i, out);
-}
-
-BODY void body_wide_batchnorm_backward_apply(const gp_kernel_args *a, uint32_t i)
-{
-    const uint32_t channels = a->x[0].channels, first = 8 * (i % (channels / 8));
-    const double n = a->d[1][2 * channels] > 0.0 ? a->d[1][2 * channels] : 1.0;
-    const float each = (float)(1.0 / n);
-    const int32_t narrow = a->x[0].narrow;
-    const int counts = i / (a->x[0].sample / 8) < a->call->count;
-    const uint32_t mask = wide_mask(a, &a->x[7], i);
-    eight x = wide_get(&a->x[0], i), dy = wide_get(&a->x[1], i);
-
-    for (uint32_t k = 0; k < 8; k++) {
-        uint32_t c = first + k;
-        float slope = (mask >> k & 1) != 0
-                          ? cut(a, c, number_wide(narrow, x.of[k]), number_wide(narrow, dy.of[k]))
-                          : 0.0f;
-        float inverse = a->f[3][channels + c],
-              normalised = (number_wide(narrow, x.of[k]) - a->f[3][c]) * inverse;
-        float dx = a->f[0][c] * inverse *
-                   (slope - (float)a->d[1][c] * each - normalised * ((float)a->d[1][channels + c] * each));
-
-        x.of[k] = (uint16_t)(counts ? number_narrow(narrow, dx) : 0);
-    }
-    wide_put(&a->y[0], i, x);
 }

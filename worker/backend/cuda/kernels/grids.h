@@ -23,7 +23,7 @@
 namespace
 {
 
-enum { THREADS = 256 };
+enum { THREADS = GP_KERNEL_THREADS, WARP = 32, WARPS = THREADS / WARP };
 
 /* ---- two numbers in a word ---- */
 
@@ -121,6 +121,75 @@ template <class T> PART uint32_t mask_of(const words &w)
     for (int h = 0; h < 4; h++)
         bits |= T::above_0(w.of[h]) & (1u << 2 * h | 1u << (17 + 2 * h));
     return (bits | bits >> 16) & 255;
+}
+
+/* ---- masks of a gradient ---- */
+
+/* How the kernel knows which elements of a gradient a relu lets pass: all, a bit for each element,
+ * the relu's output, or the output of the batch norm before the relu, which is computed again. */
+enum { MASK_NONE, MASK_BITS, MASK_OUTPUT, MASK_NORM };
+
+PART int mask_source(const gp_kernel_args &a)
+{
+    return a.relu ? MASK_NORM : a.bytes != NULL ? MASK_BITS : a.x[7].data != NULL ? MASK_OUTPUT : MASK_NONE;
+}
+
+/* Load the mask of eight elements; MASK_BITS: into the first word. */
+template <int MASK> PART words mask_get(const gp_kernel_args &a, uint32_t eight)
+{
+    if (MASK == MASK_BITS)
+        return { { __ldg((const uint8_t *)a.bytes + eight) } };
+    return MASK == MASK_OUTPUT ? words_get(a.x[7].data, eight) : words{};
+}
+
+/* Return a word of four bytes 0 or 255: the highest bits of four bytes of `word`. Each hexadecimal
+ * digit of `selector` is the number of a byte, plus 8. */
+PART uint32_t signs_of(uint32_t word, uint32_t selector)
+{
+    uint32_t signs = 0;
+
+#ifdef __NVCC__
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(signs) : "r"(word), "r"(selector));
+#else
+    for (int k = 0; k < 4; k++)
+        signs |= (word >> (8 * (selector >> 4 * k & 7)) & 128) != 0 ? 255u << 8 * k : 0;
+#endif
+    return signs;
+}
+
+/* Return 0xffff for each of the elements 2 h and 2 h + 1 that passes. h is a constant. */
+template <class T, int MASK> PART uint32_t mask_word(const words &mask, int h)
+{
+    if (MASK == MASK_BITS) {
+        /* Bit k of the lower or upper four bits becomes the highest bit of byte k, which fills two
+         * bytes of the result. */
+        const uint32_t bits = (h < 2 ? mask.of[0] & 15 : mask.of[0] >> 4) * 0x10204080u;
+
+        return signs_of(bits, h % 2 == 0 ? 0x9988 : 0xbbaa);
+    }
+    return MASK == MASK_OUTPUT ? T::above_0(mask.of[h]) : UINT32_MAX;
+}
+
+/* A type that stands for a number, as an argument of a generic function. */
+template <int N> struct number {
+    enum { value = N };
+};
+
+/* Call f(type, mask) with the type of the image and the source of the mask. */
+template <class F> PART void with_type_and_mask(const gp_kernel_args &a, F f)
+{
+    const bool f16 = a.x[0].narrow == GP_NARROW_F16;
+
+    switch (mask_source(a)) {
+    case MASK_NONE:
+        return f16 ? f(two_f16(), number<MASK_NONE>()) : f(two_bf16(), number<MASK_NONE>());
+    case MASK_BITS:
+        return f16 ? f(two_f16(), number<MASK_BITS>()) : f(two_bf16(), number<MASK_BITS>());
+    case MASK_OUTPUT:
+        return f16 ? f(two_f16(), number<MASK_OUTPUT>()) : f(two_bf16(), number<MASK_OUTPUT>());
+    case MASK_NORM:
+        return f16 ? f(two_f16(), number<MASK_NORM>()) : f(two_bf16(), number<MASK_NORM>());
+    }
 }
 
 /* ---- columns ---- */

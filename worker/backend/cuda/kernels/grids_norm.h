@@ -90,4 +90,337 @@ GRID grid_wide_batchnorm_apply(GRID_ARGS)
                                : batchnorm_apply<two_bf16, false>(args);
 }
 
+/* ---- sums ---- */
+
+/* Sums of eight channels. `part` and `square` hold those of a few rows. */
+struct norm_sums {
+    double sum[8], product[8];
+    float part[8], square[8];
+};
+
+PART void sums_add(norm_sums &s)
+{
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        s.sum[k] += (double)s.part[k];
+        s.product[k] += (double)s.square[k];
+        s.part[k] = s.square[k] = 0.0f;
+    }
+}
+
+/* Add the sums of all threads of a block that process the same channels, in order of the rows, and
+ * store them as one part of d[0]. Each product is multiplied by factor[channel], or 1 if NULL. */
+PART void sums_put(const gp_kernel_args &a, const norm_sums &s, double shared[16][THREADS],
+                   const float *factor)
+{
+    const uint32_t channels = a.x[0].channels, eights = channels / 8,
+                   segments = (eights + THREADS - 1) / THREADS, part = blockIdx.x / segments,
+                   first = blockIdx.x % segments * THREADS, width = segments == 1 ? eights : THREADS;
+
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        shared[k][threadIdx.x] = s.sum[k];
+        shared[8 + k][threadIdx.x] = s.product[k];
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < 16 * width && part < a.chunks; i += THREADS) {
+        const uint32_t k = i / width, lane = i % width, channel = 8 * (first + lane) + k % 8;
+        double sum = 0.0;
+
+        if (first + lane >= eights)
+            continue;
+        for (uint32_t from = lane; from + width <= THREADS + lane; from += width)
+            sum += shared[k][from];
+        if (k >= 8 && factor != NULL)
+            sum *= (double)factor[channel];
+        a.d[0][((size_t)part * 2 + k / 8) * channels + channel] = sum;
+    }
+}
+
+enum { ROWS_ADDED = 16 }; /* rows whose sums are float32 */
+
+template <class T> PART void batchnorm_part(const gp_kernel_args &a, double shared[16][THREADS])
+{
+    enum { ROWS = 4 };
+    const uint32_t eights = a.x[0].channels / 8, rows = a.call->count * a.x[0].pixels;
+    const column at = column_of(eights);
+    const void *x = a.x[0].data;
+    norm_sums s = {};
+    float origin[8];
+    uint32_t row = at.row;
+
+    if (row < rows)
+        floats_get(origin, a.f[0] + 8 * at.eight);
+    while (row < rows) {
+#pragma unroll 1
+        for (int turn = 0; turn < ROWS_ADDED / ROWS && row < rows; turn++, row += ROWS * at.step) {
+            words w[ROWS];
+
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                if (r == 0 || row + r * at.step < rows)
+                    w[r] = words_get(x, (row + r * at.step) * eights + at.eight);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                if (r != 0 && row + r * at.step >= rows)
+                    break;
+#pragma unroll
+                for (int k = 0; k < 8; k++) {
+                    const uint32_t two = w[r].of[k / 2];
+                    const float shifted = (k % 2 == 0 ? T::low(two) : T::high(two)) - origin[k];
+
+                    s.part[k] += shifted;
+                    s.square[k] += shifted * shifted;
+                }
+            }
+        }
+        sums_add(s);
+    }
+    sums_put(a, s, shared, NULL);
+}
+
+/* x[0], f[0] running mean -> d[0] partial sums [chunks][2][C] of x and x squared, relative to the
+ * mean. */
+GRID grid_wide_batchnorm_part(GRID_ARGS)
+{
+    __shared__ double shared[16][THREADS];
+
+    if (args.f[4] != NULL && args.call->count == args.rows) /* moments_known() */
+        return;
+    if (args.x[0].narrow == GP_NARROW_F16)
+        batchnorm_part<two_f16>(args, shared);
+    else
+        batchnorm_part<two_bf16>(args, shared);
+}
+
+template <class T, int MASK>
+PART void batchnorm_backward_part(const gp_kernel_args &a, double shared[16][THREADS])
+{
+    enum { ROWS = 2 };
+    const uint32_t channels = a.x[0].channels, eights = channels / 8, rows = a.call->count * a.x[0].pixels;
+    const column at = column_of(eights);
+    const void *x = a.x[0].data, *dy = a.x[1].data;
+    norm_sums s = {};
+    norm_channels c;
+    uint32_t row = at.row;
+
+    if (row < rows && MASK == MASK_NORM)
+        c = norm_channels_of(a.f[3], a.f[0], a.f[5], channels, at.eight);
+    else if (row < rows)
+        floats_get(c.mean, a.f[3] + 8 * at.eight);
+    while (row < rows) {
+#pragma unroll 1
+        for (int turn = 0; turn < ROWS_ADDED / ROWS && row < rows; turn++, row += ROWS * at.step) {
+            words w[ROWS], g[ROWS], mask[ROWS];
+
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                if (r == 0 || row + r * at.step < rows) {
+                    const uint32_t i = (row + r * at.step) * eights + at.eight;
+
+                    w[r] = words_get(x, i);
+                    g[r] = words_get(dy, i);
+                    mask[r] = mask_get<MASK>(a, i);
+                }
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                if (r != 0 && row + r * at.step >= rows)
+                    break;
+#pragma unroll
+                for (int h = 0; h < 4; h++) {
+                    const float low = T::low(w[r].of[h]), high = T::high(w[r].of[h]);
+                    const uint32_t passes = MASK == MASK_NORM
+                                                ? T::above_0(T::narrow(norm_value(c, 2 * h, low),
+                                                                       norm_value(c, 2 * h + 1, high)))
+                                                : mask_word<T, MASK>(mask[r], h),
+                                   slopes = g[r].of[h] & passes;
+
+                    s.part[2 * h] += T::low(slopes);
+                    s.part[2 * h + 1] += T::high(slopes);
+                    s.square[2 * h] += T::low(slopes) * (low - c.mean[2 * h]);
+                    s.square[2 * h + 1] += T::high(slopes) * (high - c.mean[2 * h + 1]);
+                }
+            }
+        }
+        sums_add(s);
+    }
+    sums_put(a, s, shared, a.f[3] + channels);
+}
+
+/* x[0], x[1] dy, f[3] moments -> d[0] partial sums [chunks][2][C] of dy and of
+ * dy * normalised x. */
+GRID grid_wide_batchnorm_backward_part(GRID_ARGS)
+{
+    __shared__ double shared[16][THREADS];
+
+    with_type_and_mask(args, [&](auto type, auto mask) {
+        batchnorm_backward_part<decltype(type), decltype(mask)::value>(args, shared);
+    });
+}
+
+/* ---- moments ---- */
+
+/* Return the sum over chunks of d[0], for the channel and the sum of this lane of the block's first
+ * warp. All threads call. */
+PART double parts_sum(const gp_kernel_args &a, uint32_t c, uint32_t which, double shared[WARPS][WARP])
+{
+    const uint32_t channels = a.x[0].channels, lane = threadIdx.x % WARP;
+    double sum = 0.0;
+
+    if (c < channels)
+#pragma unroll 8
+        for (uint32_t k = threadIdx.x / WARP; k < a.chunks; k += WARPS)
+            sum += a.d[0][((size_t)k * 2 + which) * channels + c];
+    shared[threadIdx.x / WARP][lane] = sum;
+    __syncthreads();
+    sum = 0.0;
+#pragma unroll
+    for (int k = 0; k < WARPS; k++)
+        sum += shared[k][lane];
+    return sum;
+}
+
+/* d[0] partial sums -> d[1] sums [2 C + 1], the last being the count; added to f[1] and f[2] (or
+ * NULL); then, unless f[3] is NULL, the moments f[3] [2][C]. chunks 0: d[1] holds the sums. If
+ * moments_known(), f[4] [2][C] (sums of x and x squared) replaces the partial sums; it is converted
+ * to sums relative to the running mean f[0] and cleared. A block processes 16 channels. */
+GRID grid_batchnorm_sum(GRID_ARGS)
+{
+    __shared__ double shared[WARPS][WARP];
+    const uint32_t channels = args.x[0].channels, which = threadIdx.x % WARP / GP_KERNEL_SUM_CHANNELS,
+                   c = blockIdx.x * GP_KERNEL_SUM_CHANNELS + threadIdx.x % GP_KERNEL_SUM_CHANNELS;
+    const bool given = args.chunks == 0, known = !given && moments_known(&args), mine = c < channels;
+    double n = (double)args.call->count * (double)args.x[0].pixels, sum = 0.0, squares;
+
+    if (!given && !known)
+        sum = parts_sum(args, c, which, shared);
+    if (threadIdx.x >= WARP)
+        return;
+    if (given) {
+        n = args.d[1][2 * channels];
+        sum = mine ? args.d[1][which * channels + c] : 0.0;
+    } else if (mine) {
+        float *statistic = args.f[1 + which];
+
+        if (known) {
+            const double origin = (double)args.f[0][c], all = (double)args.f[4][c];
+
+            sum = which == 0 ? all - n * origin
+                             : (double)args.f[4][channels + c] + origin * (n * origin - 2.0 * all);
+        }
+        args.d[1][which * channels + c] = sum;
+        if (statistic != NULL)
+            statistic[c] = (float)((args.call->first ? 0.0 : (double)statistic[c]) + sum);
+        if (c == 0 && which == 0)
+            args.d[1][2 * channels] = n;
+    }
+    squares = __shfl_down_sync(UINT32_MAX, sum, GP_KERNEL_SUM_CHANNELS);
+    if (!mine)
+        return;
+    if (!given && args.f[4] != NULL)
+        args.f[4][which * channels + c] = 0.0f; /* after the shuffle: both sums have been read */
+    if (which == 0 && args.f[3] != NULL) {
+        const double count = n > 0.0 ? n : 1.0, shift = sum / count;
+        double variance = squares / count - shift * shift;
+
+        variance = variance > 0.0 ? variance : variance != variance ? variance : 0.0;
+        args.f[3][c] = (float)((double)args.f[0][c] + shift);
+        args.f[3][channels + c] = (float)(1.0 / sqrt(variance + args.number64[0]));
+    }
+}
+
+/* d[0] partial sums -> d[1] sums [2 C + 1]; added to f[1] dscale and f[2] doffset (or NULL); then
+ * f[6] [2][C], from which batchnorm_backward_apply computes dx: the mean of dy, and the mean of
+ * dy * normalised x, divided by the standard deviation. f[3]: moments. chunks 0: d[1] holds the
+ * sums. A block processes 16 channels. */
+GRID grid_batchnorm_backward_sum(GRID_ARGS)
+{
+    __shared__ double shared[WARPS][WARP];
+    const uint32_t channels = args.x[0].channels, which = threadIdx.x % WARP / GP_KERNEL_SUM_CHANNELS,
+                   c = blockIdx.x * GP_KERNEL_SUM_CHANNELS + threadIdx.x % GP_KERNEL_SUM_CHANNELS;
+    const bool given = args.chunks == 0;
+    double n = (double)args.call->count * (double)args.x[0].pixels, sum = 0.0;
+
+    if (!given)
+        sum = parts_sum(args, c, which, shared);
+    if (threadIdx.x >= WARP || c >= channels)
+        return;
+    if (given) {
+        n = args.d[1][2 * channels];
+        sum = args.d[1][which * channels + c];
+    } else {
+        float *gradient = args.f[2 - which];
+
+        args.d[1][which * channels + c] = sum;
+        if (gradient != NULL)
+            gradient_add(&args, &gradient[c], sum);
+        if (c == 0 && which == 0)
+            args.d[1][2 * channels] = n;
+    }
+    sum /= n > 0.0 ? n : 1.0;
+    args.f[6][which * channels + c] = (float)(which == 0 ? sum : sum * (double)args.f[3][channels + c]);
+}
+
+/* ---- gradient ---- */
+
+template <class T, int MASK> PART void batchnorm_backward_apply(const gp_kernel_args &a)
+{
+    enum { ROWS = 2 };
+    const uint32_t channels = a.x[0].channels, eights = channels / 8, rows = a.rows * a.x[0].pixels,
+                   present = a.call->count * a.x[0].pixels;
+    const column at = column_of(eights);
+    const void *x = a.x[0].data, *dy = a.x[1].data;
+    void *dx = a.y[0].data;
+    float mean_dy[8], slope[8];
+    norm_channels c;
+
+    if (at.row >= rows)
+        return;
+    c = norm_channels_of(a.f[3], a.f[0], MASK == MASK_NORM ? a.f[5] : a.f[0], channels, at.eight);
+    floats_get(mean_dy, a.f[6] + 8 * at.eight);
+    floats_get(slope, a.f[6] + channels + 8 * at.eight);
+    for (uint32_t row = at.row; row < rows; row += ROWS * at.step) {
+        words w[ROWS], g[ROWS], mask[ROWS];
+        uint32_t i[ROWS];
+
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            i[r] = (row + r * at.step) * eights + at.eight;
+            if (r == 0 || row + r * at.step < rows) {
+                w[r] = words_get(x, i[r]);
+                g[r] = words_get(dy, i[r]);
+                mask[r] = mask_get<MASK>(a, i[r]);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            if (r != 0 && row + r * at.step >= rows)
+                break;
+#pragma unroll
+            for (int h = 0; h < 4; h++) {
+                const float low = T::low(w[r].of[h]), high = T::high(w[r].of[h]);
+                const uint32_t passes = MASK == MASK_NORM
+                                            ? T::above_0(T::narrow(norm_value(c, 2 * h, low),
+                                                                   norm_value(c, 2 * h + 1, high)))
+                                            : mask_word<T, MASK>(mask[r], h),
+                               slopes = g[r].of[h] & passes;
+
+                w[r].of[h] = T::narrow(c.factor[2 * h] * (T::low(slopes) - mean_dy[2 * h] -
+                                                          (low - c.mean[2 * h]) * slope[2 * h]),
+                                       c.factor[2 * h + 1] * (T::high(slopes) - mean_dy[2 * h + 1] -
+                                                              (high - c.mean[2 * h + 1]) * slope[2 * h + 1]));
+            }
+            words_put(dx, i[r], row + r * at.step < present ? w[r] : words{});
+        }
+    }
+}
+
+/* x[0], x[1] dy, f[0] scale, f[3] moments, f[6] from batchnorm_backward_sum -> y[0] dx. */
+GRID grid_wide_batchnorm_backward_apply(GRID_ARGS)
+{
+    with_type_and_mask(args, [&](auto type, auto mask) {
+        batchnorm_backward_apply<decltype(type), decltype(mask)::value>(args);
+    });
+}
+
 } // namespace

@@ -11,6 +11,9 @@
 /* Array sizes of gp_kernel_args. */
 enum { GP_KERNEL_IMAGES = 8, GP_KERNEL_FLOATS = 8, GP_KERNEL_RATES = 16 };
 
+/* Threads of a block, and channels whose sums one block of batchnorm_sum adds. */
+enum { GP_KERNEL_THREADS = 256, GP_KERNEL_SUM_CHANNELS = 16 };
+
 /* Image element type: float32, bfloat16 or float16. */
 typedef enum gp_narrow { GP_WIDE, GP_NARROW_BF16, GP_NARROW_F16 } gp_narrow;
 

@@ -89,14 +89,23 @@ void gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel p
     gp_lower_kernel(l, fits ? wide_one : plain, args, gp_lower_elements(l, &args->y[0]) / (fits ? 8 : 1));
 }
 
+/* Return the number of blocks that process a row of an image, in kernels of grids.h. */
+static uint32_t row_blocks(const gp_kernel_image *image)
+{
+    return (image->channels / 8 + GP_KERNEL_THREADS - 1) / GP_KERNEL_THREADS;
+}
+
 /* Append a kernel of grids.h, in which a thread processes eight channels of several rows of
  * `image`. */
 static void lower_columns(lowering *l, gp_kernel kernel, const gp_kernel_args *args,
                           const gp_kernel_image *image)
 {
-    enum { ROWS = 4, THREADS = 256, BLOCKS = 132 * 8 }; /* two rows at once, and several times */
-    const uint64_t eights = image->channels / 8, segments = (eights + THREADS - 1) / THREADS,
-                   items = gp_lower_elements(l, image) / 8;
+    enum {
+        ROWS = 4,
+        THREADS = GP_KERNEL_THREADS,
+        BLOCKS = 132 * 8
+    }; /* two rows at once, and several times */
+    const uint64_t segments = row_blocks(image), items = gp_lower_elements(l, image) / 8;
     uint64_t blocks = (items + ROWS * THREADS - 1) / (ROWS * THREADS);
 
     blocks = blocks < BLOCKS ? blocks : BLOCKS;
@@ -217,14 +226,27 @@ static void lower_dropout(lowering *l)
 
 /* ---- normalisation ---- */
 
-static void couple_add(lowering *l, double *sums, size_t doubles)
+/* Return the number of threads of batchnorm_sum and batchnorm_backward_sum. */
+static uint32_t sum_threads(uint32_t channels)
 {
+    return (channels + GP_KERNEL_SUM_CHANNELS - 1) / GP_KERNEL_SUM_CHANNELS * GP_KERNEL_THREADS;
+}
+
+/* Append the sum of d[1] over the ranks. The kernel, which wrote d[1], then computes what follows
+ * from it again. */
+static void couple_add(lowering *l, gp_kernel kernel, const gp_kernel_args *args)
+{
+    const uint32_t channels = args->x[0].channels;
     step *added = gp_lower_step(l, STEP_COUPLE);
 
     if (added == NULL)
         return;
-    added->sums = sums;
-    added->doubles = doubles;
+    added->sums = args->d[1];
+    added->doubles = 2 * (size_t)channels + 1;
+    added->kernel = kernel;
+    added->args = *args;
+    added->args.chunks = 0; /* d[1] holds the sums */
+    added->count = sum_threads(channels);
 }
 
 /* Reserve the mask bits of a relu after batch norm, which processes eight channels per item. The
@@ -239,36 +261,54 @@ static void *mask_take(lowering *l)
     return l->plan->values[y].mask;
 }
 
-enum { PARTS_MANY = 4096, PARTS_FEW = 64 };
+enum { PARTS_MANY = 4096, PARTS_FEW = 64, PARTS_WIDE = 132 * 2 };
 
-/* Append the kernels for partial sums, fewer partial sums, and the sums in args->d[1]; for the
- * forward or the backward pass. */
-static void sums_add(lowering *l, gp_kernel_args *args, bool forward)
+/* Append the kernel for partial sums of images with 2-byte types. Each block computes a part of
+ * eight channels per thread. */
+static void wide_parts_add(lowering *l, gp_kernel_args *args, bool forward)
+{
+    const uint32_t eights = args->x[0].channels / 8, blocks = row_blocks(&args->x[0]),
+                   each = blocks == 1 ? GP_KERNEL_THREADS / eights : 1, most = PARTS_WIDE / blocks;
+    const uint64_t rows = (uint64_t)l->plan->options.micro_batch * args->x[0].pixels,
+                   parts = (rows + each - 1) / each;
+
+    args->chunks = most == 0 ? 1 : parts < most ? (uint32_t)parts : most;
+    args->d[0] = gp_lower_scratch(l, (size_t)args->chunks * 2 * args->x[0].channels * sizeof(double));
+    gp_lower_kernel(l, forward ? GP_KERNEL_wide_batchnorm_part : GP_KERNEL_wide_batchnorm_backward_part, args,
+                    (uint64_t)args->chunks * blocks * GP_KERNEL_THREADS);
+}
+
+static void plain_parts_add(lowering *l, gp_kernel_args *args, bool forward)
 {
     const uint32_t channels = args->x[0].channels;
-    const bool fits = gp_lower_is_wide(l, forward ? 1 : 2);
+    gp_kernel_args fold;
 
-    args->kind = !forward;
-    args->chunks = gp_lower_chunks(
-        channels / (fits ? 8 : 1),
-        (uint64_t)l->plan->options.micro_batch * args->x[0].pixels / (fits ? 16 : 1), PARTS_MANY);
+    args->chunks =
+        gp_lower_chunks(channels, (uint64_t)l->plan->options.micro_batch * args->x[0].pixels, PARTS_MANY);
     args->d[0] = gp_lower_scratch(l, (size_t)args->chunks * 2 * channels * sizeof(double));
-    gp_lower_kernel(l,
-                    fits      ? GP_KERNEL_wide_batchnorm_part
-                    : forward ? GP_KERNEL_batchnorm_part
-                              : GP_KERNEL_batchnorm_backward_part,
-                    args, (uint64_t)args->chunks * (channels / (fits ? 8 : 1)));
-    if (args->chunks > 2 * PARTS_FEW) { /* a single item would take too long */
-        gp_kernel_args fold = *args;
+    gp_lower_kernel(l, forward ? GP_KERNEL_batchnorm_part : GP_KERNEL_batchnorm_backward_part, args,
+                    (uint64_t)args->chunks * channels);
+    if (args->chunks <= 2 * PARTS_FEW)
+        return;
+    fold = *args; /* a single block would take too long */
+    fold.n[0] = 2 * channels;
+    fold.n[1] = PARTS_FEW;
+    fold.d[1] = gp_lower_scratch(l, (size_t)PARTS_FEW * 2 * channels * sizeof(double));
+    gp_lower_kernel(l, GP_KERNEL_parts_fold, &fold, (uint64_t)PARTS_FEW * 2 * channels);
+    args->d[0] = fold.d[1];
+    args->chunks = PARTS_FEW;
+}
 
-        fold.n[0] = 2 * channels;
-        fold.n[1] = PARTS_FEW;
-        fold.d[1] = gp_lower_scratch(l, (size_t)PARTS_FEW * 2 * channels * sizeof(double));
-        gp_lower_kernel(l, GP_KERNEL_parts_fold, &fold, (uint64_t)PARTS_FEW * 2 * channels);
-        args->d[0] = fold.d[1];
-        args->chunks = PARTS_FEW;
-    }
-    gp_lower_kernel(l, forward ? GP_KERNEL_batchnorm_sum : GP_KERNEL_batchnorm_backward_sum, args, channels);
+/* Append the kernels for partial sums, and for their sums in args->d[1] with the values that follow
+ * from them; for the forward or the backward pass. */
+static void sums_add(lowering *l, gp_kernel_args *args, bool forward)
+{
+    if (gp_lower_is_wide(l, forward ? 1 : 2))
+        wide_parts_add(l, args, forward);
+    else
+        plain_parts_add(l, args, forward);
+    gp_lower_kernel(l, forward ? GP_KERNEL_batchnorm_sum : GP_KERNEL_batchnorm_backward_sum, args,
+                    sum_threads(args->x[0].channels));
 }
 
 /* Return the initial arguments of forward kernels. The sums are stored in f[1] and f[2]. */
@@ -293,6 +333,7 @@ void gp_lower_batchnorm_sums(lowering *writer, uint32_t norm)
     l.index = writer->index;
     l.scratch = writer->scratch;
     args.d[1] = gp_lower_persistent(&l, (2 * (size_t)args.x[0].channels + 1) * sizeof(double));
+    args.f[3] = NULL; /* memory of the moments exists only when the batch norm runs */
     args.f[4] = writer->known;
     sums_add(&l, &args, true);
     writer->status = l.status;
@@ -309,12 +350,13 @@ static void lower_batchnorm(lowering *l)
     args.bytes = mask_take(l);
     if (l->follow->sums != NULL) {
         args.d[1] = l->follow->sums;
+        args.chunks = 0; /* only the moments */
+        gp_lower_kernel(l, GP_KERNEL_batchnorm_sum, &args, sum_threads(channels));
     } else {
         args.d[1] = gp_lower_scratch(l, (2 * (size_t)channels + 1) * sizeof(double));
         sums_add(l, &args, true);
     }
-    couple_add(l, args.d[1], 2 * (size_t)channels + 1);
-    gp_lower_kernel(l, GP_KERNEL_batchnorm_moments, &args, channels);
+    couple_add(l, GP_KERNEL_batchnorm_sum, &args);
     args.f[1] = gp_plan_data(l->plan, op->in[1]);
     args.f[2] = gp_plan_data(l->plan, op->in[2]);
     if (l->follow->pooled) {
@@ -342,11 +384,15 @@ static void lower_batchnorm_backward(lowering *l)
     args.f[1] = gp_plan_data(l->plan, op->out[1]);
     args.f[2] = gp_plan_data(l->plan, op->out[2]);
     args.f[5] = gp_plan_data(l->plan, op->in[PLAN_NORM + 1]);
+    args.f[6] = gp_lower_scratch(l, 2 * (size_t)channels * sizeof(float));
     sums_add(l, &args, false);
-    couple_add(l, args.d[1], 2 * (size_t)channels + 1);
-    if (args.y[0].data != NULL)
-        gp_lower_wide(l, 2, GP_KERNEL_wide_batchnorm_backward_apply, GP_KERNEL_batchnorm_backward_apply,
-                      &args);
+    couple_add(l, GP_KERNEL_batchnorm_backward_sum, &args);
+    if (args.y[0].data == NULL)
+        return;
+    if (gp_lower_is_wide(l, 2))
+        lower_columns(l, GP_KERNEL_wide_batchnorm_backward_apply, &args, &args.y[0]);
+    else
+        gp_lower_kernel(l, GP_KERNEL_batchnorm_backward_apply, &args, gp_lower_elements(l, &args.y[0]));
 }
 
 static void lower_batchnorm_infer(lowering *l)

@@ -218,9 +218,9 @@ static gp_status couple(gp_plan *plan, const step *s, gp_error *err)
         status = gp_device_sync(device, err);
     if (status == GP_OK)
         status = coupling->reduce(coupling->context, s->doubles, err);
-    return status == GP_OK
-               ? gp_device_upload(device, s->sums, coupling->sums, s->doubles * sizeof(double), err)
-               : status;
+    if (status == GP_OK)
+        status = gp_device_upload(device, s->sums, coupling->sums, s->doubles * sizeof(double), err);
+    return status == GP_OK ? gp_device_launch(device, s->kernel, &s->args, s->count, err) : status;
 }
 
 /* Compute the loss of one call. A forward_only call ends after the loss; a backward_only call

@@ -34,14 +34,15 @@ typedef enum step_kind {
     STEP_KERNEL,
     STEP_CONV,
     STEP_PRODUCT,
-    STEP_COUPLE,      /* the host adds `sums` over the ranks: synchronised batch norm */
+    /* synchronised batch norm: the host adds `sums` over the ranks, then the kernel reads them */
+    STEP_COUPLE,
     STEP_CUSTOM_LOSS, /* the host computes a loss; always a separate stretch */
 } step_kind;
 
 /* A step. */
 typedef struct step {
     step_kind kind;
-    gp_kernel kernel;      /* KERNEL only, like `args` and `count` */
+    gp_kernel kernel;      /* KERNEL and COUPLE only, like `args` and `count` */
     gp_kernel_args args;   /* images, numbers and pointers */
     uint32_t count;        /* work items */
     gp_device_work *work;  /* owned; CONV and PRODUCT only, otherwise NULL */
