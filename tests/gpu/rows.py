@@ -38,24 +38,39 @@ def until(condition, poll_s=0.05):
 
 # ---- trainings ----
 
-FAKE_LAYERS = [{"name": "conv", "kind": "conv2d", "channels": 4, "kernel": [5, 5], "stride": [2, 2]}, {"name": "relu", "kind": "relu"},
-               {"name": "fc", "kind": "fc", "outputs": 10}, {"name": "loss", "kind": "crossentropy"}]
-FAKE_EVALUATED = "digits:128"
-
-
-def fake_network(m, name):
-    """A network that a fake GPU trains within a second. Return its file."""
-    layers = list(FAKE_LAYERS)
-    if name == "resnet":
-        layers[1:1] = [{"name": "norm", "kind": "batchnorm"}]
-    path = m.path(f"fake-{name}.json")
+def network(m, name, layers):
+    """Write a network for images of 28 x 28 pixels. Return its file."""
+    path = f"{m.work}/{name}.json"
     with open(path, "w") as file:
-        json.dump({"name": name, "input": [1, 28, 28], "scale": [0.0039], "offset": [0], "layers": layers}, file)
+        json.dump({"name": name, "input": [1, 28, 28], "scale": [0.0039], "offset": [0], "layers": [
+            *layers, {"name": "fc", "kind": "fc", "outputs": 10}, {"name": "loss", "kind": "crossentropy"}]}, file)
     return path
 
 
+def conv(name, channels, stride=1):
+    return {"name": name, "kind": "conv2d", "channels": channels, "kernel": [3, 3], "stride": [stride, stride], "padding": [1, 1, 1, 1]}
+
+
+def fake_network(m, name):
+    """A network that a fake GPU trains within a second."""
+    norm = [{"name": "norm", "kind": "batchnorm"}] if name == "resnet" else []
+    return network(m, name, [{**conv("conv", 4, 2), "kernel": [5, 5], "padding": [0, 0, 0, 0]}, *norm, {"name": "relu", "kind": "relu"}])
+
+
+def folded_network(m):
+    """A residual block, whose batch norms are folded into the convolutions for prediction."""
+    channels = 4 if m.fake else 64
+    return network(m, "folded", [
+        conv("conv1", channels, 2), {"name": "norm1", "kind": "batchnorm"}, {"name": "relu1", "kind": "relu"},
+        conv("conv2", channels), {"name": "norm2", "kind": "batchnorm"}, {"name": "sum", "kind": "add", "inputs": ["norm2", "relu1"]},
+        {"name": "relu2", "kind": "relu"}])
+
+
 def options_of(m, name):
-    """The options of a training: lenet or resnet."""
+    """The options of a training: lenet, resnet or folded."""
+    if name == "folded":
+        return ["--network", folded_network(m), "--data", "digits:256" if m.fake else f"{m.cpu}/digits", "--mini-batch-size", 32,
+                "--lr", 0.01, "--epochs", 1]
     if m.fake:
         return ["--network", fake_network(m, name), "--data", "digits:256", "--mini-batch-size", 32, "--lr", 0.1, "--epochs",
                 2 if name == "lenet" else 1]
@@ -65,9 +80,9 @@ def options_of(m, name):
 
 
 def train(m, pool, metrics, options, *more):
-    """Train. The losses are in METRICS.jsonl, the network in METRICS.onnx."""
+    """Train. The losses are in METRICS.jsonl, the network in METRICS.onnx of the work folder."""
     m.run("gradpool", "train", "--pool", pool, "--metrics", m.path(metrics + ".jsonl"), "--plots", "none", "--quiet", "--seed", 3,
-          "--validation-data", "none", "--out", m.path(metrics + ".onnx"), *options, *more)
+          "--validation-data", "none", "--out", f"{m.work}/{metrics}.onnx", *options, *more)
 
 
 def steps_of(m, metrics):
@@ -81,9 +96,8 @@ def compare(m, a, b, rule="equal"):
 
 def evaluate(m, pool, name, precision):
     """Write NAME.json: the loss of the CPU's network on new samples."""
-    data = FAKE_EVALUATED if m.fake else "synthetic:32x32x3:10:256"
-    out = m.run("gradpool", "evaluate", "--model", m.path("resnet-cpu.onnx"), "--pool", pool, "--data", data, "--precision", precision,
-                "--json")
+    out = m.run("gradpool", "evaluate", "--model", m.path("folded-cpu.onnx"), "--pool", pool, "--data", "digits:1024",
+                "--precision", precision, "--json")
     with open(m.path(name + ".json"), "w") as file:
         file.write(out[out.index("{"):])
 
@@ -100,8 +114,9 @@ def make_cpu_results(m):
     os.makedirs(m.cpu, exist_ok=True)
     m.run("gradpool", "data", "make", "digits", f"{m.cpu}/digits", "--count", 10240, "--test-count", 256)
     up(m, "cpu", "--devices", "cpu", "--workers", 1)
-    for name in ("lenet", "resnet"):
+    for name in ("lenet", "resnet", "folded"):
         train(m, "cpu", f"{name}-cpu", options_of(m, name))
+    shutil.copy(f"{m.work}/folded-cpu.onnx", m.path("folded-cpu.onnx"))
     for solver in SOLVERS:
         train(m, "cpu", f"{solver}-cpu", solver_options(m, solver))
     evaluate(m, "cpu", "predicted-cpu", "f32")
