@@ -232,7 +232,7 @@ typedef enum gp_core_event_kind {
     /* usable, else reason; lease, generation, token: the lease that the worker still holds; pid,
      * session: the lease holder (pid 0: no live process) */
     GP_CORE_EVENT_WORKER_READY,
-    GP_CORE_EVENT_WORKER_BEAT,    /* step, work, stretch_ms, stretch_max_ms */
+    GP_CORE_EVENT_WORKER_BEAT,    /* step, work, stretch_ms, stretch_max_ms, recycle */
     GP_CORE_EVENT_WORKER_GRANTED, /* acknowledges lease, generation */
     GP_CORE_EVENT_WORKER_REVOKED, /* acknowledges lease; recycle */
     GP_CORE_EVENT_WORKER_UNHELD,  /* the process that held the worker's lease has exited */
@@ -263,7 +263,9 @@ typedef struct gp_core_event {
     bool when_idle;
     bool holds;
     bool usable;
-    bool recycle; /* the process must not serve another lease */
+    /* REVOKED: the process must not serve another lease. BEAT: replace the process, if it has no
+     * lease, by one that opens its device only for work. */
+    bool recycle;
     uint64_t step;
     gp_core_work work;
     int64_t stretch_ms, stretch_max_ms;
@@ -275,7 +277,8 @@ typedef struct gp_core_event {
 
 typedef enum gp_core_action_kind {
     /* Actions that the shell carries out by itself. */
-    GP_CORE_SPAWN,   /* slot, incarnation: spawn a worker as described in core->slots[slot].config */
+    /* slot, incarnation: spawn a worker as core->slots[slot].config and core->cold describe */
+    GP_CORE_SPAWN,
     GP_CORE_KILL,    /* slot, incarnation: send SIGKILL */
     GP_CORE_EXIT,    /* all workers have exited */
     GP_CORE_LOG,     /* text: log a warning */
@@ -368,6 +371,7 @@ typedef struct gp_core {
     uint64_t stale;
     uint32_t slot_count; /* slots[0 .. slot_count) are wanted */
     gp_core_slot slots[GP_CORE_SLOTS_MAX];
+    uint64_t cold; /* mask of slots whose next process opens its device only for work */
     gp_core_lease leases[GP_CORE_SLOTS_MAX];
     /* room for clients_max entries; [0, client_count) are in use, unordered */
     gp_core_client *clients;

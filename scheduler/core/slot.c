@@ -21,6 +21,10 @@
  * - user code: never. Only the user knows how long it may take, or whether it is stopped in a
  *   debugger.
  *
+ * Unused devices: a worker that had its GPU open for a long time without work asks to be replaced.
+ * Its process exits, which releases all memory of the GPU, and the next process opens the GPU only
+ * for work. A reset within the process is not reliable: each library has its own CUDA runtime.
+ *
  * Excluded workers: a device in use may become free when a worker that is being killed, or has lost
  * its scheduler, exits. The core retries soon at first, then every 30 seconds. */
 #include <stdio.h>
@@ -257,6 +261,12 @@ void gp_core_slot_beat(gp_core *core, const gp_core_event *event)
     slot->stretch_ms = event->stretch_ms;
     slot->stretch_max_ms = event->stretch_max_ms;
     heard(core, event->slot, silent_ms);
+
+    /* Only the scheduler can decide: a grant may be in flight to a worker that reports no work. */
+    if (event->recycle && gp_core_slot_free(slot)) {
+        core->cold |= UINT64_C(1) << event->slot;
+        gp_core_slot_quit(core, event->slot);
+    }
 }
 
 void gp_core_slot_spawned(gp_core *core, const gp_core_event *event)
@@ -328,6 +338,7 @@ void gp_core_slot_ready(gp_core *core, const gp_core_event *event)
         return;
     }
     slot->process = GP_CORE_READY;
+    core->cold &= ~(UINT64_C(1) << event->slot);
     slot->tries = slot->early = 0;
     slot->reason[0] = '\0';
     if (again)

@@ -119,7 +119,7 @@ static char *text(const char *constant)
 
 gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *pool,
                              const gp_core_slot_config *config, uint32_t index, uint32_t incarnation,
-                             gp_error *err)
+                             bool cold, gp_error *err)
 {
     char number[16], which[16], ordinal[16], visible[96], secrets[GP_SECRETS_ASSIGNMENT_BYTES];
     char order[] = "CUDA_DEVICE_ORDER=PCI_BUS_ID";
@@ -142,6 +142,8 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
     }
     if (config->shared)
         arguments[count++] = text("--shared");
+    if (cold)
+        arguments[count++] = text("--cold");
     if (config->kind == GP_CORE_GPU) {
         arguments[count++] = text("--device-name");
         arguments[count++] = text(config->name);

@@ -32,7 +32,8 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
     worker->spawned_ns = gp_now_ns();
     gp_fault_point("spawning");
     if (gp_supervise_spawn(&worker->child, s->options->worker_program, s->options->paths->pool,
-                           &s->core->slots[slot].config, slot, incarnation, &err) == GP_OK) {
+                           &s->core->slots[slot].config, slot, incarnation, (s->core->cold >> slot & 1) != 0,
+                           &err) == GP_OK) {
         event.pid = worker->child.pid;
         gp_log_event(GP_LOG_INFO, "worker-spawned",
                      GP_LOG_WITH({ "worker", .number = slot + 1 }, { "process", .number = event.pid },
@@ -252,6 +253,7 @@ static void handle_known(shell *s, shell_worker *worker, const gp_incoming *in)
         event.work = (gp_core_work)beat.work;
         event.stretch_ms = (int64_t)beat.stretch_ms;
         event.stretch_max_ms = (int64_t)beat.stretch_max_ms;
+        event.recycle = beat.recycle != 0;
         break;
     case GP_ID(grant_ack):
         event.kind = GP_CORE_EVENT_WORKER_GRANTED;

@@ -446,15 +446,16 @@ def solvers(m):
 
 
 def idle(m):
-    """A worker without work releases the GPU; the next training matches the first."""
+    """A worker without work is replaced by one that leaves the GPU closed; the next training matches the first."""
     with Instead(m, "idle", GRADPOOL_GPU_IDLE="1"):
         train(m, "idle", "rested", options_of(m, "lenet"))
         pid = pids(m, "idle")[0]
+        until(lambda: pids(m, "idle")[0] not in (0, pid), 0.3)
         if m.fake:
             released = f"^{pid} context destroyed, 0 blocks, 0 streams and events left"
-            until(lambda: re.search(released, open(f"{m.work}/trace").read(), re.M))
+            require(re.search(released, open(f"{m.work}/trace").read(), re.M), "the worker left memory on the GPU")
         else:
-            until(lambda: str(pid) not in m.run("nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader").split(), 1)
+            m.run("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader")
         train(m, "idle", "rested-again", options_of(m, "lenet"))
         compare(m, "rested", "rested-again")
 
@@ -537,7 +538,7 @@ ROWS = [
           ("lenet", 256, "bf16", "graph", "train", 100, 12), ("deeplabv3_resnet50", 16, "bf16", "eager", "train", 100, 20),
           ("resnet50", 256, "bf16", "compile", "train", 150, 90), ("resnet50", 256, "bf16", "compile", "infer", 150, 45),
           ("alexnet", 256, "bf16", "compile", "train", 150, 35))),
-    row("idle", "peers", "pool", 90, 18, "an idle worker releases its GPU", idle),
+    row("idle", "peers", "pool", 90, 18, "a worker without work is replaced and releases its GPU", idle),
     row("first", "peers", "pool", 60, 14, "first step: context, plans and NCCL", first),
     row("four", "peers", "lenet", 90, 20, "four workers on one GPU: the curve of one, equal weights", several, "four", 4),
     row("predicted", "peers", "pool", 90, 18, "prediction with batch norm folded: the CPU's loss", predicted),

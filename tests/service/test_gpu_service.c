@@ -244,37 +244,44 @@ static bool trace_says(const char *what, int times)
     return found >= times;
 }
 
-TEST(idle_worker_releases_and_reopens_its_gpu)
+/* Return the process id of worker 1. */
+static double worker_pid(void)
 {
+    double pid = 0;
+    gp_json *json;
+    gp_error e;
+
+    RUN_CODE(0, "status", "--json");
+    if (gp_json_parse(&json, out, strlen(out), &e) != GP_OK)
+        return 0;
+    pid = gp_json_number(gp_json_member(gp_json_element(gp_json_member(json, "workers"), 0), "pid"), 0);
+    gp_json_free(json);
+    return pid;
+}
+
+TEST(worker_without_work_is_replaced_by_one_that_leaves_the_gpu_closed)
+{
+    double pid;
+
     gpus_begin(ONE_CARD);
     setenv("FAKE_GPU_TRACE", in_root("trace"), 1);
     setenv("GRADPOOL_GPU_IDLE", "0.3", 1);
     RUN_CODE(0, "up", "--quiet");
+    pid = worker_pid();
     CHECK(trace_says("context destroyed, 0 blocks, 0 streams and events left", 1));
+    AWAIT(worker_pid() != pid, 5);
+    CHECK(worker_pid() != pid);
+    CHECK_INT(1, count_in_file(in_root("trace"), "context made"));
     CHECK_INT(0, TRAIN("--metrics", "a.jsonl", "--out", "a.onnx"));
     CHECK(trace_says("context destroyed, 0 blocks, 0 streams and events left", 2));
     CHECK_INT(0, TRAIN("--metrics", "b.jsonl", "--out", "b.onnx"));
     CHECK_NEAR(last_loss("a.jsonl"), last_loss("b.jsonl"), 0.0);
     RUN_CODE(0, "predict", "--model", "a.onnx", "--data", "digits:128", "--out", "p.csv", "--quiet");
     CHECK(trace_says("context destroyed, 0 blocks, 0 streams and events left", 3));
+    CHECK_INT(3, count_in_file(in_root("trace"), "context made"));
 }
 
 /* ---- failures in a training ---- */
-
-TEST(gpu_that_cannot_be_reopened_is_opened_by_a_replacement_worker)
-{
-    gpus_begin(ONE_CARD);
-    setenv("FAKE_GPU_TRACE", in_root("trace"), 1);
-    setenv("GRADPOOL_GPU_IDLE", "0.3", 1);
-    fault_when("cudnnCreate!", "ill", "1001");
-    RUN_CODE(0, "up", "--quiet");
-    CHECK(trace_says("context destroyed, 0 blocks, 0 streams and events left", 1));
-    write_file("ill", "");
-    RUN_CODE(0, "train", "--network", "net.json", "--data", "digits:128", "--validation-data", "none",
-             "--mini-batch-size", "32", "--epochs", "1", "--seed", "3", "--plots", "none", "--out",
-             "again.onnx");
-    CHECK_CONTAINS(err, "lost its GPU when it was reopened: cannot initialize cuDNN");
-}
 
 /* During autotuning, and in a training with host updates: CUDA would return the sticky error to the
  * next user. */

@@ -399,7 +399,8 @@ static void beats(sim *s)
                                .slot = process->slot,
                                .incarnation = process->incarnation,
                                .step = s->tally.events,
-                               .work = sim_work_of(s, process) };
+                               .work = sim_work_of(s, process),
+                               .recycle = sim_chance(&process->dice, 5) };
 
         if (process->alive && process->ready && process->epoch == s->epoch &&
             s->now_us >= process->gate.until_us && s->now_us >= process->out_us &&

@@ -298,9 +298,8 @@ typedef struct gp_backend_predictions {
 /* Function table of a backend. All slots except the last five are required. */
 typedef struct gp_backend_ops {
     const char *name; /* "cpu", "cuda" */
-    /* An open backend holds resources that other processes could use (a GPU context). An idle
-     * worker
-     * closes it. */
+    /* An open backend holds resources that other processes could use (a GPU context). A worker that
+     * has it open without work asks to be replaced. */
     bool release_idle;
     gp_status (*open)(gp_backend **out, const gp_backend_options *options, gp_error *err);
     void (*close)(gp_backend *backend);

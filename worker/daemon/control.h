@@ -23,6 +23,7 @@ typedef struct gp_control_options {
 
     /* backend for the device kind; NULL: the worker is excluded, see device->excluded */
     const gp_backend_ops *backend_ops;
+    bool cold;          /* open the backend for the first work, not when the worker joins the pool */
     int64_t started_ns; /* main() start, for the startup time in the log */
 } gp_control_options;
 

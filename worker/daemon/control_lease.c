@@ -279,7 +279,7 @@ void control_scheduler(control *c, gp_incoming *in)
     case GP_ID(worker_welcome):
         first = !c->link.joined_before;
         c->link.joined = c->link.joined_before = true;
-        if (first && c->options->device->excluded[0] == '\0' &&
+        if (first && !c->options->cold && c->options->device->excluded[0] == '\0' &&
             gp_mailbox_post(c->mailbox, GP_COMMAND_WARM, NULL, &err) != GP_OK)
             gp_log(GP_LOG_WARN, "message-damaged", "%s", err.message);
         break;

@@ -18,8 +18,9 @@
  *
  * The control thread stops a training through gp_train_control, never through the mailbox: compute
  * takes commands only between runs. The backend is opened at first need and stays open until the
- * process exits. A GPU backend is closed after GRADPOOL_GPU_IDLE seconds (default 120) without
- * work, so that other processes can use the GPU memory; the next command opens it again.
+ * process exits. After GRADPOOL_GPU_IDLE seconds (default 120) without work on a GPU backend, the
+ * heartbeats ask the scheduler for a replacement (gp_run_unused), so that other processes can use
+ * the GPU memory.
  *
  * The file stays whole: all functions move the compute thread between these states. */
 #include "worker/daemon/run.h"
@@ -62,8 +63,8 @@ struct gp_run {
     uint32_t rank;                           /* rank in the current training */
     const gp_command *training;              /* command that started the current training */
     gp_carry_over *held;                     /* training state kept from the previous group; NULL: none */
-    bool cooled;                             /* the backend was closed after idling */
-    int idle_ms;                             /* close an idle GPU backend after this time; -1: never */
+    atomic_bool unused;                      /* a GPU backend has been open without work for idle_ms */
+    int idle_ms;                             /* -1: without limit */
     atomic_bool ended;                       /* the thread is about to exit */
 };
 
@@ -110,11 +111,6 @@ static gp_status run_warm(gp_run *run, gp_error *err)
     if (gp_cache_path(compiled, sizeof(compiled), "compiled", NULL, &ignored) == GP_OK)
         options.compiled = compiled;
     status = run->options.backend_ops->open(&run->backend, &options, err);
-
-    /* Exit if a second open fails: the library cannot restart in this process, but can in a new
-     * one. */
-    if (status != GP_OK && run->cooled)
-        gp_device_lost("when it was reopened", err);
     if (status == GP_OK)
         gp_log(GP_LOG_DEBUG, "backend-open", "opened backend %s in %.2f ms", run->options.backend_ops->name,
                (double)(gp_now_ns() - began) * 1e-6);
@@ -585,7 +581,7 @@ static void run_tasks(gp_run *run)
 
 /* ---- the thread ---- */
 
-/* Return the idle time in ms after which a GPU backend is closed. -1: never. */
+/* Return the time in ms after which a GPU backend counts as unused. -1: never. */
 static int idle_read(void)
 {
     const char *text = getenv("GRADPOOL_GPU_IDLE");
@@ -620,17 +616,17 @@ static void *run_main(void *argument)
     gp_error err;
 
     for (;;) {
-        bool release_idle = run->backend != NULL && ops->release_idle && run->predictor == NULL;
+        bool timed =
+            run->backend != NULL && ops->release_idle && run->predictor == NULL && !atomic_load(&run->unused);
 
-        if (!gp_mailbox_take(run->options.mailbox, release_idle ? run->idle_ms : -1, &command)) {
-            /* Close the idle GPU backend and free the GPU memory for other processes. */
-            ops->close(run->backend);
-            run->backend = NULL;
-            run->cooled = true;
-            gp_log(GP_LOG_INFO, "backend-closed", "idle for %g s; releasing the memory of the GPU",
+        if (!gp_mailbox_take(run->options.mailbox, timed ? run->idle_ms : -1, &command)) {
+            gp_log(GP_LOG_INFO, "backend-unused",
+                   "no work for %g s; asking for a replacement that leaves the GPU closed",
                    run->idle_ms / 1000.0);
+            atomic_store(&run->unused, true);
             continue;
         }
+        atomic_store(&run->unused, false);
         switch (command.kind) {
         case GP_COMMAND_WARM: /* so that the first training finds the backend threads running */
             if (run_warm(run, &err) != GP_OK) /* the command that needs the backend reports the error */
@@ -695,6 +691,11 @@ gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *er
 void gp_run_offer(gp_run *run, struct gp_link_server *server)
 {
     atomic_store(&run->server, server);
+}
+
+bool gp_run_unused(const gp_run *run)
+{
+    return atomic_load(&run->unused);
 }
 
 void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous)

@@ -33,6 +33,9 @@ void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous);
 /* Return whether compute may still use this group. Called by control. */
 bool gp_run_holds(const gp_run *run, const gp_rendezvous *rendezvous);
 
+/* Return whether compute has had a GPU backend open without work for GRADPOOL_GPU_IDLE seconds. */
+bool gp_run_unused(const gp_run *run);
+
 /* Set the link server for the next GP_COMMAND_TASKS. server is borrowed; NULL: none. Called by
  * control while compute serves no link. */
 void gp_run_offer(gp_run *run, struct gp_link_server *server);

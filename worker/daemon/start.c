@@ -26,7 +26,7 @@ enum {
 };
 
 typedef struct start_options {
-    bool probe, selftest, run, help;
+    bool probe, selftest, run, help, cold;
     const char *pool;
     uint32_t index, incarnation;
     gp_worker_device_options device;
@@ -45,6 +45,7 @@ static void usage_print(FILE *out)
           "  --device-ordinal N    CUDA ordinal of the GPU, for listings\n"
           "  --cores LIST          CPU cores, for example 0-3,8 [all allowed cores]\n"
           "  --shared              share the cores with other workers: do not pin threads, do not spin\n"
+          "  --cold                open the GPU for the first work, not at the start\n"
           "  --run                 run commands for the client of a worker; uses descriptors 3 and 4\n"
           "  --claim-wait MS       time to wait for a GPU that an exiting worker holds [2500]\n"
           "Exit codes: 0 shut down, 1 cannot start or join the pool, 2 invalid arguments, 3 no scheduler\n",
@@ -62,6 +63,7 @@ static gp_status options_parse(start_options *options, int count, char **argumen
         { GP_NUMBER("device-ordinal", start_options, device.ordinal), .max = GP_DEVICE_INDEX_MAX },
         { GP_TEXT("cores", start_options, device.cores) },
         { GP_FLAG("shared", start_options, device.shared) },
+        { GP_FLAG("cold", start_options, cold) },
         { GP_NUMBER("claim-wait", start_options, device.claim_wait_ms), .max = CLAIM_WAIT_MS_MAX },
         { GP_FLAG("probe", start_options, probe) },
         { GP_FLAG("selftest", start_options, selftest) },
@@ -88,6 +90,7 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
 {
     gp_control_options control = { .index = options->index,
                                    .incarnation = options->incarnation,
+                                   .cold = options->cold,
                                    .started_ns = started_ns };
     gp_worker_device device;
     gp_paths paths;

@@ -60,7 +60,7 @@ HANDLES(cublasLtMatmulPreference, cublasLtMatmulPreference_t)
 FAKE_EXPORT cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
 {
     FAKE_CALL(cublasLtCreate, cublasStatus_t);
-    if (fake_context() != cudaSuccess)
+    if (fake_context() != cudaSuccess || fake_was_reset())
         return CUBLAS_STATUS_NOT_INITIALIZED;
     *out = calloc(1, 16);
     return *out == NULL ? CUBLAS_STATUS_ALLOC_FAILED : CUBLAS_STATUS_SUCCESS;

@@ -46,8 +46,8 @@ FAKE_EXPORT void cudnnGetLastErrorString(char *text, size_t bytes)
 FAKE_EXPORT cudnnStatus_t cudnnCreate(cudnnHandle_t *out)
 {
     FAKE_CALL(cudnnCreate, cudnnStatus_t);
-    if (fake_context() != cudaSuccess)
-        return fail(CUDNN_STATUS_NOT_INITIALIZED, "there is no device");
+    if (fake_context() != cudaSuccess || fake_was_reset())
+        return fail(CUDNN_STATUS_NOT_INITIALIZED, "there is no device, or it was reset");
     *out = calloc(1, sizeof(**out));
     return *out == NULL ? CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED : CUDNN_STATUS_SUCCESS;
 }

@@ -58,8 +58,9 @@
 FAKE_EXPORT uint64_t fake_gpu_count(const char *name); /* calls since the last reset */
 FAKE_EXPORT void fake_gpu_reset_counts(void);
 FAKE_EXPORT void fake_gpu_faults(const char *rules); /* replaces all rules; NULL: none */
-FAKE_EXPORT size_t fake_gpu_bytes(void);             /* allocated device memory */
-FAKE_EXPORT uint32_t fake_gpu_blocks(void);          /* allocated blocks, device and pinned */
+FAKE_EXPORT void fake_gpu_restart(void);    /* clears a failure of the device, as a new process does */
+FAKE_EXPORT size_t fake_gpu_bytes(void);    /* allocated device memory */
+FAKE_EXPORT uint32_t fake_gpu_blocks(void); /* allocated blocks, device and pinned */
 
 /* streams, events and graphs that are not destroyed */
 FAKE_EXPORT uint32_t fake_gpu_streams(void);

@@ -99,6 +99,7 @@ bool fake_stream_done(cudaStream_t stream);
 cudaError_t fake_sticky(void); /* asynchronous device failure, or cudaSuccess */
 void fake_sticky_set(cudaError_t code);
 cudaError_t fake_context(void); /* creates the context on first use */
+bool fake_was_reset(void);      /* cudaDeviceReset() was called in this process */
 
 /* Mark an unsafe call: forbidden while this thread captures; invalidates the capture. */
 bool fake_forbidden(void);

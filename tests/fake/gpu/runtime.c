@@ -1067,21 +1067,41 @@ FAKE_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *o
     return cudaSuccess;
 }
 
-/* Report objects left in the context: a correct worker leaves none. */
+static bool was_reset;
+
+/* Like the libraries of CUDA 13, fail after a reset: each has a runtime of its own, whose context
+ * is gone. */
+bool fake_was_reset(void)
+{
+    return __atomic_load_n(&was_reset, __ATOMIC_ACQUIRE);
+}
+
 FAKE_EXPORT cudaError_t cudaDeviceReset(void)
 {
     FAKE_CALL(cudaDeviceReset, cudaError_t);
     pthread_mutex_lock(&fake_lock);
-    if (context)
-        fake_trace("context destroyed, %u blocks, %u streams and events left", block_count,
-                   stream_count + event_count);
     context = false;
     pthread_mutex_unlock(&fake_lock);
     fake_sticky_set(cudaSuccess);
+    __atomic_store_n(&was_reset, true, __ATOMIC_RELEASE);
     return cudaSuccess;
 }
 
+/* Report objects left in the context when the process exits: a correct worker leaves none. */
+__attribute__((destructor)) static void context_report(void)
+{
+    if (context)
+        fake_trace("context destroyed, %u blocks, %u streams and events left", block_count,
+                   stream_count + event_count);
+}
+
 /* ---- for tests ---- */
+
+void fake_gpu_restart(void)
+{
+    fake_sticky_set(cudaSuccess);
+    __atomic_store_n(&was_reset, false, __ATOMIC_RELEASE);
+}
 
 size_t fake_gpu_bytes(void)
 {

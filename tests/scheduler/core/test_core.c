@@ -317,6 +317,39 @@ TEST(worker_with_user_code_is_restarted_before_the_next_lease)
     CHECK_INT(2, find(GP_CORE_GRANT)->lease);
 }
 
+TEST(worker_with_an_unused_gpu_is_replaced_unless_it_is_leased)
+{
+    gp_core_event beat, exited;
+
+    REQUIRE(pool_new(GP_CORE_GPU, 1, true));
+    connect(1);
+    ask(1, 1, 1);
+    beat = of_worker(GP_CORE_EVENT_WORKER_BEAT, 0);
+    beat.recycle = true;
+    say(beat); /* the grant is in flight */
+    CHECK(find(GP_CORE_QUIT) == NULL);
+    acked(0, 1, 1);
+    say(beat);
+    CHECK(find(GP_CORE_QUIT) == NULL);
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    revoked(0, 1);
+    CHECK_INT(0, core->cold);
+    say(beat);
+    CHECK(find(GP_CORE_QUIT) != NULL);
+    ask(1, 1, 1); /* the request waits as for a starting worker */
+    CHECK(find(GP_CORE_ERROR) == NULL);
+    exited = of_worker(GP_CORE_EVENT_WORKER_DIED, 0);
+    exited.death = GP_CORE_DIED_EXIT;
+    say(exited);
+    CHECK(find(GP_CORE_SPAWN) != NULL);
+    CHECK_INT(1, core->cold);
+    CHECK_INT(0, core->slots[0].deaths);
+    spawned(0, 900);
+    ready(0);
+    CHECK_INT(0, core->cold); /* a process after an unexpected exit opens the GPU at the start */
+    CHECK_INT(1, count_of(GP_CORE_GRANT));
+}
+
 TEST(higher_priority_requests_are_served_first)
 {
     gp_core_wish wish = { .min = 1, .max = 1, .priority = 5 };

@@ -254,6 +254,7 @@ TEST(device_failure_ends_predictions_with_an_error_message)
     gp_backend_cuda.free(f.plan);
     gp_backend_cuda.close(f.backend);
     fake_gpu_faults(NULL);
+    fake_gpu_restart();
     gp_free(f.scores);
     net_free(&f.n);
 }

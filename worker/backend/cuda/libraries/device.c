@@ -1,7 +1,6 @@
 /* A CUDA device: one stream per lane, events, marks and library handles. */
 #include "worker/backend/cuda/libraries/device_state.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,9 +95,8 @@ static void conv_pool_put(gp_conv_pool *pool, const char *what, gp_cudnn_conv *c
 
 /* ---- opening ---- */
 
-/* open devices in this process; the last gp_device_close() also releases the CUDA context */
-static atomic_uint device_count;
-
+/* The CUDA context stays until the process exits. cudaDeviceReset() would release it, but cuDNN,
+ * cuBLASLt and NCCL each have their own CUDA runtime, which would fail afterwards. */
 void gp_device_close(gp_device *device)
 {
     if (device == NULL)
@@ -118,8 +116,6 @@ void gp_device_close(gp_device *device)
     for (int i = 0; i < GP_LANES; i++)
         if (device->lanes[i] != NULL)
             cudaStreamDestroy(device->lanes[i]);
-    if (atomic_fetch_sub(&device_count, 1) == 1)
-        cudaDeviceReset(); /* frees several hundred MiB that an idle worker does not need */
     free(device->directory);
     free(device);
 }
@@ -140,7 +136,6 @@ gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
 
     if (device == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a device");
-    atomic_fetch_add(&device_count, 1);
     device->timeout_ms = timeout_ms();
     device->convs = calloc(1, sizeof(gp_conv_pool));
     device->directory = directory == NULL ? NULL : strdup(directory);
