@@ -350,7 +350,8 @@ TEST(pool_recovers_from_a_kill_or_stop_at_every_fault_point)
 TEST(every_point_of_the_table_has_a_row)
 {
     for (const gp_fault_entry *entry = gp_fault_points; entry->point != NULL; entry++) {
-        bool found = false;
+        /* tests/client/cluster/test_drive.c passes these without a pool */
+        bool found = strncmp(entry->point, "cluster-", 8) == 0;
 
         for (size_t r = 0; r < ROWS; r++)
             found = found || strcmp(rows[r].point, entry->point) == 0;

@@ -1,0 +1,489 @@
+#include "client/cluster/record.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/cluster/job_folder.h"
+#include "common/base/clock.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/printable.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/file.h"
+
+enum { RECORD_VERSION = 1, LOCK_POLL_MS = 20, CREATE_TRIES = 10, YOUNG_S = 60 };
+
+static gp_status join(char path[CLUSTER_PATH_BYTES], const char *folder, const char *name, gp_error *err)
+{
+    if (snprintf(path, CLUSTER_PATH_BYTES, "%s/%s", folder, name) >= CLUSTER_PATH_BYTES)
+        return gp_fail(err, GP_ELIMIT, "the path %.200s/%.100s is too long", folder, name);
+    return GP_OK;
+}
+
+/* ---- lock ---- */
+
+/* Open and lock the lock file once. */
+static gp_status lock_try(int *out, const char *folder, gp_error *err)
+{
+    char path[CLUSTER_PATH_BYTES];
+    struct stat file;
+    gp_status status = join(path, folder, "lock", err);
+    int fd;
+
+    if (status != GP_OK)
+        return status;
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
+    status = gp_file_lock(fd);
+    /* the folder may have been discarded in between */
+    if (status == GP_OK && (fstat(fd, &file) != 0 || file.st_nlink == 0))
+        status = gp_fail(err, GP_ENOENT, "%s was removed", path);
+    else if (status == GP_EBUSY)
+        gp_fail(err, GP_EBUSY, "another gradpool command works on this job");
+    else if (status != GP_OK)
+        gp_fail_errno(err, GP_EIO, "cannot lock %s", path);
+    if (status == GP_OK)
+        *out = fd;
+    else
+        close(fd);
+    return status;
+}
+
+static gp_status lock_wait(int *out, const char *folder, int wait_ms, gp_error *err)
+{
+    const int64_t deadline_ms = gp_now_ms() + wait_ms;
+    gp_status status;
+
+    while ((status = lock_try(out, folder, err)) == GP_EBUSY && gp_now_ms() < deadline_ms)
+        gp_sleep_ms(LOCK_POLL_MS);
+    return status;
+}
+
+/* ---- format ---- */
+
+static gp_status record_format(const cluster_record *record, gp_buffer *out, gp_error *err)
+{
+    const cluster_job *job = &record->job;
+    gp_json_writer w;
+
+    gp_json_writer_init(&w, out, true);
+    gp_json_begin_object(&w, NULL);
+    gp_json_put_integer(&w, "version", RECORD_VERSION);
+    gp_json_put_text(&w, "name", job->name);
+    gp_json_put_text(&w, "profile", record->profile);
+    gp_json_put_text(&w, "label", record->label);
+    gp_json_put_text(&w, "command", record->command);
+    gp_json_put_integer(&w, "submitted_ms", record->submitted_ms);
+    gp_json_put_integer(&w, "time_s", record->time_s);
+    gp_json_put_bool(&w, "requeue", record->requeue);
+    gp_json_put_text(&w, "state", cluster_state_word(job->state));
+    gp_json_put_text(&w, "end", cluster_end_word(job->end));
+    gp_json_put_text(&w, "id", job->id);
+    gp_json_put_text(&w, "attempt_id", job->attempt_id);
+    gp_json_put_text(&w, "stray_id", job->stray_id);
+    gp_json_put_integer(&w, "launches", job->launches);
+    gp_json_put_integer(&w, "attempt", job->attempt);
+    gp_json_put_integer(&w, "attempts_over", job->attempts_over);
+    gp_json_put_bool(&w, "canceled", job->canceled);
+    gp_json_put_bool(&w, "marked", job->marked);
+    gp_json_put_bool(&w, "has_result", job->has_result);
+    gp_json_put_integer(&w, "exit_code", job->exit_code);
+    gp_json_put_text(&w, "reason", job->reason);
+    gp_json_put_integer(&w, "begin_ms", job->begin_ms);
+    gp_json_put_integer(&w, "end_ms", job->end_ms);
+    gp_json_put_integer(&w, "starting_ms", job->starting_unix_ms);
+    gp_json_put_integer(&w, "changes", (int64_t)job->changes);
+    gp_json_put_text(&w, "clock", job->clock);
+    gp_json_put_integer(&w, "gone_ms", job->gone_ms);
+    gp_json_put_integer(&w, "gone_elsewhere", job->gone_elsewhere);
+    gp_json_end_object(&w);
+    return gp_json_writer_finish(&w, err);
+}
+
+/* Copy a text; one that is missing, too long or not printable fails. */
+static bool get_text(char *to, size_t bytes, const gp_json *document, const char *key)
+{
+    const char *text = gp_json_text(gp_json_member(document, key), NULL);
+
+    if (text == NULL || strlen(text) >= bytes || gp_printable_check(key, text, NULL) != GP_OK)
+        return false;
+    memcpy(to, text, strlen(text) + 1);
+    return true;
+}
+
+static bool get_integer(int64_t *to, const gp_json *document, const char *key, int64_t min, int64_t max)
+{
+    const gp_json *value = gp_json_member(document, key);
+    const int64_t number = gp_json_integer(value, INT64_MIN);
+
+    if (!gp_json_is_number(value) || number < min || number > max)
+        return false;
+    *to = number;
+    return true;
+}
+
+static bool get_count(uint32_t *to, const gp_json *document, const char *key)
+{
+    int64_t number = 0;
+    const bool good = get_integer(&number, document, key, 0, UINT32_MAX);
+
+    *to = (uint32_t)number;
+    return good;
+}
+
+static bool get_flag(bool *to, const gp_json *document, const char *key)
+{
+    const gp_json *value = gp_json_member(document, key);
+
+    *to = gp_json_bool(value, false);
+    return gp_json_is_bool(value);
+}
+
+/* Set *to to the index of a word. */
+static bool get_word(int *to, const gp_json *document, const char *key, const char *(*word)(int index),
+                     int count)
+{
+    const char *text = gp_json_text(gp_json_member(document, key), "");
+
+    for (int i = 0; i < count; i++)
+        if (strcmp(text, word(i)) == 0) {
+            *to = i;
+            return true;
+        }
+    return false;
+}
+
+static const char *state_word(int index)
+{
+    return cluster_state_word((cluster_state)index);
+}
+
+static const char *end_word(int index)
+{
+    return cluster_end_word((cluster_end)index);
+}
+
+static bool job_parse(cluster_job *job, const gp_json *document)
+{
+    int state = 0, end = 0;
+    int64_t exit_code = 0, changes = 0;
+    bool good =
+        get_text(job->name, sizeof(job->name), document, "name") && cluster_name_valid(job->name) &&
+        get_word(&state, document, "state", state_word, CLUSTER_STATES) &&
+        get_word(&end, document, "end", end_word, CLUSTER_ENDS) &&
+        get_text(job->id, sizeof(job->id), document, "id") &&
+        get_text(job->attempt_id, sizeof(job->attempt_id), document, "attempt_id") &&
+        get_text(job->stray_id, sizeof(job->stray_id), document, "stray_id") &&
+        get_count(&job->launches, document, "launches") && get_count(&job->attempt, document, "attempt") &&
+        get_count(&job->attempts_over, document, "attempts_over") &&
+        get_flag(&job->canceled, document, "canceled") && get_flag(&job->marked, document, "marked") &&
+        get_flag(&job->has_result, document, "has_result") &&
+        get_integer(&exit_code, document, "exit_code", -1, 255) &&
+        get_text(job->reason, sizeof(job->reason), document, "reason") &&
+        get_integer(&job->begin_ms, document, "begin_ms", 0, INT64_MAX) &&
+        get_integer(&job->end_ms, document, "end_ms", 0, INT64_MAX) &&
+        get_integer(&job->starting_unix_ms, document, "starting_ms", 0, INT64_MAX) &&
+        get_integer(&changes, document, "changes", 0, INT64_MAX) &&
+        get_text(job->clock, sizeof(job->clock), document, "clock") &&
+        get_integer(&job->gone_ms, document, "gone_ms", 0, INT64_MAX) &&
+        get_count(&job->gone_elsewhere, document, "gone_elsewhere");
+
+    job->state = (cluster_state)state;
+    job->end = (cluster_end)end;
+    job->exit_code = (int)exit_code;
+    job->changes = (uint64_t)changes;
+    return good && (job->state == CLUSTER_ENDED) == (job->end != CLUSTER_END_NONE);
+}
+
+static gp_status record_parse(cluster_record *record, const char *text, size_t bytes, const char *path,
+                              gp_error *err)
+{
+    const cluster_seen seen = record->job.seen;
+    gp_json *document;
+    int64_t version = 0;
+    gp_status status = gp_json_parse(&document, text, bytes, err);
+
+    if (status != GP_OK) {
+        gp_error_prefix(err, "%s", path);
+        return status == GP_ENOMEM ? status : GP_ECORRUPT;
+    }
+    if (!get_integer(&version, document, "version", 1, INT32_MAX))
+        status = gp_fail(err, GP_ECORRUPT, "%s: malformed record of a job", path);
+    else if (version > RECORD_VERSION)
+        status = gp_fail(err, GP_EVERSION, "%s: record version %" PRId64 ", written by a newer gradpool",
+                         path, version);
+    else if (!job_parse(&record->job, document) ||
+             !get_text(record->profile, sizeof(record->profile), document, "profile") ||
+             !get_text(record->label, sizeof(record->label), document, "label") ||
+             !get_text(record->command, sizeof(record->command), document, "command") ||
+             !get_integer(&record->submitted_ms, document, "submitted_ms", 0, INT64_MAX) ||
+             !get_integer(&record->time_s, document, "time_s", 0, GP_PROFILE_TIME_MAX_S) ||
+             !get_flag(&record->requeue, document, "requeue"))
+        status = gp_fail(err, GP_ECORRUPT, "%s: malformed record of a job", path);
+    record->job.seen = seen;
+    gp_json_free(document);
+    return status;
+}
+
+/* ---- disk ---- */
+
+/* Link the engine's id to the folder, for cluster_record_find(). A missing link only makes that
+ * slower. Ids that are no file names have none. */
+static bool id_path(char path[CLUSTER_PATH_BYTES], const char *root, const char *profile, const char *id)
+{
+    return id[0] != '\0' && strpbrk(id, "/ \t") == NULL &&
+           snprintf(path, CLUSTER_PATH_BYTES, "%s/%s-%s", root, profile, id) < CLUSTER_PATH_BYTES;
+}
+
+static void link_id(const cluster_record *record)
+{
+    char root[CLUSTER_PATH_BYTES], path[CLUSTER_PATH_BYTES], draft[CLUSTER_PATH_BYTES],
+        old[CLUSTER_NAME_BYTES];
+    const char *name = record->job.name;
+    ssize_t bytes;
+
+    snprintf(root, sizeof(root), "%.*s", (int)(strrchr(record->path, '/') - record->path), record->path);
+    if (!id_path(path, root, record->profile, record->job.id) ||
+        join(draft, record->path, "id", NULL) != GP_OK)
+        return;
+    bytes = readlink(path, old, sizeof(old));
+    if (bytes == (ssize_t)strlen(name) && memcmp(old, name, (size_t)bytes) == 0)
+        return;
+    unlink(draft);
+    if (symlink(name, draft) == 0)
+        (void)rename(draft, path);
+}
+
+gp_status cluster_record_store(cluster_record *record, gp_error *err)
+{
+    char path[CLUSTER_PATH_BYTES];
+    gp_file_draft draft;
+    gp_buffer text;
+    gp_status status;
+
+    gp_buffer_init(&text, CLUSTER_RECORD_MAX);
+    status = record_format(record, &text, err);
+    if (status == GP_OK && record->stored != NULL && strcmp(record->stored, gp_buffer_text(&text)) == 0) {
+        gp_buffer_deinit(&text);
+        return GP_OK;
+    }
+    gp_fault_point("cluster-record");
+    if (status == GP_OK)
+        status = join(path, record->path, "record.json", err);
+    if (status == GP_OK)
+        status = gp_file_draft_open(&draft, path, err);
+    if (status == GP_OK) {
+        if (fchmod(draft.fd, 0600) != 0 || !gp_write_all(draft.fd, text.data, text.bytes)) {
+            status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+            gp_file_draft_discard(&draft);
+        } else {
+            status = gp_file_draft_commit(&draft, err);
+        }
+    }
+    if (status == GP_OK) {
+        size_t bytes;
+
+        link_id(record);
+        gp_free(record->stored);
+        record->stored = (char *)gp_buffer_take(&text, &bytes);
+        gp_fault_point("cluster-recorded");
+    }
+    gp_buffer_deinit(&text);
+    return status;
+}
+
+gp_status cluster_record_create(cluster_record *record, const char *root, const char *json, size_t bytes,
+                                gp_error *err)
+{
+    char name[CLUSTER_NAME_BYTES];
+    gp_status status;
+
+    record->lock = -1;
+    record->stored = NULL;
+    for (int tries = 0; tries < CREATE_TRIES; tries++) {
+        status = cluster_name_new(name, err);
+        if (status == GP_OK)
+            status = join(record->path, root, name, err);
+        if (status == GP_OK)
+            status = cluster_folder_create(record->path, json, bytes, err);
+        if (status == GP_OK)
+            status = lock_try(&record->lock, record->path, err);
+        /* GP_EBUSY: the name is taken; GP_ENOENT: the new folder was discarded as an old one */
+        if (status != GP_EBUSY && status != GP_ENOENT)
+            break;
+    }
+    if (status != GP_OK)
+        return status;
+    cluster_job_init(&record->job, name);
+    status = cluster_record_store(record, err);
+    if (status != GP_OK)
+        cluster_record_close(record);
+    return status;
+}
+
+static gp_status load(cluster_record *record, gp_error *err)
+{
+    char path[CLUSTER_PATH_BYTES];
+    uint8_t *text;
+    size_t bytes;
+    gp_status status = join(path, record->path, "record.json", err);
+
+    if (status == GP_OK)
+        status = gp_file_read(&text, &bytes, path, CLUSTER_RECORD_MAX, err);
+    if (status != GP_OK)
+        return status;
+    status = record_parse(record, (char *)text, bytes, path, err);
+    if (status != GP_OK) {
+        gp_free(text);
+        return status;
+    }
+    record->stored = (char *)text;
+    return GP_OK;
+}
+
+gp_status cluster_record_read(cluster_record *record, const char *root, const char *name, gp_error *err)
+{
+    gp_status status = join(record->path, root, name, err);
+
+    record->lock = -1;
+    record->stored = NULL;
+    if (status == GP_OK)
+        status = load(record, err);
+    gp_free(record->stored);
+    record->stored = NULL;
+    return status;
+}
+
+gp_status cluster_record_open(cluster_record *record, const char *root, const char *name, int wait_ms,
+                              gp_error *err)
+{
+    gp_status status = join(record->path, root, name, err);
+
+    record->lock = -1;
+    record->stored = NULL;
+    if (status == GP_OK)
+        status = lock_wait(&record->lock, record->path, wait_ms, err);
+    if (status == GP_OK)
+        status = load(record, err);
+    if (status != GP_OK)
+        cluster_record_close(record);
+    return status;
+}
+
+void cluster_record_close(cluster_record *record)
+{
+    if (record->lock >= 0)
+        close(record->lock);
+    record->lock = -1;
+    gp_free(record->stored);
+    record->stored = NULL;
+}
+
+/* ---- folders ---- */
+
+gp_status cluster_records_list(const char *root,
+                               gp_status (*visit)(void *context, const char *name, gp_error *err),
+                               void *context, gp_error *err)
+{
+    DIR *directory = opendir(root);
+    gp_status status = GP_OK;
+    uint32_t count = 0;
+    struct dirent *entry;
+
+    if (directory == NULL && errno == ENOENT)
+        return GP_OK;
+    if (directory == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", root);
+    while (status == GP_OK && (errno = 0, entry = readdir(directory)) != NULL) {
+        if (!cluster_name_valid(entry->d_name))
+            continue;
+        status = ++count > CLUSTER_RECORDS_MAX
+                     ? gp_fail(err, GP_ELIMIT, "%s has more than %d jobs; remove old ones", root,
+                               CLUSTER_RECORDS_MAX)
+                     : visit(context, entry->d_name, err);
+    }
+    if (status == GP_OK && errno != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot read %s", root);
+    closedir(directory);
+    return status;
+}
+
+/* A search by id. */
+typedef struct search {
+    const char *root, *profile, *id;
+    cluster_record record;
+    bool found;
+} search;
+
+static gp_status search_visit(void *context, const char *name, gp_error *err)
+{
+    search *s = context;
+    gp_error ignored;
+    (void)err;
+
+    if (!s->found && cluster_record_read(&s->record, s->root, name, &ignored) == GP_OK)
+        s->found = strcmp(s->record.job.id, s->id) == 0 && strcmp(s->record.profile, s->profile) == 0;
+    return GP_OK;
+}
+
+gp_status cluster_record_find(char name[CLUSTER_NAME_BYTES], const char *root, const char *profile,
+                              const char *id, gp_error *err)
+{
+    search s = { .root = root, .profile = profile, .id = id };
+    char path[CLUSTER_PATH_BYTES], target[CLUSTER_NAME_BYTES];
+    gp_error ignored;
+    ssize_t bytes = -1;
+    gp_status status = GP_OK;
+
+    if (cluster_name_valid(id) && cluster_record_read(&s.record, root, id, &ignored) == GP_OK) {
+        snprintf(name, CLUSTER_NAME_BYTES, "%s", id);
+        return GP_OK;
+    }
+    if (id_path(path, root, profile, id))
+        bytes = readlink(path, target, sizeof(target) - 1);
+    if (bytes > 0) {
+        target[bytes] = '\0';
+        if (cluster_name_valid(target))
+            search_visit(&s, target, &ignored);
+    }
+    if (!s.found)
+        status = cluster_records_list(root, search_visit, &s, err);
+    if (status != GP_OK)
+        return status;
+    if (!s.found)
+        return gp_fail(err, GP_ENOENT,
+                       "profile '%s' has no job '%.64s'; 'gradpool jobs --profile %s --all' lists them",
+                       profile, id, profile);
+    snprintf(name, CLUSTER_NAME_BYTES, "%s", s.record.job.name);
+    return GP_OK;
+}
+
+void cluster_record_discard(const char *root, const char *name)
+{
+    static const char *const files[] = { "record.json", "command.json", "lock" };
+    char folder[CLUSTER_PATH_BYTES], path[CLUSTER_PATH_BYTES];
+    struct stat file;
+    gp_error ignored;
+    int lock;
+
+    if (join(folder, root, name, NULL) != GP_OK || stat(folder, &file) != 0 ||
+        time(NULL) - file.st_mtime < YOUNG_S || lock_try(&lock, folder, &ignored) != GP_OK)
+        return;
+    /* a record that appeared before the lock */
+    if (join(path, folder, files[0], NULL) == GP_OK && access(path, F_OK) != 0 && errno == ENOENT) {
+        for (size_t i = 1; i < sizeof(files) / sizeof(files[0]); i++)
+            if (join(path, folder, files[i], NULL) == GP_OK)
+                unlink(path);
+        if (join(path, folder, "attempts", NULL) == GP_OK)
+            rmdir(path);
+        rmdir(folder);
+    }
+    close(lock);
+}

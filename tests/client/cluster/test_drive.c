@@ -1,0 +1,404 @@
+/* Records of cluster jobs on disk, and commands that are killed between any two writes. The engine
+ * of this test runs real processes: a job is a process that holds the lock of its file in the
+ * folder `engine`. */
+#include "client/cluster/drive.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/cluster/job_folder.h"
+#include "common/base/clock.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/file.h"
+#include "tests/gp_test.h"
+
+enum {
+    CASES_MAX = 64,
+    SETTLE_MS = 60000,
+    JOB_MS = 20000, /* a job that is not canceled ends itself */
+};
+
+static char base[64];
+
+/* ---- engine ---- */
+
+static void engine_folder(const gp_profile *profile, char path[700])
+{
+    snprintf(path, 700, "%s/../engine", profile->folder);
+}
+
+/* The process of a job: wait for the mark or for the file `finish`, then write the result. */
+static void run_job(const char *folder, const char *id, int file)
+{
+    gp_fence fence;
+    gp_error err;
+    char finish[700];
+    int64_t end_ms = gp_now_ms() + JOB_MS;
+
+    (void)file; /* its lock shows that this process runs */
+    snprintf(finish, sizeof(finish), "%s/../finish", folder);
+    if (cluster_folder_canceled(folder) || cluster_attempt_take(&fence, folder, &err) != GP_OK ||
+        cluster_attempt_begin(folder, fence.number, "host", id, &err) != GP_OK)
+        return;
+    while (!cluster_folder_canceled(folder) && access(finish, F_OK) != 0 && gp_now_ms() < end_ms)
+        gp_sleep_ms(10);
+    if (!cluster_folder_canceled(folder))
+        cluster_attempt_result(folder, &fence, 3, "finished", &err);
+}
+
+static gp_status engine_launch(const gp_profile *profile, const cluster_launch *launch,
+                               char id[CLUSTER_ID_BYTES], gp_error *err)
+{
+    char folder[700], path[800];
+    int file, number = 0;
+
+    engine_folder(profile, folder);
+    mkdir(folder, 0700);
+    do {
+        snprintf(id, CLUSTER_ID_BYTES, "%d", ++number);
+        snprintf(path, sizeof(path), "%s/%s", folder, id);
+        file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    } while (file < 0 && number < 100);
+    if (file < 0 || flock(file, LOCK_EX) != 0 || !gp_write_all(file, launch->name, strlen(launch->name)))
+        return gp_fail(err, GP_EIO, "cannot create %s", path);
+    if (fork() == 0) {
+        setsid();
+        gp_fault_armed = false;
+        for (int fd = 3; fd < 256; fd++) /* not the lock of the record */
+            if (fd != file)
+                close(fd);
+        run_job(launch->folder, id, file);
+        _exit(0);
+    }
+    close(file);
+    return GP_OK;
+}
+
+static gp_status engine_list(const gp_profile *profile, cluster_listing *listing, gp_error *err)
+{
+    char folder[700], path[1000];
+    struct dirent *found;
+    DIR *directory;
+
+    engine_folder(profile, folder);
+    directory = opendir(folder);
+    while (directory != NULL && (found = readdir(directory)) != NULL) {
+        cluster_entry *entry;
+        int file;
+
+        if (found->d_name[0] == '.')
+            continue;
+        if (cluster_listing_add(listing, &entry, err) != GP_OK)
+            abort();
+        snprintf(path, sizeof(path), "%s/%s", folder, found->d_name);
+        snprintf(entry->id, sizeof(entry->id), "%.60s", found->d_name);
+        file = open(path, O_RDONLY | O_CLOEXEC);
+        if (gp_read_at(file, entry->name, sizeof(entry->name) - 1, 0) < 0)
+            abort();
+        entry->state = flock(file, LOCK_EX | LOCK_NB) == 0 ? CLUSTER_ENTRY_ENDED : CLUSTER_ENTRY_RUNNING;
+        close(file);
+    }
+    if (directory != NULL)
+        closedir(directory);
+    return GP_OK;
+}
+
+/* The processes look for the mark themselves. */
+static gp_status engine_cancel(const gp_profile *profile, const cluster_entry *entry, gp_error *err)
+{
+    (void)profile;
+    (void)entry;
+    (void)err;
+    return GP_OK;
+}
+
+static const cluster_engine engine = {
+    .type = "test", .launch = engine_launch, .list = engine_list, .cancel = engine_cancel
+};
+
+/* ---- helpers ---- */
+
+/* One folder of jobs. */
+typedef struct site_case {
+    char name[64], point[120];
+    gp_profile profile;
+    cluster_site site;
+    bool cancel;
+} site_case;
+
+static void case_open(site_case *c, int number)
+{
+    gp_error err;
+
+    *c = (site_case){ .profile = { .type = GP_PROFILE_COMMAND, .name = "hpc" } };
+    snprintf(c->profile.folder, sizeof(c->profile.folder), "%s/%d", base, number);
+    mkdir(c->profile.folder, 0700);
+    snprintf(c->profile.folder, sizeof(c->profile.folder), "%s/%d/jobs", base, number);
+    mkdir(c->profile.folder, 0700);
+    REQUIRE(cluster_site_open(&c->site, &c->profile, &engine, base, &err) == GP_OK);
+}
+
+static gp_status create(site_case *c, cluster_record *record, gp_error *err)
+{
+    *record = (cluster_record){ .label = "night", .command = "train", .submitted_ms = 1, .time_s = 60 };
+    snprintf(record->profile, sizeof(record->profile), "hpc");
+    return cluster_record_create(record, c->site.root, "{}", 2, err);
+}
+
+static int submit(site_case *c)
+{
+    cluster_record record;
+    cluster_pass_result result;
+    gp_error err;
+
+    if (create(c, &record, &err) != GP_OK || cluster_drive(&c->site, &record, NULL, &result, &err) != GP_OK)
+        return 1;
+    cluster_record_close(&record);
+    return 0;
+}
+
+static gp_status find_name(void *context, const char *name, gp_error *err)
+{
+    (void)err;
+    snprintf(context, CLUSTER_NAME_BYTES, "%s", name);
+    return GP_OK;
+}
+
+/* Find the only job of a case; "": none. */
+static void only_job(const site_case *c, char name[CLUSTER_NAME_BYTES])
+{
+    gp_error err;
+
+    name[0] = '\0';
+    CHECK_STATUS(GP_OK, cluster_records_list(c->site.root, find_name, name, &err));
+}
+
+static uint32_t count_live(const site_case *c, uint32_t *all)
+{
+    cluster_listing listing = { 0 };
+    uint32_t live = 0;
+    gp_error err;
+
+    engine_list(&c->profile, &listing, &err);
+    for (size_t i = 0; i < listing.count; i++)
+        live += listing.entries[i].state != CLUSTER_ENTRY_ENDED;
+    *all = (uint32_t)listing.count;
+    cluster_listing_deinit(&listing);
+    return live;
+}
+
+static void setup(void)
+{
+    if (base[0] != '\0')
+        return;
+    snprintf(base, sizeof(base), "/tmp/gp-drive-XXXXXX");
+    REQUIRE(mkdtemp(base) != NULL);
+}
+
+/* ---- records ---- */
+
+TEST(record_survives_a_round_trip)
+{
+    cluster_record record, again = { 0 };
+    char name[CLUSTER_NAME_BYTES];
+    site_case c;
+    gp_error err;
+
+    setup();
+    case_open(&c, 1000);
+    REQUIRE(create(&c, &record, &err) == GP_OK);
+    record.job.state = CLUSTER_RUNNING;
+    record.job.attempt = 2;
+    record.job.exit_code = 9;
+    record.job.changes = 17;
+    record.job.gone_ms = 123456789012;
+    record.job.canceled = true;
+    strcpy(record.job.id, "4803");
+    strcpy(record.job.reason, "requeued \"once\"");
+    CHECK_STATUS(GP_OK, cluster_record_store(&record, &err));
+    CHECK_STATUS(GP_EBUSY, cluster_record_open(&again, c.site.root, record.job.name, 0, &err));
+    cluster_record_close(&record);
+    REQUIRE(cluster_record_open(&again, c.site.root, record.job.name, 0, &err) == GP_OK);
+    memset(&again.job.seen, 0, sizeof(again.job.seen));
+    memset(&record.job.seen, 0, sizeof(record.job.seen));
+    CHECK(memcmp(&again.job.id, &record.job.id, sizeof(record.job.id)) == 0);
+    CHECK_TEXT(record.job.reason, again.job.reason);
+    CHECK_TEXT("night", again.label);
+    CHECK(again.job.state == CLUSTER_RUNNING && again.job.attempt == 2 && again.job.exit_code == 9);
+    CHECK(again.job.changes == 17 && again.job.gone_ms == 123456789012 && again.job.canceled);
+    cluster_record_close(&again);
+    CHECK_STATUS(GP_OK, cluster_record_find(name, c.site.root, "hpc", "4803", &err));
+    CHECK_TEXT(record.job.name, name);
+    CHECK_STATUS(GP_OK, cluster_record_find(name, c.site.root, "hpc", record.job.name, &err));
+    CHECK_STATUS(GP_ENOENT, cluster_record_find(name, c.site.root, "other", "4803", &err));
+    CHECK_STATUS(GP_ENOENT, cluster_record_find(name, c.site.root, "hpc", "../4803", &err));
+}
+
+TEST(malformed_records_are_refused)
+{
+    static const char *const texts[] = {
+        "", "{}", "[1]", "{\"version\": 1}", "{\"version\": \"1\"}", "{\"version\": 99}"
+    };
+    cluster_record record, again = { 0 };
+    char path[CLUSTER_PATH_BYTES + 16];
+    site_case c;
+    gp_error err;
+
+    setup();
+    case_open(&c, 1001);
+    REQUIRE(create(&c, &record, &err) == GP_OK);
+    cluster_record_close(&record);
+    snprintf(path, sizeof(path), "%s/record.json", record.path);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        FILE *file = fopen(path, "w");
+
+        fputs(texts[i], file);
+        fclose(file);
+        CHECK_STATUS(i == 5 ? GP_EVERSION : GP_ECORRUPT,
+                     cluster_record_open(&again, c.site.root, record.job.name, 0, &err));
+    }
+}
+
+TEST(folder_without_a_record_is_removed_after_a_minute)
+{
+    char name[CLUSTER_NAME_BYTES], path[CLUSTER_PATH_BYTES + 64];
+    struct timespec old[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
+    cluster_record record;
+    site_case c;
+    gp_error err;
+
+    setup();
+    case_open(&c, 1002);
+    REQUIRE(cluster_name_new(name, &err) == GP_OK);
+    snprintf(path, sizeof(path), "%s/%s", c.site.root, name);
+    REQUIRE(cluster_folder_create(path, "{}", 2, &err) == GP_OK);
+    cluster_record_discard(c.site.root, name);
+    CHECK(access(path, F_OK) == 0);
+    utimensat(AT_FDCWD, path, old, 0);
+    cluster_record_discard(c.site.root, name);
+    CHECK(access(path, F_OK) != 0);
+    /* one with a record stays, however old */
+    REQUIRE(create(&c, &record, &err) == GP_OK);
+    cluster_record_close(&record);
+    utimensat(AT_FDCWD, record.path, old, 0);
+    cluster_record_discard(c.site.root, record.job.name);
+    CHECK(access(record.path, F_OK) == 0);
+}
+
+/* ---- killed commands ---- */
+
+/* Run submit, or a cancel of a launched job, in a child that is killed when it passes the point for
+ * the `pass`-th time. Return whether it was killed. */
+static bool run_killed(site_case *c, const char *point, int pass, bool cancel)
+{
+    char spec[100], name[CLUSTER_NAME_BYTES];
+    int status;
+    pid_t pid;
+
+    snprintf(spec, sizeof(spec), "%s:%d:kill", point, pass);
+    snprintf(c->point, sizeof(c->point), "%s of %s", spec, cancel ? "cancel" : "submit");
+    c->cancel = cancel;
+    if (cancel) {
+        CHECK_INT(0, submit(c));
+        only_job(c, name);
+    }
+    pid = fork();
+    if (pid == 0) {
+        cluster_record record = { 0 };
+        cluster_pass_result result;
+        gp_error err;
+
+        if (gp_fault_setup(spec, GP_FAULT_client, 1, 1, &err) != GP_OK)
+            _exit(9);
+        if (!cancel)
+            _exit(submit(c));
+        _exit(cluster_visit(&c->site, name, true, 1000, NULL, &record, &result, &err) == GP_OK ? 0 : 1);
+    }
+    waitpid(pid, &status, 0);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
+/* Let a later command continue. Return whether the job needs another visit. */
+static bool visit(site_case *c)
+{
+    cluster_record record = { 0 };
+    cluster_pass_result result;
+    char name[CLUSTER_NAME_BYTES];
+    gp_error err;
+    gp_status status;
+
+    only_job(c, name);
+    if (name[0] == '\0')
+        return false;
+    status = cluster_visit(&c->site, name, false, 1000, NULL, &record, &result, &err);
+    if (status == GP_ENOENT)
+        return false; /* killed before the record: cluster_record_discard() */
+    if (status != GP_OK)
+        GP_TEST_FAIL("%s: %s", c->point, err.message);
+    return record.job.state != CLUSTER_ENDED;
+}
+
+TEST(any_command_completes_one_that_was_killed)
+{
+    static const char *const points[] = { "cluster-record", "cluster-recorded", "cluster-launched",
+                                          "cluster-marked", "cluster-canceled" };
+    static site_case cases[CASES_MAX];
+    int count = 0, killed = 0, waiting = 1;
+    int64_t end_ms;
+
+    setup();
+    for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++)
+        for (int cancel = 0; cancel < 2; cancel++)
+            for (int pass = 1; count < CASES_MAX; pass++) {
+                case_open(&cases[count], count);
+                if (!run_killed(&cases[count++], points[i], pass, cancel != 0))
+                    break;
+                killed++;
+            }
+    printf("     %d killed commands\n", killed);
+    CHECK(killed >= 10);
+    /* Running jobs end as soon as all have been continued for a while. */
+    end_ms = gp_now_ms() + SETTLE_MS;
+    for (int64_t finish_ms = gp_now_ms() + 8000; waiting > 0 && gp_now_ms() < end_ms; gp_sleep_ms(200)) {
+        waiting = 0;
+        for (int i = 0; i < count; i++) {
+            char path[700];
+
+            if (gp_now_ms() > finish_ms) {
+                snprintf(path, sizeof(path), "%s/finish", cases[i].profile.folder);
+                close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+            }
+            waiting += visit(&cases[i]);
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        cluster_record record = { 0 };
+        char name[CLUSTER_NAME_BYTES];
+        uint32_t all = 0, live = count_live(&cases[i], &all);
+        gp_error err;
+
+        only_job(&cases[i], name);
+        if (live != 0 || all > 1)
+            GP_TEST_FAIL("%s: %u launches, %u live", cases[i].point, all, live);
+        if (cluster_record_read(&record, cases[i].site.root, name, &err) == GP_ENOENT) {
+            if (all != 0)
+                GP_TEST_FAIL("%s: launched without a record", cases[i].point);
+            continue;
+        }
+        /* a cancel that is killed before its first write has canceled nothing */
+        const bool canceled =
+            cases[i].cancel && strcmp(cases[i].point, "cluster-record:1:kill of cancel") != 0;
+
+        if (record.job.state != CLUSTER_ENDED ||
+            record.job.end != (canceled ? CLUSTER_END_CANCELED : CLUSTER_END_RESULT))
+            GP_TEST_FAIL("%s: %s, %s", cases[i].point, cluster_state_word(record.job.state),
+                         cluster_end_word(record.job.end));
+        if (!cases[i].cancel && record.job.exit_code != 3)
+            GP_TEST_FAIL("%s: exit code %d", cases[i].point, record.job.exit_code);
+    }
+}
