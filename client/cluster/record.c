@@ -107,7 +107,7 @@ static gp_status record_format(const cluster_record *record, gp_buffer *out, gp_
     return gp_json_writer_finish(&w, err);
 }
 
-/* Copy a text; one that is missing, too long or not printable fails. */
+/* Copy a text. false: it is missing, too long or not printable. */
 static bool get_text(char *to, size_t bytes, const gp_json *document, const char *key)
 {
     const char *text = gp_json_text(gp_json_member(document, key), NULL);
