@@ -83,8 +83,9 @@ typedef struct cli_command {
     int error_code; /* exit code for command line and pool errors; 0: CLI_USAGE or CLI_FAILED */
     /* stop parsing options at the first word: the words are another gradpool command */
     bool rest_is_words;
-    cli_pool pool;         /* opened as call->pool before run() */
-    const cli_verb *verbs; /* NULL-terminated; the first word selects one of them in place of run() */
+    cli_pool pool; /* opened as call->pool before run() */
+    /* NULL-terminated; the first word selects one of them; run() is called if there is no word */
+    const cli_verb *verbs;
     /* Check the words before any pool is opened; may be NULL. gradpool submit also runs this check
      * for the job that it queues. CLI_OK: run() may be called. */
     int (*check)(cli_call *call);

@@ -392,6 +392,55 @@ TEST(resumed_training_continues_the_records_of_its_folder)
     CHECK_INT(1, lines_with("w/run/workers.jsonl", "\"first_step\": 17,"));
 }
 
+TEST(runs_are_listed_sorted_and_compared)
+{
+    cli_begin();
+    RUN_OK("runs");
+    CHECK_TEXT("no runs\n", out);
+    RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
+    RUN_OK("train", "--network", "lenet", "--data", "digits:500", "--epochs", "1", "--lr", "0.001",
+           "--quiet");
+    RUN_OK("train", "--network", "lenet", "--data", "digits:500", "--epochs", "3", "--lr", "0.1", "--quiet");
+    RUN_OK("runs", "note", "2", "the \"better\" one");
+    RUN_OK("runs", "--sort", "accuracy", "--json");
+    gp_json *json = pools_json(out);
+
+    REQUIRE(gp_json_count(json) == 2);
+    const gp_json *best = gp_json_element(json, 0);
+
+    CHECK_INT(2, gp_json_integer(gp_json_member(best, "run"), 0));
+    CHECK_TEXT("completed", gp_json_text(gp_json_member(best, "state"), ""));
+    CHECK_TEXT("the \"better\" one", gp_json_text(gp_json_member(best, "note"), ""));
+    CHECK_TEXT("lenet", gp_json_text(gp_json_member(best, "network"), ""));
+    CHECK_INT(3, gp_json_integer(gp_json_member(best, "epochs"), 0));
+    CHECK(number_in(best, "images_per_second") > 0);
+    gp_json_free(json);
+    RUN_OK("runs", "--where", "initial-learn-rate<0.01", "--where", "network=lenet");
+    CHECK_CONTAINS(out, "run  when");
+    CHECK_CONTAINS(out, "\n1    ");
+    CHECK(strstr(out, "\n2    ") == NULL);
+    RUN_OK("runs", "compare", "1", "latest", "--plot", "curves.png");
+    CHECK_CONTAINS(out, "\ninitial-learn-rate  0.001      0.1\n");
+    CHECK_CONTAINS(out, "\nstate               completed  completed\n");
+    CHECK(strstr(out, "momentum") == NULL); /* equal */
+    CHECK(there_is("w/curves.png"));
+    RUN_OK("runs", "--csv", "--where", "note!=");
+    CHECK_CONTAINS(out, "\"the \"\"better\"\" one\"");
+    CHECK_INT(1, RUN("runs", "--where", "lern-rate=1"));
+    CHECK_CONTAINS(err, "--where: runs have no 'lern-rate'");
+    CHECK_INT(1, RUN("runs", "list", "3"));
+    CHECK_CONTAINS(err, "no run 3; `gradpool runs` lists them");
+    CHECK_INT(1, RUN("runs", "list", "."));
+    CHECK_CONTAINS(err, ". is not a run folder: it has no job.json");
+    /* a folder that was removed, and a training that was killed */
+    unlink(in_root("w/gradpool-runs/latest/end.json"));
+    RUN_OK("runs", "list", "2");
+    CHECK_CONTAINS(out, " killed ");
+    unlink(in_root("w/gradpool-runs/latest/job.json"));
+    RUN_OK("runs");
+    CHECK(strstr(out, "\n2    ") == NULL);
+}
+
 TEST(warnings_of_a_training_are_printed_with_quiet)
 {
     cli_begin();

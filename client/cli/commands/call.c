@@ -363,12 +363,14 @@ static int verb_unknown(const cli_call *call, const char *word)
     return cli_usage(call, "%s; use %s", word[0] == '\0' ? "the verb is missing" : "unknown verb", list);
 }
 
-/* Find the verb that the first word names and run it. */
+/* Find the verb that the first word names and run it. A command without words uses its run(). */
 static gp_status verb_run(cli_call *call, gp_error *err)
 {
     const char *word = call->word_count > 0 ? call->words[0] : "";
     const cli_verb *verb = call->command->verbs;
 
+    if (call->word_count == 0 && call->command->run != NULL)
+        return call->command->run(call, err);
     while (verb->name != NULL && strcmp(word, verb->name) != 0)
         verb++;
     if (verb->name != NULL && call->word_count > verb->words_min && call->word_count <= verb->words_max + 1)

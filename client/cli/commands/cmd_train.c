@@ -346,7 +346,6 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_bool(writer, "stopped", summary->stopped);
         gp_json_put_bool(writer, "early_stopped", summary->early_stopped);
         gp_json_put_integer(writer, "epochs", summary->epochs);
-        gp_json_put_integer(writer, "samples", (int64_t)summary->samples_trained);
         run_folder_put_summary(writer, summary);
         changes_write(&session->changes, writer);
         if (known) {

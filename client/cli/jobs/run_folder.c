@@ -373,6 +373,7 @@ void run_folder_regroup(run_folder *folder, const gp_train_rescale *regroup)
 
 void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *summary)
 {
+    gp_json_put_integer(writer, "samples", (int64_t)summary->samples_trained);
     gp_json_put_integer(writer, "steps", (int64_t)summary->steps);
     gp_json_put_number(writer, "loss", summary->loss);
     gp_json_put_number(writer, "validation_loss", summary->validation_loss);

@@ -1,0 +1,276 @@
+#include "client/runs/run_summary.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/runs/run_reader.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+
+/* TAIL_BYTES: last bytes of metrics.jsonl that are read for the state of a running training. */
+enum { TAIL_BYTES = 16 << 10, PATH_BYTES = 800 };
+
+static double number(const gp_json *object, const char *key, double fallback)
+{
+    return gp_json_number(gp_json_member(object, key), fallback);
+}
+
+static int64_t whole(const gp_json *object, const char *key)
+{
+    return gp_json_integer(gp_json_member(object, key), 0);
+}
+
+static const char *text_of(const gp_json *object, const char *key)
+{
+    return gp_json_text(gp_json_member(object, key), "");
+}
+
+/* Return whether a process writes to the folder. It holds a lock on metrics.jsonl. */
+static bool is_active(const char *folder)
+{
+    char path[PATH_BYTES];
+    bool active;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    active = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    close(fd);
+    return active;
+}
+
+/* Get the value of an option from the command line, for folders whose facts.json lacks it. */
+static const char *argument_of(const gp_json *command, const char *option)
+{
+    const gp_json *words = gp_json_member(command, "arguments");
+    const size_t bytes = strlen(option);
+
+    for (size_t i = 0; i < gp_json_count(words); i++) {
+        const char *word = gp_json_text(gp_json_element(words, i), "");
+
+        if (strncmp(word, option, bytes) != 0)
+            continue;
+        if (word[bytes] == '=')
+            return word + bytes + 1;
+        if (word[bytes] == '\0')
+            return gp_json_text(gp_json_element(words, i + 1), "");
+    }
+    return "";
+}
+
+/* Take the results of the last lines of metrics.jsonl. */
+static void read_tail(run_summary *out)
+{
+    char path[PATH_BYTES], text[TAIL_BYTES + 1];
+    struct stat info;
+    ssize_t got = -1;
+    int64_t steps = 0; /* in the tail */
+    double began_s = 0;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", out->folder);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &info) == 0)
+        got = gp_read_at(fd, text, TAIL_BYTES,
+                         info.st_size > TAIL_BYTES ? (uint64_t)info.st_size - TAIL_BYTES : 0);
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        run_line parsed;
+
+        if (!run_line_parse(&parsed, line, (size_t)(end - line)))
+            continue; /* the first line may be incomplete */
+        if (parsed.kind == RUN_LINE_STEP) {
+            if (steps == 0)
+                began_s = parsed.step.seconds;
+            steps++;
+            out->steps = (int64_t)parsed.step.step;
+            out->epochs = parsed.step.epoch;
+            out->loss = parsed.step.loss;
+            out->seconds = parsed.step.seconds;
+        } else if (parsed.kind == RUN_LINE_VALIDATION) {
+            out->validation_loss = parsed.validation.loss;
+            out->accuracy = parsed.validation.accuracy;
+            out->rmse = parsed.validation.rmse;
+        }
+        run_line_deinit(&parsed);
+    }
+    if (out->seconds > began_s)
+        out->images_per_second = (double)(steps - 1) / (out->seconds - began_s) * (double)out->batch;
+}
+
+/* Take the results of end.json. */
+static void read_end(run_summary *out)
+{
+    static const char *const states[] = { "completed", "stopped", "stopped early", "failed" };
+    const char *state = text_of(out->end, "state");
+
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+        if (strcmp(state, states[i]) == 0)
+            out->state = states[i];
+    snprintf(out->reason, sizeof(out->reason), "%s", text_of(out->end, "reason"));
+    if (gp_json_member(out->end, "steps") == NULL)
+        return;
+    out->steps = whole(out->end, "steps");
+    out->loss = number(out->end, "loss", NAN);
+    out->validation_loss = number(out->end, "validation_loss", NAN);
+    out->accuracy = number(out->end, "validation_accuracy", NAN);
+    out->rmse = number(out->end, "validation_rmse", NAN);
+    out->seconds = number(out->end, "seconds", 0);
+    if (out->seconds > 0)
+        out->images_per_second =
+            number(out->end, "samples", (double)(out->steps * out->batch)) / out->seconds;
+}
+
+static void read_note(run_summary *out)
+{
+    char path[PATH_BYTES];
+    FILE *file;
+    size_t got;
+
+    snprintf(path, sizeof(path), "%s/note.txt", out->folder);
+    file = fopen(path, "re");
+    if (file == NULL)
+        return;
+    got = fread(out->note, 1, RUN_NOTE_BYTES_MAX, file);
+    fclose(file);
+    out->note[got] = '\0';
+    out->note[strcspn(out->note, "\n")] = '\0';
+}
+
+/* Take the sizes of facts.json. */
+static void read_facts(run_summary *out)
+{
+    gp_json *facts = run_document_read(out->folder, "facts.json");
+    const char *network = text_of(facts, "network"), *data = text_of(facts, "data");
+
+    if (network[0] == '\0')
+        network = argument_of(out->command, "--network");
+    if (network[0] == '\0')
+        network = argument_of(out->command, "--pretrained");
+    if (data[0] == '\0')
+        data = argument_of(out->command, "--data");
+    snprintf(out->network, sizeof(out->network), "%s", network);
+    snprintf(out->data, sizeof(out->data), "%s", data);
+    out->workers = whole(facts, "workers");
+    out->batch = whole(facts, "batch");
+    out->max_epochs = whole(facts, "epochs");
+    out->steps_per_epoch = whole(facts, "steps_per_epoch");
+    gp_json_free(facts);
+}
+
+gp_status run_summary_read(run_summary *out, const char *folder, gp_error *err)
+{
+    *out = (run_summary){ .state = "killed",
+                          .loss = NAN,
+                          .validation_loss = NAN,
+                          .accuracy = NAN,
+                          .rmse = NAN,
+                          .images_per_second = NAN };
+    snprintf(out->folder, sizeof(out->folder), "%s", folder);
+    out->command = run_document_read(folder, "job.json");
+    if (out->command == NULL)
+        return gp_fail(err, GP_ENOENT,
+                       access(folder, F_OK) == 0 ? "%s is not a run folder: it has no job.json"
+                                                 : "there is no folder %s",
+                       folder);
+    snprintf(out->began, sizeof(out->began), "%s", text_of(out->command, "began"));
+    read_facts(out);
+    out->end = run_document_read(folder, "end.json");
+    if (out->end == NULL || gp_json_member(out->end, "steps") == NULL)
+        read_tail(out);
+    if (out->end != NULL)
+        read_end(out);
+    else if (is_active(folder))
+        out->state = "running";
+    if (out->epochs == 0 && out->steps_per_epoch > 0)
+        out->epochs = (out->steps + out->steps_per_epoch - 1) / out->steps_per_epoch;
+    read_note(out);
+    return GP_OK;
+}
+
+void run_summary_deinit(run_summary *summary)
+{
+    gp_json_free(summary->command);
+    gp_json_free(summary->end);
+    summary->command = summary->end = NULL;
+}
+
+const char *run_summary_option(const run_summary *summary, const char *name, char *text, size_t bytes)
+{
+    const gp_json *value = gp_json_member(gp_json_member(summary->command, "options"), name);
+
+    if (value == NULL)
+        return NULL;
+    if (gp_json_is_text(value))
+        snprintf(text, bytes, "%s", gp_json_text(value, ""));
+    else if (gp_json_is_bool(value))
+        snprintf(text, bytes, "%s", gp_json_bool(value, false) ? "true" : "false");
+    else if (gp_json_is_number(value))
+        snprintf(text, bytes, "%.15g", gp_json_number(value, 0));
+    else {
+        size_t used = 0;
+
+        text[0] = '\0';
+        for (size_t i = 0; i < gp_json_count(value) && used < bytes; i++)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%.15g", i == 0 ? "" : ",",
+                                     gp_json_number(gp_json_element(value, i), 0));
+    }
+    return text;
+}
+
+gp_status run_points_read(run_point **out, size_t *count, const char *folder, gp_error *err)
+{
+    run_lines *lines = run_lines_new(folder, "metrics.jsonl");
+    const char *text;
+    size_t bytes;
+
+    *out = NULL;
+    *count = 0;
+    while (lines != NULL && (text = run_lines_next(lines, &bytes)) != NULL) {
+        run_line line;
+        run_point *grown;
+
+        /* Most lines are steps: look for validations before parsing. */
+        if (strstr(text, "\"validation_loss\"") == NULL || !run_line_parse(&line, text, bytes))
+            continue;
+        grown = line.kind == RUN_LINE_VALIDATION ? gp_array_grow(*out, *count, sizeof(*grown)) : *out;
+        if (line.kind == RUN_LINE_VALIDATION && grown != NULL) {
+            *out = grown;
+            (*out)[(*count)++] = (run_point){ .step = line.validation.step,
+                                              .epoch = line.validation.epoch,
+                                              .seconds = line.validation.seconds,
+                                              .loss = line.validation.loss,
+                                              .accuracy = line.validation.accuracy };
+        }
+        run_line_deinit(&line);
+    }
+    if (lines == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to read the metrics of %s", folder);
+    run_lines_free(lines);
+    return GP_OK;
+}
+
+gp_status run_note_write(const char *folder, const char *note, gp_error *err)
+{
+    char path[PATH_BYTES], line[RUN_NOTE_BYTES_MAX + 2];
+
+    if (strlen(note) > RUN_NOTE_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "the note has %zu bytes; the limit is %d", strlen(note),
+                       RUN_NOTE_BYTES_MAX);
+    snprintf(path, sizeof(path), "%s/note.txt", folder);
+    if (note[0] == '\0')
+        return unlink(path) == 0 || errno == ENOENT ? GP_OK
+                                                    : gp_fail_errno(err, GP_EIO, "cannot remove %s", path);
+    snprintf(line, sizeof(line), "%s\n", note);
+    return gp_file_write(path, line, strlen(line), err);
+}
