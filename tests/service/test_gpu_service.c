@@ -386,6 +386,7 @@ TEST(operations_without_a_plan_are_reported_by_trainings_and_predictions)
     snprintf(expected, sizeof(expected), text, 2, "s", "");
     CHECK_CONTAINS(err, expected);
     CHECK_CONTAINS(err, "the plan does not build");
+    CHECK_CONTAINS(out, "1 GPU worker, precision f32 without tensor cores; tf32 and bf16 are faster\n");
     RUN_CODE(0, "predict", "--model", "p.onnx", "--data", "digits:64", "--out", "p.csv");
     snprintf(expected, sizeof(expected), text, 1, "", "s");
     CHECK_CONTAINS(err, expected);

@@ -122,6 +122,7 @@ enum { STATE_BYTES = 16, DISK_BYTES_PER_S = 100 << 20 };
 typedef struct gp_session {
     const cli_call *call;
     const train_options *options;
+    gp_pool *pool;
     gp_train_request request;
     cli_changes changes; /* changes to the pretrained network */
     /* opened when all workers are ready, so that a rejected command leaves no folder behind */
@@ -213,6 +214,16 @@ static void train_print_excluded(const gp_session *session, const char *part, ui
     train_print(session, text);
 }
 
+/* Return how many workers of a group compute on a GPU. */
+static uint32_t gpu_workers(const gp_pool *pool, const gp_train_info *info)
+{
+    uint32_t count = 0;
+
+    for (uint32_t rank = 0; rank < info->workers && rank < pool->grant.slots_count; rank++)
+        count += pool->grant.slots[rank].device_kind == GP_DEVICE_CUDA;
+    return count;
+}
+
 /* Open the run folder and the view, and print the first lines. If the folder cannot be opened, stop
  * the training. */
 static void train_begin_event(void *context, const gp_train_info *info)
@@ -251,7 +262,8 @@ static void train_begin_event(void *context, const gp_train_info *info)
     char warning[400];
 
     if (!silent)
-        train_text_begin(call, info, options->verbose, session->folder.path);
+        train_text_begin(call, info, gpu_workers(session->pool, info), options->verbose,
+                         session->folder.path);
     if (advice_watch_begin(&session->advice, options->network, options->data, call->train, info, warning,
                            sizeof(warning)) &&
         !silent)
@@ -498,6 +510,7 @@ static gp_status train_on_pool(gp_session *session, gp_training *training, gp_tr
 
     if (status != GP_OK)
         return status;
+    session->pool = pool;
     cli_catch_interrupts();
     status = cli_lease_request(session->call, pool, &lease, err);
     if (status == GP_OK)

@@ -45,12 +45,23 @@ static void print_rates(const gp_train_options *options, const gp_train_info *in
     printf("\n");
 }
 
-void train_text_begin(const cli_call *call, const gp_train_info *info, bool all_options, const char *folder)
+/* GPUs are several times faster with tensor cores, so the default of not using them is printed. */
+static void print_precision(const gp_train_options *options, uint32_t gpu_workers)
+{
+    printf("%" PRIu32 " GPU worker%s, precision %s%s\n", gpu_workers, gp_plural(gpu_workers),
+           gp_precision_names[options->precision],
+           options->precision == GP_PRECISION_F32 ? " without tensor cores; tf32 and bf16 are faster" : "");
+}
+
+void train_text_begin(const cli_call *call, const gp_train_info *info, uint32_t gpu_workers, bool all_options,
+                      const char *folder)
 {
     gp_train_options options;
     char memory[40];
 
     train_text_options(call, info, &options);
+    if (gpu_workers > 0)
+        print_precision(&options, gpu_workers);
     size_t column = 0;
 
     for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {

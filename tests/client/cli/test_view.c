@@ -284,25 +284,39 @@ static void capture_end(void)
     fclose(captured.file);
 }
 
-static void print_begin(bool all_options)
+static void print_begin(uint32_t gpu_workers, const char *precision, bool all_options)
 {
-    const cli_call call = { .train = { "max-epochs=4", "solver=adam" }, .train_count = 2 };
+    const cli_call call = { .train = { "max-epochs=4", "solver=adam", precision },
+                            .train_count = precision == NULL ? 2 : 3 };
     const gp_train_info facts = {
         .workers = 1, .batch = 100, .batch_rank = { 100 }, .epochs = 4, .steps_per_epoch = 1, .samples = 100
     };
 
     capture_begin();
-    train_text_begin(&call, &facts, all_options, "gradpool-runs/x");
+    train_text_begin(&call, &facts, gpu_workers, all_options, "gradpool-runs/x");
     capture_end();
 }
 
 TEST(training_prints_changed_options_and_others_on_request)
 {
-    print_begin(false);
+    print_begin(0, NULL, false);
     CHECK_CONTAINS(text, "solver adam, max-epochs 4\n1 worker, mini-batch 100 (100), 4 epochs of 1 step, ");
-    print_begin(true);
+    print_begin(0, NULL, true);
     CHECK_CONTAINS(text, "solver adam, max-epochs 4, mini-batch-size 100, ");
     CHECK_CONTAINS(text, "loss-scale 65536");
+}
+
+TEST(first_line_of_a_training_on_gpus_names_the_precision)
+{
+    const char f32[] = "1 GPU worker, precision f32 without tensor cores; tf32 and bf16 are faster\n";
+    const char bf16[] = "1 GPU worker, precision bf16\n";
+
+    print_begin(1, NULL, false);
+    CHECK_INT(0, strncmp(text, f32, strlen(f32)));
+    print_begin(1, "precision=bf16", false);
+    CHECK_INT(0, strncmp(text, bf16, strlen(bf16)));
+    print_begin(0, "precision=bf16", false);
+    CHECK(strstr(text, "GPU") == NULL);
 }
 
 static void print_end(uint32_t failures, uint32_t resizes)
