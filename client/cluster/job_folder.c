@@ -332,8 +332,12 @@ gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err)
     char path[PATH_MAX];
     gp_fence fence = { 0 };
     uint32_t number = 0, largest = 0;
-    gp_status status = path_join(fence.file, folder, "newest", err);
+    gp_status status = path_join(path, folder, "result.json", err);
 
+    if (status == GP_OK && access(path, F_OK) == 0)
+        return gp_fail(err, GP_ESTALE, "the job has ended already; its result is in %.200s", path);
+    if (status == GP_OK)
+        status = path_join(fence.file, folder, "newest", err);
     if (status == GP_OK)
         status = largest_attempt(&largest, folder, err);
     for (int i = 0; status == GP_OK && number == 0; i++) {

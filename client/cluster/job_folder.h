@@ -90,8 +90,9 @@ bool cluster_folder_canceled(const char *folder);
 
 /* Take the next attempt number and make it the newest.
  *   out  fence of the attempt
- * GP_ESTALE: a newer attempt began meanwhile, so this one must end. GP_ELIMIT: more than
- * CLUSTER_ATTEMPTS_MAX attempts. */
+ * GP_ESTALE: a newer attempt began meanwhile, or the job has a result (a repeated launch that the
+ * engine accepted late); this attempt must end. GP_ELIMIT: more than CLUSTER_ATTEMPTS_MAX
+ * attempts. */
 gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err);
 
 /* Move the metrics of earlier attempts to attempts/N-1, and remove the record of the earlier

@@ -173,6 +173,21 @@ TEST(delayed_attempt_does_not_let_an_older_one_write)
     }
 }
 
+TEST(attempt_after_the_result_is_refused)
+{
+    const char *folder = folder_new();
+    cluster_facts facts;
+    gp_fence fence;
+    gp_error err;
+
+    REQUIRE_OK(cluster_attempt_take(&fence, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_result(folder, &fence, 0, "finished", &err), err);
+    CHECK_STATUS(GP_ESTALE, cluster_attempt_take(&fence, folder, &err));
+    CHECK_CONTAINS(err.message, "the job has ended already; its result is in ");
+    REQUIRE_OK(cluster_folder_facts(folder, &facts, &err), err);
+    CHECK_INT(1, facts.attempt);
+}
+
 TEST(concurrent_attempts_take_different_numbers)
 {
     enum { PROCESSES = 20 };
