@@ -5,6 +5,7 @@
  * over such lines, and so are the SLURM_* variables of an allocation in which `submit` may run. */
 #include "client/cluster/slurm.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -221,6 +222,18 @@ static bool is_id(const char *id)
     return bytes > 0 && bytes <= 10 && id[0] != '0' && strspn(id, "0123456789") == bytes;
 }
 
+/* Create engine.out with mode 0600, before slurmd creates it with a mode of its own. */
+static void output_create(const char *folder)
+{
+    char path[VARIABLE_BYTES];
+    int fd = -1;
+
+    if ((size_t)snprintf(path, sizeof(path), "%s/engine.out", folder) < sizeof(path))
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0)
+        close(fd);
+}
+
 static gp_status slurm_launch(const gp_profile *profile, const cluster_launch *launch,
                               char id[CLUSTER_ID_BYTES], gp_error *err)
 {
@@ -235,6 +248,7 @@ static gp_status slurm_launch(const gp_profile *profile, const cluster_launch *l
     tool.input = gp_buffer_text(&script);
     tool.input_bytes = script.bytes;
     if (status == GP_OK) {
+        output_create(launch->folder);
         status = slurm_run(&result, &tool, err);
         if (status == GP_ELIMIT)
             status = err->code = GP_EPEER; /* it ran, so the outcome is unknown */
