@@ -14,7 +14,8 @@ die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 packages_build=(gcc libc6-dev cmake ninja-build pkg-config libzmq3-dev "libmsgpack-c-dev|libmsgpack-dev"
     libjansson-dev libprotobuf-c-dev protobuf-c-compiler libonnx-dev libcurl4-openssl-dev libsqlite3-dev zlib1g-dev libmd-dev
     libjpeg-dev libpng-dev python3 python3-venv ca-certificates)
-packages_test=(clang-format g++ patch systemd abigail-tools man-db tmux bash-completion zsh fish)
+packages_test=(clang-format g++ patch systemd abigail-tools man-db tmux bash-completion zsh fish
+    slurmctld slurmd slurm-client munge)
 packages_fuzz=(clang libclang-rt-dev libomp-dev)
 
 is_installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
@@ -55,8 +56,17 @@ install_packages() {
     "${sudo[@]}" apt-get update -qq || true
     mapfile -t missing < <(known_packages "${missing[@]}")
     say "installing ${missing[*]}"
+    # Packages with daemons, such as Slurm, start them unless this file forbids it.
+    local policy=/usr/sbin/policy-rc.d created=false failed=false
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee $policy >/dev/null
+        "${sudo[@]}" chmod +x $policy
+        created=true
+    fi
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
-        >/dev/null </dev/null || die "apt-get could not install: ${missing[*]}"
+        >/dev/null </dev/null || failed=true
+    ! $created || "${sudo[@]}" rm -f $policy
+    ! $failed || die "apt-get could not install: ${missing[*]}"
 }
 
 # make_venv PACKAGE...: create a virtual environment in the build folder with these Python packages; never use the system's pip.
