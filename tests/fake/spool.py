@@ -9,10 +9,11 @@ There is no daemon: each call starts queued jobs while slots are free. Files in 
 
     slots            number of jobs that run at the same time [4]
     hold             exists: no job starts
-    fault-COMMAND    fault of the next calls of a command: lines "KIND [SECONDS]", one for each call
+    fault-COMMAND    faults of the next calls of a command, one line for each call
+    accept           exists: launches with the fault `late` are accepted
 
 Faults: fail (exit with 1 and change nothing), lost (accept, then die without a reply), hang (accept, then never reply), late
-(reply nothing; the job is accepted SECONDS later by a background process), garbage (print text that is not an id or a listing),
+(reply nothing; a background process accepts the job when `accept` exists), garbage (print text that is not an id or a listing),
 cut (print half of the output), flood (print without end), ignore (cancel: reply, and change nothing).
 `forget` in SPOOL: ended jobs are not listed.
 """
@@ -48,10 +49,10 @@ class Spool:
             file.write(text + "\n")
 
     def fault(self, command):
-        """The fault of this call: [KIND, SECONDS...], or []"""
+        """The fault of this call, or an empty text"""
         kinds = self.read("fault-" + command).split("\n")
         self.write("\n".join(kinds[1:]), "fault-" + command)
-        return kinds[0].split()
+        return kinds[0]
 
     def jobs(self):
         return sorted(os.listdir(self.path("jobs")), key=int)
@@ -98,7 +99,7 @@ class Spool:
         if self.state(job)[0] == "running":
             pid = int(self.read("jobs", job, "pid"))
             os.killpg(pid, signal.SIGTERM)
-            end = "for i in $(seq 300); do [ -e /proc/%d ] || exit; sleep 0.1; done; kill -9 -- -%d" % (pid, pid)
+            end = "for i in $(seq 300); do [ -e /proc/%d ] || exit; sleep 0.1; done; kill -9 -%d" % (pid, pid)
             subprocess.Popen(["sh", "-c", end], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
 
@@ -111,29 +112,32 @@ class Spool:
         return "".join(line + "\n" for line in lines)
 
 
-def late(folder, name, script, seconds):
-    """Accept a job in a background process after a delay"""
+def late(folder, name, script):
+    """Accept a job in a background process when `accept` exists, or give up after 5 minutes"""
     if os.fork() == 0:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for fd in range(3):
             os.dup2(null, fd)
-        time.sleep(seconds)
-        spool = Spool(folder)
-        spool.accept(name, script)
-        spool.start_queued()
+        for _ in range(6000):
+            if os.path.exists(os.path.join(folder, "accept")):
+                spool = Spool(folder)
+                spool.accept(name, script)
+                spool.start_queued()
+                break
+            time.sleep(0.05)
         os._exit(0)
 
 
 def main():
     folder, command, words = sys.argv[1], sys.argv[2], sys.argv[3:]
     spool = Spool(folder)
-    kind, *seconds = spool.fault(command) or [""]
+    kind = spool.fault(command)
     if kind == "fail":
         sys.exit("the engine is down")
     output = ""
     if command == "launch" and kind == "late":
-        late(folder, *words, float(seconds[0]))
+        late(folder, *words)
     elif command == "launch":
         output = spool.accept(*words) + "\n"
     elif command == "cancel" and kind != "ignore":

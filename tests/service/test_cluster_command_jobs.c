@@ -1,124 +1,306 @@
-/* test_cluster_command_jobs.c: jobs of the engine `command` with tests/fake/spool.py, which runs
- * them as processes of this host. */
+/* test_cluster_command_jobs.c: jobs of the engine `command`, with the state machine and records, on
+ * tests/fake/spool.py, which runs them as processes of this host and injects faults. */
 #include "client/cluster/command.h"
+#include "client/cluster/drive.h"
 #include "client/cluster/job_folder.h"
-#include "client/cluster/profile.h"
 #include "tests/service/commands.h"
 
-static gp_profile profile;
-static cluster_listing listing;
-static char id[CLUSTER_ID_BYTES], name[CLUSTER_NAME_BYTES], folder[600];
+enum { JOBS_MAX = 4, LOCK_MS = 10000 };
+
+/* A job with its own profile, spool and working directory. */
+typedef struct job {
+    gp_profile profile;
+    cluster_site site;
+    cluster_record record;
+    char spool[100], work[100];
+} job;
+
+static job jobs[JOBS_MAX];
+static gp_error e;
 
 TEARDOWN()
 {
-    cluster_listing_deinit(&listing);
-    unsetenv("XDG_CONFIG_HOME");
+    for (int i = 0; i < JOBS_MAX; i++)
+        cluster_record_close(&jobs[i].record);
+    cluster_command_timeout_ms = CLUSTER_CALL_MS;
     pools_end();
 }
 
-/* Create the profile "spool" with two cores and an empty spool. */
-static bool spool_begin(void)
+/* Write text to a file of the spool. */
+static void spool_put(const job *j, const char *name, const char *text)
+{
+    FILE *to = fopen(path_in(j->spool, name), "w");
+
+    if (to == NULL || fputs(text, to) < 0 || fclose(to) != 0)
+        GP_TEST_FAIL("cannot write %s/%s", j->spool, name);
+}
+
+/* Prepare job `number` with an empty spool. The first call of a test prepares the directories. */
+static job *job_begin(int number)
 {
     const char *source = getenv("GP_SOURCE_DIR");
-    char launch[600], status[600], cancel[600];
-    gp_error e;
+    job *j = &jobs[number];
+    char text[4000], name[40];
 
-    commands_begin();
-    setenv("HOME", pools_root, 1);
-    setenv("XDG_CONFIG_HOME", in_root("config"), 1);
-    if (mkdir(in_root("jobs"), 0700) != 0)
+    if (number == 0)
+        commands_begin();
+    *j = (job){ .record = { .lock = -1 } };
+    snprintf(j->spool, sizeof(j->spool), "%s/spool-%d", pools_root, number);
+    snprintf(j->work, sizeof(j->work), "%s/work-%d", pools_root, number);
+    snprintf(name, sizeof(name), "jobs-%d", number);
+    if (mkdir(j->spool, 0700) != 0 || mkdir(j->work, 0700) != 0 || mkdir(in_root(name), 0700) != 0)
         abort();
     source = source == NULL ? "." : source;
-    snprintf(launch, sizeof(launch), "%s/tests/fake/spool.py %s launch {name} {script}", source,
-             in_root("spool"));
-    snprintf(status, sizeof(status), "%s/tests/fake/spool.py %s list", source, in_root("spool"));
-    snprintf(cancel, sizeof(cancel), "%s/tests/fake/spool.py %s cancel {id}", source, in_root("spool"));
-    RUN_CODE(0, "cluster", "new", "spool", "--type", "command", "--folder", in_root("jobs"), "--cores", "2",
-             "--gradpool", in_build("bin/gradpool"), "--launch", launch, "--status", status, "--cancel",
-             cancel);
-    if (gp_profile_read(&profile, "spool", &e) != GP_OK)
+    snprintf(text, sizeof(text),
+             "type = command\nfolder = %s\ncores = 2\ngradpool = %s\n"
+             "launch = %s/tests/fake/spool.py %s launch {name} {script}\n"
+             "status = %s/tests/fake/spool.py %s list\ncancel = %s/tests/fake/spool.py %s cancel {id}\n",
+             in_root(name), in_build("bin/gradpool"), source, j->spool, source, j->spool, source, j->spool);
+    if (gp_profile_parse(&j->profile, text, strlen(text), "p", &e) != GP_OK ||
+        cluster_site_open(&j->site, &j->profile, NULL, pools_root, &e) != GP_OK)
         GP_TEST_FAIL("%s", e.message);
-    return profile.launch[0] != '\0';
+    return j;
 }
 
-/* Launch a job with these words. */
-static bool job_begin(const char **words, size_t count)
+/* Create the record of a job with these words, and make the first pass. */
+static void job_submit(job *j, const char **words, size_t count)
 {
     cluster_command command = {
-        .engine = "command", .directory = in_root("w"), .umask = 077, .words = words, .word_count = count
+        .engine = "command", .directory = j->work, .umask = 077, .words = words, .word_count = count
     };
-    const cluster_launch launch = { .name = name, .folder = folder };
+    cluster_pass_result result;
     gp_buffer text;
-    gp_error e;
 
     gp_buffer_init(&text, CLUSTER_COMMAND_JSON_MAX);
-    gp_status status = cluster_name_new(name, &e);
-
-    snprintf(folder, sizeof(folder), "%s/%s", profile.folder, name);
-    if (status == GP_OK)
-        status = cluster_command_format(&command, &text, &e);
-    if (status == GP_OK)
-        status = cluster_folder_create(folder, (const char *)text.data, text.bytes, &e);
-    if (status == GP_OK)
-        status = cluster_engine_command.launch(&profile, &launch, id, &e);
-    gp_buffer_deinit(&text);
-    if (status != GP_OK)
+    if (cluster_command_format(&command, &text, &e) != GP_OK ||
+        cluster_record_create(&j->record, j->site.root, (const char *)text.data, text.bytes, &e) != GP_OK ||
+        cluster_drive(&j->site, &j->record, NULL, &result, &e) != GP_OK)
         GP_TEST_FAIL("%s", e.message);
-    return status == GP_OK;
+    cluster_record_close(&j->record);
+    gp_buffer_deinit(&text);
 }
 
-/* List until the only job has the state. Return the entry; NULL: an error, or the time limit. */
-static const cluster_entry *await_state(cluster_entry_state state)
-{
-    gp_error e = { GP_OK, "" };
-    gp_status status = GP_OK;
+#define SUBMIT(j, ...)                                                                                       \
+    job_submit(j, (const char *[]){ __VA_ARGS__ }, sizeof((const char *[]){ __VA_ARGS__ }) / sizeof(char *))
 
-    AWAIT((cluster_listing_deinit(&listing), status = cluster_engine_command.list(&profile, &listing, &e)) !=
-                  GP_OK ||
-              (listing.count == 1 && listing.entries[0].state == state),
-          50);
-    if (status == GP_OK && listing.count == 1 && listing.entries[0].state == state)
-        return &listing.entries[0];
-    GP_TEST_FAIL("%zu jobs: %s", listing.count, e.message);
-    return NULL;
+/* A command that appends a line to the files `began` and, at its end, `done`. It runs while the
+ * file `busy` exists. */
+#define COUNTED                                                                                              \
+    "spmd", "-n", "1", "--", "sh", "-c",                                                                     \
+        "echo $$ >> began; while [ -e busy ]; do sleep 0.05; done; echo $$ >> done"
+
+/* Continue the job, as any later command does. */
+static void job_visit(job *j, bool cancel)
+{
+    cluster_pass_result result;
+    char name[CLUSTER_NAME_BYTES];
+
+    memcpy(name, j->record.job.name, sizeof(name));
+    if (cluster_visit(&j->site, name, cancel, LOCK_MS, NULL, &j->record, &result, &e) != GP_OK)
+        GP_TEST_FAIL("%s", e.message);
 }
 
-TEST(job_runs_on_the_cores_of_its_profile_and_has_a_result)
+/* Continue all jobs until they have ended. */
+static void jobs_settle(int count)
 {
-    const char *words[] = { "train",    "--network", "lenet", "--data", "digits:200",
-                            "--epochs", "1",         "--out", "m.onnx" };
-    cluster_facts facts;
-    gp_error e;
+    int waiting = count;
 
-    REQUIRE(spool_begin());
-    REQUIRE(job_begin(words, sizeof(words) / sizeof(words[0])));
-    REQUIRE(await_state(CLUSTER_ENTRY_ENDED) != NULL);
-    REQUIRE_OK(cluster_folder_facts(folder, &facts, &e), e);
-    slurp(path_in(folder, "log"), out, sizeof(out));
-    CHECK_INT(1, facts.attempt);
-    CHECK(facts.has_result);
-    if (facts.exit_code != 0)
-        GP_TEST_FAIL("exit code %d: %s\n%s", facts.exit_code, facts.reason, out);
-    CHECK_CONTAINS(out, name); /* the launch name is the name of the pool */
-    CHECK(access(in_root("w/m.onnx"), F_OK) == 0);
+    AWAIT((waiting = 0, ({
+               for (int i = 0; i < count; i++)
+                   if (jobs[i].record.job.state != CLUSTER_ENDED) {
+                       job_visit(&jobs[i], false);
+                       waiting += jobs[i].record.job.state != CLUSTER_ENDED;
+                   }
+               waiting == 0 || gp_test_failures > 0;
+           })),
+          100);
+    for (int i = 0; i < count; i++)
+        if (jobs[i].record.job.state != CLUSTER_ENDED)
+            GP_TEST_FAIL("job %d: %s", i, cluster_state_word(jobs[i].record.job.state));
 }
 
-TEST(canceled_job_leaves_no_process)
+static void job_await(job *j, cluster_state state)
 {
-    const char *words[] = { "spmd", "--", "sh", "-c", "echo $$ >> pids; exec sleep 600" };
-    const cluster_entry *entry;
-    cluster_facts facts;
-    gp_error e;
+    AWAIT((job_visit(j, false), j->record.job.state == state || j->record.job.state == CLUSTER_ENDED), 100);
+    if (j->record.job.state != state)
+        GP_TEST_FAIL("%s, %s", cluster_state_word(j->record.job.state), j->record.job.reason);
+}
 
-    REQUIRE(spool_begin());
-    REQUIRE(job_begin(words, sizeof(words) / sizeof(words[0])));
-    REQUIRE(wait_for_lines("pids", 2));
-    REQUIRE((entry = await_state(CLUSTER_ENTRY_RUNNING)) != NULL);
-    REQUIRE_OK(cluster_folder_cancel(folder, &e), e);
-    REQUIRE_OK(cluster_engine_command.cancel(&profile, entry, &e), e);
-    REQUIRE(await_state(CLUSTER_ENTRY_ENDED) != NULL);
-    CHECK_INT(0, alive_of("pids", true));
-    REQUIRE_OK(cluster_folder_facts(folder, &facts, &e), e);
-    CHECK(facts.has_result && facts.exit_code == 130);
-    CHECK_TEXT("canceled", facts.reason);
+static int lines_in(const job *j, const char *name)
+{
+    char path[200];
+
+    snprintf(path, sizeof(path), "../%s/%s", strrchr(j->work, '/') + 1, name);
+    return lines_of(path);
+}
+
+/* Count the jobs that the engine has; *live: those that have not ended. */
+static int engine_jobs(const job *j, int *live)
+{
+    cluster_listing listing = { 0 };
+    int count;
+
+    if (cluster_engine_command.list(&j->profile, &listing, &e) != GP_OK)
+        GP_TEST_FAIL("%s", e.message);
+    count = (int)listing.count;
+    *live = 0;
+    for (size_t i = 0; i < listing.count; i++)
+        *live += listing.entries[i].state != CLUSTER_ENTRY_ENDED;
+    cluster_listing_deinit(&listing);
+    return count;
+}
+
+/* Check that the job ran once, to its end. */
+static void check_ran_once(const job *j, int launches)
+{
+    int live;
+
+    CHECK(j->record.job.end == CLUSTER_END_RESULT);
+    if (j->record.job.exit_code != 0)
+        GP_TEST_FAIL("exit code %d: %s", j->record.job.exit_code, j->record.job.reason);
+    CHECK_INT(1, lines_in(j, "done"));
+    CHECK_INT(launches, engine_jobs(j, &live));
+    CHECK_INT(0, live);
+}
+
+TEST(job_runs_in_a_pool_of_its_own_and_has_a_result)
+{
+    job *j = job_begin(0);
+    char path[CLUSTER_PATH_BYTES];
+
+    SUBMIT(j, "train", "--network", "lenet", "--data", "digits:200", "--epochs", "1", "--out", "m.onnx");
+    jobs_settle(1);
+    CHECK(j->record.job.end == CLUSTER_END_RESULT);
+    CHECK_INT(0, j->record.job.exit_code);
+    CHECK_INT(1, j->record.job.attempt);
+    snprintf(path, sizeof(path), "%s/%s/log", j->profile.folder, j->record.job.name);
+    slurp(path, out, sizeof(out));
+    CHECK_CONTAINS(out, j->record.job.name); /* the launch name is the name of the pool */
+    CHECK(access(path_in(j->work, "m.onnx"), F_OK) == 0);
+}
+
+TEST(engine_that_forgets_ended_jobs_does_not_lose_the_result)
+{
+    job *j = job_begin(0);
+    int live;
+
+    spool_put(j, "forget", "");
+    SUBMIT(j, COUNTED);
+    jobs_settle(1);
+    CHECK(j->record.job.end == CLUSTER_END_RESULT);
+    CHECK_INT(0, j->record.job.exit_code);
+    CHECK_INT(1, lines_in(j, "done"));
+    CHECK_INT(0, engine_jobs(j, &live));
+}
+
+TEST(refused_launch_ends_the_job_with_the_message_of_the_engine)
+{
+    job *j = job_begin(0);
+    int live;
+
+    spool_put(j, "fault-launch", "fail");
+    SUBMIT(j, COUNTED);
+    CHECK(j->record.job.state == CLUSTER_ENDED && j->record.job.end == CLUSTER_END_REFUSED);
+    CHECK_CONTAINS(j->record.job.reason, "the engine is down");
+    CHECK_INT(0, engine_jobs(j, &live));
+}
+
+TEST(launch_without_a_reply_starts_one_job)
+{
+    static const char *const faults[] = { "lost", "hang", "garbage", "flood" };
+
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        job *j = job_begin((int)i);
+
+        spool_put(j, "fault-launch", faults[i]);
+        cluster_command_timeout_ms = strcmp(faults[i], "hang") == 0 ? 1500 : CLUSTER_CALL_MS;
+        SUBMIT(j, COUNTED);
+        cluster_command_timeout_ms = CLUSTER_CALL_MS;
+        CHECK(j->record.job.state != CLUSTER_ENDED);
+    }
+    jobs_settle(4);
+    for (int i = 0; i < 4; i++)
+        check_ran_once(&jobs[i], 1);
+}
+
+TEST(launch_that_is_accepted_late_does_not_run_the_job_twice)
+{
+    int live;
+
+    /* The job is launched a second time after 5 s. The engine accepts the first launch while the
+     * second one runs (job 0), and after it has ended (job 1). */
+    for (int i = 0; i < 2; i++) {
+        job *j = job_begin(i);
+
+        spool_put(j, "fault-launch", "late");
+        if (i == 0)
+            fclose(fopen(path_in(j->work, "busy"), "w"));
+        SUBMIT(j, COUNTED);
+    }
+    job_await(&jobs[0], CLUSTER_RUNNING);
+    spool_put(&jobs[0], "accept", "");
+    AWAIT((job_visit(&jobs[0], false), engine_jobs(&jobs[0], &live) == 2 && live == 1), 100);
+    CHECK_INT(1, live); /* the other launch was canceled */
+    unlink(path_in(jobs[0].work, "busy"));
+    jobs_settle(2);
+    spool_put(&jobs[1], "accept", "");
+    AWAIT(engine_jobs(&jobs[1], &live) == 2 && live == 0, 100);
+    for (int i = 0; i < 2; i++)
+        check_ran_once(&jobs[i], 2);
+}
+
+TEST(listings_that_fail_end_and_repeat_no_job)
+{
+    job *j = job_begin(0);
+
+    SUBMIT(j, COUNTED);
+    spool_put(j, "fault-list", "lost\ncut\nfail\nhang\ncut\nfail");
+    cluster_command_timeout_ms = 1500;
+    jobs_settle(1);
+    check_ran_once(j, 1);
+}
+
+TEST(job_that_ends_without_a_result_is_lost)
+{
+    for (int i = 0; i < 2; i++) {
+        job *j = job_begin(i);
+
+        strcpy(j->profile.gradpool, "false"); /* no attempt begins */
+        if (i == 1)
+            spool_put(j, "forget", "");
+        SUBMIT(j, COUNTED);
+    }
+    jobs_settle(2);
+    for (int i = 0; i < 2; i++) {
+        CHECK(jobs[i].record.job.end == CLUSTER_END_LOST);
+        CHECK_INT(CLUSTER_EXIT_NO_OUTCOME, jobs[i].record.job.exit_code);
+    }
+    CHECK_CONTAINS(jobs[0].record.job.reason, "exit code 1");
+}
+
+TEST(cancel_is_repeated_until_the_engine_has_ended_the_job)
+{
+    int live;
+
+    for (int i = 0; i < 2; i++) { /* a job that waits, and one that runs */
+        job *j = job_begin(i);
+
+        if (i == 0)
+            spool_put(j, "hold", "");
+        else
+            fclose(fopen(path_in(j->work, "busy"), "w"));
+        spool_put(j, "fault-cancel", i == 0 ? "ignore\nfail" : "fail");
+        SUBMIT(j, COUNTED);
+    }
+    job_await(&jobs[1], CLUSTER_RUNNING);
+    job_visit(&jobs[0], true);
+    job_visit(&jobs[1], true);
+    jobs_settle(2);
+    for (int i = 0; i < 2; i++) {
+        CHECK(jobs[i].record.job.canceled);
+        CHECK_INT(1, engine_jobs(&jobs[i], &live));
+        CHECK_INT(0, live);
+        CHECK_INT(0, lines_in(&jobs[i], "done") > 0 ? 1 : 0);
+    }
+    unlink(path_in(jobs[1].work, "busy"));
 }

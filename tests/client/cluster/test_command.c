@@ -237,10 +237,11 @@ TEST(launch_can_be_accepted_after_its_command_ended)
     const cluster_entry *entry;
 
     REQUIRE(begin("", NULL, NULL));
-    put("spool/fault-launch", "late 1", 0600);
+    put("spool/fault-launch", "late", 0600);
     CHECK_STATUS(GP_EPEER, launch());
     REQUIRE_OK(list(), err);
     CHECK_INT(0, listing.count);
+    put("spool/accept", "", 0600);
     REQUIRE((entry = await_state(CLUSTER_ENTRY_ENDED)) != NULL);
     CHECK_TEXT("exit code 0", entry->reason);
 }
