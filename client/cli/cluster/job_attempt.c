@@ -110,9 +110,11 @@ static gp_status pool_start(attempt *a, gp_error *err)
     int code = 0;
     gp_status status;
 
-    if (a->allocation.gpus_limited && a->allocation.gpus == 0) { /* a host may have GPUs of others */
+    /* Without the option, a job without GPUs would use those of others, and a job whose GPUs do not
+     * work would train on the CPU. */
+    if (a->allocation.gpus_limited) {
         words[5] = "--devices";
-        words[6] = "cpu";
+        words[6] = a->allocation.gpus == 0 ? "cpu" : getenv("CUDA_VISIBLE_DEVICES");
     }
     status = attempt_run(&a->files, words, &code, &a->stops, err);
     if (status == GP_OK && code != 0 && !a->stops.noticed && !a->stops.canceled && !a->stops.outdated)
