@@ -289,7 +289,7 @@ TEST(cancel_is_repeated_until_the_engine_has_ended_the_job)
             spool_put(j, "hold", "");
         else
             fclose(fopen(path_in(j->work, "busy"), "w"));
-        spool_put(j, "fault-cancel", i == 0 ? "ignore\nfail" : "fail");
+        spool_put(j, "fault-cancel", i == 0 ? "ignore" : "fail");
         SUBMIT(j, COUNTED);
     }
     job_await(&jobs[1], CLUSTER_RUNNING);
