@@ -66,8 +66,9 @@ BOUNDS = {
     "sgdm": Row(allowed(160), STORE, 4),
     "adam": Row(allowed(224), STORE, 6),
     "rmsprop": Row(allowed(160), STORE, 4),
-    # Mean and variance, two of each are read and one of each is written: 192 bytes.
-    "statistics": Row(allowed(192), STORE, 4),
+    # Mean and variance, two of each are read and one of each is written: 192 bytes. A network has some 10,000 of them, whose
+    # offsets in the blob need not be aligned, so they are not loaded as vectors.
+    "statistics": Row(allowed(192), "STG.E", 16, loads=["LDG.E"]),
     # float32 weights, 32 bytes, and their copy, 16. Kernels larger than 1 x 1 gather the weights.
     "weights_pack": Row(allowed(48), STORE, loads=["LDG.E"]),
     # The library's gradient, 16 bytes, added to 32 bytes of float32.
@@ -81,12 +82,6 @@ NOT_YET_MET = {
     "normalize": 736,
     "bias_part": 256,
     "xent": 4784,
-    "squares_part": 448,
-    "squares_sum": 400,
-    "sgdm": 600,
-    "adam": 960,
-    "rmsprop": 840,
-    "statistics": 1208,
     "weights_pack": 1032,
     "weights_unpack": 440,
     "wide_pool": 0,

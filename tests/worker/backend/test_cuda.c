@@ -68,7 +68,7 @@ static const gp_backend_ops *cuda(void)
 }
 #else
 #include "tests/fake/simt/simt.h"
-#include "worker/backend/cuda/plan/plan.h"
+#include "worker/backend/cuda/plan/resident.h"
 
 static const gp_backend_ops *cuda(void)
 {
@@ -629,61 +629,6 @@ TEST(many_channels_match_the_oracle)
     }
 }
 
-#ifndef GP_ON_DEVICE
-/* Compare the first order of threads with the others. A kernel that reads the output of another
- * thread without a barrier gives different results. */
-static void check_orders(const net *n, gp_phase phase, uint32_t count, const way *w, const char *what)
-{
-    result r[SIMT_EACH];
-    gp_error err;
-
-    for (simt_order order = SIMT_FORWARDS; order < SIMT_EACH; order++) {
-        REQUIRE_OK(result_new(&r[order], n), err);
-        simt_set_order(order);
-        CHECK_STATUS(GP_OK, net_run(n, w, phase, count, &r[order], &err));
-        simt_set_order(SIMT_EACH);
-        if (memcmp(r[0].gradients, r[order].gradients, n->graph->blob_count * sizeof(float)) != 0 ||
-            memcmp(r[0].scores, r[order].scores, (size_t)count * n->graph->score_count * sizeof(float)) !=
-                0 ||
-            memcmp(r[0].sums, r[order].sums, sizeof(r[0].sums)) != 0)
-            GP_TEST_FAIL("%s, %s %s: order %d of threads gives another result", what, w->kernels,
-                         gp_precision_names[w->precision], (int)order);
-    }
-    for (simt_order order = SIMT_FORWARDS; order < SIMT_EACH; order++)
-        result_free(&r[order]);
-}
-
-static void check_every_order(const net *n, uint32_t count, const char *what)
-{
-    way w = { .ops = cuda(), .kernels = "packed,own", .threads = 1, .dtype = GP_U8 };
-
-    for (w.precision = GP_PRECISION_F32; w.precision <= GP_PRECISION_BF16; w.precision++) {
-        check_orders(n, GP_PHASE_TRAIN, count, &w, what);
-        check_orders(n, GP_PHASE_INFER, count, &w, what);
-    }
-}
-
-TEST(threads_in_any_order_give_bitwise_identical_results)
-{
-    net n = { 0 };
-    gp_error err;
-
-    for (size_t i = 0; gp_kinds[i] != NULL; i++) {
-        REQUIRE_OK(kind_net(&n, gp_kinds[i], &gp_kinds[i]->checks[0], &err), err);
-        check_every_order(&n, gp_kinds[i]->checks[0].samples, gp_kinds[i]->name);
-        net_free(&n);
-    }
-    REQUIRE_OK(residual_net(&n, "8", &err), err);
-    check_every_order(&n, 7, "residual");
-    net_free(&n);
-    for (uint32_t i = 0; i < CHANNELS_NETS; i++) {
-        REQUIRE_OK(channels_net(&n, i, &err), err);
-        check_every_order(&n, 5, "channels");
-        net_free(&n);
-    }
-}
-#endif
-
 TEST(cpu_refuses_fp16_and_computes_tf32_as_f32)
 {
     way w = { .threads = 1, .dtype = GP_U8, .precision = GP_PRECISION_F16 };
@@ -839,6 +784,33 @@ static void check_same(const float *expected, const float *got, size_t count, co
                          (double)expected[i]);
             return;
         }
+}
+
+/* Run KEPT_STEPS steps on the device, and fetch parameters and state. */
+static void kept_train(kept *k, const net *n, const char *options)
+{
+    gp_step_reported reported;
+    uint32_t blobs;
+    uint64_t *t;
+    bool resident;
+    gp_error err;
+
+    kept_open(k, n, options);
+    float *state = gp_optim_state(k->optim, &blobs, &t);
+
+    REQUIRE_OK(cuda()->steps->make_resident(
+                   k->plan,
+                   &(gp_resident_request){ .options = &k->options, .state = state, .state_blobs = blobs },
+                   &resident, &err),
+               err);
+    for (int at = 0; at < KEPT_STEPS; at++) {
+        gp_step_call call = { .batch = kept_batch(n, at), .learn_rate = 0.05, .samples = KEPT_BATCH };
+
+        REQUIRE_OK(cuda()->steps->launch(k->plan, &call, &err), err);
+        REQUIRE_OK(cuda()->steps->reported(k->plan, &reported, &err), err);
+        CHECK(reported.counts && reported.committed);
+    }
+    REQUIRE_OK(cuda()->steps->fetch(k->plan, k->parameters, state, &err), err);
 }
 
 /* The device runs one step ahead of the results that are read. */
@@ -1020,18 +992,21 @@ TEST(device_loss_scale_matches_the_hosts_with_a_step_in_flight)
     net_free(&n);
 }
 
+static const char *const kept_options[] = {
+    "{\"gradient-threshold\":0.05}",
+    "{\"gradient-threshold\":0.05,\"gradient-threshold-method\":\"global-l2norm\"}",
+    "{\"gradient-threshold\":0.005,\"gradient-threshold-method\":\"absolute-value\"}",
+    "{\"solver\":\"adam\"}",
+    "{\"solver\":\"adamw\",\"l2-regularization\":0.01}",
+    "{\"solver\":\"rmsprop\"}",
+    "{}",
+    "{\"momentum\":0}",
+};
+
+enum { KEPT_OPTIONS = sizeof(kept_options) / sizeof(kept_options[0]) };
+
 TEST(training_on_the_device_matches_the_hosts)
 {
-    static const char *const options[] = {
-        "{}",
-        "{\"solver\":\"adam\"}",
-        "{\"solver\":\"adamw\",\"l2-regularization\":0.01}",
-        "{\"solver\":\"rmsprop\"}",
-        "{\"gradient-threshold\":0.05}",
-        "{\"gradient-threshold\":0.05,\"gradient-threshold-method\":\"global-l2norm\"}",
-        "{\"gradient-threshold\":0.005,\"gradient-threshold-method\":\"absolute-value\"}",
-        "{\"momentum\":0}",
-    };
     net n = { 0 };
     gp_error err;
 
@@ -1043,10 +1018,61 @@ TEST(training_on_the_device_matches_the_hosts)
                                               HEAD },
                          &err),
                err);
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        check_kept(&n, options[i]);
+    for (int i = 0; i < KEPT_OPTIONS; i++)
+        check_kept(&n, kept_options[i]);
     net_free(&n);
 }
+
+#ifndef GP_ON_DEVICE
+/* Return the sum of squares of the gradients of parameter `index`, or of all that learn. */
+static double squares_of(const kept *k, uint32_t index)
+{
+    const gp_graph *graph = k->n->graph;
+    double sum = 0;
+
+    for (uint32_t p = 0; p < graph->parameter_count; p++)
+        for (int64_t i = 0; i < graph->parameters[p].count; i++) {
+            double g = k->plan->buffers.gradients[graph->parameters[p].offset + (size_t)i];
+
+            if (gp_parameter_learns(&graph->parameters[p]) && (index == p || index == UINT32_MAX))
+                sum += g * g;
+        }
+    return sum;
+}
+
+static void check_clip_factors(const net *n, bool global)
+{
+    const double threshold = 1e-3;
+    char options[160];
+    kept k;
+
+    snprintf(options, sizeof(options), "{\"gradient-threshold\":%g,\"gradient-threshold-method\":\"%s\"}",
+             threshold, global ? "global-l2norm" : "l2norm");
+    kept_train(&k, n, options);
+    for (uint32_t p = 0; p < (global ? 1 : n->graph->parameter_count); p++) {
+        const double limit = threshold * k.plan->buffers.sums[GP_SUM_WEIGHT],
+                     norm = sqrt(squares_of(&k, global ? UINT32_MAX : p));
+
+        CHECK_NEAR(norm > limit ? limit / norm : 1.0, k.plan->resident->tables.clip_factors[p], 1e-6);
+    }
+    kept_close(&k);
+}
+
+/* The first product has more than 2^20 weights, so its gradient has more pieces than partial sums
+ * of squares. The sizes are no multiples of four. */
+TEST(clipping_factors_follow_from_the_norms_of_large_and_odd_tensors)
+{
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(chain_net(&n, gp_shape3(3, 25, 25), 200,
+                         (const net_layer[]){ { "fc", "outputs=1181" }, { "batchnorm", NULL }, HEAD }, &err),
+               err);
+    check_clip_factors(&n, false);
+    check_clip_factors(&n, true);
+    net_free(&n);
+}
+#endif
 
 typedef struct ended {
     net n;
@@ -1163,3 +1189,80 @@ TEST(halt_starts_no_step_and_reports_the_earlier_ones)
     REQUIRE_OK(cuda()->steps->fetch(e.k.plan, e.before, NULL, &err), err);
     ended_close(&e);
 }
+
+#ifndef GP_ON_DEVICE
+/* Compare the first order of threads with the others. A kernel that reads the output of another
+ * thread without a barrier gives different results. */
+static void check_orders(const net *n, gp_phase phase, uint32_t count, const way *w, const char *what)
+{
+    result r[SIMT_EACH];
+    gp_error err;
+
+    for (simt_order order = SIMT_FORWARDS; order < SIMT_EACH; order++) {
+        REQUIRE_OK(result_new(&r[order], n), err);
+        simt_set_order(order);
+        CHECK_STATUS(GP_OK, net_run(n, w, phase, count, &r[order], &err));
+        simt_set_order(SIMT_EACH);
+        if (memcmp(r[0].gradients, r[order].gradients, n->graph->blob_count * sizeof(float)) != 0 ||
+            memcmp(r[0].scores, r[order].scores, (size_t)count * n->graph->score_count * sizeof(float)) !=
+                0 ||
+            memcmp(r[0].sums, r[order].sums, sizeof(r[0].sums)) != 0)
+            GP_TEST_FAIL("%s, %s %s: order %d of threads gives another result", what, w->kernels,
+                         gp_precision_names[w->precision], (int)order);
+    }
+    for (simt_order order = SIMT_FORWARDS; order < SIMT_EACH; order++)
+        result_free(&r[order]);
+}
+
+static void check_every_order(const net *n, uint32_t count, const char *what)
+{
+    way w = { .ops = cuda(), .kernels = "packed,own", .threads = 1, .dtype = GP_U8 };
+
+    for (w.precision = GP_PRECISION_F32; w.precision <= GP_PRECISION_BF16; w.precision++) {
+        check_orders(n, GP_PHASE_TRAIN, count, &w, what);
+        check_orders(n, GP_PHASE_INFER, count, &w, what);
+    }
+}
+
+static void check_kept_in_every_order(const net *n, const char *options)
+{
+    kept k[SIMT_EACH];
+    const float *states[SIMT_EACH];
+    uint32_t blobs;
+    uint64_t *t;
+
+    for (simt_order order = SIMT_FORWARDS; order < SIMT_EACH; order++) {
+        simt_set_order(order);
+        kept_train(&k[order], n, options);
+        simt_set_order(SIMT_EACH);
+        states[order] = gp_optim_state(k[order].optim, &blobs, &t);
+        if (memcmp(k[0].parameters, k[order].parameters, n->graph->blob_count * sizeof(float)) != 0 ||
+            memcmp(states[0], states[order], blobs * n->graph->blob_count * sizeof(float)) != 0)
+            GP_TEST_FAIL("%s: order %d of threads gives another training", options, (int)order);
+    }
+    for (simt_order order = SIMT_FORWARDS; order < SIMT_EACH; order++)
+        kept_close(&k[order]);
+}
+
+TEST(threads_in_any_order_give_bitwise_identical_results)
+{
+    net n = { 0 };
+    gp_error err;
+
+    for (size_t i = 0; gp_kinds[i] != NULL; i++) {
+        REQUIRE_OK(kind_net(&n, gp_kinds[i], &gp_kinds[i]->checks[0], &err), err);
+        check_every_order(&n, gp_kinds[i]->checks[0].samples, gp_kinds[i]->name);
+        net_free(&n);
+    }
+    REQUIRE_OK(residual_net(&n, "8", &err), err);
+    check_every_order(&n, 7, "residual");
+    for (int i = 0; i < KEPT_OPTIONS; i++)
+        check_kept_in_every_order(&n, kept_options[i]);
+    net_free(&n);
+    for (uint32_t i = 0; i < CHANNELS_NETS; i++) {
+        REQUIRE_OK(channels_net(&n, i, &err), err);
+        check_every_order(&n, 5, "channels");
+        net_free(&n);
+    }
+}
+#endif

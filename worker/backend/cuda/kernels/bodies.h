@@ -34,6 +34,14 @@
 #define BODY static inline
 #endif
 
+/* Unroll the next loop `count` times; 1: do not unroll. */
+#ifdef __NVCC__
+#define PRAGMA(text)  _Pragma(#text)
+#define UNROLL(count) PRAGMA(unroll count)
+#else
+#define UNROLL(count)
+#endif
+
 /* ---- activations ---- */
 
 BODY float bf16_wide(uint16_t bits)
@@ -126,6 +134,36 @@ BODY void image_put(const gp_kernel_image *image, size_t at, float value)
         ((uint16_t *)image->data)[at] = number_narrow(image->narrow, value);
     else
         ((float *)image->data)[at] = value;
+}
+
+/* Four numbers, 16-byte aligned. */
+typedef struct __attribute__((aligned(16))) four {
+    float of[4];
+} four;
+
+/* Load `width` (1 or 4) numbers. */
+BODY void floats_get(float *values, uint32_t width, const float *from)
+{
+    if (width == 4) {
+        const four v = *(const four *)from;
+
+        for (uint32_t k = 0; k < 4; k++)
+            values[k] = v.of[k];
+    } else {
+        values[0] = from[0];
+    }
+}
+
+/* Store `width` numbers. */
+BODY void floats_put(float *to, uint32_t width, const float *values)
+{
+    if (width == 4) {
+        const four v = { { values[0], values[1], values[2], values[3] } };
+
+        *(four *)to = v;
+    } else {
+        to[0] = values[0];
+    }
 }
 
 /* Apply the operations after a sum, as selected by lower*.c: add x[7], then replace negative
@@ -417,6 +455,17 @@ BODY void body_parts_fold(const gp_kernel_args *a, uint32_t i)
     for (uint32_t k = i / a->n[0]; k < a->chunks; k += a->n[1])
         sum += a->d[0][(size_t)k * a->n[0] + i % a->n[0]];
     a->d[1][i] = sum;
+}
+
+/* Return the sum of the values of a warp's 32 items, in a fixed order. All 32 items must call it.
+ * The host compiles it but does not run it. */
+BODY double warp_sum(double value)
+{
+#ifdef __CUDA_ARCH__
+    for (int distance = 16; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(0xffffffffu, value, distance);
+#endif
+    return value;
 }
 
 /* ---- weights in library layouts: [O][I][P] <-> [O][P][I], P pixels of a kernel or an image

@@ -1,11 +1,12 @@
 /* End of a step: sums, the latch, the commit over the blob, and the result for the host. Included
  * by bodies.h.
  *
- *   sums over the ranks -> latch -> statistics, clipping, the optimizers of worker/optim -> tell
+ *   sums over the ranks -> latch -> statistics, norms, the optimizers of worker/optim -> tell
  *
  * Arguments of the commit kernels: f[0] parameters, f[1] gradients, f[2] and f[3] optimizer state,
- * d[1] reduced sums followed by the samples, tensors [n[0]] sorted by offset, count: elements of
- * the blob. Items: blob elements.
+ * f[4] clipping factors, d[1] reduced sums followed by the samples, tensors [n[0]], pieces,
+ * number[0]: clipping method (STEP_CLIP_*). Items: 32 for each piece, so a warp processes a piece,
+ * and all blobs are aligned to 16 bytes.
  *
  * The latch decides once for all later kernels, so a step is committed completely or not at all. A
  * step is not committed if the host halted the training (sums may then be undefined, so the host
@@ -13,7 +14,11 @@
  * the loss scale is then too large), or if the loss is not finite. In the last case, no later step
  * counts. */
 
-enum { STEP_STATISTIC_MEAN = 1 }; /* same value as GP_STATISTIC_MEAN */
+/* Clipping method: gp_clip, or none. */
+enum { STEP_CLIP_TENSOR, STEP_CLIP_GLOBAL, STEP_CLIP_ABSOLUTE, STEP_CLIP_NONE };
+
+/* Maximum number of partial sums of squares for one tensor. */
+enum { STEP_SQUARES_MAX = 1024 };
 
 /* Step header position after the sums. */
 enum { STEP_SAMPLES = BODY_SUMS, STEP_STOP, STEP_PAUSE, STEP_SUMS };
@@ -74,6 +79,8 @@ BODY void body_latch(const gp_kernel_args *a, uint32_t i)
     kept->bad = kept->bad || (go && !kept->counts);
     if (!kept->commit)
         return;
+    kept->inverse_weight = (float)(1.0 / weight);
+    kept->largest = (float)(kept->rule.threshold * weight);
     t = (double)++kept->solved;
     kept->rule.learn_rate = a->call->learn_rate;
     kept->rule.correction = (float)(1.0 / (1.0 - pow(kept->rule.wide_decay, t)));
@@ -111,128 +118,254 @@ BODY void body_tell(const gp_kernel_args *a, uint32_t i)
 
 /* ---- commit ---- */
 
-BODY const gp_kernel_tensor *tensor_of(const gp_kernel_args *a, uint32_t i)
+/* The elements of a piece that an item processes: vectors of four from `vector` to `vectors_end`,
+ * 128 elements apart, and one element at an end of the piece if `edge` is less than the piece's
+ * end. */
+typedef struct piece_range {
+    uint32_t vector, vectors_end, edge;
+} piece_range;
+
+BODY piece_range piece_items(const gp_kernel_piece *piece, uint32_t i)
 {
-    uint32_t low = 0, high = a->n[0];
+    const uint32_t lane = i % 32, begin = (piece->first + 3) / 4 * 4, end = piece->end / 4 * 4;
+    piece_range range = { begin + 4 * lane, end, UINT32_MAX };
 
-    while (high - low > 1) {
-        uint32_t middle = (low + high) / 2;
-
-        if (a->tensors[middle].offset <= i)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &a->tensors[low];
+    if (piece->first + lane < (begin < piece->end ? begin : piece->end))
+        range.edge = piece->first + lane;
+    else if (lane >= 4 && begin <= end && end + lane - 4 < piece->end)
+        range.edge = end + lane - 4;
+    return range;
 }
 
-/* d[0] partial sums [tensor][chunk] of squared gradients. Items: (tensor, chunk). */
+/* Return the clipping factor for a tensor, or for all of them, from its sum of squares. The
+ * threshold applies to the mean gradient; f[1] contains sums. */
+BODY float clip_factor(const gp_kernel_args *a, double squares)
+{
+    double limit = a->kept->rule.threshold * a->d[1][BODY_WEIGHT], norm = sqrt(squares);
+
+    return norm > limit ? (float)(limit / norm) : 1.0f;
+}
+
+/* Sum squared gradients: d[0][tensor * STEP_SQUARES_MAX + piece], for the first pieces of each
+ * tensor. A warp also adds every STEP_SQUARES_MAX-th piece after its own. After an odd number of
+ * sums, the next one is set to 0. */
 BODY void body_squares_part(const gp_kernel_args *a, uint32_t i)
 {
-    const gp_kernel_tensor *t = &a->tensors[i / a->chunks];
-    double sum = 0.0;
+    const gp_kernel_piece own = a->pieces[i / 32];
+    const gp_kernel_tensor *t = &a->tensors[own.tensor];
+    double *out = a->d[0] + (size_t)own.tensor * STEP_SQUARES_MAX + own.index, sum = 0.0;
 
-    for (uint64_t e = i % a->chunks; t->learns && e < t->count; e += a->chunks)
-        sum += (double)a->f[1][t->offset + e] * (double)a->f[1][t->offset + e];
-    a->d[0][i] = sum;
+    if (own.index >= STEP_SQUARES_MAX)
+        return;
+    for (uint32_t at = own.index; at < t->pieces; at += STEP_SQUARES_MAX) {
+        const gp_kernel_piece piece = a->pieces[t->first_piece + at];
+        const piece_range range = piece_items(&piece, i);
+
+        UNROLL(1)
+        for (uint32_t e = range.vector; e < range.vectors_end; e += 4 * 128) {
+            four g[4] = { { { 0 } } };
+
+            for (uint32_t j = 0; j < 4; j++)
+                if (e + 128 * j < range.vectors_end)
+                    g[j] = *(const four *)(a->f[1] + e + 128 * j);
+            for (int j = 0; j < 4; j++)
+                for (int k = 0; k < 4; k++)
+                    sum += (double)g[j].of[k] * (double)g[j].of[k];
+        }
+        if (range.edge < piece.end)
+            sum += (double)a->f[1][range.edge] * (double)a->f[1][range.edge];
+    }
+    sum = warp_sum(sum);
+    if (i % 32 == 0)
+        out[0] = sum;
+    else if (i % 32 == 1 && own.index % 2 == 0 && own.index + 1 == t->pieces)
+        out[1] = 0.0;
 }
 
-/* d[0] partial sums -> the sum for each tensor, stored after them; item n[0]: the sum over all
- * tensors. */
+/* Two sums, 16-byte aligned. */
+typedef struct __attribute__((aligned(16))) two_sums {
+    double of[2];
+} two_sums;
+
+/* d[0] -> f[4][tensor], or for STEP_CLIP_GLOBAL the sum of squares of each tensor in d[0], after
+ * the partial sums of all n[0] tensors. Items: 32 for each tensor. */
 BODY void body_squares_sum(const gp_kernel_args *a, uint32_t i)
 {
-    uint64_t first = i == a->n[0] ? 0 : (uint64_t)i * a->chunks,
-             count = i == a->n[0] ? (uint64_t)a->n[0] * a->chunks : a->chunks;
+    const uint32_t tensor = i / 32, pieces = a->tensors[tensor].pieces,
+                   count = pieces < STEP_SQUARES_MAX ? pieces : STEP_SQUARES_MAX;
+    const double *parts = a->d[0] + (size_t)tensor * STEP_SQUARES_MAX;
     double sum = 0.0;
 
-    for (uint64_t k = first; k < first + count; k++)
-        sum += a->d[0][k];
-    a->d[0][(uint64_t)a->n[0] * a->chunks + i] = sum;
+    UNROLL(1)
+    for (uint32_t at = 2 * (i % 32); at < count; at += 4 * 64) {
+        two_sums two[4] = { { { 0 } } };
+
+        for (uint32_t j = 0; j < 4; j++)
+            if (at + 64 * j < count)
+                two[j] = *(const two_sums *)(parts + at + 64 * j);
+        for (int j = 0; j < 4; j++)
+            sum += two[j].of[0] + two[j].of[1];
+    }
+    sum = warp_sum(sum);
+    if (i % 32 != 0)
+        return;
+    if (a->number[0] == STEP_CLIP_GLOBAL)
+        a->d[0][(size_t)a->n[0] * STEP_SQUARES_MAX + tensor] = sum;
+    else
+        a->f[4][tensor] = clip_factor(a, sum);
 }
 
-/* Clip gradients. kind: gp_clip. Thresholds apply to the mean gradient; f[1] contains sums. */
-BODY void body_clip(const gp_kernel_args *a, uint32_t i)
+/* d[0] sums of squares of all tensors -> f[4][0]. 32 items. */
+BODY void body_squares_total(const gp_kernel_args *a, uint32_t i)
 {
-    const gp_kernel_tensor *t = tensor_of(a, i);
-    double limit = a->kept->rule.threshold * a->d[1][BODY_WEIGHT], norm;
-    float g = a->f[1][i], most = (float)limit;
+    double sum = 0.0;
 
-    if (!t->learns || !step_commits(a))
-        return;
-    if (a->kind == 2) {
-        a->f[1][i] = g > most ? most : g < -most ? -most : g;
-        return;
+    for (uint32_t t = i; t < a->n[0]; t += 32)
+        sum += a->d[0][(size_t)a->n[0] * STEP_SQUARES_MAX + t];
+    sum = warp_sum(sum);
+    if (i == 0)
+        a->f[4][0] = clip_factor(a, sum);
+}
+
+/* Solvers of worker/optim. */
+enum { STEP_SGDM, STEP_ADAM, STEP_ADAMW, STEP_RMSPROP };
+
+/* Values that a solver uses for all elements of a piece. */
+typedef struct solver_rule {
+    gp_kernel_rule rule;
+    float rate, l2;
+    float factor, largest, inverse_weight; /* see solver_gradient() */
+} solver_rule;
+
+BODY solver_rule solver_begin(const gp_kernel_args *a, uint32_t tensor)
+{
+    const gp_kernel_tensor *t = &a->tensors[tensor];
+    solver_rule s;
+
+    s.rule = a->kept->rule;
+    s.rate = s.rule.learn_rate * t->learn_rate_factor;
+    s.l2 = s.rule.l2 * t->l2_factor;
+    s.factor = a->number[0] == STEP_CLIP_GLOBAL   ? a->f[4][0]
+               : a->number[0] == STEP_CLIP_TENSOR ? a->f[4][tensor]
+                                                  : 1.0f;
+    s.largest = a->number[0] == STEP_CLIP_ABSOLUTE ? a->kept->largest : INFINITY;
+    s.inverse_weight = a->kept->inverse_weight;
+    return s;
+}
+
+/* Return the clipped mean gradient for a sum of gradients. */
+BODY float solver_gradient(const solver_rule *s, float sum)
+{
+    sum *= s->factor;
+    sum = sum > s->largest ? s->largest : sum < -s->largest ? -s->largest : sum;
+    return sum * s->inverse_weight;
+}
+
+/* Update one parameter. x: parameter, sum of gradients, and state of the solver. */
+BODY void solver_element(const solver_rule *s, int solver, float x[4])
+{
+    const gp_kernel_rule *rule = &s->rule;
+    float w = x[0], g = solver_gradient(s, x[1]) + (solver == STEP_ADAMW ? 0.0f : s->l2 * w);
+
+    switch (solver) {
+    case STEP_SGDM:
+        x[2] = (rule->momentum == 0.0f ? 0.0f : rule->momentum * x[2]) - s->rate * g;
+        x[0] = w + x[2];
+        break;
+    case STEP_RMSPROP:
+        x[2] = rule->squared_decay * x[2] + (1.0f - rule->squared_decay) * g * g;
+        x[0] = w - s->rate * g / (sqrtf(x[2]) + rule->epsilon);
+        break;
+    default:
+        x[2] = rule->decay * x[2] + (1.0f - rule->decay) * g;
+        x[3] = rule->squared_decay * x[3] + (1.0f - rule->squared_decay) * g * g;
+        w = solver == STEP_ADAMW ? (1.0f - s->rate * s->l2) * w : w;
+        x[0] =
+            w - s->rate * rule->correction * x[2] / (sqrtf(x[3] * rule->squared_correction) + rule->epsilon);
+        break;
     }
-    norm =
-        sqrt(a->d[0][(uint64_t)a->n[0] * a->chunks + (a->kind == 1 ? a->n[0] : (uint32_t)(t - a->tensors))]);
-    if (norm > limit)
-        a->f[1][i] = g * (float)(limit / norm);
+}
+
+/* Update the parameters of a piece. `states`: number of state blobs in use. */
+BODY void solver_run(const gp_kernel_args *a, uint32_t i, int solver, int states)
+{
+    const gp_kernel_piece piece = a->pieces[i / 32];
+    const piece_range range = piece_items(&piece, i);
+    solver_rule s;
+
+    if (!step_commits(a))
+        return;
+    s = solver_begin(a, piece.tensor);
+    for (uint32_t e = range.vector; e < range.vectors_end; e += 128) {
+        four values[4];
+
+        for (int b = 0; b < 2 + states; b++)
+            values[b] = *(const four *)(a->f[b] + e);
+        for (int k = 0; k < 4; k++) {
+            float x[4] = { values[0].of[k], values[1].of[k], states > 0 ? values[2].of[k] : 0.0f,
+                           states > 1 ? values[3].of[k] : 0.0f };
+
+            solver_element(&s, solver, x);
+            values[0].of[k] = x[0];
+            values[2].of[k] = x[2];
+            values[3].of[k] = x[3];
+        }
+        *(four *)(a->f[0] + e) = values[0];
+        for (int b = 2; b < 2 + states; b++)
+            *(four *)(a->f[b] + e) = values[b];
+    }
+    if (range.edge < piece.end) {
+        float x[4] = { a->f[0][range.edge], a->f[1][range.edge], states > 0 ? a->f[2][range.edge] : 0.0f,
+                       states > 1 ? a->f[3][range.edge] : 0.0f };
+
+        solver_element(&s, solver, x);
+        a->f[0][range.edge] = x[0];
+        for (int b = 2; b < 2 + states; b++)
+            a->f[b][range.edge] = x[b];
+    }
 }
 
 BODY void body_sgdm(const gp_kernel_args *a, uint32_t i)
 {
-    const gp_kernel_tensor *t = tensor_of(a, i);
-    float rate = a->kept->rule.learn_rate * t->learn_rate_factor, l2 = a->kept->rule.l2 * t->l2_factor,
-          w = a->f[0][i], g, v;
-
-    if (!t->learns || !step_commits(a))
-        return;
-    g = a->f[1][i] * (float)(1.0 / a->d[1][BODY_WEIGHT]) + l2 * w;
-    v = (a->kept->rule.momentum == 0.0f ? 0.0f : a->kept->rule.momentum * a->f[2][i]) - rate * g;
-    if (a->kept->rule.momentum != 0.0f)
-        a->f[2][i] = v;
-    a->f[0][i] = w + v;
+    if (a->kept->rule.momentum == 0.0f)
+        solver_run(a, i, STEP_SGDM, 0);
+    else
+        solver_run(a, i, STEP_SGDM, 1);
 }
 
 /* Adam; kind 1: AdamW. */
 BODY void body_adam(const gp_kernel_args *a, uint32_t i)
 {
-    const gp_kernel_tensor *t = tensor_of(a, i);
-    const gp_kernel_rule *rule = &a->kept->rule;
-    float rate = rule->learn_rate * t->learn_rate_factor, l2 = rule->l2 * t->l2_factor, w = a->f[0][i], g, m,
-          v;
-
-    if (!t->learns || !step_commits(a))
-        return;
-    g = a->f[1][i] * (float)(1.0 / a->d[1][BODY_WEIGHT]) + (a->kind == 1 ? 0.0f : l2 * w);
-    m = rule->decay * a->f[2][i] + (1.0f - rule->decay) * g;
-    v = rule->squared_decay * a->f[3][i] + (1.0f - rule->squared_decay) * g * g;
-    a->f[2][i] = m;
-    a->f[3][i] = v;
-    w = a->kind == 1 ? (1.0f - rate * l2) * w : w;
-    a->f[0][i] = w - rate * rule->correction * m / (sqrtf(v * rule->squared_correction) + rule->epsilon);
+    if (a->kind == 1)
+        solver_run(a, i, STEP_ADAMW, 2);
+    else
+        solver_run(a, i, STEP_ADAM, 2);
 }
 
 BODY void body_rmsprop(const gp_kernel_args *a, uint32_t i)
 {
-    const gp_kernel_tensor *t = tensor_of(a, i);
-    const gp_kernel_rule *rule = &a->kept->rule;
-    float rate = rule->learn_rate * t->learn_rate_factor, w = a->f[0][i], g, v;
-
-    if (!t->learns || !step_commits(a))
-        return;
-    g = a->f[1][i] * (float)(1.0 / a->d[1][BODY_WEIGHT]) + rule->l2 * t->l2_factor * w;
-    v = rule->squared_decay * a->f[2][i] + (1.0f - rule->squared_decay) * g * g;
-    a->f[2][i] = v;
-    a->f[0][i] = w - rate * g / (sqrtf(v) + rule->epsilon);
+    solver_run(a, i, STEP_RMSPROP, 1);
 }
 
-/* Move running means and variances towards the step moments (optim/statistics.c). */
+/* Move running means and variances towards the step moments (optim/statistics.c). Only for pieces
+ * of means. */
 BODY void body_statistics(const gp_kernel_args *a, uint32_t i)
 {
-    const gp_kernel_tensor *t = tensor_of(a, i);
-    double n = a->d[1][BODY_SUMS] * t->per_sample, shift, variance;
-    uint64_t second;
+    const gp_kernel_piece piece = a->pieces[i / 32];
+    const gp_kernel_tensor t = a->tensors[piece.tensor];
+    const double n = a->d[1][BODY_SUMS] * t.per_sample;
 
-    if (t->statistic != STEP_STATISTIC_MEAN || n <= 0.0 || !step_commits(a))
+    if (n <= 0.0 || !step_commits(a))
         return;
-    second = t->variance + (i - t->offset);
-    shift = (double)a->f[1][i] / n;
-    variance = (double)a->f[1][second] / n - shift * shift;
-    variance = variance > 0.0 ? variance : 0.0;
-    if (n > 1.0)
-        variance *= n / (n - 1.0);
-    a->f[0][i] = (float)((double)a->f[0][i] + t->statistic_rate * shift);
-    a->f[0][second] =
-        (float)((double)a->f[0][second] + t->statistic_rate * (variance - (double)a->f[0][second]));
+    for (uint32_t e = piece.first + i % 32; e < piece.end; e += 32) {
+        const uint64_t second = t.variance + (e - t.offset);
+        double shift = (double)a->f[1][e] / n, variance = (double)a->f[1][second] / n - shift * shift;
+
+        variance = variance > 0.0 ? variance : 0.0;
+        if (n > 1.0)
+            variance *= n / (n - 1.0);
+        a->f[0][e] = (float)((double)a->f[0][e] + t.statistic_rate * shift);
+        a->f[0][second] =
+            (float)((double)a->f[0][second] + t.statistic_rate * (variance - (double)a->f[0][second]));
+    }
 }

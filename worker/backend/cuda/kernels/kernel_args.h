@@ -70,6 +70,9 @@ typedef struct gp_kernel_kept {
     uint32_t commit; /* latch result: the commit kernels may write */
     uint32_t bad;    /* a step had a loss that is not finite; no later step counts */
     uint32_t loss_scale_good;
+    /* latch results: factor from the sum of gradients to the mean, and clipping threshold for
+     * absolute values of the sum */
+    float inverse_weight, largest;
     /* loss scale of the next step's mean loss in fp16; 0: each call brings its own */
     double loss_scale;
     uint64_t mark_ns, forward_ns, backward_ns, exchange_ns;
@@ -105,13 +108,21 @@ typedef struct gp_kernel_draw {
 
 /* A parameter tensor, for kernels that process the whole blob. */
 typedef struct gp_kernel_tensor {
-    uint64_t offset, count;
+    uint64_t offset;
     uint64_t variance; /* for a running mean: variance offset */
     float learn_rate_factor, l2_factor;
     double statistic_rate, per_sample;
-    int32_t statistic; /* gp_statistic */
-    uint32_t learns;
+    uint32_t first_piece, pieces; /* pieces to update; none if the tensor is frozen */
 } gp_kernel_tensor;
+
+/* Elements of the blob between two possible ends of a piece. */
+enum { GP_KERNEL_PIECE = 1024 };
+
+/* Part of a tensor between two multiples of GP_KERNEL_PIECE in the blob, for one warp. */
+typedef struct gp_kernel_piece {
+    uint32_t first, end;    /* elements of the blob */
+    uint32_t tensor, index; /* index of the tensor, and of the piece in the tensor */
+} gp_kernel_piece;
 
 /* Kernel arguments. The comment for each kernel body (bodies*.h) lists the fields that it reads. */
 typedef struct gp_kernel_args {
@@ -121,6 +132,7 @@ typedef struct gp_kernel_args {
     double *d[2];               /* sums and partial sums */
     const void *bytes;
     const gp_kernel_tensor *tensors;
+    const gp_kernel_piece *pieces;
     const uint32_t *index; /* resident sample index for each row in a call */
     gp_kernel_kept *kept;
     gp_kernel_mail *mail;

@@ -5,7 +5,6 @@
 _Static_assert((int)BODY_SUMS == (int)GP_SUMS && (int)BODY_WEIGHT == (int)GP_SUM_WEIGHT &&
                    (int)BODY_CORRECT == (int)GP_SUM_CORRECT && (int)BODY_VALUES == (int)GP_SUM_VALUES,
                "the offset of the sums of a step differs");
-_Static_assert((int)STEP_STATISTIC_MEAN == (int)GP_STATISTIC_MEAN, "the order of the statistics differs");
 
 static uint32_t smaller(uint64_t a, uint32_t b)
 {

@@ -4,10 +4,10 @@
 #include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/plan/resident.h"
 
-enum { CLIP_CHUNKS = 128 };
-
-_Static_assert((int)GP_CLIP_L2NORM == 0 && (int)GP_CLIP_GLOBAL_L2NORM == 1 && (int)GP_CLIP_ABSOLUTE == 2,
-               "body_clip uses these numbers");
+_Static_assert((int)GP_CLIP_L2NORM == (int)STEP_CLIP_TENSOR &&
+                   (int)GP_CLIP_GLOBAL_L2NORM == (int)STEP_CLIP_GLOBAL &&
+                   (int)GP_CLIP_ABSOLUTE == (int)STEP_CLIP_ABSOLUTE,
+               "the order of the clipping methods differs");
 _Static_assert((int)STEP_SUMS == (int)PLAN_SUMS && (int)PLAN_SUMS <= (int)GP_KERNEL_REPORTED_SUMS,
                "the sums of a step");
 
@@ -141,58 +141,119 @@ static gp_status mail_take(gp_plan *plan, const gp_resident_request *keep, gp_er
     return GP_OK;
 }
 
+static uint32_t pieces_of(const gp_parameter *p)
+{
+    const size_t last = p->offset + (size_t)p->count - 1;
+
+    return p->count == 0 ? 0 : (uint32_t)(last / GP_KERNEL_PIECE - p->offset / GP_KERNEL_PIECE + 1);
+}
+
+/* Append the pieces of tensor `index` at `at`. Return their number. */
+static uint32_t pieces_add(gp_kernel_piece *at, const gp_parameter *p, uint32_t index)
+{
+    const size_t end = p->offset + (size_t)p->count;
+    const uint32_t count = pieces_of(p);
+
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t page = (p->offset / GP_KERNEL_PIECE + i) * GP_KERNEL_PIECE,
+                     after = page + GP_KERNEL_PIECE;
+
+        at[i] = (gp_kernel_piece){ .first = (uint32_t)(page < p->offset ? p->offset : page),
+                                   .end = (uint32_t)(after < end ? after : end),
+                                   .tensor = index,
+                                   .index = i };
+    }
+    return count;
+}
+
+/* Fill in the tables on the host, and count their pieces. */
+static void tables_fill(commit_tables *tables, const gp_graph *graph, gp_kernel_tensor *tensors,
+                        gp_kernel_piece *pieces)
+{
+    for (uint32_t i = 0; i < graph->parameter_count; i++) {
+        const gp_parameter *p = &graph->parameters[i];
+
+        tensors[i] = (gp_kernel_tensor){ .offset = p->offset,
+                                         .learn_rate_factor = (float)p->learn_rate_factor,
+                                         .l2_factor = (float)p->l2_factor,
+                                         .statistic_rate = p->statistic_rate,
+                                         .per_sample = (double)p->per_sample };
+        if (p->statistic != GP_STATISTIC_MEAN)
+            continue;
+        tensors[i].variance = graph->parameters[i + 1].offset;
+        tables->mean_pieces += pieces_add(pieces + tables->mean_pieces, p, i);
+    }
+    pieces += tables->mean_pieces;
+    for (uint32_t i = 0; i < graph->parameter_count; i++) {
+        if (!gp_parameter_learns(&graph->parameters[i]))
+            continue;
+        tensors[i].first_piece = tables->solver_pieces;
+        tensors[i].pieces = pieces_add(pieces + tables->solver_pieces, &graph->parameters[i], i);
+        tables->solver_pieces += tensors[i].pieces;
+    }
+}
+
+static gp_status tables_take(gp_plan *plan, gp_error *err)
+{
+    const gp_graph *graph = plan->graph;
+    commit_tables *tables = &plan->resident->tables;
+    gp_device *device = plan->backend->device;
+    const size_t count = graph->parameter_count, bytes = count * sizeof(gp_kernel_tensor);
+    size_t piece_bytes = 0;
+    gp_kernel_tensor *tensors = gp_calloc(count + 1, sizeof(*tensors));
+    gp_kernel_piece *pieces;
+    gp_status status;
+
+    for (uint32_t i = 0; i < count; i++)
+        piece_bytes += pieces_of(&graph->parameters[i]) * sizeof(*pieces);
+    pieces = gp_calloc(1, piece_bytes + 1);
+    status = tensors == NULL || pieces == NULL ? gp_fail(err, GP_ENOMEM, "no memory for tables of tensors")
+                                               : GP_OK;
+    if (status == GP_OK) {
+        tables->tensor_count = graph->parameter_count;
+        tables_fill(tables, graph, tensors, pieces);
+        status = gp_heap_take(&plan->heap, &tables->tensors, bytes, err);
+    }
+    if (status == GP_OK)
+        status = gp_device_upload(device, tables->tensors, tensors, bytes, err);
+    if (status == GP_OK)
+        status = gp_heap_take(&plan->heap, &tables->pieces, piece_bytes, err);
+    if (status == GP_OK)
+        status = gp_device_upload(device, tables->pieces, pieces, piece_bytes, err);
+    if (status == GP_OK)
+        status = gp_device_sync(device, err); /* the uploads read the tables on the host */
+    if (status == GP_OK && plan->resident->options->gradient_threshold > 0)
+        status =
+            gp_heap_take(&plan->heap, &tables->squares, count * (STEP_SQUARES_MAX + 1) * sizeof(double), err);
+    if (status == GP_OK && plan->resident->options->gradient_threshold > 0)
+        status = gp_heap_take(&plan->heap, &tables->clip_factors, count * sizeof(float), err);
+    gp_free(pieces);
+    gp_free(tensors);
+    return status;
+}
+
 static gp_status state_take(gp_plan *plan, const gp_resident_request *keep, gp_error *err)
 {
+    enum { STATE_ALIGNMENT = 64 }; /* elements; kernels load vectors of 16 bytes */
     const gp_graph *graph = plan->graph;
     gp_resident_state *kept = plan->resident;
     gp_device *device = plan->backend->device;
-    size_t blob = graph->blob_count * sizeof(float),
-           bytes = graph->parameter_count * sizeof(gp_kernel_tensor);
-    gp_kernel_tensor *tensors = gp_calloc(graph->parameter_count + 1, sizeof(*tensors));
-    gp_status status = tensors == NULL ? gp_fail(err, GP_ENOMEM, "no memory for a table of tensors") : GP_OK;
+    gp_status status;
 
-    if (status == GP_OK)
-        status = gp_heap_take(&plan->heap, &kept->state, kept->state_blobs * blob, err);
-    if (status == GP_OK)
-        status = gp_device_upload(device, kept->state, keep->state, kept->state_blobs * blob, err);
+    kept->state_stride = (graph->blob_count + STATE_ALIGNMENT - 1) / STATE_ALIGNMENT * STATE_ALIGNMENT;
+    status =
+        gp_heap_take(&plan->heap, &kept->state, kept->state_blobs * kept->state_stride * sizeof(float), err);
+    for (uint32_t i = 0; i < kept->state_blobs && status == GP_OK; i++)
+        status =
+            gp_device_upload(device, kept->state + i * kept->state_stride,
+                             keep->state + i * graph->blob_count, graph->blob_count * sizeof(float), err);
     if (status == GP_OK)
         status = gp_buffers_put_parameters(&plan->buffers, device, graph, plan->memory.parameters, err);
     if (status == GP_OK)
-        status = gp_heap_take(&plan->heap, &kept->tensors, bytes, err);
-    if (status == GP_OK) {
-        /* Fill in the tensors sorted by offset. Parameters are in layer order, and
-         * the blob has the reverse order. */
-        for (uint32_t i = 0; i < graph->parameter_count; i++) {
-            const gp_parameter *p = &graph->parameters[i];
-            gp_kernel_tensor tensor = { .offset = p->offset,
-                                        .count = (uint64_t)p->count,
-                                        .learn_rate_factor = (float)p->learn_rate_factor,
-                                        .l2_factor = (float)p->l2_factor,
-                                        .statistic_rate = p->statistic_rate,
-                                        .per_sample = (double)p->per_sample,
-                                        .statistic = (int32_t)p->statistic,
-                                        .learns = gp_parameter_learns(p) };
-            uint32_t at = i;
-
-            if (p->statistic == GP_STATISTIC_MEAN)
-                tensor.variance = graph->parameters[i + 1].offset;
-            while (at > 0 && tensors[at - 1].offset > tensor.offset) {
-                tensors[at] = tensors[at - 1];
-                at--;
-            }
-            tensors[at] = tensor;
-        }
-        status = gp_device_upload(device, kept->tensors, tensors, bytes, err);
-    }
-    if (status == GP_OK)
-        status = gp_heap_take(&plan->heap, &kept->squares,
-                              ((size_t)kept->tensor_count * (CLIP_CHUNKS + 1) + 1) * sizeof(double), err);
+        status = tables_take(plan, err);
     if (status == GP_OK)
         status = mail_take(plan, keep, err);
-    if (status == GP_OK)
-        status = gp_device_sync(device, err); /* wait for the uploads from local tables */
-    gp_free(tensors);
-    return status;
+    return status == GP_OK ? gp_device_sync(device, err) : status; /* wait for uploads from local memory */
 }
 
 static gp_status keep_begin(gp_plan *plan, const gp_resident_request *keep, bool *resident, gp_error *err)
@@ -209,7 +270,6 @@ static gp_status keep_begin(gp_plan *plan, const gp_resident_request *keep, bool
         return gp_fail(err, GP_ENOMEM, "no memory for a training on the GPU");
     kept->options = keep->options;
     kept->state_blobs = keep->state_blobs;
-    kept->tensor_count = plan->graph->parameter_count;
     plan->resident = kept;
     status = state_take(plan, keep, err);
     if (status == GP_OK)
@@ -231,25 +291,21 @@ static gp_status keep_begin(gp_plan *plan, const gp_resident_request *keep, bool
 
 /* ---- commit ---- */
 
-static gp_status clip(gp_plan *plan, gp_kernel_args args, gp_error *err)
+/* Launch the kernels that compute the factors of clipping by norm. */
+static gp_status clip_factors(gp_plan *plan, const gp_kernel_args *args, gp_error *err)
 {
-    const gp_resident_state *kept = plan->resident;
+    const commit_tables *tables = &plan->resident->tables;
     gp_device *device = plan->backend->device;
     gp_status status = GP_OK;
 
-    if (kept->options->gradient_threshold <= 0)
+    if (args->number[0] != STEP_CLIP_TENSOR && args->number[0] != STEP_CLIP_GLOBAL)
         return GP_OK;
-    args.kind = kept->options->gradient_threshold_method;
-    args.chunks = CLIP_CHUNKS;
-    args.d[0] = kept->squares;
-    if (args.kind != GP_CLIP_ABSOLUTE) {
-        status =
-            gp_device_launch(device, GP_KERNEL_squares_part, &args, kept->tensor_count * CLIP_CHUNKS, err);
-        if (status == GP_OK)
-            status = gp_device_launch(device, GP_KERNEL_squares_sum, &args, kept->tensor_count + 1, err);
-    }
-    return status == GP_OK ? gp_device_launch(device, GP_KERNEL_clip, &args, (uint32_t)args.count, err)
-                           : status;
+    status = gp_device_launch(device, GP_KERNEL_squares_part, args, 32 * tables->solver_pieces, err);
+    if (status == GP_OK)
+        status = gp_device_launch(device, GP_KERNEL_squares_sum, args, 32 * tables->tensor_count, err);
+    if (status == GP_OK && args->number[0] == STEP_CLIP_GLOBAL)
+        status = gp_device_launch(device, GP_KERNEL_squares_total, args, 32, err);
+    return status;
 }
 
 gp_status gp_resident_commit(gp_plan *plan, gp_error *err)
@@ -259,14 +315,17 @@ gp_status gp_resident_commit(gp_plan *plan, gp_error *err)
                                          [GP_SOLVER_ADAMW] = GP_KERNEL_adam,
                                          [GP_SOLVER_RMSPROP] = GP_KERNEL_rmsprop };
     const gp_resident_state *kept = plan->resident;
-    const size_t count = plan->graph->blob_count;
+    const commit_tables *tables = &kept->tables;
     gp_device *device = plan->backend->device;
     gp_kernel_args args = { .call = plan->buffers.call,
                             .kept = kept->kept,
                             .mail = kept->mail_there,
-                            .tensors = kept->tensors,
-                            .count = count,
-                            .n = { kept->tensor_count },
+                            .tensors = tables->tensors,
+                            .pieces = tables->pieces,
+                            .n = { tables->tensor_count },
+                            .number = { kept->options->gradient_threshold > 0
+                                            ? (int32_t)kept->options->gradient_threshold_method
+                                            : STEP_CLIP_NONE },
                             .kind = kept->options->solver == GP_SOLVER_ADAMW };
     gp_kernel_args tell = args;
     gp_status status;
@@ -274,28 +333,33 @@ gp_status gp_resident_commit(gp_plan *plan, gp_error *err)
     args.f[0] = plan->buffers.parameters;
     args.f[1] = plan->buffers.gradients;
     args.f[2] = kept->state;
-    args.f[3] = kept->state + count;
+    args.f[3] = kept->state + kept->state_stride;
+    args.f[4] = tables->clip_factors;
+    args.d[0] = tables->squares;
     args.d[1] = tell.d[1] = plan->buffers.sums;
     tell.n[0] = PLAN_SUMS;
     status = gp_device_launch(device, GP_KERNEL_latch, &args, 1, err);
+    if (status == GP_OK && tables->mean_pieces != 0)
+        status = gp_device_launch(device, GP_KERNEL_statistics, &args, 32 * tables->mean_pieces, err);
+    args.pieces += tables->mean_pieces;
     if (status == GP_OK)
-        status = gp_device_launch(device, GP_KERNEL_statistics, &args, (uint32_t)count, err);
-    if (status == GP_OK)
-        status = clip(plan, args, err);
-    if (status == GP_OK)
-        status = gp_device_launch(device, kernels[kept->options->solver], &args, (uint32_t)count, err);
+        status = clip_factors(plan, &args, err);
+    if (status == GP_OK && tables->solver_pieces != 0)
+        status =
+            gp_device_launch(device, kernels[kept->options->solver], &args, 32 * tables->solver_pieces, err);
     return status == GP_OK ? gp_device_launch(device, GP_KERNEL_tell, &tell, 1, err) : status;
 }
 
 static gp_status keep_fetch(gp_plan *plan, float *parameters, float *state, gp_error *err)
 {
-    const size_t bytes = plan->graph->blob_count * sizeof(float);
+    const gp_resident_state *kept = plan->resident;
+    const size_t count = plan->graph->blob_count, bytes = count * sizeof(float);
     gp_device *device = plan->backend->device;
     gp_status status = gp_device_download(device, parameters, plan->buffers.parameters, bytes, err);
 
-    if (status == GP_OK && state != NULL)
-        status = gp_device_download(device, state, plan->resident->state, plan->resident->state_blobs * bytes,
-                                    err);
+    for (uint32_t i = 0; state != NULL && i < kept->state_blobs && status == GP_OK; i++)
+        status =
+            gp_device_download(device, state + i * count, kept->state + i * kept->state_stride, bytes, err);
     return status == GP_OK ? gp_device_sync(device, err) : status;
 }
 

@@ -33,13 +33,23 @@ typedef struct kept_bucket {
     uint32_t after;      /* plan step after which the bucket is complete */
 } kept_bucket;
 
+/* Parameter tensors for the kernels of the commit, and their memory. */
+typedef struct commit_tables {
+    uint32_t tensor_count;
+    gp_kernel_tensor *tensors; /* in the order of the graph's parameters */
+    gp_kernel_piece *pieces;   /* those of running means, then those of tensors that learn */
+    uint32_t mean_pieces, solver_pieces;
+    double *squares;     /* sums of squares of the gradients; NULL: they are not clipped */
+    float *clip_factors; /* [tensor_count]; NULL: gradients are not clipped */
+} commit_tables;
+
 /* State of a device-resident training. */
 typedef struct gp_resident_state {
     const gp_train_options *options;
     float *state;
-    uint32_t state_blobs, tensor_count;
-    gp_kernel_tensor *tensors; /* sorted by offset */
-    double *squares;
+    uint32_t state_blobs;
+    size_t state_stride; /* elements between state blobs */
+    commit_tables tables;
     gp_kernel_kept *kept;
     /* the same memory at the host address and at the device address */
     gp_kernel_mail *mail, *mail_there;
