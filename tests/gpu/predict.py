@@ -355,7 +355,7 @@ class Gradpool(Times):
         elif layer.kind == "fc":
             self.product(layer, n, "forward")
         else:
-            self.own(layer.name, "loss", "xent", x, 8 * x, threads=n)
+            self.loss(layer, x)
             self.own(layer.name, "loss", "loss_sums", n, 0)
 
     def backward(self, layer):
@@ -401,6 +401,10 @@ class Gradpool(Times):
         self.own(layer.name, "bias gradients", "bias_part", y, y * self.width, threads=chunks * layer.y[0])
         self.own(layer.name, "bias gradients", "parts_add", layer.y[0], 0)
 
+    def loss(self, layer, x):
+        by_warp = not self.old and size(layer.x) >= 32
+        self.own(layer.name, "loss", "xent_warp" if by_warp else "xent", x, 8 * x, threads=self.batch * (32 if by_warp else 1))
+
     def normalize(self):
         shape = self.layers[0].x
         elements = self.batch * size(shape) // shape[0] * self.input_channels(self.layers[0])
@@ -442,7 +446,7 @@ class Gradpool(Times):
             elif layer.kind == "fc":
                 self.product(layer, n, "forward")
             elif layer.kind == "loss":
-                self.own(layer.name, "loss", "xent", x, 8 * x, threads=n)
+                self.loss(layer, x)
                 self.own(layer.name, "loss", "predict_answer", x, 8 * x)
         return self
 

@@ -431,6 +431,105 @@ TEST(several_losses_match_the_oracle)
     }
 }
 
+/* Networks with many classes; 36 is a multiple of the width of a vector. In the last two the scores
+ * or the weights of the classes follow two others and are not aligned. */
+enum {
+    CLASSES_OF_PIXELS,
+    CLASSES_WEIGHTED,
+    CLASSES_OF_TWO_LOSSES,
+    CLASSES_BEHIND_SCORES,
+    CLASSES_BEHIND_WEIGHTS,
+    CLASSES_NETS
+};
+
+typedef struct wide_layer {
+    const char *name, *kind, *settings, *from;
+} wide_layer;
+
+static void many_classes_net(net *n, int classes, int which)
+{
+    const gp_shape input = gp_shape3(3, 5, 4);
+    char outputs[30], filters[60], weights[300] = "class-weights=";
+    gp_error err;
+
+    snprintf(outputs, sizeof(outputs), "outputs=%d", classes);
+    snprintf(filters, sizeof(filters), "channels=%d;kernel=3;padding=1", classes);
+    for (int i = 0; i < classes; i++)
+        snprintf(weights + strlen(weights), sizeof(weights) - strlen(weights), "%s%g", i == 0 ? "" : " ",
+                 0.25 * (i % 7));
+
+    const wide_layer layers[CLASSES_NETS][6] = {
+        { { "c", "conv2d", filters, NULL }, { "loss", "pixelclassification", NULL, NULL } },
+        { { "f", "fc", outputs, NULL }, { "loss", "crossentropy", weights, NULL } },
+        { { "f", "fc", outputs, NULL },
+          { "one", "crossentropy", "loss-factor=0.5", NULL },
+          { "g", "fc", outputs, "f" },
+          { "two", "crossentropy", "target-of=one;label-smoothing=0.1;ignore-label=3", NULL } },
+        { { "v", "fc", "outputs=2", NULL },
+          { "before", "mse", NULL, NULL },
+          { "f", "fc", outputs, "v" },
+          { "loss", "crossentropy", NULL, NULL },
+          { "w", "fc", "outputs=2", "f" },
+          { "after", "mse", NULL, NULL } },
+        { { "v", "fc", "outputs=2", NULL },
+          { "before", "crossentropy", "class-weights=0.5 2", NULL },
+          { "f", "fc", outputs, "v" },
+          { "loss", "crossentropy", weights, NULL } },
+    };
+
+    REQUIRE_OK(gp_netspec_new(&n->spec, "classes", &input, &err), err);
+    for (const wide_layer *l = layers[which]; l < layers[which] + 6 && l->name != NULL; l++) {
+        REQUIRE_OK(gp_netspec_add(n->spec, l->name, l->kind, l->settings, &err), err);
+        if (l->from != NULL)
+            REQUIRE_OK(gp_netspec_connect(n->spec, &l->from, 1, &err), err);
+    }
+    REQUIRE_OK(
+        gp_netspec_normalize(n->spec, (const double[]){ 1 / 255.0 }, (const double[]){ -0.3 }, 1, &err), err);
+    REQUIRE_OK(net_fill(n, 200, &err), err);
+}
+
+TEST(losses_with_many_classes_match_the_oracle)
+{
+    for (int i = 0; i < 2 * CLASSES_NETS; i++) {
+        net n = { 0 };
+        char what[60];
+
+        many_classes_net(&n, 36 + i % 2, i / 2);
+        snprintf(what, sizeof(what), "%d classes, network %d", 36 + i % 2, i / 2);
+        check_styles(&n, 6, 0.15, what);
+        net_free(&n);
+    }
+}
+
+/* The lanes of a warp find equal largest scores in different orders. */
+TEST(first_of_equal_scores_is_the_predicted_class)
+{
+    const int first = 5, others[] = { 6, 9, 16, 33 };
+    const way w = { .ops = cuda(), .kernels = "own", .threads = 1, .dtype = GP_U8 };
+    gp_error err;
+
+    for (int i = 0; i < 8; i++) {
+        const int other = others[i / 2], classes = 36 + i % 2;
+        net n = { 0 };
+        result r;
+
+        many_classes_net(&n, classes, CLASSES_OF_TWO_LOSSES);
+        REQUIRE_OK(result_new(&r, &n), err);
+        memset(n.parameters, 0, n.graph->blob_count * sizeof(float));
+        for (uint32_t p = 0; p < n.graph->parameter_count; p++)
+            if (n.graph->parameters[p].shape.rank == 1) {
+                n.parameters[n.graph->parameters[p].offset + (size_t)first] = 1.0f;
+                n.parameters[n.graph->parameters[p].offset + (size_t)other] = 1.0f;
+            }
+        for (int k = 0; k < 6; k++)
+            n.labels[k] = first;
+        REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 6, &r, &err), err);
+        CHECK_NEAR(12, r.sums[GP_SUM_CORRECT], 0); /* of both losses */
+        result_free(&r);
+        net_free(&n);
+    }
+}
+
 /* Count the steps of a plan by kind. */
 static void count_steps(unsigned *out, const net *n, const char *words, gp_precision precision,
                         gp_phase phase)
@@ -1262,6 +1361,11 @@ TEST(threads_in_any_order_give_bitwise_identical_results)
     for (uint32_t i = 0; i < CHANNELS_NETS; i++) {
         REQUIRE_OK(channels_net(&n, i, &err), err);
         check_every_order(&n, 5, "channels");
+        net_free(&n);
+    }
+    for (int i = 0; i < 2 * CLASSES_NETS; i++) {
+        many_classes_net(&n, 36 + i % 2, i / 2);
+        check_every_order(&n, 6, "many classes");
         net_free(&n);
     }
 }

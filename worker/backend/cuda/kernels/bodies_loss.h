@@ -101,6 +101,118 @@ BODY void body_xent(const gp_kernel_args *a, uint32_t i)
     parts_put(a, i, sums);
 }
 
+/* ---- softmax cross-entropy with many classes: a warp per pixel ---- */
+
+/* Return the largest of a warp's values and, in *best, the smallest index that has it. */
+BODY float warp_largest(float largest, uint32_t *best)
+{
+#ifdef __CUDA_ARCH__
+    for (int distance = 16; distance > 0; distance /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, largest, distance);
+        const uint32_t other_best = __shfl_xor_sync(0xffffffffu, *best, distance);
+
+        if (other > largest || (other == largest && other_best < *best)) {
+            largest = other;
+            *best = other_best;
+        }
+    }
+#else
+    (void)best;
+#endif
+    return largest;
+}
+
+/* As xent_pixel(), for float32. A lane processes `width` (1 or 4) neighbouring classes at once, and
+ * all arrays have vectors of that many numbers. */
+BODY void xent_warp_pixel(const gp_kernel_args *a, uint32_t n, uint32_t p, uint32_t lane, uint32_t width,
+                          double sums[BODY_SUMS])
+{
+    const uint32_t classes = a->x[0].channels, start = width * lane, step = width * 32;
+    const size_t first = image_at(&a->x[0], n, 0, p);
+    const float *x = (const float *)a->x[0].data + first, *weights = a->f[3];
+    float *y = a->y[0].data == NULL ? NULL : (float *)a->y[0].data + first,
+          *shown = a->f[2] == NULL || n >= a->call->count
+                       ? NULL
+                       : a->f[2] + (size_t)n * a->n[3] + a->n[2] + (size_t)p;
+    const uint32_t shown_stride = a->x[0].pixels;
+    const int32_t label = loss_label(a, n, p);
+    const float own = label < 0         ? 0.0f
+                      : weights == NULL ? 1.0f
+                                        : weights[label],
+                share = a->factor[0], peak = (1.0f - share) * own,
+                each = label < 0 ? 0.0f : share / (float)classes,
+                targets = label < 0 ? 0.0f : peak + a->factor[1], slope = loss_slope(a);
+    float values[4], largest = -INFINITY, total = 0.0f, inverse, log_total;
+    double loss = 0.0;
+    uint32_t best = start;
+
+    for (uint32_t k = start; k < classes; k += step) {
+        floats_get(values, width, x + k);
+        for (uint32_t j = 0; j < width; j++)
+            if (values[j] > largest) {
+                largest = values[j];
+                best = k + j;
+            }
+    }
+    largest = warp_largest(largest, &best);
+    for (uint32_t k = start; k < classes; k += step) {
+        floats_get(values, width, x + k);
+        for (uint32_t j = 0; j < width; j++)
+            total += expf(values[j] - largest);
+    }
+    total = (float)warp_sum((double)total);
+    inverse = 1.0f / total;
+    log_total = logf(total);
+    for (uint32_t k = start; k < classes; k += step) {
+        float scores[4], slopes[4], target[4] = { 1.0f, 1.0f, 1.0f, 1.0f }, part = 0.0f;
+
+        floats_get(values, width, x + k);
+        if (weights != NULL)
+            floats_get(target, width, weights + k);
+        for (uint32_t j = 0; j < width; j++) {
+            const float below = values[j] - largest;
+
+            target[j] = each * target[j] + ((int32_t)(k + j) == label ? peak : 0.0f);
+            part += target[j] == 0.0f ? 0.0f : target[j] * (log_total - below);
+            scores[j] = expf(below) * inverse;
+            slopes[j] = slope * (targets * scores[j] - target[j]);
+            scores[j] = a->number[1] != 0 ? values[j] : scores[j];
+        }
+        loss += (double)part;
+        if (y != NULL)
+            floats_put(y + k, width, slopes);
+        if (shown != NULL)
+            floats_put(shown + (size_t)k * shown_stride, width, scores);
+    }
+    loss = warp_sum(loss);
+    if (label < 0)
+        return;
+    sums[BODY_LOSS] += a->number64[0] * loss;
+    sums[BODY_WEIGHT] += a->number64[1] * (double)own;
+    sums[BODY_CLASSED] += 1.0;
+    sums[BODY_CORRECT] += (int32_t)best == label ? 1.0 : 0.0;
+}
+
+BODY void xent_warp_chunk(const gp_kernel_args *a, uint32_t i, uint32_t width)
+{
+    double sums[BODY_SUMS] = { 0 };
+
+    for (uint32_t unit = i / 32; unit < a->rows * a->x[0].pixels; unit += a->chunks)
+        xent_warp_pixel(a, unit / a->x[0].pixels, unit % a->x[0].pixels, i % 32, width, sums);
+    if (i % 32 == 0)
+        parts_put(a, i / 32, sums);
+}
+
+/* As xent, for consecutive float32 logits of a pixel. n[4]: whether logits, gradient, class weights
+ * and scores of a pixel have vectors of 16 bytes. Items: 32 for each chunk. */
+BODY void body_xent_warp(const gp_kernel_args *a, uint32_t i)
+{
+    if (a->n[4])
+        xent_warp_chunk(a, i, 4);
+    else
+        xent_warp_chunk(a, i, 1);
+}
+
 /* Loss of values: x[0] -> y[0] gradient or NULL. kind 0: squared error; kind 1: Huber loss with
  * delta factor[0]. Items: chunks of elements. */
 BODY void body_values_loss(const gp_kernel_args *a, uint32_t i)
@@ -137,19 +249,22 @@ BODY void body_values_loss(const gp_kernel_args *a, uint32_t i)
     parts_put(a, i, sums);
 }
 
-/* Reduce partial sums d[0]. kind 0: to n[0] partial sums d[1]; kind 1: add all to d[1]. Items:
- * (part, index of the sum). */
+/* Reduce partial sums d[0]. kind 0: to n[0] partial sums d[1]; kind 1: add all to d[1]. Items: 32
+ * for each (part, index of the sum). */
 BODY void body_loss_sums(const gp_kernel_args *a, uint32_t i)
 {
-    uint32_t part = i / BODY_SUMS, k = i % BODY_SUMS;
+    uint32_t part = i / 32 / BODY_SUMS, k = i / 32 % BODY_SUMS;
     double sum = 0.0;
 
-    for (uint32_t m = part; m < a->chunks; m += a->n[0])
+    for (uint32_t m = part + i % 32 * a->n[0]; m < a->chunks; m += 32 * a->n[0])
         sum += a->d[0][(size_t)m * BODY_SUMS + k];
+    sum = warp_sum(sum);
+    if (i % 32 != 0)
+        return;
     if (a->kind == 1)
         a->d[1][k] += sum;
     else
-        a->d[1][i] = sum;
+        a->d[1][i / 32] = sum;
 }
 
 /* ---- generalised Dice: sums per sample and class, sums per sample, gradient ---- */

@@ -18,18 +18,18 @@ static void loss_sums_add(lowering *l, gp_kernel_args args, uint32_t parts)
     enum { FEW = 64 };
 
     args.chunks = parts;
-    if (parts > 4 * FEW) {
+    if (parts > 16 * FEW) {
         args.kind = 0;
         args.n[0] = FEW;
         args.d[1] = gp_lower_scratch(l, FEW * BODY_SUMS * sizeof(double));
-        gp_lower_kernel(l, GP_KERNEL_loss_sums, &args, FEW * BODY_SUMS);
+        gp_lower_kernel(l, GP_KERNEL_loss_sums, &args, 32 * FEW * BODY_SUMS);
         args.d[0] = args.d[1];
         args.chunks = FEW;
     }
     args.kind = 1;
     args.n[0] = 1;
     args.d[1] = l->plan->buffers.sums;
-    gp_lower_kernel(l, GP_KERNEL_loss_sums, &args, BODY_SUMS);
+    gp_lower_kernel(l, GP_KERNEL_loss_sums, &args, 32 * BODY_SUMS);
 }
 
 static void loss_args(const lowering *l, gp_kernel_args *args)
@@ -57,16 +57,35 @@ static void loss_args(const lowering *l, gp_kernel_args *args)
         gp_buffers_class_weights(&l->plan->buffers, l->plan->graph, l->plan->options.phase, l->index);
 }
 
+/* Return true if a warp should compute the loss of a pixel: an item alone would take too long, and
+ * the lanes can load consecutive classes. */
+static bool xent_by_warp(const gp_kernel_args *args)
+{
+    enum { CLASSES_MIN = 32 };
+
+    return args->x[0].channels >= CLASSES_MIN && args->x[0].channel_stride == 1 && !args->x[0].narrow;
+}
+
+/* Return true if logits, gradient, class weights and scores of a pixel have vectors of 16 bytes. */
+static bool xent_has_vectors(const gp_kernel_args *args)
+{
+    return args->x[0].channels % 4 == 0 && (uintptr_t)args->f[3] % 16 == 0 &&
+           (args->f[2] == NULL || (args->x[0].pixels == 1 && args->n[2] % 4 == 0 && args->n[3] % 4 == 0));
+}
+
 void gp_lower_xent(lowering *l)
 {
     enum { PARTS = 1 << 14 };
     gp_kernel_args args = l->args;
+    const bool by_warp = xent_by_warp(&args);
 
     loss_args(l, &args);
     args.number[1] = l->op->loss.scores_as_is;
+    args.n[4] = xent_has_vectors(&args);
     args.chunks = smaller((uint64_t)args.rows * args.x[0].pixels, PARTS);
     args.d[0] = gp_lower_scratch(l, (size_t)args.chunks * BODY_SUMS * sizeof(double));
-    gp_lower_kernel(l, GP_KERNEL_xent, &args, args.chunks);
+    gp_lower_kernel(l, by_warp ? GP_KERNEL_xent_warp : GP_KERNEL_xent, &args,
+                    (uint64_t)args.chunks * (by_warp ? 32 : 1));
     loss_sums_add(l, args, args.chunks);
 }
 
