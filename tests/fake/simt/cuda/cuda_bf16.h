@@ -32,6 +32,11 @@ static inline __nv_bfloat16 __float2bfloat16_rn(float value)
     return { (unsigned short)((word + 0x7fff + (word >> 16 & 1)) >> 16) };
 }
 
+static inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 value)
+{
+    return value.bits;
+}
+
 static inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y)
 {
     return { __float2bfloat16_rn(x), __float2bfloat16_rn(y) };

@@ -28,6 +28,7 @@
 #include "worker/backend/cuda/kernels/kernel_args.h"
 
 #ifdef __CUDACC__
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define BODY static __host__ __device__ __forceinline__
 #else
@@ -53,15 +54,19 @@ BODY float bf16_wide(uint16_t bits)
     return value;
 }
 
-/* Round to nearest, ties to even; NaN stays NaN. */
+/* Round to nearest, ties to even; NaN stays NaN. Devices have an instruction for it. */
 BODY uint16_t bf16_narrow(float value)
 {
+#ifdef __CUDA_ARCH__
+    return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+#else
     uint32_t word;
 
     memcpy(&word, &value, sizeof(word));
     if ((word & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(word >> 16 | 0x40);
     return (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
+#endif
 }
 
 /* Convert fp16 (5 exponent bits, 11 significant bits) to float32. Devices have an instruction for

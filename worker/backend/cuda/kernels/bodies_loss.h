@@ -339,6 +339,7 @@ BODY void body_dice_apply(const gp_kernel_args *a, uint32_t i)
         float overlap = about[x->channels], sizes = about[x->channels + 1], largest = 0.0f;
         int32_t label = loss_label(a, n, p);
 
+        UNROLL(1) /* more would spill registers */
         for (uint32_t k = 0; k < x->channels; k++) {
             size_t at = image_at(x, n, k, p);
             float value = image_get(x, at), truth = (int32_t)k == label ? 1.0f : 0.0f;
