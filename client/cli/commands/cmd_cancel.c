@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/cluster/cluster_jobs.h"
 #include "client/cli/jobs/job_wait.h"
 #include "common/base/text/text.h"
 
@@ -20,18 +21,26 @@ static const gp_param cancel_params[] = {
 static int cancel_check(cli_call *call)
 {
     const cancel_options *options = call->options;
+    int code = CLI_OK;
 
     if (options->all == (call->word_count > 0))
         return cli_usage(call, options->all ? "give job numbers or --all, not both"
                                             : "which job? 'gradpool jobs' lists them; --all selects all");
-    return job_numbers_check(call);
+    return cluster_words(call, &code) ? code : job_numbers_check(call);
 }
 
 static gp_status cancel_run(cli_call *call, gp_error *err)
 {
     const cancel_options *options = call->options;
     uint32_t total = 0, count;
+    gp_status status;
 
+    if (!options->all && cluster_word(call->words[0]))
+        return cluster_jobs_cancel(call, err);
+    /* jobs may be queued for a pool that is not running */
+    status = cli_open(call, false, &call->pool, err);
+    if (status != GP_OK)
+        return status;
     for (int i = 0; i < (options->all ? 1 : call->word_count); i++) {
         uint64_t job = 0;
 
@@ -58,13 +67,16 @@ const cli_command cli_command_cancel = {
     .description =
         "Remove queued jobs from the queue, and ask running jobs to stop. A training saves the model "
         "before it stops. A job that is still running after 10 s is killed. The command starts the pool "
-        "if it is not running, because jobs may be queued for it. JOB is a number of `gradpool jobs`.",
+        "if it is not running, because jobs may be queued for it. JOB is a number of `gradpool jobs`, "
+        "or PROFILE:ID for a job of a cluster. Such a job is first marked, so that it does not requeue "
+        "itself. The request to the engine is repeated until the engine confirms the end. After 60 s the "
+        "command fails, and prints the engine's own command to try.",
     .examples = "  gradpool cancel 7\n"
-                "  gradpool cancel --all\n",
+                "  gradpool cancel --all\n"
+                "  gradpool cancel hpc:4811\n",
     .options = cancel_params,
     .options_bytes = sizeof(cancel_options),
     .words_max = -1,
-    .pool = CLI_POOL_STARTED, /* jobs may be queued for a pool that is not running */
     .check = cancel_check,
     .run = cancel_run,
 };

@@ -2,16 +2,21 @@
 #include <inttypes.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/cluster/cluster_jobs.h"
 #include "client/cli/show.h"
 #include "common/base/memory/alloc.h"
 
 typedef struct jobs_options {
     cli_common common;
     bool all;
+    char profile[GP_PROFILE_NAME_MAX + 1];
 } jobs_options;
 
 static const gp_param jobs_params[] = {
     { .name = "all", GP_PARAM_FIELD(jobs_options, all), .help = "also show jobs that have ended" },
+    { .name = "profile",
+      GP_PARAM_FIELD(jobs_options, profile),
+      .help = "list the jobs of a cluster, in place of those of the pool" },
     CLI_JSON_PARAM(jobs_options),
     CLI_REMOTE_PARAMS(jobs_options),
     CLI_COMMON_PARAMS(jobs_options),
@@ -50,6 +55,11 @@ static gp_status jobs_run(cli_call *call, gp_error *err)
     uint32_t ended;
     gp_status status;
 
+    if (options->profile[0] != '\0')
+        return cluster_jobs_list(call, options->profile, options->all, err);
+    status = cli_open(call, true, &call->pool, err);
+    if (status != GP_OK)
+        return status;
     if (options->common.json) {
         printf("[");
         status = gp_job_list(call->pool, options->all, list_json, &listing, err);
@@ -79,15 +89,18 @@ static gp_status jobs_run(cli_call *call, gp_error *err)
 const cli_command cli_command_jobs = {
     .name = "jobs",
     .summary = "list background jobs",
-    .usage = "[--all] [--json]",
+    .usage = "[--all] [--profile PROFILE] [--json]",
     .description =
         "List queued and running jobs, the newest first, with state, time, workers, attempts, exit code "
         "and command. `gradpool submit` adds jobs, `gradpool logs` prints the output of one, and "
-        "`gradpool cancel` stops it.",
+        "`gradpool cancel` stops it.\n\n"
+        "With --profile the command lists the jobs that `gradpool submit --profile` gave to a cluster. It "
+        "makes one listing of the engine, and continues what an interrupted command left undone. If the "
+        "engine does not reply, the engine column has the time of the last reply.",
     .examples = "  gradpool jobs\n"
-                "  gradpool jobs --all --json | jq '.[] | select(.state == \"failed\")'\n",
+                "  gradpool jobs --all --json | jq '.[] | select(.state == \"failed\")'\n"
+                "  gradpool jobs --profile hpc\n",
     .options = jobs_params,
     .options_bytes = sizeof(jobs_options),
-    .pool = CLI_POOL_RUNNING,
     .run = jobs_run,
 };

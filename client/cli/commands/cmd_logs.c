@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/cluster/cluster_jobs.h"
 #include "client/cli/jobs/job_view.h"
 #include "client/cli/jobs/job_wait.h"
 #include "client/pool/remote.h"
@@ -89,7 +90,7 @@ static int logs_check(cli_call *call)
     if (call->word_count != 1)
         return cli_usage(call, "%s job? usage: gradpool logs JOB [-f]",
                          call->word_count == 0 ? "which" : "more than one");
-    return job_numbers_check(call);
+    return cluster_word(call->words[0]) ? CLI_OK : job_numbers_check(call);
 }
 
 /* Print the end of the log after a live picture: only the text after the last table line, because
@@ -186,9 +187,14 @@ static gp_status logs_print(cli_call *call, gp_tail *tail, gp_job_info *info, gp
 
 static gp_status logs_run(cli_call *call, gp_error *err)
 {
+    const logs_options *options = call->options;
     gp_tail tail = { .fd = -1 };
     gp_job_info info;
-    gp_status status = job_number(call->words[0], &tail.job, err);
+    gp_status status;
+
+    if (cluster_word(call->words[0]))
+        return cluster_jobs_log(call, options->follow, err);
+    status = job_number(call->words[0], &tail.job, err);
 
     if (status == GP_OK)
         status = job_refresh(call, &call->pool, &info, tail.job, err);
@@ -208,9 +214,12 @@ const cli_command cli_command_logs = {
     .description =
         "Print the output of a job, also when the pool is not running. With -f the command prints new "
         "output until the job ends; for a training on a terminal it draws the live curves. Ctrl-C ends "
-        "only `logs`; the job continues. JOB is a number of `gradpool jobs`.",
+        "only `logs`; the job continues. JOB is a number of `gradpool jobs`, or PROFILE:ID for a job of a "
+        "cluster. For such a job the command prints text only: the reason why the job waits, and then the "
+        "output of all its attempts.",
     .examples = "  gradpool logs 7\n"
-                "  gradpool logs 7 -f\n",
+                "  gradpool logs 7 -f\n"
+                "  gradpool logs hpc:4803 -f\n",
     .options = logs_params,
     .options_bytes = sizeof(logs_options),
     .words_max = 3,

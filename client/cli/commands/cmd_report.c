@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/cluster/cluster_jobs.h"
 #include "client/cli/jobs/job_wait.h"
 #include "client/cli/jobs/report.h"
 #include "client/cli/show.h"
@@ -215,6 +216,25 @@ static gp_status find_folder(char *out, size_t bytes, const char *word, const gp
     return GP_OK;
 }
 
+/* Replace the job of a cluster on the command line by its folder. */
+static gp_status cluster_folder(cli_call *call, gp_error *err)
+{
+    static char folder[CLUSTER_PATH_BYTES + CLUSTER_NAME_BYTES];
+    cluster_ref ref;
+    gp_status status = cluster_ref_open(&ref, call->words[0], err);
+
+    if (status != GP_OK)
+        return status;
+    snprintf(folder, sizeof(folder), "%s/%s", ref.place->site.root, ref.name);
+    if (ref.place->site.engine->read != NULL)
+        status =
+            gp_fail(err, GP_EUNSUPPORTED, "the files of job %s are on another host; see 'gradpool logs %s'",
+                    call->words[0], call->words[0]);
+    cluster_ref_close(&ref);
+    call->words[0] = folder;
+    return status;
+}
+
 /* Get the report for a job in a pool on another host. */
 static gp_status get_elsewhere(cli_call *call, gp_buffer *out, gp_job_info *info, gp_error *err)
 {
@@ -238,7 +258,7 @@ static gp_status report_run(cli_call *call, gp_error *err)
     const report_options *options = call->options;
     char folder[600] = "", path[700];
     gp_paths paths;
-    bool elsewhere;
+    bool elsewhere = false;
     uint8_t *data;
     size_t bytes;
     gp_buffer text;
@@ -252,7 +272,8 @@ static gp_status report_run(cli_call *call, gp_error *err)
         return GP_OK;
     }
     gp_buffer_init(&text, REPORT_BYTES_MAX);
-    gp_status status = cli_elsewhere(call, &elsewhere, err);
+    gp_status status =
+        cluster_word(call->words[0]) ? cluster_folder(call, err) : cli_elsewhere(call, &elsewhere, err);
 
     if (status == GP_OK && elsewhere) {
         status = get_elsewhere(call, &text, &info, err);
@@ -294,9 +315,11 @@ const cli_command cli_command_report = {
     .description =
         "Explain why a run failed. A report has the error, the command, the workers, the last steps with "
         "their time by phase, the final messages of each worker, and the ends of the logs. JOB is a "
-        "number of `gradpool jobs`, FOLDER the run folder of a training.",
+        "number of `gradpool jobs`, or PROFILE:ID for a job of a cluster, and FOLDER the run folder of a "
+        "training.",
     .examples = "  gradpool report 7\n"
                 "  gradpool report 7 --pool gpu-box      # a job of a pool on another host\n"
+                "  gradpool report hpc:4803\n"
                 "  gradpool report gradpool-runs/2026-11-21-093000-lenet --out report.tar\n",
     .options = report_params,
     .options_bytes = sizeof(report_options),

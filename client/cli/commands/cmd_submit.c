@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/cluster/cluster_jobs.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/printable.h"
@@ -15,7 +16,9 @@ extern char **environ;
 typedef struct submit_options {
     cli_common common;
     char name[64], env[1024], directory[1024];
+    char profile[GP_PROFILE_NAME_MAX + 1], time[24];
     int64_t priority;
+    bool dry_run, no_checkpoint;
 } submit_options;
 
 static const gp_param submit_params[] = {
@@ -32,6 +35,18 @@ static const gp_param submit_params[] = {
       GP_PARAM_FIELD(submit_options, directory),
       .help = "working directory, an absolute path on the pool's host; default: this one, or on another host "
               "your home" },
+    { .name = "profile",
+      GP_PARAM_FIELD(submit_options, profile),
+      .help = "run the job on a cluster, with this profile of `gradpool cluster`" },
+    { .name = "time",
+      GP_PARAM_FIELD(submit_options, time),
+      .help = "with --profile: time limit, such as 90m or 24h; default: as in the profile" },
+    { .name = "dry-run",
+      GP_PARAM_FIELD(submit_options, dry_run),
+      .help = "with --profile: print the script for the engine, and launch nothing" },
+    { .name = "no-checkpoint",
+      GP_PARAM_FIELD(submit_options, no_checkpoint),
+      .help = "with --profile: accept that a requeued training starts again from step 0" },
     CLI_JSON_PARAM(submit_options),
     CLI_REMOTE_PARAMS(submit_options),
     CLI_COMMON_PARAMS(submit_options),
@@ -44,6 +59,43 @@ enum { SUBMIT_MS = 30000, RETRY_MS = 100, VARIABLES_MAX = GP_JOB_VARIABLES_MAX }
 /* Commands that can run as background jobs. */
 static const char *const job_commands[] = { "train", "predict", "evaluate", "spmd", "parfor", NULL };
 
+/* Return whether the words of the job set an option of `gradpool`. */
+static bool job_sets(const cli_call *call, const char *option)
+{
+    const size_t bytes = strlen(option);
+
+    for (int i = 1; i < call->word_count && strcmp(call->words[i], "--") != 0; i++)
+        if (strncmp(call->words[i], option, bytes) == 0 &&
+            (call->words[i][bytes] == '\0' || call->words[i][bytes] == '='))
+            return true;
+    return false;
+}
+
+/* Check the options for clusters. */
+static int cluster_check(const cli_call *call)
+{
+    const submit_options *options = call->options;
+    int64_t seconds;
+    gp_error err;
+
+    if (options->profile[0] == '\0') {
+        if (options->time[0] != '\0' || options->dry_run || options->no_checkpoint)
+            return cli_usage(call, "--time, --dry-run and --no-checkpoint need --profile");
+        return CLI_OK;
+    }
+    if (cli_given(call, "pool") || options->priority != 0)
+        return cli_usage(call, "--profile and --%s exclude each other",
+                         options->priority != 0 ? "priority" : "pool");
+    if (options->time[0] != '\0' && gp_profile_time_s(options->time, &seconds, &err) != GP_OK)
+        return cli_usage(call, "--time: %s", err.message);
+    if (strcmp(call->words[0], "train") == 0 && !options->no_checkpoint &&
+        !job_sets(call, "--checkpoint-path"))
+        return cli_usage(call,
+                         "the engine may requeue a training; add --checkpoint-path FOLDER after '--' to "
+                         "resume it then, or --no-checkpoint before '--' to start it again");
+    return CLI_OK;
+}
+
 /* Check the command to be queued, so that errors appear now and not in the job's log. */
 static int submit_check(cli_call *call)
 {
@@ -53,6 +105,7 @@ static int submit_check(cli_call *call)
     unsigned distance = 0;
     bool known = false, elsewhere;
     gp_error err;
+    int code;
 
     if (gp_printable_check("job name", options->name, &err) != GP_OK)
         return cli_usage(call, "--name: %s", err.message);
@@ -75,6 +128,11 @@ static int submit_check(cli_call *call)
             return cli_usage(call,
                              "a job runs in the pool to which it is submitted; give --pool before '--'");
     }
+    code = cluster_check(call);
+    if (code != CLI_OK)
+        return code;
+    if (options->profile[0] != '\0')
+        return cli_check_words(call->word_count + 1, words);
     if (cli_elsewhere(call, &elsewhere, &err) != GP_OK)
         return cli_fail(call, &err);
     /* the pool's host may have other files than this host: skip the check */
@@ -131,6 +189,29 @@ static gp_status submit_go(const cli_call *call, gp_job_request *request, uint64
     }
 }
 
+/* Submit the job to a cluster. */
+static gp_status submit_cluster(cli_call *call, gp_error *err)
+{
+    const submit_options *options = call->options;
+    const char *variables[VARIABLES_MAX + 1];
+    cluster_submit submit = { .profile = options->profile,
+                              .label = options->name,
+                              .time = options->time,
+                              .directory = options->directory,
+                              .variables = variables,
+                              .requeue = true,
+                              .dry_run = options->dry_run };
+    cluster_place *place;
+    gp_status status = cluster_place_open(&place, options->profile, err);
+
+    if (status != GP_OK)
+        return status;
+    choose_variables(options->env, place->site.engine->facts != NULL, variables);
+    status = cluster_jobs_submit(call, place, &submit, err);
+    gp_free(place);
+    return status;
+}
+
 static gp_status submit_run(cli_call *call, gp_error *err)
 {
     const submit_options *options = call->options;
@@ -139,8 +220,11 @@ static gp_status submit_run(cli_call *call, gp_error *err)
                                .priority = (int32_t)options->priority,
                                .directory = options->directory[0] != '\0' ? options->directory : NULL };
     uint64_t job;
-    gp_status status = submit_go(call, &request, &job, err);
+    gp_status status;
 
+    if (options->profile[0] != '\0')
+        return submit_cluster(call, err);
+    status = submit_go(call, &request, &job, err);
     if (status != GP_OK)
         return status;
     printf(options->common.json ? "{\"job\": %" PRIu64 "}\n" : "%" PRIu64 "\n", job);
@@ -161,12 +245,18 @@ const cli_command cli_command_submit = {
         "(`gradpool logs`). "
         "`gradpool jobs` lists the jobs.\n\n"
         "The command line of the job is checked at once; models and data are checked when the job runs, "
-        "so a job may use the output of an earlier one.",
+        "so a job may use the output of an earlier one.\n\n"
+        "With --profile the job runs on a cluster: `gradpool cluster` manages profiles. The command prints "
+        "PROFILE:ID with the engine's id. The job is written to the folder of the profile before it is "
+        "launched; if the command is interrupted, the next `gradpool jobs --profile` continues it.",
     .examples =
         "  gradpool submit -- train --network lenet --data digits --epochs 10\n"
         "  J=$(gradpool submit --quiet --name night -- train --network lenet --data digits)\n"
         "  gradpool submit --pool gpu-box --directory /data/run1 -- train --network lenet --data digits\n"
         "                                   on another host, with its profile (docs/security.md)\n"
+        "  gradpool submit --profile hpc --time 24h -- train --network lenet --data digits --checkpoint-path "
+        "ck\n"
+        "                                   on a cluster (docs/clusters.md)\n"
         "  gradpool wait $J && gradpool submit -- predict --model model.onnx --data digits\n",
     .options = submit_params,
     .options_bytes = sizeof(submit_options),

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/cluster/cluster_jobs.h"
 #include "client/cli/jobs/job_wait.h"
 #include "client/cli/show.h"
 #include "common/base/memory/alloc.h"
@@ -30,8 +31,11 @@ enum { EXIT_TIMED_OUT = 124, EXIT_NO_OUTCOME = 125, EXIT_SIGNAL = 128 };
 
 static int wait_check(cli_call *call)
 {
-    return call->word_count == 0 ? cli_usage(call, "which job? 'gradpool jobs' lists them")
-                                 : job_numbers_check(call);
+    int code = CLI_OK;
+
+    if (call->word_count == 0)
+        return cli_usage(call, "which job? 'gradpool jobs' lists them");
+    return cluster_words(call, &code) ? code : job_numbers_check(call);
 }
 
 /* Print an ended job's result, and set call->code if it is still CLI_OK. */
@@ -58,6 +62,9 @@ static gp_status wait_run(cli_call *call, gp_error *err)
 {
     const wait_options *options = call->options;
     uint64_t jobs[CLI_WORDS_MAX];
+
+    if (cluster_word(call->words[0]))
+        return cluster_jobs_wait(call, options->any, options->timeout, err);
     /* Allocate the array: it is too large for the stack. */
     gp_job_info *infos = gp_calloc((size_t)call->word_count, sizeof(*infos));
 
@@ -85,14 +92,17 @@ const cli_command cli_command_wait = {
     .usage = "JOB... [--any] [--timeout SECONDS]",
     .description =
         "Wait until all of the jobs have ended, or with --any the first of them. JOB is a number of "
-        "`gradpool jobs`.",
+        "`gradpool jobs`, or PROFILE:ID for a job of a cluster.",
     .examples = "  gradpool wait 7 && echo done\n"
-                "  gradpool wait 7 8 9 --any\n",
+                "  gradpool wait 7 8 9 --any\n"
+                "  gradpool wait hpc:4803\n",
     .exit_codes =
         "that of the first JOB on the command line that did not succeed; with --any, that of the first\n"
         "JOB that has ended.  0: done; 1 to 123: the job failed with that code; 128 + N: signal N killed\n"
         "the job; 130: the job was canceled, or the wait was interrupted; 124: --timeout expired; 125: the\n"
-        "job is lost or unknown, or the pool was shut down.\n",
+        "job is lost or unknown, or the pool was shut down; on a cluster: the engine ended or forgot the "
+        "job,\n"
+        "and there is no result.\n",
     .options = wait_params,
     .options_bytes = sizeof(wait_options),
     .words_max = -1,

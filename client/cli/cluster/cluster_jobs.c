@@ -1,0 +1,318 @@
+/* Find, visit and show jobs of clusters. */
+#include "client/cli/cluster/cluster_jobs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "client/cli/show.h"
+#include "client/cluster/job_folder.h"
+#include "common/base/clock.h"
+#include "common/base/memory/alloc.h"
+#include "proto/local/paths.h"
+
+enum { TAIL_BYTES = 16384, SLEEP_STEP_MS = 100, EXIT_FAILED = 1 };
+
+static int64_t unix_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- names ---- */
+
+gp_status cluster_place_open(cluster_place **out, const char *name, gp_error *err)
+{
+    cluster_place *place = gp_calloc(1, sizeof(*place));
+    gp_paths paths;
+    gp_status status;
+
+    if (place == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a profile");
+    status = gp_profile_read_cluster(&place->profile, name, err);
+    if (status == GP_OK)
+        status = gp_paths_find(&paths, NULL, err);
+    if (status == GP_OK)
+        status = cluster_site_open(&place->site, &place->profile, NULL, paths.state_root, err);
+    if (status == GP_OK)
+        *out = place;
+    else
+        gp_free(place);
+    return status;
+}
+
+bool cluster_word(const char *word)
+{
+    const char *colon = strchr(word, ':');
+
+    return colon != NULL && strchr(word, '/') == NULL;
+}
+
+bool cluster_words(const cli_call *call, int *code)
+{
+    int count = 0;
+
+    for (int i = 0; i < call->word_count; i++)
+        count += cluster_word(call->words[i]);
+    if (count > 0 && count < call->word_count)
+        *code = cli_usage(call, "give jobs of the pool or jobs of clusters (PROFILE:ID), not both");
+    return count > 0;
+}
+
+gp_status cluster_ref_open(cluster_ref *out, const char *word, gp_error *err)
+{
+    const char *colon = strchr(word, ':');
+    char profile[GP_PROFILE_NAME_MAX + 1];
+    gp_status status;
+
+    memset(out, 0, sizeof(*out));
+    out->record.lock = -1;
+    if (colon == NULL || colon == word || colon[1] == '\0' || (size_t)(colon - word) >= sizeof(profile))
+        return gp_fail(err, GP_EINVAL, "'%.80s' is not a job of a cluster; give PROFILE:ID", word);
+    snprintf(profile, sizeof(profile), "%.*s", (int)(colon - word), word);
+    status = cluster_place_open(&out->place, profile, err);
+    if (status == GP_OK)
+        status =
+            cluster_record_find(out->name, out->place->site.root, out->place->profile.name, colon + 1, err);
+    if (status == GP_OK)
+        status = cluster_record_read(&out->record, out->place->site.root, out->name, err);
+    if (status != GP_OK)
+        cluster_ref_close(out);
+    return status;
+}
+
+void cluster_ref_close(cluster_ref *ref)
+{
+    cluster_record_close(&ref->record);
+    gp_free(ref->place);
+    ref->place = NULL;
+}
+
+gp_status cluster_ref_visit(cluster_ref *ref, bool cancel, int wait_ms, gp_error *err)
+{
+    const cluster_site *site = &ref->place->site;
+    gp_status status = cluster_visit(site, ref->name, cancel, wait_ms, NULL, &ref->record, &ref->pass, err);
+
+    ref->busy = status == GP_EBUSY;
+    if (ref->busy) {
+        ref->pass.due_ms = gp_now_ms() + SLEEP_STEP_MS;
+        status = cluster_record_read(&ref->record, site->root, ref->name, err);
+    }
+    return status;
+}
+
+void cluster_ref_sleep(const cluster_ref *ref, int64_t limit_ms)
+{
+    const int64_t end_ms = gp_now_ms() + limit_ms;
+
+    do
+        gp_sleep_ms(SLEEP_STEP_MS);
+    while (cli_stop == 0 && gp_now_ms() < ref->pass.due_ms && gp_now_ms() < end_ms);
+}
+
+/* ---- views ---- */
+
+bool cluster_is_over(const cluster_record *record)
+{
+    return record->job.state == CLUSTER_ENDED || record->job.has_result;
+}
+
+static gp_job_state state_of(const cluster_job *job)
+{
+    if (job->has_result)
+        return job->exit_code == 0                                  ? GP_JOB_DONE
+               : job->canceled && job->exit_code == CLI_INTERRUPTED ? GP_JOB_CANCELED
+                                                                    : GP_JOB_FAILED;
+    switch (job->state) {
+    case CLUSTER_STARTING:
+        return GP_JOB_STARTING;
+    case CLUSTER_RUNNING:
+        return GP_JOB_RUNNING;
+    case CLUSTER_CANCELING:
+        return GP_JOB_STOPPING;
+    case CLUSTER_ENDED:
+        return job->end == CLUSTER_END_CANCELED  ? GP_JOB_CANCELED
+               : job->end == CLUSTER_END_REFUSED ? GP_JOB_FAILED
+                                                 : GP_JOB_LOST;
+    default:
+        return GP_JOB_QUEUED;
+    }
+}
+
+int cluster_exit_code(const cluster_record *record)
+{
+    switch (state_of(&record->job)) {
+    case GP_JOB_DONE:
+        return CLI_OK;
+    case GP_JOB_CANCELED:
+        return CLI_INTERRUPTED;
+    case GP_JOB_FAILED:
+        return record->job.has_result && record->job.exit_code > 0 ? record->job.exit_code : EXIT_FAILED;
+    default:
+        return CLUSTER_EXIT_NO_OUTCOME;
+    }
+}
+
+/* Return the number after the first, or the last, "step": in a text; -1: none. */
+static int64_t find_step(const char *text, bool last)
+{
+    static const char key[] = "\"step\":";
+    int64_t step = -1;
+
+    for (const char *at = text; (at = strstr(at, key)) != NULL && (last || step < 0); at += sizeof(key) - 1)
+        step = strtoll(at + sizeof(key) - 1, NULL, 10);
+    return step;
+}
+
+/* Read the first and the last step in the metrics of the newest attempt; -1: none. */
+static void read_steps(const cluster_site *site, const char *name, int64_t *first, int64_t *last)
+{
+    static char text[TAIL_BYTES + 1];
+    gp_buffer path;
+    size_t got = 0;
+    FILE *file;
+
+    *first = *last = -1;
+    if (cluster_file_read(site, name, "metrics.jsonl", 0, text, TAIL_BYTES, &got, NULL) != GP_OK)
+        return;
+    text[got] = '\0';
+    *first = find_step(text, false);
+    *last = find_step(text, true);
+    if (got < TAIL_BYTES || site->engine->read != NULL)
+        return;
+    gp_buffer_init(&path, CLUSTER_PATH_BYTES + CLUSTER_NAME_BYTES);
+    file = gp_buffer_printf(&path, NULL, "%s/%s/metrics.jsonl", site->root, name) == GP_OK
+               ? fopen(gp_buffer_text(&path), "re")
+               : NULL;
+    if (file != NULL && fseek(file, -(long)TAIL_BYTES, SEEK_END) == 0) {
+        text[fread(text, 1, TAIL_BYTES, file)] = '\0';
+        *last = find_step(text, true);
+    }
+    if (file != NULL)
+        fclose(file);
+    gp_buffer_deinit(&path);
+}
+
+/* Describe why the job waits, or what happened to it. */
+static void describe(cluster_view *out, const cluster_record *record, int64_t first_step)
+{
+    const cluster_job *job = &record->job;
+    const cluster_entry *entry = &job->seen.entry;
+    const cluster_facts *facts = &job->seen.facts;
+    const bool queued = out->state == GP_JOB_QUEUED;
+    char text[32] = "";
+    int bytes = 0;
+
+    if (gp_job_state_ended(out->state) || job->reason[0] != '\0') {
+        snprintf(out->reason, sizeof(out->reason), "%s", job->reason);
+    } else if (job->state == CLUSTER_LAUNCHING) {
+        snprintf(out->reason, sizeof(out->reason), "the engine has not confirmed the launch");
+    } else if (cluster_start_is_late(job, unix_ms())) {
+        snprintf(out->reason, sizeof(out->reason),
+                 "the engine started it %" PRId64 " s ago, but it wrote no record; does %s exist there?",
+                 (unix_ms() - job->starting_unix_ms) / 1000, "the folder of the profile");
+    } else if (queued && job->seen.live && entry->expected_start_s > 0) {
+        time_t start = (time_t)entry->expected_start_s;
+        struct tm local;
+
+        localtime_r(&start, &local);
+        strftime(text, sizeof(text), start - time(NULL) < 20 * 3600 ? "%H:%M" : "%Y-%m-%d %H:%M", &local);
+        snprintf(out->reason, sizeof(out->reason), "expected start %s", text);
+    } else if (queued && job->seen.live) {
+        snprintf(out->reason, sizeof(out->reason), "%s", entry->reason);
+    } else if (job->attempt > 1) {
+        bytes = snprintf(out->reason, sizeof(out->reason), "requeued %" PRIu32 " time%s", job->attempt - 1,
+                         job->attempt > 2 ? "s" : "");
+        if (facts->attempt_reason[0] != '\0')
+            bytes += snprintf(out->reason + bytes, sizeof(out->reason) - (size_t)bytes, " (%s)",
+                              facts->attempt_reason);
+        if (first_step > 1)
+            snprintf(out->reason + bytes, sizeof(out->reason) - (size_t)bytes,
+                     ", resumed after step %" PRId64, first_step - 1);
+    }
+}
+
+void cluster_view_of(cluster_view *out, const cluster_site *site, const cluster_record *record,
+                     const char *unknown)
+{
+    const cluster_job *job = &record->job;
+    const int64_t now_ms = unix_ms(), end_ms = job->end_ms > 0 ? job->end_ms : now_ms;
+    int64_t first_step = -1;
+
+    *out = (cluster_view){ .state = state_of(job), .step = -1, .exit_code = -1 };
+    snprintf(out->job, sizeof(out->job), "%s:%s", record->profile, job->id[0] != '\0' ? job->id : job->name);
+    if (job->attempt > 0)
+        read_steps(site, job->name, &first_step, &out->step);
+    if (cluster_is_over(record) && job->exit_code >= 0 && out->state != GP_JOB_CANCELED)
+        out->exit_code = job->exit_code;
+    if (job->state == CLUSTER_ENDED)
+        snprintf(out->engine, sizeof(out->engine), "-");
+    else if (unknown != NULL)
+        snprintf(out->engine, sizeof(out->engine), "%.*s", (int)sizeof(out->engine) - 1, unknown);
+    else if (job->seen.live)
+        snprintf(out->engine, sizeof(out->engine), "%s", job->seen.entry.text);
+    else
+        snprintf(out->engine, sizeof(out->engine), job->seen.gone_ms != 0 ? "not listed" : "-");
+    out->age_seconds = (double)(now_ms - record->submitted_ms) / 1000;
+    if (job->begin_ms > 0)
+        out->run_seconds = (double)(end_ms - job->begin_ms) / 1000;
+    describe(out, record, first_step);
+}
+
+void cluster_view_put(gp_json_writer *writer, const cluster_view *view, const cluster_record *record)
+{
+    gp_json_begin_object(writer, NULL);
+    gp_json_put_text(writer, "job", view->job);
+    gp_json_put_text(writer, "name", record->label);
+    gp_json_put_text(writer, "state", gp_job_state_word(view->state));
+    gp_json_put_text(writer, "command", record->command);
+    gp_json_put_integer(writer, "priority", 0);
+    gp_json_put_integer(writer, "attempts", record->job.attempt);
+    gp_json_put_integer(writer, "workers", 0);
+    gp_json_put_integer(writer, "pid", 0);
+    gp_json_put_number(writer, "age_seconds", view->age_seconds);
+    gp_json_put_number(writer, "run_seconds", view->run_seconds);
+    if (view->exit_code >= 0)
+        gp_json_put_integer(writer, "exit_code", view->exit_code);
+    else
+        gp_json_put_null(writer, "exit_code");
+    gp_json_put_integer(writer, "signal", 0);
+    gp_json_put_text(writer, "reason", view->reason);
+    gp_json_put_text(writer, "profile", record->profile);
+    gp_json_put_text(writer, "engine", view->engine);
+    if (view->step >= 0)
+        gp_json_put_integer(writer, "step", view->step);
+    else
+        gp_json_put_null(writer, "step");
+    gp_json_end_object(writer);
+}
+
+void cluster_view_json(const cluster_view *view, const cluster_record *record, const char *end)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, false);
+    cluster_view_put(&writer, view, record);
+    printf("%s%s", gp_buffer_text(&text), end);
+    gp_buffer_deinit(&text);
+}
+
+void cluster_print_end(FILE *out, const cluster_view *view, const cluster_record *record)
+{
+    char time[40], name[sizeof(record->label)], reason[sizeof(view->reason)];
+
+    fprintf(out, "job %s%s%s%s: %s", view->job, record->label[0] != '\0' ? " (" : "",
+            show_clean(name, sizeof(name), record->label), record->label[0] != '\0' ? ")" : "",
+            gp_job_state_word(view->state));
+    if (view->run_seconds > 0)
+        fprintf(out, " after %s", cli_duration(view->run_seconds, time, sizeof(time)));
+    if (view->exit_code > 0)
+        fprintf(out, ", exit code %d", view->exit_code);
+    if (view->reason[0] != '\0')
+        fprintf(out, ": %s", show_clean(reason, sizeof(reason), view->reason));
+    fprintf(out, "\n");
+}

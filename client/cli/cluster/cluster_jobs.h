@@ -1,0 +1,107 @@
+/* Jobs of clusters in the commands submit, jobs, logs, wait, cancel and report.
+ *
+ * A job is named PROFILE:ID, with the engine's id, or PROFILE:NAME with its launch name as long as
+ * the engine has not confirmed the launch. Each visit to a job continues what an earlier command
+ * left undone (client/cluster/drive.h). */
+#ifndef GP_CLI_CLUSTER_JOBS_H
+#define GP_CLI_CLUSTER_JOBS_H
+
+#include "client/cli/cli.h"
+#include "client/cluster/drive.h"
+
+enum {
+    CLUSTER_WORD_BYTES = GP_PROFILE_NAME_MAX + CLUSTER_ID_BYTES + 2,
+    CLUSTER_CANCEL_LIMIT_MS = 60000, /* until a cancel gives up */
+    CLUSTER_LOCK_WAIT_MS = 35000,    /* longer than one call of an engine */
+};
+
+/* A profile with its site. */
+typedef struct cluster_place {
+    gp_profile profile;
+    cluster_site site;
+} cluster_place;
+
+/* Read a profile and open its site. NAME may be "default". Free *out with gp_free(). */
+gp_status cluster_place_open(cluster_place **out, const char *name, gp_error *err);
+
+/* One job of a command. */
+typedef struct cluster_ref {
+    cluster_place *place;
+    char name[CLUSTER_NAME_BYTES];
+    cluster_record record; /* as of the last visit */
+    cluster_pass_result pass;
+    bool busy; /* another command worked on the job at the last visit */
+} cluster_ref;
+
+/* Return whether a word names a job of a cluster. */
+bool cluster_word(const char *word);
+
+/* Return whether the words of a call name jobs of clusters. If they name both kinds of jobs, print
+ * an error, and set *code to the exit code. */
+bool cluster_words(const cli_call *call, int *code);
+
+/* Find a job and read its record. GP_EINVAL: the word has another form. GP_ENOENT: no such profile
+ * or job. */
+gp_status cluster_ref_open(cluster_ref *out, const char *word, gp_error *err);
+void cluster_ref_close(cluster_ref *ref);
+
+/* Visit the job. If another command works on it, only read the record and set ref->busy.
+ *   cancel   cancel the job first
+ *   wait_ms  how long to wait for the other command */
+gp_status cluster_ref_visit(cluster_ref *ref, bool cancel, int wait_ms, gp_error *err);
+
+/* Sleep until the job needs the next visit, at most `limit_ms`, or until Ctrl-C. */
+void cluster_ref_sleep(const cluster_ref *ref, int64_t limit_ms);
+
+/* A job as it is shown to the user. */
+typedef struct cluster_view {
+    char job[CLUSTER_WORD_BYTES];
+    gp_job_state state;
+    char engine[CLUSTER_TEXT_BYTES + 32]; /* the engine's state; "unknown since ..." */
+    int64_t step;                         /* last step of a training; -1: none */
+    int exit_code;                        /* -1: none */
+    double age_seconds, run_seconds;
+    char reason[2 * CLUSTER_REASON_BYTES];
+} cluster_view;
+
+/* Describe a job.
+ *   unknown  why the engine's state is unknown, such as "unknown since 14:02"; NULL: it is known */
+void cluster_view_of(cluster_view *out, const cluster_site *site, const cluster_record *record,
+                     const char *unknown);
+
+/* Return whether the job is over for the user: it has ended, or its result is on disk. */
+bool cluster_is_over(const cluster_record *record);
+
+/* Return the exit code of `gradpool wait` for a job that is over. */
+int cluster_exit_code(const cluster_record *record);
+
+/* Write a job as a JSON object with the keys of local jobs, and those of clusters. */
+void cluster_view_put(gp_json_writer *writer, const cluster_view *view, const cluster_record *record);
+
+/* Print a job as one line of JSON. */
+void cluster_view_json(const cluster_view *view, const cluster_record *record, const char *end);
+
+/* Print a line such as "job hpc:7 (lenet): failed after 3.2 s, exit code 1: REASON". */
+void cluster_print_end(FILE *out, const cluster_view *view, const cluster_record *record);
+
+/* The commands. Each sets call->code. */
+gp_status cluster_jobs_list(cli_call *call, const char *profile, bool all, gp_error *err);
+gp_status cluster_jobs_wait(cli_call *call, bool any, double timeout, gp_error *err);
+gp_status cluster_jobs_cancel(cli_call *call, gp_error *err);
+gp_status cluster_jobs_log(cli_call *call, bool follow, gp_error *err);
+
+/* Options of `submit` for a cluster. */
+typedef struct cluster_submit {
+    const char *profile;
+    const char *label;            /* name of the job; "": none */
+    const char *time;             /* "24h"; "": as in the profile */
+    const char *directory;        /* "": as in the profile, or the current directory */
+    const char *const *variables; /* NAME=VALUE, NULL-terminated */
+    bool requeue;
+    bool dry_run; /* print what the engine would get */
+} cluster_submit;
+
+gp_status cluster_jobs_submit(cli_call *call, cluster_place *place, const cluster_submit *options,
+                              gp_error *err);
+
+#endif

@@ -1,0 +1,170 @@
+/* `gradpool submit --profile`. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/cli/cluster/cluster_jobs.h"
+#include "client/cluster/job_folder.h"
+#include "common/base/clock.h"
+#include "common/base/printable.h"
+#include "common/base/system/directory.h"
+
+enum { SUBMIT_MS = 60000, POLL_MS = 1000 };
+
+/* Choose the working directory of the job. */
+static gp_status choose_directory(char *out, size_t bytes, const cluster_place *place, const char *given,
+                                  gp_error *err)
+{
+    if (given[0] != '\0' && given[0] != '/')
+        return gp_fail(err, GP_EINVAL, "--directory '%.200s' is not an absolute path", given);
+    if (given[0] == '\0')
+        given = place->profile.directory;
+    if (given[0] != '\0')
+        snprintf(out, bytes, "%s", given);
+    else if (place->site.engine->facts != NULL)
+        return gp_fail(err, GP_EINVAL,
+                       "the host of the job has other folders than this one; give --directory, or set "
+                       "directory in profile '%s'",
+                       place->profile.name);
+    else if (getcwd(out, bytes) == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot get the current directory");
+    return GP_OK;
+}
+
+/* Format command.json. */
+static gp_status format_command(gp_buffer *out, cli_call *call, const cluster_place *place,
+                                const cluster_submit *options, gp_error *err)
+{
+    cluster_command command = { .engine = place->site.engine->type,
+                                .requeue = options->requeue,
+                                .words = call->words,
+                                .word_count = (size_t)call->word_count,
+                                .variables = (const char **)(uintptr_t)options->variables };
+    char directory[1024];
+    gp_status status = choose_directory(directory, sizeof(directory), place, options->directory, err);
+
+    if (status != GP_OK)
+        return status;
+    command.directory = directory;
+    command.umask = umask(0);
+    umask(command.umask);
+    while (options->variables[command.variable_count] != NULL)
+        command.variable_count++;
+    return cluster_command_format(&command, out, err);
+}
+
+/* Fill the members of a new record. */
+static gp_status describe(cluster_record *record, const cli_call *call, const cluster_place *place,
+                          const cluster_submit *options, gp_error *err)
+{
+    struct timespec now;
+    size_t bytes = 0;
+    gp_status status = GP_OK;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    *record = (cluster_record){ .requeue = options->requeue,
+                                .submitted_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 };
+    record->lock = -1;
+    snprintf(record->profile, sizeof(record->profile), "%s", place->profile.name);
+    snprintf(record->label, sizeof(record->label), "%s", options->label);
+    for (int i = 0; i < call->word_count && bytes < sizeof(record->command); i++)
+        bytes += (size_t)snprintf(record->command + bytes, sizeof(record->command) - bytes, "%s%s",
+                                  i == 0 ? "" : " ", call->words[i]);
+    if (gp_printable_check("command", record->command, NULL) != GP_OK)
+        snprintf(record->command, sizeof(record->command), "%s", call->words[0]);
+    if (options->time[0] != '\0')
+        status = gp_profile_time_s(options->time, &record->time_s, err);
+    else if (place->profile.time[0] != '\0')
+        status = gp_profile_time_s(place->profile.time, &record->time_s, err);
+    return status;
+}
+
+/* Print what launch() would give to the engine. */
+static gp_status print_script(const cluster_place *place, cluster_record *record, const gp_buffer *json,
+                              gp_error *err)
+{
+    char folder[CLUSTER_PATH_BYTES];
+    cluster_launch launch;
+    gp_buffer script;
+    gp_status status;
+
+    gp_buffer_init(&script, CLUSTER_COMMAND_JSON_MAX);
+    cluster_job_init(&record->job, "gp-0000000000000000");
+    cluster_site_launch(&place->site, record, &launch, folder);
+    launch.command = gp_buffer_text(json);
+    launch.command_bytes = json->bytes;
+    status = place->site.engine->script(&place->profile, &launch, &script, err);
+    if (status == GP_OK && fwrite(gp_buffer_text(&script), 1, script.bytes, stdout) != script.bytes)
+        status = gp_fail_errno(err, GP_EIO, "cannot write to standard output");
+    gp_buffer_deinit(&script);
+    return status;
+}
+
+/* Launch the job, and wait until the engine has replied, at most SUBMIT_MS. */
+static gp_status launch(const cli_call *call, const cluster_place *place, cluster_record *record,
+                        gp_error *err)
+{
+    const cli_common *options = call->options;
+    const int64_t deadline_ms = gp_now_ms() + SUBMIT_MS;
+    cluster_pass_result pass;
+    gp_status status = cluster_drive(&place->site, record, NULL, &pass, err);
+    bool noted = options->quiet;
+
+    cluster_record_close(record);
+    while (status == GP_OK && record->job.state == CLUSTER_LAUNCHING && gp_now_ms() < deadline_ms) {
+        if (!noted)
+            fprintf(stderr, "profile '%s': %s; looking for the job in the engine's listing\n",
+                    record->profile, pass.trouble.message);
+        noted = true;
+        gp_sleep_ms(POLL_MS);
+        status = cluster_visit(&place->site, record->job.name, false, 0, NULL, record, &pass, err);
+        status = status == GP_EBUSY ? GP_OK : status;
+    }
+    if (status == GP_OK && record->job.end == CLUSTER_END_REFUSED)
+        return gp_fail(err, GP_EPERM, "%s", record->job.reason);
+    if (status == GP_OK && record->job.end == CLUSTER_END_LOST && record->job.attempt == 0)
+        return gp_fail(err, GP_ETIMEDOUT, "%s", record->job.reason);
+    return status;
+}
+
+gp_status cluster_jobs_submit(cli_call *call, cluster_place *place, const cluster_submit *options,
+                              gp_error *err)
+{
+    const cli_common *common = call->options;
+    cluster_record record;
+    gp_buffer json;
+    const char *id;
+    gp_status status = describe(&record, call, place, options, err);
+
+    gp_buffer_init(&json, CLUSTER_COMMAND_JSON_MAX);
+    if (status == GP_OK)
+        status = format_command(&json, call, place, options, err);
+    if (status == GP_OK && options->dry_run) {
+        status = print_script(place, &record, &json, err);
+        gp_buffer_deinit(&json);
+        return status;
+    }
+    if (status == GP_OK)
+        status = gp_directory_make(place->site.root, 0700, err);
+    if (status == GP_OK)
+        status = cluster_record_create(&record, place->site.root, gp_buffer_text(&json), json.bytes, err);
+    gp_buffer_deinit(&json);
+    if (status == GP_OK)
+        status = launch(call, place, &record, err);
+    if (status != GP_OK)
+        return status;
+    id = record.job.id[0] != '\0' ? record.job.id : record.job.name;
+    printf(common->json ? "{\"job\": \"%s:%s\"}\n" : "%s:%s\n", record.profile, id);
+    if (common->quiet || common->json)
+        return GP_OK;
+    if (record.job.id[0] == '\0')
+        fprintf(stderr,
+                "the engine has not confirmed the launch; 'gradpool jobs --profile %s' continues it\n",
+                record.profile);
+    else
+        fprintf(stderr, "job %s:%s is queued; follow it with 'gradpool logs %s:%s -f'\n", record.profile, id,
+                record.profile, id);
+    return GP_OK;
+}

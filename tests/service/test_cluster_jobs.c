@@ -1,0 +1,197 @@
+/* test_cluster_jobs.c: submit, jobs, logs, wait, cancel and report for jobs of a cluster. The
+ * engine is `command` with tests/fake/spool.py, which runs jobs as processes of this host. */
+#include <dirent.h>
+
+#include "tests/service/spool.h"
+
+static gp_profile profile;
+
+TEARDOWN()
+{
+    unsetenv("GRADPOOL_FAULT");
+    unsetenv("XDG_CONFIG_HOME");
+    pools_end();
+}
+
+#define TRAIN                                                                                                \
+    "train", "--network", "lenet", "--data", "digits:200", "--epochs", "1", "--checkpoint-path", "ck",       \
+        "--out", "m.onnx"
+#define SLEEP "spmd", "-n", "1", "--", "sh", "-c", "echo $$ >> pids; exec sleep 600"
+
+/* Count the launches that the engine accepted. */
+static int launches(void)
+{
+    DIR *directory = opendir(in_root("spool/jobs"));
+    struct dirent *entry;
+    int count = 0;
+
+    while (directory != NULL && (entry = readdir(directory)) != NULL)
+        count += entry->d_name[0] != '.';
+    if (directory != NULL)
+        closedir(directory);
+    return count;
+}
+
+/* Return whether the JSON of `jobs --all` has the text. */
+static bool jobs_show(const char *text)
+{
+    return RUN("jobs", "--profile", "spool", "--all", "--json", "--quiet") == 0 && strstr(out, text) != NULL;
+}
+
+TEST(training_runs_on_a_cluster_and_every_command_shows_it)
+{
+    REQUIRE(spool_begin(&profile));
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--name", "night", "--", TRAIN);
+    CHECK_TEXT("spool:101\n", out);
+    RUN_CODE(0, "logs", "spool:101", "-f");
+    CHECK_CONTAINS(out, "finished after");
+    CHECK_CONTAINS(err, "job spool:101 (night): done");
+    RUN_CODE(0, "wait", "spool:101", "--json");
+    CHECK_CONTAINS(out, "\"state\": \"done\"");
+    CHECK(reported("exit_code") == 0 && reported("attempts") == 1 && reported("step") == 2);
+    AWAIT(jobs_show("\"engine\": \"-\""), 30);
+    RUN_CODE(0, "report", "spool:101");
+    CHECK_CONTAINS(out, "state:    completed");
+    RUN_CODE(0, "jobs", "--profile", "spool");
+    CHECK_TEXT("no running or queued jobs\n", out);
+}
+
+TEST(exit_codes_of_wait_are_those_of_local_jobs)
+{
+    REQUIRE(spool_begin(&profile));
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", "spmd", "-n", "1", "--", "sh", "-c",
+             "exit 7");
+    RUN_CODE(7, "wait", "spool:101");
+    CHECK_CONTAINS(out, "job spool:101: failed");
+}
+
+TEST(canceled_job_is_gone)
+{
+    REQUIRE(spool_begin(&profile));
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", SLEEP);
+    REQUIRE(wait_for_lines("pids", 1));
+    RUN_CODE(124, "wait", "spool:101", "--timeout", "0.2");
+    CHECK(jobs_show("\"state\": \"running\""));
+    RUN_CODE(0, "cancel", "spool:101");
+    CHECK_CONTAINS(out, "canceled 1 job");
+    CHECK_INT(0, alive_of("pids", true));
+    RUN_CODE(130, "wait", "spool:101");
+    CHECK_CONTAINS(out, "canceled");
+    RUN_CODE(0, "cancel", "spool:101");
+    CHECK_CONTAINS(out, "job spool:101 has ended");
+}
+
+TEST(queued_job_shows_the_reason_and_can_be_canceled)
+{
+    REQUIRE(spool_begin(&profile));
+    spool_control("hold", "");
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", SLEEP);
+    RUN_CODE(0, "logs", "spool:101");
+    CHECK_CONTAINS(err, "job spool:101 is queued");
+    RUN_CODE(0, "cancel", "spool:101");
+    CHECK(jobs_show("\"state\": \"canceled\""));
+    unlink(in_root("spool/hold"));
+    CHECK(jobs_show("\"state\": \"canceled\""));
+}
+
+TEST(training_that_may_be_requeued_needs_a_checkpoint_folder)
+{
+    REQUIRE(spool_begin(&profile));
+    RUN_CODE(2, "submit", "--profile", "spool", "--", "train", "--network", "lenet", "--data", "digits:200");
+    CHECK_CONTAINS(err, "--checkpoint-path FOLDER");
+    RUN_CODE(2, "submit", "--no-checkpoint", "--", TRAIN);
+    CHECK_CONTAINS(err, "need --profile");
+    CHECK_INT(0, launches());
+    RUN_CODE(0, "submit", "--profile", "spool", "--dry-run", "--no-checkpoint", "--", "train", "--network",
+             "lenet", "--data", "digits:200");
+    CHECK_CONTAINS(out, "job-attempt");
+    CHECK_INT(0, launches());
+}
+
+TEST(refused_job_is_an_error_of_submit)
+{
+    REQUIRE(spool_begin(&profile));
+    spool_control("fault-launch", "fail\n");
+    RUN_CODE(1, "submit", "--profile", "spool", "--", SLEEP);
+    CHECK_CONTAINS(err, "gradpool submit: ");
+    CHECK_TEXT("", out);
+    CHECK_INT(0, launches());
+}
+
+TEST(silent_engine_makes_the_state_unknown_but_is_no_error)
+{
+    REQUIRE(spool_begin(&profile));
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", SLEEP);
+    REQUIRE(wait_for_lines("pids", 1));
+    RUN_CODE(0, "jobs", "--profile", "spool");
+    CHECK_CONTAINS(out, "running");
+    spool_control("fault-list", "fail\nfail\n");
+    for (int i = 0; i < 2; i++) {
+        RUN_CODE(0, "jobs", "--profile", "spool");
+        CHECK_CONTAINS(out, "unknown since ");
+        CHECK_CONTAINS(out, "spool:101");
+    }
+    RUN_CODE(0, "jobs", "--profile", "spool");
+    CHECK(strstr(out, "unknown") == NULL);
+    RUN_CODE(0, "cancel", "spool:101");
+}
+
+TEST(lost_reply_to_a_launch_does_not_launch_twice)
+{
+    REQUIRE(spool_begin(&profile));
+    spool_control("fault-launch", "lost\n");
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", SLEEP);
+    CHECK_TEXT("spool:101\n", out);
+    CHECK_INT(1, launches());
+    RUN_CODE(0, "cancel", "spool:101");
+}
+
+/* A lost cancel request is repeated after CLUSTER_CANCEL_MS. */
+TEST(ignored_cancel_is_repeated)
+{
+    REQUIRE(spool_begin(&profile));
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", SLEEP);
+    REQUIRE(wait_for_lines("pids", 1));
+    spool_control("fault-cancel", "ignore\n");
+    RUN_CODE(0, "cancel", "spool:101");
+    CHECK_INT(0, alive_of("pids", true));
+}
+
+TEST(jobs_completes_a_killed_submit)
+{
+    static const char *const points[] = { "cluster-record:1", "cluster-recorded:1", "cluster-record:2",
+                                          "cluster-recorded:2", "cluster-launched:1" };
+
+    REQUIRE(spool_begin(&profile));
+    for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+        const int before = launches();
+        char fault[60];
+
+        snprintf(fault, sizeof(fault), "%s:kill", points[i]);
+        setenv("GRADPOOL_FAULT", fault, 1);
+        RUN_CODE(-1, "submit", "--quiet", "--profile", "spool", "--", "spmd", "-n", "1", "--", "true");
+        unsetenv("GRADPOOL_FAULT");
+        /* killed before the first write: nothing was promised, and nothing is launched */
+        if (i == 0) {
+            CHECK(jobs_show("[]"));
+            continue;
+        }
+        AWAIT(jobs_show("\"exit_code\": 0") && strstr(out, "\"state\": \"queued\"") == NULL &&
+                  strstr(out, "\"state\": \"starting\"") == NULL &&
+                  strstr(out, "\"state\": \"running\"") == NULL,
+              60);
+        if (launches() != before + 1)
+            GP_TEST_FAIL("%s: %d launches", points[i], launches() - before);
+    }
+}
+
+TEST(unknown_jobs_are_named)
+{
+    REQUIRE(spool_begin(&profile));
+    RUN_CODE(125, "wait", "spool:7");
+    CHECK_CONTAINS(err, "profile 'spool' has no job '7'");
+    RUN_CODE(125, "wait", "nope:7");
+    CHECK_CONTAINS(err, "nope");
+    RUN_CODE(2, "wait", "spool:7", "8");
+    CHECK_CONTAINS(err, "not both");
+}
