@@ -273,7 +273,7 @@ static int attempt_processes(const job *j, int attempt, int pids[PROCESSES_MAX])
 }
 
 /* Send a signal to all processes of an attempt and return their number. */
-static int attempt_signal(const job *j, int attempt, int number)
+__attribute__((unused)) static int attempt_signal(const job *j, int attempt, int number)
 {
     int pids[PROCESSES_MAX], count = attempt_processes(j, attempt, pids);
 
@@ -283,7 +283,7 @@ static int attempt_signal(const job *j, int attempt, int number)
 }
 
 /* Like attempt_signal(), but without the process of the attempt: the pool and the command. */
-static void attempt_signal_pool(const job *j, int attempt, int number)
+__attribute__((unused)) static void attempt_signal_pool(const job *j, int attempt, int number)
 {
     int pids[PROCESSES_MAX], count = attempt_processes(j, attempt, pids);
     static char text[1 << 16];
