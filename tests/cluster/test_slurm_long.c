@@ -1,13 +1,13 @@
-/* test_slurm_long.c: what takes minutes on a real Slurm. tests/cluster/run builds and runs it; ctest
- * does not. */
+/* test_slurm_long.c: the tests on a real Slurm that take minutes. tests/cluster/run builds and runs
+ * them; ctest does not. */
 #include "tests/cluster/slurm_stage.h"
 
 #define TRAINING(checkpoints)                                                                                \
     "train", "--network", "lenet", "--data", "digits:1280", "--epochs", "100000", "--lr", "0.05",            \
         "--checkpoint-frequency", "1000", "--checkpoint-path", checkpoints
 
-/* Wait until the second attempt takes steps, check that it began with the step after the last one of
- * the first attempt, and cancel the job. */
+/* Wait until the second attempt takes steps, check that it began with the step after the last one
+ * of the first attempt, and cancel the job. */
 static void check_continued(const job *j, const char *reason)
 {
     int first, last, next, end;
