@@ -1,5 +1,5 @@
-/* Checks of the values of settings.def. GP_EINVAL: the value has not the required form; the message
- * completes "NAME = VALUE: ". */
+/* Checks of the values of settings.def. GP_EINVAL: the value does not have the required form; the
+ * message completes "NAME = VALUE: ". */
 #ifndef GP_CLUSTER_PROFILE_CHECK_H
 #define GP_CLUSTER_PROFILE_CHECK_H
 
