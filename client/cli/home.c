@@ -40,7 +40,7 @@ int cli_home(void)
         fprintf(stderr, "gradpool: %s\n", err.message);
         return CLI_FAILED;
     }
-    show_status(reply);
+    show_status(reply, NULL);
     show_jobs_line(jobs);
     printf("\nNext steps:\n\n");
     home_next("train", "gradpool train --network lenet --data digits");

@@ -3,6 +3,7 @@
 #include "client/cli/show.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -154,7 +155,61 @@ void show_table_print_free(show_table *table)
     show_table_free(table);
 }
 
-void show_status(const gp_status_reply *status)
+/* Return the time that a worker has spent on forward, backward, exchange and commit. */
+static double computed_s(const gp_worker_row *row)
+{
+    return (double)(row->forward_us_total + row->backward_us_total + row->exchange_us_total +
+                    row->commit_us_total) *
+           1e-6;
+}
+
+/* Return the part of the time in leases that the workers spent on training steps, 0 to 1. NaN: no
+ * training. */
+static double computing(const gp_status_reply *now, const gp_status_reply *before)
+{
+    double computed = 0, held = 0;
+
+    for (uint32_t i = 0; i < now->workers_count; i++) {
+        const gp_worker_row *row = &now->workers[i];
+
+        computed += computed_s(row);
+        held += (double)row->held_ms_total * 1e-3;
+        if (before != NULL && i < before->workers_count && before->workers[i].slot.pid == row->slot.pid &&
+            before->epoch == now->epoch) {
+            computed -= computed_s(&before->workers[i]);
+            held -= (double)before->workers[i].held_ms_total * 1e-3;
+        }
+    }
+    return computed > 0 && held > 0 ? fmin(computed / held, 1) : NAN;
+}
+
+/* Print how the pool is used, such as "held 2 of 2 workers, computing 93 %; 1 request waits (train
+ * lenet, 40 s)". */
+static void show_use(const gp_status_reply *status, const gp_status_reply *before)
+{
+    const double part = computing(status, before);
+    const gp_lease_row *waiting = NULL;
+    uint32_t held = 0, waits = 0;
+    char age[40];
+
+    for (uint32_t i = 0; i < status->workers_count; i++)
+        held += status->workers[i].lease != 0;
+    for (uint32_t i = 0; i < status->leases_count; i++)
+        if (status->leases[i].state == GP_LEASE_QUEUED) {
+            waiting = waiting == NULL ? &status->leases[i] : waiting;
+            waits++;
+        }
+    printf("held %" PRIu32 " of %" PRIu32 " worker%s", held, status->workers_count,
+           gp_plural(status->workers_count));
+    if (!isnan(part))
+        printf(", computing %.0f %%", part * 100);
+    if (waiting != NULL)
+        printf("; %" PRIu32 " request%s wait%s (%s, %s)", waits, gp_plural(waits), waits == 1 ? "s" : "",
+               waiting->purpose, cli_duration((double)waiting->age_ms * 1e-3, age, sizeof(age)));
+    printf("\n");
+}
+
+void show_status(const gp_status_reply *status, const gp_status_reply *before)
 {
     char up[40], idle[40], end[64] = "no idle timeout";
     show_table *workers = show_table_new(7, "worker\tstate\tdevice\tcores\tpid\tlease\t");
@@ -162,9 +217,11 @@ void show_status(const gp_status_reply *status)
     if (status->idle_timeout_ms != 0)
         snprintf(end, sizeof(end), "ends after %s without use",
                  cli_duration((double)status->idle_timeout_ms * 1e-3, idle, sizeof(idle)));
-    printf("pool %s: %" PRIu32 " worker%s, up %s, %s%s\n\n", status->pool, status->workers_count,
+    printf("pool %s: %" PRIu32 " worker%s, up %s, %s%s\n", status->pool, status->workers_count,
            gp_plural(status->workers_count), cli_duration((double)status->uptime_ms * 1e-3, up, sizeof(up)),
            end, status->accepting ? "" : "; shutting down");
+    show_use(status, before);
+    printf("\n");
     for (uint32_t i = 0; i < status->workers_count; i++) {
         const gp_worker_row *row = &status->workers[i];
         const gp_slot *slot = &row->slot;

@@ -64,8 +64,10 @@ gp_json_writer *show_json_array(json_document *json);
 gp_status show_json_print(json_document *json, gp_error *err);
 gp_status show_json_write(json_document *json, const char *path, gp_error *err);
 
-/* Print the pool, the workers and the leases. */
-void show_status(const gp_status_reply *status);
+/* Print the pool, its use, the workers and the leases.
+ *   before  earlier state, so that the use is that of the time in between; NULL: since the start of
+ *           the processes */
+void show_status(const gp_status_reply *status, const gp_status_reply *before);
 
 /* Print the pool as JSON.
  *   jobs  NULL: without jobs */

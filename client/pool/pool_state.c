@@ -145,6 +145,12 @@ static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row
     gp_json_put_integer(writer, "lease", (int64_t)row->lease);
     gp_json_put_integer(writer, "step", (int64_t)row->step);
     gp_json_put_number(writer, "silent_seconds", (double)row->silent_ms * 1e-3);
+    gp_json_begin_object(writer, "counters");
+#define GP_COUNTER(name) gp_json_put_integer(writer, #name, (int64_t)row->name);
+#include "proto/message/worker_counters.def"
+    gp_json_put_integer(writer, "held_ms_total", (int64_t)row->held_ms_total);
+    gp_json_put_integer(writer, "failures_total", (int64_t)row->failures_total);
+    gp_json_end_object(writer);
     gp_json_put_text(writer, "log", row->slot.log);
     gp_json_end_object(writer);
 }
@@ -163,6 +169,10 @@ gp_status pool_status_write(const gp_status_reply *status, const gp_jobs_reply *
     gp_json_put_integer(&writer, "uptime_ms", (int64_t)status->uptime_ms);
     gp_json_put_integer(&writer, "idle_timeout_ms", (int64_t)status->idle_timeout_ms);
     gp_json_put_bool(&writer, "accepting", status->accepting);
+    gp_json_begin_object(&writer, "counters");
+#define GP_COUNTER(name) gp_json_put_integer(&writer, #name, (int64_t)status->name);
+#include "proto/message/pool_counters.def"
+    gp_json_end_object(&writer);
     gp_json_end_object(&writer);
     if (status->listen[0] == '\0') {
         gp_json_put_null(&writer, "remote");

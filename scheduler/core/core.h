@@ -141,6 +141,7 @@ typedef struct gp_core_lease {
     gp_core_id session;   /* session of the holder */
     uint64_t correlation; /* correlation of the request; the first grant replies to it */
     gp_core_id token;
+    int64_t asked_ms; /* when the client requested the lease */
     int64_t since_ms;
     int32_t pid;
     char description[GP_CORE_DESCRIPTION_MAX]; /* "train lenet" */

@@ -59,6 +59,7 @@ void gp_core_lease_begin(gp_core *core, const gp_core_ask *ask, uint64_t members
     lease->session = ask->session;
     lease->correlation = ask->correlation;
     lease->token = ask->wish.token;
+    lease->asked_ms = ask->asked_ms;
     lease->since_ms = core->now_ms;
     lease->pid = ask->pid;
     snprintf(lease->description, sizeof(lease->description), "%s", ask->wish.description);

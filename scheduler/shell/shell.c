@@ -40,11 +40,15 @@ void shell_pend(shell *s, const gp_core_event *event)
 
 static void step_once(shell *s, const gp_core_event *event)
 {
-    size_t count = gp_core_step(s->core, s->actions, event, gp_now_ms());
+    size_t count;
 
+    totals_event(&s->totals, event);
+    count = gp_core_step(s->core, s->actions, event, gp_now_ms());
+    totals_leases(&s->totals, s->core);
     for (size_t i = 0; i < count; i++) {
         const gp_core_action *action = &s->actions[i];
 
+        totals_action(&s->totals, s->core, action);
         switch (action->kind) {
         case GP_CORE_SPAWN:
             shell_spawn(s, action->slot, action->incarnation);

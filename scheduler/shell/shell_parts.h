@@ -19,6 +19,7 @@
 #include "scheduler/core/core.h"
 #include "scheduler/shell/remote_listener.h"
 #include "scheduler/shell/shell.h"
+#include "scheduler/shell/totals.h"
 #include "scheduler/process/supervise.h"
 
 enum {
@@ -90,6 +91,7 @@ typedef struct shell {
     gp_core_id refused; /* session that the core refused; refusal: the reason */
     char refusal[GP_ERROR_MESSAGE_MAX];
     struct shell_jobs *jobs;
+    totals totals;
     gp_core_event pending[SHELL_PENDING_MAX]; /* events caused by executing actions */
     uint32_t pending_count;
     shell_message out; /* message that is sent next; large ones would not fit on the stack */

@@ -352,6 +352,7 @@ void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
         row->lease = slot->lease;
         row->step = slot->step;
     }
+    totals_get(&s->totals, s->core->now_ms, status);
     fill_lease_rows(s, status);
     if (s->listener.zap != NULL) {
         remote_counts counts = remote_listener_count(&s->listener);

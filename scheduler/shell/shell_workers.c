@@ -254,6 +254,7 @@ static void handle_known(shell *s, shell_worker *worker, const gp_incoming *in)
         event.stretch_ms = (int64_t)beat.stretch_ms;
         event.stretch_max_ms = (int64_t)beat.stretch_max_ms;
         event.recycle = beat.recycle != 0;
+        totals_beat(&s->totals, event.slot, &beat);
         break;
     case GP_ID(grant_ack):
         event.kind = GP_CORE_EVENT_WORKER_GRANTED;

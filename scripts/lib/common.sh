@@ -126,3 +126,9 @@ compile() {
     }
     grep 'warning: ' "$log" | sort -u || true
 }
+
+# Unpack the programs of Prometheus into the build folder. The Debian package would also start a service.
+install_prometheus() {
+    say "unpacking prometheus into build/prometheus"
+    (cd "$build" && apt-get download prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb prometheus && rm prometheus_*.deb)
+}

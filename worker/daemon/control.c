@@ -155,6 +155,7 @@ static void beat(control *c)
     message.stretch_ms = since == 0 || since >= now ? 0 : (uint64_t)(now - since);
     message.stretch_max_ms = (uint64_t)atomic_load(&c->train.stretch_max_ms);
     message.recycle = gp_run_unused(c->run);
+    counters_get(&c->counters, atomic_load(&c->train.calls), &message);
     if (c->link.joined)
         scheduler_link_send(&c->link, &envelope, &gp_msg_beat, &message);
     else if (c->link.channel == NULL || c->link.report_due || gp_timeout_left(c->link.deadline) > 0)

@@ -239,6 +239,8 @@ static bool reply_pass_on(control *c)
         c->blocked = true;
         return false;
     }
+    if (status == GP_OK && sent.type == &gp_msg_predict_part)
+        counters_add_samples(&c->counters, sent.body.predict_part.count);
     gp_mailbox_drop_reply(c->mailbox);
     if (sent.idle)
         current_work_end(&c->work);
@@ -264,6 +266,8 @@ void control_outbound(control *c)
                 GP_EBUSY) {
                 c->blocked = true;
                 return;
+            } else if (kind == GP_MAILBOX_EVENT_STEPS) {
+                counters_add_steps(&c->counters, &event.steps);
             }
     } while (reply_pass_on(c));
 }

@@ -7,6 +7,7 @@
 
 #include "worker/daemon/client_fds.h"
 #include "worker/daemon/control.h"
+#include "worker/daemon/counters.h"
 #include "worker/daemon/current_work.h"
 #include "worker/daemon/run.h"
 #include "worker/daemon/scheduler_link.h"
@@ -34,6 +35,7 @@ typedef struct control {
     gp_mailbox *mailbox;
     gp_train_control train;
     gp_run *run; /* the compute thread */
+    counters counters;
 
     /* The served lease, and everything that ends with it. */
     served_lease lease;

@@ -278,6 +278,7 @@ static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_err
     call_answer(t, call, status, &out, err, begun_ns);
     gp_link_set_running(t->link, 0);
     atomic_fetch_add_explicit(&t->train->progress, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->train->calls, 1, memory_order_relaxed);
     took_ns = t->now_ns - begun_ns;
     if (call->kind == GP_CALL_RUN)
         gp_objects_took(t->objects, call->function, took_ns);

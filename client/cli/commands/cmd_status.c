@@ -33,7 +33,7 @@ static gp_status status_run(cli_call *call, gp_error *err)
     if (status == GP_OK && json) {
         status = show_status_json(reply, jobs, err);
     } else if (status == GP_OK) {
-        show_status(reply);
+        show_status(reply, NULL);
         show_jobs_line(jobs);
     }
     gp_free(reply);

@@ -90,6 +90,7 @@ static void show_rows(gp_pool *pool, show_table *table, const gp_jobs_reply *job
 /* Print the complete pool state to stdout. */
 static gp_status print_frame(gp_pool *pool, gp_error *err)
 {
+    static gp_status_reply *before; /* state of the last frame; NULL: none */
     gp_status_reply *reply = NULL;
     gp_jobs_reply *open = NULL, *ended = NULL;
     gp_status status = pool_status(pool, &reply, err);
@@ -99,7 +100,7 @@ static gp_status print_frame(gp_pool *pool, gp_error *err)
     if (status == GP_OK)
         status = pool_jobs_glance(pool, 511u & ~POOL_JOBS_UNFINISHED, ENDED_SHOWN, &ended, err);
     if (status == GP_OK)
-        show_status(reply);
+        show_status(reply, before);
     if (status == GP_OK &&
         open->running + open->queued + open->done + open->failed + open->canceled + open->lost > 0) {
         show_table *table = show_jobs_new();
@@ -111,7 +112,10 @@ static gp_status print_frame(gp_pool *pool, gp_error *err)
         show_rows(pool, table, ended, ENDED_SHOWN);
         show_table_print_free(table);
     }
-    gp_free(reply);
+    if (reply != NULL) {
+        gp_free(before);
+        before = reply;
+    }
     gp_free(open);
     gp_free(ended);
     return status;

@@ -237,7 +237,7 @@ static gp_status up_run(cli_call *call, gp_error *err)
         for (uint32_t i = 0; same && i < reply->workers_count; i++)
             same = before->workers[i].slot.index == reply->workers[i].slot.index &&
                    before->workers[i].slot.incarnation == reply->workers[i].slot.incarnation;
-        show_status(reply);
+        show_status(reply, NULL);
         if (!story.started && same)
             snprintf(was, sizeof(was), "already running");
         else if (!story.started)

@@ -1,0 +1,39 @@
+/* Counters of the scheduler process (pool_counters.def), and those that it keeps for each worker
+ * slot. */
+#ifndef GP_TOTALS_H
+#define GP_TOTALS_H
+
+#include "proto/message/messages.h"
+#include "scheduler/core/core.h"
+
+/* Counters of one slot. */
+typedef struct slot_totals {
+    gp_beat beat;     /* latest heartbeat of the process */
+    uint64_t held_ms; /* time in leases that have ended */
+    uint64_t failures;
+    int64_t since_ms; /* start of the current lease; 0: no lease */
+} slot_totals;
+
+typedef struct totals {
+#define GP_COUNTER(name) uint64_t name;
+#include "proto/message/pool_counters.def"
+    slot_totals slots[GP_CORE_SLOTS_MAX];
+} totals;
+
+/* Count an event before the core handles it. */
+void totals_event(totals *totals, const gp_core_event *event);
+
+/* Count an action of the core. */
+void totals_action(totals *totals, const gp_core *core, const gp_core_action *action);
+
+/* Update the time in leases after a step of the core. */
+void totals_leases(totals *totals, const gp_core *core);
+
+/* Store the counters of a heartbeat. A zeroed one: the slot has a new process. */
+void totals_beat(totals *totals, uint32_t slot, const gp_beat *beat);
+
+/* Fill in the counters of a status reply whose worker rows are filled in.
+ *   now_ms  time of the core */
+void totals_get(const totals *totals, int64_t now_ms, gp_status_reply *out);
+
+#endif

@@ -1,0 +1,63 @@
+#include "worker/daemon/counters.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+void counters_add_steps(counters *c, const gp_train_steps *steps)
+{
+    for (uint32_t i = 0; i < steps->records_count; i++) {
+        const gp_train_record *record = &steps->records[i];
+
+        c->samples += record->samples;
+        c->steps++;
+        c->data_ms += record->data_ms;
+        c->forward_ms += record->forward_ms;
+        c->backward_ms += record->backward_ms;
+        c->exchange_ms += record->exchange_ms;
+        c->commit_ms += record->commit_ms;
+        c->wait_ms += record->wait_ms;
+    }
+}
+
+void counters_add_samples(counters *c, uint32_t samples)
+{
+    c->samples += samples;
+}
+
+/* Return the resident memory of this process in bytes; 0: unknown. */
+static uint64_t resident_bytes(void)
+{
+    unsigned long long size, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+
+    if (file == NULL)
+        return 0;
+    if (fscanf(file, "%llu %llu", &size, &resident) != 2)
+        resident = 0;
+    fclose(file);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t microseconds(double ms)
+{
+    return ms > 0 ? (uint64_t)(ms * 1e3) : 0;
+}
+
+void counters_get(const counters *c, uint64_t calls, gp_beat *out)
+{
+    struct timespec cpu = { 0 };
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    out->samples_total = c->samples;
+    out->steps_total = c->steps;
+    out->data_us_total = microseconds(c->data_ms);
+    out->forward_us_total = microseconds(c->forward_ms);
+    out->backward_us_total = microseconds(c->backward_ms);
+    out->exchange_us_total = microseconds(c->exchange_ms);
+    out->commit_us_total = microseconds(c->commit_ms);
+    out->wait_us_total = microseconds(c->wait_ms);
+    out->calls_total = calls;
+    out->cpu_ms_total = (uint64_t)cpu.tv_sec * 1000 + (uint64_t)cpu.tv_nsec / 1000000;
+    out->memory_bytes = resident_bytes();
+}
