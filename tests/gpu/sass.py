@@ -146,11 +146,13 @@ class Path:
 
 
 def longest_path(blocks, loops, header, trips):
+    """Return the longest path through a loop. trips: iterations of the loops inside it, the outer one first."""
     body = loops[header]
     inner = {h: b for h, b in loops.items() if h in body and h != header and b < body}
     outermost = {h: b for h, b in inner.items() if not any(h in o and b < o for k, o in inner.items() if k != h)}
     owner = {a: h for h, b in outermost.items() for a in b}
     known = {}
+    times, deeper = (trips[0], trips[1:]) if trips else (1, ())
 
     def leaving(node):
         """Return the successors of a block, or of a whole inner loop, inside this loop."""
@@ -161,7 +163,7 @@ def longest_path(blocks, loops, header, trips):
         if node not in known:
             rest = max((walk(n) for n in leaving(node)), key=lambda p: p.count, default=Path())
             if node in outermost:
-                known[node] = Path(rest.count + trips * longest_path(blocks, loops, node, trips).count, rest.accesses)
+                known[node] = Path(rest.count + times * longest_path(blocks, loops, node, deeper).count, rest.accesses)
             else:
                 own = [i.access() for i in blocks[node].instructions if i.access()]
                 known[node] = Path(rest.count + len(blocks[node].instructions), own + rest.accesses)

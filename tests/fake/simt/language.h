@@ -49,6 +49,11 @@ struct __align__(16) uint4
     unsigned x, y, z, w;
 };
 
+struct __align__(16) int4
+{
+    int x, y, z, w;
+};
+
 template <class T> inline T __ldg(const T *at)
 {
     return *at;
@@ -60,6 +65,32 @@ inline float __uint_as_float(unsigned word)
 
     memcpy(&value, &word, sizeof(value));
     return value;
+}
+
+inline int __clz(unsigned value)
+{
+    return value == 0 ? 32 : __builtin_clz(value);
+}
+
+inline unsigned __umulhi(unsigned x, unsigned y)
+{
+    return (unsigned)((uint64_t)x * y >> 32);
+}
+
+/* An approximation, to 2 units in the last place, on a device. */
+inline float __fdividef(float x, float y)
+{
+    return x / y;
+}
+
+inline int min(int x, int y)
+{
+    return x < y ? x : y;
+}
+
+inline int max(int x, int y)
+{
+    return x > y ? x : y;
 }
 
 /* ---- synchronisation ---- */

@@ -364,6 +364,26 @@ TEST(batch_norm_relu_and_max_pool_in_one_pass_match_the_oracle)
         }
 }
 
+TEST(pools_of_eight_channels_match_the_oracle)
+{
+    const struct {
+        const char *kind, *settings;
+    } pools[] = { { "maxpool", "kernel=2;stride=2" },
+                  { "maxpool", "kernel=5,2;stride=1,3;padding=2,1,2,1" },
+                  { "maxpool", "kernel=4;stride=3;ceil=true" },
+                  { "maxpool", "kernel=2;dilation=3;stride=1" },
+                  { "avgpool", "kernel=4,3;stride=3,2;padding=1" },
+                  { "globalavgpool", NULL } };
+
+    for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]); i++)
+        check_chain(gp_shape3(3, 12, 11),
+                    (const net_layer[]){ { "conv2d", "channels=8;kernel=3;padding=1" },
+                                         { "relu", NULL },
+                                         { pools[i].kind, pools[i].settings },
+                                         HEAD },
+                    5, 0.4, pools[i].settings == NULL ? pools[i].kind : pools[i].settings);
+}
+
 /* Narrow types too: intermediate values are rounded in both cases. */
 TEST(fused_batch_norm_relu_and_max_pool_is_bitwise_identical_to_three_steps)
 {

@@ -1,5 +1,5 @@
 /* test_cuda_numbers.c: 2-byte numbers in kernel bodies: all fp16 values, and the values that round
- * to them. */
+ * to them. Divisors of kernels. */
 #include "tests/gp_test.h"
 
 #include <math.h>
@@ -57,4 +57,22 @@ TEST(bf16_rounds_ties_to_even)
             bf16_narrow(less) != bits || bf16_narrow(more) != bits + 1)
             GP_TEST_FAIL("%04x", bits);
     }
+}
+
+TEST(divisors_give_exact_quotients)
+{
+    const uint32_t by[] = { 1, 2, 3, 7, 8, 55, 112, 3136, 12543, 65537, 1u << 30, INT32_MAX };
+
+    for (size_t i = 0; i < sizeof(by) / sizeof(by[0]); i++)
+        for (uint32_t k = 0; k < 2000; k++) {
+            const uint32_t multiple = (uint32_t)(INT32_MAX / by[i] * (uint64_t)k / 1999) * by[i];
+            const uint32_t values[] = { multiple, multiple + by[i] - 1, multiple == 0 ? 0 : multiple - 1 };
+            uint32_t divisor[2];
+
+            gp_kernel_divisor(divisor, by[i]);
+            for (int v = 0; v < 3; v++)
+                if (values[v] <= INT32_MAX &&
+                    (uint32_t)(2 * (uint64_t)values[v] * divisor[0] >> 32) >> divisor[1] != values[v] / by[i])
+                    GP_TEST_FAIL("%u / %u", values[v], by[i]);
+        }
 }

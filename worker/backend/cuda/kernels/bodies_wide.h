@@ -70,38 +70,3 @@ BODY void body_wide_add(const gp_kernel_args *a, uint32_t i)
     }
     wide_put(&a->y[0], i, x);
 }
-
-BODY void body_wide_batchnorm_pool(const gp_kernel_args *a, uint32_t i)
-{
-    const gp_kernel_image *x = &a->x[0], *y = &a->y[0];
-    const uint32_t eights = x->channels / 8, e = i % eights, p = i / eights % y->pixels,
-                   n = i / eights / y->pixels;
-    const int32_t narrow = x->narrow;
-    window_box box = window_of(a, x, (int32_t)(p / y->width), (int32_t)(p % y->width));
-    float largest[8] = { 0 };
-    int32_t index[8], first = 1;
-    eight out;
-
-    for (int32_t row = box.top; row < box.bottom; row += a->dilation[0])
-        for (int32_t column = box.left; column < box.right; column += a->dilation[1]) {
-            int32_t at = row * (int32_t)x->width + column;
-            eight value = wide_get(x, ((size_t)n * x->pixels + (uint32_t)at) * eights + e);
-
-            for (uint32_t k = 0; k < 8; k++) {
-                float is = batchnorm_value(a->f[3], x->channels, a->f[1], a->f[2], 8 * e + k,
-                                           number_wide(narrow, value.of[k]));
-
-                is = number_wide(narrow, number_narrow(narrow, is <= 0.0f ? 0.0f : is));
-                if (first || is > largest[k]) {
-                    largest[k] = is;
-                    index[k] = at;
-                }
-            }
-            first = 0;
-        }
-    for (uint32_t k = 0; k < 8; k++) {
-        out.of[k] = number_narrow(narrow, largest[k]);
-        ((int32_t *)(uintptr_t)a->bytes)[(size_t)i * 8 + k] = first ? -1 : index[k];
-    }
-    wide_put(y, i, out);
-}

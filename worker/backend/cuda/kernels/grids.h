@@ -63,10 +63,14 @@ struct two_bf16 {
     {
         return word_of(__hmax2_nan(two_of<__nv_bfloat162>(x), two_of<__nv_bfloat162>(y)));
     }
-    /* Return 0xffff for each number above 0. */
+    /* Return 0xffff for each number of x above that of y. */
+    PART uint32_t above(uint32_t x, uint32_t y)
+    {
+        return __hgt2_mask(two_of<__nv_bfloat162>(x), two_of<__nv_bfloat162>(y));
+    }
     PART uint32_t above_0(uint32_t word)
     {
-        return __hgt2_mask(two_of<__nv_bfloat162>(word), two_of<__nv_bfloat162>(0));
+        return above(word, 0);
     }
 };
 
@@ -89,9 +93,13 @@ struct two_f16 {
     {
         return word_of(__hmax2_nan(two_of<__half2>(x), two_of<__half2>(y)));
     }
+    PART uint32_t above(uint32_t x, uint32_t y)
+    {
+        return __hgt2_mask(two_of<__half2>(x), two_of<__half2>(y));
+    }
     PART uint32_t above_0(uint32_t word)
     {
-        return __hgt2_mask(two_of<__half2>(word), two_of<__half2>(0));
+        return above(word, 0);
     }
 };
 
@@ -192,6 +200,14 @@ template <class F> PART void with_type_and_mask(const gp_kernel_args &a, F f)
     }
 }
 
+/* ---- division ---- */
+
+/* Return value / divisor, for a value below 2^31 and gp_kernel_divisor(divisor). */
+PART uint32_t quotient(uint32_t value, const uint32_t divisor[2])
+{
+    return __umulhi(2 * value, divisor[0]) >> divisor[1];
+}
+
 /* ---- columns ---- */
 
 /* The rows of an image, which are pixels, that a thread processes: row, row + step, ..., and the
@@ -225,5 +241,6 @@ PART void floats_get(float values[8], const float *from)
 } // namespace
 
 #include "worker/backend/cuda/kernels/grids_norm.h"
+#include "worker/backend/cuda/kernels/grids_pool.h"
 
 #endif

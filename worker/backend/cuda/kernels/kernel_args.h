@@ -147,6 +147,18 @@ typedef struct gp_kernel_args {
     float scale[GP_KERNEL_RATES], offset[GP_KERNEL_RATES];
 } gp_kernel_args;
 
+/* Set a multiplier and a shift by which a kernel computes value / by without a division, for values
+ * below 2^31 (Granlund and Montgomery, 1994). */
+static inline void gp_kernel_divisor(uint32_t divisor[2], uint32_t by)
+{
+    uint32_t bits = 0; /* the logarithm of `by`, rounded up */
+
+    while (bits < 31 && 1u << bits < by)
+        bits++;
+    divisor[0] = (uint32_t)(((UINT64_C(1) << (31 + bits)) + by - 1) / by);
+    divisor[1] = bits;
+}
+
 /* Kernel numbers, from kernels.def. */
 typedef enum gp_kernel {
 #define GP_KERNEL(name) GP_KERNEL_##name,

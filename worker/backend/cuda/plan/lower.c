@@ -118,15 +118,37 @@ static void lower_columns(lowering *l, gp_kernel kernel, const gp_kernel_args *a
 
 /* ---- ops that are mostly one kernel each ---- */
 
+/* Return true if an offset of a pixel inside a window of x fits into 16 bits. */
+static bool window_is_small(const gp_kernel_args *args)
+{
+    return (uint64_t)(args->kernel[0] - 1) * (uint64_t)args->dilation[0] * args->x[0].width +
+               (uint64_t)(args->kernel[1] - 1) * (uint64_t)args->dilation[1] <
+           1 << 16;
+}
+
+/* Set the divisors of the pool kernels for eight channels. */
+static void pool_divisors(gp_kernel_args *args)
+{
+    gp_kernel_divisor(&args->n[0], args->y[0].pixels);
+    gp_kernel_divisor(&args->n[2], args->y[0].width);
+    gp_kernel_divisor(&args->n[4], (uint32_t)args->stride[0]);
+    gp_kernel_divisor(&args->n[6], (uint32_t)args->stride[1]);
+}
+
 static void lower_pool(lowering *l)
 {
     gp_kernel_args args = l->args;
     bool forward = l->op->code == GP_OP_POOL;
 
+    pool_divisors(&args);
     args.kind = (int32_t)l->op->pool;
     args.bytes = gp_plan_data(l->plan, forward ? l->op->out[1] : l->op->in[1]);
-    gp_lower_kernel(l, forward ? GP_KERNEL_pool : GP_KERNEL_pool_backward, &args,
-                    gp_lower_elements(l, &args.y[0]));
+    if (gp_lower_is_wide(l, 1) &&
+        (forward ? window_is_small(&args) : args.dilation[0] == 1 && args.dilation[1] == 1))
+        lower_columns(l, forward ? GP_KERNEL_wide_pool : GP_KERNEL_wide_pool_backward, &args, &args.y[0]);
+    else
+        gp_lower_kernel(l, forward ? GP_KERNEL_pool : GP_KERNEL_pool_backward, &args,
+                        gp_lower_elements(l, &args.y[0]));
 }
 
 static void resize_ratios(gp_kernel_args *args, const gp_kernel_image *from, const gp_kernel_image *to)
@@ -360,8 +382,12 @@ static void lower_batchnorm(lowering *l)
     args.f[1] = gp_plan_data(l->plan, op->in[1]);
     args.f[2] = gp_plan_data(l->plan, op->in[2]);
     if (l->follow->pooled) {
+        pool_divisors(&args);
         args.bytes = gp_plan_data(l->plan, op->out[PLAN_INDEX]);
-        gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_pool, GP_KERNEL_batchnorm_pool, &args);
+        if (gp_lower_is_wide(l, 1) && window_is_small(&args))
+            lower_columns(l, GP_KERNEL_wide_batchnorm_pool, &args, &args.y[0]);
+        else
+            gp_lower_kernel(l, GP_KERNEL_batchnorm_pool, &args, gp_lower_elements(l, &args.y[0]));
     } else {
         if (gp_lower_is_wide(l, 1))
             lower_columns(l, GP_KERNEL_wide_batchnorm_apply, &args, &args.y[0]);
