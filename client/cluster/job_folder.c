@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,7 +18,7 @@
 #include "common/base/printable.h"
 #include "common/base/system/file.h"
 
-enum { FORMAT_VERSION = 1, RANDOM_BYTES = 8, TAKE_TRIES = 100 };
+enum { FORMAT_VERSION = 1, RANDOM_BYTES = 8, TAKE_TRIES = 100, COPY_BYTES = 1 << 20, APPENDED_MAX = 1000 };
 
 static gp_status path_join(char path[PATH_MAX], const char *folder, const char *name, gp_error *err)
 {
@@ -364,15 +365,77 @@ gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err)
     return GP_OK;
 }
 
-void cluster_attempt_archive(const char *folder, uint32_t attempt)
+/* Return whether a training appends to a file with this name (client/cli/jobs/run_folder.h). */
+static bool is_appended(const char *name)
 {
-    char from[PATH_MAX], to[PATH_MAX];
+    size_t bytes = strlen(name);
 
-    if (path_join(from, folder, "metrics.jsonl", NULL) == GP_OK &&
-        attempt_path(to, folder, attempt - 1, "metrics.jsonl", NULL) == GP_OK)
-        rename(from, to);
-    if (path_join(from, folder, "end.json", NULL) == GP_OK)
-        unlink(from);
+    return (bytes > 6 && strcmp(name + bytes - 6, ".jsonl") == 0) || strcmp(name, "workers.open") == 0 ||
+           strncmp(name, "events.out.tfevents", 19) == 0;
+}
+
+/* Replace a file of the folder by a copy. */
+static gp_status file_detach(const char *folder, uint32_t attempt, const char *name, gp_error *err)
+{
+    char path[PATH_MAX], draft[PATH_MAX];
+    int from = -1, to = -1;
+    struct stat info;
+    off_t left;
+    gp_status status = path_join(path, folder, name, err);
+
+    if (status == GP_OK)
+        status = attempt_path(draft, folder, attempt, "draft", err);
+    if (status != GP_OK)
+        return status;
+    from = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (from >= 0 && fstat(from, &info) == 0 && S_ISREG(info.st_mode)) {
+        to = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, info.st_mode & 0777);
+        left = info.st_size;
+        while (to >= 0 && left > 0) {
+            ssize_t got = sendfile(to, from, NULL, (size_t)(left < COPY_BYTES ? left : COPY_BYTES));
+
+            if (got < 0 && errno == EINTR)
+                continue;
+            if (got <= 0)
+                break;
+            left -= got;
+        }
+        if (to < 0 || left > 0 || fsync(to) != 0 || rename(draft, path) != 0)
+            status = gp_fail_errno(err, GP_EIO, "cannot copy %s", path);
+    } else if (from < 0 && errno != ENOENT) {
+        status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+    }
+    if (from >= 0)
+        close(from);
+    if (to >= 0)
+        close(to);
+    if (status != GP_OK)
+        unlink(draft);
+    return status;
+}
+
+gp_status cluster_attempt_detach(const char *folder, uint32_t attempt, gp_error *err)
+{
+    const struct dirent *entry;
+    DIR *directory = opendir(folder);
+    char(*names)[NAME_MAX + 1] = gp_calloc(APPENDED_MAX, sizeof(*names));
+    size_t count = 0;
+    gp_status status = GP_OK;
+
+    if (names == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory to list %s", folder);
+    else if (directory == NULL)
+        status = gp_fail_errno(err, GP_EIO, "cannot read %s", folder);
+    /* The renames change the directory, so list it first. */
+    while (status == GP_OK && count < APPENDED_MAX && (entry = readdir(directory)) != NULL)
+        if (is_appended(entry->d_name))
+            strcpy(names[count++], entry->d_name);
+    for (size_t i = 0; i < count && status == GP_OK; i++)
+        status = file_detach(folder, attempt, names[i], err);
+    if (directory != NULL)
+        closedir(directory);
+    gp_free(names);
+    return status;
 }
 
 /* Begin a record: {"attempt": N, and the time as `key`. */

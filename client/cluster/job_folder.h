@@ -95,9 +95,10 @@ bool cluster_folder_canceled(const char *folder);
  * attempts. */
 gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err);
 
-/* Move the metrics of earlier attempts to attempts/N-1, and remove the record of the earlier
- * command's end. Errors are ignored: the command replaces these files. */
-void cluster_attempt_archive(const char *folder, uint32_t attempt);
+/* Detach processes of earlier attempts from the files that they append to, such as metrics.jsonl:
+ * replace each file by a copy, so that such a process continues to write, and to hold a lock, on a
+ * file without a name. GP_EIO: a file cannot be copied. */
+gp_status cluster_attempt_detach(const char *folder, uint32_t attempt, gp_error *err);
 
 /* Write attempts/N/begin.json: the attempt is running.
  *   host       name of this host, as the engine calls it

@@ -4,6 +4,7 @@
 #define GP_TEST_SLURM_STAGE_H
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -58,8 +59,6 @@ static const char *cluster_start(void)
 
     if (cluster_started)
         return NULL;
-    if (getuid() != 0)
-        return "the daemons of the test cluster run as root";
     snprintf(path, sizeof(path), "%s:/usr/sbin:/sbin", getenv("PATH"));
     setenv("PATH", path, 1);
     if (shell("command -v slurmctld slurmd sbatch munged > programs") != 0)
@@ -202,20 +201,20 @@ static const char *job_read(const job *j, const char *name)
     return text;
 }
 
-/* Set *first and *last to the steps of a metrics file. Return whether all steps between them are in
- * the file, in order and once. */
-static bool job_steps(const job *j, const char *name, int *first, int *last)
+/* Set *first and *last to the steps in lines of metrics. Return whether all steps between them are
+ * there, in order and once. */
+static bool steps_in(const char *text, int *first, int *last)
 {
-    const char *text = job_read(j, name);
     bool complete = true;
 
     *first = *last = 0;
     for (const char *line = text; line != NULL && *line != '\0';
          line = strchr(line, '\n'), line += line != NULL) {
+        size_t bytes = strcspn(line, "\n");
         int step;
 
-        if (sscanf(line, "{\"step\": %d, \"epoch\"", &step) != 1 || strstr(line, "\"worker\"") == NULL ||
-            strcspn(line, "\n") < (size_t)(strstr(line, "\"worker\"") - line))
+        if (sscanf(line, "{\"step\": %d, \"epoch\"", &step) != 1 ||
+            memmem(line, bytes, "\"worker\"", 8) == NULL)
             continue;
         complete = complete && (*first == 0 || step == *last + 1);
         *first = *first == 0 ? step : *first;
@@ -224,13 +223,29 @@ static bool job_steps(const job *j, const char *name, int *first, int *last)
     return complete;
 }
 
+static bool job_steps(const job *j, int *first, int *last)
+{
+    return steps_in(job_read(j, "metrics.jsonl"), first, last);
+}
+
+/* Return the last step that a note in the log names, after the last occurrence of `words`; -1: no
+ * such note. */
+static int job_noted_step(const job *j, const char *words)
+{
+    int step = -1;
+
+    for (const char *at = job_read(j, "log"); (at = strstr(at, words)) != NULL;)
+        step = atoi(at += strlen(words));
+    return step;
+}
+
 /* Wait until the running attempt of a job has taken a step. */
 static bool job_wait_step(const job *j, int wanted)
 {
     int first, last = 0;
 
     for (int64_t end_ms = gp_now_ms() + WAIT_MS; gp_now_ms() < end_ms; gp_sleep_ms(5)) {
-        job_steps(j, "metrics.jsonl", &first, &last);
+        job_steps(j, &first, &last);
         if (last >= wanted)
             return true;
     }
@@ -270,6 +285,32 @@ static int attempt_processes(const job *j, int attempt, int pids[PROCESSES_MAX])
     if (all != NULL)
         closedir(all);
     return count;
+}
+
+/* Return the last step in the metrics that a process of an attempt writes, also if the file has no
+ * name any more; 0: none. */
+__attribute__((unused)) static int attempt_last_step(const job *j, int attempt)
+{
+    static char text[1 << 20];
+    int pids[PROCESSES_MAX], count = attempt_processes(j, attempt, pids), first, last = 0;
+
+    for (int i = 0; i < count; i++)
+        for (int n = 3; n < 40; n++) {
+            char path[64], name[PATH_MAX];
+            ssize_t length, got;
+            int fd;
+
+            snprintf(path, sizeof(path), "/proc/%d/fd/%d", pids[i], n);
+            length = readlink(path, name, sizeof(name) - 1);
+            name[length > 0 ? length : 0] = '\0';
+            if (strstr(name, "/metrics.jsonl") == NULL || (fd = open(path, O_RDONLY)) < 0)
+                continue;
+            got = read(fd, text, sizeof(text) - 1);
+            close(fd);
+            text[got > 0 ? got : 0] = '\0';
+            steps_in(text, &first, &last);
+        }
+    return last;
 }
 
 /* Send a signal to all processes of an attempt and return their number. */

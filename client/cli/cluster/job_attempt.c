@@ -287,8 +287,9 @@ static gp_status attempt_open(attempt *a, gp_error *err)
     if (status != GP_OK)
         return status;
     if (fence.number > 1)
-        cluster_attempt_archive(a->folder, fence.number);
-    status = cluster_allocation_open(&a->allocation, a->command.engine, err);
+        status = cluster_attempt_detach(a->folder, fence.number, err);
+    if (status == GP_OK)
+        status = cluster_allocation_open(&a->allocation, a->command.engine, err);
     attempt_note(&a->files, "== attempt %" PRIu32 " on %s%s%s ==", fence.number, a->allocation.host,
                  a->allocation.id[0] != '\0' ? ", job " : "", a->allocation.id);
     if (status == GP_OK)

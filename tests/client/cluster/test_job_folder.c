@@ -338,3 +338,27 @@ TEST(outdated_process_replaces_no_file)
     CHECK_INT(GP_OK, in_attempt(&second, write_model, folder));
     CHECK(access(path, F_OK) == 0);
 }
+
+TEST(detached_files_keep_their_lines_and_lose_their_writers)
+{
+    const char *folder = folder_new();
+    char path[512], *text = NULL;
+    size_t bytes;
+    gp_fence first, second;
+    gp_error err;
+
+    REQUIRE_OK(cluster_attempt_take(&first, folder, &err), err);
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    int writer = open(path, O_WRONLY | O_CREAT | O_APPEND, 0640);
+
+    REQUIRE(writer >= 0 && write(writer, "1\n", 2) == 2);
+    REQUIRE_OK(cluster_attempt_take(&second, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_detach(folder, 2, &err), err);
+    CHECK_INT(2, write(writer, "2\n", 2));
+    close(writer);
+    REQUIRE_OK(gp_file_read((uint8_t **)&text, &bytes, path, 100, &err), err);
+    CHECK_TEXT("1\n", text);
+    CHECK_INT(0640, mode_of(folder, "metrics.jsonl"));
+    gp_free(text);
+    REQUIRE_OK(cluster_attempt_detach(folder, 2, &err), err);
+}
