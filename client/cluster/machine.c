@@ -291,6 +291,8 @@ void cluster_step(cluster_job *job, const cluster_event *event, int64_t now_ms)
     case CLUSTER_LAUNCHED:
         copy(job->id, sizeof(job->id), event->text);
         change_state(job, CLUSTER_QUEUED);
+        /* the reply is as good as a listing and a look at the job folder */
+        job->seen.list_ms = job->seen.facts_ms = now_ms;
         break;
     case CLUSTER_LAUNCH_REFUSED:
         /* an earlier launch of unknown outcome may still be accepted */

@@ -83,6 +83,8 @@ static gp_status record_format(const cluster_record *record, gp_buffer *out, gp_
     gp_json_put_integer(&w, "submitted_ms", record->submitted_ms);
     gp_json_put_integer(&w, "time_s", record->time_s);
     gp_json_put_bool(&w, "requeue", record->requeue);
+    gp_json_put_text(&w, "array", record->array);
+    gp_json_put_integer(&w, "array_index", record->array_index);
     gp_json_put_text(&w, "state", cluster_state_word(job->state));
     gp_json_put_text(&w, "end", cluster_end_word(job->end));
     gp_json_put_text(&w, "id", job->id);
@@ -225,7 +227,9 @@ static gp_status record_parse(cluster_record *record, const char *text, size_t b
              !get_text(record->command, sizeof(record->command), document, "command") ||
              !get_integer(&record->submitted_ms, document, "submitted_ms", 0, INT64_MAX) ||
              !get_integer(&record->time_s, document, "time_s", 0, GP_PROFILE_TIME_MAX_S) ||
-             !get_flag(&record->requeue, document, "requeue"))
+             !get_flag(&record->requeue, document, "requeue") ||
+             !get_text(record->array, sizeof(record->array), document, "array") ||
+             !get_count(&record->array_index, document, "array_index"))
         status = gp_fail(err, GP_ECORRUPT, "%s: malformed record of a job", path);
     record->job.seen = seen;
     gp_json_free(document);

@@ -19,16 +19,19 @@
 enum {
     CLUSTER_PATH_BYTES = 1024,
     CLUSTER_RECORDS_MAX = 100000, /* jobs in one folder */
+    CLUSTER_ARRAY_BYTES = 11,     /* "a-" and 8 hexadecimal digits */
 };
 
 typedef struct cluster_record {
     char path[CLUSTER_PATH_BYTES]; /* folder of the record */
     char profile[GP_PROFILE_NAME_MAX + 1];
-    char label[64];       /* name given by the user; "": none */
-    char command[96];     /* beginning of the command line, for listings */
-    int64_t submitted_ms; /* Unix time */
-    int64_t time_s;       /* time limit; 0: as in the profile */
-    bool requeue;         /* the job may be requeued */
+    char label[64];                  /* name given by the user; "": none */
+    char command[96];                /* beginning of the command line, for listings */
+    int64_t submitted_ms;            /* Unix time */
+    int64_t time_s;                  /* time limit; 0: as in the profile */
+    bool requeue;                    /* the job may be requeued */
+    char array[CLUSTER_ARRAY_BYTES]; /* jobs submitted together have the same name; "": none */
+    uint32_t array_index;            /* number of the job in its array, from 1 */
     cluster_job job;
     int lock;     /* open lock file; -1: not locked */
     char *stored; /* text on disk, to skip equal writes; NULL: unknown; owned */
@@ -36,7 +39,7 @@ typedef struct cluster_record {
 
 /* Create a job in state WANTED, and lock it. Its folder appears with command.json before the
  * record. If this process is killed in between, cluster_record_discard() removes the folder.
- *   record          label, command, profile, submitted_ms, time_s and requeue are set by the caller
+ *   record          the caller sets label, command, profile, submitted_ms, time_s, requeue, array
  *   root            existing directory
  *   json, bytes     contents of command.json
  * GP_EIO. Free the record with cluster_record_close(). */

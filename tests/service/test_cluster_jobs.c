@@ -185,6 +185,50 @@ TEST(jobs_completes_a_killed_submit)
     }
 }
 
+TEST(array_has_a_job_for_each_input_and_one_line)
+{
+    char array[40], job[48];
+
+    REQUIRE(spool_begin(&profile));
+    RUN_CODE(2, "submit", "--array", "--profile", "spool", "--", "parfor", "lr=0.1,0.01", "--", TRAIN, "--lr",
+             "{lr}");
+    CHECK_CONTAINS(err, "ck-{#}");
+    RUN_CODE(2, "submit", "--array", "--profile", "spool", "--", "parfor", "1:2", "--", "train", "--network",
+             "lenet", "--data", "digits:200", "--no-such-option", "{}", "--checkpoint-path", "ck-{#}");
+    CHECK_CONTAINS(err, "--no-such-option");
+    CHECK_INT(0, launches());
+    RUN_CODE(0, "submit", "--quiet", "--array", "--profile", "spool", "--", "parfor", "1:3", "--", "spmd",
+             "-n", "1", "--", "sh", "-c", "echo input {}; exit $(({} - 1))");
+    REQUIRE(sscanf(out, "%39s", array) == 1);
+    CHECK_INT(3, launches());
+    RUN_CODE(1, "wait", array); /* the first one that failed */
+    RUN_CODE(0, "jobs", "--profile", "spool", "--all");
+    CHECK_CONTAINS(out, array);
+    CHECK_CONTAINS(out, "2 failed, 1 done");
+    CHECK(strstr(out, "spool:101") == NULL);
+    RUN_CODE(0, "jobs", "--all-profiles", "--all", "--json");
+    CHECK_CONTAINS(out, "\"job\": \"spool:103\"");
+    snprintf(job, sizeof(job), "%s.3", array);
+    RUN_CODE(0, "logs", job);
+    CHECK_CONTAINS(out, "input 3");
+    RUN_CODE(2, "wait", job);
+    RUN_CODE(125, "wait", "spool:a-01234567");
+    CHECK_CONTAINS(err, "no array of jobs 'a-01234567'");
+}
+
+TEST(all_jobs_of_a_profile_are_canceled)
+{
+    REQUIRE(spool_begin(&profile));
+    for (int i = 0; i < 2; i++)
+        RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", SLEEP);
+    REQUIRE(wait_for_lines("pids", 2));
+    RUN_CODE(0, "cancel", "--all", "--profile", "spool");
+    CHECK_CONTAINS(out, "canceled 2 jobs");
+    CHECK_INT(0, alive_of("pids", true));
+    RUN_CODE(0, "jobs", "--all-profiles");
+    CHECK_TEXT("no running or queued jobs\n", out);
+}
+
 TEST(unknown_jobs_are_named)
 {
     REQUIRE(spool_begin(&profile));

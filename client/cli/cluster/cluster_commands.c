@@ -23,30 +23,6 @@ static void note_trouble(const cli_call *call, const cluster_ref *ref, bool *not
     *noted = true;
 }
 
-static void refs_free(cluster_ref *refs, int count)
-{
-    for (int i = 0; refs != NULL && i < count; i++)
-        cluster_ref_close(&refs[i]);
-    gp_free(refs);
-}
-
-/* Open the jobs of all words. */
-static gp_status refs_open(cluster_ref **out, const cli_call *call, gp_error *err)
-{
-    cluster_ref *refs = gp_calloc((size_t)call->word_count, sizeof(*refs));
-    gp_status status = GP_OK;
-
-    if (refs == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for %d jobs", call->word_count);
-    for (int i = 0; status == GP_OK && i < call->word_count; i++)
-        status = cluster_ref_open(&refs[i], call->words[i], err);
-    if (status == GP_OK)
-        *out = refs;
-    else
-        refs_free(refs, call->word_count);
-    return status;
-}
-
 /* ---- wait ---- */
 
 /* Print a job that is over, and set call->code if it is still CLI_OK. */
@@ -67,54 +43,54 @@ static void wait_report(cli_call *call, const cluster_ref *ref)
 }
 
 /* Visit the jobs until all, or any, are over. */
-static gp_status wait_all(const cli_call *call, cluster_ref *refs, bool any, int64_t deadline_ms,
+static gp_status wait_all(const cli_call *call, const cluster_refs *jobs, bool any, int64_t deadline_ms,
                           gp_error *err)
 {
     bool noted = false;
 
     for (;;) {
-        int over = 0, next = -1;
+        cluster_ref *next = NULL;
+        size_t over = 0;
 
-        for (int i = 0; i < call->word_count; i++) {
-            gp_status status =
-                cluster_is_over(&refs[i].record) ? GP_OK : cluster_ref_visit(&refs[i], false, 0, err);
+        for (size_t i = 0; i < jobs->count; i++) {
+            cluster_ref *ref = &jobs->refs[i];
+            gp_status status = cluster_is_over(&ref->record) ? GP_OK : cluster_ref_visit(ref, false, 0, err);
 
             if (status != GP_OK)
                 return status;
-            over += cluster_is_over(&refs[i].record);
-            note_trouble(call, &refs[i], &noted);
-            if (!cluster_is_over(&refs[i].record) &&
-                (next < 0 || refs[i].pass.due_ms < refs[next].pass.due_ms))
-                next = i;
+            over += cluster_is_over(&ref->record);
+            note_trouble(call, ref, &noted);
+            if (!cluster_is_over(&ref->record) && (next == NULL || ref->pass.due_ms < next->pass.due_ms))
+                next = ref;
         }
-        if (next < 0 || (any && over > 0))
+        if (next == NULL || (any && over > 0))
             return GP_OK;
         if (cli_stop != 0)
             return gp_fail(err, GP_ECANCELED, "interrupted; the jobs continue");
         if (gp_now_ms() >= deadline_ms)
-            return gp_fail(err, GP_ETIMEDOUT, "%d of %d jobs are not over yet", call->word_count - over,
-                           call->word_count);
-        cluster_ref_sleep(&refs[next], POLL_MS);
+            return gp_fail(err, GP_ETIMEDOUT, "%zu of %zu jobs are not over yet", jobs->count - over,
+                           jobs->count);
+        cluster_ref_sleep(next, POLL_MS);
     }
 }
 
 gp_status cluster_jobs_wait(cli_call *call, bool any, double timeout, gp_error *err)
 {
     const int64_t deadline_ms = timeout > 0 ? gp_now_ms() + (int64_t)(timeout * 1000) : INT64_MAX;
-    cluster_ref *refs = NULL;
+    cluster_refs jobs;
     gp_status status;
 
     cli_catch_interrupts();
-    status = refs_open(&refs, call, err);
+    status = cluster_refs_open(&jobs, call, err);
     if (status == GP_OK)
-        status = wait_all(call, refs, any, deadline_ms, err);
+        status = wait_all(call, &jobs, any, deadline_ms, err);
     if (status != GP_OK)
         call->code = status == GP_ETIMEDOUT   ? EXIT_TIMED_OUT
                      : status == GP_ECANCELED ? CLI_INTERRUPTED
                                               : CLUSTER_EXIT_NO_OUTCOME;
-    for (int i = 0; status == GP_OK && i < call->word_count; i++)
-        wait_report(call, &refs[i]);
-    refs_free(refs, call->word_count);
+    for (size_t i = 0; status == GP_OK && i < jobs.count; i++)
+        wait_report(call, &jobs.refs[i]);
+    cluster_refs_close(&jobs);
     return status;
 }
 
@@ -124,7 +100,9 @@ gp_status cluster_jobs_wait(cli_call *call, bool any, double timeout, gp_error *
 static gp_status cancel_one(const cli_call *call, cluster_ref *ref, uint32_t *count, gp_error *err)
 {
     const int64_t deadline_ms = gp_now_ms() + CLUSTER_CANCEL_LIMIT_MS;
-    const bool over = cluster_is_over(&ref->record), canceled = ref->record.job.canceled;
+    const bool canceled = ref->record.job.canceled;
+    /* the engine may still end the processes of a canceled job that has a result */
+    const bool over = ref->record.job.state == CLUSTER_ENDED || (ref->record.job.has_result && !canceled);
     const cli_common *options = call->options;
     cluster_entry entry = { .exit_code = -1 };
     char command[CLUSTER_COMMAND_BYTES] = "";
@@ -161,23 +139,32 @@ static gp_status cancel_one(const cli_call *call, cluster_ref *ref, uint32_t *co
         command);
 }
 
-gp_status cluster_jobs_cancel(cli_call *call, gp_error *err)
+gp_status cluster_jobs_cancel(cli_call *call, const char *profile, gp_error *err)
 {
     const cli_common *options = call->options;
-    cluster_ref *refs = NULL;
     uint32_t count = 0;
+    cluster_refs jobs;
     gp_status status;
 
     cli_catch_interrupts();
-    status = refs_open(&refs, call, err);
-    for (int i = 0; status == GP_OK && i < call->word_count; i++)
+    status =
+        profile[0] != '\0' ? cluster_refs_open_all(&jobs, profile, err) : cluster_refs_open(&jobs, call, err);
+    if (status != GP_OK)
+        return status;
+    /* All jobs are marked and canceled once before the engine's confirmations are awaited. */
+    for (size_t i = 0; jobs.count > 1 && i < jobs.count && cli_stop == 0; i++)
+        if (!cluster_is_over(&jobs.refs[i].record) && !jobs.refs[i].record.job.canceled &&
+            cluster_ref_visit(&jobs.refs[i], true, CLUSTER_LOCK_WAIT_MS, err) == GP_OK && !jobs.refs[i].busy)
+            count++;
+    for (size_t i = 0; i < jobs.count; i++)
         /* report the error and cancel the remaining jobs */
-        if (cancel_one(call, &refs[i], &count, err) != GP_OK)
+        if (!(jobs.count > 1 && jobs.refs[i].record.job.state == CLUSTER_ENDED) &&
+            cancel_one(call, &jobs.refs[i], &count, err) != GP_OK)
             call->code = cli_fail(call, err);
-    if (status == GP_OK && call->code == CLI_OK && !options->quiet && count > 0)
+    if (call->code == CLI_OK && !options->quiet && (count > 0 || profile[0] != '\0'))
         printf("canceled %" PRIu32 " job%s\n", count, count == 1 ? "" : "s");
-    refs_free(refs, call->word_count);
-    return status;
+    cluster_refs_close(&jobs);
+    return GP_OK;
 }
 
 /* ---- logs ---- */

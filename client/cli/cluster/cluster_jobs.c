@@ -61,10 +61,179 @@ bool cluster_words(const cli_call *call, int *code)
     return count > 0;
 }
 
+/* ---- arrays ---- */
+
+gp_status cluster_array_new(char name[CLUSTER_ARRAY_BYTES], gp_error *err)
+{
+    char launch[CLUSTER_NAME_BYTES];
+    gp_status status = cluster_name_new(launch, err);
+
+    if (status == GP_OK)
+        snprintf(name, CLUSTER_ARRAY_BYTES, "a-%.8s", launch + strlen("gp-"));
+    return status;
+}
+
+/* Split ARRAY or ARRAY.N; *index 0: all jobs of the array. false: the id has another form. */
+static bool array_split(const char *id, char name[CLUSTER_ARRAY_BYTES], uint32_t *index)
+{
+    const size_t length = CLUSTER_ARRAY_BYTES - 1;
+    unsigned long number = 0;
+    char *end;
+
+    if (strncmp(id, "a-", 2) != 0 || strspn(id + 2, "0123456789abcdef") != length - 2 ||
+        (id[length] != '\0' && id[length] != '.'))
+        return false;
+    if (id[length] == '.') {
+        number = strtoul(id + length + 1, &end, 10);
+        if (*end != '\0' || number == 0 || number > UINT32_MAX)
+            return false;
+    }
+    snprintf(name, CLUSTER_ARRAY_BYTES, "%.*s", (int)length, id);
+    *index = (uint32_t)number;
+    return true;
+}
+
+/* Search for jobs of a place, and the refs that were found. */
+typedef struct collect {
+    const char *profile_name; /* as given */
+    const cluster_place *place;
+    const char *array; /* "": all jobs that are not over */
+    uint32_t index;    /* 0: all */
+    cluster_refs *out;
+} collect;
+
+/* Append a ref with its own profile. */
+static gp_status refs_add(cluster_refs *refs, const char *profile, const cluster_record *record,
+                          gp_error *err)
+{
+    cluster_ref *grown = gp_realloc_array(refs->refs, refs->count + 1, sizeof(*grown));
+    gp_status status;
+
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu jobs", refs->count + 1);
+    refs->refs = grown;
+    grown += refs->count;
+    memset(grown, 0, sizeof(*grown));
+    status = cluster_place_open(&grown->place, profile, err);
+    if (status != GP_OK)
+        return status;
+    grown->record = *record;
+    grown->record.lock = -1;
+    snprintf(grown->name, sizeof(grown->name), "%s", record->job.name);
+    refs->count++;
+    return GP_OK;
+}
+
+static gp_status collect_visit(void *context, const char *name, gp_error *err)
+{
+    collect *c = context;
+    cluster_record record = { .lock = -1 };
+    gp_error ignored;
+
+    if (cluster_record_read(&record, c->place->site.root, name, &ignored) != GP_OK ||
+        strcmp(record.profile, c->place->profile.name) != 0)
+        return GP_OK;
+    if (c->array[0] == '\0'
+            ? cluster_is_over(&record)
+            : strcmp(record.array, c->array) != 0 || (c->index != 0 && record.array_index != c->index))
+        return GP_OK;
+    return refs_add(c->out, c->profile_name, &record, err);
+}
+
+/* Jobs of an array in its order. */
+static int by_index(const void *left, const void *right)
+{
+    const uint32_t a = ((const cluster_ref *)left)->record.array_index;
+    const uint32_t b = ((const cluster_ref *)right)->record.array_index;
+
+    return a < b ? -1 : a > b;
+}
+
+/* Append all jobs of an array, or all jobs that are not over. */
+static gp_status refs_collect(cluster_refs *out, const char *profile, const char *array, uint32_t index,
+                              gp_error *err)
+{
+    const size_t before = out->count;
+    cluster_place *place;
+    collect c = { .profile_name = profile, .array = array, .index = index, .out = out };
+    gp_status status = cluster_place_open(&place, profile, err);
+
+    if (status != GP_OK)
+        return status;
+    c.place = place;
+    status = cluster_records_list(place->site.root, collect_visit, &c, err);
+    if (status == GP_OK && array[0] != '\0' && out->count == before)
+        status =
+            index == 0
+                ? gp_fail(err, GP_ENOENT, "profile '%s' has no array of jobs '%s'", profile, array)
+                : gp_fail(err, GP_ENOENT, "profile '%s' has no job '%s.%" PRIu32 "'", profile, array, index);
+    if (out->count > before)
+        qsort(out->refs + before, out->count - before, sizeof(*out->refs), by_index);
+    gp_free(place);
+    return status;
+}
+
+/* ---- references ---- */
+
+/* Append the jobs of a word. */
+static gp_status refs_add_word(cluster_refs *out, const char *word, gp_error *err)
+{
+    const char *colon = strchr(word, ':');
+    char profile[GP_PROFILE_NAME_MAX + 1], array[CLUSTER_ARRAY_BYTES];
+    cluster_ref *grown;
+    uint32_t index;
+    gp_status status;
+
+    if (colon != NULL && (size_t)(colon - word) < sizeof(profile) && array_split(colon + 1, array, &index)) {
+        snprintf(profile, sizeof(profile), "%.*s", (int)(colon - word), word);
+        return refs_collect(out, profile, array, index, err);
+    }
+    grown = gp_realloc_array(out->refs, out->count + 1, sizeof(*grown));
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu jobs", out->count + 1);
+    out->refs = grown;
+    status = cluster_ref_open(&grown[out->count], word, err);
+    if (status == GP_OK)
+        out->count++;
+    return status;
+}
+
+gp_status cluster_refs_open(cluster_refs *out, const cli_call *call, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    *out = (cluster_refs){ .count = 0 };
+    for (int i = 0; status == GP_OK && i < call->word_count; i++)
+        status = refs_add_word(out, call->words[i], err);
+    if (status != GP_OK)
+        cluster_refs_close(out);
+    return status;
+}
+
+gp_status cluster_refs_open_all(cluster_refs *out, const char *profile, gp_error *err)
+{
+    *out = (cluster_refs){ .count = 0 };
+    gp_status status = refs_collect(out, profile, "", 0, err);
+
+    if (status != GP_OK)
+        cluster_refs_close(out);
+    return status;
+}
+
+void cluster_refs_close(cluster_refs *refs)
+{
+    for (size_t i = 0; i < refs->count; i++)
+        cluster_ref_close(&refs->refs[i]);
+    gp_free(refs->refs);
+    *refs = (cluster_refs){ .count = 0 };
+}
+
 gp_status cluster_ref_open(cluster_ref *out, const char *word, gp_error *err)
 {
     const char *colon = strchr(word, ':');
-    char profile[GP_PROFILE_NAME_MAX + 1];
+    char profile[GP_PROFILE_NAME_MAX + 1], array[CLUSTER_ARRAY_BYTES];
+    cluster_refs found = { .count = 0 };
+    uint32_t index;
     gp_status status;
 
     memset(out, 0, sizeof(*out));
@@ -72,6 +241,18 @@ gp_status cluster_ref_open(cluster_ref *out, const char *word, gp_error *err)
     if (colon == NULL || colon == word || colon[1] == '\0' || (size_t)(colon - word) >= sizeof(profile))
         return gp_fail(err, GP_EINVAL, "'%.80s' is not a job of a cluster; give PROFILE:ID", word);
     snprintf(profile, sizeof(profile), "%.*s", (int)(colon - word), word);
+    if (array_split(colon + 1, array, &index)) {
+        if (index == 0)
+            return gp_fail(err, GP_EINVAL, "'%s' names several jobs; give one of them, such as '%s.1'", word,
+                           word);
+        status = refs_collect(&found, profile, array, index, err);
+        if (status == GP_OK) {
+            *out = found.refs[0];
+            found.count = 0;
+        }
+        cluster_refs_close(&found);
+        return status;
+    }
     status = cluster_place_open(&out->place, profile, err);
     if (status == GP_OK)
         status =
@@ -119,7 +300,7 @@ bool cluster_is_over(const cluster_record *record)
     return record->job.state == CLUSTER_ENDED || record->job.has_result;
 }
 
-static gp_job_state state_of(const cluster_job *job)
+gp_job_state cluster_state_of(const cluster_job *job)
 {
     if (job->has_result)
         return job->exit_code == 0                                  ? GP_JOB_DONE
@@ -143,7 +324,7 @@ static gp_job_state state_of(const cluster_job *job)
 
 int cluster_exit_code(const cluster_record *record)
 {
-    switch (state_of(&record->job)) {
+    switch (cluster_state_of(&record->job)) {
     case GP_JOB_DONE:
         return CLI_OK;
     case GP_JOB_CANCELED:
@@ -241,7 +422,7 @@ void cluster_view_of(cluster_view *out, const cluster_site *site, const cluster_
     const int64_t now_ms = unix_ms(), end_ms = job->end_ms > 0 ? job->end_ms : now_ms;
     int64_t first_step = -1;
 
-    *out = (cluster_view){ .state = state_of(job), .step = -1, .exit_code = -1 };
+    *out = (cluster_view){ .state = cluster_state_of(job), .step = -1, .exit_code = -1 };
     snprintf(out->job, sizeof(out->job), "%s:%s", record->profile, job->id[0] != '\0' ? job->id : job->name);
     if (job->attempt > 0)
         read_steps(site, job->name, &first_step, &out->step);
@@ -281,6 +462,8 @@ void cluster_view_put(gp_json_writer *writer, const cluster_view *view, const cl
     gp_json_put_integer(writer, "signal", 0);
     gp_json_put_text(writer, "reason", view->reason);
     gp_json_put_text(writer, "profile", record->profile);
+    gp_json_put_text(writer, "array", record->array);
+    gp_json_put_integer(writer, "array_index", record->array_index);
     gp_json_put_text(writer, "engine", view->engine);
     if (view->step >= 0)
         gp_json_put_integer(writer, "step", view->step);

@@ -1,7 +1,8 @@
 /* Jobs of clusters in the commands submit, jobs, logs, wait, cancel and report.
  *
  * A job is named PROFILE:ID, with the engine's id, or PROFILE:NAME with its launch name as long as
- * the engine has not confirmed the launch. Each visit to a job continues what an earlier command
+ * the engine has not confirmed the launch. PROFILE:ARRAY names all jobs of an array, and
+ * PROFILE:ARRAY.N one of them. Each visit to a job continues what an earlier command
  * left undone (client/cluster/drive.h). */
 #ifndef GP_CLI_CLUSTER_JOBS_H
 #define GP_CLI_CLUSTER_JOBS_H
@@ -40,10 +41,23 @@ bool cluster_word(const char *word);
  * an error, and set *code to the exit code. */
 bool cluster_words(const cli_call *call, int *code);
 
-/* Find a job and read its record. GP_EINVAL: the word has another form. GP_ENOENT: no such profile
- * or job. */
+/* Find one job and read its record. GP_EINVAL: the word has another form, or names several jobs.
+ * GP_ENOENT: no such profile or job. */
 gp_status cluster_ref_open(cluster_ref *out, const char *word, gp_error *err);
 void cluster_ref_close(cluster_ref *ref);
+
+/* Jobs of a command line. */
+typedef struct cluster_refs {
+    cluster_ref *refs;
+    size_t count;
+} cluster_refs;
+
+/* Find the jobs of all words. Errors as for cluster_ref_open(). */
+gp_status cluster_refs_open(cluster_refs *out, const cli_call *call, gp_error *err);
+
+/* Find all jobs of a profile that are not over. */
+gp_status cluster_refs_open_all(cluster_refs *out, const char *profile, gp_error *err);
+void cluster_refs_close(cluster_refs *refs);
 
 /* Visit the job. If another command works on it, only read the record and set ref->busy.
  *   cancel   cancel the job first
@@ -69,6 +83,9 @@ typedef struct cluster_view {
 void cluster_view_of(cluster_view *out, const cluster_site *site, const cluster_record *record,
                      const char *unknown);
 
+/* Return the state of a job as it is shown to the user. */
+gp_job_state cluster_state_of(const cluster_job *job);
+
 /* Return whether the job is over for the user: it has ended, or its result is on disk. */
 bool cluster_is_over(const cluster_record *record);
 
@@ -86,8 +103,15 @@ void cluster_print_end(FILE *out, const cluster_view *view, const cluster_record
 
 /* The commands. Each sets call->code. */
 gp_status cluster_jobs_list(cli_call *call, const char *profile, bool all, gp_error *err);
+
+/* List the jobs of all profiles of clusters. An error of a profile is reported, and the next one
+ * follows. */
+gp_status cluster_jobs_list_all(cli_call *call, bool all, gp_error *err);
 gp_status cluster_jobs_wait(cli_call *call, bool any, double timeout, gp_error *err);
-gp_status cluster_jobs_cancel(cli_call *call, gp_error *err);
+
+/* Cancel the jobs of the words, or all jobs of a profile.
+ *   profile  "": those of the words */
+gp_status cluster_jobs_cancel(cli_call *call, const char *profile, gp_error *err);
 gp_status cluster_jobs_log(cli_call *call, bool follow, gp_error *err);
 
 /* Options of `submit` for a cluster. */
@@ -98,10 +122,18 @@ typedef struct cluster_submit {
     const char *directory;        /* "": as in the profile, or the current directory */
     const char *const *variables; /* NAME=VALUE, NULL-terminated */
     bool requeue;
-    bool dry_run; /* print what the engine would get */
+    bool dry_run;             /* print what the engine would get */
+    const char *const *words; /* command of the job */
+    size_t word_count;
+    const char *array;    /* name of its array; "": none */
+    uint32_t array_index; /* from 1 */
 } cluster_submit;
 
+/* Submit one job, and print its name unless it belongs to an array. */
 gp_status cluster_jobs_submit(cli_call *call, cluster_place *place, const cluster_submit *options,
                               gp_error *err);
+
+/* Set `name` to a random name of an array. */
+gp_status cluster_array_new(char name[CLUSTER_ARRAY_BYTES], gp_error *err);
 
 #endif

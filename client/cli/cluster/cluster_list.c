@@ -16,14 +16,53 @@ typedef struct listed_job {
     char name[CLUSTER_NAME_BYTES];
     int64_t submitted_ms;
     uint64_t changes;
-    bool ended, lost;
+    bool ended;
 } listed_job;
+
+/* The jobs of one array, for its line. */
+typedef struct job_array {
+    char name[CLUSTER_ARRAY_BYTES];
+    uint32_t count, attempts, in_state[GP_JOB_LOST + 1];
+} job_array;
 
 typedef struct job_list {
     const cluster_place *place;
+    bool all; /* show also jobs that have ended */
     listed_job *jobs;
     size_t count, capacity;
+    job_array *arrays;
+    size_t array_count;
 } job_list;
+
+/* Find or add the array of a record. NULL: out of memory. */
+static job_array *array_of(job_list *list, const cluster_record *record)
+{
+    job_array *grown;
+
+    for (size_t i = 0; i < list->array_count; i++)
+        if (strcmp(list->arrays[i].name, record->array) == 0)
+            return &list->arrays[i];
+    grown = gp_realloc_array(list->arrays, list->array_count + 1, sizeof(*grown));
+    if (grown == NULL)
+        return NULL;
+    list->arrays = grown;
+    grown += list->array_count++;
+    *grown = (job_array){ .count = 0 };
+    snprintf(grown->name, sizeof(grown->name), "%s", record->array);
+    return grown;
+}
+
+/* Count a job in the line of its array. */
+static void array_add(job_list *list, const cluster_record *record)
+{
+    job_array *array = record->array[0] != '\0' ? array_of(list, record) : NULL;
+
+    if (array == NULL)
+        return;
+    array->count++;
+    array->attempts += record->job.attempt;
+    array->in_state[cluster_state_of(&record->job)]++;
+}
 
 static gp_status list_visit(void *context, const char *name, gp_error *err)
 {
@@ -49,9 +88,10 @@ static gp_status list_visit(void *context, const char *name, gp_error *err)
     }
     list->jobs[list->count] = (listed_job){ .submitted_ms = record.submitted_ms,
                                             .changes = record.job.changes,
-                                            .ended = record.job.state == CLUSTER_ENDED,
-                                            .lost = record.job.end == CLUSTER_END_LOST };
+                                            .ended = record.job.state == CLUSTER_ENDED };
     snprintf(list->jobs[list->count++].name, CLUSTER_NAME_BYTES, "%s", name);
+    if (list->jobs[list->count - 1].ended && !list->all)
+        array_add(list, &record); /* it is not visited */
     return GP_OK;
 }
 
@@ -132,12 +172,37 @@ static void print_job(output *out, const cluster_view *view, const cluster_recor
                view->engine, record->job.attempt, step, view->reason);
 }
 
+/* Print the line of an array: the state of the jobs that have gone furthest, and their counts. */
+static void print_array(output *out, const cluster_place *place, const job_array *array, bool all)
+{
+    static const gp_job_state order[] = { GP_JOB_RUNNING, GP_JOB_STARTING, GP_JOB_QUEUED,   GP_JOB_STOPPING,
+                                          GP_JOB_FAILED,  GP_JOB_LOST,     GP_JOB_CANCELED, GP_JOB_DONE };
+    char counts[120] = "", job[CLUSTER_WORD_BYTES];
+    gp_job_state state = 0;
+    int bytes = 0;
+
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        if (array->in_state[order[i]] == 0)
+            continue;
+        if (state == 0)
+            state = order[i];
+        bytes += snprintf(counts + bytes, sizeof(counts) - (size_t)bytes, "%s%" PRIu32 " %s",
+                          bytes == 0 ? "" : ", ", array->in_state[order[i]], gp_job_state_word(order[i]));
+    }
+    if (state == 0 || (!all && gp_job_state_ended(state)))
+        return;
+    out->count++;
+    snprintf(job, sizeof(job), "%s:%s", place->profile.name, array->name);
+    show_cells(out->table, "%s\t%s\t%s\t%" PRIu32 "\t%s\t%s", job, gp_job_state_word(state), "-",
+               array->attempts, "-", counts);
+}
+
 /* Visit and print the jobs of one profile. */
 static gp_status list_place(const cli_call *call, const cluster_place *place, bool all, output *out,
                             gp_error *err)
 {
     const cli_common *options = call->options;
-    job_list list = { .place = place };
+    job_list list = { .place = place, .all = all };
     cluster_listing listing = { 0 };
     cluster_shared_listing shared = { .requested_ms = 0 };
     char unknown[64] = "";
@@ -173,13 +238,41 @@ static gp_status list_place(const cli_call *call, const cluster_place *place, bo
             fprintf(stderr, "gradpool jobs: %s\n", why.message);
             continue;
         }
+        array_add(&list, &record);
+        if (out->table != NULL && record.array[0] != '\0')
+            continue;
         cluster_view_of(&view, &place->site, &record, unknown[0] != '\0' ? unknown : NULL);
         if (all || !gp_job_state_ended(view.state))
             print_job(out, &view, &record);
     }
+    for (size_t i = 0; status == GP_OK && out->table != NULL && i < list.array_count; i++)
+        print_array(out, place, &list.arrays[i], all);
     cluster_listing_deinit(&listing);
+    gp_free(list.arrays);
     gp_free(list.jobs);
     return status;
+}
+
+static void output_begin(output *out, const cli_call *call)
+{
+    const cli_common *options = call->options;
+
+    if (options->json)
+        printf("[");
+    else
+        out->table = show_table_new(6, "job\tstate\tengine\tattempts\tstep\treason");
+}
+
+static void output_end(const output *out, bool json, bool all)
+{
+    if (json) {
+        printf("%s]\n", out->count > 0 ? "\n" : "");
+    } else if (out->count == 0) {
+        show_table_free(out->table);
+        printf(all ? "no jobs\n" : "no running or queued jobs\n");
+    } else {
+        show_table_print_free(out->table);
+    }
 }
 
 gp_status cluster_jobs_list(cli_call *call, const char *profile, bool all, gp_error *err)
@@ -191,20 +284,44 @@ gp_status cluster_jobs_list(cli_call *call, const char *profile, bool all, gp_er
 
     if (status != GP_OK)
         return status;
-    if (options->json)
-        printf("[");
-    else
-        out.table = show_table_new(6, "job\tstate\tengine\tattempts\tstep\treason");
+    output_begin(&out, call);
     status = list_place(call, place, all, &out, err);
-    if (options->json) {
-        printf("%s]\n", out.count > 0 ? "\n" : "");
-    } else if (out.count == 0) {
-        show_table_free(out.table);
-        if (status == GP_OK)
-            printf(all ? "no jobs\n" : "no running or queued jobs\n");
-    } else {
-        show_table_print_free(out.table);
-    }
+    output_end(&out, options->json, all);
     gp_free(place);
+    return status;
+}
+
+gp_status cluster_jobs_list_all(cli_call *call, bool all, gp_error *err)
+{
+    const cli_common *options = call->options;
+    gp_profile_names *names = gp_calloc(1, sizeof(*names));
+    output out = { .count = 0 };
+    gp_status status;
+
+    if (names == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the names of the profiles");
+    status = gp_profile_list(names, err);
+    if (status == GP_OK)
+        output_begin(&out, call);
+    for (uint32_t i = 0; status == GP_OK && i < names->count; i++) {
+        gp_profile profile;
+        cluster_place *place;
+        gp_error why;
+        gp_status opened = gp_profile_read(&profile, names->name[i], &why);
+
+        if (opened == GP_OK && profile.type == GP_PROFILE_POOL)
+            continue;
+        if (opened == GP_OK)
+            opened = cluster_place_open(&place, names->name[i], &why);
+        if (opened == GP_OK) {
+            opened = list_place(call, place, all, &out, &why);
+            gp_free(place);
+        }
+        if (opened != GP_OK)
+            fprintf(stderr, "profile '%s': %s\n", names->name[i], why.message);
+    }
+    if (status == GP_OK)
+        output_end(&out, options->json, all);
+    gp_free(names);
     return status;
 }

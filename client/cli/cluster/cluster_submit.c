@@ -34,13 +34,13 @@ static gp_status choose_directory(char *out, size_t bytes, const cluster_place *
 }
 
 /* Format command.json. */
-static gp_status format_command(gp_buffer *out, cli_call *call, const cluster_place *place,
-                                const cluster_submit *options, gp_error *err)
+static gp_status format_command(gp_buffer *out, const cluster_place *place, const cluster_submit *options,
+                                gp_error *err)
 {
     cluster_command command = { .engine = place->site.engine->type,
                                 .requeue = options->requeue,
-                                .words = call->words,
-                                .word_count = (size_t)call->word_count,
+                                .words = (const char **)(uintptr_t)options->words,
+                                .word_count = options->word_count,
                                 .variables = (const char **)(uintptr_t)options->variables };
     char directory[1024];
     gp_status status = choose_directory(directory, sizeof(directory), place, options->directory, err);
@@ -56,8 +56,8 @@ static gp_status format_command(gp_buffer *out, cli_call *call, const cluster_pl
 }
 
 /* Fill the members of a new record. */
-static gp_status describe(cluster_record *record, const cli_call *call, const cluster_place *place,
-                          const cluster_submit *options, gp_error *err)
+static gp_status describe(cluster_record *record, const cluster_place *place, const cluster_submit *options,
+                          gp_error *err)
 {
     struct timespec now;
     size_t bytes = 0;
@@ -65,15 +65,17 @@ static gp_status describe(cluster_record *record, const cli_call *call, const cl
 
     clock_gettime(CLOCK_REALTIME, &now);
     *record = (cluster_record){ .requeue = options->requeue,
+                                .array_index = options->array_index,
                                 .submitted_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 };
     record->lock = -1;
     snprintf(record->profile, sizeof(record->profile), "%s", place->profile.name);
     snprintf(record->label, sizeof(record->label), "%s", options->label);
-    for (int i = 0; i < call->word_count && bytes < sizeof(record->command); i++)
+    snprintf(record->array, sizeof(record->array), "%s", options->array);
+    for (size_t i = 0; i < options->word_count && bytes < sizeof(record->command); i++)
         bytes += (size_t)snprintf(record->command + bytes, sizeof(record->command) - bytes, "%s%s",
-                                  i == 0 ? "" : " ", call->words[i]);
+                                  i == 0 ? "" : " ", options->words[i]);
     if (gp_printable_check("command", record->command, NULL) != GP_OK)
-        snprintf(record->command, sizeof(record->command), "%s", call->words[0]);
+        snprintf(record->command, sizeof(record->command), "%s", options->words[0]);
     if (options->time[0] != '\0')
         status = gp_profile_time_s(options->time, &record->time_s, err);
     else if (place->profile.time[0] != '\0')
@@ -136,11 +138,11 @@ gp_status cluster_jobs_submit(cli_call *call, cluster_place *place, const cluste
     cluster_record record;
     gp_buffer json;
     const char *id;
-    gp_status status = describe(&record, call, place, options, err);
+    gp_status status = describe(&record, place, options, err);
 
     gp_buffer_init(&json, CLUSTER_COMMAND_JSON_MAX);
     if (status == GP_OK)
-        status = format_command(&json, call, place, options, err);
+        status = format_command(&json, place, options, err);
     if (status == GP_OK && options->dry_run) {
         status = print_script(place, &record, &json, err);
         gp_buffer_deinit(&json);
@@ -155,6 +157,8 @@ gp_status cluster_jobs_submit(cli_call *call, cluster_place *place, const cluste
         status = launch(call, place, &record, err);
     if (status != GP_OK)
         return status;
+    if (options->array[0] != '\0')
+        return GP_OK;
     id = record.job.id[0] != '\0' ? record.job.id : record.job.name;
     printf(common->json ? "{\"job\": \"%s:%s\"}\n" : "%s:%s\n", record.profile, id);
     if (common->quiet || common->json)

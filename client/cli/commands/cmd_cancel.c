@@ -9,10 +9,14 @@
 typedef struct cancel_options {
     cli_common common;
     bool all;
+    char profile[GP_PROFILE_NAME_MAX + 1];
 } cancel_options;
 
 static const gp_param cancel_params[] = {
     { .name = "all", GP_PARAM_FIELD(cancel_options, all), .help = "cancel all queued and running jobs" },
+    { .name = "profile",
+      GP_PARAM_FIELD(cancel_options, profile),
+      .help = "with --all: cancel all jobs of a cluster, in place of those of the pool" },
     CLI_REMOTE_PARAMS(cancel_options),
     CLI_COMMON_PARAMS(cancel_options),
     { 0 },
@@ -26,6 +30,8 @@ static int cancel_check(cli_call *call)
     if (options->all == (call->word_count > 0))
         return cli_usage(call, options->all ? "give job numbers or --all, not both"
                                             : "which job? 'gradpool jobs' lists them; --all selects all");
+    if (!options->all && options->profile[0] != '\0')
+        return cli_usage(call, "--profile needs --all; a job of a cluster is PROFILE:ID");
     return cluster_words(call, &code) ? code : job_numbers_check(call);
 }
 
@@ -35,8 +41,8 @@ static gp_status cancel_run(cli_call *call, gp_error *err)
     uint32_t total = 0, count;
     gp_status status;
 
-    if (!options->all && cluster_word(call->words[0]))
-        return cluster_jobs_cancel(call, err);
+    if (options->profile[0] != '\0' || (!options->all && cluster_word(call->words[0])))
+        return cluster_jobs_cancel(call, options->profile, err);
     /* jobs may be queued for a pool that is not running */
     status = cli_open(call, false, &call->pool, err);
     if (status != GP_OK)
@@ -63,7 +69,7 @@ static gp_status cancel_run(cli_call *call, gp_error *err)
 const cli_command cli_command_cancel = {
     .name = "cancel",
     .summary = "cancel queued jobs and stop running jobs; a training keeps its model",
-    .usage = "JOB... | --all",
+    .usage = "JOB... | --all [--profile PROFILE]",
     .description =
         "Remove queued jobs from the queue, and ask running jobs to stop. A training saves the model "
         "before it stops. A job that is still running after 10 s is killed. The command starts the pool "

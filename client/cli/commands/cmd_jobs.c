@@ -9,6 +9,7 @@
 typedef struct jobs_options {
     cli_common common;
     bool all;
+    bool all_profiles;
     char profile[GP_PROFILE_NAME_MAX + 1];
 } jobs_options;
 
@@ -17,6 +18,9 @@ static const gp_param jobs_params[] = {
     { .name = "profile",
       GP_PARAM_FIELD(jobs_options, profile),
       .help = "list the jobs of a cluster, in place of those of the pool" },
+    { .name = "all-profiles",
+      GP_PARAM_FIELD(jobs_options, all_profiles),
+      .help = "list the jobs of all clusters" },
     CLI_JSON_PARAM(jobs_options),
     CLI_REMOTE_PARAMS(jobs_options),
     CLI_COMMON_PARAMS(jobs_options),
@@ -55,6 +59,8 @@ static gp_status jobs_run(cli_call *call, gp_error *err)
     uint32_t ended;
     gp_status status;
 
+    if (options->all_profiles)
+        return cluster_jobs_list_all(call, options->all, err);
     if (options->profile[0] != '\0')
         return cluster_jobs_list(call, options->profile, options->all, err);
     status = cli_open(call, true, &call->pool, err);
@@ -89,14 +95,15 @@ static gp_status jobs_run(cli_call *call, gp_error *err)
 const cli_command cli_command_jobs = {
     .name = "jobs",
     .summary = "list background jobs",
-    .usage = "[--all] [--profile PROFILE] [--json]",
+    .usage = "[--all] [--profile PROFILE|--all-profiles] [--json]",
     .description =
         "List queued and running jobs, the newest first, with state, time, workers, attempts, exit code "
         "and command. `gradpool submit` adds jobs, `gradpool logs` prints the output of one, and "
         "`gradpool cancel` stops it.\n\n"
         "With --profile the command lists the jobs that `gradpool submit --profile` gave to a cluster. It "
         "makes one listing of the engine, and continues what an interrupted command left undone. If the "
-        "engine does not reply, the engine column has the time of the last reply.",
+        "engine does not reply, the engine column has the time of the last reply. An array of jobs has one "
+        "line.",
     .examples = "  gradpool jobs\n"
                 "  gradpool jobs --all --json | jq '.[] | select(.state == \"failed\")'\n"
                 "  gradpool jobs --profile hpc\n",

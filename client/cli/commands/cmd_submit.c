@@ -6,6 +6,8 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/cluster/cluster_jobs.h"
+#include "client/cli/run/inputs.h"
+#include "client/cli/run/template.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/printable.h"
@@ -18,7 +20,7 @@ typedef struct submit_options {
     char name[64], env[1024], directory[1024];
     char profile[GP_PROFILE_NAME_MAX + 1], time[24];
     int64_t priority;
-    bool dry_run, no_checkpoint;
+    bool dry_run, no_checkpoint, array;
 } submit_options;
 
 static const gp_param submit_params[] = {
@@ -47,6 +49,9 @@ static const gp_param submit_params[] = {
     { .name = "no-checkpoint",
       GP_PARAM_FIELD(submit_options, no_checkpoint),
       .help = "with --profile: accept that a requeued training starts again from step 0" },
+    { .name = "array",
+      GP_PARAM_FIELD(submit_options, array),
+      .help = "with --profile and the command parfor: one job for each combination of the inputs" },
     CLI_JSON_PARAM(submit_options),
     CLI_REMOTE_PARAMS(submit_options),
     CLI_COMMON_PARAMS(submit_options),
@@ -54,33 +59,71 @@ static const gp_param submit_params[] = {
 };
 
 /* SUBMIT_MS: how long to retry after a scheduler failure. */
-enum { SUBMIT_MS = 30000, RETRY_MS = 100, VARIABLES_MAX = GP_JOB_VARIABLES_MAX };
+enum { SUBMIT_MS = 30000, RETRY_MS = 100, VARIABLES_MAX = GP_JOB_VARIABLES_MAX, ARRAY_MAX = 10000 };
 
 /* Commands that can run as background jobs. */
 static const char *const job_commands[] = { "train", "predict", "evaluate", "spmd", "parfor", NULL };
 
-/* Return whether the words of the job set an option of `gradpool`. */
-static bool job_sets(const cli_call *call, const char *option)
+/* Return the word of a job that sets an option of `gradpool`; NULL: none. */
+static const char *job_option(const char *const *words, const char *option)
 {
     const size_t bytes = strlen(option);
 
-    for (int i = 1; i < call->word_count && strcmp(call->words[i], "--") != 0; i++)
-        if (strncmp(call->words[i], option, bytes) == 0 &&
-            (call->words[i][bytes] == '\0' || call->words[i][bytes] == '='))
-            return true;
-    return false;
+    for (int i = 1; words[i] != NULL && strcmp(words[i], "--") != 0; i++)
+        if (strncmp(words[i], option, bytes) == 0 && words[i][bytes] == '=')
+            return words[i];
+        else if (strcmp(words[i], option) == 0)
+            return words[i + 1] != NULL ? words[i + 1] : words[i];
+    return NULL;
+}
+
+/* Return the command of each job of an array, the words after `parfor INPUTS --`; NULL: none. */
+static const char *const *array_command(const cli_call *call)
+{
+    for (int i = 1; i < call->word_count; i++)
+        if (strcmp(call->words[i], "--") == 0)
+            return i + 1 < call->word_count ? &call->words[i + 1] : NULL;
+    return NULL;
+}
+
+/* Check the words of an array: parfor INPUT... -- COMMAND. */
+static int array_check(const cli_call *call)
+{
+    const char *const *command = array_command(call);
+    const char *path;
+
+    if (strcmp(call->words[0], "parfor") != 0 || command == NULL)
+        return cli_usage(call, "--array needs the command 'parfor INPUT... -- train ...'");
+    for (int i = 1; strcmp(call->words[i], "--") != 0; i++)
+        if (call->words[i][0] == '-' && call->words[i][1] == '-')
+            return cli_usage(call, "%s has no effect with --array: each input is a job of its own",
+                             call->words[i]);
+    for (size_t i = 0; job_commands[i] != NULL; i++)
+        if (strcmp(command[0], job_commands[i]) == 0) {
+            path = job_option(command, "--checkpoint-path");
+            return path == NULL || strchr(path, '{') != NULL
+                       ? CLI_OK
+                       : cli_usage(call,
+                                   "the jobs would share the checkpoints in '%s'; write for example "
+                                   "--checkpoint-path ck-{#}",
+                                   path);
+        }
+    return cli_usage(call, "--array cannot run '%s'; train, predict, evaluate, spmd and parfor can be jobs",
+                     command[0]);
 }
 
 /* Check the options for clusters. */
 static int cluster_check(const cli_call *call)
 {
     const submit_options *options = call->options;
+    const char *const *words = call->words;
+    int code;
     int64_t seconds;
     gp_error err;
 
     if (options->profile[0] == '\0') {
-        if (options->time[0] != '\0' || options->dry_run || options->no_checkpoint)
-            return cli_usage(call, "--time, --dry-run and --no-checkpoint need --profile");
+        if (options->time[0] != '\0' || options->dry_run || options->no_checkpoint || options->array)
+            return cli_usage(call, "--time, --dry-run, --no-checkpoint and --array need --profile");
         return CLI_OK;
     }
     if (cli_given(call, "pool") || options->priority != 0)
@@ -88,8 +131,14 @@ static int cluster_check(const cli_call *call)
                          options->priority != 0 ? "priority" : "pool");
     if (options->time[0] != '\0' && gp_profile_time_s(options->time, &seconds, &err) != GP_OK)
         return cli_usage(call, "--time: %s", err.message);
-    if (strcmp(call->words[0], "train") == 0 && !options->no_checkpoint &&
-        !job_sets(call, "--checkpoint-path"))
+    if (options->array) {
+        code = array_check(call);
+        if (code != CLI_OK)
+            return code;
+        words = array_command(call);
+    }
+    if (strcmp(words[0], "train") == 0 && !options->no_checkpoint &&
+        job_option(words, "--checkpoint-path") == NULL)
         return cli_usage(call,
                          "the engine may requeue a training; add --checkpoint-path FOLDER after '--' to "
                          "resume it then, or --no-checkpoint before '--' to start it again");
@@ -189,6 +238,78 @@ static gp_status submit_go(const cli_call *call, gp_job_request *request, uint64
     }
 }
 
+/* Check the command of one job of an array. CLI_OK: it is valid; otherwise the exit code. */
+static int array_command_check(const cli_call *call, const char *const *words, size_t count)
+{
+    char *checked[CLI_WORDS_MAX + 2] = { call->argv[0] };
+
+    for (size_t i = 0; i < count && i < CLI_WORDS_MAX; i++)
+        checked[i + 1] = (char *)(uintptr_t)words[i];
+    return cli_check_words((int)count + 1, checked);
+}
+
+/* Submit a job for each combination of the inputs. */
+static gp_status submit_array(cli_call *call, cluster_place *place, cluster_submit *submit, gp_error *err)
+{
+    const submit_options *options = call->options;
+    const char *const *command = array_command(call), *const * values;
+    const int input_count = (int)(command - call->words) - 2;
+    const char *names[INPUTS_SOURCES_MAX];
+    char array[CLUSTER_ARRAY_BYTES];
+    cli_template *template = NULL;
+    inputs_state state = INPUTS_VALUES;
+    cli_inputs *inputs;
+    uint64_t total;
+    uint32_t done = 0;
+    gp_status status = inputs_new(&inputs, call->words + 1, input_count, NULL, false, err);
+
+    if (status != GP_OK)
+        return status;
+    total = inputs_count(inputs);
+    for (int i = 0; i < inputs_sources(inputs); i++)
+        names[i] = inputs_name(inputs, i);
+    status =
+        total == 0 || total > ARRAY_MAX
+            ? gp_fail(err, GP_ELIMIT, "the inputs have %" PRIu64 " combinations; an array has 1 to %d jobs",
+                      total, ARRAY_MAX)
+            : template_new(&template, command, call->word_count - input_count - 2, names,
+                           inputs_sources(inputs), false, err);
+    if (status == GP_OK && !template_has_place(template))
+        status = gp_fail(err, GP_EINVAL,
+                         "the command has no replacement string; write for example --lr {} or --lr {lr}");
+    if (status == GP_OK)
+        status = cluster_array_new(array, err);
+    submit->array = array;
+    while (status == GP_OK && (status = inputs_next(inputs, &state, &values, err)) == GP_OK &&
+           state == INPUTS_VALUES) {
+        status = template_fill(template, values, done + 1, 1, &submit->words, err);
+        for (submit->word_count = 0; status == GP_OK && submit->words[submit->word_count] != NULL;)
+            submit->word_count++;
+        submit->array_index = done + 1;
+        if (status == GP_OK && done == 0)
+            call->code = array_command_check(call, submit->words, submit->word_count);
+        if (call->code != CLI_OK)
+            break;
+        if (status == GP_OK)
+            status = cluster_jobs_submit(call, place, submit, err);
+        done += status == GP_OK;
+        if (options->dry_run)
+            break;
+    }
+    if (status != GP_OK && done > 0)
+        gp_error_prefix(err, "job %" PRIu32 " of %" PRIu64 " (the others are %s:%s)", done + 1, total,
+                        place->profile.name, array);
+    template_free(template);
+    inputs_free(inputs);
+    if (status != GP_OK || call->code != CLI_OK || options->dry_run)
+        return status;
+    printf(options->common.json ? "{\"job\": \"%s:%s\"}\n" : "%s:%s\n", place->profile.name, array);
+    if (!options->common.quiet && !options->common.json)
+        fprintf(stderr, "%" PRIu32 " jobs are queued: %s:%s.1 to %s:%s.%" PRIu32 "\n", done,
+                place->profile.name, array, place->profile.name, array, done);
+    return GP_OK;
+}
+
 /* Submit the job to a cluster. */
 static gp_status submit_cluster(cli_call *call, gp_error *err)
 {
@@ -200,14 +321,18 @@ static gp_status submit_cluster(cli_call *call, gp_error *err)
                               .directory = options->directory,
                               .variables = variables,
                               .requeue = true,
-                              .dry_run = options->dry_run };
+                              .dry_run = options->dry_run,
+                              .words = call->words,
+                              .word_count = (size_t)call->word_count,
+                              .array = "" };
     cluster_place *place;
     gp_status status = cluster_place_open(&place, options->profile, err);
 
     if (status != GP_OK)
         return status;
     choose_variables(options->env, place->site.engine->facts != NULL, variables);
-    status = cluster_jobs_submit(call, place, &submit, err);
+    status = options->array ? submit_array(call, place, &submit, err)
+                            : cluster_jobs_submit(call, place, &submit, err);
     gp_free(place);
     return status;
 }
@@ -248,7 +373,9 @@ const cli_command cli_command_submit = {
         "so a job may use the output of an earlier one.\n\n"
         "With --profile the job runs on a cluster: `gradpool cluster` manages profiles. The command prints "
         "PROFILE:ID with the engine's id. The job is written to the folder of the profile before it is "
-        "launched; if the command is interrupted, the next `gradpool jobs --profile` continues it.",
+        "launched; if the command is interrupted, the next `gradpool jobs --profile` continues it. "
+        "--array submits one job for each combination of the inputs of `parfor`, and prints PROFILE:ARRAY; "
+        "PROFILE:ARRAY.N is one of the jobs.",
     .examples =
         "  gradpool submit -- train --network lenet --data digits --epochs 10\n"
         "  J=$(gradpool submit --quiet --name night -- train --network lenet --data digits)\n"
@@ -257,6 +384,9 @@ const cli_command cli_command_submit = {
         "  gradpool submit --profile hpc --time 24h -- train --network lenet --data digits --checkpoint-path "
         "ck\n"
         "                                   on a cluster (docs/clusters.md)\n"
+        "  gradpool submit --array --profile hpc -- parfor lr=0.1,0.01 -- train --network lenet --data "
+        "digits \\\n"
+        "      --initial-learn-rate {lr} --checkpoint-path ck-{#}\n"
         "  gradpool wait $J && gradpool submit -- predict --model model.onnx --data digits\n",
     .options = submit_params,
     .options_bytes = sizeof(submit_options),
