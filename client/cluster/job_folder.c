@@ -543,12 +543,17 @@ gp_status cluster_folder_facts(const char *folder, cluster_facts *facts, gp_erro
     cluster_facts found = { 0 };
     char path[PATH_MAX];
     gp_json *json;
+    gp_error why;
     gp_status status = path_join(path, folder, "newest", err);
 
-    if (status == GP_OK)
-        status = gp_fence_read(&found.attempt, path, err);
-    if (status != GP_OK && status != GP_ENOENT)
+    if (status != GP_OK)
         return status;
+    status = gp_fence_read(&found.attempt, path, &why);
+    if (status != GP_OK && status != GP_ENOENT) {
+        if (err != NULL)
+            *err = why;
+        return status;
+    }
     found.canceled = cluster_folder_canceled(folder);
     if (found.attempt > 0) {
         json = record_read(folder, found.attempt, "begin.json");

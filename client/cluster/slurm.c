@@ -336,8 +336,13 @@ static gp_status take_line(cluster_listing *listing, char *line, gp_error *err)
     gp_printable(field[3]);
     gp_printable(field[4]);
     if (state == CLUSTER_ENTRY_QUEUED) {
-        snprintf(entry->text, sizeof(entry->text), "%s (%.40s)", field[1], field[4]);
-        snprintf(entry->reason, sizeof(entry->reason), "%.150s", field[4]);
+        bool given = field[4][0] != '\0' && strcmp(field[4], "None") != 0;
+
+        if (given)
+            snprintf(entry->text, sizeof(entry->text), "%s (%.40s)", field[1], field[4]);
+        else
+            snprintf(entry->text, sizeof(entry->text), "%s", field[1]);
+        snprintf(entry->reason, sizeof(entry->reason), "%.150s", given ? field[4] : "");
         entry->expected_start_s = field[2][0] >= '1' && field[2][0] <= '9' ? strtoll(field[2], NULL, 10) : 0;
     } else if (state == CLUSTER_ENTRY_RUNNING) {
         snprintf(entry->text, sizeof(entry->text), "%s on %.40s", field[1], field[3]);

@@ -203,9 +203,10 @@ TEST(listing_has_the_jobs_of_gradpool_only)
                    "echo '4804|PENDING|1700000100||Resources|gp-1111111111111111'\n"
                    "echo '4805|PENDING|N/A||Dependency|gp-2222222222222222'\n"
                    "echo '4806|CANCELLED|N/A||None|gp-3333333333333333'\n"
+                   "echo '4808|PENDING|N/A||None|gp-4444444444444444'\n"
                    "echo '4807_[1-9]|RUNNING|N/A|n1|None|other|job'\n");
     REQUIRE_OK(ENGINE->list(&plain, &listing, &err), err);
-    REQUIRE(listing.count == 4);
+    REQUIRE(listing.count == 5);
     CHECK_TEXT("gp-0123456789abcdef", listing.entries[0].name);
     CHECK_TEXT("4803", listing.entries[0].id);
     CHECK_TEXT("RUNNING on n2", listing.entries[0].text);
@@ -215,6 +216,8 @@ TEST(listing_has_the_jobs_of_gradpool_only)
     CHECK_INT(1700000100, listing.entries[1].expected_start_s);
     CHECK_INT(0, listing.entries[2].expected_start_s);
     CHECK_INT(CLUSTER_ENTRY_ENDED, listing.entries[3].state);
+    CHECK_TEXT("PENDING", listing.entries[4].text);
+    CHECK_TEXT("", listing.entries[4].reason);
     cluster_listing_deinit(&listing);
 }
 
