@@ -100,7 +100,7 @@ static void write_hparams(run_board *board, const char *folder, const char *netw
 }
 
 gp_status run_board_open(run_board **out, const char *folder, run_board_mode mode, const char *network,
-                         const char *data, const gp_train_options *options, uint64_t resumed, gp_error *err)
+                         const char *data, const gp_train_options *options, uint64_t first, gp_error *err)
 {
     run_board *board = NULL;
     gp_status status;
@@ -117,8 +117,8 @@ gp_status run_board_open(run_board **out, const char *folder, run_board_mode mod
         return status;
     }
     board->every_step = mode == RUN_BOARD_STEPS;
-    if (resumed > 0)
-        tensorboard_resume(board->file, (int64_t)resumed + 1, wall_s());
+    if (first > 0)
+        tensorboard_resume(board->file, (int64_t)first, wall_s());
     write_text(board, network, data, options);
     write_hparams(board, folder, network, data, options);
     tensorboard_flush(board->file);

@@ -23,9 +23,9 @@ typedef struct run_board run_board;
 /* Create an event file in the folder.
  *   network, data  as given; part of the hyperparameters
  *   options        effective values
- *   resumed        step after which an earlier file in the folder is continued; 0: none */
+ *   first          first step, if the folder has files of earlier attempts; 0: it has none */
 gp_status run_board_open(run_board **out, const char *folder, run_board_mode mode, const char *network,
-                         const char *data, const gp_train_options *options, uint64_t resumed, gp_error *err);
+                         const char *data, const gp_train_options *options, uint64_t first, gp_error *err);
 
 /* Add a step of any rank.
  *   now_ms  clock of gp_now_ms() */

@@ -9,28 +9,30 @@
 
 #include "client/runs/run_reader.h"
 
-/* Return whether to keep a line. A file may have millions of lines, so this function looks for the
- * members that the writer puts there instead of parsing JSON. */
-static bool line_kept(const char *line, uint64_t steps, uint64_t validations)
+/* Return the step of a line to keep; 0: remove the line. A file may have millions of lines, so this
+ * function looks for the members that the writer puts there instead of parsing JSON. */
+static uint64_t line_step(const char *line, uint64_t steps, uint64_t validations)
 {
     static const char key[] = "\"step\": ";
     const char *step = strstr(line, key);
+    const uint64_t number = step == NULL || line[0] != '{' ? 0 : strtoull(step + strlen(key), NULL, 10);
 
-    if (step == NULL || line[0] != '{')
-        return false;
-    return strtoull(step + strlen(key), NULL, 10) <=
-           (strstr(line, "\"validation_loss\": ") != NULL ? validations : steps);
+    return number <= (strstr(line, "\"validation_loss\": ") != NULL ? validations : steps) ? number : 0;
 }
 
-gp_status run_trim(const char *folder, const char *name, uint64_t steps, uint64_t validations, gp_error *err)
+gp_status run_trim(const char *folder, const char *name, uint64_t steps, uint64_t validations, uint64_t *last,
+                   gp_error *err)
 {
     char path[700], scratch[720];
     const char *line;
     size_t bytes;
+    uint64_t step, kept = 0;
     run_lines *lines;
     FILE *out;
     bool written = true;
 
+    if (last != NULL)
+        *last = 0;
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     if (access(path, F_OK) != 0)
         return GP_OK;
@@ -44,8 +46,12 @@ gp_status run_trim(const char *folder, const char *name, uint64_t steps, uint64_
         return gp_fail_errno(err, GP_EIO, "cannot write %s", scratch);
     }
     while (written && (line = run_lines_next(lines, &bytes)) != NULL)
-        if (line_kept(line, steps, validations))
+        if ((step = line_step(line, steps, validations)) != 0) {
             written = fwrite(line, 1, bytes, out) == bytes && putc('\n', out) != EOF;
+            kept = step;
+        }
+    if (last != NULL)
+        *last = kept;
     run_lines_free(lines);
     written = fflush(out) == 0 && written;
     written = fclose(out) == 0 && written;

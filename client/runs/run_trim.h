@@ -10,7 +10,9 @@
  * to step `validations`, and other lines up to step `steps`. Remove lines without a step, and an
  * incomplete last line. The kept lines are copied to a new file, which replaces the old one; a
  * reader of the old one is not disturbed. A file that does not exist is no error.
- *   name  "metrics.jsonl" or "workers.jsonl" */
-gp_status run_trim(const char *folder, const char *name, uint64_t steps, uint64_t validations, gp_error *err);
+ *   name  "metrics.jsonl" or "workers.jsonl"
+ *   last  set to the step of the last line that is kept; 0: none. May be NULL */
+gp_status run_trim(const char *folder, const char *name, uint64_t steps, uint64_t validations, uint64_t *last,
+                   gp_error *err);
 
 #endif

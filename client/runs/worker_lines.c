@@ -11,7 +11,7 @@
 #include "client/runs/run_trim.h"
 #include "common/base/memory/alloc.h"
 
-enum { WORKERS_MAX = 256, INTERVAL_MS = 1000, PHASES = 6, MAGIC = 0x47505749 };
+enum { WORKERS_MAX = 256, INTERVAL_MS = 1000, PHASES = 6, MAGIC = 0x47505750 };
 
 static const char *const phase_names[PHASES] = {
     "data", "forward", "backward", "exchange", "commit", "wait"
@@ -20,6 +20,7 @@ static const char *const phase_names[PHASES] = {
 /* Sums of one worker over consecutive steps; also the format of workers.open. */
 typedef struct interval {
     uint32_t magic, worker; /* magic: MAGIC if `steps` is not 0 */
+    uint64_t epoch;
     uint64_t first_step, step, steps, samples;
     double seconds, ms[PHASES];
 } interval;
@@ -170,7 +171,7 @@ gp_status worker_lines_resume(worker_lines *lines, uint64_t step, gp_error *err)
     }
     run_lines_free(old);
     fclose(lines->file);
-    status = run_trim(lines->folder, "workers.jsonl", step, step, err);
+    status = run_trim(lines->folder, "workers.jsonl", step, step, NULL, err);
     if (open_file(lines, status == GP_OK ? err : NULL) != GP_OK)
         return status == GP_OK ? GP_EIO : status;
     for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++)
@@ -191,9 +192,12 @@ void worker_lines_add(worker_lines *lines, const gp_train_step *step, int64_t no
         return;
     lines->last[step->worker] = step->step;
     i = &lines->open[step->worker];
+    if (i->steps > 0 && i->epoch != step->epoch)
+        finish(lines, step->worker);
     if (i->steps == 0) {
         i->magic = MAGIC;
         i->worker = step->worker;
+        i->epoch = step->epoch;
         i->first_step = step->step;
         lines->begin_ms[step->worker] = now_ms;
     }

@@ -298,11 +298,27 @@ static void write_metrics(run_folder *folder, const metric *table, const void *r
     gp_buffer_deinit(&text);
 }
 
+/* Write a line in place of steps whose metrics are lost: the client was killed after the workers had
+ * saved the checkpoint, and before it received the metrics.
+ *   last   last recorded step
+ *   steps  step of the checkpoint */
+static void write_missing(run_folder *folder, uint64_t last, uint64_t steps)
+{
+    char line[100];
+
+    if (last >= steps)
+        return;
+    snprintf(line, sizeof(line), "{\"step\": %" PRIu64 ", \"missing_steps\": %" PRIu64 "}\n", steps,
+             steps - last);
+    folder_line(folder, line);
+}
+
 /* Remove the lines of an earlier attempt that this training repeats. */
 static gp_status trim(run_folder *folder, uint64_t steps, uint64_t validations, gp_error *err)
 {
     FILE *metrics;
-    gp_status status = run_trim(folder->path, "metrics.jsonl", steps, validations, err);
+    uint64_t last;
+    gp_status status = run_trim(folder->path, "metrics.jsonl", steps, validations, &last, err);
 
     if (status == GP_OK)
         status = open_metrics(&metrics, folder, err);
@@ -310,6 +326,7 @@ static gp_status trim(run_folder *folder, uint64_t steps, uint64_t validations, 
         return status;
     fclose(folder->metrics); /* the old file, after the new one is locked */
     folder->metrics = metrics;
+    write_missing(folder, last, steps);
     return worker_lines_resume(folder->workers, steps, err);
 }
 
@@ -326,7 +343,7 @@ static void folder_begin(run_folder *folder, uint64_t steps, uint64_t validation
     if (folder->continued && trim(folder, steps, validations, &err) != GP_OK)
         fprintf(stderr, "the metrics have some steps twice: %s\n", err.message);
     if (run_board_open(&folder->board, folder->path, request->board, request->network, request->data,
-                       request->options, folder->continued ? steps : 0, &err) != GP_OK)
+                       request->options, folder->continued ? steps + 1 : 0, &err) != GP_OK)
         fprintf(stderr, "there are no curves for TensorBoard: %s\n", err.message);
 }
 

@@ -141,6 +141,31 @@ TEST(resume_keeps_the_sums_up_to_the_step)
     folder_remove();
 }
 
+TEST(lines_end_with_epochs)
+{
+    worker_lines *lines;
+    int problem;
+
+    folder_make();
+    lines = open_lines();
+    for (uint64_t step = 1; step <= 9; step++) /* epochs of 4 steps, the last with fewer samples */
+        worker_lines_add(lines,
+                         &(gp_train_step){ .worker = 1,
+                                           .step = step,
+                                           .epoch = (uint32_t)(step - 1) / 4 + 1,
+                                           .samples = step % 4 == 0 ? 3 : 10 },
+                         (int64_t)step);
+    worker_lines_close(lines, &problem);
+    CHECK_INT(3, sums_of(1).lines);
+    lines = open_lines();
+    gp_error err;
+
+    CHECK_STATUS(GP_OK, worker_lines_resume(lines, 8, &err));
+    worker_lines_close(lines, &problem);
+    CHECK_INT(66, sums_of(1).samples);
+    folder_remove();
+}
+
 TEST(repeated_steps_are_counted_once)
 {
     worker_lines *lines;
@@ -189,15 +214,18 @@ TEST(trimming_keeps_the_steps_before_the_resume)
                                "{\"step\": 12, \"loss\": 2}\n"
                                "{\"step\": 2, \"lo";
     char read[sizeof(text)] = "";
+    uint64_t last;
     gp_error err;
     FILE *file;
 
     folder_make();
-    CHECK_STATUS(GP_OK, run_trim(folder, "workers.jsonl", 3, 2, &err)); /* no file */
+    CHECK_STATUS(GP_OK, run_trim(folder, "workers.jsonl", 3, 2, &last, &err)); /* no file */
+    CHECK_INT(0, last);
     file = fopen(path, "w");
     fputs(text, file);
     fclose(file);
-    CHECK_STATUS(GP_OK, run_trim(folder, "workers.jsonl", 3, 2, &err));
+    CHECK_STATUS(GP_OK, run_trim(folder, "workers.jsonl", 3, 2, &last, &err));
+    CHECK_INT(3, last);
     file = fopen(path, "r");
     CHECK(fread(read, 1, sizeof(read) - 1, file) > 0);
     fclose(file);
