@@ -64,7 +64,8 @@ void cluster_refs_close(cluster_refs *refs);
  *   wait_ms  how long to wait for the other command */
 gp_status cluster_ref_visit(cluster_ref *ref, bool cancel, int wait_ms, gp_error *err);
 
-/* Sleep until the job needs the next visit, at most `limit_ms`, or until Ctrl-C. */
+/* Sleep until the job needs the next visit, at most `limit_ms`, or until Ctrl-C. If the job folder
+ * is on another host, sleep for 3 s. */
 void cluster_ref_sleep(const cluster_ref *ref, int64_t limit_ms);
 
 /* A job as it is shown to the user. */

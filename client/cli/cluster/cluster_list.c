@@ -151,6 +151,17 @@ static bool is_listed(const cluster_listing *listing, const char *name)
     return false;
 }
 
+/* Keep the entry of a job that could not be visited. */
+static void find_entry(const cluster_listing *listing, cluster_job *job)
+{
+    for (size_t i = 0; i < listing->count && !job->seen.live; i++)
+        if (listing->entries[i].state != CLUSTER_ENTRY_ENDED &&
+            strcmp(listing->entries[i].name, job->name) == 0) {
+            job->seen.live = true;
+            job->seen.entry = listing->entries[i];
+        }
+}
+
 typedef struct output {
     show_table *table; /* NULL: JSON */
     uint64_t count;
@@ -232,12 +243,14 @@ static gp_status list_place(const cli_call *call, const cluster_place *place, bo
             continue;
         shared.changes = list.jobs[i].changes;
         visited = cluster_visit(&place->site, list.jobs[i].name, false, 0, &shared, &record, &pass, &why);
+        /* another command works on the job: show the record and the listing */
         if (visited != GP_OK)
             visited = cluster_record_read(&record, place->site.root, list.jobs[i].name, &why);
         if (visited != GP_OK) {
             fprintf(stderr, "gradpool jobs: %s\n", why.message);
             continue;
         }
+        find_entry(&listing, &record.job);
         array_add(&list, &record);
         if (out->table != NULL && record.array[0] != '\0')
             continue;
