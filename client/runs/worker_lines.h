@@ -4,8 +4,8 @@
  *     {"worker": 2, "seconds": 12.04, "first_step": 1801, "step": 1980, "steps": 180,
  *      "samples": 11520, "time": {"data": 3.1, "forward": 210.7, "backward": 402.2, ...}}
  *
- * A line has the sums over the steps first_step to step, so the sums over all lines are exact. Lines
- * end with epochs, because most trainings resume there.
+ * A line has the sums over the steps first_step to step, so the sums over all lines are exact.
+ * Lines end with epochs, because most trainings resume there.
  * `seconds` is the time of the last step, as in metrics.jsonl; `time` is in milliseconds.
  *
  * The open interval of each worker is also in the binary file workers.open, which is written at

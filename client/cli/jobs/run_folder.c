@@ -299,7 +299,7 @@ static void write_metrics(run_folder *folder, const metric *table, const void *r
 }
 
 /* Write a line in place of steps whose metrics are lost: the client was killed after the workers had
- * saved the checkpoint, and before it received the metrics.
+ * saved the checkpoint, before it received the metrics.
  *   last   last recorded step
  *   steps  step of the checkpoint */
 static void write_missing(run_folder *folder, uint64_t last, uint64_t steps)
