@@ -29,6 +29,8 @@ TEST(job_has_the_directory_umask_and_variables_of_its_submitter)
     CHECK_CONTAINS(shown, "LC_TIME=C.UTF-8\n");
     CHECK_CONTAINS(shown, "GRADPOOL_POOL=default\n");
     CHECK_CONTAINS(shown, "GRADPOOL_JOB=1\n");
+    snprintf(line, sizeof(line), "GRADPOOL_METRICS=%s\n", in_job(job, "metrics.jsonl"));
+    CHECK_CONTAINS(shown, line);
     CHECK(strstr(shown, "A_SECRET") == NULL);
 
     /* only for the job process, not for child processes */
@@ -270,6 +272,11 @@ TEST(every_listing_shows_jobs)
 
     SUBMIT("train", "exit", "3");
     CHECK(await_state(job, GP_JOB_RUNNING) && await_state(other, GP_JOB_RUNNING));
+    FILE *metrics = fopen(in_job(job, "metrics.jsonl"), "w");
+
+    REQUIRE(metrics != NULL);
+    fputs("{\"name\": \"x\", \"step\": 7, \"objective\": 0.25}\n", metrics);
+    fclose(metrics);
     RUN_CODE(0, "a", "jobs");
     CHECK_CONTAINS(text_of(in_root("a.out")), "running");
     CHECK_CONTAINS(text_of(in_root("a.out")), "queued");
@@ -290,6 +297,7 @@ TEST(every_listing_shows_jobs)
     gp_json_free(json);
     RUN_CODE(0, "a", "top", "--once");
     CHECK_CONTAINS(text_of(in_root("a.out")), "jobs: 2 running, 1 queued, 0 done");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "step 7, objective 0.2500");
     CHECK_INT(0, child_exit_code(start_command("a", (const char *const[]){ NULL })));
     CHECK_CONTAINS(text_of(in_root("a.out")), "jobs: 2 running, 1 queued");
     CHECK_CONTAINS(text_of(in_root("a.out")), "gradpool logs 2 -f");

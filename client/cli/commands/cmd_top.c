@@ -42,8 +42,18 @@ enum { JOBS_SHOWN = 40, ENDED_SHOWN = 5, METRICS_BYTES = 2048, COMMAND_SHOWN = 2
 
 /* ---- one frame ---- */
 
-/* Set job->reason to the last step and loss of a training, e.g. "step 120, loss 0.3214". Leave it
- * unchanged if the job has no metrics. */
+/* Set the context, a const char *, to the first member that is a curve, and end the iteration. */
+static gp_status find_curve(void *context, const char *key, const gp_json *value, gp_error *err)
+{
+    (void)err;
+    if (strcmp(key, "step") == 0 || !gp_json_is_number(value))
+        return GP_OK;
+    *(const char **)context = key;
+    return GP_ECANCELED;
+}
+
+/* Set job->reason to the last step and loss of a training, e.g. "step 120, loss 0.3214", or to the
+ * first curve of a program. Leave it unchanged if the job has no metrics. */
 static void describe_progress(gp_pool *pool, gp_job_info *job)
 {
     char text[METRICS_BYTES + 1], *line, folder[300];
@@ -65,11 +75,14 @@ static void describe_progress(gp_pool *pool, gp_job_info *job)
     line = line != NULL ? line + 1 : text;
     if (!run_line_parse(&last, line, strlen(line)))
         return;
-    const gp_json *loss =
-        gp_json_member(last.json, last.kind == RUN_LINE_VALIDATION ? "validation_loss" : "loss");
+    const char *curve = last.kind == RUN_LINE_VALIDATION ? "validation_loss" : "loss";
 
-    snprintf(job->reason, sizeof(job->reason), "step %" PRId64 ", loss %.4f",
-             gp_json_integer(gp_json_member(last.json, "step"), 0), gp_json_number(loss, 0));
+    if (last.kind == RUN_LINE_OTHER)
+        gp_json_each(last.json, find_curve, &curve, NULL);
+    snprintf(job->reason, sizeof(job->reason), "step %" PRId64 ", %.40s %.4f",
+             gp_json_integer(gp_json_member(last.json, "step"), 0),
+             last.kind == RUN_LINE_OTHER ? curve : "loss",
+             gp_json_number(gp_json_member(last.json, curve), 0));
     if (strlen(job->command) > COMMAND_SHOWN) /* make room for the progress */
         strcpy(job->command + COMMAND_SHOWN, "...");
     run_line_deinit(&last);

@@ -119,6 +119,7 @@ uint32_t job_self_attempt(void)
 
 void job_self_begin(int argc, char **argv)
 {
+    char metrics[sizeof(self.folder) + 32];
     long gate, mask;
     char byte;
     ssize_t got = 1;
@@ -141,7 +142,9 @@ void job_self_begin(int argc, char **argv)
     self.job = getenv("GRADPOOL_JOB") != NULL ? atol(getenv("GRADPOOL_JOB")) : 0;
     self.argc = argc;
     self.argv = argv;
-    write_record(false, 0); /* before setting the umask, because the folder is private */
+    snprintf(metrics, sizeof(metrics), "%s/metrics.jsonl", self.folder);
+    setenv("GRADPOOL_METRICS", metrics, true); /* for programs that spmd and parfor start */
+    write_record(false, 0);                    /* before setting the umask, because the folder is private */
     gp_fault_point("job-begun");
     if (mask >= 0)
         umask((mode_t)mask);

@@ -298,8 +298,8 @@ static void write_metrics(run_folder *folder, const metric *table, const void *r
     gp_buffer_deinit(&text);
 }
 
-/* Write a line in place of steps whose metrics are lost: the client was killed after the workers had
- * saved the checkpoint, before it received the metrics.
+/* Write a line in place of steps whose metrics are lost: the client was killed after the workers
+ * had saved the checkpoint, before it received the metrics.
  *   last   last recorded step
  *   steps  step of the checkpoint */
 static void write_missing(run_folder *folder, uint64_t last, uint64_t steps)
