@@ -397,6 +397,10 @@ class Gradpool(Times):
             self.product(layer, n, "data")
 
     def bias_gradient(self, layer, y):
+        if not self.old and self.is_wide(layer.y[0]):
+            self.own(layer.name, "bias gradients", "wide_bias_part", y, y * self.width, threads=2 * self.c.multiprocessors * self.c.block)
+            self.own(layer.name, "bias gradients", "parts_add_warp", layer.y[0], 0)
+            return
         chunks = self.chunks(layer.y[0], self.batch * layer.y[1] * layer.y[2], self.CHUNKS_MAX)
         self.own(layer.name, "bias gradients", "bias_part", y, y * self.width, threads=chunks * layer.y[0])
         self.own(layer.name, "bias gradients", "parts_add", layer.y[0], 0)

@@ -1142,6 +1142,37 @@ TEST(training_on_the_device_matches_the_hosts)
     net_free(&n);
 }
 
+/* Networks with bias gradients over few and many pixels, whose channels do not divide a block of
+ * 256 threads evenly, or need several blocks for a row of pixels. */
+enum { BIASES_NETS = 4 };
+
+static gp_status biases_net(net *n, uint32_t which, gp_error *err)
+{
+    const char *const convs[] = { "channels=8;kernel=3;padding=1", "channels=24;kernel=1",
+                                  "channels=264;kernel=1", "channels=2072;kernel=1" };
+    const uint32_t sizes[] = { 24, 11, 4, 2 };
+
+    return chain_net(
+        n, gp_shape3(3, sizes[which], sizes[which] + 1), 200,
+        (const net_layer[]){
+            { "conv2d", convs[which] }, { "relu", NULL }, { "avgpool", "kernel=2;stride=2" }, HEAD },
+        err);
+}
+
+TEST(bias_gradients_of_many_pixels_and_channels_match_the_oracle)
+{
+    for (uint32_t i = 0; i < BIASES_NETS; i++) {
+        net n = { 0 };
+        gp_error err;
+        char what[40];
+
+        REQUIRE_OK(biases_net(&n, i, &err), err);
+        snprintf(what, sizeof(what), "biases, network %u", i);
+        check_styles(&n, 4, 0.15, what);
+        net_free(&n);
+    }
+}
+
 #ifndef GP_ON_DEVICE
 /* Return the sum of squares of the gradients of parameter `index`, or of all that learn. */
 static double squares_of(const kept *k, uint32_t index)
@@ -1378,6 +1409,11 @@ TEST(threads_in_any_order_give_bitwise_identical_results)
     for (int i = 0; i < KEPT_OPTIONS; i++)
         check_kept_in_every_order(&n, kept_options[i]);
     net_free(&n);
+    for (uint32_t i = 0; i < BIASES_NETS; i++) {
+        REQUIRE_OK(biases_net(&n, i, &err), err);
+        check_every_order(&n, 5, "biases");
+        net_free(&n);
+    }
     for (uint32_t i = 0; i < CHANNELS_NETS; i++) {
         REQUIRE_OK(channels_net(&n, i, &err), err);
         check_every_order(&n, 5, "channels");

@@ -432,6 +432,17 @@ BODY void gradient_add(const gp_kernel_args *a, float *gradient, double sum)
     *gradient = (float)((a->call->first ? 0.0 : (double)*gradient) + sum * (double)a->call->unscale);
 }
 
+/* Return the sum of the values of a warp's 32 items, in a fixed order. All 32 items must call it.
+ * The host compiles it but does not run it. */
+BODY double warp_sum(double value)
+{
+#ifdef __CUDA_ARCH__
+    for (int distance = 16; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(0xffffffffu, value, distance);
+#endif
+    return value;
+}
+
 /* Add the sum over chunks of f[1][chunk * count + i] to gradient f[0][i]. */
 BODY void body_parts_add(const gp_kernel_args *a, uint32_t i)
 {
@@ -440,6 +451,18 @@ BODY void body_parts_add(const gp_kernel_args *a, uint32_t i)
     for (uint32_t k = 0; k < a->chunks; k++)
         sum += (double)a->f[1][(size_t)k * a->count + i];
     gradient_add(a, &a->f[0][i], sum);
+}
+
+/* As parts_add, for many chunks. Items: 32 for each element of f[0]. */
+BODY void body_parts_add_warp(const gp_kernel_args *a, uint32_t i)
+{
+    double sum = 0.0;
+
+    for (uint32_t k = i % 32; k < a->chunks; k += 32)
+        sum += (double)a->f[1][(size_t)k * a->count + i / 32];
+    sum = warp_sum(sum);
+    if (i % 32 == 0)
+        gradient_add(a, &a->f[0][i / 32], sum);
 }
 
 /* Return true if cuDNN computed the moments of all rows in f[4] and all rows count, so that no
@@ -460,17 +483,6 @@ BODY void body_parts_fold(const gp_kernel_args *a, uint32_t i)
     for (uint32_t k = i / a->n[0]; k < a->chunks; k += a->n[1])
         sum += a->d[0][(size_t)k * a->n[0] + i % a->n[0]];
     a->d[1][i] = sum;
-}
-
-/* Return the sum of the values of a warp's 32 items, in a fixed order. All 32 items must call it.
- * The host compiles it but does not run it. */
-BODY double warp_sum(double value)
-{
-#ifdef __CUDA_ARCH__
-    for (int distance = 16; distance > 0; distance /= 2)
-        value += __shfl_xor_sync(0xffffffffu, value, distance);
-#endif
-    return value;
 }
 
 /* ---- weights in library layouts: [O][I][P] <-> [O][P][I], P pixels of a kernel or an image

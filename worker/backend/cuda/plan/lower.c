@@ -55,13 +55,17 @@ uint64_t gp_lower_elements(const lowering *l, const gp_kernel_image *image)
     return (uint64_t)image->sample * l->plan->options.micro_batch;
 }
 
+bool gp_lower_image_is_wide(const gp_kernel_image *image)
+{
+    return image->narrow && image->channel_stride == 1 && image->channels % 8 == 0;
+}
+
 bool gp_lower_is_wide(const lowering *l, uint32_t images)
 {
     const gp_kernel_image *all[4] = { &l->args.x[PLAN_WITH], &l->args.y[0], &l->args.x[0], &l->args.x[1] };
 
     for (uint32_t i = 0; i < images + 2; i++)
-        if (all[i]->data != NULL &&
-            (!all[i]->narrow || all[i]->channel_stride != 1 || all[i]->channels % 8 != 0))
+        if (all[i]->data != NULL && !gp_lower_image_is_wide(all[i]))
             return false;
     return true;
 }
@@ -114,6 +118,19 @@ static void lower_columns(lowering *l, gp_kernel kernel, const gp_kernel_args *a
         gp_lower_kernel(l, kernel, args, blocks * THREADS);
     else
         gp_lower_kernel(l, kernel, args, items); /* reports an error */
+}
+
+uint32_t gp_lower_column_parts(const lowering *l, const gp_kernel_image *image, uint64_t *threads)
+{
+    enum { MOST = 132 * 2 };
+    const uint32_t blocks = row_blocks(image), most = MOST / blocks,
+                   each = blocks == 1 ? GP_KERNEL_THREADS / (image->channels / 8) : 1;
+    const uint64_t rows = (uint64_t)l->plan->options.micro_batch * image->pixels,
+                   parts = (rows + each - 1) / each;
+    const uint32_t count = most == 0 ? 1 : parts < most ? (uint32_t)parts : most;
+
+    *threads = (uint64_t)count * blocks * GP_KERNEL_THREADS;
+    return count;
 }
 
 /* ---- ops that are mostly one kernel each ---- */
@@ -283,21 +300,18 @@ static void *mask_take(lowering *l)
     return l->plan->values[y].mask;
 }
 
-enum { PARTS_MANY = 4096, PARTS_FEW = 64, PARTS_WIDE = 132 * 2 };
+enum { PARTS_MANY = 4096, PARTS_FEW = 64 };
 
 /* Append the kernel for partial sums of images with 2-byte types. Each block computes a part of
  * eight channels per thread. */
 static void wide_parts_add(lowering *l, gp_kernel_args *args, bool forward)
 {
-    const uint32_t eights = args->x[0].channels / 8, blocks = row_blocks(&args->x[0]),
-                   each = blocks == 1 ? GP_KERNEL_THREADS / eights : 1, most = PARTS_WIDE / blocks;
-    const uint64_t rows = (uint64_t)l->plan->options.micro_batch * args->x[0].pixels,
-                   parts = (rows + each - 1) / each;
+    uint64_t threads;
 
-    args->chunks = most == 0 ? 1 : parts < most ? (uint32_t)parts : most;
+    args->chunks = gp_lower_column_parts(l, &args->x[0], &threads);
     args->d[0] = gp_lower_scratch(l, (size_t)args->chunks * 2 * args->x[0].channels * sizeof(double));
     gp_lower_kernel(l, forward ? GP_KERNEL_wide_batchnorm_part : GP_KERNEL_wide_batchnorm_backward_part, args,
-                    (uint64_t)args->chunks * blocks * GP_KERNEL_THREADS);
+                    threads);
 }
 
 static void plain_parts_add(lowering *l, gp_kernel_args *args, bool forward)

@@ -74,6 +74,9 @@ void *gp_lower_persistent(lowering *l, size_t bytes);
 /* Return an image's element count over all rows. */
 uint64_t gp_lower_elements(const lowering *l, const gp_kernel_image *image);
 
+/* Return true if the image is packed, of 2-byte numbers, and its channels are a multiple of 8. */
+bool gp_lower_image_is_wide(const gp_kernel_image *image);
+
 /* Return true if bodies_wide.h supports the op: y[0] and the first `images` of x[] are packed
  * 2-byte images with channels in multiples of 8. Vectors count as packed in every plan. */
 bool gp_lower_is_wide(const lowering *l, uint32_t images);
@@ -86,6 +89,10 @@ const char *gp_lower_number(int32_t narrow, bool tf32);
  *   units  units to sum
  *   most   maximum chunk count */
 uint32_t gp_lower_chunks(uint64_t each, uint64_t units, uint32_t most);
+
+/* Return the number of partial sums of a kernel of grids.h that adds up the rows of `image`, and in
+ * *threads the number of its threads. */
+uint32_t gp_lower_column_parts(const lowering *l, const gp_kernel_image *image, uint64_t *threads);
 
 /* ---- choose.c ---- */
 

@@ -5,6 +5,17 @@ enum { LIBRARY_ALIGNMENT = 256 }; /* in bytes; required by cuBLASLt (cuDNN requi
 
 /* ---- parameter gradients: partial sums, then their sum ---- */
 
+/* Append the kernel that adds args->chunks partial sums to the gradient. */
+static void parts_add(lowering *l, const gp_kernel_args *args)
+{
+    enum { MANY = 32 }; /* a single item would take too long */
+
+    if (args->chunks < MANY)
+        gp_lower_kernel(l, GP_KERNEL_parts_add, args, args->count);
+    else
+        gp_lower_kernel(l, GP_KERNEL_parts_add_warp, args, 32 * args->count);
+}
+
 void gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *gradient, uint64_t count,
                     uint64_t units)
 {
@@ -15,16 +26,28 @@ void gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *
     args->f[0] = gradient;
     args->f[1] = gp_lower_scratch(l, (size_t)args->chunks * count * sizeof(float));
     gp_lower_kernel(l, kernel, args, args->chunks * count);
-    gp_lower_kernel(l, GP_KERNEL_parts_add, args, count);
+    parts_add(l, args);
 }
 
 void gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradient)
 {
     gp_kernel_args args = l->args;
+    uint64_t threads;
 
     args.x[0] = *dy;
-    gp_lower_parts(l, GP_KERNEL_bias_part, &args, gradient, dy->channels,
-                   (uint64_t)l->plan->options.micro_batch * dy->pixels);
+    if (!gp_lower_image_is_wide(dy)) {
+        gp_lower_parts(l, GP_KERNEL_bias_part, &args, gradient, dy->channels,
+                       (uint64_t)l->plan->options.micro_batch * dy->pixels);
+        return;
+    }
+    if (gradient == NULL)
+        return;
+    args.count = dy->channels;
+    args.chunks = gp_lower_column_parts(l, dy, &threads);
+    args.f[0] = gradient;
+    args.f[1] = gp_lower_scratch(l, (size_t)args.chunks * args.count * sizeof(float));
+    gp_lower_kernel(l, GP_KERNEL_wide_bias_part, &args, threads);
+    parts_add(l, &args);
 }
 
 void gp_lower_finish(lowering *l, const gp_kernel_image *y, float *bias)
