@@ -791,9 +791,13 @@ const char *sim_run(uint64_t seed, sim_tally *tally)
         run_until(&w, w.now + interval_ms);
         if (w.now > settled_ms && count_live(&w, w.now - SETTLE_MS - 2 * interval_ms) > 1)
             violate(&w, "two jobs of one launch do not stay");
+        if (w.disk.end == CLUSTER_END_LOST && count_live(&w, w.now - SETTLE_MS - 2 * interval_ms) > 0)
+            violate(&w, "a job that the engine lists is not lost");
         if (is_quiet(&w) && w.now > 300000)
             break;
     }
+    spawn(&w, SIM_JOBS);
+    run_until(&w, w.now + JOBS_INTERVAL_MS);
     if (w.broken == NULL)
         check_settled(&w);
     for (int i = 0; i < COMMANDS_MAX; i++)
