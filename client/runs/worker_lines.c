@@ -11,7 +11,7 @@
 #include "client/runs/run_trim.h"
 #include "common/base/memory/alloc.h"
 
-enum { WORKERS_MAX = 256, INTERVAL_MS = 1000, PHASES = 6, MAGIC = 0x47505750 };
+enum { WORKERS_MAX = 256, INTERVAL_MS = 1000, PHASES = 6, WAIT = 5, MAGIC = 0x47505750, SLOW_STEPS_MIN = 20 };
 
 static const char *const phase_names[PHASES] = {
     "data", "forward", "backward", "exchange", "commit", "wait"
@@ -30,6 +30,7 @@ struct worker_lines {
     FILE *file;
     int open_fd; /* workers.open: the interval of worker i at i * sizeof(interval) */
     interval open[WORKERS_MAX + 1];
+    interval totals[WORKERS_MAX + 1];  /* all steps of this process */
     int64_t begin_ms[WORKERS_MAX + 1]; /* first step of the interval */
     uint64_t last[WORKERS_MAX + 1];    /* last step; after a restart, workers repeat earlier steps */
     uint64_t lost;
@@ -205,12 +206,62 @@ void worker_lines_add(worker_lines *lines, const gp_train_step *step, int64_t no
     i->steps++;
     i->samples += step->samples;
     i->seconds = step->seconds;
-    for (int phase = 0; phase < PHASES; phase++)
+    lines->totals[step->worker].steps++;
+    for (int phase = 0; phase < PHASES; phase++) {
         i->ms[phase] += ms[phase];
+        lines->totals[step->worker].ms[phase] += ms[phase];
+    }
     if (now_ms - lines->begin_ms[step->worker] >= INTERVAL_MS)
         finish(lines, step->worker);
     else
         store(lines, step->worker);
+}
+
+/* Return the time of a worker per step, without waiting for others. */
+static double step_ms(const interval *total)
+{
+    double ms = 0;
+
+    for (int phase = 0; phase < WAIT; phase++)
+        ms += total->ms[phase];
+    return ms / (double)total->steps;
+}
+
+bool worker_lines_slowest(const worker_lines *lines, char *text, size_t bytes)
+{
+    const interval *slowest = NULL;
+    double others[PHASES] = { 0 }, others_ms = 0;
+    uint32_t count = 0;
+    int cause = 0;
+
+    for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++) {
+        const interval *total = &lines->totals[worker];
+
+        if (total->steps < SLOW_STEPS_MIN)
+            continue;
+        count++;
+        if (slowest == NULL || step_ms(total) > step_ms(slowest))
+            slowest = total;
+    }
+    if (count < 2)
+        return false;
+    for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++) {
+        const interval *total = &lines->totals[worker];
+
+        if (total->steps < SLOW_STEPS_MIN || total == slowest)
+            continue;
+        others_ms += step_ms(total) / (count - 1);
+        for (int phase = 0; phase < WAIT; phase++)
+            others[phase] += total->ms[phase] / (double)total->steps / (count - 1);
+    }
+    for (int phase = 1; phase < WAIT; phase++)
+        if (slowest->ms[phase] / (double)slowest->steps - others[phase] >
+            slowest->ms[cause] / (double)slowest->steps - others[cause])
+            cause = phase;
+    snprintf(text, bytes,
+             "worker %d was the slowest: %.1f ms per step, others %.1f ms; the difference is largest in %s",
+             (int)(slowest - lines->totals), step_ms(slowest), others_ms, phase_names[cause]);
+    return step_ms(slowest) > 1.1 * others_ms;
 }
 
 uint64_t worker_lines_close(worker_lines *lines, int *problem)

@@ -348,6 +348,9 @@ static void train_report(const gp_session *session, const gp_training_summary *s
 {
     advice_result advice;
     const bool known = advice_watch_end(&session->advice, &advice);
+    char slowest[200];
+    const bool slow = session->folder.workers != NULL &&
+                      worker_lines_slowest(session->folder.workers, slowest, sizeof(slowest));
 
     if (session->options->common.json) {
         json_document json;
@@ -360,6 +363,8 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_integer(writer, "epochs", summary->epochs);
         run_folder_put_summary(writer, summary);
         changes_write(&session->changes, writer);
+        if (slow)
+            gp_json_put_text(writer, "slowest_worker", slowest);
         if (known) {
             gp_json_put_number(writer, "advised_images_per_second", advice.expected);
             gp_json_put_number(writer, "advice_error", advice.expected / advice.measured - 1);
@@ -372,6 +377,8 @@ static void train_report(const gp_session *session, const gp_training_summary *s
     train_text_end(summary);
     if (known && advice.fresh)
         printf("\n%s", advice.text);
+    if (slow && !session->options->common.quiet)
+        printf("\n%s", slowest);
     printf("\nmodel: %s\n", model);
 }
 

@@ -181,6 +181,38 @@ TEST(repeated_steps_are_counted_once)
     folder_remove();
 }
 
+TEST(slowest_worker_is_named_with_the_phase)
+{
+    worker_lines *lines;
+    char text[200];
+    int problem;
+
+    folder_make();
+    lines = open_lines();
+    for (uint64_t step = 1; step <= 30; step++)
+        for (uint32_t worker = 1; worker <= 3; worker++) {
+            if (step == 20 && worker == 1)
+                CHECK(!worker_lines_slowest(lines, text, sizeof(text))); /* too few steps */
+            worker_lines_add(lines,
+                             &(gp_train_step){ .worker = worker,
+                                               .step = step,
+                                               .forward_ms = 4,
+                                               .backward_ms = worker == 2 ? 11 : 6,
+                                               .wait_ms = worker == 2 ? 0 : 100 },
+                             (int64_t)step);
+        }
+    CHECK(worker_lines_slowest(lines, text, sizeof(text)));
+    CHECK_TEXT("worker 2 was the slowest: 15.0 ms per step, others 10.0 ms; the difference is largest in "
+               "backward",
+               text);
+    worker_lines_close(lines, &problem);
+    lines = open_lines();
+    add(lines, 31, 90); /* equal workers */
+    CHECK(!worker_lines_slowest(lines, text, sizeof(text)));
+    worker_lines_close(lines, &problem);
+    folder_remove();
+}
+
 TEST(damaged_state_file_is_ignored)
 {
     char open_path[100];
