@@ -65,8 +65,9 @@ typedef struct bench {
     int64_t commit_ns;
     float *parameters, *gradients;
     double sums[GP_SUMS];
-    uint8_t *samples;
+    uint8_t *samples; /* batch_bytes, including the labels */
     int32_t *labels;
+    size_t samples_bytes, batch_bytes;
     uint32_t batch, under_way;
     gp_sampler sampler;
     gp_resident data; /* the batch, as a data set */
@@ -182,7 +183,8 @@ static gp_status batch_read(void *context, uint32_t first, uint32_t count, void 
     return GP_OK;
 }
 
-/* Move a training's state to the device, and the batch too unless it is to be copied. */
+/* Move a training's state to the device, and the batch too unless it is to be copied: then from
+ * page-locked memory, as in a training. */
 static gp_status bench_make_resident(bench *b, bool copied, gp_error *err)
 {
     const gp_shape *input = &b->spec->input;
@@ -201,13 +203,15 @@ static gp_status bench_make_resident(bench *b, bool copied, gp_error *err)
                              .width = (uint32_t)input->dim[2],
                              .read = batch_read,
                              .context = b };
-    return b->ops->steps->make_resident(b->plan,
-                                        &(gp_resident_request){ .options = &b->train,
-                                                                .state = state,
-                                                                .state_blobs = blobs,
-                                                                .solved = *step,
-                                                                .resident = copied ? NULL : &b->data },
-                                        &b->resident, err);
+    gp_status status =
+        b->ops->steps->make_resident(b->plan,
+                                     &(gp_resident_request){ .options = &b->train,
+                                                             .state = state,
+                                                             .state_blobs = blobs,
+                                                             .solved = *step,
+                                                             .resident = copied ? NULL : &b->data },
+                                     &b->resident, err);
+    return status == GP_OK && copied ? b->ops->steps->lock(b->plan, b->samples, b->batch_bytes, err) : status;
 }
 
 static gp_status bench_open(bench *b, const bench_options *options, gp_error *err)
@@ -250,10 +254,13 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
     b->batch = options->batch;
     b->parameters = gp_aligned_calloc(64, b->graph->blob_count * sizeof(float));
     b->gradients = gp_aligned_calloc(64, b->graph->blob_count * sizeof(float));
-    b->samples = gp_malloc(b->batch * pixels);
-    b->labels = gp_calloc(b->batch, b->graph->target_bytes);
-    if (b->parameters == NULL || b->gradients == NULL || b->samples == NULL || b->labels == NULL)
+    b->samples_bytes = b->batch * pixels;
+    b->samples_bytes += -b->samples_bytes % 64;
+    b->batch_bytes = b->samples_bytes + b->batch * b->graph->target_bytes;
+    b->samples = gp_aligned_calloc(4096, b->batch_bytes);
+    if (b->parameters == NULL || b->gradients == NULL || b->samples == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the benchmark");
+    b->labels = (int32_t *)(void *)(b->samples + b->samples_bytes);
     gp_graph_initialize(b->graph, (gp_init_rule){ .kind = GP_INIT_GLOROT }, 1, b->parameters);
     for (size_t i = 0; i < b->batch * pixels; i++) {
         uint32_t words[4];
@@ -296,7 +303,6 @@ static void bench_close(bench *b)
         b->ops->close(b->backend);
     }
     gp_tuning_deinit(&b->tuning);
-    gp_free(b->labels);
     gp_free(b->samples);
     gp_free(b->gradients);
     gp_free(b->parameters);

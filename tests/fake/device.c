@@ -122,6 +122,21 @@ gp_status gp_device_download(gp_device *device, void *to, const void *from, size
     return gp_device_copy(device, to, from, bytes, err);
 }
 
+gp_status gp_device_lock(gp_device *device, void *memory, size_t bytes, gp_error *err)
+{
+    (void)device;
+    (void)memory;
+    (void)bytes;
+    (void)err;
+    return GP_OK;
+}
+
+void gp_device_unlock(gp_device *device, void *memory)
+{
+    (void)device;
+    (void)memory;
+}
+
 gp_status gp_device_feed(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
 {
     return gp_device_copy(device, to, from, bytes, err);

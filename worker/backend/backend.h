@@ -248,6 +248,7 @@ typedef struct gp_group {
 } gp_group;
 
 enum { GP_STEPS_AHEAD = 2 }; /* maximum number of launched steps whose result is pending */
+enum { GP_READS_AHEAD = 2 }; /* maximum number of launched calls whose samples are still read */
 
 /* Operations for device-resident training. All slots are required. */
 typedef struct gp_backend_steps {
@@ -257,6 +258,13 @@ typedef struct gp_backend_steps {
      * computes statistics, clips the gradients and runs the optimizer, either on all live ranks or
      * on none. */
     gp_status (*launch)(gp_plan *plan, const gp_step_call *call, gp_error *err);
+    /* Page-lock the caller's memory. launch() does not copy samples and targets in this memory: the
+     * device reads them later, while reading() counts the call. Replaces memory that was locked
+     * before. The caller unlocks the memory (NULL) or frees the plan before it frees the memory. */
+    gp_status (*lock)(gp_plan *plan, void *memory, size_t bytes, gp_error *err);
+    /* Return how many of the latest launched calls still read samples in locked memory, at most
+     * GP_READS_AHEAD. */
+    uint32_t (*reading)(gp_plan *plan);
     /* Wait for the oldest pending step. Fails with the error of gp_group.check() or with a device
      * error; the caller must then call halt(). */
     gp_status (*reported)(gp_plan *plan, gp_step_reported *reported, gp_error *err);

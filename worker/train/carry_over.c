@@ -62,6 +62,7 @@ gp_carry_over *gp_trainer_hold_data(gp_trainer *trainer, uint64_t lease)
         return NULL;
     held->lease = lease;
     held->layout = gp_graph_layout_hash(trainer->graph);
+    gp_pipeline_unlock(&trainer->pipeline);
     gp_train_data_hand_over(&trainer->data, held->stores, held->skipped);
     return held;
 }

@@ -179,6 +179,19 @@ static gp_status data_offer(gp_pipeline *pipeline, const gp_resident **out, gp_e
     return GP_OK;
 }
 
+/* Let the device read batches from the memory of the loader. If the pages cannot be locked, the
+ * launching thread copies each batch. */
+static void loader_lock(gp_pipeline *pipeline)
+{
+    size_t bytes;
+    void *memory = gp_loader_memory(pipeline->data->training.loader, &bytes);
+    gp_error why;
+
+    if (pipeline->ops->lock(pipeline->plan, memory, bytes, &why) != GP_OK)
+        gp_log(GP_LOG_INFO, "batches-copied", "cannot lock %zu bytes of batches; copying each batch: %s",
+               bytes, why.message);
+}
+
 /* ---- the pipeline ---- */
 
 gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim, gp_train_notes *notes,
@@ -217,8 +230,18 @@ gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim
     if (!pipeline->data_resident) {
         gp_free(pipeline->draws);
         pipeline->draws = NULL;
+        loader_lock(pipeline);
     }
     return GP_OK;
+}
+
+void gp_pipeline_unlock(gp_pipeline *pipeline)
+{
+    gp_error ignored;
+
+    if (pipeline->residency != GP_ON_HOST && !pipeline->data_resident)
+        pipeline->ops->lock(pipeline->plan, NULL, 0, &ignored);
+    pipeline->read_count = 0;
 }
 
 void gp_pipeline_close(gp_pipeline *pipeline)

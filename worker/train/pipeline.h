@@ -55,6 +55,9 @@ typedef struct gp_pipeline {
 
     /* [micro_batch] augmentation of one call; NULL unless resident data are augmented */
     gp_augment_draw *draws;
+    /* Batches of the loader that the device may still read, oldest first. */
+    gp_loader_batch *read[GP_READS_AHEAD + 1];
+    uint32_t read_count;
     gp_flight flights[GP_STEPS_AHEAD]; /* oldest first */
     uint32_t count;                    /* steps in flight */
     int64_t join_ns;                   /* when all ranks' devices began to connect; 0: not connecting */
@@ -66,6 +69,10 @@ typedef struct gp_pipeline {
 gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim, gp_train_notes *notes,
                            gp_error *err);
 void gp_pipeline_close(gp_pipeline *pipeline); /* call it after the plans are freed */
+
+/* Let the device no longer read the memory of the loader, which the caller is about to free. No
+ * step may be in flight. */
+void gp_pipeline_unlock(gp_pipeline *pipeline);
 
 /* Copy the last committed step's parameters and state to the host, if the host's copies are older.
  * No step may be in flight.

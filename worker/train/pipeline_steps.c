@@ -10,8 +10,19 @@
 
 /* ---- launching ---- */
 
-/* Launch the last call of *flight. The device copies the samples, so the loader gets the batch back
- * at once.
+/* Give the batches that the device has read back to the loader. */
+static void batches_release(gp_pipeline *pipeline)
+{
+    uint32_t reading = pipeline->ops->reading(pipeline->plan), done;
+
+    done = pipeline->read_count > reading ? pipeline->read_count - reading : 0;
+    for (uint32_t i = 0; i < done; i++)
+        gp_loader_release(pipeline->data->training.loader, pipeline->read[i]);
+    pipeline->read_count -= done;
+    memmove(pipeline->read, pipeline->read + done, pipeline->read_count * sizeof(pipeline->read[0]));
+}
+
+/* Launch the last call of *flight.
  *   number  step number, from 1 */
 static gp_status call_launch(gp_pipeline *pipeline, gp_flight *flight, uint64_t number,
                              gp_train_cursor *requests, gp_error *err)
@@ -37,6 +48,7 @@ static gp_status call_launch(gp_pipeline *pipeline, gp_flight *flight, uint64_t 
     int64_t waited_ns = 0;
     gp_status status = gp_train_control_check(control, pipeline->progress->step, err);
 
+    batches_release(pipeline);
     if (status == GP_OK && !pipeline->data_resident)
         status = gp_loader_take(loader, &loaded, &waited_ns, err);
     if (status != GP_OK)
@@ -64,7 +76,8 @@ static gp_status call_launch(gp_pipeline *pipeline, gp_flight *flight, uint64_t 
     gp_fault_point("forward");
     status = pipeline->ops->launch(pipeline->plan, &with, err);
     if (loaded != NULL)
-        gp_loader_release(loader, loaded);
+        pipeline->read[pipeline->read_count++] = loaded;
+    batches_release(pipeline);
     gp_train_control_progress(control);
     return status == GP_OK && !pipeline->data_resident
                ? gp_train_data_request(pipeline->data, pipeline->schedule, requests, err)
@@ -80,6 +93,7 @@ static gp_status step_take(gp_pipeline *pipeline, gp_flight *out, gp_step_report
 
     if (status != GP_OK)
         return status;
+    batches_release(pipeline);
     if (reported->counts)
         pipeline->residency = GP_DEVICE_NEWER;
     *out = pipeline->flights[0];

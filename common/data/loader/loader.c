@@ -457,6 +457,12 @@ uint32_t gp_loader_depth_max(const gp_loader *loader)
     return loader->depth_max;
 }
 
+void *gp_loader_memory(const gp_loader *loader, size_t *bytes)
+{
+    *bytes = loader->slot_bytes * loader->depth_max;
+    return loader->memory;
+}
+
 void gp_loader_free(gp_loader *loader)
 {
     if (loader == NULL)

@@ -64,6 +64,9 @@ gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler
 uint32_t gp_loader_depth(gp_loader *loader);
 uint32_t gp_loader_depth_max(const gp_loader *loader);
 
+/* Return the memory of all batches, and its size. A caller may lock its pages. */
+void *gp_loader_memory(const gp_loader *loader, size_t *bytes);
+
 /* Stop the threads after their current samples, and free everything, including taken batches. NULL
  * is accepted. No other thread may be inside a loader function. */
 void gp_loader_free(gp_loader *loader);

@@ -4,9 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "tests/fake/gpu/parts.h"
+
+enum { PAGE = 4096 };
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t fake_event = PTHREAD_COND_INITIALIZER;
@@ -933,6 +936,8 @@ FAKE_EXPORT cudaError_t cudaHostUnregister(void *at)
         fake_violation("cudaHostUnregister(%p), which is not registered", at);
         return reported(cudaErrorHostMemoryNotRegistered);
     }
+    if (msync((void *)((uintptr_t)at / PAGE * PAGE), 1, MS_ASYNC) != 0)
+        fake_violation("cudaHostUnregister(%p), which is no longer mapped", at);
     return cudaSuccess;
 }
 

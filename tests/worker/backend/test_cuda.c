@@ -5,6 +5,8 @@
  * plugin on tests/fake/gpu, and test_cuda_device through the plugin on a machine with a GPU. */
 #include "tests/gp_test.h"
 
+#include <sched.h>
+
 #include "tests/common/model/nets.h"
 #include "tests/worker/backend/backend_check.h"
 #include "tests/worker/backend/libraries_check.h"
@@ -1223,6 +1225,71 @@ TEST(clipping_factors_follow_from_the_norms_of_large_and_odd_tensors)
     net_free(&n);
 }
 #endif
+
+enum { LOCKED_STEPS = 12 };
+
+/* Train on rows of one buffer, which is overwritten with the rows of the next step as soon as the
+ * device has read it. Set *loss to the last loss. */
+static void locked_train(const net *n, bool lock, double *loss)
+{
+    const size_t samples = (size_t)KEPT_BATCH * n->pixels, targets = KEPT_BATCH * n->graph->target_bytes;
+    const size_t bytes = (samples / 64 + 1) * 64 + targets;
+    char *memory = gp_aligned_calloc(4096, bytes);
+    char *labels = memory + bytes - targets;
+    gp_step_reported reported = { .counts = false };
+    uint32_t blobs;
+    uint64_t *t;
+    bool resident;
+    gp_error err;
+    kept k;
+
+    kept_open(&k, n, "{\"solver\":\"adam\"}");
+    const float *state = gp_optim_state(k.optim, &blobs, &t);
+
+    REQUIRE_OK(cuda()->steps->make_resident(
+                   k.plan,
+                   &(gp_resident_request){ .options = &k.options, .state = state, .state_blobs = blobs },
+                   &resident, &err),
+               err);
+    if (lock)
+        REQUIRE_OK(cuda()->steps->lock(k.plan, memory, bytes, &err), err);
+    for (int at = 0; at < LOCKED_STEPS; at++) {
+        gp_batch batch = kept_batch(n, at % KEPT_STEPS);
+        gp_step_call call = { .batch = batch, .learn_rate = 0.05, .samples = KEPT_BATCH };
+
+        while (cuda()->steps->reading(k.plan) > 0)
+            sched_yield();
+        memcpy(memory, batch.samples, samples);
+        memcpy(labels, batch.targets, targets);
+        call.batch.samples = memory;
+        call.batch.targets = labels;
+        call.batch.step = (uint64_t)at;
+        REQUIRE_OK(cuda()->steps->launch(k.plan, &call, &err), err);
+        if (at > 0)
+            REQUIRE_OK(cuda()->steps->reported(k.plan, &reported, &err), err);
+    }
+    REQUIRE_OK(cuda()->steps->reported(k.plan, &reported, &err), err);
+    *loss = reported.sums[GP_SUM_LOSS];
+    kept_close(&k);
+    gp_free(memory);
+}
+
+TEST(samples_in_locked_memory_are_read_after_the_launch)
+{
+    double copied = -1, locked = -2;
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(
+        chain_net(&n, gp_shape3(3, 32, 32), 200,
+                  (const net_layer[]){ { "conv2d", "channels=2;kernel=3;stride=4" }, { "relu", NULL }, HEAD },
+                  &err),
+        err);
+    locked_train(&n, false, &copied);
+    locked_train(&n, true, &locked);
+    CHECK_NEAR(copied, locked, 0);
+    net_free(&n);
+}
 
 typedef struct ended {
     net n;

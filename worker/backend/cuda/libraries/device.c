@@ -250,6 +250,24 @@ void gp_device_free_host(gp_device *device, void *memory)
         cudaFreeHost(memory);
 }
 
+gp_status gp_device_lock(gp_device *device, void *memory, size_t bytes, gp_error *err)
+{
+    gp_status status = GP_CUDA(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), err);
+
+    (void)device;
+    if (status != GP_OK)
+        cudaGetLastError(); /* clear the error, so that the next call does not report it again */
+    return status;
+}
+
+void gp_device_unlock(gp_device *device, void *memory)
+{
+    if (memory == NULL)
+        return;
+    cudaStreamSynchronize(device->lanes[GP_LANE_INPUT]);
+    cudaHostUnregister(memory);
+}
+
 gp_status gp_device_feed(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
 {
     return GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->lanes[GP_LANE_INPUT]),

@@ -70,6 +70,11 @@ gp_status gp_device_alloc_host(gp_device *device, void **out, void **there, size
 /* Free pinned memory that is no longer in use. Accepts NULL. */
 void gp_device_free_host(gp_device *device, void *memory);
 
+/* Page-lock host memory of the caller, so that gp_device_feed() may read it. */
+gp_status gp_device_lock(gp_device *device, void *memory, size_t bytes, gp_error *err);
+/* Unlock such memory after waiting for the input lane. Accepts NULL. */
+void gp_device_unlock(gp_device *device, void *memory);
+
 /* Copy between host and device. An upload waits for the main lane, so `from` may be reused after
  * the call. A download is complete after gp_device_sync(). */
 gp_status gp_device_upload(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);

@@ -1,7 +1,7 @@
 /* Sources of samples for a device-resident training.
  *
- *   fed        host: loader batch -> pinned slot -> (input lane) -> device slot, which normalize
- *              reads
+ *   fed        host: loader batch -> (input lane) -> device slot, which normalize reads. A batch
+ *              outside page-locked memory is copied to a pinned slot first.
  *   resident   host: call and augmentation draws -> ... -> index -> normalize reads the data
  *              through it, or warp -> normalize
  *
@@ -21,8 +21,11 @@ enum { READ_BYTES = 16 << 20, SPARE_BYTES = 512 << 20 };
 
 _Static_assert((int)GP_SHUFFLE_NEVER == 0 && (int)GP_SHUFFLE_ONCE == 1, "body_feed_index uses these numbers");
 
+_Static_assert((int)GP_READS_AHEAD == (int)GP_SLOTS, "gp_feed_fill() waits for the copy from a slot");
+
 void gp_feed_close(gp_plan *plan)
 {
+    gp_device_unlock(plan->backend->device, plan->resident->feed.locked);
     gp_slots_free(&plan->resident->feed.slots, plan->backend->device);
 }
 
@@ -118,9 +121,67 @@ gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err
     return GP_OK;
 }
 
+/* ---- memory of the caller ---- */
+
+gp_status gp_feed_lock(gp_plan *plan, void *memory, size_t bytes, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    gp_feed *feed = &plan->resident->feed;
+    gp_status status = GP_OK;
+
+    gp_device_unlock(device, feed->locked);
+    feed->locked = NULL;
+    if (memory != NULL)
+        status = gp_device_lock(device, memory, bytes, err);
+    if (memory != NULL && status == GP_OK) {
+        feed->locked = memory;
+        feed->locked_bytes = bytes;
+    }
+    return status;
+}
+
+static bool locked_has(const gp_feed *feed, const char *at)
+{
+    return feed->locked != NULL && at >= feed->locked && at < feed->locked + feed->locked_bytes;
+}
+
+uint32_t gp_feed_reading(gp_plan *plan)
+{
+    const gp_feed *feed = &plan->resident->feed;
+    uint32_t count = feed->calls < GP_SLOTS ? (uint32_t)feed->calls : GP_SLOTS;
+    gp_error ignored;
+
+    /* The copies end in the order of the calls. */
+    for (bool passed = false; feed->locked != NULL && count > 0; count--) {
+        gp_status status =
+            gp_device_passed(plan->backend->device,
+                             GP_EVENT_FED + (uint32_t)((feed->calls - count) % GP_SLOTS), &passed, &ignored);
+
+        if (status != GP_OK || !passed)
+            return count;
+    }
+    return 0;
+}
+
 /* ---- filling a slot ---- */
 
-static size_t slot_write(const gp_plan *plan, char *slot, const gp_step_call *call)
+/* Copy samples and targets from locked memory to a slot of the device. */
+static gp_status slot_feed(const gp_plan *plan, uint32_t slot, const gp_batch *batch, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    const gp_feed *feed = &plan->resident->feed;
+    char *to = gp_slot_mirror(&feed->slots, slot);
+    gp_status status = gp_device_feed(device, to + feed->targets_at, batch->targets,
+                                      batch->count * plan->graph->target_bytes, err);
+
+    return status == GP_OK ? gp_device_feed(device, to + feed->samples_at, batch->samples,
+                                            batch->count * gp_slot_sample_bytes(plan), err)
+                           : status;
+}
+
+/* Write a call to a pinned slot. Return the bytes to copy from there.
+ *   direct  the device copies samples and targets from locked memory */
+static size_t slot_write(const gp_plan *plan, char *slot, const gp_step_call *call, bool direct)
 {
     const gp_feed *feed = &plan->resident->feed;
     const gp_batch *batch = &call->batch;
@@ -134,6 +195,8 @@ static size_t slot_write(const gp_plan *plan, char *slot, const gp_step_call *ca
     about.pause = call->pause;
     about.learn_rate = (float)call->learn_rate;
     memcpy(slot, &about, sizeof(about));
+    if (direct)
+        return sizeof(about);
     if (feed->resident == NULL) {
         memcpy(slot + feed->targets_at, batch->targets, batch->count * plan->graph->target_bytes);
         memcpy(slot + feed->samples_at, batch->samples, batch->count * gp_slot_sample_bytes(plan));
@@ -157,6 +220,8 @@ gp_status gp_feed_fill(gp_plan *plan, const gp_step_call *call, gp_error *err)
     gp_device *device = plan->backend->device;
     gp_feed *feed = &plan->resident->feed;
     uint32_t slot = (uint32_t)(feed->calls % GP_SLOTS);
+    bool direct = feed->resident == NULL && locked_has(feed, call->batch.samples) &&
+                  locked_has(feed, call->batch.targets);
     size_t bytes;
     bool passed = false;
     gp_status status = gp_device_passed(device, GP_EVENT_FED + slot, &passed, err);
@@ -171,8 +236,10 @@ gp_status gp_feed_fill(gp_plan *plan, const gp_step_call *call, gp_error *err)
     }
     if (status != GP_OK)
         return status;
-    bytes = slot_write(plan, gp_slot_pinned(&feed->slots, slot), call);
+    bytes = slot_write(plan, gp_slot_pinned(&feed->slots, slot), call, direct);
     status = gp_device_follow(device, GP_LANE_INPUT, GP_EVENT_USED + slot, err);
+    if (status == GP_OK && direct)
+        status = slot_feed(plan, slot, &call->batch, err);
     return status == GP_OK ? gp_slot_put(&feed->slots, device, slot, bytes, err) : status;
 }
 

@@ -377,6 +377,8 @@ static void keep_leave(gp_backend *backend)
 const gp_backend_steps gp_plan_steps = {
     .make_resident = keep_begin,
     .launch = gp_steps_launch,
+    .lock = gp_feed_lock,
+    .reading = gp_feed_reading,
     .reported = gp_steps_reported,
     .halt = gp_steps_halt,
     .fetch = keep_fetch,

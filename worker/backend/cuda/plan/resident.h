@@ -21,6 +21,8 @@ typedef struct gp_feed {
     gp_slots slots;
     size_t targets_at, draws_at, samples_at; /* offsets in a slot */
     uint64_t calls;
+    char *locked; /* page-locked memory of the caller; NULL: none */
+    size_t locked_bytes;
     const gp_resident *resident; /* NULL: the host feeds samples */
     char *data, *data_targets;   /* all resident samples and targets */
     uint32_t *index;
@@ -74,8 +76,12 @@ gp_status gp_resident_commit(gp_plan *plan, gp_error *err);
  * plan's first step. */
 gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err);
 
-/* Free the slots. */
+/* Free the slots, and unlock the caller's memory. */
 void gp_feed_close(gp_plan *plan);
+
+/* See gp_backend_steps for the contracts of these two functions. */
+gp_status gp_feed_lock(gp_plan *plan, void *memory, size_t bytes, gp_error *err);
+uint32_t gp_feed_reading(gp_plan *plan);
 
 /* Write a call to the next slot and make the main lane wait for it. Blocks while both slots are in
  * use. */
