@@ -907,6 +907,7 @@ static void check_same(const float *expected, const float *got, size_t count, co
         }
 }
 
+#ifndef GP_ON_DEVICE
 /* Run KEPT_STEPS steps on the device, and fetch parameters and state. */
 static void kept_train(kept *k, const net *n, const char *options)
 {
@@ -933,6 +934,7 @@ static void kept_train(kept *k, const net *n, const char *options)
     }
     REQUIRE_OK(cuda()->steps->fetch(k->plan, k->parameters, state, &err), err);
 }
+#endif
 
 /* The device runs one step ahead of the results that are read. */
 static void check_kept(const net *n, const char *options)
