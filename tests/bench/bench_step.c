@@ -3,7 +3,7 @@
  *
  *   bench_step [--threads N] [--batch B] [--seconds S] [--kernels NAME] [--network NAME|FILE]
  *              [--momentum M] [--device cpu|cuda] [--phase train|infer]
- *              [--precision f32|tf32|bf16|fp16] [--profile kinds|steps] [--tune S]
+ *              [--precision f32|tf32|bf16|fp16] [--profile kinds|steps|plan] [--tune S]
  *              [--input resident|copied]
  *
  * --input: a training on a GPU selects the samples of each step from a batch in GPU memory
@@ -15,6 +15,8 @@
  *
  * --profile prints where large networks spend time: by operation and kernel, or step by step. A GPU
  * then runs each step without a graph, so the images per second are lower than usual.
+ *
+ * --profile plan prints the steps of a plan for GPUs, without running it.
  *
  * Pins thread t to the t-th allowed core. Prints the best and the median step: on a shared machine
  * the best one shows the speed of the kernels, and the median shows the influence of other
@@ -390,6 +392,8 @@ static void profile_take(void *context, const gp_profile_line *line)
     bench_profile *p = context;
     int k = 0;
 
+    if (line->ns == 0)
+        return;
     p->total_ns += line->ns;
     while (k < p->count &&
            (strcmp(p->kinds[k].what, line->what) != 0 || strcmp(p->kinds[k].kernel, line->kernel) != 0 ||
@@ -404,12 +408,26 @@ static void profile_take(void *context, const gp_profile_line *line)
     p->times[k]++;
 }
 
+static const char *layer_name(const bench *b, const gp_profile_line *line)
+{
+    const gp_netspec *spec = b->graph->spec;
+
+    return line->layer < spec->layer_count ? spec->layers[line->layer].name : "input";
+}
+
 static void profile_step(void *context, const gp_profile_line *line)
 {
     const bench_profile *p = context;
-    const gp_netspec *spec = p->b->graph->spec;
 
-    profile_print(p, line, line->layer < spec->layer_count ? spec->layers[line->layer].name : "input");
+    if (line->ns != 0)
+        profile_print(p, line, layer_name(p->b, line));
+}
+
+static void plan_step(void *context, const gp_profile_line *line)
+{
+    if (line->kernel[0] != '\0') /* else a part of a call that is no step */
+        printf("%-8s %-24s %-28s %s\n", line->forward ? "forward" : "backward", line->what, line->kernel,
+               layer_name(context, line));
 }
 
 /* Start the measurement (fn NULL), or report the times. */
@@ -466,6 +484,12 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
     char text[1024];
     gp_status status = GP_OK;
 
+    if (options->profile != NULL && strcmp(options->profile, "plan") == 0) {
+        if (b->plugin == NULL)
+            return gp_fail(err, GP_EINVAL, "--profile plan needs --device cuda");
+        status = bench_profile_report(b, NULL, NULL, err);
+        return status == GP_OK ? bench_profile_report(b, plan_step, b, err) : status;
+    }
     for (uint64_t warm = 0; warm < BENCH_WARM; warm++)
         bench_step(b, warm, err);
     b->ops->take_times(b->plan);
@@ -515,7 +539,7 @@ int main(int count, char **arguments)
             "usage: bench_step [--threads N] [--batch B] [--seconds S] [--kernels K] [--network NAME|FILE]\n"
             "                  [--momentum M] [--device cpu|cuda] [--phase train|infer] [--precision "
             "f32|tf32|bf16|fp16] "
-            "[--profile kinds|steps] [--tune S]\n"
+            "[--profile kinds|steps|plan] [--tune S]\n"
             "                  [--input resident|copied]\n");
         return 2;
     }

@@ -12,8 +12,8 @@ These are estimates until a device has run them, for gradpool and for PyTorch.
 A library's convolution or product takes max(bytes / memory, FLOP / rate) x overhead. Another kernel takes the largest of
 four times: its bytes, its instructions (issue slots, or the latency of a few warps), its sectors in the L1 cache, and the
 bytes that its threads have in flight. Each node of a graph adds a constant. model/constants.json has the constants with
-their sources, model/kernels_3e87935.json the kernels of that commit. The instructions of the present kernels are those that
-tests/gpu/sass.py allows (sass_bounds.py)."""
+their sources, model/kernels_3e87935.json the kernels of that commit, and model/kernels.json the present ones, as tests/gpu/sass.py
+counts them."""
 import argparse
 import collections
 import functools
@@ -24,7 +24,6 @@ import re
 import sys
 
 import ratios
-import sass_bounds
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = ["gradpool", "3e87935", "eager", "compile", "graph"]
@@ -48,10 +47,18 @@ def constants_table():
     return {name: row for group in ("device", "libraries", "peers") for name, row in groups[group].items()}
 
 
+OWN_KERNELS = "own_kernels"  # varied like a constant: the time of gradpool's kernels relative to the model
+
+
+def varied_names():
+    return [OWN_KERNELS] + [name for name, row in constants_table().items() if not row.get("exact")]
+
+
 class Constants:
     """Values of the constants as attributes, with one of them multiplied by a factor."""
 
     def __init__(self, varied=None, factor=1.0):
+        self.own_kernels = factor if varied == OWN_KERNELS else 1.0
         for name, row in constants_table().items():
             value = row["value"] * (factor if name == varied else 1.0)
             low, high = row.get("range", [0, math.inf])
@@ -229,23 +236,20 @@ def kernel_table(generation):
     table = dict(read("kernels_3e87935.json")["kernels"])
     if generation == "3e87935":
         return table
-    for name, row in sass_bounds.BOUNDS.items():
-        count = sass_bounds.NOT_YET_MET.get(name, row.bound)
-        if count == 0:
-            continue
-        known = dict(table.get(name, {"elements": 8}))
-        known["instructions"] = count * known["elements"] / 8
-        if name not in sass_bounds.NOT_YET_MET:  # no parameter is loaded in the loop
-            known.pop("loads4", None)
-            known.pop("loads8", None)
-        table[name] = known
+    for name, row in read("kernels.json")["kernels"].items():
+        if row["met"]:
+            table[name] = {"elements": 8, "instructions": row["instructions"], "flight": row["loads"], "registers": row["registers"]}
+        else:  # the loop also loads parameters
+            known = table.get(name, {"elements": 8})
+            table[name] = {**known, "instructions": row["instructions"] * known["elements"] / 8, "registers": row["registers"]}
     return table
 
 
 class Gradpool(Times):
     """The steps of a plan (worker/backend/cuda/plan/lower*.c) and the commit."""
 
-    PARTS_MANY, PARTS_FEW, ITEMS, CHUNKS_MAX = 4096, 64, 1 << 18, 512
+    PARTS_MANY, PARTS_FEW, PARTS_WIDE, ITEMS, CHUNKS_MAX = 4096, 64, 264, 1 << 18, 512
+    THREADS, WARPS, UNROLLED = 256, 8, 8  # of batchnorm_sum: threads of a block, warps that share the parts, loads at once
 
     def __init__(self, constants, precision, layers, batch, generation):
         super().__init__(constants, precision)
@@ -257,12 +261,12 @@ class Gradpool(Times):
     def is_wide(self, channels):
         return self.precision == "bf16" and channels % 8 == 0
 
-    def own(self, layer, group, kernel, elements, count, channels=None, threads=None, serial=None):
+    def own(self, layer, group, kernel, elements, count, channels=None, threads=None, chain=None):
         """Add a kernel of gradpool.
         elements  numbers over all items;  count: bytes
         channels  for kernels whose parameters depend on the channel
-        threads   items that exist, if fewer than elements / numbers of an item
-        serial    iterations of one thread, if few threads exist"""
+        threads   threads that exist, if fewer than elements / numbers of an item
+        chain     dependent loads of a thread from the L2 cache, if they differ from the table"""
         c, row = self.c, self.kernels.get(kernel, {"elements": 1})
         items = elements / row["elements"]
         instructions = row.get("instructions", 0)
@@ -276,12 +280,13 @@ class Gradpool(Times):
             distinct = min(32, channels / row["elements"])
             sectors = row["loads4"] * distinct + row.get("loads8", 0) * 2 * distinct
             times["l1"] = (items / 32 * sectors + count / 32) / (c.l1_sectors * cycles)
-        if row.get("ahead"):
+        flight = row.get("flight") or row.get("ahead", 0) * self.width  # bytes
+        if flight:
             latency = c.l2_latency if count <= L2_BYTES else c.memory_latency
-            times["in flight"] = count / (exist * row["ahead"] * self.width) * latency
-        if row.get("chain"):
-            times["chain"] = row["chain"] * c.l2_latency
-        self.put(layer, group, kernel, times)
+            times["in flight"] = count / (exist * flight) * latency
+        if chain or row.get("chain"):
+            times["chain"] = (chain or row["chain"]) * c.l2_latency
+        self.put(layer, group, kernel, {bound: seconds * c.own_kernels for bound, seconds in times.items()})
 
     def chunks(self, each, units, most):
         return max(1, min(self.ITEMS // each, most, units))
@@ -323,13 +328,24 @@ class Gradpool(Times):
         group = "batch norm: sums " + ("forward" if forward else "back")
         each = channels // 8 if wide else channels
         units = self.batch * layer.y[1] * layer.y[2]
-        parts = self.chunks(each, units // (16 if wide else 1), self.PARTS_MANY)
-        name = ("wide_" if wide else "") + ("batchnorm_part" if forward else "batchnorm_backward_part")
+        name = wide_or("batchnorm_part" if forward else "batchnorm_backward_part", wide)
         bytes_each = self.width if forward else 2 * self.width + (0.125 if layer.relu and not layer.add else 0)
-        self.own(at, group, name, elements, elements * bytes_each + parts * channels * 16, threads=parts * each)
-        if parts > 2 * self.PARTS_FEW:
+        if self.old or not wide:
+            parts = self.chunks(each, units // (16 if wide else 1), self.PARTS_MANY)
+            threads, chain = parts * each, None
+        else:
+            blocks = math.ceil(each / self.THREADS)
+            parts = min(math.ceil(units / (self.THREADS // each if blocks == 1 else 1)), self.PARTS_WIDE // blocks)
+            threads, chain = parts * blocks * self.THREADS, math.ceil(parts / self.WARPS / self.UNROLLED) + 1
+        self.own(at, group, name, elements, elements * bytes_each + parts * channels * 16, threads=threads)
+        if chain is None and parts > 2 * self.PARTS_FEW:
             self.own(at, "batch norm: small", "parts_fold", 2 * channels * self.PARTS_FEW, parts * channels * 16)
-        self.own(at, "batch norm: small", "batchnorm_sum" if forward else "batchnorm_backward_sum", channels, 0)
+            parts = self.PARTS_FEW
+        self.own(at, "batch norm: small", "batchnorm_sum" if forward else "batchnorm_backward_sum", 2 * channels * parts,
+                 16 * channels * parts, threads=channels if self.old else math.ceil(channels / 16) * self.THREADS, chain=chain)
+        if forward and (self.old or wide):  # a library may have computed the sums
+            self.own(layer.name, "batch norm: small", "batchnorm_moments" if self.old else "batchnorm_sum", 2 * channels, 0,
+                     threads=channels, chain=1)
 
     def forward(self, layer):
         n, e = self.batch, self.width
@@ -339,7 +355,6 @@ class Gradpool(Times):
             self.conv(layer, n, "forward", channels=self.input_channels(layer))
         elif layer.kind == "bn":
             self.sums(layer, True)
-            self.own(layer.name, "batch norm: small", "batchnorm_moments", layer.y[0], 0)
             if layer.pooled:
                 pooled = y // 4
                 self.own(layer.name, "stem: norm and pool", wide + "batchnorm_pool", pooled, x * e + pooled * (e + 4))
@@ -385,7 +400,7 @@ class Gradpool(Times):
             self.own(layer.name, "dropout", "dropout", x, 2 * x * e)
         elif layer.kind == "fc":
             if layer.relu and self.layers[self.layers.index(layer) + 1].kind == "dropout":
-                self.own(layer.name, "dropout", wide + "relu_backward", y, 3 * y * e)
+                self.own(layer.name.replace("fc", "relu"), "dropout", wide + "relu_backward", y, 3 * y * e)
             to_narrow = self.is_last(layer) and e == 2
             if to_narrow:
                 self.own(layer.name, "products", "reshape", y, 6 * y)
@@ -403,7 +418,7 @@ class Gradpool(Times):
             return
         chunks = self.chunks(layer.y[0], self.batch * layer.y[1] * layer.y[2], self.CHUNKS_MAX)
         self.own(layer.name, "bias gradients", "bias_part", y, y * self.width, threads=chunks * layer.y[0])
-        self.own(layer.name, "bias gradients", "parts_add", layer.y[0], 0)
+        self.own(layer.name, "bias gradients", "parts_add" if self.old or chunks < 32 else "parts_add_warp", layer.y[0], 0)
 
     def loss(self, layer, x):
         by_warp = not self.old and size(layer.x) >= 32
@@ -577,10 +592,11 @@ def step_seconds(constants, network, program, precision="bf16", phase="train", b
     if phase == "train":
         return model.seconds()
     count = batch * size(layers_of(network)[0].x)
-    host, bus = count / constants.host_copy_rate, count / constants.pcie_rate
-    if program in ("gradpool", "3e87935"):  # another thread or stream copies at the same time
-        return max(model.seconds(), host, bus)
-    return max(model.total() + bus, model.host + host)
+    bus = count / constants.pcie_rate
+    if program not in ("gradpool", "3e87935"):  # copies and kernels in one stream
+        return max(model.total() + bus, model.host)
+    page_locked = program == "gradpool" and phase == "copied"  # else the host copies the samples to page-locked memory
+    return max(model.seconds(), bus, 0 if page_locked else count / constants.host_copy_rate)
 
 
 class Predictions:
@@ -621,10 +637,8 @@ def reached(rule, got, required):
 def worst_of(what, rule, share=0.15):
     """Return (value, constant, factor) of the worst prediction when one constant changes by a share in either direction."""
     worst = None
-    for name, row in constants_table().items():
+    for name in varied_names():
         for factor in (1 - share, 1 + share):
-            if row.get("exact"):
-                continue
             got = Predictions(Constants(name, factor)).ratio(what, rule)
             if worst is None or (got > worst[0] if rule.kind == "most" else got < worst[0]):
                 worst = (got, name, factor)
@@ -715,6 +729,7 @@ LIBRARY_STEPS = {"conv2d": "conv forward", "conv2d_backward_data": "conv data", 
                  "fc": "product forward", "fc_backward_data": "product data", "fc_backward_weights": "product weights"}
 PARTS = {"feed_turn": "input", "feed_index": "input", "feed_rows": "input", "stamp": "commit", "latch": "commit", "statistics": "commit",
          "sgdm": "commit", "tell": "commit"}
+LIBRARY_NAME = re.compile(r"(\d+-)?[0-9a-f]{8}")  # of an engine or algorithm
 PROFILE_LINE = re.compile(r" *([0-9.]+) ms +[0-9.]+% +(?:forward|backward) +(\S+) +(\S+ +)?[0-9]+ steps$")
 APART = 0.25
 
@@ -727,7 +742,7 @@ def read_profile(lines):
         if found is None:
             continue
         ms, what, kernel = float(found[1]), found[2], (found[3] or "").strip()
-        if re.fullmatch(r"(\d+-)?[0-9a-f]{8}", kernel):
+        if LIBRARY_NAME.fullmatch(kernel):
             kernel = LIBRARY_STEPS.get(what, what)
         kernel = kernel or what
         measured[kernel] = measured.get(kernel, 0.0) + ms

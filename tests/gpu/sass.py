@@ -6,9 +6,13 @@ sass_bounds.BOUNDS, and counts the instructions on the longest path through one 
 bound, contain a 128-bit access, and contain no scalar load of a parameter: what depends only on the channel belongs
 before the loop. NVCC: the compiler, whose folder may contain the tools; otherwise scripts/test installs them in build/venv.
 
+tests/gpu/predict.py predicts with the measurements in model/kernels.json, which must be those of the plugin.
+
   --list       print every kernel of the table, with its number of instructions
+  --write      write model/kernels.json
   --self-test  check that planted faults are found"""
 import glob
+import json
 import os
 import re
 import shutil
@@ -173,10 +177,10 @@ def longest_path(blocks, loops, header, trips):
 
 
 class Result:
-    """Measurement of a kernel: instructions for eight elements, and what the main loop lacks."""
+    """Measurement of a kernel: instructions for eight elements, what the main loop lacks, and the bytes that an iteration loads."""
 
-    def __init__(self, count, faults):
-        self.count, self.faults = count, faults
+    def __init__(self, count, faults, loaded=0):
+        self.count, self.faults, self.loaded = count, faults, loaded
 
 
 def measure(instructions, row):
@@ -201,13 +205,14 @@ def measure(instructions, row):
     faults = [f"{accesses.count(a)} scalar loads {a} in the main loop" for a in scalar]
     if not any(access_bytes(a) == 16 for a in accesses) and access_bytes(row.unit) == 16:
         faults.append("no 128-bit access in the main loop")
-    return Result(round(path.count / eights), faults)
+    loaded = sum(access_bytes(a) for a in path.accesses if a.startswith("LDG"))
+    return Result(round(path.count / eights), faults, loaded)
 
 
 def measure_worst(instances, row):
     """Return the measurement of a kernel's costliest instance; templates have several."""
     results = [measure(i, row) for i in instances]
-    return Result(max(r.count for r in results), sorted({f for r in results for f in r.faults}))
+    return Result(max(r.count for r in results), sorted({f for r in results for f in r.faults}), min(r.loaded for r in results))
 
 
 def check(functions, bounds, not_yet_met):
@@ -257,6 +262,40 @@ def disassemble(plugin, nvcc):
     return done.stdout
 
 
+# ---- measurements for predict.py ----
+
+TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "model", "kernels.json")
+ABOUT = ("Kernels of the plugin, measured by tests/gpu/sass.py --write: instructions for eight elements, bytes that a thread loads in an "
+         "iteration of the main loop, registers, and whether the kernel meets its bound.")
+
+
+def registers_of(plugin, nvcc):
+    """Return {kernel name: registers of a thread}, the largest number of its instances."""
+    tool, environment = find_tools(nvcc)
+    done = subprocess.run([tool, "-res-usage", "-arch", "sm_90", plugin], env=environment, capture_output=True, text=True, check=True)
+    registers = {}
+    for symbol, count in re.findall(r"Function (\S+):\s+REG:(\d+)", done.stdout):
+        name = NAME.search(symbol)
+        if name is not None:
+            key = name.group(1)[len("grid_"):]
+            registers[key] = max(registers.get(key, 0), int(count))
+    return registers
+
+
+def table_of(results, registers):
+    rows = {name: {"instructions": r.count, "loads": r.loaded, "registers": registers[name], "met": not r.faults and r.count <= sass_bounds.BOUNDS[name].bound}
+            for name, r in sorted(results.items())}
+    return {"about": ABOUT, "kernels": rows}
+
+
+def table_problems(table):
+    """Compare model/kernels.json with the plugin."""
+    with open(TABLE) as file:
+        known = json.load(file)["kernels"]
+    differing = sorted(n for n in known.keys() | table["kernels"].keys() if known.get(n) != table["kernels"].get(n))
+    return [f"{n}: model/kernels.json has other measurements than the plugin; run tests/gpu/sass.py PLUGIN --write" for n in differing]
+
+
 GOOD = """
         Function : _ZN1a13grid_wide_addE14gp_kernel_argsj
         /*0000*/ S2R R0, SR_TID.X ;
@@ -298,6 +337,12 @@ def main():
         sys.exit(__doc__)
     functions = parse(disassemble(arguments[0], arguments[1] if len(arguments) > 1 else None))
     problems, results = check(functions, sass_bounds.BOUNDS, sass_bounds.NOT_YET_MET)
+    table = table_of(results, registers_of(arguments[0], arguments[1] if len(arguments) > 1 else None))
+    if "--write" in sys.argv:
+        with open(TABLE, "w") as file:
+            json.dump(table, file, indent=1)
+            file.write("\n")
+    problems += table_problems(table)
     if "--list" in sys.argv:
         for name, r in results.items():
             print(f"{name:32} {r.count:6} of {sass_bounds.BOUNDS[name].bound:5}" + "".join(f"; {f}" for f in r.faults))

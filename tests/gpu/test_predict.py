@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""tests/gpu/test_predict.py: check the model of a training step (predict.py)."""
+"""tests/gpu/test_predict.py [--plans BUILD]: check the model of a training step (predict.py).
+
+--plans: compare its steps with those of plans on the fake libraries in BUILD."""
+import collections
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,7 +15,7 @@ import predict
 import ratios
 
 # Constants whose growth makes a step slower; the growth of all others makes it faster.
-COSTS = {"memory_latency", "l2_latency", "instruction_latency", "node_cost", "step_cost", "library_overhead",
+COSTS = {predict.OWN_KERNELS, "memory_latency", "l2_latency", "instruction_latency", "node_cost", "step_cost", "library_overhead",
          "torch_module_train", "torch_module_infer", "torch_step"}
 STEPS = [("lenet", "f32"), ("alexnet", "bf16"), ("resnet50", "bf16")]
 
@@ -51,16 +55,15 @@ class Model(unittest.TestCase):
 
     def test_each_constant_acts_in_one_direction(self):
         moved = set()
-        for name, row in predict.constants_table().items():
+        for name in predict.varied_names():
             for network, precision in STEPS:
-                for program in predict.PROGRAMS if not row.get("exact") else []:
+                for program in predict.PROGRAMS:
                     for phase in ("train", "copied", "infer"):
                         times = [self.seconds(name, f, network, program, precision, phase) for f in (0.85, 1, 1.15)]
                         self.assertEqual(times, sorted(times, reverse=name not in COSTS), (name, network, program, phase))
                         if times[0] != times[2]:
                             moved.add(name)
-        changeable = {n for n, row in predict.constants_table().items() if not row.get("exact")}
-        self.assertEqual({"tf32_rate", "step_cost"}, changeable - moved)  # no step here has tf32, or is short enough for the host
+        self.assertEqual({"tf32_rate", "step_cost"}, set(predict.varied_names()) - moved)  # no step here has tf32, or is short enough for the host
 
     def seconds(self, name, factor, network, program, precision, phase):
         return predict.step_seconds(predict.Constants(name, factor), network, program, precision, phase)
@@ -98,7 +101,7 @@ class Goals(unittest.TestCase):
                 continue
             less = rules[row["what"], row["against"]].kind != "most"
             self.assertTrue(row["worst"] <= row["predicted"] if less else row["worst"] >= row["predicted"], row)
-            self.assertNotIn("exact", predict.constants_table()[row["worst_constant"]])
+            self.assertIn(row["worst_constant"], predict.varied_names())
 
     def test_a_must_is_not_above_its_goal(self):
         for _, _, _, rules in ratios.ASKED:
@@ -150,5 +153,45 @@ class Commands(unittest.TestCase):
         self.assertIn("MISSED" if any(r["must_reached_at_worst"] is False for r in predict.goals() if r["predicted"]) else "yes", text)
 
 
+# ---- steps of plans ----
+
+PLANS = [(network, precision, 2) for network in ("lenet", "alexnet", "resnet18", "resnet50") for precision in ("f32", "tf32", "bf16")]
+STEP_LINE = re.compile(r"(?:forward|backward) +(\S+) +(\S+) +(\S+)$")
+
+
+def planned(build, network, precision, batch):
+    """Return {(layer, kernel): number of steps} of a plan on the fake libraries."""
+    environment = dict(os.environ, GRADPOOL_CUDA_PLUGIN=f"{build}/lib/fake_gpu/libgradpool_cuda.so", XDG_CACHE_HOME="/nonexistent")
+    done = subprocess.run([f"{build}/bin/bench_step", "--device", "cuda", "--network", network, "--precision", precision, "--batch", str(batch),
+                           "--tune", "0", "--profile", "plan"], env=environment, capture_output=True, text=True, check=True)
+    steps = collections.Counter()
+    for found in filter(None, map(STEP_LINE.match, done.stdout.splitlines())):
+        what, kernel, layer = found.groups()
+        if kernel != "host":  # sums over the ranks
+            steps[layer, predict.LIBRARY_STEPS[what] if predict.LIBRARY_NAME.fullmatch(kernel) else kernel] += 1
+    return steps
+
+
+def compare_plans(build):
+    """Return the differences between the steps of plans and those of the model, as messages."""
+    differences = []
+    for network, precision, batch in PLANS:
+        nodes = predict.times_of(predict.Constants(), network, "gradpool", precision, "train", batch).nodes
+        first = predict.layers_of(network)[0].name
+        modelled = collections.Counter((first if n.layer == "input" else n.layer, n.kernel) for n in nodes if n.kernel not in predict.PARTS)
+        steps = planned(build, network, precision, batch)
+        for (layer, kernel) in sorted(steps.keys() | modelled.keys()):
+            if steps[layer, kernel] != modelled[layer, kernel]:
+                differences.append(f"{network} in {precision}, {layer}: {steps[layer, kernel]} steps {kernel} in the plan, "
+                                   f"{modelled[layer, kernel]} in predict.py")
+    return differences
+
+
 if __name__ == "__main__":
-    unittest.main()
+    if sys.argv[1:2] == ["--plans"]:
+        problems = compare_plans(sys.argv[2])
+        print("\n".join(problems[:20]) if problems else f"the steps of {len(PLANS)} plans are those of the model")
+        if problems:
+            sys.exit(f"{len(problems)} differences: change the class Gradpool of tests/gpu/predict.py as the plans have changed")
+    else:
+        unittest.main()

@@ -89,6 +89,8 @@ static void take_line(void *context, const gp_profile_line *line)
 {
     totals *t = context;
 
+    if (line->ns == 0)
+        return;
     t->lines++;
     t->parts += strcmp(line->what, "input") == 0 || strcmp(line->what, "output") == 0 ||
                 strcmp(line->what, "commit") == 0;

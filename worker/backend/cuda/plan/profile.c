@@ -84,8 +84,7 @@ gp_status gp_plan_profile(gp_plan *plan, gp_profile_fn fn, void *context, gp_err
         return profile_start(plan, err);
     status = gp_profile_begin(plan, err);
     for (uint32_t i = 0; i < plan->profile->count && fn != NULL && status == GP_OK; i++)
-        if (plan->profile->lines[i].ns > 0)
-            fn(context, &plan->profile->lines[i]);
+        fn(context, &plan->profile->lines[i]);
     return status;
 }
 

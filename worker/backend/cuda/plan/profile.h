@@ -14,8 +14,8 @@ typedef struct plan_profile plan_profile;
 /* Parts of a call that are not steps of the plan. */
 typedef enum plan_part { PART_INPUT, PART_EXCHANGE, PART_COMMIT, PART_OUTPUT, PART_COUNT } plan_part;
 
-/* Report the times of all steps that ran, in plan order. The first call must pass `fn` NULL, which
- * starts the measurement. */
+/* Report the times of all steps, in plan order; 0 for a step that did not run. The first call must
+ * pass `fn` NULL, which starts the measurement. */
 gp_status gp_plan_profile(gp_plan *plan, gp_profile_fn fn, void *context, gp_error *err);
 void gp_profile_free(plan_profile *profile);
 
