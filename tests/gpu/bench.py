@@ -2,6 +2,7 @@
 """tests/gpu/bench.py: images per second of a training step or a prediction in PyTorch, for comparison with bench_step.
 
     python3 tests/gpu/bench.py NETWORK BATCH f32|tf32|bf16 eager|compile|graph [SECONDS [train|copied|infer]]
+    python3 tests/gpu/bench.py NETWORK BATCH f32|tf32|bf16 profile      print the longest kernels of a training step
 
 NETWORK: lenet, a torchvision model, or deeplabv3_resnet50 (512 x 512, 21 classes; torchvision has no v3+). channels_last, SGD
 with momentum (fused), bf16 by autocast. graph: the whole step as one CUDA graph. As in bench_step, the batch of a training is in
@@ -43,6 +44,19 @@ class Copies:
     def next(self):
         x = self.samples.to("cuda", non_blocking=True)
         return x.to(memory_format=torch.channels_last).float().div_(255)
+
+
+def print_profile(step):
+    """Print the ten kernels that take longest, with their time in one of five steps."""
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        for _ in range(5):
+            step()
+        torch.cuda.synchronize()
+    kernels = sorted(((getattr(e, "self_device_time_total", 0), e.count, e.key) for e in profile.key_averages()), reverse=True)
+    print(f"{sum(k[0] for k in kernels) / 5e3:9.3f} ms in all kernels")
+    for us, count, key in kernels[:10]:
+        print(f"{us / 5e3:9.3f} ms  {count / 5:6.1f} times  {key[:120]}")
 
 
 def main():
@@ -94,6 +108,8 @@ def main():
             step()
         call = step
     torch.cuda.synchronize()
+    if mode == "profile":
+        return print_profile(call)
     begin, count = time.perf_counter(), 0
     while time.perf_counter() - begin < seconds:
         for _ in range(10):

@@ -3,6 +3,7 @@
 A function raises Failed or Skipped, or returns if the check has passed. Its first argument is the Machine of tests/gpu/check."""
 import collections
 import glob
+import importlib.util
 import json
 import os
 import re
@@ -189,6 +190,14 @@ def machine(m):
 
 def doctor(m):
     m.run("gradpool", "doctor")  # warnings are accepted
+
+
+def properties(m):
+    """Write the properties of the device, and compare them with those that the tests without a device use."""
+    library = next((path for d in m.library_folders for path in glob.glob(f"{d}/libcudnn.so.9")), None)
+    if library is None:
+        raise (Skipped if m.fake else Failed)(f"no libcudnn.so.9 in {':'.join(m.library_folders)}")
+    m.run("properties.py", library, m.results.path("device.json"), *([os.path.join(os.path.dirname(__file__), "h200.json")] if m.fake else []))
 
 
 def plugin(m):
@@ -412,13 +421,18 @@ def torch(m, network, batch, precision, mode, phase="train"):
     if m.fake:  # PyTorch has no fake: check the reading of its result
         out = m.run(sys.executable, "-c", 'print(\'{"images_per_second": 1.0}\')')
     else:
-        try:
-            m.run(sys.executable, "-c", "import torch")
-        except Failed:
+        if importlib.util.find_spec("torch") is None:
             raise Skipped("PyTorch is not installed")
         out = m.run("bench.py", network, batch, precision, mode, 3, phase)
     m.speed(f"{key}-{phase}-{precision}", mode, re.search(r'"images_per_second": ([0-9.]+)', out)[1])
     m.measured(f"{network} {phase}", batch, precision, f"PyTorch {mode}", out.strip().splitlines()[-1])
+
+
+def torch_profile(m, network, batch, precision):
+    """The kernels of PyTorch's step that take longest, to compare with the profile of gradpool's."""
+    if m.fake or importlib.util.find_spec("torch") is None:
+        raise Skipped("PyTorch is not installed" if not m.fake else "PyTorch has no fake")
+    m.run("bench.py", network, batch, precision, "profile")
 
 
 def fused(m):
@@ -493,6 +507,7 @@ def row(name, part, needs, limit_s, usual_s, title, function, *arguments):
 ROWS = [
     row("machine", "right", "", 60, 6, "driver, probe, devices", machine),
     row("doctor", "right", "", 60, 8, "the doctor finds no failure", doctor),
+    row("properties", "right", "", 30, 3, "cuDNN's properties of the device", properties),
     row("plugin", "right", "", 90, 12, "load, a kernel compared with the host, an NCCL id", plugin),
     row("lenet-runs", "right", "", 60, 6, "bench_step runs", works, "lenet", 256, "f32"),
     row("resnet50-runs", "right", "", 60, 10, "bench_step runs", works, "resnet50", 64, "bf16"),
@@ -533,15 +548,16 @@ ROWS = [
       for network, batch, precision, mode, phase, limit, usual in (
           ("resnet50", 256, "bf16", "eager", "train", 100, 16), ("resnet50", 256, "bf16", "eager", "infer", 100, 14),
           ("alexnet", 256, "bf16", "eager", "train", 100, 14), ("alexnet", 256, "bf16", "eager", "copied", 100, 14),
-          ("lenet", 256, "f32", "eager", "train", 100, 12),
-          ("lenet", 256, "f32", "graph", "train", 100, 12), ("lenet", 256, "bf16", "eager", "train", 100, 12),
-          ("lenet", 256, "bf16", "graph", "train", 100, 12), ("deeplabv3_resnet50", 16, "bf16", "eager", "train", 100, 20),
+          ("lenet", 256, "f32", "eager", "train", 100, 10),
+          ("lenet", 256, "f32", "graph", "train", 100, 10), ("lenet", 256, "bf16", "eager", "train", 100, 10),
+          ("lenet", 256, "bf16", "graph", "train", 100, 10), ("deeplabv3_resnet50", 16, "bf16", "eager", "train", 100, 20),
           ("resnet50", 256, "bf16", "compile", "train", 150, 90), ("resnet50", 256, "bf16", "compile", "infer", 150, 45),
           ("alexnet", 256, "bf16", "compile", "train", 150, 35))),
-    row("idle", "peers", "pool", 90, 18, "a worker without work is replaced and releases its GPU", idle),
+    row("torch-profile", "peers", "", 100, 14, "PyTorch: the longest kernels of ResNet-50", torch_profile, "resnet50", 256, "bf16"),
+    row("idle", "peers", "pool", 90, 14, "a worker without work is replaced and releases its GPU", idle),
     row("first", "peers", "pool", 60, 14, "first step: context, plans and NCCL", first),
     row("four", "peers", "lenet", 90, 20, "four workers on one GPU: the curve of one, equal weights", several, "four", 4),
-    row("predicted", "peers", "pool", 90, 18, "prediction with batch norm folded: the CPU's loss", predicted),
+    row("predicted", "peers", "pool", 90, 14, "prediction with batch norm folded: the CPU's loss", predicted),
     row("solvers", "peers", "pool", 60, 12, "adam, adamw, rmsprop, clipping: the CPU's curves", solvers),
     row("fused", "peers", "lenet resnet", 90, 18, "fused and separate layers: the same curves", fused),
 
