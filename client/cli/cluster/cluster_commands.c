@@ -5,7 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 
-enum { EXIT_TIMED_OUT = 124, POLL_MS = 1000, FOLLOW_MS = 300, PIECE_BYTES = 1 << 16 };
+enum { EXIT_TIMED_OUT = 124, FOLLOW_MS = 300, PIECE_BYTES = 1 << 16 };
 
 /* Report an engine that does not answer, once per silence. */
 static void note_trouble(const cli_call *call, const cluster_ref *ref, bool *noted)
@@ -43,34 +43,32 @@ static void wait_report(cli_call *call, const cluster_ref *ref)
 }
 
 /* Visit the jobs until all, or any, are over. */
-static gp_status wait_all(const cli_call *call, const cluster_refs *jobs, bool any, int64_t deadline_ms,
+static gp_status wait_all(const cli_call *call, cluster_refs *jobs, bool any, int64_t deadline_ms,
                           gp_error *err)
 {
     bool noted = false;
 
     for (;;) {
-        cluster_ref *next = NULL;
         size_t over = 0;
+        const cluster_ref *silent = NULL;
+        gp_status status = cluster_refs_visit(jobs, false, err);
 
+        if (status != GP_OK)
+            return status;
         for (size_t i = 0; i < jobs->count; i++) {
-            cluster_ref *ref = &jobs->refs[i];
-            gp_status status = cluster_is_over(&ref->record) ? GP_OK : cluster_ref_visit(ref, false, 0, err);
-
-            if (status != GP_OK)
-                return status;
-            over += cluster_is_over(&ref->record);
-            note_trouble(call, ref, &noted);
-            if (!cluster_is_over(&ref->record) && (next == NULL || ref->pass.due_ms < next->pass.due_ms))
-                next = ref;
+            over += cluster_is_over(&jobs->refs[i].record);
+            if (jobs->refs[i].pass.trouble.code != GP_OK)
+                silent = &jobs->refs[i];
         }
-        if (next == NULL || (any && over > 0))
+        note_trouble(call, silent != NULL ? silent : jobs->refs, &noted);
+        if (over == jobs->count || (any && over > 0))
             return GP_OK;
         if (cli_stop != 0)
             return gp_fail(err, GP_ECANCELED, "interrupted; the jobs continue");
         if (gp_now_ms() >= deadline_ms)
             return gp_fail(err, GP_ETIMEDOUT, "%zu of %zu jobs are not over yet", jobs->count - over,
                            jobs->count);
-        cluster_ref_sleep(next, POLL_MS);
+        cluster_refs_sleep(jobs);
     }
 }
 
@@ -96,53 +94,61 @@ gp_status cluster_jobs_wait(cli_call *call, bool any, double timeout, gp_error *
 
 /* ---- cancel ---- */
 
-/* Cancel one job, and wait until the engine confirms its end. */
-static gp_status cancel_one(const cli_call *call, cluster_ref *ref, uint32_t *count, gp_error *err)
+/* Fail for a job whose end the engine has not confirmed. */
+static gp_status fail_unconfirmed(const cluster_ref *ref, gp_error *err)
 {
-    const int64_t deadline_ms = gp_now_ms() + CLUSTER_CANCEL_LIMIT_MS;
-    const bool canceled = ref->record.job.canceled;
-    /* the engine may still end the processes of a canceled job that has a result */
-    const bool over = ref->record.job.state == CLUSTER_ENDED || (ref->record.job.has_result && !canceled);
-    const cli_common *options = call->options;
+    const gp_error *trouble = &ref->pass.trouble;
+    const cluster_job *job = &ref->record.job;
     cluster_entry entry = { .exit_code = -1 };
     char command[CLUSTER_COMMAND_BYTES] = "";
-    gp_status status;
 
-    if (over) {
-        if (!options->quiet)
-            printf("job %s:%s has ended\n", ref->record.profile,
-                   ref->record.job.id[0] != '\0' ? ref->record.job.id : ref->name);
-        return GP_OK;
-    }
-    do {
-        status = cluster_ref_visit(ref, true, CLUSTER_LOCK_WAIT_MS, err);
-        if (status == GP_OK && ref->record.job.state != CLUSTER_ENDED)
-            cluster_ref_sleep(ref, POLL_MS);
-    } while (status == GP_OK && ref->record.job.state != CLUSTER_ENDED && cli_stop == 0 &&
-             gp_now_ms() < deadline_ms);
-    if (status != GP_OK || ref->record.job.state == CLUSTER_ENDED) {
-        *count += status == GP_OK && !canceled;
-        return status;
-    }
     snprintf(entry.name, sizeof(entry.name), "%s", ref->name);
-    snprintf(entry.id, sizeof(entry.id), "%s", ref->record.job.id);
-    if (ref->record.job.seen.live)
-        entry = ref->record.job.seen.entry;
+    snprintf(entry.id, sizeof(entry.id), "%s", job->id);
+    if (job->seen.live)
+        entry = job->seen.entry;
     if (entry.id[0] != '\0')
         ref->place->site.engine->cancel_command(&ref->place->profile, &entry, command);
     return gp_fail(
         err, cli_stop != 0 ? GP_ECANCELED : GP_ETIMEDOUT,
         "the engine has not confirmed the end of job %s:%s%s%.200s; it is marked as canceled%s%.300s",
-        ref->record.profile, entry.id[0] != '\0' ? entry.id : ref->name,
-        ref->pass.trouble.code != GP_OK ? ": " : "",
-        ref->pass.trouble.code != GP_OK ? ref->pass.trouble.message : "", command[0] != '\0' ? "; try: " : "",
-        command);
+        ref->record.profile, entry.id[0] != '\0' ? entry.id : ref->name, trouble->code != GP_OK ? ": " : "",
+        trouble->code != GP_OK ? trouble->message : "", command[0] != '\0' ? "; try: " : "", command);
+}
+
+/* Remove the jobs that have ended, or that have a result and were not canceled before. */
+static void skip_ended(const cli_call *call, cluster_refs *jobs)
+{
+    const cli_common *options = call->options;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < jobs->count; i++) {
+        cluster_ref *ref = &jobs->refs[i];
+        const cluster_job *job = &ref->record.job;
+
+        if (job->state != CLUSTER_ENDED && (!job->has_result || job->canceled)) {
+            jobs->refs[kept++] = *ref;
+            continue;
+        }
+        if (!options->quiet)
+            printf("job %s:%s has ended\n", ref->record.profile, job->id[0] != '\0' ? job->id : ref->name);
+        cluster_ref_close(ref);
+    }
+    jobs->count = kept;
+}
+
+static size_t count_ended(const cluster_refs *jobs)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < jobs->count; i++)
+        count += jobs->refs[i].record.job.state == CLUSTER_ENDED;
+    return count;
 }
 
 gp_status cluster_jobs_cancel(cli_call *call, const char *profile, gp_error *err)
 {
+    const int64_t deadline_ms = gp_now_ms() + CLUSTER_CANCEL_LIMIT_MS;
     const cli_common *options = call->options;
-    uint32_t count = 0;
     cluster_refs jobs;
     gp_status status;
 
@@ -151,20 +157,19 @@ gp_status cluster_jobs_cancel(cli_call *call, const char *profile, gp_error *err
         profile[0] != '\0' ? cluster_refs_open_all(&jobs, profile, err) : cluster_refs_open(&jobs, call, err);
     if (status != GP_OK)
         return status;
-    /* All jobs are marked and canceled once before the engine's confirmations are awaited. */
-    for (size_t i = 0; jobs.count > 1 && i < jobs.count && cli_stop == 0; i++)
-        if (!cluster_is_over(&jobs.refs[i].record) && !jobs.refs[i].record.job.canceled &&
-            cluster_ref_visit(&jobs.refs[i], true, CLUSTER_LOCK_WAIT_MS, err) == GP_OK && !jobs.refs[i].busy)
-            count++;
-    for (size_t i = 0; i < jobs.count; i++)
-        /* report the error and cancel the remaining jobs */
-        if (!(jobs.count > 1 && jobs.refs[i].record.job.state == CLUSTER_ENDED) &&
-            cancel_one(call, &jobs.refs[i], &count, err) != GP_OK)
+    skip_ended(call, &jobs);
+    while ((status = jobs.count > 0 ? cluster_refs_visit(&jobs, true, err) : GP_OK) == GP_OK &&
+           count_ended(&jobs) < jobs.count && cli_stop == 0 && gp_now_ms() < deadline_ms)
+        cluster_refs_sleep(&jobs);
+    for (size_t i = 0; status == GP_OK && i < jobs.count; i++)
+        if (jobs.refs[i].record.job.state != CLUSTER_ENDED) {
+            fail_unconfirmed(&jobs.refs[i], err);
             call->code = cli_fail(call, err);
-    if (call->code == CLI_OK && !options->quiet && (count > 0 || profile[0] != '\0'))
-        printf("canceled %" PRIu32 " job%s\n", count, count == 1 ? "" : "s");
+        }
+    if (status == GP_OK && call->code == CLI_OK && !options->quiet && (jobs.count > 0 || profile[0] != '\0'))
+        printf("canceled %zu job%s\n", jobs.count, jobs.count == 1 ? "" : "s");
     cluster_refs_close(&jobs);
-    return GP_OK;
+    return status;
 }
 
 /* ---- logs ---- */

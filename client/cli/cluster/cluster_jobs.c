@@ -11,7 +11,14 @@
 #include "common/base/memory/alloc.h"
 #include "proto/local/paths.h"
 
-enum { TAIL_BYTES = 16384, SLEEP_STEP_MS = 100, ELSEWHERE_MS = 3000, EXIT_FAILED = 1 };
+enum {
+    TAIL_BYTES = 16384,
+    SLEEP_STEP_MS = 100,
+    ELSEWHERE_MS = 3000,
+    LIST_SOON_MS = 2000,
+    REFS_POLL_MS = 1000,
+    EXIT_FAILED = 1
+};
 
 static int64_t unix_ms(void)
 {
@@ -228,6 +235,79 @@ void cluster_refs_close(cluster_refs *refs)
     *refs = (cluster_refs){ .count = 0 };
 }
 
+/* Return whether a job awaits that a listing confirms its launch, cancel or end. */
+static bool awaits_listing(const cluster_job *job)
+{
+    return job->state == CLUSTER_LAUNCHING || job->state == CLUSTER_CANCELING || job->gone_ms != 0 ||
+           (job->has_result && job->state != CLUSTER_ENDED);
+}
+
+static gp_status visit(cluster_ref *ref, bool cancel, int wait_ms, const cluster_shared_listing *shared,
+                       gp_error *err)
+{
+    const cluster_site *site = &ref->place->site;
+    gp_status status = cluster_visit(site, ref->name, cancel, wait_ms, shared, &ref->record, &ref->pass, err);
+
+    ref->busy = status == GP_EBUSY;
+    if (ref->busy) {
+        ref->pass.due_ms = gp_now_ms() + SLEEP_STEP_MS;
+        status = cluster_record_read(&ref->record, site->root, ref->name, err);
+    }
+    return status;
+}
+
+gp_status cluster_refs_visit(cluster_refs *refs, bool cancel, gp_error *err)
+{
+    const int wait_ms = cancel ? CLUSTER_LOCK_WAIT_MS : 0;
+    const char *profile = "";
+    cluster_listing listing = { 0 };
+    cluster_shared_listing shared = { .requested_ms = 0 };
+    gp_error trouble = { .code = GP_OK };
+    gp_status status = GP_OK;
+    bool soon = false, due;
+
+    if (refs->count == 1)
+        return refs->refs[0].record.job.state == CLUSTER_ENDED
+                   ? GP_OK
+                   : visit(refs->refs, cancel, wait_ms, NULL, err);
+    for (size_t i = 0; i < refs->count; i++)
+        soon |= awaits_listing(&refs->refs[i].record.job);
+    due = refs->listed_ms == 0 || gp_now_ms() - refs->listed_ms >= (soon ? LIST_SOON_MS : CLUSTER_LIST_MS);
+    for (size_t i = 0; status == GP_OK && i < refs->count; i++) {
+        cluster_ref *ref = &refs->refs[i];
+
+        if (ref->record.job.state == CLUSTER_ENDED)
+            continue;
+        if (due && strcmp(profile, ref->record.profile) != 0) {
+            profile = ref->record.profile;
+            trouble.code = GP_OK;
+            cluster_listing_deinit(&listing);
+            refs->listed_ms = shared.requested_ms = gp_now_ms();
+            shared.listing = ref->place->site.engine->list(&ref->place->profile, &listing, &trouble) == GP_OK
+                                 ? &listing
+                                 : NULL;
+        }
+        shared.changes = ref->record.job.changes; /* as read before the listing */
+        status = visit(ref, cancel, wait_ms, &shared, err);
+        if (ref->pass.trouble.code == GP_OK)
+            ref->pass.trouble = trouble;
+    }
+    cluster_listing_deinit(&listing);
+    return status;
+}
+
+void cluster_refs_sleep(const cluster_refs *refs)
+{
+    const int64_t end_ms = gp_now_ms() + REFS_POLL_MS;
+
+    if (refs->count == 1) {
+        cluster_ref_sleep(refs->refs, REFS_POLL_MS);
+        return;
+    }
+    while (cli_stop == 0 && gp_now_ms() < end_ms)
+        gp_sleep_ms(SLEEP_STEP_MS);
+}
+
 gp_status cluster_ref_open(cluster_ref *out, const char *word, gp_error *err)
 {
     const char *colon = strchr(word, ':');
@@ -273,15 +353,7 @@ void cluster_ref_close(cluster_ref *ref)
 
 gp_status cluster_ref_visit(cluster_ref *ref, bool cancel, int wait_ms, gp_error *err)
 {
-    const cluster_site *site = &ref->place->site;
-    gp_status status = cluster_visit(site, ref->name, cancel, wait_ms, NULL, &ref->record, &ref->pass, err);
-
-    ref->busy = status == GP_EBUSY;
-    if (ref->busy) {
-        ref->pass.due_ms = gp_now_ms() + SLEEP_STEP_MS;
-        status = cluster_record_read(&ref->record, site->root, ref->name, err);
-    }
-    return status;
+    return visit(ref, cancel, wait_ms, NULL, err);
 }
 
 void cluster_ref_sleep(const cluster_ref *ref, int64_t limit_ms)

@@ -50,6 +50,7 @@ void cluster_ref_close(cluster_ref *ref);
 typedef struct cluster_refs {
     cluster_ref *refs;
     size_t count;
+    int64_t listed_ms; /* last listing of cluster_refs_visit(); 0: none */
 } cluster_refs;
 
 /* Find the jobs of all words. Errors as for cluster_ref_open(). */
@@ -58,6 +59,14 @@ gp_status cluster_refs_open(cluster_refs *out, const cli_call *call, gp_error *e
 /* Find all jobs of a profile that are not over. */
 gp_status cluster_refs_open_all(cluster_refs *out, const char *profile, gp_error *err);
 void cluster_refs_close(cluster_refs *refs);
+
+/* Visit all jobs that have not ended. Several jobs of a profile share one listing, which is made at
+ * most every CLUSTER_LIST_MS, or every 2 s while a job awaits the engine's confirmation.
+ *   cancel  cancel the jobs first */
+gp_status cluster_refs_visit(cluster_refs *refs, bool cancel, gp_error *err);
+
+/* Sleep until the next visit, or until Ctrl-C. */
+void cluster_refs_sleep(const cluster_refs *refs);
 
 /* Visit the job. If another command works on it, only read the record and set ref->busy.
  *   cancel   cancel the job first

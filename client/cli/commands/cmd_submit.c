@@ -59,7 +59,7 @@ static const gp_param submit_params[] = {
 };
 
 /* SUBMIT_MS: how long to retry after a scheduler failure. */
-enum { SUBMIT_MS = 30000, RETRY_MS = 100, VARIABLES_MAX = GP_JOB_VARIABLES_MAX, ARRAY_MAX = 10000 };
+enum { SUBMIT_MS = 30000, RETRY_MS = 100, VARIABLES_MAX = GP_JOB_VARIABLES_MAX, ARRAY_MAX = 1000 };
 
 /* Commands that can run as background jobs. */
 static const char *const job_commands[] = { "train", "predict", "evaluate", "spmd", "parfor", NULL };
