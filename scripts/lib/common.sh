@@ -14,8 +14,8 @@ die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 packages_build=(gcc libc6-dev cmake ninja-build pkg-config libzmq3-dev "libmsgpack-c-dev|libmsgpack-dev"
     libjansson-dev libprotobuf-c-dev protobuf-c-compiler libonnx-dev libcurl4-openssl-dev libsqlite3-dev zlib1g-dev libmd-dev
     libjpeg-dev libpng-dev python3 python3-venv ca-certificates)
-packages_test=(clang-format g++ patch systemd abigail-tools man-db tmux bash-completion zsh fish
-    slurmctld slurmd slurm-client munge)
+packages_slurm=(slurmctld slurmd slurm-client munge)
+packages_test=(clang-format g++ patch systemd abigail-tools man-db tmux bash-completion zsh fish "${packages_slurm[@]}")
 packages_fuzz=(clang libclang-rt-dev libomp-dev)
 
 is_installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
