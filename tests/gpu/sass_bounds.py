@@ -54,8 +54,8 @@ BOUNDS = {
     "wide_pool_backward": Row(allowed(28), STORE, trips=(1.5, 1.5)),
     # Two inputs, one output, a mask byte: 49 bytes.
     "wide_add": Row(allowed(49), STORE, loads=[BYTE]),
-    # Bytes of samples, 8, and the input image, 16.
-    "normalize": Row(allowed(24), STORE, loads=[BYTE]),
+    # Samples of eight channels in a byte each, 8, and the input image, 16. Samples may also be float32.
+    "wide_normalize": Row(allowed(24), STORE, loads=[BYTE, "LDG.E"]),
     # dy: 16 bytes.
     "wide_bias_part": Row(allowed(16), LOAD),
     # Logits and their gradient or their scores, 32 bytes each. A call has one of them, but the loop has both stores.
@@ -79,7 +79,6 @@ BOUNDS = {
 # Kernels above their bound, without 128-bit accesses or with scalar loads, and their number of instructions for eight
 # elements, which must not increase. 0: the kernel does not exist yet. A kernel that meets its bound leaves this table.
 NOT_YET_MET = {
-    "normalize": 736,
     "weights_pack": 1032,
     "weights_unpack": 440,
 }

@@ -240,6 +240,7 @@ PART void floats_get(float values[8], const float *from)
 
 } // namespace
 
+#include "worker/backend/cuda/kernels/grids_input.h"
 #include "worker/backend/cuda/kernels/grids_norm.h"
 #include "worker/backend/cuda/kernels/grids_pool.h"
 #include "worker/backend/cuda/kernels/grids_bias.h"

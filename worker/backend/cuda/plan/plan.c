@@ -133,9 +133,10 @@ static gp_status lower_input(gp_plan *plan, gp_error *err)
     added = gp_step_add(&plan->steps, STEP_KERNEL, 0);
     if (added == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the steps of a plan");
-    added->kernel = GP_KERNEL_normalize;
+    added->kernel = plan->spread_input ? GP_KERNEL_wide_normalize : GP_KERNEL_normalize;
     added->args = args;
-    added->count = args.y[0].sample * plan->options.micro_batch;
+    added->count =
+        args.y[0].sample / (plan->spread_input ? PLAN_INPUT_CHANNELS : 1) * plan->options.micro_batch;
     return GP_OK;
 }
 
