@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 
@@ -80,9 +81,14 @@ def options_of(m, name):
     return ["--network", "resnet18", "--data", "synthetic:32x32x3:10:640", "--mini-batch-size", 64, "--lr", 0.02, "--epochs", 1]
 
 
+def device_of(pool):
+    """Options that refuse workers of the wrong kind: without a pool, the command would start one on the devices that are free."""
+    return ["--pool", pool, "--execution-environment", "parallel-cpu" if pool == "cpu" else "parallel-gpu"]
+
+
 def train(m, pool, metrics, options, *more):
     """Train. The losses are in METRICS.jsonl, the network in METRICS.onnx of the work folder."""
-    m.run("gradpool", "train", "--pool", pool, "--metrics", m.path(metrics + ".jsonl"), "--plots", "none", "--quiet", "--seed", 3,
+    m.run("gradpool", "train", *device_of(pool), "--metrics", m.path(metrics + ".jsonl"), "--plots", "none", "--quiet", "--seed", 3,
           "--validation-data", "none", "--out", f"{m.work}/{metrics}.onnx", *options, *more)
 
 
@@ -97,7 +103,7 @@ def compare(m, a, b, rule="equal"):
 
 def evaluate(m, pool, name, precision):
     """Write NAME.json: the loss of the CPU's network on new samples."""
-    out = m.run("gradpool", "evaluate", "--model", m.path("folded-cpu.onnx"), "--pool", pool, "--data", "digits:1024",
+    out = m.run("gradpool", "evaluate", "--model", m.path("folded-cpu.onnx"), *device_of(pool), "--data", "digits:1024",
                 "--precision", precision, "--json")
     with open(m.path(name + ".json"), "w") as file:
         file.write(out[out.index("{"):])
@@ -146,6 +152,9 @@ def pids(m, pool):
     return [worker["pid"] for worker in status(m, pool)["workers"]]
 
 
+RESTORE_S = 60  # time limit to restore the pool after a row that failed or reached its limit
+
+
 class Instead:
     """Replace the pool `gpu` by another pool, because only one pool of a user can claim a device."""
 
@@ -158,9 +167,12 @@ class Instead:
         up(self.m, self.pool, "--workers", 1, env=self.env)
 
     def __exit__(self, *cause):
-        if cause[0] is None:
-            down(self.m, self.pool)
-            up(self.m, "gpu", "--workers", 1)
+        """Restore the pool for the next rows, also after a failure."""
+        if cause[0] is not None:
+            self.m.end_children()
+            signal.setitimer(signal.ITIMER_REAL, RESTORE_S)
+        down(self.m, self.pool)
+        up(self.m, "gpu", "--workers", 1)
 
 
 def up_several(m, pool, count):
@@ -493,6 +505,11 @@ def hangs(m):
     time.sleep(1000)
 
 
+def fails_instead(m):
+    with Instead(m, "fails"):
+        raise Failed("as intended")
+
+
 # ---- the table ----
 
 # needs: rows that must have passed; they run first, also when they belong to another part
@@ -561,5 +578,7 @@ ROWS = [
     row("solvers", "peers", "pool", 60, 12, "adam, adamw, rmsprop, clipping: the CPU's curves", solvers),
     row("fused", "peers", "lenet resnet", 90, 18, "fused and separate layers: the same curves", fused),
 
+    row("fails-instead", "test", "lenet", 60, 0.1, "a row that fails while it uses another pool", fails_instead),
+    row("again", "test", "lenet", 60, 0.1, "a repeated training, after fails-instead", repeat),
     row("hangs", "test", "", 60, 0.1, "a row that hangs, for tests/gpu/rehearsal", hangs),
 ]
