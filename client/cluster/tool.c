@@ -283,7 +283,7 @@ gp_status cluster_tool_fail(gp_error *err, gp_status code, const cluster_tool *t
     for (const char *at = text; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n')
         if (*at != '\n')
             last = at;
-    length = strcspn(last, "\n");
+    length = strcspn(last, "\r\n"); /* ssh ends its lines with both */
     snprintf(line, sizeof(line), "%.*s", (int)(length < sizeof(line) ? length : sizeof(line) - 1), last);
     return gp_fail(err, code, "%s exited with code %d: %s", name != NULL ? name + 1 : tool->words[0],
                    result->code, line[0] != '\0' ? gp_printable(line) : "(no message on standard error)");
