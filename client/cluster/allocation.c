@@ -3,6 +3,7 @@
 #include "client/cluster/allocation.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "client/cluster/tool.h"
+#include "common/base/clock.h"
 
 enum {
     ASK_MS = 10000,
@@ -71,19 +73,21 @@ static gp_status slurm_open(cluster_allocation *out, gp_error *err)
     return GP_OK;
 }
 
-/* Read the variables that the script of the engine `command` sets from its profile. */
+/* Read the variables that the engines `command` and `ssh` set from the profile. */
 static void profile_open(cluster_allocation *out)
 {
     const char *id = getenv("GRADPOOL_ALLOCATION_ID");
     int64_t cores = number_of(getenv("GRADPOOL_ALLOCATION_CORES"), '\0', CLUSTER_ALLOCATION_CORES_MAX);
     int64_t gpus = number_of(getenv("GRADPOOL_ALLOCATION_GPUS"), '\0', CLUSTER_ALLOCATION_GPUS_MAX);
     int64_t memory = number_of(getenv("GRADPOOL_ALLOCATION_MEMORY_MIB"), '\0', INT32_MAX);
+    int64_t time_s = number_of(getenv("GRADPOOL_ALLOCATION_TIME_S"), '\0', INT32_MAX);
 
     snprintf(out->id, sizeof(out->id), "%s", id == NULL ? "" : id);
     out->cores = cores > 0 ? (uint32_t)cores : 0;
     out->gpus = gpus > 0 ? (uint32_t)gpus : 0;
     out->gpus_limited = gpus >= 0;
     out->memory_mib = memory > 0 ? (uint64_t)memory : 0;
+    out->time_s = time_s > 0 ? time_s : 0;
 }
 
 gp_status cluster_allocation_open(cluster_allocation *out, const char *engine, gp_error *err)
@@ -122,6 +126,20 @@ gp_status cluster_allocation_bind(const cluster_allocation *allocation, gp_error
     return GP_OK;
 }
 
+gp_status cluster_allocation_limit(cluster_allocation *allocation, gp_error *err)
+{
+    struct sigevent notice = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGTERM };
+    const struct itimerspec limit = { .it_value.tv_sec = allocation->time_s };
+    timer_t timer;
+
+    if (allocation->time_s == 0)
+        return GP_OK;
+    if (timer_create(CLOCK_MONOTONIC, &notice, &timer) != 0 || timer_settime(timer, 0, &limit, NULL) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot start the time limit");
+    allocation->end_ms = gp_now_ms() + allocation->time_s * 1000;
+    return GP_OK;
+}
+
 /* ---- notice ---- */
 
 const char *cluster_notice_text(cluster_notice notice)
@@ -150,7 +168,8 @@ gp_status cluster_allocation_notice(cluster_notice *out, char state[CLUSTER_TEXT
     gp_status status;
 
     if (!allocation->slurm) {
-        *out = CLUSTER_NOTICE_SIGNAL;
+        *out = allocation->end_ms > 0 && gp_now_ms() >= allocation->end_ms ? CLUSTER_NOTICE_TIME_LIMIT
+                                                                           : CLUSTER_NOTICE_SIGNAL;
         state[0] = '\0';
         return GP_OK;
     }

@@ -20,6 +20,8 @@ typedef struct cluster_allocation {
     uint32_t gpus;
     bool gpus_limited;   /* the engine grants GPUs; false: all that this process sees */
     uint64_t memory_mib; /* 0: unknown */
+    int64_t time_s;      /* time limit that this process has to enforce; 0: none */
+    int64_t end_ms;      /* its end on the monotonic clock; 0: none */
 } cluster_allocation;
 
 /* Read the allocation from the environment.
@@ -32,6 +34,10 @@ gp_status cluster_allocation_open(cluster_allocation *out, const char *engine, g
 /* Limit this process and its children to the granted number of cores, unless the engine has done so
  * already. */
 gp_status cluster_allocation_bind(const cluster_allocation *allocation, gp_error *err);
+
+/* Start the time limit: this process receives SIGTERM, the notice, when it passes. Slurm enforces
+ * its limits itself. */
+gp_status cluster_allocation_limit(cluster_allocation *allocation, gp_error *err);
 
 /* Why an engine ends an allocation. */
 typedef enum cluster_notice {
