@@ -5,9 +5,11 @@
 
 #include "client/cluster/command.h"
 #include "client/cluster/slurm.h"
+#include "client/cluster/ssh.h"
 
 /* Ordered as shown in help. */
-static const cluster_engine *const engines[] = { &cluster_engine_slurm, &cluster_engine_command };
+static const cluster_engine *const engines[] = { &cluster_engine_slurm, &cluster_engine_ssh,
+                                                 &cluster_engine_command };
 
 const cluster_engine *cluster_engine_at(size_t index)
 {

@@ -15,7 +15,8 @@ packages_build=(gcc libc6-dev cmake ninja-build pkg-config libzmq3-dev "libmsgpa
     libjansson-dev libprotobuf-c-dev protobuf-c-compiler libonnx-dev libcurl4-openssl-dev libsqlite3-dev zlib1g-dev libmd-dev
     libjpeg-dev libpng-dev python3 python3-venv ca-certificates)
 packages_slurm=(slurmctld slurmd slurm-client munge)
-packages_test=(clang-format g++ patch systemd abigail-tools man-db tmux bash-completion zsh fish "${packages_slurm[@]}")
+packages_test=(clang-format g++ patch systemd abigail-tools man-db tmux bash-completion zsh fish "${packages_slurm[@]}"
+    openssh-server openssh-client)
 packages_fuzz=(clang libclang-rt-dev libomp-dev)
 
 is_installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
@@ -56,7 +57,7 @@ install_packages() {
     "${sudo[@]}" apt-get update -qq || true
     mapfile -t missing < <(known_packages "${missing[@]}")
     say "installing ${missing[*]}"
-    # Packages with daemons, such as Slurm, start them unless this file forbids it.
+    # Packages with daemons, such as Slurm and sshd, start them unless this file forbids it.
     local policy=/usr/sbin/policy-rc.d created=false failed=false
     if [ ! -e $policy ]; then
         printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee $policy >/dev/null

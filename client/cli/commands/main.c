@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client/cli/cluster/job_attempt.h"
+#include "client/cli/cluster/ssh_host.h"
 #include "client/cli/commands/call.h"
 #include "client/cli/help.h"
 #include "client/cli/jobs/job_self.h"
@@ -52,6 +53,8 @@ static int run_words(int argc, char **argv)
     }
     if (strcmp(word, "job-attempt") == 0)
         return job_attempt_main(argc, argv);
+    if (strcmp(word, "ssh-host") == 0)
+        return ssh_host_main();
     if (word[0] == '-')
         return option_misplaced(argc, argv);
     command = command_find(word);

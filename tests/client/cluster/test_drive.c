@@ -143,14 +143,11 @@ static void case_open(site_case *c, int number)
     REQUIRE(cluster_site_open(&c->site, &c->profile, &engine, base, &err) == GP_OK);
 }
 
-static gp_status create(site_case *c, bool store, cluster_record *record, gp_error *err)
+static gp_status create(site_case *c, cluster_record *record, gp_error *err)
 {
-    gp_status status;
-
     *record = (cluster_record){ .label = "night", .command = "train", .submitted_ms = 1, .time_s = 60 };
     snprintf(record->profile, sizeof(record->profile), "hpc");
-    status = cluster_record_create(record, c->site.root, "{}", 2, err);
-    return status == GP_OK && store ? cluster_record_store(record, err) : status;
+    return cluster_record_create(record, c->site.root, "{}", 2, err);
 }
 
 static int submit(site_case *c)
@@ -159,8 +156,7 @@ static int submit(site_case *c)
     cluster_pass_result result;
     gp_error err;
 
-    if (create(c, false, &record, &err) != GP_OK ||
-        cluster_drive(&c->site, &record, NULL, &result, &err) != GP_OK)
+    if (create(c, &record, &err) != GP_OK || cluster_drive(&c->site, &record, NULL, &result, &err) != GP_OK)
         return 1;
     cluster_record_close(&record);
     return 0;
@@ -215,7 +211,7 @@ TEST(record_survives_a_round_trip)
 
     setup();
     case_open(&c, 1000);
-    REQUIRE(create(&c, true, &record, &err) == GP_OK);
+    REQUIRE(create(&c, &record, &err) == GP_OK);
     record.job.state = CLUSTER_RUNNING;
     record.job.attempt = 2;
     record.job.exit_code = 9;
@@ -255,7 +251,7 @@ TEST(malformed_records_are_refused)
 
     setup();
     case_open(&c, 1001);
-    REQUIRE(create(&c, true, &record, &err) == GP_OK);
+    REQUIRE(create(&c, &record, &err) == GP_OK);
     cluster_record_close(&record);
     snprintf(path, sizeof(path), "%s/record.json", record.path);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
@@ -287,7 +283,7 @@ TEST(folder_without_a_record_is_removed_after_a_minute)
     cluster_record_discard(c.site.root, name);
     CHECK(access(path, F_OK) != 0);
     /* one with a record stays, however old */
-    REQUIRE(create(&c, true, &record, &err) == GP_OK);
+    REQUIRE(create(&c, &record, &err) == GP_OK);
     cluster_record_close(&record);
     utimensat(AT_FDCWD, record.path, old, 0);
     cluster_record_discard(c.site.root, record.job.name);
