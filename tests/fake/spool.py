@@ -5,7 +5,8 @@
     spool.py SPOOL list                  print lines ID NAME STATE [REASON]
     spool.py SPOOL cancel ID             end a job: SIGTERM to its processes, SIGKILL after 30 s
 
-There is no daemon: each call starts queued jobs while slots are free. Files in SPOOL control the engine:
+There is no daemon: each call starts queued jobs while slots are free. A call may be killed at any time. Files in SPOOL control
+the engine:
 
     slots            number of jobs that run at the same time [4]
     hold             exists: no job starts
@@ -24,7 +25,9 @@ import subprocess
 import sys
 import time
 
-RUN = 'sh "$1" > "$2/output" 2>&1 < /dev/null; echo $? > "$2/code.tmp"; mv "$2/code.tmp" "$2/code"'
+RUN = 'echo $$ > "$2/pid.tmp"; mv "$2/pid.tmp" "$2/pid"; sh "$1" > "$2/output" 2>&1 < /dev/null; ' \
+    'echo $? > "$2/code.tmp"; mv "$2/code.tmp" "$2/code"'
+START_SECONDS = 10  # from the start of a job to its pid
 
 
 class Spool:
@@ -55,41 +58,61 @@ class Spool:
         return kinds[0]
 
     def jobs(self):
-        return sorted(os.listdir(self.path("jobs")), key=int)
+        return sorted(filter(str.isdigit, os.listdir(self.path("jobs"))), key=int)
 
     def state(self, job):
         """(state, reason) of a job"""
         if self.read("jobs", job, "code"):
             return "ended", "exit code " + self.read("jobs", job, "code")
         pid = self.read("jobs", job, "pid")
-        if not pid:
-            canceled = os.path.exists(self.path("jobs", job, "canceled"))
+        canceled = os.path.exists(self.path("jobs", job, "canceled"))
+        started = self.path("jobs", job, "started")
+        if not pid and not os.path.exists(started):
             return ("ended", "canceled") if canceled else ("queued", "all slots are busy")
+        if not pid:
+            return ("running", "starts") if time.time() < os.path.getmtime(started) + START_SECONDS else ("ended", "killed")
         try:
             with open("/proc/%s/stat" % pid, encoding="utf-8") as file:
                 if file.read().rsplit(")", 1)[1].split()[0] != "Z":
                     return "running", ""
         except FileNotFoundError:
             pass
-        return "ended", "canceled" if os.path.exists(self.path("jobs", job, "canceled")) else "killed"
+        code = self.read("jobs", job, "code")  # written since
+        return "ended", "canceled" if canceled else "exit code " + code if code else "killed"
+
+    def end_processes(self):
+        """Kill the processes that ended jobs left, as engines with control groups do"""
+        ended = {os.fsencode("SPOOL_JOB=" + self.path("jobs", job)): job for job in self.jobs()
+                 if not os.path.exists(self.path("jobs", job, "over")) and self.state(job)[0] == "ended"}
+        for pid in filter(str.isdigit, os.listdir("/proc") if ended else []):
+            try:
+                with open("/proc/%s/environ" % pid, "rb") as file:
+                    if ended.keys() & set(file.read().split(b"\0")):
+                        os.kill(int(pid), signal.SIGKILL)
+            except OSError:
+                pass
+        for job in ended.values():
+            self.write("", "jobs", job, "over")
 
     def start_queued(self):
         busy = sum(self.state(job)[0] == "running" for job in self.jobs())
         for job in self.jobs():
             if self.state(job)[0] != "queued" or os.path.exists(self.path("hold")) or busy >= int(self.read("slots") or 4):
                 continue
+            os.mkdir(self.path("jobs", job, "started"))
             words = ["sh", "-c", RUN, "sh", self.read("jobs", job, "script"), self.path("jobs", job)]
             with subprocess.Popen(words, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL, env={**os.environ, "SPOOL_JOB": job}) as process:
+                                  stderr=subprocess.DEVNULL, env={**os.environ, "SPOOL_JOB": self.path("jobs", job)}) as process:
                 process.returncode = 0  # do not wait: the job outlives this call
-                self.write(str(process.pid), "jobs", job, "pid")
             busy += 1
 
     def accept(self, name, script):
         job = str(int((self.jobs() or ["100"])[-1]) + 1)
-        os.makedirs(self.path("jobs", job))
-        self.write(name, "jobs", job, "name")
-        self.write(script, "jobs", job, "script")
+        new = self.path("jobs", ".new-%d" % os.getpid())
+        os.makedirs(new)
+        self.write(name, new, "name")
+        self.write(script, new, "script")
+        os.rename(new, self.path("jobs", job))
         return job
 
     def cancel(self, job):
@@ -97,8 +120,11 @@ class Spool:
             sys.exit("no such job: " + job)
         self.write("", "jobs", job, "canceled")
         if self.state(job)[0] == "running":
-            pid = int(self.read("jobs", job, "pid"))
-            os.killpg(pid, signal.SIGTERM)
+            pid = int(self.read("jobs", job, "pid") or sys.exit("the job is starting"))
+            try:
+                os.killpg(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                return
             end = "for i in $(seq 300); do [ -e /proc/%d ] || exit; sleep 0.1; done; kill -9 -%d" % (pid, pid)
             subprocess.Popen(["sh", "-c", end], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
@@ -142,6 +168,7 @@ def main():
         output = spool.accept(*words) + "\n"
     elif command == "cancel" and kind != "ignore":
         spool.cancel(*words)
+    spool.end_processes()
     spool.start_queued()
     if command == "list":
         output = spool.listing()
