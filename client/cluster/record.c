@@ -441,7 +441,7 @@ gp_status cluster_record_find(char name[CLUSTER_NAME_BYTES], const char *root, c
                               const char *id, gp_error *err)
 {
     search s = { .root = root, .profile = profile, .id = id };
-    char path[CLUSTER_PATH_BYTES], target[CLUSTER_NAME_BYTES];
+    char path[CLUSTER_PATH_BYTES], target[CLUSTER_NAME_BYTES] = "";
     gp_error ignored;
     ssize_t bytes = -1;
     gp_status status = GP_OK;
@@ -461,6 +461,11 @@ gp_status cluster_record_find(char name[CLUSTER_NAME_BYTES], const char *root, c
         status = cluster_records_list(root, search_visit, &s, err);
     if (status != GP_OK)
         return status;
+    /* An earlier id of the job, which `submit` may have printed: a launch that the engine accepted
+     * late has replaced it. */
+    if (!s.found && cluster_name_valid(target))
+        s.found = cluster_record_read(&s.record, root, target, &ignored) == GP_OK &&
+                  strcmp(s.record.profile, profile) == 0;
     if (!s.found)
         return gp_fail(err, GP_ENOENT,
                        "profile '%s' has no job '%.64s'; 'gradpool jobs --profile %s --all' lists them",

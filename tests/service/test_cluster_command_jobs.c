@@ -16,6 +16,7 @@ typedef struct job {
 } job;
 
 static job jobs[JOBS_MAX];
+static const char *variables[4]; /* of jobs that are submitted */
 static gp_error e;
 
 TEARDOWN()
@@ -71,6 +72,10 @@ static void job_submit(job *j, const char **words, size_t count)
     cluster_pass_result result;
     gp_buffer text;
 
+    command.variables = variables;
+    while (variables[command.variable_count] != NULL)
+        command.variable_count++;
+    strcpy(j->record.profile, "p");
     gp_buffer_init(&text, CLUSTER_COMMAND_JSON_MAX);
     if (cluster_command_format(&command, &text, &e) != GP_OK ||
         cluster_record_create(&j->record, j->site.root, (const char *)text.data, text.bytes, &e) != GP_OK ||
@@ -179,6 +184,19 @@ TEST(job_runs_in_a_pool_of_its_own_and_has_a_result)
     CHECK(access(path_in(j->work, "m.onnx"), F_OK) == 0);
 }
 
+TEST(directories_of_the_submitting_host_are_ignored)
+{
+    job *j = job_begin(0);
+
+    variables[0] = "GRADPOOL_RUNTIME_DIR=/dev/null/run";
+    variables[1] = "GRADPOOL_STATE_DIR=/dev/null/state";
+    variables[2] = "GRADPOOL_POOL=none";
+    SUBMIT(j, COUNTED);
+    memset(variables, 0, sizeof(variables));
+    jobs_settle(1);
+    check_ran_once(j, 1);
+}
+
 TEST(engine_that_forgets_ended_jobs_does_not_lose_the_result)
 {
     job *j = job_begin(0);
@@ -247,6 +265,27 @@ TEST(launch_that_is_accepted_late_does_not_run_the_job_twice)
     AWAIT(engine_jobs(&jobs[1], &live) == 2 && live == 0, 100);
     for (int i = 0; i < 2; i++)
         check_ran_once(&jobs[i], 2);
+}
+
+/* The engine can accept a launch that gradpool has repeated. The job may then get the id of that
+ * launch, after `submit` has printed the other one. */
+TEST(earlier_id_still_names_the_job)
+{
+    static const char *const ids[] = { "101", "102" };
+    job *j = job_begin(0);
+    char name[CLUSTER_NAME_BYTES];
+
+    strcpy(j->record.profile, "p");
+    REQUIRE_OK(cluster_record_create(&j->record, j->site.root, "{}", 2, &e), e);
+    for (int i = 0; i < 2; i++) {
+        strcpy(j->record.job.id, ids[i]);
+        REQUIRE_OK(cluster_record_store(&j->record, &e), e);
+    }
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(cluster_record_find(name, j->site.root, "p", ids[i], &e), e);
+        CHECK_TEXT(j->record.job.name, name);
+    }
+    CHECK_STATUS(GP_ENOENT, cluster_record_find(name, j->site.root, "q", "101", &e));
 }
 
 TEST(listings_that_fail_end_and_repeat_no_job)

@@ -76,6 +76,19 @@ static int remove_entry(const char *path, const struct stat *facts, int kind, st
     return 0;
 }
 
+/* Return whether a variable of the submitting host has no meaning in the allocation: directories
+ * and names of a pool or a job. With them, two attempts on one host would share a pool. */
+static bool variable_is_local(const char *variable)
+{
+    static const char *const local[] = { "GRADPOOL_RUNTIME_DIR=", "GRADPOOL_STATE_DIR=", "GRADPOOL_POOL=",
+                                         "GRADPOOL_JOB", "GRADPOOL_ALLOCATION_" };
+
+    for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
+        if (strncmp(variable, local[i], strlen(local[i])) == 0)
+            return true;
+    return false;
+}
+
 /* Set the variables of the pool and of the command. */
 static gp_status environment_set(const attempt *a, gp_error *err)
 {
@@ -83,6 +96,9 @@ static gp_status environment_set(const attempt *a, gp_error *err)
 
     for (size_t i = 0; i < a->command.variable_count; i++) {
         char name[128];
+
+        if (variable_is_local(a->command.variables[i]))
+            continue;
         const char *value = strchr(a->command.variables[i], '=');
         int length = snprintf(name, sizeof(name), "%.*s", (int)(value - a->command.variables[i]),
                               a->command.variables[i]);
