@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/file.h"
+#include "tests/proto/scratch.h"
 #include "tests/gp_test.h"
 
 enum {
@@ -22,8 +23,6 @@ enum {
     SETTLE_MS = 60000,
     JOB_MS = 20000, /* a job that is not canceled ends itself */
 };
-
-static char base[64];
 
 /* ---- engine ---- */
 
@@ -136,11 +135,11 @@ static void case_open(site_case *c, int number)
     gp_error err;
 
     *c = (site_case){ .profile = { .type = GP_PROFILE_COMMAND, .name = "hpc" } };
-    snprintf(c->profile.folder, sizeof(c->profile.folder), "%s/%d", base, number);
+    snprintf(c->profile.folder, sizeof(c->profile.folder), "%s/%d", scratch_dir, number);
     mkdir(c->profile.folder, 0700);
-    snprintf(c->profile.folder, sizeof(c->profile.folder), "%s/%d/jobs", base, number);
+    snprintf(c->profile.folder, sizeof(c->profile.folder), "%s/%d/jobs", scratch_dir, number);
     mkdir(c->profile.folder, 0700);
-    REQUIRE(cluster_site_open(&c->site, &c->profile, &engine, base, &err) == GP_OK);
+    REQUIRE(cluster_site_open(&c->site, &c->profile, &engine, scratch_dir, &err) == GP_OK);
 }
 
 static gp_status create(site_case *c, cluster_record *record, gp_error *err)
@@ -192,14 +191,6 @@ static uint32_t count_live(const site_case *c, uint32_t *all)
     return live;
 }
 
-static void setup(void)
-{
-    if (base[0] != '\0')
-        return;
-    snprintf(base, sizeof(base), "/tmp/gp-drive-XXXXXX");
-    REQUIRE(mkdtemp(base) != NULL);
-}
-
 /* ---- records ---- */
 
 TEST(record_survives_a_round_trip)
@@ -209,7 +200,6 @@ TEST(record_survives_a_round_trip)
     site_case c;
     gp_error err;
 
-    setup();
     case_open(&c, 1000);
     REQUIRE(create(&c, &record, &err) == GP_OK);
     record.job.state = CLUSTER_RUNNING;
@@ -249,7 +239,6 @@ TEST(malformed_records_are_refused)
     site_case c;
     gp_error err;
 
-    setup();
     case_open(&c, 1001);
     REQUIRE(create(&c, &record, &err) == GP_OK);
     cluster_record_close(&record);
@@ -272,7 +261,6 @@ TEST(folder_without_a_record_is_removed_after_a_minute)
     site_case c;
     gp_error err;
 
-    setup();
     case_open(&c, 1002);
     REQUIRE(cluster_name_new(name, &err) == GP_OK);
     snprintf(path, sizeof(path), "%s/%s", c.site.root, name);
@@ -351,7 +339,6 @@ TEST(any_command_completes_one_that_was_killed)
     int count = 0, killed = 0, waiting = 1;
     int64_t end_ms;
 
-    setup();
     for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++)
         for (int cancel = 0; cancel < 2; cancel++)
             for (int pass = 1; count < CASES_MAX; pass++) {
