@@ -54,7 +54,7 @@ enum {
 };
 
 typedef enum cluster_state {
-    CLUSTER_WANTED,    /* not launched; the launch name is on disk */
+    CLUSTER_WANTED,    /* not launched; nothing but the job folder is on disk */
     CLUSTER_LAUNCHING, /* a launch call has begun, and its outcome is unknown */
     CLUSTER_QUEUED,    /* the engine has accepted the job; no attempt runs */
     CLUSTER_STARTING,  /* the engine runs the job; the attempt has written no record yet */

@@ -105,7 +105,7 @@ gp_status cluster_pass(cluster_job *job, const cluster_hooks *hooks, const clust
                        cluster_pass_result *result, gp_error *err)
 {
     pass p = { job, hooks, result };
-    gp_status status;
+    gp_status status = GP_OK;
 
     *result = (cluster_pass_result){ .trouble = { .code = GP_OK } };
     apply(&p, &(cluster_event){ .kind = CLUSTER_OPENED, .text = hooks->clock });
@@ -118,7 +118,8 @@ gp_status cluster_pass(cluster_job *job, const cluster_hooks *hooks, const clust
     for (int i = 0; i < ACTIONS_MAX; i++) {
         cluster_action action = cluster_next(job, now_ms(&p));
 
-        status = hooks->store(hooks->context, job, err);
+        if (action.kind != CLUSTER_DO_LAUNCH) /* do_launch() stores the job itself */
+            status = hooks->store(hooks->context, job, err);
         if (status != GP_OK)
             return status;
         result->due_ms = action.due_ms;

@@ -291,6 +291,10 @@ gp_status cluster_record_store(cluster_record *record, gp_error *err)
             status = gp_file_draft_commit(&draft, err);
         }
     }
+    /* A power failure must not undo the name of a job that is launched next. Other records may fall
+     * back to an earlier one: the machine then looks for the job again. */
+    if (status == GP_OK && record->job.state == CLUSTER_LAUNCHING && !gp_directory_sync(record->path))
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", record->path);
     if (status == GP_OK) {
         size_t bytes;
 
@@ -326,10 +330,7 @@ gp_status cluster_record_create(cluster_record *record, const char *root, const 
     if (status != GP_OK)
         return status;
     cluster_job_init(&record->job, name);
-    status = cluster_record_store(record, err);
-    if (status != GP_OK)
-        cluster_record_close(record);
-    return status;
+    return GP_OK;
 }
 
 static gp_status load(cluster_record *record, gp_error *err)

@@ -37,8 +37,9 @@ typedef struct cluster_record {
     char *stored; /* text on disk, to skip equal writes; NULL: unknown; owned */
 } cluster_record;
 
-/* Create a job in state WANTED, and lock it. Its folder appears with command.json before the
- * record. If this process is killed in between, cluster_record_discard() removes the folder.
+/* Create the folder of a job in state WANTED, with command.json, and lock it. The record itself
+ * appears with the first cluster_record_store(), before the launch. If this process is killed in
+ * between, cluster_record_discard() removes the folder.
  *   record          the caller sets label, command, profile, submitted_ms, time_s, requeue, array
  *   root            existing directory
  *   json, bytes     contents of command.json

@@ -348,4 +348,20 @@ static bool attempt_wait_gone(const job *j, int attempt)
     return false;
 }
 
+/* ---- commands ---- */
+
+/* Write a profile for the commands, and set $G to the command. */
+__attribute__((unused)) static void commands_begin(void)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/config", scratch_dir);
+    setenv("XDG_CONFIG_HOME", path, 1);
+    snprintf(path, sizeof(path), "%s/bin/gradpool", getenv("GP_BUILD_DIR"));
+    setenv("G", path, 1);
+    CHECK_INT(0, shell("$G cluster new hpc --type slurm --folder %s/jobs --cores 2 --time 10m --gradpool $G "
+                       "--force > profile",
+                       scratch_dir));
+}
+
 #endif

@@ -200,3 +200,23 @@ TEST(suspended_attempt_writes_nothing_after_a_requeue)
     CHECK(attempt_wait_gone(&j, 2));
     CHECK_INT(0, shell("slurmd -f $SLURM_CONF -N n1 2> /dev/null")); /* ReturnToService makes n1 usable */
 }
+
+TEST(commands_submit_follow_and_cancel_a_job)
+{
+    CLUSTER();
+    commands_begin();
+    CHECK_INT(0,
+              shell("$G submit --profile hpc --directory %s/work -- train --network lenet --data digits:1280 "
+                    "--epochs 2 --checkpoint-path commands > id && grep -q '^hpc:[0-9]*$' id",
+                    scratch_dir));
+    CHECK_INT(0, shell("$G wait $(cat id) && $G logs $(cat id) | grep -q 'finished after 20 steps'"));
+    CHECK_INT(0, shell("$G jobs --profile hpc --all | grep \"$(cat id) *done\""));
+    CHECK_INT(0,
+              shell("$G submit --profile hpc --directory %s/work -- train --network lenet --data digits:1280 "
+                    "--epochs 10000 --checkpoint-path canceled2 > id",
+                    scratch_dir));
+    CHECK_INT(0, shell("for i in $(seq 300); do $G logs $(cat id) 2> /dev/null | grep -q Epoch && break; "
+                       "sleep 0.05; done; $G cancel $(cat id)"));
+    CHECK_INT(130, shell("$G wait $(cat id)"));
+    CHECK_INT(0, shell("[ -z \"$(squeue --noheader)\" ]"));
+}

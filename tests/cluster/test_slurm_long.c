@@ -1,5 +1,7 @@
 /* test_slurm_long.c: the tests on a real Slurm that take minutes. tests/cluster/run builds and runs
  * them; ctest does not. */
+#include <time.h>
+
 #include "tests/cluster/slurm_stage.h"
 
 #define TRAINING(checkpoints)                                                                                \
@@ -74,4 +76,139 @@ TEST(job_is_requeued_when_slurmctld_is_back)
     CHECK_INT(0, shell("slurmctld -f $SLURM_CONF"));
     REQUIRE(job_restart(&j));
     check_continued(&j, "signal");
+}
+
+/* The controller stops before the launch: sbatch cannot reach it, so the outcome is unknown. */
+TEST(job_is_launched_once_when_the_controller_is_back)
+{
+    CLUSTER();
+    commands_begin();
+    CHECK_INT(0, shell("kill $(cat cluster/ctld.pid); while [ -e cluster/ctld.pid ]; do sleep 0.05; done"));
+    shell("timeout --signal=KILL 3 $G submit --profile hpc --directory %s/work -- train --network lenet "
+          "--data digits:1280 --epochs 1 --checkpoint-path once > id",
+          scratch_dir);
+    CHECK_INT(0, shell("slurmctld -f $SLURM_CONF"));
+    CHECK_INT(0, shell("for i in $(seq 300); do $G jobs --profile hpc > listed 2> /dev/null; "
+                       "grep -q 'hpc:[0-9]' listed && break; sleep 0.2; done; sed -n "
+                       "'s/^\\(hpc:[0-9]*\\).*/\\1/p' listed > id; "
+                       "[ \"$(wc -l < id)\" = 1 ] || { cat listed; false; }"));
+    CHECK_INT(0, shell("$G wait $(cat id)"));
+    CHECK_INT(0, shell("[ $(find jobs -name command.json | xargs grep -l once | wc -l) = 1 ]"));
+}
+
+/* ---- random kills ---- */
+
+static unsigned long state;
+
+/* Return a random number below `count` (a linear congruential generator; the seed is printed). */
+static unsigned below(unsigned count)
+{
+    state = state * 6364136223846793005UL + 1442695040888963407UL;
+    return (unsigned)(state >> 33) % count;
+}
+
+/* List the processes of all jobs: attempts, pools and commands. Return their number. */
+static int job_processes(int pids[PROCESSES_MAX])
+{
+    static char text[1 << 16];
+    char folder[64];
+    DIR *all = opendir("/proc");
+    int count = 0;
+
+    snprintf(folder, sizeof(folder), "%s/jobs/gp-", scratch_dir);
+    for (struct dirent *entry; all != NULL && (entry = readdir(all)) != NULL;) {
+        int pid = atoi(entry->d_name);
+
+        for (int i = 0; pid > 1 && count < PROCESSES_MAX && i < 2; i++) {
+            ssize_t got = leftovers_read(pid, i == 0 ? "cmdline" : "environ", text, sizeof(text));
+
+            if (got > 0 && memmem(text, (size_t)got, folder, strlen(folder)) != NULL) {
+                pids[count++] = pid;
+                break;
+            }
+        }
+    }
+    if (all != NULL)
+        closedir(all);
+    return count;
+}
+
+static void kill_one(void)
+{
+    int pids[PROCESSES_MAX], count;
+
+    switch (below(20)) {
+    case 0:
+    case 1:
+        shell("timeout --signal=KILL 0.0%u $G submit --profile hpc --directory %s/work -- train --network "
+              "lenet "
+              "--data digits:1280 --epochs %u --checkpoint-path ck%u > out 2>&1",
+              below(90) + 5, scratch_dir, 5 + below(200), below(1000000));
+        break;
+    case 2:
+    case 3:
+    case 4:
+    case 5:
+    case 8:
+    case 9:
+    case 10:
+    case 11:
+    case 12:
+        count = job_processes(pids);
+        if (count > 0)
+            kill(pids[below((unsigned)count)], SIGKILL);
+        break;
+    case 6:
+        shell("kill -9 $(cat cluster/ctld.pid); slurmctld -f $SLURM_CONF > out 2>&1");
+        gp_sleep_ms(4000); /* it schedules no job in its first three seconds */
+        break;
+    case 7:
+        shell("n=n%u; kill -9 $(cat cluster/slurmd.$n.pid); slurmd -f $SLURM_CONF -N $n > out 2>&1",
+              1 + below(2));
+        break;
+    default:
+        shell("timeout --signal=KILL 0.%u $G jobs --profile hpc > out 2>&1", 1 + below(9));
+        break;
+    }
+    gp_sleep_ms(100 + below(900));
+}
+
+/* GP_KILLS=N: number of kills [40]; GP_SEED=N: seed. */
+TEST(cancel_leaves_nothing_after_random_kills)
+{
+    const char *kills = getenv("GP_KILLS"), *seed = getenv("GP_SEED");
+    int pids[PROCESSES_MAX], left = -1;
+
+    CLUSTER();
+    commands_begin();
+    state = seed != NULL ? strtoul(seed, NULL, 10) : (unsigned long)time(NULL);
+    printf("     GP_SEED=%lu\n", state);
+    for (int i = kills != NULL ? atoi(kills) : 40; i > 0; i--) {
+        if (i % 5 == 0)
+            shell("$G submit --profile hpc --directory %s/work -- train --network lenet --data digits:1280 "
+                  "--epochs %u "
+                  "--checkpoint-path ck-%d > out 2>&1",
+                  scratch_dir, 5 + below(200), i);
+        kill_one();
+    }
+    shell("scontrol ping > out || slurmctld -f $SLURM_CONF; for n in n1 n2; do kill -0 $(cat "
+          "cluster/slurmd.$n.pid) "
+          "2> /dev/null || slurmd -f $SLURM_CONF -N $n; done");
+    /* every job that a command has written to disk is listed, and canceled */
+    for (int i = 0;
+         i < 60 && shell("$G jobs --profile hpc 2> errors | sed -n 's/^\\(hpc:[^ ]*\\).*/\\1/p' > open; "
+                         "[ -s open ]") == 0;
+         i++) {
+        shell("xargs -n 1 $G cancel < open > out 2>&1");
+        gp_sleep_ms(500);
+    }
+    CHECK_INT(0, shell("cat open errors; [ ! -s open ]"));
+    CHECK_INT(0, shell("squeue --noheader --format='%%i %%j %%T' | tee queue; [ ! -s queue ]"));
+    for (int i = 0; i < 600 && (left = job_processes(pids)) > 0; i++)
+        gp_sleep_ms(50);
+    CHECK_INT(0, left);
+    CHECK_INT(0, shell("for log in $(ls jobs/gp-*/log); do [ $(grep -c '^finished after' $log) -le 1 ] || "
+                       "echo $log; done "
+                       "> twice; cat twice; [ ! -s twice ]"));
+    shell("echo \"     $(ls -d jobs/gp-* | wc -l) jobs, $(ls -d jobs/gp-*/attempts/* | wc -l) attempts\"");
 }

@@ -425,9 +425,10 @@ class Gradpool(Times):
         self.own(layer.name, "loss", "xent_warp" if by_warp else "xent", x, 8 * x, threads=self.batch * (32 if by_warp else 1))
 
     def normalize(self):
-        shape = self.layers[0].x
-        elements = self.batch * size(shape) // shape[0] * self.input_channels(self.layers[0])
-        self.own("input", "input", "normalize", elements, self.batch * size(shape) + elements * self.width)
+        shape, channels = self.layers[0].x, self.input_channels(self.layers[0])
+        elements = self.batch * size(shape) // shape[0] * channels
+        self.own("input", "input", wide_or("normalize", not self.old and channels != shape[0]), elements,
+                 self.batch * size(shape) + elements * self.width)
 
     def train(self):
         count = parameters(self.layers)

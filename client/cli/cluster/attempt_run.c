@@ -44,7 +44,8 @@ gp_status attempt_files_open(attempt_files *files, const char *folder, const gp_
     char path[PATH_MAX];
     sigset_t set;
 
-    *files = (attempt_files){ .folder = folder, .fence = *fence, .log = -1, .signals = -1 };
+    *files =
+        (attempt_files){ .folder = folder, .fence = *fence, .log = -1, .signals = -1, .guard = getppid() };
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGUSR1);
@@ -89,7 +90,8 @@ void attempt_check(const attempt_files *files, attempt_stops *stops)
     while (read(files->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
         stops->noticed = true;
     stops->canceled = stops->canceled || cluster_folder_canceled(files->folder);
-    stops->outdated = stops->outdated || gp_fence_check(&files->fence, NULL) == GP_ESTALE;
+    stops->outdated =
+        stops->outdated || getppid() != files->guard || gp_fence_check(&files->fence, NULL) == GP_ESTALE;
 }
 
 /* ---- one program ---- */

@@ -6,6 +6,7 @@
 #define GP_CLI_CLUSTER_ATTEMPT_RUN_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "common/base/error.h"
 #include "common/base/system/fence.h"
@@ -14,7 +15,7 @@
 typedef struct attempt_stops {
     bool noticed;  /* the engine sent SIGTERM or SIGUSR1 */
     bool canceled; /* the cancel mark exists */
-    bool outdated; /* a newer attempt has begun */
+    bool outdated; /* a newer attempt has begun, or the guard process has exited */
 } attempt_stops;
 
 /* Open files of an attempt. */
@@ -22,6 +23,7 @@ typedef struct attempt_files {
     const char *folder; /* job folder */
     gp_fence fence;
     int log, signals; /* opened for appending; signalfd for the notices */
+    pid_t guard;      /* parent process, which ends what this process leaves (job_attempt.c) */
 } attempt_files;
 
 /* Open the log and block the signals of notices. Close the files also after an error. */

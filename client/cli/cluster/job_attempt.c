@@ -38,7 +38,7 @@ typedef struct attempt {
     cluster_allocation allocation;
     attempt_files files;
     attempt_stops stops;
-    char local[LOCAL_BYTES]; /* runtime and state directories; "": not created */
+    char local[LOCAL_BYTES]; /* runtime and state directories */
     int code;                /* exit code of the command */
     bool ran;                /* the command has exited with `code` */
 } attempt;
@@ -163,17 +163,11 @@ static gp_status command_run(attempt *a, gp_error *err)
     return status;
 }
 
-/* End the pool, kill the processes that it left, and remove the local directories. This process is
- * the subreaper of all its descendants, so none of them is lost. */
-static void pool_end(attempt *a)
+/* Kill all descendants of this process, which is their subreaper. */
+static void descendants_kill(void)
 {
-    const char *words[] = { "gradpool", "down", "--quiet", NULL };
-    attempt_stops none = { .outdated = false };
     char path[64];
-    int code;
 
-    if (!a->stops.outdated)
-        attempt_run(&a->files, words, &code, &none, NULL);
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
     for (int i = 0; i < DOWN_TRIES && waitpid(-1, NULL, WNOHANG) >= 0; i++) {
         FILE *children = fopen(path, "re");
@@ -185,8 +179,18 @@ static void pool_end(attempt *a)
             fclose(children);
         gp_sleep_ms(10);
     }
-    if (a->local[0] != '\0')
-        nftw(a->local, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* End the pool, and kill the processes that it left. */
+static void pool_end(attempt *a)
+{
+    const char *words[] = { "gradpool", "down", "--quiet", NULL };
+    attempt_stops none = { .outdated = false };
+    int code;
+
+    if (!a->stops.outdated)
+        attempt_run(&a->files, words, &code, &none, NULL);
+    descendants_kill();
 }
 
 /* ---- end ---- */
@@ -228,7 +232,7 @@ static gp_status requeue(const attempt *a, const char *reason, gp_error *err)
     /* If the process exited before the engine signals the job, the engine would take the job for
      * finished. */
     poll(&(struct pollfd){ .fd = a->files.signals, .events = POLLIN }, 1, KILLED_MS);
-    exit(0);
+    _exit(0);
 }
 
 /* Decide what follows after a notice has stopped the command: requeue the job, or set the reason
@@ -315,19 +319,73 @@ static gp_status attempt_open(attempt *a, gp_error *err)
     if (status == GP_OK)
         status = cluster_allocation_limit(&a->allocation, err);
     if (status == GP_OK)
-        status = local_open(a, err);
-    if (status == GP_OK)
         status = environment_set(a, err);
     if (status == GP_OK && chdir(a->command.directory) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot change to the job's directory %s", a->command.directory);
     return status;
 }
 
+/* Run the attempt in this process, a child of the guard. Return the exit code. */
+static int attempt_main(attempt *a)
+{
+    gp_error err = { 0 };
+    gp_status status;
+    int code;
+
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    status = attempt_open(a, &err);
+    if (a->files.fence.number == 0) { /* not an attempt: the job does not concern this process */
+        fprintf(stderr, "gradpool job-attempt: %s\n", err.message);
+        return CLI_FAILED;
+    }
+    attempt_check(&a->files, &a->stops);
+    if (status == GP_OK && !a->stops.canceled && !a->stops.noticed && !a->stops.outdated)
+        status = pool_start(a, &err);
+    if (status == GP_OK && !a->stops.canceled && !a->stops.noticed && !a->stops.outdated)
+        status = command_run(a, &err);
+    pool_end(a);
+    if (status == GP_OK)
+        err.code = GP_OK;
+    code = attempt_finish(a, &err);
+    attempt_files_close(&a->files);
+    cluster_command_deinit(&a->command);
+    return code;
+}
+
+/* Pass the notices of engines that signal only this process to the child. */
+static volatile sig_atomic_t guarded;
+
+static void notice_forward(int number)
+{
+    if (guarded > 0)
+        kill((pid_t)guarded, number);
+}
+
+/* Wait until the child that runs the attempt exits, and end what it left: if it is killed, Slurm
+ * without cgroups does not find the daemons of its pool. If this process is killed, the child ends
+ * them. Return the exit code of the child; 128 + N: killed by signal N. */
+static int attempt_guard(pid_t child)
+{
+    struct sigaction action = { .sa_handler = notice_forward, .sa_flags = SA_RESTART };
+    int ended = 0;
+
+    guarded = child;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    while (waitpid(child, &ended, 0) < 0 && errno == EINTR)
+        ;
+    guarded = 0;
+    descendants_kill();
+    return WIFSIGNALED(ended) ? 128 + WTERMSIG(ended) : WEXITSTATUS(ended);
+}
+
 int job_attempt_main(int argc, char **argv)
 {
     attempt a = { .folder = argc == 3 ? argv[2] : "", .files = { .log = -1, .signals = -1 } };
-    gp_error err = { 0 };
-    gp_status status;
+    gp_error err;
+    sigset_t notices, before;
+    pid_t child;
     int code;
 
     if (a.folder[0] != '/') {
@@ -336,21 +394,21 @@ int job_attempt_main(int argc, char **argv)
     }
     umask(077);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    status = attempt_open(&a, &err);
-    if (a.files.fence.number == 0) { /* not an attempt: the job does not concern this process */
+    if (local_open(&a, &err) != GP_OK) {
         fprintf(stderr, "gradpool job-attempt: %s\n", err.message);
         return CLI_FAILED;
     }
-    attempt_check(&a.files, &a.stops);
-    if (status == GP_OK && !a.stops.canceled && !a.stops.noticed && !a.stops.outdated)
-        status = pool_start(&a, &err);
-    if (status == GP_OK && !a.stops.canceled && !a.stops.noticed && !a.stops.outdated)
-        status = command_run(&a, &err);
-    pool_end(&a);
-    if (status == GP_OK)
-        err.code = GP_OK;
-    code = attempt_finish(&a, &err);
-    attempt_files_close(&a.files);
-    cluster_command_deinit(&a.command);
+    /* The child blocks the notices, too; one that arrives before the handlers exist is not lost. */
+    sigemptyset(&notices);
+    sigaddset(&notices, SIGTERM);
+    sigaddset(&notices, SIGUSR1);
+    sigaddset(&notices, SIGINT);
+    sigprocmask(SIG_BLOCK, &notices, &before);
+    child = fork();
+    if (child == 0)
+        _exit(attempt_main(&a));
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    code = child > 0 ? attempt_guard(child) : CLI_FAILED;
+    nftw(a.local, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     return code;
 }

@@ -8,6 +8,9 @@
  *   4. end the pool, remove the directories
  *   5. write the result, or ask the engine to queue the job again
  *
+ * Two processes do this: one runs the attempt, and its parent, the guard, ends the pool and removes
+ * the directories if the first one is killed. Each ends the attempt if the other exits.
+ *
  * The engine announces the end of the allocation (time limit, pre-emption) with SIGTERM. The
  * command then stops with a checkpoint, from which the next attempt resumes. */
 #ifndef GP_CLI_CLUSTER_JOB_ATTEMPT_H

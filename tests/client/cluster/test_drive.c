@@ -142,11 +142,14 @@ static void case_open(site_case *c, int number)
     REQUIRE(cluster_site_open(&c->site, &c->profile, &engine, scratch_dir, &err) == GP_OK);
 }
 
-static gp_status create(site_case *c, cluster_record *record, gp_error *err)
+static gp_status create(site_case *c, bool store, cluster_record *record, gp_error *err)
 {
+    gp_status status;
+
     *record = (cluster_record){ .label = "night", .command = "train", .submitted_ms = 1, .time_s = 60 };
     snprintf(record->profile, sizeof(record->profile), "hpc");
-    return cluster_record_create(record, c->site.root, "{}", 2, err);
+    status = cluster_record_create(record, c->site.root, "{}", 2, err);
+    return status == GP_OK && store ? cluster_record_store(record, err) : status;
 }
 
 static int submit(site_case *c)
@@ -155,7 +158,8 @@ static int submit(site_case *c)
     cluster_pass_result result;
     gp_error err;
 
-    if (create(c, &record, &err) != GP_OK || cluster_drive(&c->site, &record, NULL, &result, &err) != GP_OK)
+    if (create(c, false, &record, &err) != GP_OK ||
+        cluster_drive(&c->site, &record, NULL, &result, &err) != GP_OK)
         return 1;
     cluster_record_close(&record);
     return 0;
@@ -201,7 +205,7 @@ TEST(record_survives_a_round_trip)
     gp_error err;
 
     case_open(&c, 1000);
-    REQUIRE(create(&c, &record, &err) == GP_OK);
+    REQUIRE(create(&c, true, &record, &err) == GP_OK);
     record.job.state = CLUSTER_RUNNING;
     record.job.attempt = 2;
     record.job.exit_code = 9;
@@ -240,7 +244,7 @@ TEST(malformed_records_are_refused)
     gp_error err;
 
     case_open(&c, 1001);
-    REQUIRE(create(&c, &record, &err) == GP_OK);
+    REQUIRE(create(&c, true, &record, &err) == GP_OK);
     cluster_record_close(&record);
     snprintf(path, sizeof(path), "%s/record.json", record.path);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
@@ -271,7 +275,7 @@ TEST(folder_without_a_record_is_removed_after_a_minute)
     cluster_record_discard(c.site.root, name);
     CHECK(access(path, F_OK) != 0);
     /* one with a record stays, however old */
-    REQUIRE(create(&c, &record, &err) == GP_OK);
+    REQUIRE(create(&c, true, &record, &err) == GP_OK);
     cluster_record_close(&record);
     utimensat(AT_FDCWD, record.path, old, 0);
     cluster_record_discard(c.site.root, record.job.name);

@@ -735,6 +735,11 @@ static void draw_faults(sim_world *w)
     w->requeue = intensity(w);
     w->refuse = chance(w, 10) ? 30 : 0;
     w->cancels = chance(w, 40) ? 40 : 0;
+    if (chance(w, 15)) { /* cancels while launches are on their way */
+        w->lost_reply = 80;
+        w->late = 100;
+        w->cancels = 70;
+    }
     w->queue_ms = chance(w, 5) ? 3 * 86400000 : between(w, 100, 30000);
     w->work_ms = chance(w, 10) ? 600000 : 60000;
     if (chance(w, 20)) {
@@ -791,8 +796,10 @@ const char *sim_run(uint64_t seed, sim_tally *tally)
         run_until(&w, w.now + interval_ms);
         if (w.now > settled_ms && count_live(&w, w.now - SETTLE_MS - 2 * interval_ms) > 1)
             violate(&w, "two jobs of one launch do not stay");
-        if (w.disk.end == CLUSTER_END_LOST && count_live(&w, w.now - SETTLE_MS - 2 * interval_ms) > 0)
-            violate(&w, "a job that the engine lists is not lost");
+        if (w.now > settled_ms && w.disk.state == CLUSTER_ENDED &&
+            count_live(&w, w.now - SETTLE_MS - 2 * interval_ms) > 0)
+            violate(&w, w.disk.end == CLUSTER_END_LOST ? "a job that the engine lists is not lost"
+                                                       : "no job of an ended one stays in the engine");
         if (is_quiet(&w) && w.now > 300000)
             break;
     }
