@@ -1183,6 +1183,34 @@ TEST(bias_gradients_of_many_pixels_and_channels_match_the_oracle)
     }
 }
 
+/* Networks with weights of several sizes. The tensors of the first are aligned to vectors in the
+ * blob; those of the second begin at any element, and their sizes are odd. */
+static gp_status weights_net(net *n, bool odd, gp_error *err)
+{
+    return chain_net(n, gp_shape3(3, 9, 8), 200,
+                     (const net_layer[]){ { "conv2d", odd ? "channels=5;kernel=3" : "channels=16;kernel=3" },
+                                          { "relu", NULL },
+                                          { "conv2d", odd ? "channels=9;kernel=2" : "channels=8;kernel=3" },
+                                          { "relu", NULL },
+                                          { "fc", odd ? "outputs=5" : "outputs=12" },
+                                          { "fc", odd ? "outputs=7" : "outputs=8" },
+                                          { "crossentropy", NULL },
+                                          { NULL, NULL } },
+                     err);
+}
+
+TEST(weights_at_any_element_of_the_blob_match_the_oracle)
+{
+    for (int odd = 0; odd < 2; odd++) {
+        net n = { 0 };
+        gp_error err;
+
+        REQUIRE_OK(weights_net(&n, odd != 0, &err), err);
+        check_styles(&n, 6, 0.4, odd ? "odd weights" : "aligned weights"); /* two kinks, few pixels */
+        net_free(&n);
+    }
+}
+
 #ifndef GP_ON_DEVICE
 /* Return the sum of squares of the gradients of parameter `index`, or of all that learn. */
 static double squares_of(const kept *k, uint32_t index)
@@ -1484,6 +1512,14 @@ TEST(threads_in_any_order_give_bitwise_identical_results)
     for (int i = 0; i < KEPT_OPTIONS; i++)
         check_kept_in_every_order(&n, kept_options[i]);
     net_free(&n);
+    for (int odd = 0; odd < 2; odd++) {
+        way w = { .ops = cuda(), .kernels = "packed", .threads = 1, .dtype = GP_U8 };
+
+        REQUIRE_OK(weights_net(&n, odd != 0, &err), err);
+        for (w.precision = GP_PRECISION_F32; w.precision <= GP_PRECISION_BF16; w.precision++)
+            check_orders(&n, GP_PHASE_TRAIN, 5, &w, "weights");
+        net_free(&n);
+    }
     for (uint32_t i = 0; i < BIASES_NETS; i++) {
         REQUIRE_OK(biases_net(&n, i, &err), err);
         check_every_order(&n, 5, "biases");

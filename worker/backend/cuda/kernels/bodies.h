@@ -515,15 +515,6 @@ BODY void body_vector_pack(const gp_kernel_args *a, uint32_t i)
               a->f[1] == NULL ? bias : (float)gp_norm_level(norm_factor(a, i), bias, a->f[3][i], a->f[2][i]));
 }
 
-/* Unpack a weight gradient x[0] and add it to f[0]. Items: elements of f[0]. n[0]: inputs, n[1]: P,
- * n[2]: stored inputs. */
-BODY void body_weights_unpack(const gp_kernel_args *a, uint32_t i)
-{
-    uint32_t p = i % a->n[1], rest = i / a->n[1], in = rest % a->n[0], o = rest / a->n[0];
-
-    gradient_add(a, &a->f[0][i], (double)image_get(&a->x[0], ((size_t)o * a->n[1] + p) * a->n[2] + in));
-}
-
 #include "worker/backend/cuda/kernels/bodies_conv.h"
 #include "worker/backend/cuda/kernels/bodies_norm.h"
 #include "worker/backend/cuda/kernels/bodies_wide.h"

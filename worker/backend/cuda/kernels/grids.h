@@ -244,5 +244,6 @@ PART void floats_get(float values[8], const float *from)
 #include "worker/backend/cuda/kernels/grids_norm.h"
 #include "worker/backend/cuda/kernels/grids_pool.h"
 #include "worker/backend/cuda/kernels/grids_bias.h"
+#include "worker/backend/cuda/kernels/grids_weights.h"
 
 #endif

@@ -113,6 +113,22 @@ static bool is_aligned(const lowering *l, const float *parameter)
     return (uint64_t)(parameter - l->plan->buffers.parameters) * sizeof(float) % LIBRARY_ALIGNMENT == 0;
 }
 
+/* Append wide_weights_pack with the arguments of weights_pack, if it supports them. Weights in the
+ * same order are one output. */
+static bool wide_pack_add(lowering *l, gp_kernel_args *args, const plan_copy *copy, uint64_t count)
+{
+    const uint64_t offset = (uint64_t)(copy->of - l->plan->buffers.parameters);
+
+    if (copy->normed || count > INT32_MAX || (!copy->same_order && args->n[0] % 8 != 0))
+        return false;
+    if (copy->same_order)
+        args->n[0] = args->n[2] = (uint32_t)count;
+    args->kind = copy->same_order && offset % 4 == 0;
+    args->count = count / args->n[0] / args->n[1] * ((args->n[0] + 7) / 8);
+    prepare_add(l, GP_KERNEL_wide_weights_pack, args, args->count);
+    return true;
+}
+
 void *gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape *shape,
                             const gp_kernel_image *like)
 {
@@ -142,7 +158,8 @@ void *gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape 
     args.n[0] = copy.same_order ? shape->pixels * shape->inputs : shape->stored;
     args.n[1] = copy.same_order ? 1 : shape->pixels; /* same order: converts only the type */
     args.n[2] = copy.same_order ? args.n[0] : shape->inputs;
-    prepare_add(l, GP_KERNEL_weights_pack, &args, count);
+    if (!wide_pack_add(l, &args, &copy, count))
+        prepare_add(l, GP_KERNEL_weights_pack, &args, count);
     return copy.at;
 }
 
@@ -173,7 +190,9 @@ void gp_lower_weights_unpack(lowering *l, float *gradient, const gp_weights_shap
     args.n[0] = same ? shape->pixels * shape->inputs : shape->inputs;
     args.n[1] = same ? 1 : shape->pixels;
     args.n[2] = same ? args.n[0] : shape->stored;
-    gp_lower_kernel(l, GP_KERNEL_weights_unpack, &args, shape->outputs * shape->inputs * shape->pixels);
+    args.count = shape->outputs * shape->inputs * shape->pixels;
+    gp_lower_kernel(l, GP_KERNEL_weights_unpack, &args,
+                    args.count > INT32_MAX ? args.count : (args.count + 3) / 4); /* the first is an error */
 }
 
 void gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_t workspace,
