@@ -432,7 +432,24 @@ TEST(time_limit_ends_the_job)
     gp_buffer_deinit(&j.text);
 }
 
-/* The process of the attempt is killed; its command is not, and still counts as the job. */
+/* Send a signal to the processes of a job that run job-attempt. Return their number. */
+static int attempt_signal(const job *j, int number)
+{
+    static char text[1 << 12];
+    pid_t pids[PROCESSES_MAX];
+    int count = job_processes(j, pids), sent = 0;
+
+    for (int i = 0; i < count; i++) {
+        ssize_t got = leftovers_read(pids[i], "cmdline", text, sizeof(text));
+
+        if (got > 0 && memmem(text, (size_t)got, "job-attempt", strlen("job-attempt")) != NULL)
+            sent += kill(pids[i], number) == 0;
+    }
+    return sent;
+}
+
+/* The processes of the attempt are killed at once; its command is not, and still counts as the
+ * job. */
 TEST(killed_attempt_is_listed_until_its_processes_are_gone)
 {
     pid_t pids[PROCESSES_MAX];
@@ -446,7 +463,9 @@ TEST(killed_attempt_is_listed_until_its_processes_are_gone)
     REQUIRE(job_wait_file(&j, "job.json"));
     REQUIRE_OK(ssh_record_read(&record, j.folder, &err), err);
     REQUIRE(record.pid > 0);
-    CHECK_INT(0, kill(record.pid, SIGKILL));
+    /* stopped first, because each of them ends the job when the other is gone */
+    CHECK_INT(2, attempt_signal(&j, SIGSTOP));
+    CHECK_INT(2, attempt_signal(&j, SIGKILL));
     for (int i = 0; i < 500 && kill(record.pid, 0) == 0; i++)
         gp_sleep_ms(10);
     CHECK(job_processes(&j, pids) > 0);
