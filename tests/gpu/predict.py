@@ -304,9 +304,11 @@ class Gradpool(Times):
             if not count:
                 continue
             pixels = layer.kernel ** 2 if layer.kind == "conv" else layer.x[1] * layer.x[2]
-            same = self.width == 4 and (not self.packed or layer.x[0] == 1 or pixels == 1)
-            if not same or 4 * offsets[layer.name] % ALIGNMENT:
-                self.own(layer.name, "weights, solver", "weights_pack" if self.old else "wide_weights_pack", count, count * (4 + self.width))
+            inputs = self.input_channels(layer)
+            same_order = inputs == layer.x[0] and (not self.packed or inputs == 1 or pixels == 1)
+            name = "wide_weights_pack" if not self.old and (same_order or inputs % 8 == 0) else "weights_pack"
+            if self.width == 2 or not same_order or 4 * offsets[layer.name] % ALIGNMENT:
+                self.own(layer.name, "weights, solver", name, count, count * (4 + self.width))
             width = 4 if self.is_last(layer) else self.width  # losses read float32
             if layer.bias and (width == 2 or 4 * (offsets[layer.name] + count) % ALIGNMENT):
                 self.own(layer.name, "weights, solver", "vector_pack", layer.y[0], layer.y[0] * (4 + width))
