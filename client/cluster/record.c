@@ -260,6 +260,9 @@ static void link_id(const cluster_record *record)
     bytes = readlink(path, old, sizeof(old));
     if (bytes == (ssize_t)strlen(name) && memcmp(old, name, (size_t)bytes) == 0)
         return;
+    /* An engine that crashed can use ids again; the job that has not ended keeps the id. */
+    if (bytes > 0 && record->job.state == CLUSTER_ENDED)
+        return;
     unlink(draft);
     if (symlink(name, draft) == 0)
         (void)rename(draft, path);

@@ -233,6 +233,31 @@ TEST(record_survives_a_round_trip)
     CHECK_STATUS(GP_ENOENT, cluster_record_find(name, c.site.root, "hpc", "../4803", &err));
 }
 
+/* An engine that lost its state in a crash assigns ids again. */
+TEST(id_names_the_job_that_has_not_ended)
+{
+    cluster_record old, live;
+    char name[CLUSTER_NAME_BYTES];
+    site_case c;
+    gp_error err;
+
+    case_open(&c, 1000);
+    REQUIRE(create(&c, true, &old, &err) == GP_OK);
+    strcpy(old.job.id, "4803");
+    old.job.state = CLUSTER_QUEUED;
+    CHECK_STATUS(GP_OK, cluster_record_store(&old, &err));
+    REQUIRE(create(&c, true, &live, &err) == GP_OK);
+    strcpy(live.job.id, "4803");
+    live.job.state = CLUSTER_QUEUED;
+    CHECK_STATUS(GP_OK, cluster_record_store(&live, &err));
+    old.job.state = CLUSTER_ENDED;
+    CHECK_STATUS(GP_OK, cluster_record_store(&old, &err));
+    CHECK_STATUS(GP_OK, cluster_record_find(name, c.site.root, "hpc", "4803", &err));
+    CHECK_TEXT(live.job.name, name);
+    cluster_record_close(&old);
+    cluster_record_close(&live);
+}
+
 TEST(malformed_records_are_refused)
 {
     static const char *const texts[] = {
