@@ -251,6 +251,7 @@ TEST(id_names_the_job_that_has_not_ended)
     live.job.state = CLUSTER_QUEUED;
     CHECK_STATUS(GP_OK, cluster_record_store(&live, &err));
     old.job.state = CLUSTER_ENDED;
+    old.job.end = CLUSTER_END_LOST;
     CHECK_STATUS(GP_OK, cluster_record_store(&old, &err));
     CHECK_STATUS(GP_OK, cluster_record_find(name, c.site.root, "hpc", "4803", &err));
     CHECK_TEXT(live.job.name, name);
