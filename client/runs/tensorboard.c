@@ -258,7 +258,7 @@ gp_status tensorboard_open(tensorboard **out, const char *folder, gp_error *err)
     gp_buffer_init(&board->pending, BUFFER_MAX);
     clock_gettime(CLOCK_REALTIME, &now);
     event_begin(&m, 0, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
-    put_text(&m, EVENT_FILE_VERSION, "brain.Event:2", SIZE_MAX);
+    put_text(&m, EVENT_FILE_VERSION, "brain.Event:2", TENSORBOARD_TEXT_MAX);
     event_end(board, &m);
     tensorboard_flush(board);
     *out = board;
@@ -346,7 +346,7 @@ void tensorboard_text(tensorboard *board, const char *tag, int64_t step, double 
     put_text(&m, VALUE_TAG, tag, TENSORBOARD_TAG_MAX);
     metadata = message_begin(&m, VALUE_METADATA);
     plugin = message_begin(&m, METADATA_PLUGIN);
-    put_text(&m, PLUGIN_NAME, "text", SIZE_MAX);
+    put_text(&m, PLUGIN_NAME, "text", TENSORBOARD_TEXT_MAX);
     message_end(&m, plugin);
     put_integer(&m, METADATA_DATA_CLASS, 2);
     message_end(&m, metadata);
@@ -375,11 +375,11 @@ static void hparams_begin(hparams_event *e, const char *tag, unsigned field, dou
     event_begin(&e->m, 0, wall_s);
     e->summary = message_begin(&e->m, EVENT_SUMMARY);
     e->entry = message_begin(&e->m, SUMMARY_VALUE);
-    put_text(&e->m, VALUE_TAG, tag, SIZE_MAX);
+    put_text(&e->m, VALUE_TAG, tag, TENSORBOARD_TEXT_MAX);
     e->metadata = message_begin(&e->m, VALUE_METADATA);
     put_integer(&e->m, METADATA_DATA_CLASS, 2);
     e->plugin = message_begin(&e->m, METADATA_PLUGIN);
-    put_text(&e->m, PLUGIN_NAME, "hparams", SIZE_MAX);
+    put_text(&e->m, PLUGIN_NAME, "hparams", TENSORBOARD_TEXT_MAX);
     e->content = message_begin(&e->m, PLUGIN_CONTENT);
     e->inner = message_begin(&e->m, field);
 }
