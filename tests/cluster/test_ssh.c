@@ -1,8 +1,10 @@
 /* test_ssh.c: jobs on a real sshd (tests/cluster/ssh-hosts), driven through the engine `ssh`. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -65,6 +67,27 @@ __attribute__((destructor)) static void hosts_stop(void)
 {
     if (started)
         shell("%s/tests/cluster/ssh-hosts stop %s/ssh", getenv("GP_SOURCE_DIR"), scratch_dir);
+    /* jobs of a test that failed */
+    for (int i = 0; started && i < 500 && leftovers_kill(scratch_dir) > 0; i++)
+        gp_sleep_ms(10);
+}
+
+/* Wait until no other run of this test is left: its jobs would occupy the same host names. The
+ * kernel releases the lock on the program sshd when this process exits. */
+static void run_alone(void)
+{
+    char path[PATH_MAX] = "";
+    FILE *programs = fopen(scratch_path("programs"), "re");
+    int fd = -1;
+
+    if (programs != NULL && fgets(path, sizeof(path), programs) != NULL) {
+        path[strcspn(path, "\n")] = '\0';
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (programs != NULL)
+        fclose(programs);
+    if (fd < 0 || flock(fd, LOCK_EX) != 0)
+        GP_TEST_FAIL("cannot lock '%s'", path);
 }
 
 /* Start sshd once. NULL: it runs; otherwise the reason to skip the test.
@@ -82,6 +105,7 @@ static const char *hosts_start(void)
     if (shell("PATH=$PATH:/usr/sbin:/sbin; command -v sshd ssh ssh-keygen > programs") != 0)
         return "ssh is not installed (packages openssh-server, openssh-client)";
     started = true;
+    run_alone();
     if (shell("%s/tests/cluster/ssh-hosts start %s/ssh && mkdir work", getenv("GP_SOURCE_DIR"),
               scratch_dir) != 0) {
         GP_TEST_FAIL("sshd does not start");
@@ -365,7 +389,7 @@ TEST(each_host_runs_one_job_at_a_time)
     cluster_facts facts = { 0 };
     job a, b, c, d;
     pid_t first, second;
-    int count, codes[2];
+    int count, lock, codes[2];
 
     HOSTS("h1,h2");
     JOB(&a, SLEEP);
@@ -373,9 +397,16 @@ TEST(each_host_runs_one_job_at_a_time)
     JOB(&c, SLEEP);
     JOB(&d, SLEEP);
     REQUIRE_OK(job_launch(&a), err);
-    /* two launches at once: one gets the host that is left */
+    /* two launches at once: one gets the host that is left. Neither starts a job while the folder is
+     * locked. */
+    lock = open(scratch_path("the jobs/.ssh-lock"), O_RDWR | O_CLOEXEC);
+    REQUIRE(lock >= 0 && gp_file_lock(lock) == GP_OK);
     first = job_launch_child(&b);
     second = job_launch_child(&c);
+    gp_sleep_ms(1500);
+    CHECK(access(b.folder, F_OK) != 0 && access(c.folder, F_OK) != 0);
+    flock(lock, LOCK_UN); /* the children have the descriptor, too */
+    close(lock);
     codes[0] = child_wait(first);
     codes[1] = child_wait(second);
     CHECK((codes[0] == GP_OK && codes[1] == GP_EBUSY) || (codes[0] == GP_EBUSY && codes[1] == GP_OK));
