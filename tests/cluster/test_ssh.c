@@ -397,8 +397,8 @@ TEST(each_host_runs_one_job_at_a_time)
     JOB(&c, SLEEP);
     JOB(&d, SLEEP);
     REQUIRE_OK(job_launch(&a), err);
-    /* two launches at once: one gets the host that is left. Neither starts a job while the folder is
-     * locked. */
+    /* two launches at once: one gets the host that is left, and none starts a job while the folder
+     * is locked */
     lock = open(scratch_path("the jobs/.ssh-lock"), O_RDWR | O_CLOEXEC);
     REQUIRE(lock >= 0 && gp_file_lock(lock) == GP_OK);
     first = job_launch_child(&b);
