@@ -1,7 +1,7 @@
 /* Engines: the programs that own the machines of a cluster, such as Slurm, ssh or Kubernetes.
  *
  * An engine is a table of functions that launch, list and cancel jobs. drive.h decides when to call
- * them. Each call is bounded: it returns within CLUSTER_CALL_MS, whatever the engine does.
+ * them. Each call returns within CLUSTER_CALL_MS, even if the engine does not reply.
  *
  * A job has two identifiers. The name ("gp-" and 16 random hexadecimal digits) is chosen and stored
  * before the launch, and the engine must show it in its listing. The id is chosen by the engine. */

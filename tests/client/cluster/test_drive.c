@@ -361,7 +361,7 @@ static bool visit(site_case *c)
     return record.job.state != CLUSTER_ENDED;
 }
 
-TEST(any_command_completes_one_that_was_killed)
+TEST(any_command_completes_a_killed_command)
 {
     static const char *const points[] = { "cluster-record", "cluster-recorded", "cluster-launched",
                                           "cluster-marked", "cluster-canceled" };

@@ -39,7 +39,7 @@ TEST(promises_hold_under_all_kinds_of_faults)
         if (broken != NULL)
             GP_TEST_FAIL("seed %llu breaks the promise: %s", (unsigned long long)seed, broken);
     }
-    printf("     %llu deaths, %llu launches, %llu repeated, %llu accepted late, %llu strays canceled, %llu "
+    printf("     %llu kills, %llu launches, %llu repeated, %llu accepted late, %llu strays canceled, %llu "
            "requeues, %llu results, %llu cancels, %llu lost, %llu returned\n",
            (unsigned long long)t.deaths, (unsigned long long)t.launches, (unsigned long long)t.relaunches,
            (unsigned long long)t.late_accepts, (unsigned long long)t.strays, (unsigned long long)t.requeues,

@@ -1,8 +1,8 @@
 /* Kernels that are more than a loop over work items: a thread processes a column of an image, and
  * the threads of a block may exchange values. Included by kernels.cu only.
  *
- * GP_GRID(name) of kernels.def is a function grid_<name>() here. Its launch has as many threads as
- * gp_kernel_launch() is asked for, rounded up to blocks.
+ * GP_GRID(name) of kernels.def is a function grid_<name>() here. Its launch has the number of
+ * threads given to gp_kernel_launch(), rounded up to blocks.
  *
  * These kernels run at the speed of the memory, so their main loops have a bound on instructions
  * (tests/gpu/sass.py). Values that depend only on the channel are loaded before the loop. Images
