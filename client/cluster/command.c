@@ -291,7 +291,8 @@ static const struct state_word *state_find(const char *word)
     return NULL;
 }
 
-/* Return the next word of a line and move *at behind it; NULL: no further word. Modifies the line. */
+/* Return the next word of a line and move *at behind it; NULL: no further word. Modifies the
+ * line. */
 static char *word_next(char **at)
 {
     char *word = *at + strspn(*at, " \t");
