@@ -1,5 +1,6 @@
 #include "client/runs/run_reader.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -76,6 +77,7 @@ struct run_lines {
     size_t begin, end; /* unread bytes in the buffer */
     char line[RUN_LINE_BYTES_MAX + 1];
     size_t used; /* incomplete last line; > RUN_LINE_BYTES_MAX: too long, to be skipped */
+    bool failed;
 };
 
 run_lines *run_lines_new(const char *folder, const char *name)
@@ -103,7 +105,12 @@ static bool lines_read(run_lines *lines)
 
     if (lines->fd < 0)
         lines->fd = open(lines->path, O_RDONLY | O_CLOEXEC);
-    got = lines->fd < 0 ? 0 : read(lines->fd, lines->buffer, sizeof(lines->buffer));
+    if (lines->fd < 0)
+        lines->failed |= errno != ENOENT;
+    while ((got = lines->fd < 0 ? 0 : read(lines->fd, lines->buffer, sizeof(lines->buffer))) < 0 &&
+           errno == EINTR)
+        ;
+    lines->failed |= got < 0;
     lines->begin = 0;
     lines->end = got > 0 ? (size_t)got : 0;
     return got > 0;
@@ -133,6 +140,11 @@ const char *run_lines_next(run_lines *lines, size_t *bytes)
         lines->line[*bytes] = '\0';
         return lines->line;
     }
+}
+
+bool run_lines_failed(const run_lines *lines)
+{
+    return lines->failed;
 }
 
 bool run_lines_replaced(const run_lines *lines)

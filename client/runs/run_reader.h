@@ -50,6 +50,9 @@ void run_lines_free(run_lines *lines); /* accepts NULL */
  * further line yet. The caller may call again later. */
 const char *run_lines_next(run_lines *lines, size_t *bytes);
 
+/* Return whether the file could not be read. A file that does not exist is no error. */
+bool run_lines_failed(const run_lines *lines);
+
 /* Return whether the file was replaced since this reader opened it: a new attempt has begun, and a
  * new reader is needed. */
 bool run_lines_replaced(const run_lines *lines);

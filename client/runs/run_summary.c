@@ -15,15 +15,19 @@
 
 /* TAIL_BYTES: last bytes of metrics.jsonl that are read for the state of a running training. */
 enum { TAIL_BYTES = 16 << 10, PATH_BYTES = 800 };
+#define COUNT_MAX ((int64_t)1 << 50)
 
 static double number(const gp_json *object, const char *key, double fallback)
 {
     return gp_json_number(gp_json_member(object, key), fallback);
 }
 
+/* Return a count between 0 and COUNT_MAX; 0: missing or out of range. */
 static int64_t whole(const gp_json *object, const char *key)
 {
-    return gp_json_integer(gp_json_member(object, key), 0);
+    const int64_t value = gp_json_integer(gp_json_member(object, key), 0);
+
+    return value < 0 || value > COUNT_MAX ? 0 : value;
 }
 
 static const char *text_of(const gp_json *object, const char *key)
@@ -31,14 +35,15 @@ static const char *text_of(const gp_json *object, const char *key)
     return gp_json_text(gp_json_member(object, key), "");
 }
 
-/* Return whether a process writes to the folder. It holds a lock on metrics.jsonl. */
+/* Return whether a process writes to the folder. It holds the lock of writer.lock, and tries again
+ * if this function has the lock just then. */
 static bool is_active(const char *folder)
 {
     char path[PATH_BYTES];
     bool active;
     int fd;
 
-    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    snprintf(path, sizeof(path), "%s/writer.lock", folder);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -128,7 +133,7 @@ static void read_end(run_summary *out)
     out->seconds = number(out->end, "seconds", 0);
     if (out->seconds > 0)
         out->images_per_second =
-            number(out->end, "samples", (double)(out->steps * out->batch)) / out->seconds;
+            number(out->end, "samples", (double)out->steps * (double)out->batch) / out->seconds;
 }
 
 static void read_note(run_summary *out)
@@ -233,6 +238,7 @@ gp_status run_points_read(run_point **out, size_t *count, const char *folder, gp
     run_lines *lines = run_lines_new(folder, "metrics.jsonl");
     const char *text;
     size_t bytes;
+    bool full = false;
 
     *out = NULL;
     *count = 0;
@@ -243,8 +249,9 @@ gp_status run_points_read(run_point **out, size_t *count, const char *folder, gp
         /* Most lines are steps: look for validations before parsing. */
         if (strstr(text, "\"validation_loss\"") == NULL || !run_line_parse(&line, text, bytes))
             continue;
-        grown = line.kind == RUN_LINE_VALIDATION ? gp_array_grow(*out, *count, sizeof(*grown)) : *out;
-        if (line.kind == RUN_LINE_VALIDATION && grown != NULL) {
+        grown = line.kind == RUN_LINE_VALIDATION ? gp_array_grow(*out, *count, sizeof(*grown)) : NULL;
+        full = full || (line.kind == RUN_LINE_VALIDATION && grown == NULL);
+        if (grown != NULL) {
             *out = grown;
             (*out)[(*count)++] = (run_point){ .step = line.validation.step,
                                               .epoch = line.validation.epoch,
@@ -254,10 +261,9 @@ gp_status run_points_read(run_point **out, size_t *count, const char *folder, gp
         }
         run_line_deinit(&line);
     }
-    if (lines == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to read the metrics of %s", folder);
     run_lines_free(lines);
-    return GP_OK;
+    return lines == NULL || full ? gp_fail(err, GP_ENOMEM, "no memory to read the metrics of %s", folder)
+                                 : GP_OK;
 }
 
 gp_status run_note_write(const char *folder, const char *note, gp_error *err)

@@ -52,6 +52,13 @@ gp_status run_trim(const char *folder, const char *name, uint64_t steps, uint64_
         }
     if (last != NULL)
         *last = kept;
+    if (run_lines_failed(lines)) {
+        gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+        run_lines_free(lines);
+        fclose(out);
+        unlink(scratch);
+        return GP_EIO;
+    }
     run_lines_free(lines);
     written = fflush(out) == 0 && written;
     written = fclose(out) == 0 && written;

@@ -4,8 +4,9 @@
  * Each test has private directories and works in an empty folder, so that leftovers are
  * detected. */
 #include <arpa/inet.h>
-#include <sys/socket.h>
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
 
 #include "common/data/format/idx.h"
 #include "tests/service/commands.h"
@@ -372,9 +373,10 @@ TEST(resumed_training_continues_the_records_of_its_folder)
     RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
     RUN_OK("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "1", "--folder", "run",
            "--checkpoint-path", "ck", "--quiet");
-    /* four documents and logs, two records, the model, and one file for TensorBoard */
-    CHECK_INT(8, pools_entries("w/run"));
+    /* four documents and logs, two records, the model, the lock, and one file for TensorBoard */
+    CHECK_INT(9, pools_entries("w/run"));
     CHECK_INT(1, RUN("train", "--network", "lenet", "--data", "digits:2000", "--folder", "run", "--quiet"));
+    CHECK(there_is("w/run/end.json"));
     CHECK_CONTAINS(err, "the folder run has the steps of another training; resume it with --resume");
     /* as if an attempt had been killed after step 18 */
     FILE *file = fopen(in_root("w/run/metrics.jsonl"), "a");
@@ -382,11 +384,32 @@ TEST(resumed_training_continues_the_records_of_its_folder)
     REQUIRE(file != NULL);
     fputs("{\"step\": 17, \"loss\": 1}\n{\"step\": 18, \"loss\": 1}\n{\"step\": 1", file);
     fclose(file);
-    RUN_OK("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "2", "--folder", "run",
-           "--checkpoint-path", "ck", "--resume", "auto", "--quiet");
+    int lock = open(in_root("w/run/writer.lock"), O_RDONLY | O_CLOEXEC);
+
+    REQUIRE(lock >= 0 && flock(lock, LOCK_EX) == 0);
+    CHECK_INT(1, RUN("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "2", "--folder",
+                     "run", "--checkpoint-path", "ck", "--resume", "auto", "--quiet"));
+    CHECK_CONTAINS(err, "another training writes to the folder run");
+    RUN_OK("runs", "list", "run");
+    CHECK_CONTAINS(out, " completed "); /* end.json has the state */
+    close(lock);
+    /* a reader that holds the lock for a moment does not disturb the training */
+    lock = open(in_root("w/run/writer.lock"), O_RDONLY | O_CLOEXEC);
+    REQUIRE(lock >= 0 && flock(lock, LOCK_SH) == 0);
+    pid_t child = START("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "2", "--folder",
+                        "run/", "--checkpoint-path", "ck", "--resume", "auto", "--quiet");
+
+    gp_sleep_ms(300);
+    close(lock);
+    FINISH_CODE(0, child);
+    RUN_OK("runs", "--all", "--json");
+    gp_json *runs = pools_json(out);
+
+    CHECK_INT(1, gp_json_count(runs)); /* both trainings are one run */
+    gp_json_free(runs);
     check_metrics(in_root("w/run/metrics.jsonl"));
     CHECK(there_is("w/run/end.json"));
-    CHECK_INT(9, pools_entries("w/run"));
+    CHECK_INT(10, pools_entries("w/run"));
     CHECK_INT(1, lines_with("w/run/facts.json", "\"network\": \"lenet\""));
     CHECK_INT(1, lines_with("w/run/workers.jsonl", "\"first_step\": 1,"));
     CHECK_INT(1, lines_with("w/run/workers.jsonl", "\"first_step\": 17,"));
@@ -436,6 +459,14 @@ TEST(runs_are_listed_sorted_and_compared)
     unlink(in_root("w/gradpool-runs/latest/end.json"));
     RUN_OK("runs", "list", "2");
     CHECK_CONTAINS(out, " killed ");
+    int lock = open(in_root("w/gradpool-runs/latest/writer.lock"), O_RDONLY | O_CLOEXEC);
+
+    REQUIRE(lock >= 0 && flock(lock, LOCK_EX) == 0);
+    RUN_OK("runs", "list", "2", "gradpool-runs/latest/");
+    CHECK_INT(2, count_in(out, " running "));
+    close(lock);
+    CHECK_INT(1, RUN("runs", "note", "2", "a\nb"));
+    CHECK_CONTAINS(err, "note");
     unlink(in_root("w/gradpool-runs/latest/job.json"));
     RUN_OK("runs");
     CHECK(strstr(out, "\n2    ") == NULL);

@@ -549,10 +549,16 @@ static gp_status train_on_pool(gp_session *session, gp_training *training, gp_tr
     return status;
 }
 
+/* Return whether the options can resume a training. With the id of an earlier run, they do. */
+static bool resumes(const gp_train_options *given)
+{
+    return given->resume[0] != '\0' || given->run_id[0] != '\0';
+}
+
 static gp_status train_run(cli_call *call, gp_error *err)
 {
     const train_options *options = call->options;
-    gp_session session = { .call = call, .options = options };
+    gp_session session = { .call = call, .options = options, .folder.lock = -1 };
     gp_training *training = NULL;
     gp_training_summary summary = { 0 };
     gp_train_options given;
@@ -565,6 +571,9 @@ static gp_status train_run(cli_call *call, gp_error *err)
     status = train_prepare(&session, &training, err);
     if (status == GP_OK && job_mark(call, &given, path)) /* mark the checkpoints as those of this job */
         status = gp_file_write(path, given.checkpoint_path, strlen(given.checkpoint_path), err);
+    gp_train_options_from_checked(&given, call->train);
+    if (status == GP_OK && options->folder[0] != '\0' && job_self_folder() == NULL)
+        status = run_folder_claim(&session.folder, options->folder, resumes(&given), err);
     if (status == GP_OK)
         call->code = lint_transfer(call, options->lint == 1, &session.changes);
     if (status == GP_OK && call->code == CLI_OK) {

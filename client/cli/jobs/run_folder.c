@@ -2,6 +2,7 @@
 #include "client/cli/jobs/run_folder.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,11 +15,12 @@
 #include "client/cli/show.h"
 #include "client/runs/run_index.h"
 #include "client/runs/run_trim.h"
+#include "common/base/clock.h"
 #include "common/base/system/file.h"
 #include "common/base/text/text.h"
 
 /* Attempts to find an unused folder name, and the maximum network name length. */
-enum { TRIES = 1000, NAME_BYTES = 40 };
+enum { TRIES = 1000, NAME_BYTES = 40, LOCK_MS = 2000, LOCK_RETRY_MS = 5 };
 
 /* Create a folder with an unused name and fill in folder->path. *err is written only if no name is
  * free. */
@@ -96,22 +98,31 @@ static FILE *folder_file(const run_folder *folder, const char *name)
     return fopen(path, "ae");
 }
 
-/* Open metrics.jsonl and lock it. */
-static gp_status open_metrics(FILE **out, const run_folder *folder, gp_error *err)
+/* Lock the folder against other writers. Readers hold the lock for a moment only. */
+static gp_status lock_folder(run_folder *folder, gp_error *err)
 {
+    const int64_t deadline = gp_now_ms() + LOCK_MS;
+    char path[600];
     gp_status status;
 
-    *out = folder_file(folder, "metrics.jsonl");
-    if (*out == NULL)
+    snprintf(path, sizeof(path), "%s/writer.lock", folder->path);
+    folder->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (folder->lock < 0)
         return gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
-    status = gp_file_lock(fileno(*out));
-    if (status == GP_OK)
-        return GP_OK;
-    gp_fail(err, status, status == GP_EBUSY ? "another training writes to the folder %s" : "cannot lock %s",
-            folder->path);
-    fclose(*out);
-    *out = NULL;
+    while ((status = gp_file_lock(folder->lock)) == GP_EBUSY && gp_now_ms() < deadline)
+        gp_sleep_ms(LOCK_RETRY_MS);
+    if (status == GP_EBUSY)
+        gp_fail(err, status, "another training writes to the folder %s", folder->path);
+    else if (status != GP_OK)
+        gp_fail_errno(err, status, "cannot lock %s", path);
     return status;
+}
+
+/* Open metrics.jsonl for appending. */
+static gp_status open_metrics(FILE **out, const run_folder *folder, gp_error *err)
+{
+    *out = folder_file(folder, "metrics.jsonl");
+    return *out != NULL ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
 }
 
 /* Remove a file that describes the end of an earlier attempt. */
@@ -135,19 +146,56 @@ static gp_status write_command(const run_folder *folder, gp_error *err)
     return show_json_write(&json, path, err);
 }
 
+/* Return whether the folder has metrics. */
+static bool has_steps(const char *folder)
+{
+    char path[600];
+    struct stat info;
+
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    return stat(path, &info) == 0 && info.st_size > 0;
+}
+
+static gp_status fail_used(const char *folder, gp_error *err)
+{
+    return gp_fail(err, GP_EBUSY,
+                   "the folder %s has the steps of another training; resume it with --resume, or use "
+                   "another --folder",
+                   folder);
+}
+
+gp_status run_folder_claim(run_folder *folder, const char *path, bool resumes, gp_error *err)
+{
+    char record[600];
+    gp_status status;
+
+    snprintf(record, sizeof(record), "%s/job.json", path);
+    if (access(record, F_OK) != 0)
+        return GP_OK;
+    if (!resumes && has_steps(path))
+        return fail_used(path, err);
+    snprintf(folder->path, sizeof(folder->path), "%s", path);
+    status = lock_folder(folder, err);
+    folder->path[0] = '\0'; /* set by run_folder_open() */
+    return status;
+}
+
 /* Open the files of the folder. */
 static gp_status open_files(run_folder *folder, bool job, gp_error *err)
 {
-    gp_status status = open_metrics(&folder->metrics, folder, err);
+    char path[600];
+    gp_status status = folder->lock >= 0 ? GP_OK : lock_folder(folder, err);
 
+    if (status == GP_OK)
+        status = open_metrics(&folder->metrics, folder, err);
     if (status != GP_OK)
         return status;
-    folder->continued = fseek(folder->metrics, 0, SEEK_END) == 0 && ftell(folder->metrics) > 0;
-    if (folder->continued && !job && folder->request.options->resume[0] == '\0')
-        return gp_fail(err, GP_EBUSY,
-                       "the folder %s has the steps of another training; resume it with --resume, or use "
-                       "another --folder",
-                       folder->path);
+    snprintf(path, sizeof(path), "%s/facts.json", folder->path);
+    folder->indexed = access(path, F_OK) == 0;
+    folder->continued = has_steps(folder->path);
+    if (folder->continued && !job && folder->request.options->resume[0] == '\0' &&
+        folder->request.options->run_id[0] == '\0')
+        return fail_used(folder->path, err);
     folder_remove(folder, "end.json");
     folder_remove(folder, "report.json");
     if (!job) {
@@ -165,7 +213,7 @@ static void add_to_index(const run_folder *folder)
     char *absolute = realpath(folder->path, NULL);
     gp_error err;
 
-    if (folder->request.state_dir != NULL && absolute != NULL && !folder->continued &&
+    if (folder->request.state_dir != NULL && absolute != NULL && !folder->indexed &&
         run_index_append(folder->request.state_dir, absolute, folder->began, &err) != GP_OK)
         fprintf(stderr, "the run is missing in `gradpool runs`: %s\n", err.message);
     free(absolute);
@@ -324,7 +372,7 @@ static gp_status trim(run_folder *folder, uint64_t steps, uint64_t validations, 
         status = open_metrics(&metrics, folder, err);
     if (status != GP_OK)
         return status;
-    fclose(folder->metrics); /* the old file, after the new one is locked */
+    fclose(folder->metrics); /* the old file */
     folder->metrics = metrics;
     write_missing(folder, last, steps);
     return worker_lines_resume(folder->workers, steps, err);
@@ -441,5 +489,8 @@ void run_folder_close(run_folder *folder, const gp_training_summary *summary, co
         fclose(folder->log);
     if (folder->copy != NULL)
         fclose(folder->copy);
+    if (folder->lock >= 0)
+        close(folder->lock);
+    folder->lock = -1;
     folder->metrics = folder->log = folder->copy = NULL;
 }

@@ -14,7 +14,7 @@
  * name is taken, "-2", "-3", ... is appended.
  *
  * A training that resumes in the folder of an earlier attempt keeps the lines up to the checkpoint,
- * so that metrics.jsonl has each step once. The writer holds a lock on metrics.jsonl. */
+ * so that metrics.jsonl has each step once. The writer holds the lock of the file writer.lock. */
 #ifndef GP_CLI_RUN_FOLDER_H
 #define GP_CLI_RUN_FOLDER_H
 
@@ -50,7 +50,9 @@ typedef struct run_folder {
     FILE *copy; /* second metrics file (--metrics); NULL: none */
     worker_lines *workers;
     run_board *board;
+    int lock;           /* writer.lock; -1: not locked */
     bool continued;     /* the folder has lines of an earlier attempt */
+    bool indexed;       /* the index has the folder since an earlier attempt */
     bool begun;         /* a step or a validation was written */
     char began[32];     /* command start, formatted as in logs */
     gp_train_info info; /* facts.json contents */
@@ -64,6 +66,12 @@ typedef struct run_folder {
 
 /* Record the run's start time. Call before requesting a lease. */
 void run_folder_start(run_folder *folder);
+
+/* Lock a folder that exists, before workers begin the training. A folder that does not exist is no
+ * error: run_folder_open() creates it.
+ *   resumes  the training resumes
+ * Errors as for run_folder_open(). */
+gp_status run_folder_claim(run_folder *folder, const char *path, bool resumes, gp_error *err);
 
 /* Open the run folder: that of the job, or request->folder, or a new folder
  * gradpool-runs/DATE-TIME-NAME to which gradpool-runs/latest then points.

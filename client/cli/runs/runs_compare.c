@@ -7,6 +7,7 @@
 #include "client/cli/show.h"
 #include "client/predict/plot.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/printable.h"
 #include "common/model/train_options.h"
 
 /* COLUMNS_MAX: runs side by side in a table; more runs become rows. */
@@ -266,11 +267,13 @@ gp_status runs_compare(cli_call *call, gp_error *err)
 gp_status runs_note(cli_call *call, gp_error *err)
 {
     runs_set set;
-    gp_status status = runs_find(&set, call, call->words + 1, 1, err);
+    gp_status status = gp_printable_check("note", call->words[2], err);
 
+    if (status != GP_OK)
+        return status;
+    status = runs_find(&set, call, call->words + 1, 1, err);
     if (status == GP_OK)
         status = run_note_write(set.runs[0].folder, call->words[2], err);
-    if (status == GP_OK)
-        runs_set_free(&set);
+    runs_set_free(&set);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/cli/runs/runs_verbs.h"
 #include "client/runs/run_index.h"
@@ -22,12 +23,18 @@ void runs_set_free(runs_set *set)
 static gp_status set_add(runs_set *set, const char *folder, uint64_t number, gp_error *err)
 {
     run_summary *grown = gp_array_grow(set->runs, set->count, sizeof(*grown));
+    size_t bytes = strlen(folder);
+    char path[700];
     gp_status status;
+
+    while (bytes > 1 && folder[bytes - 1] == '/') /* as shells complete it */
+        bytes--;
+    snprintf(path, sizeof(path), "%.*s", (int)bytes, folder);
 
     if (grown == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu runs", set->count + 1);
     set->runs = grown;
-    status = run_summary_read(&grown[set->count], folder, err);
+    status = run_summary_read(&grown[set->count], path, err);
     if (status != GP_OK)
         return status;
     grown[set->count].number = number;
@@ -77,11 +84,7 @@ gp_status runs_of_index(runs_set *out, const cli_call *call, gp_error *err)
 
     *out = (runs_set){ 0 };
     for (size_t i = l.count; i > 0 && status == GP_OK && !(some && out->count == RUNS_SHOWN); i--) {
-        bool repeated = false; /* a job that was resumed has one folder and several entries */
-
-        for (size_t k = 0; k < out->count && !repeated && some; k++)
-            repeated = strcmp(out->runs[k].folder, l.folders[i - 1]) == 0;
-        if (l.folders[i - 1][0] != '\0' && !repeated)
+        if (l.folders[i - 1][0] != '\0')
             status = set_add(out, l.folders[i - 1], i, err);
         status = status == GP_ENOENT ? GP_OK : status; /* the folder was removed */
     }
@@ -102,8 +105,10 @@ gp_status runs_find(runs_set *out, const cli_call *call, const char *const *word
         const unsigned long long number = strtoull(words[i], &end, 10);
         const bool is_number = words[i][0] >= '0' && words[i][0] <= '9' && *end == '\0';
         const bool latest = strcmp(words[i], "latest") == 0;
-        const uint64_t line = latest ? l.count : number;
+        uint64_t line = latest ? l.count : number;
 
+        while (latest && line > 1 && access(l.folders[line - 1], F_OK) != 0)
+            line--; /* the folder was removed */
         if (!is_number && !latest)
             status = set_add(out, words[i], 0, err);
         else if (line == 0 || line > l.count || l.folders[line - 1][0] == '\0')

@@ -120,7 +120,9 @@ static int by_value(const void *a, const void *b)
     runs_value(b, order.name, texts[1], sizeof(texts[1]), &numbers[1]);
     if (texts[0][0] == '\0' || texts[1][0] == '\0')
         return (texts[0][0] == '\0') - (texts[1][0] == '\0');
-    if (!isnan(numbers[0]) && !isnan(numbers[1]))
+    if (isnan(numbers[0]) != isnan(numbers[1])) /* numbers before texts */
+        return isnan(numbers[0]) ? 1 : -1;
+    if (!isnan(numbers[0]))
         result = numbers[0] < numbers[1] ? -1 : numbers[0] > numbers[1];
     else
         result = strcmp(texts[0], texts[1]);

@@ -234,6 +234,18 @@ TEST(damaged_state_file_is_ignored)
     folder_remove();
 }
 
+TEST(unreadable_file_is_not_trimmed)
+{
+    gp_error err;
+
+    folder_make();
+    CHECK(mkdir(path, 0700) == 0); /* read() fails with EISDIR */
+    CHECK_STATUS(GP_EIO, run_trim(folder, "workers.jsonl", 3, 2, NULL, &err));
+    CHECK_CONTAINS(err.message, "cannot read");
+    CHECK(rmdir(path) == 0);
+    folder_remove();
+}
+
 TEST(trimming_keeps_the_steps_before_the_resume)
 {
     static const char text[] = "{\"step\": 1, \"loss\": 2}\n"
