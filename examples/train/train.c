@@ -26,7 +26,7 @@ static void on_check(void *context, const gp_train_validation_result *check)
 int main(int argc, char **argv)
 {
     const char *data = argc > 1 ? argv[1] : "digits", *model = argc > 2 ? argv[2] : "model.onnx";
-    const char *const options[] = { "max-epochs=2", "mini-batch-size=256", "initial-learn-rate=0.1", NULL };
+    const char *const options[] = { "max-epochs=2", "mini-batch-size=128", "initial-learn-rate=0.1", NULL };
     gp_train_request train = {
         .network = "lenet", .data = data, .options = options, .events = { .step = on_step, .check = on_check }
     };
