@@ -67,7 +67,7 @@ static gp_status train(gp_task *task, const char *source, double rate, gp_model_
 
 GP_TASK gp_status table(gp_task *task, gp_error *err)
 {
-    static const double rates[] = { 0.05, 0.1, 0.2, 0.4, 0.8 };
+    static const double rates[] = { 0.05, 0.1, 0.2, 0.8 };
     size_t bytes;
     const char *source = gp_task_argument(task, &bytes); /* from the command line; NULL: none */
 
