@@ -121,8 +121,8 @@ static void enter_fibre(const fibre *to)
 #endif
 
 /* Save the caller in `from` and continue at `to`; NULL: begin the fibre `first`. swapcontext() would
- * make a system call for the signal mask in each switch, which took most of the time of the tests.
- * GCC forbids both builtins in one function if they use one buffer; these never do. */
+ * make a system call for the signal mask in each switch, which took most of the tests' time. GCC
+ * forbids both builtins in one function if they use the same buffer; these never do. */
 static __attribute__((noinline)) void jump_to(jump *from, jump *to, const fibre *first)
 {
     if (__builtin_setjmp(from->words) != 0)
