@@ -120,9 +120,9 @@ static void enter_fibre(const fibre *to)
 }
 #endif
 
-/* Save the caller in `from` and continue at `to`; NULL: begin the fibre `first`. swapcontext() would
- * make a system call for the signal mask in each switch, which took most of the tests' time. GCC
- * forbids both builtins in one function if they use the same buffer; these never do. */
+/* Save the caller in `from` and continue at `to`; NULL: begin the fibre `first`. swapcontext()
+ * would make a system call for the signal mask in each switch, which took most of the tests' time.
+ * GCC forbids both builtins in one function if they use the same buffer; these never do. */
 static __attribute__((noinline)) void jump_to(jump *from, jump *to, const fibre *first)
 {
     if (__builtin_setjmp(from->words) != 0)
