@@ -186,6 +186,9 @@ static gp_status open_files(run_folder *folder, bool job, gp_error *err)
     char path[600];
     gp_status status = folder->lock >= 0 ? GP_OK : lock_folder(folder, err);
 
+    /* An earlier attempt of a cluster job may be suspended with the lock; the fence stops it. */
+    if (job && status == GP_EBUSY)
+        status = GP_OK;
     if (status == GP_OK)
         status = open_metrics(&folder->metrics, folder, err);
     if (status != GP_OK)
