@@ -42,11 +42,25 @@ endif()
 gp_source_options("${onednn_wide}" ${onednn_folder}/onednn_wide.c ${onednn_folder}/onednn_norm_wide.c
   ${onednn_folder}/winograd.c ${onednn_folder}/winograd_gradient.c)
 gp_source_options("${onednn_wide};${onednn_narrow}" ${onednn_folder}/onednn_norm_narrow.c)
-add_library(gp_onednn STATIC ${onednn_sources})
+# gp_onednn_slow contains the slowest kernels. In a sanitizer build the module contains them without checks, because the
+# checks would take half of the time of a training. The tests onednn and winograd run them with checks, in gp_onednn.
+set(onednn_slow ${onednn_folder}/onednn_wide.c ${onednn_folder}/winograd.c ${onednn_folder}/winograd_gradient.c)
+list(REMOVE_ITEM onednn_sources ${onednn_slow})
+add_library(gp_onednn_slow OBJECT ${onednn_slow})
+set(onednn_module_slow gp_onednn_slow)
+if(GP_SANITIZE)
+  set(onednn_module_slow gp_onednn_unchecked)
+  add_library(gp_onednn_unchecked OBJECT ${onednn_slow})
+  target_compile_options(gp_onednn_unchecked PRIVATE -fno-sanitize=all -Wno-maybe-uninitialized) # false alarms with -O1
+endif()
+add_library(gp_onednn STATIC ${onednn_sources} $<TARGET_OBJECTS:gp_onednn_slow>)
 target_link_libraries(gp_onednn PUBLIC gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
 target_compile_definitions(gp_onednn PRIVATE GP_BUILD="gradpool ${PROJECT_VERSION}")
+foreach(target gp_onednn_slow ${onednn_module_slow})
+  target_link_libraries(${target} PRIVATE gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
+endforeach()
 
-add_library(gradpool_onednn MODULE $<TARGET_OBJECTS:gp_onednn>)
+add_library(gradpool_onednn MODULE $<TARGET_OBJECTS:gp_onednn> $<TARGET_OBJECTS:${onednn_module_slow}>)
 target_link_libraries(gradpool_onednn PRIVATE gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
 set_target_properties(gradpool_onednn PROPERTIES PREFIX "" GP_LIBRARY "oneDNN ${OneDNN_VERSION}" INSTALL_RPATH_USE_LINK_PATH ON)
 target_link_options(gradpool_onednn PRIVATE -Wl,--exclude-libs,ALL)
