@@ -2,10 +2,14 @@
 #include "common/base/system/directory.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum { REMOVE_DESCRIPTORS = 8 };
 
 /* Create all directories in the path's first `length` bytes. */
 static gp_status make(const char *path, size_t length, mode_t mode, gp_error *err)
@@ -47,4 +51,18 @@ gp_status gp_directory_make_above(const char *path, mode_t mode, gp_error *err)
     const char *slash = strrchr(path, '/');
 
     return slash == NULL ? GP_OK : make(path, (size_t)(slash - path), mode, err);
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+    (void)info;
+    (void)kind;
+    (void)at;
+    remove(path);
+    return 0;
+}
+
+void gp_directory_remove(const char *path)
+{
+    nftw(path, remove_entry, REMOVE_DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
 }

@@ -11,9 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/fence.h"
+
+enum { LOCK_POLL_MS = 5 }; /* gp_file_lock_wait() */
 
 ssize_t gp_read_at(int fd, void *to, size_t bytes, uint64_t offset)
 {
@@ -33,6 +36,26 @@ ssize_t gp_read_at(int fd, void *to, size_t bytes, uint64_t offset)
     return (ssize_t)got;
 }
 
+ssize_t gp_read_ends(int fd, void *to, size_t bytes)
+{
+    const size_t head = bytes / 4;
+    uint8_t *tail = (uint8_t *)to + head;
+    struct stat info;
+    ssize_t got;
+
+    if (fstat(fd, &info) != 0)
+        return -1;
+    if ((uint64_t)info.st_size <= bytes || head == 0)
+        return gp_read_at(fd, to, bytes, 0);
+    got = gp_read_at(fd, to, head, 0);
+    if (got < (ssize_t)head) /* the file was cut meanwhile */
+        return got;
+    *tail++ = '\n';
+    bytes -= head + 1;
+    got = gp_read_at(fd, tail, bytes, (uint64_t)info.st_size - bytes);
+    return got < 0 ? -1 : (ssize_t)(head + 1) + got;
+}
+
 gp_status gp_file_lock(int fd)
 {
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -43,6 +66,16 @@ gp_status gp_file_lock(int fd)
         return errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP ? GP_OK : GP_EIO;
     }
     return GP_OK;
+}
+
+gp_status gp_file_lock_wait(int fd, int timeout_ms)
+{
+    const int64_t deadline_ms = gp_now_ms() + timeout_ms;
+    gp_status status;
+
+    while ((status = gp_file_lock(fd)) == GP_EBUSY && gp_now_ms() < deadline_ms)
+        gp_sleep_ms(LOCK_POLL_MS);
+    return status;
 }
 
 bool gp_rename_new(const char *from, const char *to)
@@ -85,6 +118,35 @@ bool gp_directory_sync(const char *directory)
         close(fd);
     errno = problem;
     return synced;
+}
+
+bool gp_files_sync(const char *directory, const char *const *names)
+{
+    enum { FILES_MAX = 8 };
+    int files[FILES_MAX], count = 0, saved = 0, fd = open(directory, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+
+    if (fd < 0)
+        return false;
+    for (; names[count] != NULL && count < FILES_MAX; count++) {
+        files[count] = openat(fd, names[count], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        /* Without this, a file system that delays the allocation of blocks begins a new commit for
+         * each file. */
+        if (files[count] >= 0)
+            (void)sync_file_range(files[count], 0, 0, SYNC_FILE_RANGE_WRITE);
+        else
+            saved = errno;
+    }
+    for (int i = 0; i < count; i++) {
+        if (files[i] >= 0 && fsync(files[i]) != 0)
+            saved = errno;
+        if (files[i] >= 0)
+            close(files[i]);
+    }
+    if (fsync(fd) != 0)
+        saved = errno;
+    close(fd);
+    errno = saved;
+    return saved == 0;
 }
 
 gp_status gp_file_open(int *out, size_t *bytes, const char *path, size_t bytes_max, gp_error *err)
@@ -179,7 +241,7 @@ gp_status gp_file_draft_open(gp_file_draft *out, const char *path, gp_error *err
     gp_status status = path_resolve(out, path, err);
 
     out->fd = -1;
-    out->named = false;
+    out->named = out->ordered = out->unsynced = false;
     if (status != GP_OK)
         return status;
     if (out->in_place) {
@@ -199,6 +261,18 @@ gp_status gp_file_draft_open(gp_file_draft *out, const char *path, gp_error *err
     return out->fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot create %s", path);
 }
 
+/* Write the contents to the disk. File systems without sync_file_range() sync them. */
+static bool draft_sync(const gp_file_draft *draft)
+{
+    enum { WRITTEN = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER };
+
+    if (draft->unsynced) {
+        sync_file_range(draft->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+        return true;
+    }
+    return (draft->ordered && sync_file_range(draft->fd, 0, 0, WRITTEN) == 0) || fsync(draft->fd) == 0;
+}
+
 gp_status gp_file_draft_commit(gp_file_draft *draft, gp_error *err)
 {
     char name[PATH_MAX], self[40];
@@ -206,7 +280,7 @@ gp_status gp_file_draft_commit(gp_file_draft *draft, gp_error *err)
 
     temporary_name(name, draft);
     /* fsync() fails on pipes and devices, which have nothing to sync. */
-    if (fsync(draft->fd) != 0 && !draft->in_place)
+    if (!draft_sync(draft) && !draft->in_place)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", draft->path);
     gp_fault_point("file-written");
     if (status == GP_OK && !draft->in_place)
@@ -243,17 +317,28 @@ void gp_file_draft_discard(gp_file_draft *draft)
         unlink(name);
 }
 
-gp_status gp_file_write(const char *path, const void *data, size_t bytes, gp_error *err)
+static gp_status file_write(const char *path, const void *data, size_t bytes, bool unsynced, gp_error *err)
 {
     gp_file_draft draft;
     gp_status status = gp_file_draft_open(&draft, path, err);
 
     if (status != GP_OK)
         return status;
+    draft.unsynced = unsynced;
     if (!gp_write_all(draft.fd, data, bytes)) {
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
         gp_file_draft_discard(&draft);
         return status;
     }
     return gp_file_draft_commit(&draft, err);
+}
+
+gp_status gp_file_write(const char *path, const void *data, size_t bytes, gp_error *err)
+{
+    return file_write(path, data, bytes, false, err);
+}
+
+gp_status gp_file_write_record(const char *path, const void *data, size_t bytes, gp_error *err)
+{
+    return file_write(path, data, bytes, true, err);
 }

@@ -12,6 +12,8 @@
 
 #include "common/base/text/text.h"
 
+#define WHOLE_MAX 0x1p53 /* largest magnitude of a real that is written as a whole number */
+
 /* Convert to the jansson type. gp_json is an opaque name for json_t: there is no wrapper object and
  * therefore only one owner to track. */
 static json_t *unwrap(const gp_json *value)
@@ -302,6 +304,33 @@ void gp_json_put_rounded(gp_json_writer *writer, const char *key, const char *fo
     writer_literal(writer, key, isfinite(value) ? text : "null");
 }
 
+void gp_json_put_fixed(gp_json_writer *writer, const char *key, unsigned decimals, double value)
+{
+    static const double scales[] = { 1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9 };
+    const double scaled = fabs(value) * scales[decimals];
+    char text[400], *at = text + sizeof(text);
+    uint64_t digits;
+
+    if (!(scaled < 1e15)) { /* also NaN */
+        snprintf(text, sizeof(text), "%.*f", (int)decimals, value);
+        writer_literal(writer, key, isfinite(value) ? text : "null");
+        return;
+    }
+    digits = (uint64_t)llrint(scaled);
+
+    const bool negative = value < 0 && digits > 0;
+
+    *--at = '\0';
+    for (unsigned i = 0; i <= decimals || digits > 0; i++, digits /= 10) {
+        if (i == decimals && decimals > 0)
+            *--at = '.';
+        *--at = (char)('0' + digits % 10);
+    }
+    if (negative)
+        *--at = '-';
+    writer_literal(writer, key, at);
+}
+
 void gp_json_put_bool(gp_json_writer *writer, const char *key, bool value)
 {
     writer_literal(writer, key, value ? "true" : "false");
@@ -336,7 +365,9 @@ void gp_json_put_value(gp_json_writer *writer, const char *key, const gp_json *v
         gp_json_put_text(writer, key, gp_json_text(value, ""));
     } else if (gp_json_is_bool(value)) {
         gp_json_put_bool(writer, key, gp_json_bool(value, false));
-    } else if (gp_json_is_number(value) && number == (double)(int64_t)number) {
+    } else if (json_is_integer(unwrap(value))) {
+        gp_json_put_integer(writer, key, gp_json_integer(value, 0));
+    } else if (gp_json_is_number(value) && fabs(number) <= WHOLE_MAX && number == floor(number)) {
         gp_json_put_integer(writer, key, (int64_t)number);
     } else if (gp_json_is_number(value)) {
         gp_json_put_number(writer, key, number);

@@ -84,6 +84,10 @@ void gp_json_put_number(gp_json_writer *writer, const char *key, double value);
 /* Write a number with a printf format for one double, such as "%.4f". NaN and infinity become
  * null. */
 void gp_json_put_rounded(gp_json_writer *writer, const char *key, const char *format, double value);
+
+/* Write a number with this number of decimals, at most 9. NaN and infinity become null. Several
+ * times faster than gp_json_put_rounded(), for values that are written in each training step. */
+void gp_json_put_fixed(gp_json_writer *writer, const char *key, unsigned decimals, double value);
 void gp_json_put_bool(gp_json_writer *writer, const char *key, bool value);
 void gp_json_put_null(gp_json_writer *writer, const char *key);
 

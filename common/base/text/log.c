@@ -22,6 +22,7 @@ enum { TICK_MS = 1000, SENTENCE_BYTES = 1024 };
 
 static char log_who[48]; /* "": a command, or a program that uses the library */
 static gp_log_level log_level = GP_LOG_WARN;
+static _Atomic int log_fd = STDERR_FILENO; /* see gp_log_use_fd() */
 static const char *const level_names[] = { "debug", "info", "warn", "error" };
 
 /* Protects log_throttle and log_file. Threads never wait for it when they log: a thread that cannot
@@ -30,7 +31,7 @@ static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static gp_throttle log_throttle;
 static struct {
     char path[200], aside[204];
-    uint64_t bytes_max; /* 0: standard error is not a file to rotate */
+    uint64_t bytes_max; /* 0: the log is not a file to rotate */
     bool owner;         /* see gp_log_keep() */
 } log_file;
 static _Atomic int64_t tick_due_ms; /* when the next periodic checks are due */
@@ -65,7 +66,7 @@ static void line_write(gp_log_level level, const char *event, const gp_log_field
     gp_log_line_put(&line, "msg", sentence, sizeof(line.text));
     gp_log_line_end(&line);
     /* Ignore write errors: a full disk must not stop the process. */
-    ssize_t ignored = write(STDERR_FILENO, line.text, line.bytes);
+    ssize_t ignored = write(atomic_load(&log_fd), line.text, line.bytes);
 
     (void)ignored;
 }
@@ -82,7 +83,7 @@ static void sentence_write(gp_log_level level, const char *sentence)
         if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
             line[i] = ' ';
     line[length] = '\n';
-    ssize_t ignored = write(STDERR_FILENO, line, (size_t)length + 1);
+    ssize_t ignored = write(atomic_load(&log_fd), line, (size_t)length + 1);
 
     (void)ignored;
 }
@@ -117,10 +118,10 @@ static bool same_file(const struct stat *a, const struct stat *b)
 static void file_check(void)
 {
     struct stat ours, named;
+    int fd, used = atomic_load(&log_fd);
     bool there;
-    int fd;
 
-    if (log_file.bytes_max == 0 || fstat(STDERR_FILENO, &ours) != 0)
+    if (log_file.bytes_max == 0 || fstat(used, &ours) != 0)
         return;
     there = stat(log_file.path, &named) == 0;
     if (there && same_file(&ours, &named) && log_file.owner && (uint64_t)ours.st_size > log_file.bytes_max)
@@ -131,10 +132,12 @@ static void file_check(void)
     if (fd < 0)
         /* The old file stays in use; the next tick tries again. */
         return;
-    /* Redirect standard output too if it was the same file. */
-    if (fstat(STDOUT_FILENO, &named) == 0 && same_file(&named, &ours))
-        dup2(fd, STDOUT_FILENO);
-    dup2(fd, STDERR_FILENO);
+    /* Redirect standard output and standard error too if they were the same file. */
+    for (int other = STDOUT_FILENO; other <= STDERR_FILENO; other++)
+        if (fstat(other, &named) == 0 && same_file(&named, &ours))
+            dup2(fd, other);
+    if (used > STDERR_FILENO)
+        dup3(fd, used, O_CLOEXEC);
     close(fd);
 }
 
@@ -241,6 +244,13 @@ void gp_log_keep(const char *path, uint64_t bytes_max, bool owner)
     snprintf(log_file.aside, sizeof(log_file.aside), "%s.1", log_file.path);
     log_file.bytes_max = bytes_max;
     log_file.owner = owner;
+    pthread_mutex_unlock(&log_lock);
+}
+
+void gp_log_use_fd(int fd)
+{
+    pthread_mutex_lock(&log_lock);
+    atomic_store(&log_fd, fd);
     pthread_mutex_unlock(&log_lock);
 }
 

@@ -48,6 +48,11 @@ bool gp_log_is_shown(gp_log_level level);
  *              process has renamed it (several processes can share a log file) */
 void gp_log_keep(const char *path, uint64_t bytes_max, bool owner);
 
+/* Write the log to the descriptor `fd` instead of standard error, so that standard error can be
+ * redirected. `fd` must stay open while this process logs. gp_log_tick() redirects it when the log
+ * file was renamed. STDERR_FILENO: write to standard error again. */
+void gp_log_use_fd(int fd);
+
 /* Log an event.
  *   event   constant with characters a-z, 0-9 and '-'; names the event kind and never the object
  *   fields  additional fields; NULL: none

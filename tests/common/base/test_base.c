@@ -286,6 +286,52 @@ TEST(parameters_round_trip_through_json)
     gp_buffer_deinit(&buffer);
 }
 
+TEST(fixed_numbers_are_written_as_printf_writes_them)
+{
+    static const double values[] = { 0,         1,    -1,          0.5,  9.99996,  -0.00006,
+                                     1234.5678, 1e-7, 99999.99999, 1e14, -1e14,    1e300,
+                                     123456,    0.1,  0.00015,     2.5,  -12.3456, 1.0 / 3 };
+
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+        for (unsigned decimals = 0; decimals <= 9; decimals++) {
+            char expected[400];
+            gp_buffer text;
+            gp_json_writer writer;
+
+            gp_buffer_init(&text, 1000);
+            gp_json_writer_init(&writer, &text, false);
+            gp_json_put_fixed(&writer, NULL, decimals, values[i]);
+            snprintf(expected, sizeof(expected), "%.*f", (int)decimals, values[i]);
+            if (strtod(expected, NULL) == 0) /* no negative zero */
+                snprintf(expected, sizeof(expected), "%.*f", (int)decimals, 0.0);
+            CHECK_TEXT(expected, gp_buffer_text(&text));
+            gp_buffer_clear(&text);
+            gp_json_writer_init(&writer, &text, false);
+            gp_json_put_fixed(&writer, NULL, decimals, (i & 1) != 0 ? NAN : -INFINITY);
+            CHECK_TEXT("null", gp_buffer_text(&text));
+            gp_buffer_deinit(&text);
+        }
+}
+
+TEST(parsed_json_is_written_with_equal_numbers)
+{
+    static const char text[] = "[3.0, 2.5, -7, 9007199254740993, -9223372036854775808, 1e30, -3e94, 1e308]";
+    gp_json *document;
+    gp_json_writer writer;
+    gp_buffer buffer;
+    gp_error err;
+
+    REQUIRE_OK(gp_json_parse(&document, text, strlen(text), &err), err);
+    gp_buffer_init(&buffer, 1000);
+    gp_json_writer_init(&writer, &buffer, false);
+    gp_json_put_value(&writer, NULL, document);
+    REQUIRE_OK(gp_json_writer_finish(&writer, &err), err);
+    CHECK_TEXT("[3, 2.5, -7, 9007199254740993, -9223372036854775808, 1e+30, -3e+94, 1e+308]",
+               gp_buffer_text(&buffer));
+    gp_buffer_deinit(&buffer);
+    gp_json_free(document);
+}
+
 TEST(json_parser_rejects_depth_duplicates_and_garbage)
 {
     gp_json *document;
@@ -491,6 +537,22 @@ TEST(files_that_are_not_regular_are_rejected_without_blocking)
     REQUIRE_OK(gp_file_read(&data, &bytes, path, 4, &err), err);
     CHECK_INT(4, bytes);
     gp_free(data);
+}
+
+TEST(beginning_and_end_of_a_file_are_read)
+{
+    char path[] = "/tmp/gp-ends-XXXXXX", text[17] = "";
+    int fd = mkstemp(path);
+
+    REQUIRE(fd >= 0 && unlink(path) == 0);
+    CHECK_INT(0, gp_read_ends(fd, text, 16));
+    REQUIRE(write(fd, "0123456789abcdef", 16) == 16);
+    CHECK_INT(16, gp_read_ends(fd, text, 16));
+    CHECK_TEXT("0123456789abcdef", text);
+    REQUIRE(write(fd, "ghij", 4) == 4);
+    CHECK_INT(16, gp_read_ends(fd, text, 16));
+    CHECK_TEXT("0123\n9abcdefghij", text);
+    close(fd);
 }
 
 TEST(gp_file_write_follows_a_symbolic_link_and_replaces_its_target)

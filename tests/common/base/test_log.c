@@ -286,8 +286,18 @@ TEST(a_large_log_file_is_rotated_once_and_other_writers_follow)
     /* Standard error is another file, so this call has no effect. */
     gp_log_keep("/dev/null", 1024, true);
     gp_log_keep(path, 1024, true);
+    int used = STDERR_FILENO;
+
     for (int round = 0; round < 2; round++) {
-        if (write(STDERR_FILENO, text, sizeof(text)) != (ssize_t)sizeof(text))
+        if (round == 1) { /* standard error becomes another file; the log stays */
+            int other = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+            used = dup(STDERR_FILENO);
+            gp_log_use_fd(used);
+            REQUIRE(used > STDERR_FILENO && other >= 0 && dup2(other, STDERR_FILENO) >= 0);
+            close(other);
+        }
+        if (write(used, text, sizeof(text)) != (ssize_t)sizeof(text))
             abort();
         /* The log checks the file size once per second. */
         gp_sleep_ms(1100);
@@ -301,8 +311,13 @@ TEST(a_large_log_file_is_rotated_once_and_other_writers_follow)
     gp_sleep_ms(1100);
     gp_log(GP_LOG_INFO, "again", "there");
     CHECK(size_of(path) > 0);
+    struct stat facts;
+
+    CHECK(fstat(STDERR_FILENO, &facts) == 0 && S_ISCHR(facts.st_mode));
+    gp_log_use_fd(STDERR_FILENO);
     dup2(saved, STDERR_FILENO);
     close(saved);
+    close(used);
     snprintf(text, sizeof(text), "rm -r %s", folder);
     CHECK_INT(0, system(text));
 }
