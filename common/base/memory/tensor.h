@@ -1,5 +1,5 @@
-/* Tensor shapes and element types, without tensor data. Dimensions are ordered from the outermost
- * to the innermost. */
+/* Functions for the shapes and element types of common/base/tensor.h. Dimensions are ordered from
+ * the outermost to the innermost. */
 #ifndef GP_TENSOR_H
 #define GP_TENSOR_H
 
@@ -8,17 +8,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-
-/* Element types. The numbers start at 1, so that a zeroed value is invalid. */
-typedef enum gp_dtype { GP_F32 = 1, GP_F64 = 2, GP_U8 = 3, GP_I32 = 4, GP_I64 = 5, GP_BF16 = 6 } gp_dtype;
-
-enum { GP_RANK_MAX = 6 }; /* maximum rank */
-
-/* Tensor shape. */
-typedef struct gp_shape {
-    uint32_t rank;            /* number of dimensions; 0: scalar */
-    int64_t dim[GP_RANK_MAX]; /* outermost first; each >= 0 */
-} gp_shape;
+#include "common/base/tensor.h"
 
 /* Return a shape with the given dimensions. */
 static inline gp_shape gp_shape1(int64_t a)

@@ -1,4 +1,4 @@
-/* Parse NumPy array files.
+/* Parse and write NumPy array files.
  *
  * The header is a Python dictionary literal with three keys in any order, as repr() writes it:
  *
@@ -9,7 +9,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -170,6 +172,32 @@ gp_status gp_npy_parse(gp_npy *out, const void *data, size_t bytes, const char *
                        "%s: the elements are not aligned; write the file with numpy.save()", name);
     *out = npy;
     return GP_OK;
+}
+
+size_t gp_npy_header(unsigned char out[GP_NPY_WRITTEN_MAX], gp_dtype dtype, const gp_shape *shape)
+{
+    enum { BEFORE = 10 }; /* magic, version, length */
+    const char *descr = NULL;
+    char *text = (char *)out + BEFORE;
+    size_t room = GP_NPY_WRITTEN_MAX - BEFORE, used, bytes;
+
+    for (size_t i = sizeof(types) / sizeof(types[0]); i > 0; i--)
+        if (types[i - 1].dtype == dtype)
+            descr = types[i - 1].descr; /* the first row of a type is the usual spelling */
+    if (descr == NULL || shape->rank > GP_RANK_MAX)
+        return 0;
+    used = (size_t)snprintf(text, room, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    for (uint32_t d = 0; d < shape->rank; d++)
+        used += (size_t)snprintf(text + used, room - used, "%" PRId64 ",%s", shape->dim[d],
+                                 d + 1 < shape->rank ? " " : "");
+    used += (size_t)snprintf(text + used, room - used, "), }");
+    bytes = (BEFORE + used + 1 + 63) / 64 * 64;
+    memset(text + used, ' ', bytes - BEFORE - used);
+    out[bytes - 1] = '\n';
+    memcpy(out, "\x93NUMPY\x01\x00", 8);
+    out[8] = (unsigned char)((bytes - BEFORE) & 255);
+    out[9] = (unsigned char)((bytes - BEFORE) >> 8);
+    return bytes;
 }
 
 gp_status gp_npy_open_fd(gp_npy *out, int fd, const char *name, gp_error *err)

@@ -1,4 +1,4 @@
-/* Read NumPy array files, format versions 1 to 3:
+/* Read and write NumPy array files, format versions 1 to 3:
  * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
 #ifndef GP_NPY_H
 #define GP_NPY_H
@@ -7,7 +7,10 @@
 
 #include "common/base/memory/tensor.h"
 
-enum { GP_NPY_HEADER_BYTES_MAX = 64 << 10 };
+enum {
+    GP_NPY_HEADER_BYTES_MAX = 64 << 10,
+    GP_NPY_WRITTEN_MAX = 256, /* size of the largest header that gp_npy_header() writes */
+};
 
 /* An array, mapped from a file or in memory owned by the caller. */
 typedef struct gp_npy {
@@ -31,5 +34,9 @@ void gp_npy_close(gp_npy *npy); /* accepts an all-zero struct */
 
 /* Parse an array already in memory; out->map stays NULL. `data` must be aligned to 64 bytes. */
 gp_status gp_npy_parse(gp_npy *out, const void *data, size_t bytes, const char *name, gp_error *err);
+
+/* Write the header of a file with these elements, which follow it. Return the size: a multiple of
+ * 64. 0: the format has no such element type. */
+size_t gp_npy_header(unsigned char out[GP_NPY_WRITTEN_MAX], gp_dtype dtype, const gp_shape *shape);
 
 #endif
