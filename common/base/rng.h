@@ -19,6 +19,7 @@ typedef enum gp_rng_purpose {
     GP_RNG_PARFOR = 5,  /* iteration */
     GP_RNG_DIGITS = 6,  /* sample index */
     GP_RNG_SPLIT = 7,   /* sample index */
+    GP_RNG_SEARCH = 8,  /* use; trial, attempt, parameter / 2 */
 } gp_rng_purpose;
 
 /* Pack purpose (8 bits) and layer (24 bits) into one counter word. */
