@@ -140,6 +140,12 @@ static void fake_describe(const gp_plan *plan, char *text, size_t bytes)
     snprintf(text, bytes, "fake: everything");
 }
 
+static uint64_t fake_device_memory(gp_backend *backend)
+{
+    (void)backend;
+    return 1 << 19;
+}
+
 static const gp_backend_ops fake_ops = { .name = "cuda",
                                          .open = fake_open,
                                          .close = fake_close,
@@ -149,6 +155,7 @@ static const gp_backend_ops fake_ops = { .name = "cuda",
                                          .sync = fake_sync,
                                          .take_times = fake_times,
                                          .memory_bytes = fake_bytes,
+                                         .device_memory = fake_device_memory,
 #ifndef FAKE_EMPTY
                                          .describe = fake_describe
 #endif

@@ -82,6 +82,15 @@ static const char *holder_told(void)
     return list.devices[0].pool;
 }
 
+/* Return the device memory of worker 1 in `gradpool metrics`; -1: it has no heartbeat yet. */
+static double device_memory(void)
+{
+    static const char name[] = "gradpool_device_memory_bytes{worker=\"1\"} ";
+    const char *at = RUN("metrics") == 0 ? strstr(out, name) : NULL;
+
+    return at != NULL ? strtod(at + strlen(name), NULL) : -1;
+}
+
 /* Inject a fault into calls of a function.
  *   rule    function name, then '@' (while the file exists) or '!' (once, in the first process that
  *           removes the file)
@@ -118,6 +127,25 @@ TEST(gpu_pool_trains_like_a_cpu_pool_alone_and_with_peers)
     RUN_CODE(0, "up", "--devices", "cpu", "--workers", "1", "--quiet");
     CHECK_INT(0, TRAIN("--metrics", "cpu.jsonl", "--out", "cpu.onnx"));
     CHECK_NEAR(alone, last_loss("cpu.jsonl"), 1e-3 * alone);
+}
+
+TEST(metrics_have_the_memory_of_the_gpu)
+{
+    double idle, busy;
+    pid_t child;
+
+    gpus_begin(TWO_CARDS);
+    RUN_CODE(0, "up", "--workers", "1", "--quiet");
+    AWAIT((idle = device_memory()) >= 0, 20);
+    child = START("train", "--network", "net.json", "--data", "digits:128", "--validation-data", "none",
+                  "--epochs", "1000000", "--plots", "none", "--quiet");
+    AWAIT((busy = device_memory()) > idle, 20);
+    kill(child, SIGINT);
+    FINISH_CODE(130, child);
+    AWAIT(device_memory() < busy, 20);
+    RUN_CODE(0, "down", "--quiet");
+    RUN_CODE(0, "up", "--devices", "cpu", "--workers", "1", "--quiet");
+    AWAIT(device_memory() == 0, 20);
 }
 
 /* ---- excluded devices ---- */

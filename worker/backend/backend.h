@@ -303,7 +303,7 @@ typedef struct gp_backend_predictions {
     const char *(*pieces)(const gp_plan *plan);
 } gp_backend_predictions;
 
-/* Function table of a backend. All slots except the last five are required. */
+/* Function table of a backend. All slots except the last six are required. */
 typedef struct gp_backend_ops {
     const char *name; /* "cpu", "cuda" */
     /* An open backend holds resources that other processes could use (a GPU context). A worker that
@@ -334,6 +334,9 @@ typedef struct gp_backend_ops {
     /* Return the number of ops that no library executes although one was asked, so that slower
      * kernels execute them, and the library's error for the first of them. NULL: never any. */
     uint32_t (*missing)(const gp_plan *plan, const char **why);
+    /* Return the memory of the device that all processes use, in bytes; 0: unknown. NULL: the
+     * backend computes in host memory. */
+    uint64_t (*device_memory)(gp_backend *backend);
     const gp_backend_steps *steps; /* NULL: the host commits and exchanges gradients */
     /* NULL: predictions use run(), one batch at a time */
     const gp_backend_predictions *predictions;

@@ -60,7 +60,7 @@ gp_status gp_plugin_load(const gp_plugin **out, const char *path, gp_error *err)
                        "%s has plugin interface version %" PRIu32
                        ", but this worker has version %u; build both together",
                        path, plugin->abi, GP_PLUGIN_ABI);
-    /* only the last five backend slots are optional */
+    /* only the last six backend slots are optional */
     ops = plugin->backend;
     if (plugin->name == NULL || plugin->versions == NULL || plugin->driver == NULL ||
         plugin->device_count == NULL || plugin->device == NULL || plugin->self_test == NULL ||

@@ -8,7 +8,8 @@
 #include "worker/backend/backend.h"
 
 /* Compare the library steps of a training plan with the ops of the network. Without fused
- * operations ("apart"), each op is one step, and cuDNN need not compile engines. */
+ * operations ("apart"), each op is one step, and cuDNN need not compile engines. Kernels of the
+ * backend replace no library ("libraries"). */
 static void check_network_libraries(const gp_backend_ops *ops, const char *name, gp_precision precision)
 {
     gp_plan_options options = {
@@ -40,7 +41,8 @@ static void check_network_libraries(const gp_backend_ops *ops, const char *name,
     }
     const gp_plan_memory memory = { .parameters = blobs[0], .gradients = blobs[1] };
 
-    REQUIRE_OK(ops->open(&backend, &(gp_backend_options){ .threads = 1, .kernels = "apart" }, &err), err);
+    REQUIRE_OK(ops->open(&backend, &(gp_backend_options){ .threads = 1, .kernels = "apart,libraries" }, &err),
+               err);
     REQUIRE_OK(ops->compile(&plan, backend, graph, &options, &memory, &err), err);
     ops->describe(plan, text, sizeof(text));
     REQUIRE(strchr(text, ':') != NULL);

@@ -91,6 +91,9 @@ typedef struct style {
     double tolerance;
 } style;
 
+/* The first SHORT_STYLES have each precision and memory order, with and without libraries. */
+enum { SHORT_STYLES = 6 };
+
 static const style styles[] = {
     { "dense,own", GP_PRECISION_F32, GP_U8, STRICT },
     { "packed", GP_PRECISION_F32, GP_U8, STRICT },
@@ -158,13 +161,14 @@ static void check_phase(const net *n, const way *w, gp_phase phase, uint32_t cou
     result_free(&r);
 }
 
-/* Check every style: in one call, run eagerly, while recording, and replayed; then in smaller calls
- * with a tail unless samples are coupled. narrow: bound for bf16. */
-static void check_styles(const net *n, uint32_t count, double narrow, const char *what)
+/* Check the first `style_count` styles: in one call, run eagerly, while recording, and replayed;
+ * then in smaller calls with a tail unless samples are coupled. narrow: bound for bf16. */
+static void check_first_styles(const net *n, size_t style_count, uint32_t count, double narrow,
+                               const char *what)
 {
     gp_ref_run *train = ask_oracle(n, GP_PHASE_TRAIN, count), *infer = ask_oracle(n, GP_PHASE_INFER, count);
 
-    for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++) {
+    for (size_t i = 0; i < style_count; i++) {
         const style *s = &styles[i];
         double tolerance = s->precision == GP_PRECISION_BF16  ? narrow
                            : s->precision == GP_PRECISION_F16 ? narrow * FP16 / BF16
@@ -187,6 +191,11 @@ static void check_styles(const net *n, uint32_t count, double narrow, const char
     }
     gp_ref_run_free(train);
     gp_ref_run_free(infer);
+}
+
+static void check_styles(const net *n, uint32_t count, double narrow, const char *what)
+{
+    check_first_styles(n, sizeof(styles) / sizeof(styles[0]), count, narrow, what);
 }
 
 TEST(every_kind_has_a_check)
@@ -238,7 +247,7 @@ TEST(lenet_gives_the_oracles_gradients_sums_and_scores)
     REQUIRE_OK(net_fill(&n, 200, &err), err);
 
     /* a call of two samples and a tail; plain loops are slow, even more so under a sanitizer */
-    check_styles(&n, 3, BF16, "lenet");
+    check_first_styles(&n, SHORT_STYLES, 3, BF16, "lenet");
     net_free(&n);
 }
 
@@ -254,6 +263,96 @@ TEST(groups_dilation_stride_and_uneven_padding_match_the_oracle)
                              { "conv2d", "channels=6;kernel=2;dilation=2;padding=1" },
                              HEAD },
         6, 0.3, "groups"); /* few pixels, two kinks: bf16 rounding redirects some gradients */
+}
+
+/* Convolutions that the kernels of grids_conv.h execute: several samples in a block, several blocks
+ * for a sample, several slices of channels or rows, both spans, and uneven padding. Pools with
+ * windows of 2 x 2 pixels in rows of even and odd length. The last network has biases of large
+ * planes. */
+enum { FEW_NETS = 4 };
+
+static gp_status few_channels_net(net *n, uint32_t which, gp_error *err)
+{
+    const gp_shape inputs[] = { gp_shape3(5, 9, 11), gp_shape3(4, 15, 16), gp_shape3(36, 10, 8),
+                                gp_shape3(3, 66, 64) };
+    const net_layer first[] = { { "conv2d", "channels=6;kernel=3;padding=1,2,0,1" },
+                                { "conv2d", "channels=33;kernel=5;bias=false" },
+                                { "conv2d", "channels=6;kernel=5;padding=4" },
+                                { "conv2d", "channels=2;kernel=1" } },
+                    second[] = { { "conv2d", "channels=7;kernel=5;padding=2" },
+                                 { "conv2d", "channels=10;kernel=3;padding=2,1,1,2" },
+                                 { "conv2d", "channels=50;kernel=3" },
+                                 { "conv2d", "channels=2;kernel=1" } },
+                    pool[] = { { "maxpool", "kernel=2;stride=2" },
+                               { "avgpool", "kernel=2;stride=2" },
+                               { "maxpool", "kernel=2;stride=2" },
+                               { "avgpool", "kernel=2;stride=2" } };
+
+    return chain_net(n, inputs[which], 200,
+                     (const net_layer[]){
+                         first[which], { "relu", NULL }, second[which], { "relu", NULL }, pool[which], HEAD },
+                     err);
+}
+
+/* Check the number of convolutions that kernels for few channels execute in a training. */
+static void check_direct(const net *n, const char *kernels, int expected)
+{
+    const gp_plan_options options = { .phase = GP_PHASE_TRAIN, .micro_batch = 3, .sample_dtype = GP_F32 };
+    gp_plan_memory memory = { .parameters = n->parameters };
+    gp_backend *backend;
+    gp_plan *plan;
+    int count = -1;
+    char text[300];
+    gp_error err;
+
+    memory.gradients = gp_aligned_calloc(64, n->graph->blob_count * sizeof(float));
+    REQUIRE(memory.gradients != NULL);
+    REQUIRE_OK(cuda()->open(&backend, &(gp_backend_options){ .threads = 1, .kernels = kernels }, &err), err);
+    REQUIRE_OK(cuda()->compile(&plan, backend, n->graph, &options, &memory, &err), err);
+    cuda()->describe(plan, text, sizeof(text));
+    REQUIRE(strstr(text, "cuBLASLt's, ") != NULL);
+    CHECK_INT(1, sscanf(strstr(text, "cuBLASLt's, "), "cuBLASLt's, %d direct convolutions", &count));
+    cuda()->free(plan);
+    cuda()->close(backend);
+    gp_free(memory.gradients);
+    CHECK_INT(expected, count);
+}
+
+TEST(convolutions_with_few_channels_match_the_oracle)
+{
+    static const struct {
+        const char *kernels;
+        uint32_t count, micro_batch;
+    } calls[] = { { "dense,own", 7, 0 }, { "dense", 7, 3 }, { "dense,own,apart", 1, 0 } };
+
+    for (uint32_t i = 0; i < FEW_NETS; i++) {
+        net n = { 0 };
+        gp_error err;
+
+        REQUIRE_OK(few_channels_net(&n, i, &err), err);
+        /* the first convolution has no gradient of its input; the last network has too few
+         * channels */
+        check_direct(&n, "dense", i == 3 ? 0 : 5);
+        check_direct(&n, "dense,libraries", 0);
+        for (size_t c = 0; c < sizeof(calls) / sizeof(calls[0]); c++) {
+            const way w = { .ops = cuda(),
+                            .kernels = calls[c].kernels,
+                            .threads = 1,
+                            .dtype = GP_F32,
+                            .micro_batch = calls[c].micro_batch,
+                            .repeats = 2 };
+            char what[80];
+
+            snprintf(what, sizeof(what), "few channels, network %u, %s", i, w.kernels);
+            for (gp_phase phase = GP_PHASE_TRAIN; phase < GP_PHASE_COUNT; phase++) {
+                gp_ref_run *oracle = ask_oracle(&n, phase, calls[c].count);
+
+                check_phase(&n, &w, phase, calls[c].count, oracle, STRICT, what);
+                gp_ref_run_free(oracle);
+            }
+        }
+        net_free(&n);
+    }
 }
 
 TEST(batch_norm_in_a_residual_block_matches_the_oracle)
@@ -1178,7 +1277,7 @@ TEST(bias_gradients_of_many_pixels_and_channels_match_the_oracle)
 
         REQUIRE_OK(biases_net(&n, i, &err), err);
         snprintf(what, sizeof(what), "biases, network %u", i);
-        check_styles(&n, 4, 0.15, what);
+        check_first_styles(&n, SHORT_STYLES, 4, 0.15, what);
         net_free(&n);
     }
 }
@@ -1523,6 +1622,13 @@ TEST(threads_in_any_order_give_bitwise_identical_results)
     for (uint32_t i = 0; i < BIASES_NETS; i++) {
         REQUIRE_OK(biases_net(&n, i, &err), err);
         check_every_order(&n, 5, "biases");
+        net_free(&n);
+    }
+    for (uint32_t i = 0; i < FEW_NETS; i++) {
+        way w = { .ops = cuda(), .kernels = "dense,own", .threads = 1, .dtype = GP_U8 };
+
+        REQUIRE_OK(few_channels_net(&n, i, &err), err);
+        check_orders(&n, GP_PHASE_TRAIN, 3, &w, "few channels");
         net_free(&n);
     }
     for (uint32_t i = 0; i < CHANNELS_NETS; i++) {

@@ -9,6 +9,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "tests/fake/gpu/fake_gpu.h"
+#include "tests/worker/sink.h"
 #include "worker/backend/cuda/plan/plan.h"
 #include "worker/backend/cuda/libraries/device.h"
 #include "worker/train/trainer.h"
@@ -39,18 +40,6 @@ static const char normed[] =
     "{\"name\":\"n1\",\"kind\":\"batchnorm\"},{\"name\":\"r1\",\"kind\":\"relu\"},"
     "{\"name\":\"f1\",\"kind\":\"fc\",\"outputs\":4},{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
 static const char *net = network; /* network for the next training */
-
-static void ignore_record(void *context, const gp_train_record *record)
-{
-    (void)context;
-    (void)record;
-}
-
-static void ignore_validation(void *context, const gp_train_validation *validation)
-{
-    (void)context;
-    (void)validation;
-}
 
 static void take_note(void *context, const char *text, bool warning)
 {
@@ -333,11 +322,36 @@ TEST(convolutions_without_a_plan_are_reported_with_the_error_of_cudnn)
         begin(three_is_fast);
         fake_gpu_faults("cudnnPlan:1+=3000");
         train(&o, seconds[i]);
-        CHECK_CONTAINS(o.warned, "no library has a plan for 5 operations");
+        CHECK_CONTAINS(o.warned, "no library has a plan for 2 operations"); /* of c1; c2 needs none */
         CHECK_CONTAINS(o.warned, "the plan does not build");
         CHECK_INT(0, o.engine[0] + o.engine[3] + o.engine[4]);
         end();
     }
+}
+
+/* c2 has few channels, c1 has too few. */
+TEST(kernel_for_few_channels_competes_with_engines_and_recorded_choices_are_kept)
+{
+    static outcome direct, library, again;
+
+    begin(three_is_fast);
+    train(&direct, "");
+    CHECK_CONTAINS(direct.plans, "\"direct\"");
+    train(&again, "");
+    CHECK_INT(0, again.raced);
+    CHECK_INT(direct.engine[3], again.engine[3]);
+    end();
+
+    begin(three_is_fast);
+    setenv("GRADPOOL_CUDA_KERNELS", "libraries", 1);
+    train(&library, "");
+    unsetenv("GRADPOOL_CUDA_KERNELS");
+    CHECK(strstr(library.plans, "direct") == NULL);
+    CHECK(library.engine[3] > direct.engine[3]);
+    train(&again, "");
+    CHECK_INT(0, again.raced);
+    CHECK_INT(library.engine[3], again.engine[3]);
+    end();
 }
 
 TEST(engine_that_needs_compiling_is_chosen_if_faster)

@@ -10,6 +10,7 @@
 #include "common/base/memory/crc32c.h"
 #include "tests/fake/gpu/fake_gpu.h"
 #include "tests/worker/backend/backend_check.h"
+#include "tests/worker/sink.h"
 #include "worker/backend/cuda/libraries/device_state.h"
 #include "worker/backend/cuda/plan/plan.h"
 #include "worker/optim/optim.h"
@@ -212,18 +213,6 @@ static gp_status late_launch(gp_plan *plan, const gp_step_call *call, gp_error *
     for (uint32_t i = 0; i < GP_READS_AHEAD && i < late.calls; i++)
         late.changed += gp_crc32c(0, late.samples[i], late.bytes) != late.sums[i];
     return status;
-}
-
-static void ignore_record(void *context, const gp_train_record *record)
-{
-    (void)context;
-    (void)record;
-}
-
-static void ignore_validation(void *context, const gp_train_validation *validation)
-{
-    (void)context;
-    (void)validation;
 }
 
 static void ignore_note(void *context, const char *text, bool warning)

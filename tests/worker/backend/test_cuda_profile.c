@@ -41,7 +41,9 @@ static void flow_open(flow *f, gp_phase phase, gp_precision precision)
     f->gradients = gp_calloc(f->n.graph->blob_count, sizeof(float));
     REQUIRE(f->gradients != NULL);
     memory = (gp_plan_memory){ .parameters = f->n.parameters, .gradients = f->gradients, .sums = f->sums };
-    REQUIRE_OK(gp_backend_cuda.open(&f->backend, &(gp_backend_options){ .threads = 1 }, &err), err);
+    REQUIRE_OK(gp_backend_cuda.open(&f->backend,
+                                    &(gp_backend_options){ .threads = 1, .kernels = "libraries" }, &err),
+               err);
     REQUIRE_OK(gp_backend_cuda.compile(&f->plan, f->backend, f->n.graph, &options, &memory, &err), err);
 }
 

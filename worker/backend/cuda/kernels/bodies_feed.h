@@ -64,7 +64,8 @@ BODY void body_predict_answer(const gp_kernel_args *a, uint32_t i)
 /* ---- resident data ---- */
 
 /* Compute the sample index for each row: position at + row of the epoch's order. n: sample count,
- * both permutation factors, patches per image; kind: gp_shuffle; count: seed. */
+ * both permutation factors, patches per image, and words of a target that are copied from `bytes`
+ * to y[1]; kind: gp_shuffle; count: seed. */
 BODY void body_feed_index(const gp_kernel_args *a, uint32_t row)
 {
     uint32_t cell = row < a->call->count ? a->call->at + row : 0;
@@ -82,7 +83,11 @@ BODY void body_feed_index(const gp_kernel_args *a, uint32_t row)
             }
             cell = half[0] + half[1] * a->n[1];
         } while (cell >= a->n[0]);
-    out[row] = cell / a->n[3];
+    cell /= a->n[3];
+    out[row] = cell;
+    for (uint32_t word = 0; word < a->n[4]; word++)
+        ((uint32_t *)a->y[1].data)[row * a->n[4] + word] =
+            ((const uint32_t *)a->bytes)[(uint64_t)cell * a->n[4] + word];
 }
 
 /* Copy word i of the targets of all rows, n[0] words per row. */

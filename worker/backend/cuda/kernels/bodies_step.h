@@ -43,19 +43,18 @@ BODY uint64_t step_now_ns(void)
 #endif
 }
 
-/* Take the time when a pass ends. One item. kind 0: forward pass; 1: backward pass; 2: backward
- * pass of the last call, which also writes the step header. */
-BODY void body_stamp(const gp_kernel_args *a, uint32_t i)
+/* Take the time when a pass ends. pass 0: forward pass; 1: backward pass; 2: backward pass of the
+ * last call, after which the step header is written. */
+BODY void pass_end(const gp_kernel_args *a, int32_t pass)
 {
     uint64_t now = step_now_ns();
 
-    (void)i;
-    if (a->kind == 0)
+    if (pass == 0)
         a->kept->forward_ns += now - a->kept->mark_ns;
     else
         a->kept->backward_ns += now - a->kept->mark_ns;
     a->kept->mark_ns = now;
-    if (a->kind != 2)
+    if (pass != 2)
         return;
     a->d[1][STEP_SAMPLES] = (double)a->call->samples;
     a->d[1][STEP_STOP] = (double)a->call->stop;
@@ -63,15 +62,26 @@ BODY void body_stamp(const gp_kernel_args *a, uint32_t i)
     *(volatile uint64_t *)&a->mail->computed = a->kept->steps + 1;
 }
 
-/* Decide whether the step is committed. One item. */
+/* End a pass. One item. kind: see pass_end(). */
+BODY void body_stamp(const gp_kernel_args *a, uint32_t i)
+{
+    (void)i;
+    pass_end(a, a->kind);
+}
+
+/* Decide whether the step is committed. One item. number[1]: 1: no rank joined, so no sum lies
+ * between the backward pass and this kernel, which also ends the pass. */
 BODY void body_latch(const gp_kernel_args *a, uint32_t i)
 {
     gp_kernel_kept *kept = a->kept;
     double weight = a->d[1][BODY_WEIGHT], loss = a->d[1][BODY_LOSS], t;
     uint32_t go = *(const volatile uint32_t *)&a->mail->go != 0 && !kept->bad;
-    uint64_t now = step_now_ns();
+    uint64_t now;
 
     (void)i;
+    if (a->number[1] == 1)
+        pass_end(a, 2);
+    now = step_now_ns();
     kept->exchange_ns = now - kept->mark_ns;
     kept->mark_ns = now;
     kept->counts = go && (weight <= 0.0 || loss - loss == 0.0);

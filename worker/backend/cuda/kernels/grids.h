@@ -43,7 +43,25 @@ template <class T> PART T two_of(uint32_t word)
     return two;
 }
 
-struct two_bf16 {
+/* Comparisons of two numbers of type PAIR in a word. */
+template <class PAIR> struct two_numbers {
+    /* Return the larger numbers; NaN if one is NaN. */
+    PART uint32_t larger(uint32_t x, uint32_t y)
+    {
+        return word_of(__hmax2_nan(two_of<PAIR>(x), two_of<PAIR>(y)));
+    }
+    /* Return 0xffff for each number of x above that of y. */
+    PART uint32_t above(uint32_t x, uint32_t y)
+    {
+        return __hgt2_mask(two_of<PAIR>(x), two_of<PAIR>(y));
+    }
+    PART uint32_t above_0(uint32_t word)
+    {
+        return above(word, 0);
+    }
+};
+
+struct two_bf16 : two_numbers<__nv_bfloat162> {
     enum : uint32_t { LEAST = 0xff80ff80u }; /* minus infinity, twice */
 
     PART float low(uint32_t word)
@@ -58,23 +76,9 @@ struct two_bf16 {
     {
         return word_of(__floats2bfloat162_rn(low, high));
     }
-    /* Return the larger numbers; NaN if one is NaN. */
-    PART uint32_t larger(uint32_t x, uint32_t y)
-    {
-        return word_of(__hmax2_nan(two_of<__nv_bfloat162>(x), two_of<__nv_bfloat162>(y)));
-    }
-    /* Return 0xffff for each number of x above that of y. */
-    PART uint32_t above(uint32_t x, uint32_t y)
-    {
-        return __hgt2_mask(two_of<__nv_bfloat162>(x), two_of<__nv_bfloat162>(y));
-    }
-    PART uint32_t above_0(uint32_t word)
-    {
-        return above(word, 0);
-    }
 };
 
-struct two_f16 {
+struct two_f16 : two_numbers<__half2> {
     enum : uint32_t { LEAST = 0xfc00fc00u };
 
     PART float low(uint32_t word)
@@ -88,18 +92,6 @@ struct two_f16 {
     PART uint32_t narrow(float low, float high)
     {
         return word_of(__floats2half2_rn(low, high));
-    }
-    PART uint32_t larger(uint32_t x, uint32_t y)
-    {
-        return word_of(__hmax2_nan(two_of<__half2>(x), two_of<__half2>(y)));
-    }
-    PART uint32_t above(uint32_t x, uint32_t y)
-    {
-        return __hgt2_mask(two_of<__half2>(x), two_of<__half2>(y));
-    }
-    PART uint32_t above_0(uint32_t word)
-    {
-        return above(word, 0);
     }
 };
 
@@ -245,5 +237,7 @@ PART void floats_get(float values[8], const float *from)
 #include "worker/backend/cuda/kernels/grids_pool.h"
 #include "worker/backend/cuda/kernels/grids_bias.h"
 #include "worker/backend/cuda/kernels/grids_weights.h"
+#include "worker/backend/cuda/kernels/grids_dense.h"
+#include "worker/backend/cuda/kernels/grids_conv.h"
 
 #endif

@@ -193,13 +193,51 @@ GRID grid_wide_batchnorm_part(GRID_ARGS)
         batchnorm_part<two_bf16>(args, shared);
 }
 
+/* Rows row, row + step, ... of input and gradient, and the masks of the gradient. */
+template <int ROWS> struct gradient_rows {
+    words x[ROWS], dy[ROWS], mask[ROWS];
+    uint32_t index[ROWS];
+};
+
+/* Load the rows below `rows`; the first always is. */
+template <int ROWS, int MASK>
+PART gradient_rows<ROWS> gradient_rows_get(const gp_kernel_args &a, const column &at, uint32_t row,
+                                           uint32_t rows)
+{
+    const uint32_t eights = a.x[0].channels / 8;
+    gradient_rows<ROWS> g;
+
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        g.index[r] = (row + r * at.step) * eights + at.eight;
+        if (r == 0 || row + r * at.step < rows) {
+            g.x[r] = words_get(a.x[0].data, g.index[r]);
+            g.dy[r] = words_get(a.x[1].data, g.index[r]);
+            g.mask[r] = mask_get<MASK>(a, g.index[r]);
+        }
+    }
+    return g;
+}
+
+/* Return elements 2 h and 2 h + 1 of a row of the gradient, 0 where the mask lets none pass. low
+ * and high: the same elements of x. */
+template <class T, int MASK, int ROWS>
+PART uint32_t gradient_passed(const gradient_rows<ROWS> &g, const norm_channels &c, int r, int h, float low,
+                              float high)
+{
+    const uint32_t passes =
+        MASK == MASK_NORM ? T::above_0(T::narrow(norm_value(c, 2 * h, low), norm_value(c, 2 * h + 1, high)))
+                          : mask_word<T, MASK>(g.mask[r], h);
+
+    return g.dy[r].of[h] & passes;
+}
+
 template <class T, int MASK>
 PART void batchnorm_backward_part(const gp_kernel_args &a, double shared[16][THREADS])
 {
     enum { ROWS = 2 };
-    const uint32_t channels = a.x[0].channels, eights = channels / 8, rows = a.call->count * a.x[0].pixels;
-    const column at = column_of(eights);
-    const void *x = a.x[0].data, *dy = a.x[1].data;
+    const uint32_t channels = a.x[0].channels, rows = a.call->count * a.x[0].pixels;
+    const column at = column_of(channels / 8);
     norm_sums s = {};
     norm_channels c;
     uint32_t row = at.row;
@@ -211,29 +249,16 @@ PART void batchnorm_backward_part(const gp_kernel_args &a, double shared[16][THR
     while (row < rows) {
 #pragma unroll 1
         for (int turn = 0; turn < ROWS_ADDED / ROWS && row < rows; turn++, row += ROWS * at.step) {
-            words w[ROWS], g[ROWS], mask[ROWS];
+            const gradient_rows<ROWS> g = gradient_rows_get<ROWS, MASK>(a, at, row, rows);
 
-#pragma unroll
-            for (int r = 0; r < ROWS; r++)
-                if (r == 0 || row + r * at.step < rows) {
-                    const uint32_t i = (row + r * at.step) * eights + at.eight;
-
-                    w[r] = words_get(x, i);
-                    g[r] = words_get(dy, i);
-                    mask[r] = mask_get<MASK>(a, i);
-                }
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 if (r != 0 && row + r * at.step >= rows)
                     break;
 #pragma unroll
                 for (int h = 0; h < 4; h++) {
-                    const float low = T::low(w[r].of[h]), high = T::high(w[r].of[h]);
-                    const uint32_t passes = MASK == MASK_NORM
-                                                ? T::above_0(T::narrow(norm_value(c, 2 * h, low),
-                                                                       norm_value(c, 2 * h + 1, high)))
-                                                : mask_word<T, MASK>(mask[r], h),
-                                   slopes = g[r].of[h] & passes;
+                    const float low = T::low(g.x[r].of[h]), high = T::high(g.x[r].of[h]);
+                    const uint32_t slopes = gradient_passed<T, MASK>(g, c, r, h, low, high);
 
                     s.part[2 * h] += T::low(slopes);
                     s.part[2 * h + 1] += T::high(slopes);
@@ -366,10 +391,9 @@ GRID grid_batchnorm_backward_sum(GRID_ARGS)
 template <class T, int MASK> PART void batchnorm_backward_apply(const gp_kernel_args &a)
 {
     enum { ROWS = 2 };
-    const uint32_t channels = a.x[0].channels, eights = channels / 8, rows = a.rows * a.x[0].pixels,
+    const uint32_t channels = a.x[0].channels, rows = a.rows * a.x[0].pixels,
                    present = a.call->count * a.x[0].pixels;
-    const column at = column_of(eights);
-    const void *x = a.x[0].data, *dy = a.x[1].data;
+    const column at = column_of(channels / 8);
     void *dx = a.y[0].data;
     float mean_dy[8], slope[8];
     norm_channels c;
@@ -380,37 +404,25 @@ template <class T, int MASK> PART void batchnorm_backward_apply(const gp_kernel_
     floats_get(mean_dy, a.f[6] + 8 * at.eight);
     floats_get(slope, a.f[6] + channels + 8 * at.eight);
     for (uint32_t row = at.row; row < rows; row += ROWS * at.step) {
-        words w[ROWS], g[ROWS], mask[ROWS];
-        uint32_t i[ROWS];
+        const gradient_rows<ROWS> g = gradient_rows_get<ROWS, MASK>(a, at, row, rows);
 
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            i[r] = (row + r * at.step) * eights + at.eight;
-            if (r == 0 || row + r * at.step < rows) {
-                w[r] = words_get(x, i[r]);
-                g[r] = words_get(dy, i[r]);
-                mask[r] = mask_get<MASK>(a, i[r]);
-            }
-        }
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
+            words out;
+
             if (r != 0 && row + r * at.step >= rows)
                 break;
 #pragma unroll
             for (int h = 0; h < 4; h++) {
-                const float low = T::low(w[r].of[h]), high = T::high(w[r].of[h]);
-                const uint32_t passes = MASK == MASK_NORM
-                                            ? T::above_0(T::narrow(norm_value(c, 2 * h, low),
-                                                                   norm_value(c, 2 * h + 1, high)))
-                                            : mask_word<T, MASK>(mask[r], h),
-                               slopes = g[r].of[h] & passes;
+                const float low = T::low(g.x[r].of[h]), high = T::high(g.x[r].of[h]);
+                const uint32_t slopes = gradient_passed<T, MASK>(g, c, r, h, low, high);
 
-                w[r].of[h] = T::narrow(c.factor[2 * h] * (T::low(slopes) - mean_dy[2 * h] -
-                                                          (low - c.mean[2 * h]) * slope[2 * h]),
-                                       c.factor[2 * h + 1] * (T::high(slopes) - mean_dy[2 * h + 1] -
-                                                              (high - c.mean[2 * h + 1]) * slope[2 * h + 1]));
+                out.of[h] = T::narrow(c.factor[2 * h] * (T::low(slopes) - mean_dy[2 * h] -
+                                                         (low - c.mean[2 * h]) * slope[2 * h]),
+                                      c.factor[2 * h + 1] * (T::high(slopes) - mean_dy[2 * h + 1] -
+                                                             (high - c.mean[2 * h + 1]) * slope[2 * h + 1]));
             }
-            words_put(dx, i[r], row + r * at.step < present ? w[r] : words{});
+            words_put(dx, g.index[r], row + r * at.step < present ? out : words{});
         }
     }
 }

@@ -23,13 +23,17 @@ template <int NARROW> PART void eight_put(void *to, uint32_t at, const float val
     }
 }
 
-/* VECTORS: there is one pixel, and f[0] has vectors of four numbers. */
-template <int NARROW, bool VECTORS> PART void weights_pack(const gp_kernel_args &a)
-{
-    const uint32_t stored = a.n[0], pixels = VECTORS ? 1 : a.n[1], inputs = a.n[2], eights = (stored + 7) / 8,
-                   count = (uint32_t)a.count;
+/* Work items of a thread: first, first + step, ... below count. */
+struct items {
+    uint32_t first, step, count;
+};
 
-    for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < count; i += gridDim.x * THREADS) {
+/* VECTORS: there is one pixel, and f[0] has vectors of four numbers. */
+template <int NARROW, bool VECTORS> PART void weights_pack(const gp_kernel_args &a, const items &own)
+{
+    const uint32_t stored = a.n[0], pixels = VECTORS ? 1 : a.n[1], inputs = a.n[2], eights = (stored + 7) / 8;
+
+    for (uint32_t i = own.first; i < own.count; i += own.step) {
         const uint32_t o = i / eights, first = 8 * (i - o * eights), last = inputs - first;
         const float *from = a.f[0] + (o * inputs + first) * pixels;
         uint32_t at = o * pixels * stored + first;
@@ -51,25 +55,56 @@ template <int NARROW, bool VECTORS> PART void weights_pack(const gp_kernel_args 
     }
 }
 
-template <int NARROW> PART void weights_pack_narrow(const gp_kernel_args &a)
+/* weights_pack for eight inputs at a time, without batch norm. n[0] is a multiple of 8, or there
+ * is one output and memory for a multiple of 8. kind 1: P is 1 and f[0] has vectors of 16 bytes.
+ * Items: outputs times eights of inputs. */
+template <int NARROW> PART void wide_weights_pack(const gp_kernel_args &a, const items &own)
 {
     if (a.kind == 1)
-        weights_pack<NARROW, true>(a);
+        weights_pack<NARROW, true>(a, own);
     else
-        weights_pack<NARROW, false>(a);
+        weights_pack<NARROW, false>(a, own);
 }
 
-/* weights_pack for eight inputs at a time, without batch norm. n[0] is a multiple of 8, or there is
- * one output and memory for a multiple of 8. kind 1: P is 1 and f[0] has vectors of 16 bytes.
- * count: outputs times eights of inputs. */
-GRID grid_wide_weights_pack(GRID_ARGS)
+PART void weights_copy(const gp_kernel_args &a, const items &own)
 {
-    if (args.y[0].narrow == GP_NARROW_BF16)
-        weights_pack_narrow<GP_NARROW_BF16>(args);
-    else if (args.y[0].narrow == GP_NARROW_F16)
-        weights_pack_narrow<GP_NARROW_F16>(args);
-    else
-        weights_pack_narrow<GP_WIDE>(args);
+    switch (a.number[0]) {
+    case GP_KERNEL_COPY_WIDE:
+        if (a.y[0].narrow == GP_NARROW_BF16)
+            wide_weights_pack<GP_NARROW_BF16>(a, own);
+        else if (a.y[0].narrow == GP_NARROW_F16)
+            wide_weights_pack<GP_NARROW_F16>(a, own);
+        else
+            wide_weights_pack<GP_WIDE>(a, own);
+        break;
+    case GP_KERNEL_COPY_ELEMENTS:
+        for (uint32_t i = own.first; i < own.count; i += own.step)
+            body_weights_pack(&a, i);
+        break;
+    default:
+        for (uint32_t i = own.first; i < own.count; i += own.step)
+            body_vector_pack(&a, i);
+        break;
+    }
+}
+
+/* Copy weights and biases. bytes: the copies; index: the copy of each block. */
+GRID grid_prepare_weights(GRID_ARGS count)
+{
+    enum { COPY_WORDS = sizeof(gp_kernel_copy) / sizeof(uint32_t) };
+    __shared__ gp_kernel_copy shared;
+
+#pragma unroll 1
+    for (uint32_t block = blockIdx.x; block < count / THREADS; block += gridDim.x) {
+        const uint32_t *from = (const uint32_t *)((const gp_kernel_copy *)args.bytes + args.index[block]);
+
+        for (uint32_t i = threadIdx.x; i < COPY_WORDS; i += THREADS)
+            ((uint32_t *)&shared)[i] = __ldg(from + i);
+        __syncthreads();
+        weights_copy(shared.args, { (block - shared.first_block) * THREADS + threadIdx.x,
+                                    shared.blocks * THREADS, shared.count });
+        __syncthreads();
+    }
 }
 
 /* ---- gradients ---- */

@@ -11,8 +11,9 @@
 /* Array sizes of gp_kernel_args. */
 enum { GP_KERNEL_IMAGES = 8, GP_KERNEL_FLOATS = 8, GP_KERNEL_RATES = 16 };
 
-/* Threads of a block, and channels whose sums one block of batchnorm_sum adds. */
-enum { GP_KERNEL_THREADS = 256, GP_KERNEL_SUM_CHANNELS = 16 };
+/* Threads of a block, channels whose sums one block of batchnorm_sum adds, and elements of shared
+ * memory of the kernels in grids_conv.h. */
+enum { GP_KERNEL_THREADS = 256, GP_KERNEL_SUM_CHANNELS = 16, GP_KERNEL_CONV_SHARED = 8192 };
 
 /* Image element type: float32, bfloat16 or float16. */
 typedef enum gp_narrow { GP_WIDE, GP_NARROW_BF16, GP_NARROW_F16 } gp_narrow;
@@ -146,6 +147,17 @@ typedef struct gp_kernel_args {
     double number64[4];
     float scale[GP_KERNEL_RATES], offset[GP_KERNEL_RATES];
 } gp_kernel_args;
+
+/* Ways to copy weights: eight inputs at a time, or elements, or a bias. */
+enum { GP_KERNEL_COPY_WIDE, GP_KERNEL_COPY_ELEMENTS, GP_KERNEL_COPY_VECTOR };
+
+/* A copy of weights, one of those that prepare_weights executes. args.number[0]:
+ * GP_KERNEL_COPY_*. */
+typedef struct gp_kernel_copy {
+    gp_kernel_args args;
+    uint32_t count; /* work items */
+    uint32_t first_block, blocks;
+} gp_kernel_copy;
 
 /* Set a multiplier and a shift by which a kernel computes value / by without a division, for values
  * below 2^31 (Granlund and Montgomery, 1994). */

@@ -224,6 +224,16 @@ size_t gp_device_available(gp_device *device)
     return available;
 }
 
+size_t gp_device_used(gp_device *device)
+{
+    size_t available = 0, total = 0;
+
+    (void)device;
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess)
+        cudaGetLastError(); /* clear the error, so that the next call does not report it again */
+    return total - available;
+}
+
 gp_status gp_device_alloc_host(gp_device *device, void **out, void **there, size_t bytes, gp_error *err)
 {
     void *block = NULL;

@@ -43,6 +43,8 @@ gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error 
 /* Free memory after waiting for all users. Accepts NULL. */
 void gp_device_free(gp_device *device, void *memory);
 size_t gp_device_available(gp_device *device); /* Return the free device memory in bytes. */
+/* Return the device memory that all processes use, in bytes; 0: unknown. */
+size_t gp_device_used(gp_device *device);
 
 /* Return the time in milliseconds after which a silent device counts as hung. GRADPOOL_GPU_TIMEOUT
  * sets it, in seconds. */

@@ -11,7 +11,7 @@
  * Single blocks are never freed. A plan part that can fail saves `count` first, and on failure
  * frees the blocks added since. */
 
-enum { HEAP_BLOCKS_MAX = 32 }; /* maximum block count; a device-resident training uses 23 */
+enum { HEAP_BLOCKS_MAX = 32 }; /* maximum block count; a device-resident training uses 25 */
 
 /* A device memory block. */
 typedef struct heap_block {

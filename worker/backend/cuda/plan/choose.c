@@ -1,11 +1,12 @@
 /* Selects the way in which a library executes an op: whole (with all operations after the op) or
- * alone, and the engine.
+ * alone, and the engine. For some convolutions a kernel of this backend is a further way: direct.
  *
  *   list       lower the op once without the library, to list the op's ways
  *   recorded   if the tuning has a choice, use it
  *   measured   otherwise, if there are several ways and time is left: lower the op in each way,
  *              execute and measure the steps in their final place, and undo the lowering
- *   default    otherwise use `whole` if a plan exists, and the first engine in the library's order
+ *   default    otherwise use the direct kernel if there is one; then `whole` if a plan exists, and
+ *              the first engine in the library's order
  *
  * A measurement covers all steps for an op. It compares, for example, a convolution with bias
  * against one without bias followed by the kernel that adds it. Ways that fail are skipped. The way
@@ -20,7 +21,7 @@
  * measured instead. */
 enum { LISTED_MAX = 48, RECORDED = 8, REPLAYS = 3, SLOW_NS = 500000 };
 
-static const char whole_word[] = "whole ", alone_word[] = "alone ";
+static const char whole_word[] = "whole ", alone_word[] = "alone ", direct_way[] = "direct";
 
 /* ---- library requests ---- */
 
@@ -105,6 +106,8 @@ static gp_device_work *plan_ask(lowering *l, const plan_question *question, cons
 
     snprintf(site->what, sizeof(site->what), "%s", what);
     if (site->listing) {
+        if (choice == NULL && question->direct)
+            strcpy(site->ways[site->way_count++].how, direct_way);
         if (choice == NULL && whole != NULL)
             ways_list(l, question->kind, whole, whole_word);
         if (choice == NULL)
@@ -113,6 +116,9 @@ static gp_device_work *plan_ask(lowering *l, const plan_question *question, cons
     }
     if (site->how == NULL && choice != NULL)
         site->how = choice->how;
+    site->direct = question->direct && (site->how == NULL || strcmp(site->how, direct_way) == 0);
+    if (site->direct)
+        return NULL;
     if (site->how != NULL) {
         site->whole = strncmp(site->how, whole_word, strlen(whole_word)) == 0;
         if (whole != NULL || !site->whole)
@@ -365,7 +371,7 @@ static void choice_note(gp_plan *plan, const marks *m, const plan_site *site, do
     for (uint32_t i = m->steps; i < plan->steps.count; i++)
         if (plan->steps.step[i].work != NULL)
             s = &plan->steps.step[i];
-    if (s == NULL || (choice == NULL && tuning->count == GP_CHOICES_MAX))
+    if ((s == NULL && !site->direct) || (choice == NULL && tuning->count == GP_CHOICES_MAX))
         return;
     if (choice == NULL)
         choice = &tuning->choices[tuning->count++];
@@ -375,8 +381,11 @@ static void choice_note(gp_plan *plan, const marks *m, const plan_site *site, do
     } else
         tuning->unknown++;
     snprintf(choice->what, sizeof(choice->what), "%s", site->what);
-    snprintf(choice->how, sizeof(choice->how), "%s%.31s", site->whole ? whole_word : alone_word,
-             gp_device_work_engine(s->work));
+    if (site->direct)
+        snprintf(choice->how, sizeof(choice->how), "%s", direct_way);
+    else
+        snprintf(choice->how, sizeof(choice->how), "%s%.31s", site->whole ? whole_word : alone_word,
+                 gp_device_work_engine(s->work));
     choice->us = us;
     choice->used = true;
 }

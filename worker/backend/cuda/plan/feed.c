@@ -17,7 +17,8 @@
 #include "common/data/store/sampler.h"
 #include "worker/backend/cuda/plan/resident.h"
 
-enum { READ_BYTES = 16 << 20, SPARE_BYTES = 512 << 20 };
+/* TARGET_WORDS: words of a target that one thread copies. */
+enum { READ_BYTES = 16 << 20, SPARE_BYTES = 512 << 20, TARGET_WORDS = 4 };
 
 _Static_assert((int)GP_SHUFFLE_NEVER == 0 && (int)GP_SHUFFLE_ONCE == 1, "body_feed_index uses these numbers");
 
@@ -311,6 +312,11 @@ gp_status gp_feed_launch(gp_plan *plan, gp_error *err)
     args.n[2] = feed->resident->sampler->side[1];
     args.n[3] = feed->resident->patches;
     args.y[0].data = feed->index;
+    if (words <= TARGET_WORDS) {
+        args.n[4] = words;
+        args.y[1].data = plan->buffers.targets;
+        args.bytes = feed->data_targets;
+    }
     if (status == GP_OK)
         status = gp_device_launch(device, GP_KERNEL_feed_index, &args, plan->options.micro_batch, err);
     args = base;
@@ -318,7 +324,7 @@ gp_status gp_feed_launch(gp_plan *plan, gp_error *err)
     args.bytes = feed->data_targets;
     args.index = feed->index;
     args.n[0] = words;
-    if (status == GP_OK)
+    if (status == GP_OK && words > TARGET_WORDS)
         status = gp_device_launch(device, GP_KERNEL_feed_rows, &args, plan->options.micro_batch * words, err);
     return status == GP_OK && feed->resident->drawn ? launch_warp(plan, base, err) : status;
 }

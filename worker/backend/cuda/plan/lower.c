@@ -152,14 +152,47 @@ static void pool_divisors(gp_kernel_args *args)
     gp_kernel_divisor(&args->n[6], (uint32_t)args->stride[1]);
 }
 
+/* Return true if the windows of a pool have 2 x 2 pixels, do not overlap, and divide dense float32
+ * images, of which `large` is the larger one. */
+static bool windows_are_apart(const gp_kernel_args *args, const gp_kernel_image *large,
+                              const gp_kernel_image *small)
+{
+    for (int k = 0; k < 2; k++)
+        if (args->kernel[k] != 2 || args->stride[k] != 2 || args->dilation[k] != 1 || args->padding[k] != 0)
+            return false;
+    return !large->narrow && !small->narrow && large->pixel_stride == 1 &&
+           large->channel_stride == large->pixels && small->height == large->height / 2 &&
+           small->width == large->width / 2;
+}
+
+/* Append a kernel of grids_dense.h, with a thread for each window. Return false if it does not
+ * support the pool. */
+static bool window_pool_add(lowering *l, gp_kernel_args *args, bool forward)
+{
+    const gp_kernel_image *large = forward ? &args->x[0] : &args->y[0],
+                          *small = forward ? &args->y[0] : &args->x[0];
+    const uint32_t height = forward ? small->height : (large->height + 1) / 2,
+                   width = forward ? small->width : (large->width + 1) / 2;
+
+    if (!windows_are_apart(args, large, small) || height == 0 || width == 0)
+        return false;
+    gp_kernel_divisor(&args->n[2], width);
+    gp_kernel_divisor(&args->n[4], height);
+    gp_lower_kernel(l, forward ? GP_KERNEL_window_pool : GP_KERNEL_window_pool_backward, args,
+                    (uint64_t)l->plan->options.micro_batch * large->channels * height * width);
+    return true;
+}
+
 static void lower_pool(lowering *l)
 {
     gp_kernel_args args = l->args;
     bool forward = l->op->code == GP_OP_POOL;
 
-    pool_divisors(&args);
     args.kind = (int32_t)l->op->pool;
     args.bytes = gp_plan_data(l->plan, forward ? l->op->out[1] : l->op->in[1]);
+    if (window_pool_add(l, &args, forward))
+        return;
+    pool_divisors(&args);
     if (gp_lower_is_wide(l, 1) &&
         (forward ? window_is_small(&args) : args.dilation[0] == 1 && args.dilation[1] == 1))
         lower_columns(l, forward ? GP_KERNEL_wide_pool : GP_KERNEL_wide_pool_backward, &args, &args.y[0]);

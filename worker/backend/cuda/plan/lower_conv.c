@@ -1,8 +1,8 @@
 /* Lowers convolutions, including transposed ones.
  *
  * If cuDNN has a plan for the convolution and all operations after it, it executes everything.
- * Otherwise it executes the convolution and a kernel executes the rest. Without any plan, a kernel
- * executes everything. */
+ * Otherwise it executes the convolution and a kernel executes the rest. A kernel of grids_conv.h
+ * executes convolutions with few channels. Without any plan, a kernel executes everything. */
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +41,24 @@ static gp_conv_request request_of(const lowering *l, const conv_pass *p)
     memcpy(request.dilation, window->dilation, sizeof(request.dilation));
     memcpy(request.padding, window->padding, sizeof(request.padding));
     return request;
+}
+
+/* Set the arguments and the number of threads of a direct_conv kernel. Return false if none
+ * supports the pass. */
+static bool direct_args(const lowering *l, const conv_pass *p, gp_kernel_args *args, uint64_t *threads)
+{
+    const bool ours = l->op->code == GP_OP_CONV2D || l->op->code == GP_OP_CONV2D_BACKWARD_DATA ||
+                      l->op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS;
+
+    return ours && !l->plan->backend->libraries && gp_lower_direct(l, p->pass, p->x, p->y, args, threads);
+}
+
+static bool is_direct(const lowering *l, const conv_pass *p)
+{
+    gp_kernel_args args = l->args;
+    uint64_t threads;
+
+    return direct_args(l, p, &args, &threads);
 }
 
 /* Ask cuDNN for the whole request or for the convolution alone. Return the plan. NULL: none. */
@@ -82,7 +100,8 @@ static gp_device_work *conv_ask(lowering *l, const conv_pass *p, size_t *workspa
                         &(plan_question){ .kind = STEP_CONV,
                                           .whole = *whole ? &request : NULL,
                                           .alone = &alone,
-                                          .alone_by_rule = request.sums && !l->plan->backend->moments },
+                                          .alone_by_rule = request.sums && !l->plan->backend->moments,
+                                          .direct = is_direct(l, p) },
                         what, workspace);
     *whole = *whole && l->site->whole;
     return work;
@@ -139,6 +158,7 @@ static void conv_values(lowering *l, const conv_pass *p)
     const gp_kernel_image *from = forward ? p->x : p->y, *to = forward ? p->y : p->x;
     gp_kernel_args args = l->args;
     gp_kernel_image plain = { .channel_stride = 2 }; /* blob order and type */
+    uint64_t threads;
 
     if (library_conv(l, p))
         return;
@@ -150,21 +170,41 @@ static void conv_values(lowering *l, const conv_pass *p)
     args.x[0] = *from;
     args.y[0] = *to;
     args.f[1] = gp_lower_vector(l, p->bias, to->channels, GP_WIDE, false);
-    gp_lower_kernel(l, forward ? GP_KERNEL_conv : GP_KERNEL_conv_data, &args, gp_lower_elements(l, to));
+    if (direct_args(l, p, &args, &threads))
+        gp_lower_kernel(l, forward ? GP_KERNEL_direct_conv : GP_KERNEL_direct_conv_data, &args, threads);
+    else
+        gp_lower_kernel(l, forward ? GP_KERNEL_conv : GP_KERNEL_conv_data, &args, gp_lower_elements(l, to));
 }
 
-static void conv_weights(lowering *l, const gp_kernel_image *x, const gp_kernel_image *y, float *gradient)
+/* Append the kernels for a weight gradient. Set *bias to NULL if they include the gradient of the
+ * bias, which must follow the weights in the blob. */
+static void conv_weights(lowering *l, const gp_kernel_image *x, const gp_kernel_image *y, float *gradient,
+                         float **bias)
 {
     const conv_pass p = { .pass = GP_CONV_WEIGHTS, .x = x, .y = y, .weights = gradient };
     const gp_weights_shape shape = weights_shape(l, &p);
+    const uint64_t count = shape.outputs * shape.inputs * shape.pixels;
     gp_kernel_args args = l->args;
+    uint64_t threads;
 
     if (gradient == NULL || library_conv(l, &p))
         return;
     args.x[0] = *x;
     args.x[1] = *y;
-    gp_lower_parts(l, GP_KERNEL_conv_weights, &args, gradient, shape.outputs * shape.inputs * shape.pixels,
-                   (uint64_t)l->plan->options.micro_batch * y->height);
+    if (!direct_args(l, &p, &args, &threads)) {
+        gp_lower_parts(l, GP_KERNEL_conv_weights, &args, gradient, count,
+                       (uint64_t)l->plan->options.micro_batch * y->height);
+        return;
+    }
+    args.count = count;
+    if (*bias == gradient + count) {
+        args.count += shape.outputs;
+        *bias = NULL;
+    }
+    args.f[0] = gradient;
+    args.f[1] = gp_lower_scratch(l, args.chunks * args.count * sizeof(float));
+    gp_lower_kernel(l, GP_KERNEL_direct_conv_weights, &args, threads);
+    gp_lower_parts_add(l, &args);
 }
 
 void gp_lower_conv(lowering *l)
@@ -176,9 +216,11 @@ void gp_lower_conv(lowering *l)
                turned = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS;
 
     if (op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS || turned) {
+        float *bias = gp_plan_data(l->plan, op->out[1]);
+
         /* transposed: dy is the convolution's x */
-        conv_weights(l, &l->args.x[turned], &l->args.x[!turned], gp_plan_data(l->plan, op->out[0]));
-        gp_lower_bias_gradient(l, &l->args.x[1], gp_plan_data(l->plan, op->out[1]));
+        conv_weights(l, &l->args.x[turned], &l->args.x[!turned], gp_plan_data(l->plan, op->out[0]), &bias);
+        gp_lower_bias_gradient(l, &l->args.x[1], bias);
         return;
     }
     conv_values(l, &(conv_pass){ .pass = forward ? GP_CONV_FORWARD : GP_CONV_DATA,

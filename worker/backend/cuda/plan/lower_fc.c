@@ -70,6 +70,18 @@ static gp_device_work *product_ask(lowering *l, gp_product_request *r, const gp_
     return work;
 }
 
+/* Return true if the gradients of weights and bias can be one array: in the blob, where the bias
+ * follows the weights in the same order, and in the memory of the library, where the bias must be
+ * aligned. */
+static bool gradients_are_one(const fc_pass *p, const gp_weights_shape *shape)
+{
+    const uint64_t count = shape->outputs * shape->inputs * shape->pixels;
+    const bool same_order = p->x->channel_stride != 1 || shape->inputs == 1 || shape->pixels == 1;
+
+    return same_order && p->bias == p->weights + count && count * sizeof(float) % GP_LIBRARY_ALIGNMENT == 0 &&
+           count + shape->outputs <= INT32_MAX;
+}
+
 /* Append library steps; return false if the library has no plan, as does library_values(). */
 static bool library_weights(lowering *l, const fc_pass *p)
 {
@@ -86,6 +98,16 @@ static bool library_weights(lowering *l, const fc_pass *p)
     work = product_ask(l, &r, &whole, &workspace);
     if (work == NULL)
         return false;
+    if (r.sums && gradients_are_one(p, &shape)) {
+        const uint32_t count = p->y->sample * (p->x->sample + 1);
+
+        at.out = gp_lower_scratch(l, count * sizeof(float));
+        at.vector = (float *)at.out + (size_t)p->y->sample * p->x->sample;
+        gp_lower_work(l, STEP_PRODUCT, work, workspace, &at);
+        gp_lower_weights_unpack(l, p->weights, &(gp_weights_shape){ 1, count, count, 1 }, p->x, at.out,
+                                GP_WIDE);
+        return true;
+    }
     at.out = gp_lower_scratch(l, (uint64_t)p->y->sample * p->x->sample * sizeof(float));
     if (r.sums)
         at.vector = sums = gp_lower_scratch(l, (uint64_t)p->y->sample * sizeof(float));

@@ -14,7 +14,7 @@ enum {
 /* Maximum number of ways in which a library can execute an op: two requests, whole and alone. */
 enum { PLAN_WAYS_MAX = 2 * (PLAN_QUICK_MAX + PLAN_COMPILED_MAX) };
 
-/* A way to execute an op: "whole " or "alone " and an engine name. */
+/* A way to execute an op: "whole " or "alone " and an engine name, or "direct". */
 typedef struct plan_way {
     char how[GP_CHOICE_HOW_BYTES];
     bool compiled; /* the library compiles the engine first */
@@ -27,6 +27,7 @@ typedef struct plan_site {
     bool refused;                    /* the library lacks the engine; the default was used */
     bool whole;                      /* the granted plan includes the operations after the op */
     bool listing;                    /* only list the ways, grant nothing */
+    bool direct;                     /* a kernel of grids_conv.h is used instead of a library */
     char missing[200]; /* error of a library that has no plan; "": it has one, or was not asked */
     plan_way ways[PLAN_WAYS_MAX];
     uint32_t way_count;
@@ -102,13 +103,28 @@ typedef struct plan_question {
     const void *whole;  /* including all operations after the op; NULL: nothing follows */
     const void *alone;  /* without them */
     bool alone_by_rule; /* grant `whole` only if a recorded choice says so */
+    bool direct;        /* a kernel of grids_conv.h exists; it is the default */
 } plan_question;
 
 /* Ask a library for a plan, once per op, in the way chosen for `what`. l->site->whole is true if
  * the whole request was granted. Return the plan. NULL: the library has none. */
 gp_device_work *gp_lower_ask(lowering *l, const plan_question *question, const char *what, size_t *workspace);
 
+/* ---- lower_direct.c ---- */
+
+/* Set the arguments of the direct_conv kernel of a pass, without images and pointers, and its
+ * number of threads. WEIGHTS: also the number of chunks. Return false if the convolution has many
+ * channels or is otherwise unsuitable; *args is then undefined. */
+bool gp_lower_direct(const lowering *l, gp_conv_pass pass, const gp_kernel_image *x, const gp_kernel_image *y,
+                     gp_kernel_args *args, uint64_t *threads);
+
 /* ---- lower_weights.c ---- */
+
+enum { GP_LIBRARY_ALIGNMENT = 256 }; /* in bytes; required by cuBLASLt (cuDNN requires 16) */
+
+/* Append the kernel that adds args->chunks partial sums in f[1] to the gradient f[0], which has
+ * args->count elements. */
+void gp_lower_parts_add(lowering *l, const gp_kernel_args *args);
 
 /* Append a kernel that computes partial sums and a kernel that adds them to the gradient. gradient
  * NULL: not requested. */

@@ -58,12 +58,14 @@ static void loss_args(const lowering *l, gp_kernel_args *args)
 }
 
 /* Return true if a warp should compute the loss of a pixel: an item alone would take too long, and
- * the lanes can load consecutive classes. */
+ * the lanes can load consecutive classes. A batch of single pixels leaves most of a device idle, so
+ * lanes without a class cost nothing. */
 static bool xent_by_warp(const gp_kernel_args *args)
 {
-    enum { CLASSES_MIN = 32 };
+    enum { CLASSES_MIN = 32, SINGLE_CLASSES_MIN = 8 };
+    const uint32_t least = args->x[0].pixels == 1 ? SINGLE_CLASSES_MIN : CLASSES_MIN;
 
-    return args->x[0].channels >= CLASSES_MIN && args->x[0].channel_stride == 1 && !args->x[0].narrow;
+    return args->x[0].channels >= least && args->x[0].channel_stride == 1 && !args->x[0].narrow;
 }
 
 /* Return true if logits, gradient, class weights and scores of a pixel have vectors of 16 bytes. */

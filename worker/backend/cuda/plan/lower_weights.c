@@ -1,16 +1,13 @@
 /* Lowering helpers for layers with weights: weight copies for libraries, gradients, biases. */
 #include "worker/backend/cuda/plan/lower_inside.h"
 
-enum { LIBRARY_ALIGNMENT = 256 }; /* in bytes; required by cuBLASLt (cuDNN requires 16) */
-
 /* ---- parameter gradients: partial sums, then their sum ---- */
 
-/* Append the kernel that adds args->chunks partial sums to the gradient. */
-static void parts_add(lowering *l, const gp_kernel_args *args)
+void gp_lower_parts_add(lowering *l, const gp_kernel_args *args)
 {
-    enum { MANY = 32 }; /* a single item would take too long */
+    enum { MANY = 32, FULL = 1 << 13 }; /* a single item would take too long; items for a device */
 
-    if (args->chunks < MANY)
+    if (args->chunks < MANY || args->count >= FULL)
         gp_lower_kernel(l, GP_KERNEL_parts_add, args, args->count);
     else
         gp_lower_kernel(l, GP_KERNEL_parts_add_warp, args, 32 * args->count);
@@ -26,7 +23,31 @@ void gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *
     args->f[0] = gradient;
     args->f[1] = gp_lower_scratch(l, (size_t)args->chunks * count * sizeof(float));
     gp_lower_kernel(l, kernel, args, args->chunks * count);
-    parts_add(l, args);
+    gp_lower_parts_add(l, args);
+}
+
+enum { BIAS_BLOCKS = 132 * 4 };
+
+/* Append plane_bias_part for a float32 image whose planes consist of vectors of four elements. */
+static void plane_bias_add(lowering *l, gp_kernel_args *args, float *gradient)
+{
+    const gp_kernel_image *dy = &args->x[0];
+    const uint32_t rows = l->plan->options.micro_batch, most = BIAS_BLOCKS / dy->channels;
+
+    args->count = dy->channels;
+    args->chunks = rows < most ? rows : most;
+    args->f[0] = gradient;
+    args->f[1] = gp_lower_scratch(l, (size_t)args->chunks * args->count * sizeof(float));
+    gp_kernel_divisor(&args->n[0], dy->pixels / 4);
+    gp_lower_kernel(l, GP_KERNEL_plane_bias_part, args,
+                    (uint64_t)args->chunks * args->count * GP_KERNEL_THREADS);
+    gp_lower_parts_add(l, args);
+}
+
+static bool has_plane_vectors(const gp_kernel_image *dy)
+{
+    return !dy->narrow && dy->pixel_stride == 1 && dy->channel_stride == dy->pixels && dy->pixels % 4 == 0 &&
+           dy->channels <= BIAS_BLOCKS;
 }
 
 void gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradient)
@@ -35,6 +56,10 @@ void gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradi
     uint64_t threads;
 
     args.x[0] = *dy;
+    if (gradient != NULL && has_plane_vectors(dy)) {
+        plane_bias_add(l, &args, gradient);
+        return;
+    }
     if (!gp_lower_image_is_wide(dy)) {
         gp_lower_parts(l, GP_KERNEL_bias_part, &args, gradient, dy->channels,
                        (uint64_t)l->plan->options.micro_batch * dy->pixels);
@@ -47,7 +72,7 @@ void gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradi
     args.f[0] = gradient;
     args.f[1] = gp_lower_scratch(l, (size_t)args.chunks * args.count * sizeof(float));
     gp_lower_kernel(l, GP_KERNEL_wide_bias_part, &args, threads);
-    parts_add(l, &args);
+    gp_lower_parts_add(l, &args);
 }
 
 void gp_lower_finish(lowering *l, const gp_kernel_image *y, float *bias)
@@ -87,10 +112,12 @@ static gp_kernel_image vector_image(void *data, uint64_t count, int32_t narrow)
                               .narrow = narrow };
 }
 
-static void prepare_add(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count)
+/* Append a copy of weights. kind: GP_KERNEL_COPY_*. */
+static void prepare_add(lowering *l, int32_t kind, gp_kernel_args *args, uint64_t count)
 {
+    args->number[0] = kind;
     l->preparing = true;
-    gp_lower_kernel(l, kernel, args, count);
+    gp_lower_kernel(l, GP_KERNEL_prepare_weights, args, count);
     l->preparing = false;
 }
 
@@ -110,11 +137,11 @@ static void norm_args(const lowering *l, gp_kernel_args *args)
  * contiguous and may not be. */
 static bool is_aligned(const lowering *l, const float *parameter)
 {
-    return (uint64_t)(parameter - l->plan->buffers.parameters) * sizeof(float) % LIBRARY_ALIGNMENT == 0;
+    return (uint64_t)(parameter - l->plan->buffers.parameters) * sizeof(float) % GP_LIBRARY_ALIGNMENT == 0;
 }
 
-/* Append wide_weights_pack with the arguments of weights_pack, if it supports them. Weights in the
- * same order are one output. */
+/* Append a copy of eight inputs at a time with the arguments of a copy of elements, if it supports
+ * them. Weights in the same order are one output. */
 static bool wide_pack_add(lowering *l, gp_kernel_args *args, const plan_copy *copy, uint64_t count)
 {
     const uint64_t offset = (uint64_t)(copy->of - l->plan->buffers.parameters);
@@ -124,8 +151,7 @@ static bool wide_pack_add(lowering *l, gp_kernel_args *args, const plan_copy *co
     if (copy->same_order)
         args->n[0] = args->n[2] = (uint32_t)count;
     args->kind = copy->same_order && offset % 4 == 0;
-    args->count = count / args->n[0] / args->n[1] * ((args->n[0] + 7) / 8);
-    prepare_add(l, GP_KERNEL_wide_weights_pack, args, args->count);
+    prepare_add(l, GP_KERNEL_COPY_WIDE, args, count / args->n[0] / args->n[1] * ((args->n[0] + 7) / 8));
     return true;
 }
 
@@ -159,7 +185,7 @@ void *gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape 
     args.n[1] = copy.same_order ? 1 : shape->pixels; /* same order: converts only the type */
     args.n[2] = copy.same_order ? args.n[0] : shape->inputs;
     if (!wide_pack_add(l, &args, &copy, count))
-        prepare_add(l, GP_KERNEL_weights_pack, &args, count);
+        prepare_add(l, GP_KERNEL_COPY_ELEMENTS, &args, count);
     return copy.at;
 }
 
@@ -174,7 +200,7 @@ void *gp_lower_vector(lowering *l, float *bias, uint32_t count, int32_t narrow, 
     args.y[0] = vector_image(out, count, narrow);
     args.f[0] = bias;
     norm_args(l, &args);
-    prepare_add(l, GP_KERNEL_vector_pack, &args, count);
+    prepare_add(l, GP_KERNEL_COPY_VECTOR, &args, count);
     return out;
 }
 

@@ -12,6 +12,7 @@
 #include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/plan/resident.h"
 #include "worker/backend/cuda/plan/predict.h"
+#include "worker/backend/cuda/plan/prepare.h"
 #include "worker/backend/cuda/plan/profile.h"
 
 enum { MICRO_BATCH_MAX = 1 << 20 };
@@ -50,6 +51,7 @@ static gp_status plan_backend_open(gp_backend **out, const gp_backend_options *o
     backend->tf32 = words_have(words, "tf32");
     backend->apart = words_have(words, "apart");
     backend->moments = words_have(words, "moments");
+    backend->libraries = words_have(words, "libraries");
     status = gp_device_open(&backend->device, options->compiled, err);
     if (status != GP_OK) {
         plan_backend_close(backend);
@@ -161,6 +163,8 @@ static gp_status plan_build(gp_plan *plan, gp_error *err)
         status = gp_plan_lower_bad(plan, err);
     if (status == GP_OK)
         status = plan_take_regions(plan, err);
+    if (status == GP_OK)
+        status = gp_plan_join_prepare(plan, err);
     if (status == GP_OK)
         status =
             plan->options.phase == GP_PHASE_TRAIN
@@ -447,21 +451,27 @@ static size_t plan_memory_bytes(const gp_plan *plan)
 
 static void plan_describe(const gp_plan *plan, char *text, size_t bytes)
 {
-    uint32_t convs = 0, products = 0, kernels = 0;
+    uint32_t convs = 0, products = 0, direct = 0, kernels = 0;
 
     for (uint32_t i = 0; i < plan->steps.count; i++) {
-        const step_kind kind = plan->steps.step[i].kind;
+        const step *s = &plan->steps.step[i];
+        const bool is_direct = s->kind == STEP_KERNEL && (s->kernel == GP_KERNEL_direct_conv ||
+                                                          s->kernel == GP_KERNEL_direct_conv_data ||
+                                                          s->kernel == GP_KERNEL_direct_conv_weights);
 
-        convs += kind == STEP_CONV;
-        products += kind == STEP_PRODUCT;
-        kernels += kind == STEP_KERNEL;
+        convs += s->kind == STEP_CONV;
+        products += s->kind == STEP_PRODUCT;
+        direct += is_direct;
+        kernels += s->kind == STEP_KERNEL && !is_direct;
     }
-    snprintf(text, bytes, "cuda in %s, %s: %u steps, %u of them cuDNN's, %u cuBLASLt's, %u our kernels; %s\n",
+    snprintf(text, bytes,
+             "cuda in %s, %s: %u steps, %u of them cuDNN's, %u cuBLASLt's, %u direct convolutions, %u other "
+             "kernels; %s\n",
              plan->narrow == GP_NARROW_BF16  ? "bf16"
              : plan->narrow == GP_NARROW_F16 ? "fp16"
              : plan->tf32                    ? "tf32"
                                              : "f32",
-             plan->packed ? "packed" : "dense", plan->steps.count, convs, products, kernels,
+             plan->packed ? "packed" : "dense", plan->steps.count, convs, products, direct, kernels,
              gp_plan_eager(plan) || (plan->predict != NULL && plan->predict->pieces[0] != '\0')
                  ? "eager"
                  : "as graphs");
@@ -481,6 +491,11 @@ static gp_status plan_libraries(gp_backend *backend, char text[GP_LIBRARIES_BYTE
     return gp_device_libraries(backend->device, text, GP_LIBRARIES_BYTES, err);
 }
 
+static uint64_t plan_device_memory(gp_backend *backend)
+{
+    return gp_device_used(backend->device);
+}
+
 const gp_backend_ops gp_backend_cuda = {
     .name = "cuda",
     .release_idle = true,
@@ -496,5 +511,6 @@ const gp_backend_ops gp_backend_cuda = {
     .steps = &gp_plan_steps,
     .libraries = plan_libraries,
     .missing = plan_report_missing,
+    .device_memory = plan_device_memory,
     .predictions = &gp_plan_predictions,
 };

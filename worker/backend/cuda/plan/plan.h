@@ -69,7 +69,7 @@ typedef struct plan_copy {
 struct gp_backend {
     gp_device *device;
     /* words of the `kernels` option, see backend.h */
-    bool dense, packed, own, eager, tf32, fed, apart, moments;
+    bool dense, packed, own, eager, tf32, fed, apart, moments, libraries;
 };
 
 /* Losses that the host computes (GP_OP_CUSTOM_LOSS): scores are downloaded and their gradient is
@@ -165,6 +165,7 @@ gp_status gp_plan_recorded(gp_plan *plan, gp_device_graph **out, gp_status statu
  *   eager           launch steps one by one, without graphs
  *   fed             feed data from the host even if it would fit on the device
  *   apart           do not fuse ops
+ *   libraries       use cuDNN also where a kernel of this backend is the default
  *   tf32            round products of float32 to TF32 */
 extern const gp_backend_ops gp_backend_cuda;
 

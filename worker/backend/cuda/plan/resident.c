@@ -308,7 +308,7 @@ static gp_status clip_factors(gp_plan *plan, const gp_kernel_args *args, gp_erro
     return status;
 }
 
-gp_status gp_resident_commit(gp_plan *plan, gp_error *err)
+gp_status gp_resident_commit(gp_plan *plan, bool ends_pass, gp_error *err)
 {
     static const gp_kernel kernels[] = { [GP_SOLVER_SGDM] = GP_KERNEL_sgdm,
                                          [GP_SOLVER_ADAM] = GP_KERNEL_adam,
@@ -325,7 +325,8 @@ gp_status gp_resident_commit(gp_plan *plan, gp_error *err)
                             .n = { tables->tensor_count },
                             .number = { kept->options->gradient_threshold > 0
                                             ? (int32_t)kept->options->gradient_threshold_method
-                                            : STEP_CLIP_NONE },
+                                            : STEP_CLIP_NONE,
+                                        ends_pass },
                             .kind = kept->options->solver == GP_SOLVER_ADAMW };
     gp_kernel_args tell = args;
     gp_status status;

@@ -69,8 +69,9 @@ extern const gp_backend_steps gp_plan_steps;
 
 void gp_resident_free(gp_plan *plan); /* Free the training state of a plan, if any. */
 
-/* Launch the commit kernels, including the one that reports the result. */
-gp_status gp_resident_commit(gp_plan *plan, gp_error *err);
+/* Launch the commit kernels, including the one that reports the result. ends_pass: no stamp has
+ * ended the backward pass. */
+gp_status gp_resident_commit(gp_plan *plan, bool ends_pass, gp_error *err);
 
 /* Allocate the slots, or memory for all data if `resident` is given and the data fits. Changes the
  * plan's first step. */

@@ -113,8 +113,8 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
         }
         if (status == GP_OK)
             status = gp_plan_launch(plan, steps, i, 1, err);
-        if (status == GP_OK && i + 1 == steps->count)
-            /* before sums that do not overlap with computation */
+        if (status == GP_OK && i + 1 == steps->count && (!last || sums))
+            /* before sums that do not overlap with computation; without sums, the commit does it */
             status = stamp(plan, last ? 2 : 1, err);
         if (status == GP_OK && sums) {
             /* Start summing the buckets that are complete after step i of the plan, while the main
@@ -146,7 +146,7 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
     if (status == GP_OK && last)
         status = gp_profile_part(plan, PART_COMMIT, err);
     if (status == GP_OK && last)
-        status = gp_resident_commit(plan, err);
+        status = gp_resident_commit(plan, !sums, err);
     return status == GP_OK ? gp_profile_end(plan, err) : status;
 }
 
