@@ -250,6 +250,8 @@ class Gradpool(Times):
 
     PARTS_MANY, PARTS_FEW, PARTS_WIDE, ITEMS, CHUNKS_MAX = 4096, 64, 264, 1 << 18, 512
     THREADS, WARPS, UNROLLED = 256, 8, 8  # of batchnorm_sum: threads of a block, warps that share the parts, loads at once
+    SHARED, BIAS_BLOCKS = 8192, 528
+    COPY_PLANE, COPY_COLUMN = 35, 12  # instructions for an element, in the loops of grids_conv.h that copy
 
     def __init__(self, constants, precision, layers, batch, generation):
         super().__init__(constants, precision)
@@ -288,6 +290,73 @@ class Gradpool(Times):
             times["chain"] = (chain or row["chain"]) * c.l2_latency
         self.put(layer, group, kernel, {bound: seconds * c.own_kernels for bound, seconds in times.items()})
 
+    # ---- kernels of grids_conv.h and grids_dense.h ----
+
+    def is_direct(self, layer, way):
+        """Return whether a kernel replaces the library (plan/lower_direct.c). Strides are not modelled: no such layer is small."""
+        narrow = layer.x[0] if way == "data" else layer.y[0]
+        return (not self.old and self.precision == "f32" and layer.kernel in (3, 5) and layer.stride == 1 and
+                4 <= layer.x[0] <= 64 and layer.y[0] <= 64 and 4 * self.padded(narrow) >= 5 * narrow)
+
+    def copied_planes(self, length, rows, count):
+        """Return the instructions of a block for a copy of planes to shared memory."""
+        return self.COPY_PLANE * length * rows * count / 32
+
+    def direct(self, layer, way):
+        """Add a convolution that a kernel of gradpool computes. A multiprocessor runs whole blocks, and waits for each copy."""
+        kernel, height, inputs, outputs, taps = layer.kernel, layer.y[1], layer.x[0], layer.y[0], layer.kernel ** 2
+        nines, fives = math.ceil(layer.y[2] / 9), math.ceil(layer.y[2] / 5)
+        span, spans, rest = (9, nines, 0) if 9 * nines <= 5 * fives else (5, fives, 0)
+        wide, groups = span * spans, math.ceil((inputs if way == "data" else outputs) / 4)
+        if way == "forward":
+            items = groups * height * spans
+            samples = max(1, self.THREADS // items)
+            blocks = math.ceil(self.batch / samples) * math.ceil(items / self.THREADS)
+            length, rows = (wide + kernel - 1) | 1, height + kernel - 1
+            per = samples * rows * length + 4 * groups * taps
+            copies = math.ceil(inputs / min(inputs, (self.SHARED - 4 * groups) // per))
+            copied = self.copied_planes(length, rows, inputs * samples) + self.COPY_COLUMN * 4 * groups * taps * inputs / 32
+            multiplications = inputs * taps * span * 4
+        elif way == "data":
+            items = kernel * height * spans
+            some = math.ceil(groups / math.ceil(groups / (self.THREADS // items)))
+            blocks = self.batch * math.ceil(groups / some)
+            length, per = wide | 1, height * (wide | 1) + 4 * some * taps
+            tile = 4 * some * (height + kernel - 1) * (wide + kernel - 1)
+            copies = math.ceil(outputs / min(outputs, (self.SHARED - tile) // per))
+            copied = self.copied_planes(length, height, outputs) + self.COPY_COLUMN * 4 * some * taps * outputs / 32
+            multiplications = outputs * kernel * span * 4
+        else:
+            items = inputs * kernel * groups + groups
+            samples = math.ceil(self.batch * items / (self.PARTS_WIDE * self.THREADS))
+            chunks = math.ceil(self.batch / samples)
+            blocks = chunks * max(1, items // self.THREADS)
+            rest = chunks * math.ceil(items % self.THREADS / 32)  # warps of the last blocks, which run beside the others
+            loaded, length = min(inputs, (self.THREADS - 1) // (kernel * groups) + 2), (wide + kernel - 1) | 1
+            border = loaded * (kernel - 1) * length
+            copies = samples * math.ceil(height / min(height, (self.SHARED - border) // (wide * 4 * groups + loaded * length)))
+            copied = samples * (self.copied_planes(length, height + kernel - 1, loaded) + self.COPY_COLUMN * 4 * groups * wide * height / 32)
+            multiplications = samples * height * wide * kernel * 4
+        c, name = self.c, "direct_conv" + {"forward": "", "data": "_data", "weights": "_weights"}[way]
+        warps = (math.ceil(blocks / c.multiprocessors) * self.WARPS + rest / c.multiprocessors) / c.schedulers
+        instructions = multiplications / 8 * self.kernels[name]["instructions"] + copied / self.WARPS
+        issue = warps * instructions / (c.clock * c.issue_efficiency) + copies * c.l2_latency
+        count = self.width * (self.batch * (size(layer.x) + size(layer.y)) + weights(layer))
+        extra = {"data": self.width * self.batch * size(layer.x), "weights": 0, "forward": 0}[way]
+        self.put(layer.name, "convolutions", name, {"issue": issue * c.own_kernels, "bytes": (count + extra) / c.memory_rate * c.own_kernels})
+        if way == "weights":
+            self.parts_add(layer, "convolutions", chunks, weights(layer) + (layer.y[0] if layer.bias else 0))
+
+    def parts_add(self, layer, group, chunks, count):
+        """Add the kernel that adds up partial sums. A thread has four loads at once."""
+        by_warp = not self.old and chunks >= 32 and count < 1 << 13
+        self.own(layer.name, group, "parts_add_warp" if by_warp else "parts_add", count, 4 * count * (chunks + 1),
+                 chain=1 if self.old else math.ceil(chunks / (32 if by_warp else 4)))
+
+    def has_windows(self, layer):
+        """Return whether the windows of a pool do not overlap and are those of a kernel for dense images."""
+        return not self.old and self.precision == "f32" and layer.kernel == 2 and layer.stride == 2
+
     def chunks(self, each, units, most):
         return max(1, min(self.ITEMS // each, most, units))
 
@@ -295,7 +364,7 @@ class Gradpool(Times):
 
     def pack(self):
         """Add the copies of weights and biases that libraries read: in their type and order, and aligned."""
-        offsets, at = {}, 0
+        offsets, at, copies = {}, 0, []
         for layer in reversed(self.layers):
             offsets[layer.name] = at
             at += parameters([layer])
@@ -306,12 +375,22 @@ class Gradpool(Times):
             pixels = layer.kernel ** 2 if layer.kind == "conv" else layer.x[1] * layer.x[2]
             inputs = self.input_channels(layer)
             same_order = inputs == layer.x[0] and (not self.packed or inputs == 1 or pixels == 1)
-            name = "wide_weights_pack" if not self.old and (same_order or inputs % 8 == 0) else "weights_pack"
+            if layer.kind == "conv" and self.is_direct(layer, "forward") and (layer.first or self.is_direct(layer, "data")):
+                continue
             if self.width == 2 or not same_order or 4 * offsets[layer.name] % ALIGNMENT:
-                self.own(layer.name, "weights, solver", name, count, count * (4 + self.width))
+                copies.append((layer.name, "weights_pack", count, count * (4 + self.width), same_order or inputs % 8 == 0))
             width = 4 if self.is_last(layer) else self.width  # losses read float32
             if layer.bias and (width == 2 or 4 * (offsets[layer.name] + count) % ALIGNMENT):
-                self.own(layer.name, "weights, solver", "vector_pack", layer.y[0], layer.y[0] * (4 + width))
+                copies.append((layer.name, "vector_pack", layer.y[0], layer.y[0] * (4 + width), False))
+        if self.old:
+            for name, kernel, count, moved, _ in copies:
+                self.own(name, "weights, solver", kernel, count, moved)
+        elif copies:
+            # one kernel for all: eight weights at a time where their order allows it
+            single, eight = self.kernels["weights_pack"], self.kernels["prepare_weights"]
+            ratio = single["instructions"] / single["elements"] / (eight["instructions"] / eight["elements"])
+            self.own(copies[0][0], "weights, solver", "prepare_weights", sum(n * (1 if wide else ratio) for _, _, n, _, wide in copies),
+                     sum(moved for _, _, _, moved, _ in copies))
 
     def is_last(self, layer):
         return layer is self.layers[-2]
@@ -353,7 +432,9 @@ class Gradpool(Times):
         n, e = self.batch, self.width
         x, y = n * size(layer.x), n * size(layer.y)
         wide = "wide_" if self.is_wide(layer.y[0]) else ""
-        if layer.kind == "conv":
+        if layer.kind == "conv" and self.is_direct(layer, "forward"):
+            self.direct(layer, "forward")
+        elif layer.kind == "conv":
             self.conv(layer, n, "forward", channels=self.input_channels(layer))
         elif layer.kind == "bn":
             self.sums(layer, True)
@@ -365,7 +446,7 @@ class Gradpool(Times):
                 self.own(layer.name, "batch norm: apply forward", wide + "batchnorm_apply", y, count, channels=layer.y[0])
         elif layer.kind in ("maxpool", "avgpool"):
             if layer.name != "stem_pool":
-                name = "wide_pool" if wide and "wide_pool" in self.kernels else "pool"
+                name = "wide_pool" if wide and "wide_pool" in self.kernels else "window_pool" if self.has_windows(layer) else "pool"
                 self.own(layer.name, "pools", name, y, x * e + y * (e + (4 if layer.kind == "maxpool" else 0)))
         elif layer.kind == "dropout":
             self.own(layer.name, "dropout", "dropout", x, 2 * x * e)
@@ -380,11 +461,16 @@ class Gradpool(Times):
         x, y = n * size(layer.x), n * size(layer.y)
         wide = "wide_" if self.is_wide(layer.y[0]) else ""
         if layer.kind == "conv":
-            self.conv(layer, n, "weights", channels=self.input_channels(layer))
-            self.unpack(layer, e)
-            if layer.bias:
+            if self.is_direct(layer, "weights"):
+                self.direct(layer, "weights")
+            else:
+                self.conv(layer, n, "weights", channels=self.input_channels(layer))
+                self.unpack(layer, e)
+            if layer.bias and not self.is_direct(layer, "weights"):
                 self.bias_gradient(layer, y)
-            if not layer.first:
+            if self.is_direct(layer, "data") and not layer.first:
+                self.direct(layer, "data")
+            elif not layer.first:
                 self.conv(layer, n, "data", extra=x * e if layer.bias else 0)
             if layer.join:
                 self.own(layer.name, "sums of gradients", wide_or("add", self.is_wide(layer.x[0])), x, 3 * x * e)
@@ -395,9 +481,13 @@ class Gradpool(Times):
             self.sums(layer, False)
             self.own(layer.name, "batch norm: apply back", wide + "batchnorm_backward_apply", y, 3 * y * e, channels=layer.y[0])
         elif layer.kind in ("maxpool", "avgpool"):
-            name = "wide_pool_backward" if wide and "wide_pool_backward" in self.kernels else "pool_backward"
+            name = ("wide_pool_backward" if wide and "wide_pool_backward" in self.kernels else
+                    "window_pool_backward" if self.has_windows(layer) else "pool_backward")
             group = "stem: pool back" if layer.name == "stem_pool" else "pools"
-            self.own(layer.name, group, name, x, x * e * (2 if layer.kind == "maxpool" else 1) + y * (e + 4))
+            before = self.layers[self.layers.index(layer) - 1]
+            masked = not before.pooled and before.relu and not self.old
+            index = 4 if layer.kind == "maxpool" or self.old else 0
+            self.own(layer.name, group, name, x, x * e * (2 if masked or (self.old and layer.kind == "maxpool") else 1) + y * (e + index))
         elif layer.kind == "dropout":
             self.own(layer.name, "dropout", "dropout", x, 2 * x * e)
         elif layer.kind == "fc":
@@ -407,8 +497,11 @@ class Gradpool(Times):
             if to_narrow:
                 self.own(layer.name, "products", "reshape", y, 6 * y)
             self.product(layer, n, "weights")
+            pixels = layer.x[1] * layer.x[2]
+            one = not self.old and (self.precision == "f32" or pixels == 1 or layer.x[0] == 1) and 4 * weights(layer) % ALIGNMENT == 0
             self.unpack(layer, 4)
-            self.own(layer.name, "weights, solver", "weights_unpack", layer.y[0], 8 * layer.y[0])
+            if not one:
+                self.own(layer.name, "weights, solver", "weights_unpack", layer.y[0], 8 * layer.y[0])
             if to_narrow:
                 self.own(layer.name, "products", "reshape", y, 6 * y)
             self.product(layer, n, "data")
@@ -418,12 +511,17 @@ class Gradpool(Times):
             self.own(layer.name, "bias gradients", "wide_bias_part", y, y * self.width, threads=2 * self.c.multiprocessors * self.c.block)
             self.own(layer.name, "bias gradients", "parts_add_warp", layer.y[0], 0)
             return
+        if not self.old and self.precision == "f32" and layer.y[1] * layer.y[2] % 4 == 0 and layer.y[0] <= self.BIAS_BLOCKS:
+            chunks = min(self.batch, self.BIAS_BLOCKS // layer.y[0])
+            self.own(layer.name, "bias gradients", "plane_bias_part", y, y * self.width, threads=chunks * layer.y[0] * self.THREADS)
+            self.parts_add(layer, "bias gradients", chunks, layer.y[0])
+            return
         chunks = self.chunks(layer.y[0], self.batch * layer.y[1] * layer.y[2], self.CHUNKS_MAX)
         self.own(layer.name, "bias gradients", "bias_part", y, y * self.width, threads=chunks * layer.y[0])
         self.own(layer.name, "bias gradients", "parts_add" if self.old or chunks < 32 else "parts_add_warp", layer.y[0], 0)
 
     def loss(self, layer, x):
-        by_warp = not self.old and size(layer.x) >= 32
+        by_warp = not self.old and size(layer.x) >= 8
         self.own(layer.name, "loss", "xent_warp" if by_warp else "xent", x, 8 * x, threads=self.batch * (32 if by_warp else 1))
 
     def normalize(self):
@@ -434,7 +532,7 @@ class Gradpool(Times):
 
     def train(self):
         count = parameters(self.layers)
-        for name in ("feed_turn", "feed_index", "feed_rows"):
+        for name in ("feed_turn", "feed_index", "feed_rows")[:3 if self.old else 2]:
             self.own("input", "input", name, self.batch, 0)
         self.pack()
         self.normalize()
@@ -442,7 +540,7 @@ class Gradpool(Times):
             self.forward(layer)
         for layer in reversed(self.layers):
             self.backward(layer)
-        for name in ("stamp", "stamp", "latch"):
+        for name in ("stamp", "stamp", "latch")[0 if self.old else 1:]:
             self.own("step", "step", name, 1, 0)
         if self.old or any(l.kind == "bn" for l in self.layers):
             means = count if self.old else sum(l.y[0] for l in self.layers if l.kind == "bn")

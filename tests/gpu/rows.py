@@ -355,12 +355,13 @@ def library_steps(m, network, phase):
 
 
 def require_libraries(m, out, network, phase):
-    """Require that the libraries execute every convolution and product."""
-    found = re.search(r"(\d+) of them cuDNN's, (\d+) cuBLASLt's", out)
+    """Require that the libraries, or the kernels for few channels, execute every convolution and product."""
+    found = re.search(r"(\d+) of them cuDNN's, (\d+) cuBLASLt's, (\d+) direct", out)
     expected = library_steps(m, network, phase)
     require(found is not None, "bench_step printed no numbers of library steps")
-    require(expected in (None, (int(found[1]), int(found[2]))),
-            f"cuDNN executes {found[1]} convolutions and cuBLASLt {found[2]} products, not {expected}: the others run on slow kernels")
+    require(expected in (None, (int(found[1]) + int(found[3]), int(found[2]))),
+            f"cuDNN executes {found[1]} convolutions and cuBLASLt {found[2]} products, kernels for few channels {found[3]}, not {expected}: "
+            "the others run on slow kernels")
 
 
 def ours(m, network, batch, precision, phase="train", program="gradpool", *options):

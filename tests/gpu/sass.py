@@ -31,11 +31,16 @@ class Instruction:
         self.address, self.guard, self.opcode, self.operands = address, guard, opcode, operands
 
     def access(self):
-        """Return "LDG.E.128" for a global load or store of that width, or None."""
+        """Return "LDG.E.128" for a load or store of that width, "FFMA" for a multiplication with addition, or None.
+
+        Kernels access global memory also by generic instructions, LD and ST, through pointers that they have loaded."""
         parts = self.opcode.split(".")
-        if parts[0] not in ("LDG", "STG"):
+        if parts[0] == "FFMA":
+            return "FFMA"
+        kind = {"LD": "LDG", "ST": "STG"}.get(parts[0], parts[0])
+        if kind not in ("LDG", "STG"):
             return None
-        return ".".join([parts[0], "E"] + [p for p in parts[1:] if p in WIDTH])
+        return ".".join([kind, "E"] + [p for p in parts[1:] if p in WIDTH])
 
 
 def access_bytes(access):
@@ -206,7 +211,8 @@ def measure(instructions, row):
     if not any(access_bytes(a) == 16 for a in accesses) and access_bytes(row.unit) == 16:
         faults.append("no 128-bit access in the main loop")
     loaded = sum(access_bytes(a) for a in path.accesses if a.startswith("LDG"))
-    return Result(round(path.count / eights), faults, loaded)
+    count = path.count / eights
+    return Result(round(count, 1) if count < 20 else round(count), faults, loaded)
 
 
 def measure_worst(instances, row):
@@ -358,7 +364,7 @@ def main():
         problems += table_problems(json.load(file)["kernels"], table["kernels"])
     if "--list" in sys.argv:
         for name, r in results.items():
-            print(f"{name:32} {r.count:6} of {sass_bounds.BOUNDS[name].bound:5}" + "".join(f"; {f}" for f in r.faults))
+            print(f"{name:32} {r.count:6g} of {sass_bounds.BOUNDS[name].bound:5}" + "".join(f"; {f}" for f in r.faults))
     print("\n".join(problems) if problems else f"{len(results)} kernels checked, {len(sass_bounds.NOT_YET_MET)} not yet met")
     sys.exit(1 if problems else 0)
 

@@ -32,7 +32,8 @@ class Row:
         self.bound, self.unit, self.per_eight, self.trips, self.loads = bound, unit, per_eight, trips, set(loads)
 
 
-LOAD, STORE, BYTE = "LDG.E.128", "STG.E.128", "LDG.E.U8"
+LOAD, STORE, BYTE, MULTIPLY = "LDG.E.128", "STG.E.128", "LDG.E.U8", "FFMA"
+PAIR = "STG.E.64"
 
 BOUNDS = {
     # x and y in 2 bytes each, and a mask byte: 33 bytes would allow 255.
@@ -71,9 +72,19 @@ BOUNDS = {
     # offsets in the blob need not be aligned, so they are not loaded as vectors.
     "statistics": Row(allowed(192), "STG.E", 16, loads=["LDG.E"]),
     # float32 weights, 32 bytes, and their copy, 16. Kernels larger than 1 x 1 gather the weights.
-    "wide_weights_pack": Row(allowed(48), STORE, loads=["LDG.E"]),
+    "prepare_weights": Row(allowed(48), STORE, loads=["LDG.E"]),
     # The library's gradient, 16 bytes or 32 in float32, gathered and added to 32 bytes of float32.
     "weights_unpack": Row(allowed(80), STORE, 2, loads=["LDG.E.U16", "LDG.E"]),
+    # float32 windows of 2 x 2 pixels, eight of which read 32 elements and write eight: 160 bytes. A row of a window is a load.
+    "window_pool": Row(allowed(160), "STG.E", 8, loads=["LDG.E.64", "LDG.E"]),
+    # Eight elements of dx and of the relu's output, 32 bytes each, and two of dy: 72 bytes.
+    "window_pool_backward": Row(allowed(72), PAIR, 4, loads=["LDG.E.64", "LDG.E"]),
+    # dy: 32 bytes.
+    "plane_bias_part": Row(allowed(32), LOAD, 2),
+    # Limited by arithmetic: eight multiplications with addition, and at most a third as many other instructions.
+    "direct_conv": Row(10, MULTIPLY, 8),
+    "direct_conv_data": Row(10, MULTIPLY, 8),
+    "direct_conv_weights": Row(10, MULTIPLY, 8),
 }
 
 # Kernels above their bound, without 128-bit accesses or with scalar loads, and their number of instructions for eight
