@@ -39,6 +39,8 @@
 #define GP_JOB_ROWS_MAX     256u      /* jobs in one jobs_reply */
 #define GP_REMOTE_LINKS_MAX 512u      /* connections from other hosts */
 #define GP_JOBS_MAX         10000000u /* largest job count */
+#define GP_JOB_GRACE_MS     10000u    /* default time from SIGTERM to SIGKILL of a canceled job */
+#define GP_JOB_GRACE_MS_MAX 3600000u
 
 /* job_put payloads: command words, environment variables and directory. */
 #define GP_JOB_WORDS_BYTES_MAX       (64u << 10)
@@ -76,5 +78,9 @@
 #define GP_TEXT_WORDS    240 /* exit reason that a process leaves behind, with advice */
 #define GP_TEXT_CAUSE    400 /* why a worker failed: library error, advice, log path */
 #define GP_TEXT_FOLDER   200 /* job folder path */
+
+/* Resources of a worker, and of a pool (common/base/text/resources.h). */
+#define GP_TEXT_RESOURCES         512
+#define GP_TEXT_RESOURCES_SETTING 1024
 
 #endif

@@ -10,7 +10,7 @@
  * Long texts and tensors (netspec, options, scores) travel as payload frames, listed at each
  * message.
  *
- * gp_status_reply has about 250 KiB: do not put it on a small stack. */
+ * gp_status_reply has about 380 KiB: do not put it on a small stack. */
 #ifndef GP_MESSAGES_H
 #define GP_MESSAGES_H
 
@@ -104,6 +104,13 @@ typedef enum gp_job_row_state {
     GP_JOB_ROW_CANCELED = 7,
     GP_JOB_ROW_LOST = 8, /* every attempt ended with a scheduler failure */
 } gp_job_row_state;
+
+/* Kind of a job. */
+typedef enum gp_job_row_kind {
+    GP_JOB_ROW_ORDINARY = 0,
+    GP_JOB_ROW_SWEEP = 1, /* controls trials and leases no workers */
+    GP_JOB_ROW_TRIAL = 2, /* submitted by a sweep */
+} gp_job_row_kind;
 
 /* Meaning of gp_job_row.number. */
 typedef enum gp_job_exit {

@@ -46,6 +46,7 @@ typedef struct link_segment {
     _Atomic int32_t client_core;
     _Atomic uint64_t cancel;
     _Alignas(LINE) _Atomic uint64_t running;
+    _Atomic uint32_t progress;
     _Alignas(4096) unsigned char call_bytes[GP_LINK_RING_BYTES];
     unsigned char answer_bytes[GP_LINK_RING_BYTES];
 } link_segment;
@@ -54,7 +55,8 @@ typedef struct link_segment {
 _Static_assert(offsetof(link_segment, calls) == 64 && offsetof(link_segment, answers) == 192 &&
                    offsetof(link_segment, worker_futex) == 320 &&
                    offsetof(link_segment, client_sleeps) == 384 && offsetof(link_segment, cancel) == 392 &&
-                   offsetof(link_segment, running) == 448 && offsetof(link_segment, call_bytes) == 4096 &&
+                   offsetof(link_segment, running) == 448 && offsetof(link_segment, progress) == 456 &&
+                   offsetof(link_segment, call_bytes) == 4096 &&
                    sizeof(link_segment) == 4096 + 2 * GP_LINK_RING_BYTES,
                "the layout of the segment is part of the protocol");
 
@@ -232,6 +234,11 @@ void gp_link_commit(gp_link *link)
     atomic_store_explicit(&link->out.ring->written, link->out.position, memory_order_release);
 }
 
+uint64_t gp_link_unread(const gp_link *link)
+{
+    return link->out.position - atomic_load_explicit(&link->out.ring->read, memory_order_acquire);
+}
+
 void gp_link_ring(gp_link *link)
 {
     link_segment *segment = link->segment;
@@ -358,12 +365,23 @@ bool gp_link_begun(const gp_link *link, uint64_t position)
 
 void gp_link_set_running(gp_link *link, uint64_t id)
 {
+    atomic_store_explicit(&link->segment->progress, 0, memory_order_relaxed);
     atomic_store_explicit(&link->segment->running, id, memory_order_release);
 }
 
 uint64_t gp_link_running(const gp_link *link)
 {
     return atomic_load_explicit(&link->segment->running, memory_order_acquire);
+}
+
+void gp_link_set_progress(gp_link *link, uint32_t iteration)
+{
+    atomic_store_explicit(&link->segment->progress, iteration, memory_order_relaxed);
+}
+
+uint32_t gp_link_progress(const gp_link *link)
+{
+    return atomic_load_explicit(&link->segment->progress, memory_order_relaxed);
 }
 
 void gp_link_cancel(gp_link *link, uint64_t id)

@@ -115,6 +115,9 @@ void gp_link_free(gp_link *link); /* Unmap the link; accepts NULL. The peer is n
 void *gp_link_reserve(gp_link *link, size_t payload_bytes);
 void gp_link_commit(gp_link *link);
 
+/* Return how many bytes of records from this side the peer has not dropped. */
+uint64_t gp_link_unread(const gp_link *link);
+
 /* Wake the peer if it sleeps. Call it after gp_link_commit(). If gp_link_patient() returns true,
  * one call after several commits suffices. */
 void gp_link_ring(gp_link *link);
@@ -149,9 +152,14 @@ bool gp_link_revoke(gp_link *link, uint64_t position);
 /* Client: return whether the worker has started, and possibly finished, the call at a position. */
 bool gp_link_begun(const gp_link *link, uint64_t position);
 
-/* Set (worker) or get (client) the running call's id; 0: none. */
+/* Set (worker) or get (client) the running call's id; 0: none. Setting it resets the progress. */
 void gp_link_set_running(gp_link *link, uint64_t id);
 uint64_t gp_link_running(const gp_link *link);
+
+/* Set (worker) or get (client) how far the running call is: the index of the running iteration of a
+ * loop chunk. The client reads it after the worker has failed. */
+void gp_link_set_progress(gp_link *link, uint32_t iteration);
+uint32_t gp_link_progress(const gp_link *link);
 
 /* Client: request the running call with this id to stop. Worker: return whether the running call
  * was requested to stop. */

@@ -111,7 +111,8 @@ typedef enum gp_call_kind {
      * or blob: input slices.
      *
      * The answer has in count the completed iterations, at least one; the others were not started.
-     * The comment on gp_task_loop describes the payload. */
+     * With flag GP_ANSWER_FAILED, count may be 0, and the iteration after the completed ones
+     * failed. The comment on gp_task_loop describes the payload. */
     GP_CALL_LOOP = 21,
     GP_CALL_LOOP_CLOSE = 22, /* function: loop number */
     /* Combine accumulators: first with second, third with fourth, and so on. function: loop number;
@@ -144,6 +145,7 @@ typedef struct gp_task_object {
  * - output_bytes for each iteration
  * - for each iteration that returned a result (gp_task_result) a gp_task_item with the bytes,
  *   padded to 16
+ * - with flag GP_ANSWER_FAILED: a gp_task_failure
  * - one accumulator for each reduction tree node inside the chunk (reduction.h) */
 typedef struct gp_task_loop {
     int64_t first, step;
@@ -157,7 +159,17 @@ typedef struct gp_task_loop {
     uint32_t combine;     /* function number, combines two accumulators; 0: use reduce_kind */
     uint32_t reduce_kind; /* gp_reduce_kind */
     uint64_t argument_bytes;
+    uint32_t flags; /* GP_LOOP_... */
+    uint32_t reserved;
 } gp_task_loop;
+
+enum {
+    /* A failing iteration ends its chunk, and the answer has the iterations before it and a
+     * gp_task_failure. Otherwise the whole chunk fails. The worker publishes the running iteration
+     * (gp_link_set_progress). */
+    GP_LOOP_ISOLATED = 1,
+    GP_LOOP_TIMED = 2, /* check the time limit of a chunk after each iteration */
+};
 
 /* Built-in reductions: operation and element type. */
 typedef enum gp_reduce_kind {
@@ -179,6 +191,13 @@ typedef struct gp_task_item {
     uint32_t reserved;
 } gp_task_item;
 
+/* Failed iteration in a chunk's answer. */
+typedef struct gp_task_failure {
+    uint32_t status; /* gp_status */
+    uint32_t reserved;
+    char message[GP_ERROR_MESSAGE_MAX]; /* NUL-terminated */
+} gp_task_failure;
+
 /* Answer kinds. */
 typedef enum gp_answer_kind {
     /* The call has ended. status GP_OK: the answer holds the result. Otherwise payload: error
@@ -188,14 +207,20 @@ typedef enum gp_answer_kind {
      * bytes in a blob and the name inline. */
     GP_ANSWER_QUEUE = 2,
     GP_ANSWER_LOG = 3, /* payload: text line */
-    /* value: log lines or queue items dropped because the client did not read. Results are never
-     * dropped. */
+    /* value: records dropped because the client did not read; count: GP_ANSWER_OUTPUT for lines of
+     * output, 0 for log lines and queue items. Results are never dropped. */
     GP_ANSWER_DROPPED = 4,
+    /* Line that a task printed, if task_open requested output. id: the call that ran; value: with
+     * flag GP_ANSWER_ITERATION the iteration; payload: the line without its newline, at most
+     * GP_LINE_BYTES_MAX. */
+    GP_ANSWER_OUTPUT = 5,
 } gp_answer_kind;
 
 enum {
     GP_ANSWER_KEPT = 1,
-    GP_ANSWER_BROKEN = 2, /* the block's group is unusable */
+    GP_ANSWER_BROKEN = 2,    /* the block's group is unusable */
+    GP_ANSWER_FAILED = 4,    /* an iteration of the loop chunk failed */
+    GP_ANSWER_ITERATION = 8, /* the line was printed by an iteration of a loop */
 };
 
 #endif
