@@ -1,8 +1,11 @@
 #include "client/runs/prometheus.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "client/runs/metrics_line.h"
 
 typedef enum family_type { COUNTER, GAUGE, HISTOGRAM } family_type;
 
@@ -77,23 +80,39 @@ static void write_up(writer *w)
     }
 }
 
+/* Write a counter of each worker. A worker from which the scheduler has received no heartbeat is
+ * left out: for Prometheus, a counter that falls to 0 is a restart.
+ *   offset  that of a uint64_t in gp_worker_row */
+static void write_counters(writer *w, size_t offset, double scale)
+{
+    for (uint32_t i = 0; i < w->pool->workers_count; i++) {
+        const gp_worker_row *row = &w->pool->workers[i];
+        const uint64_t value = *(const uint64_t *)((const char *)row + offset);
+
+        if (row->memory_bytes != 0 || value != 0)
+            put_worker(w, row->slot.index, (double)value * scale);
+    }
+}
+
 static void write_phases(writer *w)
 {
     for (uint32_t i = 0; i < w->pool->workers_count; i++) {
         const gp_worker_row *row = &w->pool->workers[i];
-        const struct {
-            const char *name;
-            uint64_t us;
-        } phases[] = { { "data", row->data_us_total },         { "forward", row->forward_us_total },
-                       { "backward", row->backward_us_total }, { "exchange", row->exchange_us_total },
-                       { "commit", row->commit_us_total },     { "wait", row->wait_us_total } };
+        const uint64_t us[STEP_PHASES] = {
+            [STEP_PHASE_data_ms] = row->data_us_total,
+            [STEP_PHASE_forward_ms] = row->forward_us_total,
+            [STEP_PHASE_backward_ms] = row->backward_us_total,
+            [STEP_PHASE_exchange_ms] = row->exchange_us_total,
+            [STEP_PHASE_commit_ms] = row->commit_us_total,
+            [STEP_PHASE_wait_ms] = row->wait_us_total,
+        };
 
-        for (size_t k = 0; k < sizeof(phases) / sizeof(phases[0]); k++) {
+        for (int phase = 0; phase < STEP_PHASES && row->memory_bytes != 0; phase++) {
             char labels[64];
 
             snprintf(labels, sizeof(labels), "worker=\"%" PRIu32 "\",phase=\"%s\"", row->slot.index,
-                     phases[k].name);
-            put(w, "", labels, (double)phases[k].us * 1e-6);
+                     step_phase_names[phase]);
+            put(w, "", labels, (double)us[phase] * 1e-6);
         }
     }
 }
@@ -142,17 +161,15 @@ static void write_jobs(writer *w)
 }
 
 /* What the last column of the table means. */
-#define build()             write_build(w)
-#define workers()           write_workers(w)
-#define up()                write_up(w)
-#define phases()            write_phases(w)
-#define leases()            write_leases(w)
-#define waits()             write_waits(w)
-#define jobs()              write_jobs(w)
-#define pool(member, scale) put(w, "", "", (double)w->pool->member *(scale))
-#define worker(member, scale)                                                                                \
-    for (uint32_t i = 0; i < w->pool->workers_count; i++)                                                    \
-    put_worker(w, w->pool->workers[i].slot.index, (double)w->pool->workers[i].member *(scale))
+#define build()               write_build(w)
+#define workers()             write_workers(w)
+#define up()                  write_up(w)
+#define phases()              write_phases(w)
+#define leases()              write_leases(w)
+#define waits()               write_waits(w)
+#define jobs()                write_jobs(w)
+#define pool(member, scale)   put(w, "", "", (double)w->pool->member *(scale))
+#define worker(member, scale) write_counters(w, offsetof(gp_worker_row, member), scale)
 
 /* Append the lines before the samples of a family. */
 static void begin(writer *w, const char *name, family_type type, const char *help, bool open_metrics)

@@ -49,26 +49,15 @@ void totals_action(totals *t, const gp_core *core, const gp_core_action *action)
     }
 }
 
-void totals_leases(totals *t, const gp_core *core)
-{
-    for (uint32_t i = 0; i < core->slot_count; i++) {
-        slot_totals *slot = &t->slots[i];
-
-        if (core->slots[i].lease != 0 && slot->since_ms == 0) {
-            slot->since_ms = core->now_ms;
-        } else if (core->slots[i].lease == 0 && slot->since_ms != 0) {
-            slot->held_ms += (uint64_t)(core->now_ms - slot->since_ms);
-            slot->since_ms = 0;
-        }
-    }
-}
-
 void totals_beat(totals *t, uint32_t slot, const gp_beat *beat)
 {
     t->slots[slot].beat = *beat;
+    /* an adopted worker knows the failures that the earlier scheduler has counted */
+    if (t->slots[slot].failures < beat->failures_total)
+        t->slots[slot].failures = beat->failures_total;
 }
 
-void totals_get(const totals *t, int64_t now_ms, gp_status_reply *out)
+void totals_get(const totals *t, gp_status_reply *out)
 {
 #define GP_COUNTER(name) out->name = t->name;
 #include "proto/message/pool_counters.def"
@@ -78,7 +67,6 @@ void totals_get(const totals *t, int64_t now_ms, gp_status_reply *out)
 
 #define GP_COUNTER(name) row->name = slot->beat.name;
 #include "proto/message/worker_counters.def"
-        row->held_ms_total = slot->held_ms + (slot->since_ms == 0 ? 0 : (uint64_t)(now_ms - slot->since_ms));
         row->failures_total = slot->failures;
     }
 }

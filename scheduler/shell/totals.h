@@ -8,10 +8,8 @@
 
 /* Counters of one slot. */
 typedef struct slot_totals {
-    gp_beat beat;     /* latest heartbeat of the process */
-    uint64_t held_ms; /* time in leases that have ended */
-    uint64_t failures;
-    int64_t since_ms; /* start of the current lease; 0: no lease */
+    gp_beat beat;      /* latest heartbeat of the process */
+    uint64_t failures; /* processes that failed */
 } slot_totals;
 
 typedef struct totals {
@@ -26,14 +24,10 @@ void totals_event(totals *totals, const gp_core_event *event);
 /* Count an action of the core. */
 void totals_action(totals *totals, const gp_core *core, const gp_core_action *action);
 
-/* Update the time in leases after a step of the core. */
-void totals_leases(totals *totals, const gp_core *core);
-
 /* Store the counters of a heartbeat. A zeroed one: the slot has a new process. */
 void totals_beat(totals *totals, uint32_t slot, const gp_beat *beat);
 
-/* Fill in the counters of a status reply whose worker rows are filled in.
- *   now_ms  time of the core */
-void totals_get(const totals *totals, int64_t now_ms, gp_status_reply *out);
+/* Fill in the counters of a status reply whose worker rows are filled in. */
+void totals_get(const totals *totals, gp_status_reply *out);
 
 #endif

@@ -20,6 +20,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from checks import check, finish
+
 try:
     from prometheus_client import parser
     from prometheus_client.openmetrics import parser as open_parser
@@ -34,14 +38,6 @@ if not os.access(PROMETHEUS + "/promtool", os.X_OK):
 SOURCE = os.environ["GP_SOURCE_DIR"]
 SCRAPE_S = 10  # window of the rate
 RATE = "--rate" in sys.argv
-failures = 0
-
-
-def check(condition, text):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", text)
 
 
 def run(*words):
@@ -141,7 +137,10 @@ def check_server(root):
         training = start_training(root)
         await_value(port, f"max(count_over_time(gradpool_worker_steps_total[{SCRAPE_S}s]))", lambda n: n >= (SCRAPE_S - 1 if RATE else 3))
         if RATE:
-            rate = await_value(port, f"sum(rate(gradpool_worker_samples_total[{SCRAPE_S}s]))", lambda n: n > 0)
+            # rate() extrapolates a counter to the ends of the window, but not below zero: wait until it is far from zero.
+            total = f"gradpool_worker_samples_total[{SCRAPE_S}s]"
+            await_value(port, f"min(min_over_time({total}) / max_over_time({total}))", lambda n: n > 0.5)
+            rate = await_value(port, f"sum(rate({total}))", lambda n: n > 0)
             speeds = recorded_speeds(root)
             check(any(abs(rate / speed - 1) < 0.1 for speed in speeds), f"rate {rate}, recorded images/s: {speeds}")
         training.send_signal(signal.SIGINT)
@@ -154,28 +153,48 @@ def check_server(root):
 
 
 def worker_counters():
-    """Return the counters of the worker processes; {}: no scheduler replies."""
+    """Return the counters of the workers; {}: no scheduler replies."""
     try:
         found = samples(parser.text_string_to_metric_families(run("metrics")))
     except subprocess.CalledProcessError:
         return {}
-    return {k: v for k, v in found.items() if k[0].startswith("gradpool_worker_") and k[0].endswith("_total")
-            and "held" not in k[0] and "failures" not in k[0]}
+    return {k: v for k, v in found.items() if k[0].startswith("gradpool_worker_") and k[0].endswith("_total")}
+
+
+def status():
+    return json.loads(run("status", "--json"))
+
+
+def await_counters(before, done):
+    """Read counters until they are as wanted, and check that none falls. Return them; the last ones after 30 s."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        after = worker_counters()
+        fallen = {k: (v, after[k]) for k, v in before.items() if after.get(k, v) < v}
+        check(not fallen, f"counters fell: {fallen}")
+        before = {**before, **after}
+        if fallen or (after and done(after)):
+            return before
+    check(False, f"counters of the workers: {before}")
+    return before
 
 
 def check_failover(root):
     """No counter of a worker falls when the scheduler is killed during a training."""
-    training = start_training(root)
+    worker, other = (("worker", "1"),), (("worker", "2"),)
+    old = status()["workers"][1]["pid"]
+    os.kill(old, signal.SIGKILL)
     end = time.monotonic() + 30
-    before, after = {}, {}
-    while time.monotonic() < end and not before.get(("gradpool_worker_steps_total", (("worker", "1"),)), 0):
-        before = worker_counters()
-    pid = json.loads(run("status", "--json"))["scheduler"]["pid"]
+    while status()["workers"][1]["pid"] in (0, old) and time.monotonic() < end:  # the counters of the old process
+        time.sleep(0.02)
+    await_counters({}, lambda c: c.get(("gradpool_worker_failures_total", other)) == 1 and ("gradpool_worker_cpu_seconds_total", other) in c)
+    training = start_training(root)
+    before = await_counters({}, lambda c: c[("gradpool_worker_steps_total", worker)] > 0 and c[("gradpool_worker_held_seconds_total", worker)] > 0)
+    pid = status()["scheduler"]["pid"]
     os.kill(pid, signal.SIGKILL)
-    while time.monotonic() < end and (not after or any(after.get(k, 0) < v for k, v in before.items())):
-        after = worker_counters()
-    check(len(before) > 10 and json.loads(run("status", "--json"))["scheduler"]["pid"] != pid, "another scheduler replies")
-    check(all(after.get(k, 0) >= v for k, v in before.items()), f"counters fell: {before} {after}")
+    await_counters(before, lambda c: all(c.get(k, -1) > v for k, v in before.items() if "steps" in k[0] or "held" in k[0])
+                   and c.get(("gradpool_worker_failures_total", other)) == 1)
+    check(len(before) > 20 and status()["scheduler"]["pid"] != pid, "another scheduler replies")
     training.send_signal(signal.SIGINT)
     training.communicate(timeout=30)
 
@@ -187,12 +206,13 @@ def main():
             os.makedirs(os.environ[name], 0o700)
         run("up", "--workers", "2", "--devices", "cpu", "--quiet")
         try:
+            await_counters({}, lambda c: sum(name == "gradpool_worker_cpu_seconds_total" for name, _ in c) == 2)
             check_manual(check_formats())
             check_server(root)
             check_failover(root)
         finally:
             subprocess.run([GRADPOOL, "down", "--quiet"], check=False)
-    sys.exit(failures > 0)
+    finish()
 
 
 main()

@@ -25,6 +25,16 @@ void counters_add_samples(counters *c, uint32_t samples)
     c->samples += samples;
 }
 
+void counters_lease(counters *c, bool held, int64_t now_ms)
+{
+    if (held && c->lease_ms == 0) {
+        c->lease_ms = now_ms;
+    } else if (!held && c->lease_ms != 0) {
+        c->held_ms += now_ms - c->lease_ms;
+        c->lease_ms = 0;
+    }
+}
+
 /* Return the resident memory of this process in bytes; 0: unknown. */
 static uint64_t resident_bytes(void)
 {
@@ -44,7 +54,7 @@ static uint64_t microseconds(double ms)
     return ms > 0 ? (uint64_t)(ms * 1e3) : 0;
 }
 
-void counters_get(const counters *c, uint64_t calls, gp_beat *out)
+void counters_get(const counters *c, const gp_train_control *train, int64_t now_ms, gp_beat *out)
 {
     struct timespec cpu = { 0 };
 
@@ -57,7 +67,10 @@ void counters_get(const counters *c, uint64_t calls, gp_beat *out)
     out->exchange_us_total = microseconds(c->exchange_ms);
     out->commit_us_total = microseconds(c->commit_ms);
     out->wait_us_total = microseconds(c->wait_ms);
-    out->calls_total = calls;
+    out->calls_total = atomic_load(&train->calls);
     out->cpu_ms_total = (uint64_t)cpu.tv_sec * 1000 + (uint64_t)cpu.tv_nsec / 1000000;
+    out->held_ms_total = (uint64_t)(c->held_ms + (c->lease_ms == 0 ? 0 : now_ms - c->lease_ms));
+    out->failures_total = c->failures;
     out->memory_bytes = resident_bytes();
+    out->device_memory_bytes = atomic_load(&train->device_memory);
 }
