@@ -1,5 +1,6 @@
 /* jobs.c: submit, query, cancel and wait for background jobs. The pool runs the jobs; a client call
  * keeps no state after it returns. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -126,7 +127,9 @@ static gp_status send_submit(gp_pool *pool, gp_parcel *parcel, const gp_job_requ
                              uint64_t *correlation, gp_error *err)
 {
     static const uint8_t zeros[16];
-    gp_job_put submit = { .priority = request->priority, .umask = parcel->umask };
+    gp_job_put submit = { .priority = request->priority,
+                          .umask = parcel->umask,
+                          .kind = (uint32_t)request->kind };
     bool drawn = memcmp(request->key, zeros, sizeof(zeros)) == 0;
     gp_payload payloads[3];
     gp_status status;
@@ -291,10 +294,22 @@ void pool_job_info(gp_job_info *out, const gp_job_row *row)
                           .signal = row->exit == GP_JOB_EXIT_SIGNAL ? (int)row->number : 0,
                           .age_seconds = (double)row->age_ms * 1e-3,
                           .submitted_ms = (int64_t)row->submitted_ms,
+                          .kind = (gp_job_kind)row->kind,
                           .run_seconds = (double)row->run_ms * 1e-3 };
     snprintf(out->name, sizeof(out->name), "%s", row->name);
     snprintf(out->command, sizeof(out->command), "%s", row->command);
     snprintf(out->reason, sizeof(out->reason), "%s", row->reason);
+}
+
+/* Return the word for the kind of a job. The queue treats the job that starts detached calls again
+ * like a sweep. */
+static const char *kind_word(const gp_job_info *info)
+{
+    static const char *const kinds[] = { "ordinary", "sweep", "trial" };
+
+    if (info->kind == GP_JOB_SWEEP && strcmp(info->command, "results keep") == 0)
+        return "results";
+    return kinds[info->kind];
 }
 
 void pool_job_write(gp_json_writer *writer, const gp_job_info *info)
@@ -304,6 +319,7 @@ void pool_job_write(gp_json_writer *writer, const gp_job_info *info)
     gp_json_put_text(writer, "name", info->name);
     gp_json_put_text(writer, "state", gp_job_state_word(info->state));
     gp_json_put_text(writer, "command", info->command);
+    gp_json_put_text(writer, "kind", kind_word(info));
     gp_json_put_integer(writer, "priority", info->priority);
     gp_json_put_integer(writer, "attempts", info->attempts);
     gp_json_put_integer(writer, "workers", info->workers);
@@ -392,12 +408,23 @@ gp_status gp_job_get(gp_job_info *out, gp_pool *pool, uint64_t job, gp_error *er
     return GP_OK;
 }
 
+_Static_assert((int)GP_CANCEL_GRACE_MS_MAX == (int)GP_JOB_GRACE_MS_MAX, "one limit for all grace periods");
+
 gp_status gp_job_cancel(uint32_t *count, gp_pool *pool, uint64_t job, gp_error *err)
 {
-    gp_job_stop ask = { .job = job };
-    gp_job_stopping reply;
-    gp_status status = pool_ask(pool, &gp_msg_job_stop, &ask, &gp_msg_job_stopping, &reply, ANSWER_MS, err);
+    return gp_job_cancel_grace(count, pool, job, GP_JOB_GRACE_MS, err);
+}
 
+gp_status gp_job_cancel_grace(uint32_t *count, gp_pool *pool, uint64_t job, int64_t grace_ms, gp_error *err)
+{
+    gp_job_stop ask = { .job = job, .grace_ms = (uint32_t)grace_ms };
+    gp_job_stopping reply;
+    gp_status status;
+
+    if (grace_ms < 0 || grace_ms > GP_CANCEL_GRACE_MS_MAX)
+        return gp_fail(err, GP_EINVAL, "the grace period is %" PRId64 " ms; it must be 0 to %d", grace_ms,
+                       GP_CANCEL_GRACE_MS_MAX);
+    status = pool_ask(pool, &gp_msg_job_stop, &ask, &gp_msg_job_stopping, &reply, ANSWER_MS, err);
     if (status == GP_OK && count != NULL)
         *count = reply.count;
     return status;

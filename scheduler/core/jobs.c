@@ -23,10 +23,12 @@ gp_jobs_config gp_jobs_config_default(void)
 {
     return (gp_jobs_config){ .unfinished_max = 100000,
                              .finished_max = 1000,
+                             .trials_max = 200,
                              .finished_age_ms = 30ll * 24 * 3600 * 1000,
                              .repeat_ms = 60 * 1000,
                              .replies_max = 65536,
                              .capacity = 1,
+                             .sweeps_max = GP_JOBS_SWEEPS_MAX,
                              .cancel_ms = 10000,
                              .stop_ms = 2000 };
 }
@@ -35,6 +37,7 @@ gp_status gp_jobs_new(gp_jobs **out, const gp_jobs_config *config, gp_jobs_act a
                       gp_error *err)
 {
     gp_jobs *jobs = gp_calloc(1, sizeof(*jobs));
+    bool heaps = true;
 
     if (jobs == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for jobs");
@@ -44,12 +47,13 @@ gp_status gp_jobs_new(gp_jobs **out, const gp_jobs_config *config, gp_jobs_act a
     jobs->next_id = 1;
     jobs->alarm_ms = INT64_MAX;
     /* In one step, all unfinished jobs may end before the first one is dropped. */
-    jobs->size = 2 * config->unfinished_max + config->finished_max + 1;
+    jobs->size = 2 * config->unfinished_max + config->finished_max + config->trials_max + 1;
     jobs->used = 1;
     jobs->entries = gp_calloc(jobs->size, sizeof(*jobs->entries));
-    jobs->heap = gp_calloc(jobs->size, sizeof(*jobs->heap));
+    for (jobs_lane lane = JOBS_LANE_WORK; lane < JOBS_LANES; lane++)
+        heaps &= (jobs->heaps[lane].items = gp_calloc(jobs->size, sizeof(jobs_wait))) != NULL;
     jobs->replies = gp_calloc(config->replies_max, sizeof(*jobs->replies));
-    if (jobs->entries == NULL || jobs->heap == NULL || jobs->replies == NULL || !jobs_tables_init(jobs)) {
+    if (jobs->entries == NULL || !heaps || jobs->replies == NULL || !jobs_tables_init(jobs)) {
         gp_jobs_free(jobs);
         return gp_fail(err, GP_ENOMEM, "no memory for %u jobs", config->unfinished_max);
     }
@@ -64,7 +68,8 @@ void gp_jobs_free(gp_jobs *jobs)
     gp_free(jobs->entries);
     gp_index_deinit(&jobs->ids);
     gp_index_deinit(&jobs->submits);
-    gp_free(jobs->heap);
+    for (jobs_lane lane = JOBS_LANE_WORK; lane < JOBS_LANES; lane++)
+        gp_free(jobs->heaps[lane].items);
     gp_free(jobs->replies);
     gp_free(jobs);
 }
@@ -141,16 +146,23 @@ static void queue_again(gp_jobs *jobs, gp_jobs_job *job, const char *reason)
     write_row(jobs, job, GP_JOBS_UPDATE);
 }
 
-/* Delete the oldest ended jobs that exceed the count or age limit. */
-static void prune(gp_jobs *jobs)
+/* Return the number of ended jobs of a kind. */
+static uint32_t ended_count(const gp_jobs *jobs, gp_jobs_kind kind)
 {
-    int64_t oldest_ms = jobs->clock_ms - jobs->config.finished_age_ms;
     uint32_t count = 0;
 
     for (gp_jobs_state state = GP_JOBS_DONE; state < GP_JOBS_STATES; state++)
-        count += jobs->counts[state];
-    while (jobs->lists[GP_JOBS_ENDED].first != JOBS_NIL && !jobs->failed) {
-        gp_jobs_job *job = jobs_at(jobs, jobs->lists[GP_JOBS_ENDED].first);
+        count += jobs->counts[kind][state];
+    return count;
+}
+
+/* Delete the oldest jobs of a list of `count` ended jobs that exceed the count or age limit. */
+static void prune_list(gp_jobs *jobs, gp_jobs_list list, uint32_t count, uint32_t count_max)
+{
+    int64_t oldest_ms = jobs->clock_ms - jobs->config.finished_age_ms;
+
+    while (jobs->lists[list].first != JOBS_NIL && !jobs->failed) {
+        gp_jobs_job *job = jobs_at(jobs, jobs->lists[list].first);
 
         /* The submit of a job may be repeated for some time: if the job were deleted, the
          * repetition would create a second one. The wall clock may jump, so measure by the
@@ -159,7 +171,7 @@ static void prune(gp_jobs *jobs)
          * Later entries ended later. */
         int64_t since_ms = job->done_ms > jobs->began_ms ? job->done_ms : jobs->began_ms;
 
-        if ((count <= jobs->config.finished_max && job->ended_ms >= oldest_ms) ||
+        if ((count <= count_max && job->ended_ms >= oldest_ms) ||
             jobs->now_ms - since_ms < jobs->config.repeat_ms)
             break;
         count--;
@@ -172,12 +184,42 @@ static void prune(gp_jobs *jobs)
     }
 }
 
+/* Delete the oldest ended jobs. Trials have a limit of their own: thousands of them must not push
+ * out the records of other jobs. */
+static void prune(gp_jobs *jobs)
+{
+    prune_list(jobs, GP_JOBS_ENDED, ended_count(jobs, GP_JOBS_ORDINARY) + ended_count(jobs, GP_JOBS_SWEEP),
+               jobs->config.finished_max);
+    prune_list(jobs, GP_JOBS_ENDED_TRIALS, ended_count(jobs, GP_JOBS_TRIAL), jobs->config.trials_max);
+}
+
+/* Queue a job whose attempt ended without a result. */
+static void retry(gp_jobs *jobs, gp_jobs_job *job, bool lost, const char *text)
+{
+    bool last = job->attempts >= GP_JOBS_ATTEMPTS_MAX;
+    char reason[GP_JOBS_REASON_BYTES];
+
+    if (lost && last)
+        snprintf(reason, sizeof(reason), "%u attempts were lost with a scheduler, which is the limit",
+                 job->attempts);
+    else if (lost)
+        snprintf(reason, sizeof(reason), "attempt %u was lost with the scheduler; queued again",
+                 job->attempts);
+    else
+        snprintf(reason, sizeof(reason), "%.120s (attempt %u of %d)%s", text, job->attempts,
+                 GP_JOBS_ATTEMPTS_MAX, last ? "" : "; queued again");
+    if (last)
+        end_job(jobs, job, lost ? GP_JOBS_LOST : GP_JOBS_FAILED, reason);
+    else
+        queue_again(jobs, job, reason);
+}
+
 /* Process the exit of a job's process: done, canceled, requeued, lost or failed. */
 static void handle_ended(gp_jobs *jobs, const gp_jobs_event *event)
 {
     gp_jobs_job *job = jobs_find_id(jobs, event->job);
     const char *text = event->text != NULL ? event->text : "";
-    char reason[GP_JOBS_REASON_BYTES];
+    bool lost = job != NULL && job->foreign && (event->pool_lost || event->exit == GP_JOBS_EXIT_UNKNOWN);
     bool alive = job != NULL && (job->state == GP_JOBS_RUNNING || job->state == GP_JOBS_STOPPING ||
                                  (job->state == GP_JOBS_STARTING && job->spawned));
 
@@ -192,16 +234,10 @@ static void handle_ended(gp_jobs *jobs, const gp_jobs_event *event)
     else if (jobs->stopping && job->attempts > 0) {
         job->attempts--; /* a shutdown does not count as an attempt */
         queue_again(jobs, job, "the pool was shut down while the job ran; it restarts with the next pool");
-    } else if (!job->foreign || (!event->pool_lost && event->exit != GP_JOBS_EXIT_UNKNOWN)) {
-        end_job(jobs, job, GP_JOBS_FAILED, text);
-    } else if (job->attempts < GP_JOBS_ATTEMPTS_MAX) { /* the scheduler of the job failed */
-        snprintf(reason, sizeof(reason), "attempt %u was lost with the scheduler; queued again",
-                 job->attempts);
-        queue_again(jobs, job, reason);
+    } else if (lost || (job->kind == GP_JOBS_SWEEP && event->exit == GP_JOBS_EXIT_SIGNAL)) {
+        retry(jobs, job, lost, text);
     } else {
-        snprintf(reason, sizeof(reason), "%u attempts were lost with a scheduler, which is the limit",
-                 job->attempts);
-        end_job(jobs, job, GP_JOBS_LOST, reason);
+        end_job(jobs, job, GP_JOBS_FAILED, text);
     }
 }
 
@@ -229,7 +265,7 @@ static uint32_t unfinished(const gp_jobs *jobs)
     uint32_t count = 0;
 
     for (gp_jobs_state state = GP_JOBS_NONE; state < GP_JOBS_DONE; state++)
-        count += jobs->counts[state];
+        count += gp_jobs_count(jobs, state);
     return count;
 }
 
@@ -245,7 +281,7 @@ static void handle_submit(gp_jobs *jobs, const gp_jobs_event *event)
     job = jobs_find_submit(jobs, submit->submitter, submit->seq);
     reply.known = job != NULL;
     if (job == NULL && unfinished(jobs) < jobs->config.unfinished_max)
-        job = jobs_take(jobs, jobs->next_id, submit->submitter, submit->seq);
+        job = jobs_take(jobs, jobs->next_id, submit->submitter, submit->seq, submit->kind);
     if (job == NULL) {
         snprintf(
             text, sizeof(text),
@@ -270,12 +306,41 @@ static void handle_submit(gp_jobs *jobs, const gp_jobs_event *event)
     reply_when(jobs, reply);
 }
 
-/* Cancel a job. Return whether there was anything to cancel. */
-static bool cancel_job(gp_jobs *jobs, gp_jobs_job *job)
+/* Send SIGTERM once, and set the SIGKILL deadline. */
+static void request_end(gp_jobs *jobs, gp_jobs_job *job, int64_t timeout_ms)
 {
-    if (gp_jobs_state_ended(job->state) || job->cancel)
+    if (!job->term_sent)
+        act(jobs, GP_JOBS_TERM, job);
+    job->term_sent = true;
+    job->due_ms = jobs->now_ms + timeout_ms;
+    if (job->due_ms < jobs->alarm_ms)
+        jobs->alarm_ms = job->due_ms;
+}
+
+/* Shorten the grace period of a canceled job. Return whether it was longer. */
+static bool shorten_grace(gp_jobs *jobs, gp_jobs_job *job, uint32_t grace_ms)
+{
+    if (job->state != GP_JOBS_STOPPING)
         return false;
+    if (!job->term_sent && grace_ms < job->grace_ms) {
+        job->grace_ms = grace_ms;
+        return true;
+    }
+    if (!job->term_sent || jobs->now_ms + (int64_t)grace_ms >= job->due_ms)
+        return false;
+    request_end(jobs, job, grace_ms);
+    return true;
+}
+
+/* Cancel a job. Return whether there was anything to cancel. */
+static bool cancel_job(gp_jobs *jobs, gp_jobs_job *job, uint32_t grace_ms)
+{
+    if (gp_jobs_state_ended(job->state))
+        return false;
+    if (job->cancel)
+        return shorten_grace(jobs, job, grace_ms);
     job->cancel = true;
+    job->grace_ms = grace_ms;
     if (job->state == GP_JOBS_QUEUED) {
         end_job(jobs, job, GP_JOBS_CANCELED, "canceled before it started");
     } else if (job->state == GP_JOBS_STARTING) {
@@ -303,26 +368,15 @@ static void handle_cancel(gp_jobs *jobs, const gp_jobs_event *event)
         return;
     }
     if (one != NULL)
-        reply.count = cancel_job(jobs, one) ? 1 : 0;
+        reply.count = cancel_job(jobs, one, event->grace_ms) ? 1 : 0;
     for (uint32_t at = event->job == 0 ? jobs->lists[GP_JOBS_BY_ID].first : JOBS_NIL; at != JOBS_NIL;
          at = jobs_next(jobs, at))
-        reply.count += cancel_job(jobs, jobs_at(jobs, at)) ? 1 : 0;
+        reply.count += cancel_job(jobs, jobs_at(jobs, at), event->grace_ms) ? 1 : 0;
     reply.number = reply.count != 0 ? jobs->number : one != NULL ? one->written : 0;
     reply_when(jobs, reply);
 }
 
 /* ---- processes ---- */
-
-/* Send SIGTERM once, and set the SIGKILL deadline. */
-static void request_end(gp_jobs *jobs, gp_jobs_job *job, int64_t timeout_ms)
-{
-    if (!job->term_sent)
-        act(jobs, GP_JOBS_TERM, job);
-    job->term_sent = true;
-    job->due_ms = jobs->now_ms + timeout_ms;
-    if (job->due_ms < jobs->alarm_ms)
-        jobs->alarm_ms = job->due_ms;
-}
 
 static void handle_spawned(gp_jobs *jobs, const gp_jobs_event *event)
 {
@@ -369,7 +423,7 @@ static void settle_job(gp_jobs *jobs, gp_jobs_job *job)
         jobs_set_state(jobs, job, GP_JOBS_RUNNING);
         act(jobs, GP_JOBS_GO, job);
     } else if (job->state == GP_JOBS_STOPPING && !job->term_sent) {
-        request_end(jobs, job, jobs->config.cancel_ms);
+        request_end(jobs, job, job->grace_ms);
     } else if (job->state == GP_JOBS_QUEUED) {
         jobs_heap_push(jobs, job);
     }
@@ -453,7 +507,7 @@ static void stop_all(gp_jobs *jobs)
  * deadline (alarm_ms) is due. */
 static void kill_overdue(gp_jobs *jobs)
 {
-    uint32_t left = jobs->counts[GP_JOBS_RUNNING] + jobs->counts[GP_JOBS_STOPPING];
+    uint32_t left = gp_jobs_count(jobs, GP_JOBS_RUNNING) + gp_jobs_count(jobs, GP_JOBS_STOPPING);
 
     jobs->alarm_ms = INT64_MAX;
     for (uint32_t at = jobs->lists[GP_JOBS_BY_ID].first; at != JOBS_NIL && left > 0;
@@ -479,6 +533,36 @@ int64_t gp_jobs_due(const gp_jobs *jobs)
     int64_t due = jobs->pruned_ms + PRUNE_EVERY_MS;
 
     return jobs->alarm_ms < due ? jobs->alarm_ms : due;
+}
+
+/* ---- starting ---- */
+
+/* Return whether another job of the lane may start. */
+static bool may_start(const gp_jobs *jobs, jobs_lane lane)
+{
+    uint32_t limit = lane == JOBS_LANE_WORK      ? jobs->config.capacity
+                     : jobs->config.capacity > 0 ? jobs->config.sweeps_max
+                                                 : 0;
+
+    return !jobs->failed && !jobs->holding && !jobs->stopping && jobs_lane_active(jobs, lane) < limit;
+}
+
+/* Start queued jobs while the limits allow it. */
+static void start_queued(gp_jobs *jobs)
+{
+    gp_jobs_job *job;
+
+    for (jobs_lane lane = JOBS_LANE_WORK; lane < JOBS_LANES; lane++) {
+        while (may_start(jobs, lane) && (job = jobs_heap_pop(jobs, lane)) != NULL) {
+            gp_jobs_action action = {
+                .kind = GP_JOBS_START, .job = job, .id = job->id, .attempt = job->attempts + 1
+            };
+
+            jobs_set_state(jobs, job, GP_JOBS_STARTING);
+            job->spawned = job->term_sent = job->foreign = false;
+            jobs->act(jobs->context, &action);
+        }
+    }
 }
 
 /* ---- event dispatch ---- */
@@ -531,15 +615,5 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
     default:
         handlers[event->kind](jobs, event);
     }
-    /* Start queued jobs while capacity is free. */
-    while (!jobs->failed && !jobs->holding && !jobs->stopping &&
-           gp_jobs_active(jobs) < jobs->config.capacity && (job = jobs_heap_pop(jobs)) != NULL) {
-        gp_jobs_action action = {
-            .kind = GP_JOBS_START, .job = job, .id = job->id, .attempt = job->attempts + 1
-        };
-
-        jobs_set_state(jobs, job, GP_JOBS_STARTING);
-        job->spawned = job->term_sent = job->foreign = false;
-        jobs->act(jobs->context, &action);
-    }
+    start_queued(jobs);
 }

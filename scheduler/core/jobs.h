@@ -16,6 +16,9 @@
  * the process id: START spawns it behind a gate, GO opens the gate. After any crash, a new
  * scheduler therefore knows all processes that ran, and two processes of one job never run at the
  * same time.
+ * - A sweep submits trials and waits for them, so it must not take the place of one: sweeps do not
+ * count against the capacity, but have a limit of their own. A sweep has no state besides its
+ * files, so one that a signal killed is queued again.
  * - If the journal fails, the state machine acknowledges nothing more. Pending and new requests
  * get the error message, no further job starts, and running jobs continue.
  *
@@ -27,6 +30,7 @@
 
 enum {
     GP_JOBS_ATTEMPTS_MAX = 3,
+    GP_JOBS_SWEEPS_MAX = 16, /* default of sweeps_max */
     GP_JOBS_NAME_BYTES = 64,
     GP_JOBS_COMMAND_BYTES = 96,
     GP_JOBS_REASON_BYTES = 200,
@@ -46,6 +50,14 @@ typedef enum gp_jobs_state {
     GP_JOBS_STATES = 9,
 } gp_jobs_state;
 
+/* Job kinds. The journal and the protocol store these numbers. */
+typedef enum gp_jobs_kind {
+    GP_JOBS_ORDINARY = 0,
+    GP_JOBS_SWEEP = 1, /* controls trials and leases no workers */
+    GP_JOBS_TRIAL = 2, /* submitted by a sweep, which keeps the record of it */
+    GP_JOBS_KINDS = 3,
+} gp_jobs_kind;
+
 typedef enum gp_jobs_exit {
     GP_JOBS_EXIT_NONE = 0, /* still running, or never started */
     GP_JOBS_EXIT_CODE = 1,
@@ -57,7 +69,8 @@ typedef enum gp_jobs_exit {
 typedef enum gp_jobs_list {
     GP_JOBS_BY_ID,   /* all jobs */
     GP_JOBS_WRITTEN, /* jobs with unpersisted rows, ordered by `written` */
-    GP_JOBS_ENDED,   /* ended jobs, ordered by end time */
+    GP_JOBS_ENDED,   /* ended jobs except trials, ordered by end time */
+    GP_JOBS_ENDED_TRIALS,
     GP_JOBS_LISTS,
 } gp_jobs_list;
 
@@ -71,6 +84,7 @@ typedef struct gp_jobs_job {
     /* with seq: identifies the submit request, so that a repeated request finds the same job */
     uint8_t submitter[16];
     uint64_t seq;
+    gp_jobs_kind kind;
     int32_t priority;
     gp_jobs_state state;
     uint32_t attempts; /* attempts started */
@@ -88,6 +102,7 @@ typedef struct gp_jobs_job {
     uint64_t written;      /* number of the last action */
     bool spawned;          /* the process waits at the gate */
     bool term_sent;        /* SIGTERM was sent */
+    uint32_t grace_ms;     /* if cancel: SIGTERM -> SIGKILL */
     bool foreign;          /* the attempt started under an earlier scheduler */
     int64_t due_ms;        /* if term_sent: time to send SIGKILL */
     int64_t done_ms;       /* monotonic time when this scheduler recorded the end */
@@ -98,8 +113,8 @@ typedef struct gp_jobs_job {
 typedef enum gp_jobs_event_kind {
     GP_JOBS_EVENT_TICK,
     GP_JOBS_EVENT_SUBMIT,         /* client, correlation, submit */
-    GP_JOBS_EVENT_CANCEL,         /* client, correlation, job; 0: all jobs */
-    GP_JOBS_EVENT_CAPACITY,       /* count: maximum concurrent processes */
+    GP_JOBS_EVENT_CANCEL,         /* client, correlation, job (0: all jobs), grace_ms */
+    GP_JOBS_EVENT_CAPACITY,       /* count: maximum concurrent processes, except sweeps */
     GP_JOBS_EVENT_HOLD,           /* count: 1: start no jobs, let running ones finish; 0: resume */
     GP_JOBS_EVENT_STOP,           /* the pool shuts down: stop and requeue running jobs */
     GP_JOBS_EVENT_PERSISTED,      /* persisted */
@@ -114,6 +129,7 @@ typedef enum gp_jobs_event_kind {
 typedef struct gp_jobs_submit {
     uint8_t submitter[16];
     uint64_t seq;
+    gp_jobs_kind kind;
     int32_t priority;
     const char *name, *command;
 } gp_jobs_submit;
@@ -132,6 +148,7 @@ typedef struct gp_jobs_event {
     int32_t pid;
     uint64_t start_time;
     uint8_t boot[16];
+    uint32_t grace_ms;
     gp_jobs_exit exit;
     int32_t number;
     bool pool_lost; /* the job ended, or reports that it ended, because the pool was gone */
@@ -177,21 +194,23 @@ typedef void (*gp_jobs_act)(void *context, const gp_jobs_action *action);
 
 typedef struct gp_jobs_config {
     uint32_t unfinished_max; /* further submits are refused with GP_EBUSY */
-    uint32_t finished_max;   /* number of ended jobs to keep, newest first */
+    uint32_t finished_max;   /* number of ended jobs to keep, except trials; newest first */
+    uint32_t trials_max;     /* number of ended trials to keep, newest first */
     int64_t finished_age_ms; /* maximum age of ended jobs */
     /* keep all jobs that ended more recently than this, so that their submit can be repeated */
     int64_t repeat_ms;
     /* replies that wait for the journal; further requests are refused with GP_EBUSY */
     uint32_t replies_max;
-    uint32_t capacity; /* maximum concurrent processes */
-    int64_t cancel_ms; /* SIGTERM -> SIGKILL for a canceled job */
-    int64_t stop_ms;   /* SIGTERM -> SIGKILL when the pool shuts down */
+    uint32_t capacity;   /* maximum concurrent processes, except sweeps; 0: start no job */
+    uint32_t sweeps_max; /* maximum concurrent sweeps */
+    int64_t cancel_ms;   /* SIGTERM -> SIGKILL for a canceled job */
+    int64_t stop_ms;     /* SIGTERM -> SIGKILL when the pool shuts down */
 } gp_jobs_config;
 
 typedef struct gp_jobs gp_jobs;
 
-/* Return the defaults: 100,000 unfinished; 1,000 finished, 30 days, 1 minute; 65,536 replies; 1
- * process; 10 s to cancel; 2 s to stop. */
+/* Return the defaults: 100,000 unfinished; 1,000 finished and 200 trials, 30 days, 1 minute; 65,536
+ * replies; 1 process; 16 sweeps; 10 s to cancel; 2 s to stop. */
 gp_jobs_config gp_jobs_config_default(void);
 
 /* Create a state machine without jobs. All memory that config allows is reserved here, but touched
@@ -230,7 +249,7 @@ const gp_jobs_job *gp_jobs_before(const gp_jobs *jobs, uint64_t id);
 /* Return the number of jobs in a state, durable or not. */
 uint32_t gp_jobs_count(const gp_jobs *jobs, gp_jobs_state state);
 
-/* Return the number of jobs that have a process or are about to get one. */
+/* Return the number of jobs that have a process or are about to get one, including sweeps. */
 uint32_t gp_jobs_active(const gp_jobs *jobs);
 
 /* Return whether work is pending: processes, queued jobs that can start, or rows that are not

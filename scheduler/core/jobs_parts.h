@@ -25,6 +25,18 @@ typedef struct jobs_wait { /* heap element for a queued job */
     uint64_t id;
 } jobs_wait;
 
+/* Queued jobs with a common limit on concurrent processes. */
+typedef enum jobs_lane {
+    JOBS_LANE_WORK, /* ordinary jobs and trials: one process per worker */
+    JOBS_LANE_SWEEPS,
+    JOBS_LANES,
+} jobs_lane;
+
+typedef struct jobs_heap { /* queued jobs of a lane; items[0] is the next one to start */
+    jobs_wait *items;
+    uint32_t count;
+} jobs_heap;
+
 /* Ends of a linked list; JOBS_NIL: empty list. */
 typedef struct jobs_ends {
     uint32_t first, last;
@@ -41,14 +53,13 @@ struct gp_jobs {
     uint64_t next_id, number, persisted;
     bool holding, stopping, failed;
     gp_error failure;
-    uint32_t counts[GP_JOBS_STATES];
+    uint32_t counts[GP_JOBS_KINDS][GP_JOBS_STATES];
     /* Entries [1, used) have been used at least once; unused ones are in the free list. */
     gp_jobs_job *entries;
     uint32_t used, size, free;
     jobs_ends lists[GP_JOBS_LISTS];
     gp_index ids, submits; /* entries by id, and by submitter and seq */
-    jobs_wait *heap;       /* heap[0] is the next job to start */
-    uint32_t heap_count;
+    jobs_heap heaps[JOBS_LANES];
     jobs_reply *replies; /* ring buffer, ordered by number */
     uint32_t reply_first, reply_count;
 };
@@ -69,14 +80,20 @@ static inline uint32_t jobs_entry(const gp_jobs *jobs, const gp_jobs_job *job)
     return (uint32_t)(job - jobs->entries);
 }
 
+static inline jobs_lane jobs_lane_of(gp_jobs_kind kind)
+{
+    return kind == GP_JOBS_SWEEP ? JOBS_LANE_SWEEPS : JOBS_LANE_WORK;
+}
+
 /* ---- jobs_table.c ---- */
 
 /* Allocate both indices. Call this after the entries exist. False: out of memory. */
 bool jobs_tables_init(gp_jobs *jobs);
 
-/* Create an entry with id, submitter and seq, append it to the list by id and zero all other
+/* Create an entry with id, submitter, seq and kind, append it to the list by id and zero all other
  * fields. NULL: the table is full. */
-gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], uint64_t seq);
+gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], uint64_t seq,
+                       gp_jobs_kind kind);
 
 /* Free an entry and remove it from all lists, indices and the heap. */
 void jobs_give(gp_jobs *jobs, gp_jobs_job *job);
@@ -94,15 +111,20 @@ void jobs_dirty(gp_jobs *jobs, gp_jobs_job *job);
 /* Remove the job from the GP_JOBS_WRITTEN list, if it is there. */
 void jobs_clean(gp_jobs *jobs, gp_jobs_job *job);
 
-/* Append the job to the GP_JOBS_ENDED list. */
+/* Append the job to the list of ended jobs for its kind. */
 void jobs_done(gp_jobs *jobs, gp_jobs_job *job);
 
-/* Add a queued job to the heap, unless it is there already. */
+/* Add a queued job to the heap of its lane, unless it is there already. */
 void jobs_heap_push(gp_jobs *jobs, gp_jobs_job *job);
-/* Remove a job from the heap, if it is queued there. */
+/* Remove a job from its heap, if it is queued there. */
 void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job);
 
-/* Pop the next queued job from the heap. NULL: none. */
-gp_jobs_job *jobs_heap_pop(gp_jobs *jobs);
+/* Pop the next queued job of a lane. NULL: none. */
+gp_jobs_job *jobs_heap_pop(gp_jobs *jobs, jobs_lane lane);
+
+/* ---- jobs_rows.c ---- */
+
+/* Return the number of jobs of a lane that have a process or are about to get one. */
+uint32_t jobs_lane_active(const gp_jobs *jobs, jobs_lane lane);
 
 #endif

@@ -27,11 +27,12 @@ gp_status gp_jobs_load(gp_jobs *jobs, const gp_jobs_job *row, gp_error *err)
     gp_jobs_job *job;
 
     if (row->id == 0 || row->state == GP_JOBS_NONE || row->state == GP_JOBS_STARTING ||
-        row->state >= GP_JOBS_STATES || jobs_find_id(jobs, row->id) != NULL ||
+        row->state >= GP_JOBS_STATES || row->kind >= GP_JOBS_KINDS || jobs_find_id(jobs, row->id) != NULL ||
         jobs_find_submit(jobs, row->submitter, row->seq) != NULL)
-        return gp_fail(err, GP_ECORRUPT, "job %" PRIu64 " has the invalid state %d or is present twice",
-                       row->id, (int)row->state);
-    job = jobs_take(jobs, row->id, row->submitter, row->seq);
+        return gp_fail(err, GP_ECORRUPT,
+                       "job %" PRIu64 " has the invalid state %d or kind %d, or is present twice", row->id,
+                       (int)row->state, (int)row->kind);
+    job = jobs_take(jobs, row->id, row->submitter, row->seq, row->kind);
     if (job == NULL)
         return gp_fail(err, GP_ELIMIT, "more than %u jobs", jobs->size - 1);
     jobs_set_state(jobs, job, row->state);
@@ -115,17 +116,37 @@ const gp_jobs_job *gp_jobs_before(const gp_jobs *jobs, uint64_t id)
 
 uint32_t gp_jobs_count(const gp_jobs *jobs, gp_jobs_state state)
 {
-    return jobs->counts[state];
+    uint32_t count = 0;
+
+    for (gp_jobs_kind kind = GP_JOBS_ORDINARY; kind < GP_JOBS_KINDS; kind++)
+        count += jobs->counts[kind][state];
+    return count;
+}
+
+uint32_t jobs_lane_active(const gp_jobs *jobs, jobs_lane lane)
+{
+    uint32_t count = 0;
+
+    for (gp_jobs_kind kind = GP_JOBS_ORDINARY; kind < GP_JOBS_KINDS; kind++)
+        if (jobs_lane_of(kind) == lane)
+            count += jobs->counts[kind][GP_JOBS_STARTING] + jobs->counts[kind][GP_JOBS_RUNNING] +
+                     jobs->counts[kind][GP_JOBS_STOPPING];
+    return count;
 }
 
 uint32_t gp_jobs_active(const gp_jobs *jobs)
 {
-    return jobs->counts[GP_JOBS_STARTING] + jobs->counts[GP_JOBS_RUNNING] + jobs->counts[GP_JOBS_STOPPING];
+    uint32_t count = 0;
+
+    for (jobs_lane lane = JOBS_LANE_WORK; lane < JOBS_LANES; lane++)
+        count += jobs_lane_active(jobs, lane);
+    return count;
 }
 
 bool gp_jobs_busy(const gp_jobs *jobs)
 {
-    bool waits = jobs->counts[GP_JOBS_QUEUED] > 0 && !jobs->holding && !jobs->stopping && !jobs->failed;
+    bool waits =
+        gp_jobs_count(jobs, GP_JOBS_QUEUED) > 0 && !jobs->holding && !jobs->stopping && !jobs->failed;
 
     return gp_jobs_active(jobs) > 0 || waits || (!jobs->failed && jobs->number > jobs->persisted);
 }

@@ -1,4 +1,4 @@
-/* Job table with two indices, three linked lists through the entries and one heap, all allocated
+/* Job table with two indices, linked lists through the entries and a heap per lane, all allocated
  * once. With 100,000 jobs, a submit, start or end costs as much as with ten. */
 #include <assert.h>
 #include <string.h>
@@ -102,7 +102,13 @@ static void list_remove(gp_jobs *jobs, gp_jobs_list list, uint32_t entry)
         ends->last = was.previous;
 }
 
-gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], uint64_t seq)
+static gp_jobs_list ended_list(const gp_jobs_job *job)
+{
+    return job->kind == GP_JOBS_TRIAL ? GP_JOBS_ENDED_TRIALS : GP_JOBS_ENDED;
+}
+
+gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], uint64_t seq,
+                       gp_jobs_kind kind)
 {
     uint32_t entry = jobs->free;
     gp_jobs_job *job;
@@ -118,8 +124,9 @@ gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], 
     memset(job, 0, sizeof(*job));
     job->id = id;
     job->seq = seq;
+    job->kind = kind;
     memcpy(job->submitter, submitter, sizeof(job->submitter));
-    jobs->counts[GP_JOBS_NONE]++;
+    jobs->counts[kind][GP_JOBS_NONE]++;
     gp_index_add(&jobs->ids, entry);
     gp_index_add(&jobs->submits, entry);
     list_append(jobs, GP_JOBS_BY_ID, entry);
@@ -131,12 +138,12 @@ void jobs_give(gp_jobs *jobs, gp_jobs_job *job)
     uint32_t entry = jobs_entry(jobs, job);
 
     jobs_clean(jobs, job);
-    list_remove(jobs, GP_JOBS_ENDED, entry);
+    list_remove(jobs, ended_list(job), entry);
     jobs_heap_remove(jobs, job);
     list_remove(jobs, GP_JOBS_BY_ID, entry);
     gp_index_remove(&jobs->ids, entry);
     gp_index_remove(&jobs->submits, entry);
-    jobs->counts[job->state]--;
+    jobs->counts[job->kind][job->state]--;
     job->id = 0;
     job->links[GP_JOBS_BY_ID].next = jobs->free;
     jobs->free = entry;
@@ -144,8 +151,8 @@ void jobs_give(gp_jobs *jobs, gp_jobs_job *job)
 
 void jobs_set_state(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_state state)
 {
-    jobs->counts[job->state]--;
-    jobs->counts[state]++;
+    jobs->counts[job->kind][job->state]--;
+    jobs->counts[job->kind][state]++;
     job->state = state;
 }
 
@@ -163,10 +170,10 @@ void jobs_dirty(gp_jobs *jobs, gp_jobs_job *job)
 void jobs_done(gp_jobs *jobs, gp_jobs_job *job)
 {
     job->done_ms = jobs->now_ms;
-    list_append(jobs, GP_JOBS_ENDED, jobs_entry(jobs, job));
+    list_append(jobs, ended_list(job), jobs_entry(jobs, job));
 }
 
-/* ---- heap of queued jobs: higher priority first, then older jobs ---- */
+/* ---- heaps of queued jobs: higher priority first, then older jobs ---- */
 
 /* Return whether job a starts before job b. */
 static bool heap_before(const jobs_wait *a, const jobs_wait *b)
@@ -174,63 +181,71 @@ static bool heap_before(const jobs_wait *a, const jobs_wait *b)
     return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
 }
 
-/* Store a heap element and record the position in the job. */
-static void heap_put(gp_jobs *jobs, uint32_t at, jobs_wait wait)
+static jobs_heap *heap_of(gp_jobs *jobs, const gp_jobs_job *job)
 {
-    jobs->heap[at] = wait;
+    return &jobs->heaps[jobs_lane_of(job->kind)];
+}
+
+/* Store a heap element and record the position in the job. */
+static void heap_put(gp_jobs *jobs, jobs_heap *heap, uint32_t at, jobs_wait wait)
+{
+    heap->items[at] = wait;
     jobs_at(jobs, wait.entry)->heap_place = at + 1;
 }
 
-static void heap_up(gp_jobs *jobs, uint32_t at)
+static void heap_up(gp_jobs *jobs, jobs_heap *heap, uint32_t at)
 {
-    jobs_wait moved = jobs->heap[at];
+    jobs_wait moved = heap->items[at];
 
-    for (; at > 0 && heap_before(&moved, &jobs->heap[(at - 1) / 2]); at = (at - 1) / 2)
-        heap_put(jobs, at, jobs->heap[(at - 1) / 2]);
-    heap_put(jobs, at, moved);
+    for (; at > 0 && heap_before(&moved, &heap->items[(at - 1) / 2]); at = (at - 1) / 2)
+        heap_put(jobs, heap, at, heap->items[(at - 1) / 2]);
+    heap_put(jobs, heap, at, moved);
 }
 
 void jobs_heap_push(gp_jobs *jobs, gp_jobs_job *job)
 {
+    jobs_heap *heap = heap_of(jobs, job);
+
     if (job->heap_place != 0)
         return;
-    assert(jobs->heap_count < jobs->size);
-    heap_put(jobs, jobs->heap_count++,
+    assert(heap->count < jobs->size);
+    heap_put(jobs, heap, heap->count++,
              (jobs_wait){ .priority = job->priority, .entry = jobs_entry(jobs, job), .id = job->id });
-    heap_up(jobs, job->heap_place - 1);
+    heap_up(jobs, heap, job->heap_place - 1);
 }
 
 void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job)
 {
+    jobs_heap *heap = heap_of(jobs, job);
     uint32_t at = job->heap_place - 1;
     jobs_wait moved;
 
     if (job->heap_place == 0)
         return;
     job->heap_place = 0;
-    jobs->heap_count--;
-    if (at == jobs->heap_count)
+    heap->count--;
+    if (at == heap->count)
         return;
-    heap_put(jobs, at, jobs->heap[jobs->heap_count]);
-    heap_up(jobs, at);
-    moved = jobs->heap[at];
-    for (uint32_t child; (child = 2 * at + 1) < jobs->heap_count; at = child) {
-        if (child + 1 < jobs->heap_count && heap_before(&jobs->heap[child + 1], &jobs->heap[child]))
+    heap_put(jobs, heap, at, heap->items[heap->count]);
+    heap_up(jobs, heap, at);
+    moved = heap->items[at];
+    for (uint32_t child; (child = 2 * at + 1) < heap->count; at = child) {
+        if (child + 1 < heap->count && heap_before(&heap->items[child + 1], &heap->items[child]))
             child++;
-        if (!heap_before(&jobs->heap[child], &moved))
+        if (!heap_before(&heap->items[child], &moved))
             break;
-        heap_put(jobs, at, jobs->heap[child]);
+        heap_put(jobs, heap, at, heap->items[child]);
     }
-    heap_put(jobs, at, moved);
+    heap_put(jobs, heap, at, moved);
 }
 
-gp_jobs_job *jobs_heap_pop(gp_jobs *jobs)
+gp_jobs_job *jobs_heap_pop(gp_jobs *jobs, jobs_lane lane)
 {
     gp_jobs_job *job;
 
-    if (jobs->heap_count == 0)
+    if (jobs->heaps[lane].count == 0)
         return NULL;
-    job = jobs_at(jobs, jobs->heap[0].entry);
+    job = jobs_at(jobs, jobs->heaps[lane].items[0].entry);
     jobs_heap_remove(jobs, job);
     assert(job->state == GP_JOBS_QUEUED);
     return job;

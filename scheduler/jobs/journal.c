@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
@@ -18,15 +17,15 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/system/directory.h"
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
 #include "common/base/system/process.h"
 
 enum {
     APPLICATION_ID = 0x47504a31, /* "GPJ1" */
-    FORMAT = 1,
+    FORMAT = 2,
     BATCH_MAX = 8192, /* maximum operations per commit */
-    FOLDER_DESCRIPTORS = 8,
 };
 
 static const size_t waiting_bytes_max = 256u << 20;
@@ -177,7 +176,24 @@ static const char schema[] =
     "  submitted_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL,"
     "  exit INTEGER NOT NULL, number INTEGER NOT NULL, workers INTEGER NOT NULL, reason TEXT NOT NULL,"
     "  words BLOB NOT NULL, environment BLOB NOT NULL, directory TEXT NOT NULL, umask INTEGER NOT NULL,"
+    "  kind INTEGER NOT NULL DEFAULT 0,"
     "  UNIQUE (submitter, seq));";
+
+/* Change a database of an earlier format to the present one, in one transaction. The jobs of format
+ * 1 have no kind: all are ordinary. */
+static gp_status upgrade(gp_journal *journal, int64_t version, gp_error *err)
+{
+    gp_status status = GP_OK;
+    char pragmas[60];
+
+    if (version >= FORMAT)
+        return GP_OK;
+    snprintf(pragmas, sizeof(pragmas), "PRAGMA user_version=%d; COMMIT", FORMAT);
+    status = run_sql(journal, "BEGIN IMMEDIATE", err);
+    if (status == GP_OK && version == 1)
+        status = run_sql(journal, "ALTER TABLE jobs ADD COLUMN kind INTEGER NOT NULL DEFAULT 0", err);
+    return status == GP_OK ? run_sql(journal, pragmas, err) : status;
+}
 
 /* Create the schema in an empty database, or check the format of an existing one.
  *   GP_EVERSION: the file belongs to another program or version */
@@ -206,18 +222,18 @@ static gp_status check_format(gp_journal *journal, gp_error *err)
                        "%s is a database of another program (application %" PRId64
                        "); move it away, then run gradpool down and gradpool up",
                        journal->path, application);
-    if (version != FORMAT)
+    if (version < 1 || version > FORMAT)
         return gp_fail(
             err, GP_EVERSION,
             "the job journal %s has format %" PRId64
             ", but this build supports format %d; run the gradpool that wrote it, or move the file away",
             journal->path, version, FORMAT);
-    return GP_OK;
+    return upgrade(journal, version, err);
 }
 
 #define ROW_COLUMNS                                                                                          \
     "id, submitter, seq, name, command, priority, state, attempts, cancel, pid, start_time, boot, "          \
-    "submitted_ms, started_ms, ended_ms, exit, number, workers, reason"
+    "submitted_ms, started_ms, ended_ms, exit, number, workers, reason, kind"
 
 static gp_status prepare_statements(gp_journal *journal, gp_error *err)
 {
@@ -225,8 +241,7 @@ static gp_status prepare_statements(gp_journal *journal, gp_error *err)
         [INSERT] =
             "INSERT INTO jobs (" ROW_COLUMNS ", words, environment, directory, umask) VALUES "
             "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, "
-            "?21, "
-            "?22, ?23)",
+            "?21, ?22, ?23, ?24)",
         [UPDATE] = "UPDATE jobs SET priority=?6, state=?7, attempts=?8, cancel=?9, pid=?10, start_time=?11, "
                    "boot=?12, "
                    "started_ms=?14, ended_ms=?15, exit=?16, number=?17, workers=?18, reason=?19 WHERE id=?1",
@@ -317,7 +332,8 @@ static bool column_bytes16(sqlite3_stmt *statement, int column, uint8_t out[16])
 
 static bool read_row(sqlite3_stmt *statement, gp_jobs_job *job)
 {
-    int64_t state = sqlite3_column_int64(statement, 6), ended = sqlite3_column_int64(statement, 15);
+    int64_t state = sqlite3_column_int64(statement, 6), ended = sqlite3_column_int64(statement, 15),
+            kind = sqlite3_column_int64(statement, 19);
 
     memset(job, 0, sizeof(*job));
     job->id = (uint64_t)sqlite3_column_int64(statement, 0);
@@ -336,8 +352,9 @@ static bool read_row(sqlite3_stmt *statement, gp_jobs_job *job)
     job->workers = (uint32_t)sqlite3_column_int64(statement, 17);
     column_text(statement, 18, job->reason, sizeof(job->reason));
     if (state <= GP_JOBS_NONE || state >= GP_JOBS_STATES || ended < GP_JOBS_EXIT_NONE ||
-        ended > GP_JOBS_EXIT_UNKNOWN)
+        ended > GP_JOBS_EXIT_UNKNOWN || kind < GP_JOBS_ORDINARY || kind >= GP_JOBS_KINDS)
         return false;
+    job->kind = (gp_jobs_kind)kind;
     job->state = (gp_jobs_state)state;
     job->exit = (gp_jobs_exit)ended;
     return column_bytes16(statement, 1, job->submitter) && column_bytes16(statement, 11, job->boot);
@@ -410,10 +427,11 @@ static int apply(gp_journal *journal, const operation *op)
         sqlite3_bind_text(statement, 19, job->reason, -1, SQLITE_STATIC);
     }
     if (op->kind == INSERT) {
-        sqlite3_bind_blob64(statement, 20, op->words.words, op->words.words_bytes, SQLITE_STATIC);
-        sqlite3_bind_blob64(statement, 21, op->words.environment, op->words.environment_bytes, SQLITE_STATIC);
-        sqlite3_bind_text(statement, 22, op->words.directory, -1, SQLITE_STATIC);
-        sqlite3_bind_int64(statement, 23, op->words.umask);
+        sqlite3_bind_int(statement, 20, job->kind);
+        sqlite3_bind_blob64(statement, 21, op->words.words, op->words.words_bytes, SQLITE_STATIC);
+        sqlite3_bind_blob64(statement, 22, op->words.environment, op->words.environment_bytes, SQLITE_STATIC);
+        sqlite3_bind_text(statement, 23, op->words.directory, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(statement, 24, op->words.umask);
     }
     int code = sqlite3_step(statement), reset = sqlite3_reset(statement);
 
@@ -483,15 +501,6 @@ static int fetch(gp_journal *journal, const operation *op)
     return SQLITE_OK;
 }
 
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *at)
-{
-    (void)info;
-    (void)kind;
-    (void)at;
-    remove(path);
-    return 0;
-}
-
 static void persisted(gp_journal *journal, uint64_t number, uint64_t rows)
 {
     pthread_mutex_lock(&journal->lock);
@@ -556,7 +565,7 @@ static void write_batch(gp_journal *journal, const operation *batch)
     persisted(journal, number, rows);
     for (const operation *op = batch; op != NULL; op = op->next) {
         if (op->folder != NULL)
-            nftw(op->folder, remove_entry, FOLDER_DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
+            gp_directory_remove(op->folder);
     }
 }
 

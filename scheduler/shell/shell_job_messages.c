@@ -38,6 +38,7 @@ static void fill_row(const gp_jobs_job *job, gp_job_row *row)
     row->state = job->durable == GP_JOBS_QUEUED && job->state == GP_JOBS_STARTING ? GP_JOB_ROW_STARTING
                                                                                   : (uint32_t)job->durable;
     row->priority = job->priority;
+    row->kind = (uint32_t)job->kind;
     row->attempts = job->attempts;
     row->cancel = job->cancel;
     row->pid = (uint32_t)job->pid;
@@ -277,6 +278,7 @@ static void handle_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
     memcpy(submit.submitter, message.submitter, sizeof(submit.submitter));
     submit.seq = message.seq;
     submit.priority = message.priority;
+    submit.kind = (gp_jobs_kind)message.kind;
     event->kind = GP_JOBS_EVENT_SUBMIT;
     event->submit = &submit;
     s->jobs->submitting = &words;
@@ -458,6 +460,7 @@ bool shell_jobs_handle(shell *s, const gp_incoming *in, const gp_core_id *sessio
             return true;
         event.kind = GP_JOBS_EVENT_CANCEL;
         event.job = stop.job;
+        event.grace_ms = stop.grace_ms;
         shell_jobs_step(s, &event);
         return true;
     case GP_ID(jobs_get):

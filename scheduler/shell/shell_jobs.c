@@ -378,6 +378,8 @@ gp_status shell_jobs_open(shell *s, gp_error *err)
         jobs->processes[i] = (gp_job_process){ .pidfd = -1, .gate = -1 };
     gp_job_boot(jobs->boot);
     config.capacity = 0; /* no job starts before the loop runs */
+    if (s->owner.pid != 0)
+        config.stop_ms = SHELL_OWNER_GRACE_MS;
     status = gp_jobs_new(&jobs->machine, &config, act, s, err);
     if (status != GP_OK)
         return status;

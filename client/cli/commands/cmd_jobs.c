@@ -9,12 +9,16 @@
 typedef struct jobs_options {
     cli_common common;
     bool all;
+    bool trials;
     bool all_profiles;
     char profile[GP_PROFILE_NAME_MAX + 1];
 } jobs_options;
 
 static const gp_param jobs_params[] = {
     { .name = "all", GP_PARAM_FIELD(jobs_options, all), .help = "also show jobs that have ended" },
+    { .name = "trials",
+      GP_PARAM_FIELD(jobs_options, trials),
+      .help = "also show the trials of sweeps; default: a sweep has one line" },
     { .name = "profile",
       GP_PARAM_FIELD(jobs_options, profile),
       .help = "list the jobs of a cluster, in place of those of the pool" },
@@ -30,13 +34,25 @@ static const gp_param jobs_params[] = {
 /* Output of a listing. */
 typedef struct gp_listing {
     show_table *table; /* NULL: JSON */
-    uint64_t count;
+    bool trials;       /* include trials */
+    uint64_t count, hidden;
 } gp_listing;
+
+/* Count and skip a job that the listing does not include. */
+static bool is_hidden(gp_listing *listing, const gp_job_info *info)
+{
+    bool hidden = info->kind == GP_JOB_TRIAL && !listing->trials;
+
+    listing->hidden += hidden;
+    return hidden;
+}
 
 static bool list_row(void *context, const gp_job_info *info)
 {
     gp_listing *listing = context;
 
+    if (is_hidden(listing, info))
+        return true;
     show_job(listing->table, info);
     listing->count++;
     return true;
@@ -46,6 +62,8 @@ static bool list_row(void *context, const gp_job_info *info)
  * jobs. */
 static bool list_json(void *context, const gp_job_info *info)
 {
+    if (is_hidden(context, info))
+        return true;
     printf("%s\n  ", ((gp_listing *)context)->count++ == 0 ? "" : ",");
     show_job_json(info, "");
     return true;
@@ -54,7 +72,7 @@ static bool list_json(void *context, const gp_job_info *info)
 static gp_status jobs_run(cli_call *call, gp_error *err)
 {
     const jobs_options *options = call->options;
-    gp_listing listing = { .count = 0 };
+    gp_listing listing = { .trials = options->trials };
     gp_jobs_reply *page;
     uint32_t ended;
     gp_status status;
@@ -80,6 +98,9 @@ static gp_status jobs_run(cli_call *call, gp_error *err)
         show_table_free(listing.table);
     else
         show_table_print_free(listing.table);
+    if (listing.hidden > 0 && status == GP_OK && !options->common.quiet)
+        printf("trials of sweeps: %" PRIu64 "; 'gradpool jobs%s --trials' lists them\n", listing.hidden,
+               options->all ? " --all" : "");
     if (options->all || status != GP_OK || options->common.quiet ||
         pool_jobs_page(call->pool, 0, 0, 1, &page, NULL) != GP_OK)
         return status;
@@ -95,11 +116,11 @@ static gp_status jobs_run(cli_call *call, gp_error *err)
 const cli_command cli_command_jobs = {
     .name = "jobs",
     .summary = "list background jobs",
-    .usage = "[--all] [--profile PROFILE|--all-profiles] [--json]",
+    .usage = "[--all] [--trials] [--profile PROFILE|--all-profiles] [--json]",
     .description =
         "List queued and running jobs, the newest first, with state, time, workers, attempts, exit code "
         "and command. `gradpool submit` adds jobs, `gradpool logs` prints the output of one, and "
-        "`gradpool cancel` stops it.\n\n"
+        "`gradpool cancel` stops it. A sweep has one line; with --trials its trials follow.\n\n"
         "With --profile the command lists the jobs that `gradpool submit --profile` gave to a cluster. It "
         "makes one listing of the engine, and continues what an interrupted command left undone. If the "
         "engine does not reply, the engine column has the time of the last reply. An array of jobs has one "

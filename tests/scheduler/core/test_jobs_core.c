@@ -63,14 +63,22 @@ static uint32_t step(gp_jobs_event event)
     return action_count;
 }
 
-static uint32_t submit_as(uint64_t seq, int32_t priority)
+static uint32_t submit_kind(uint64_t seq, gp_jobs_kind kind, int32_t priority)
 {
-    gp_jobs_submit submit = {
-        .submitter = { 7 }, .seq = seq, .priority = priority, .name = "n", .command = "train --network lenet"
-    };
+    gp_jobs_submit submit = { .submitter = { 7 },
+                              .seq = seq,
+                              .kind = kind,
+                              .priority = priority,
+                              .name = "n",
+                              .command = "train --network lenet" };
 
     return step((gp_jobs_event){
         .kind = GP_JOBS_EVENT_SUBMIT, .client = { { 3 } }, .correlation = 100 + seq, .submit = &submit });
+}
+
+static uint32_t submit_as(uint64_t seq, int32_t priority)
+{
+    return submit_kind(seq, GP_JOBS_ORDINARY, priority);
 }
 
 static uint32_t persisted(void)
@@ -78,10 +86,18 @@ static uint32_t persisted(void)
     return step((gp_jobs_event){ .kind = GP_JOBS_EVENT_PERSISTED, .persisted = written });
 }
 
+static uint32_t cancel_grace(uint64_t job, uint32_t grace_ms)
+{
+    return step((gp_jobs_event){ .kind = GP_JOBS_EVENT_CANCEL,
+                                 .client = { { 3 } },
+                                 .correlation = 50,
+                                 .job = job,
+                                 .grace_ms = grace_ms });
+}
+
 static uint32_t cancel(uint64_t job)
 {
-    return step(
-        (gp_jobs_event){ .kind = GP_JOBS_EVENT_CANCEL, .client = { { 3 } }, .correlation = 50, .job = job });
+    return cancel_grace(job, 10000);
 }
 
 static uint32_t spawned(uint64_t job, uint32_t attempt)
@@ -119,12 +135,17 @@ static gp_jobs_state state_of(uint64_t job)
 }
 
 /* Submit a job and advance it until it runs. */
-static void run_one(uint64_t seq)
+static void run_kind(uint64_t seq, gp_jobs_kind kind)
 {
-    submit_as(seq, 0);
+    submit_kind(seq, kind, 0);
     persisted();
     spawned(seq, 1);
     persisted();
+}
+
+static void run_one(uint64_t seq)
+{
+    run_kind(seq, GP_JOBS_ORDINARY);
 }
 
 TEST(submit_is_acknowledged_only_when_durable)
@@ -245,6 +266,59 @@ TEST(running_jobs_do_not_exceed_the_number_of_workers)
     end();
 }
 
+TEST(sweeps_do_not_take_the_places_of_other_jobs)
+{
+    begin(1);
+    for (uint64_t seq = 1; seq <= GP_JOBS_SWEEPS_MAX + 1; seq++)
+        run_kind(seq, GP_JOBS_SWEEP);
+    CHECK_INT(GP_JOBS_SWEEPS_MAX, gp_jobs_active(jobs));
+    CHECK_INT(GP_JOBS_QUEUED, state_of(GP_JOBS_SWEEPS_MAX + 1));
+    run_kind(18, GP_JOBS_TRIAL);
+    submit_kind(19, GP_JOBS_ORDINARY, 0);
+    persisted();
+    CHECK_INT(GP_JOBS_SWEEPS_MAX + 1, gp_jobs_active(jobs));
+    CHECK_INT(GP_JOBS_RUNNING, state_of(18));
+    CHECK_INT(GP_JOBS_QUEUED, state_of(19));
+    ended(18, 1, GP_JOBS_EXIT_CODE, 0);
+    REQUIRE(seen(GP_JOBS_START) != NULL);
+    CHECK_INT(19, seen(GP_JOBS_START)->id);
+    ended(1, 1, GP_JOBS_EXIT_CODE, 0);
+    REQUIRE(seen(GP_JOBS_START) != NULL);
+    CHECK_INT(GP_JOBS_SWEEPS_MAX + 1, seen(GP_JOBS_START)->id);
+    end();
+}
+
+TEST(killed_sweep_is_queued_again_at_most_three_times)
+{
+    begin(1);
+    run_kind(1, GP_JOBS_SWEEP);
+    for (uint32_t attempt = 1; attempt <= GP_JOBS_ATTEMPTS_MAX; attempt++) {
+        step((gp_jobs_event){ .kind = GP_JOBS_EVENT_ENDED,
+                              .job = 1,
+                              .attempt = attempt,
+                              .exit = GP_JOBS_EXIT_SIGNAL,
+                              .number = 9,
+                              .text = "killed by signal 9 (Killed)" });
+        persisted();
+        CHECK_INT(attempt < GP_JOBS_ATTEMPTS_MAX ? GP_JOBS_STARTING : GP_JOBS_FAILED, state_of(1));
+        spawned(1, attempt + 1);
+        persisted();
+    }
+    CHECK_TEXT("killed by signal 9 (Killed) (attempt 3 of 3)", gp_jobs_find(jobs, 1)->reason);
+    run_kind(2, GP_JOBS_SWEEP); /* a sweep that fails by itself, or was canceled, does not restart */
+    ended(2, 1, GP_JOBS_EXIT_CODE, 1);
+    CHECK_INT(GP_JOBS_FAILED, state_of(2));
+    run_kind(3, GP_JOBS_SWEEP);
+    cancel(3);
+    persisted();
+    ended(3, 1, GP_JOBS_EXIT_SIGNAL, 15);
+    CHECK_INT(GP_JOBS_CANCELED, state_of(3));
+    run_kind(4, GP_JOBS_TRIAL); /* the sweep decides about a trial */
+    ended(4, 1, GP_JOBS_EXIT_SIGNAL, 9);
+    CHECK_INT(GP_JOBS_FAILED, state_of(4));
+    end();
+}
+
 TEST(canceled_queued_job_never_starts)
 {
     begin(1);
@@ -282,6 +356,39 @@ TEST(canceled_running_job_is_terminated_then_killed)
     CHECK(seen(GP_JOBS_KILL) != NULL);
     ended(1, 1, GP_JOBS_EXIT_SIGNAL, 9);
     CHECK_INT(GP_JOBS_CANCELED, state_of(1));
+    end();
+}
+
+TEST(grace_period_of_a_cancel_can_be_zero_or_shortened)
+{
+    begin(2);
+    run_one(1);
+    cancel_grace(1, 0);
+    CHECK(seen(GP_JOBS_TERM) == NULL);
+    persisted();
+    CHECK(seen(GP_JOBS_TERM) != NULL);
+    CHECK(gp_jobs_due(jobs) <= now_ms);
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
+    CHECK(seen(GP_JOBS_KILL) != NULL);
+    ended(1, 1, GP_JOBS_EXIT_SIGNAL, 9);
+    CHECK_INT(GP_JOBS_CANCELED, state_of(1));
+
+    run_one(2);
+    cancel(2);
+    cancel_grace(2, 4000); /* before the first cancel is durable */
+    persisted();
+    cancel(2); /* cannot extend the period */
+    now_ms += 2999;
+    CHECK_INT(0, step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK }));
+    cancel_grace(2, 1001);
+    CHECK_INT(0, seen(GP_JOBS_CANCELING)->count);
+    cancel_grace(2, 500);
+    CHECK_INT(1, seen(GP_JOBS_CANCELING)->count);
+    now_ms += 499;
+    CHECK_INT(0, step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK }));
+    now_ms += 1;
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
+    CHECK(seen(GP_JOBS_KILL) != NULL);
     end();
 }
 
@@ -507,6 +614,26 @@ TEST(finished_jobs_are_deleted_by_count_and_age)
     now_ms += 60000;
     step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
     CHECK(gp_jobs_find(jobs, 2) == NULL && gp_jobs_find(jobs, 3) == NULL);
+    end();
+}
+
+TEST(ended_trials_do_not_push_out_other_jobs)
+{
+    gp_jobs_config config = gp_jobs_config_default();
+
+    config.finished_max = 2;
+    config.trials_max = 3;
+    config.repeat_ms = 0;
+    begin_with(config);
+    gp_jobs_begin(jobs, 1);
+    for (uint64_t seq = 1; seq <= 12; seq++) {
+        run_kind(seq, seq == 1 ? GP_JOBS_SWEEP : seq == 2 ? GP_JOBS_ORDINARY : GP_JOBS_TRIAL);
+        ended(seq, 1, GP_JOBS_EXIT_CODE, 0);
+        persisted();
+    }
+    CHECK(gp_jobs_find(jobs, 1) != NULL && gp_jobs_find(jobs, 2) != NULL);
+    CHECK(gp_jobs_find(jobs, 9) == NULL && gp_jobs_find(jobs, 10) != NULL);
+    CHECK_INT(5, gp_jobs_count(jobs, GP_JOBS_DONE));
     end();
 }
 

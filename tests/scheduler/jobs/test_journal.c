@@ -228,6 +228,7 @@ TEST(rows_are_read_back_unchanged)
 {
     gp_jobs_job job = job_of(1);
 
+    job.kind = GP_JOBS_TRIAL;
     stage_begin();
     REQUIRE_OK(reopen(), err);
     CHECK_INT(0, row_count);
@@ -249,6 +250,7 @@ TEST(rows_are_read_back_unchanged)
     CHECK(await_persisted(2));
     REQUIRE_OK(reopen(), err);
     REQUIRE(row_count == 1);
+    CHECK_INT(GP_JOBS_TRIAL, rows[0].kind);
     CHECK_INT(2, next_id);
     CHECK_INT(GP_JOBS_RUNNING, rows[0].state);
     job.state = GP_JOBS_RUNNING;
@@ -389,12 +391,97 @@ TEST(journals_of_other_versions_or_programs_are_refused)
 {
     stage_begin();
     REQUIRE_OK(reopen(), err);
-    alter("PRAGMA user_version=2");
+    alter("PRAGMA user_version=3");
     CHECK_STATUS(GP_EVERSION, reopen());
-    CHECK_CONTAINS(err.message, "format 2");
+    CHECK_CONTAINS(err.message, "format 3");
     alter("PRAGMA application_id=1");
     CHECK_STATUS(GP_EVERSION, reopen());
     CHECK_CONTAINS(err.message, "another program");
+}
+
+/* Copy journal-1.db, which a scheduler with format 1 wrote, into the directory. */
+static void copy_old_journal(void)
+{
+    char path[100], source[1000], bytes[1 << 15];
+    FILE *from, *to;
+    size_t count;
+
+    snprintf(source, sizeof(source), "%s/tests/scheduler/jobs/journal-1.db", getenv("GP_SOURCE_DIR"));
+    snprintf(path, sizeof(path), "%s/jobs.db", directory);
+    from = fopen(source, "r");
+    to = fopen(path, "w");
+    if (from == NULL || to == NULL)
+        abort();
+    count = fread(bytes, 1, sizeof(bytes), from);
+    if (count == 0 || fwrite(bytes, 1, count, to) != count || fclose(to) != 0)
+        abort();
+    fclose(from);
+}
+
+/* Check the jobs of journal-1.db. */
+static void check_old_jobs(void)
+{
+    static const gp_jobs_state states[] = { GP_JOBS_QUEUED, GP_JOBS_RUNNING, GP_JOBS_STOPPING, GP_JOBS_DONE,
+                                            GP_JOBS_FAILED };
+
+    REQUIRE(row_count >= 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        CHECK_INT(i + 1, rows[i].id);
+        CHECK_INT(states[i], rows[i].state);
+        CHECK_INT(GP_JOBS_ORDINARY, rows[i].kind);
+        CHECK_INT(i == 2, rows[i].cancel);
+        CHECK_INT(0xab, rows[i].submitter[15]);
+        CHECK_TEXT("train --network lenet", rows[i].command);
+    }
+    CHECK_TEXT("exit code 1", rows[4].reason);
+}
+
+TEST(journals_of_format_1_are_upgraded_and_keep_their_jobs)
+{
+    gp_jobs_job job = job_of(7);
+    gp_journal_report report;
+
+    stage_begin();
+    copy_old_journal();
+    REQUIRE_OK(reopen(), err);
+    check_old_jobs();
+    CHECK_INT(7, next_id); /* job 6 was deleted */
+    job.seq = 70;
+    job.kind = GP_JOBS_SWEEP;
+    REQUIRE_OK(gp_journal_insert(journal, 1, &job, &words, &err), err);
+    CHECK(await_persisted(1));
+    REQUIRE_OK(gp_journal_fetch(journal, 2, 1, &err), err);
+    report = await_report();
+    REQUIRE(report.kind == GP_JOURNAL_FETCHED);
+    CHECK_TEXT("/tmp", report.words.directory);
+    gp_journal_text_deinit(&report.words);
+    REQUIRE_OK(reopen(), err);
+    REQUIRE(row_count == 6);
+    check_old_jobs();
+    CHECK_INT(GP_JOBS_SWEEP, rows[5].kind);
+}
+
+/* The upgrade is one transaction: a disk that fails during it leaves format 1 or format 2. */
+TEST(interrupted_upgrades_lose_no_job)
+{
+    int failed = 0;
+
+    for (int countdown = 1; countdown < 40; countdown++) {
+        stage_begin();
+        copy_old_journal();
+        disk.countdown = countdown;
+        failed += reopen() != GP_OK;
+        gp_journal_close(journal);
+        journal = NULL;
+        disk.countdown = 0;
+        REQUIRE_OK(reopen(), err);
+        check_old_jobs();
+        gp_journal_close(journal);
+        journal = NULL;
+        leftovers_clear(directory);
+    }
+    stage_begin();
+    CHECK(failed >= 3);
 }
 
 TEST(invalid_rows_are_reported_with_their_id)
