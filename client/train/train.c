@@ -415,9 +415,9 @@ static gp_status run_once(gp_run *run, const gp_lease_request *lease, gp_error *
 
     /* Minimum worker count with which the training may continue; 0: all
      * workers of the first group. */
-    pool->floor = run->options.max_restarts == 0 || run->options.worker_weights[0] != '\0'
-                      ? 0
-                      : (uint32_t)run->options.min_workers;
+    pool->elastic.floor = run->options.max_restarts == 0 || run->options.worker_weights[0] != '\0'
+                              ? 0
+                              : (uint32_t)run->options.min_workers;
     status = pool_lease(pool, lease, purpose, run->request->stop, err);
     if (status == GP_OK) {
         membership_init(&run->membership, pool->grant.slots_count, (uint32_t)run->options.max_restarts);

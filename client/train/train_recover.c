@@ -205,13 +205,13 @@ void gp_run_watch(gp_run *run, bool quiet)
     if (pool->regranted && !run->membership.granted && run->state != GP_RUN_REGROUPING)
         gp_run_membership(
             run, &(membership_event){ .kind = MEMBERSHIP_GRANT, .workers = pool->grant.slots_count });
-    if (pool->change.workers != 0 && !pool->regranted) {
-        gp_joiners_change(&run->joiners, pool, &pool->change);
+    if (pool->elastic.change.workers != 0 && !pool->regranted) {
+        gp_joiners_change(&run->joiners, pool, &pool->elastic.change);
         gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_CHANGE,
-                                                    .workers = pool->change.workers,
-                                                    .asked = pool->change.asked,
+                                                    .workers = pool->elastic.change.workers,
+                                                    .asked = pool->elastic.change.asked,
                                                     .prepared = gp_joiners_count_prepared(&run->joiners) });
-        pool->change.workers = 0;
+        pool->elastic.change.workers = 0;
     }
 
     /* Handle all messages before the alarm: this process may have been suspended. */

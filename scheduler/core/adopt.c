@@ -15,6 +15,9 @@
  * - No client claims the lease in time: the core keeps it while the holder process named by the
  *   workers is alive. A client that is suspended or busy computing can claim it later. If the
  *   holder has exited, or no worker named one, the core revokes the lease.
+ * - A member of a training serves another lease, or none: it left the training before the client
+ *   received the formation without it. The core drops it from the claim. A team names only the
+ *   members that it still uses.
  * - No member survived, so no worker can report: the core accepts the claim at any time if the
  *   slots are not assigned. For keep_ms it reserves the slots for that claim.
  *
@@ -151,7 +154,25 @@ static void notify_lost_peers(gp_core *core, const gp_core_lease *lease, uint32_
     }
 }
 
-/* Add a late worker to a lease that the client has already claimed. */
+/* Return whether an adopted lease can continue without one of its members: it is a training's, and
+ * enough others remain. The members of a team must keep their ranks. */
+static bool can_spare(const gp_core_lease *lease)
+{
+    return lease->floor != 0 && !lease->team && (uint32_t)__builtin_popcountll(lease->members) > lease->floor;
+}
+
+/* Remove a member that left the lease before the scheduler crashed. */
+static void drop(gp_core *core, gp_core_lease *lease, uint32_t index)
+{
+    lease->members &= ~(1ull << index);
+    lease->formed &= lease->members;
+    lease->joining &= lease->members;
+    core->slots[index].lease = 0;
+    form_anew(core, lease);
+}
+
+/* Add a late worker to a lease that the client has already claimed. If the worker serves another
+ * lease, drop it, or end the lease. */
 static void join(gp_core *core, gp_core_lease *lease, uint32_t index)
 {
     gp_core_slot *slot = &core->slots[index];
@@ -160,7 +181,10 @@ static void join(gp_core *core, gp_core_lease *lease, uint32_t index)
     slot->granted = slot->acked = 0;
     if (slot->claim != 0 && !claims(slot, lease->id, &lease->token)) {
         snprintf(why, sizeof(why), "worker %u now has another lease", index + 1);
-        gp_core_lease_end(core, lease, GP_ESTALE, why);
+        if (can_spare(lease))
+            drop(core, lease, index);
+        else
+            gp_core_lease_end(core, lease, GP_ESTALE, why);
         return;
     }
     if (slot->claim != 0)
@@ -173,7 +197,7 @@ static void join(gp_core *core, gp_core_lease *lease, uint32_t index)
 }
 
 /* Return whether a client claimed the lease earlier. That client now continues without this worker,
- * or has released the lease. */
+ * has released the lease, or treats it as lost. */
 static bool was_claimed(const gp_core *core, uint64_t lease)
 {
     for (uint32_t i = 0; i < core->adopted_count; i++)
@@ -197,9 +221,8 @@ void gp_core_adopt_reported(gp_core *core, const gp_core_event *event)
         core->lease_next = event->lease + 1; /* lease ids are never reused */
     if (lease != NULL)
         join(core, lease, event->slot);
-    else if (slot->claim != 0 && was_claimed(core, slot->claim))
-        revoke_claim(core, event->slot);
-    else if (slot->claim != 0 && core->adopting_ms == 0 && holder_of(core, slot) == 0)
+    if (slot->claim != 0 &&
+        (was_claimed(core, slot->claim) || (core->adopting_ms == 0 && holder_of(core, slot) == 0)))
         revoke_claim(core, event->slot);
 }
 
@@ -222,6 +245,28 @@ void gp_core_adopt_asked(gp_core *core, const gp_core_id *session)
             revoke_all(core, s);
 }
 
+/* Remove from a training's claim the members that serve another lease or none, or that the pool has
+ * no longer, if enough others remain. */
+static void drop_left_members(const gp_core *core, gp_core_claim *claim, uint64_t lease)
+{
+    uint32_t count = 0;
+    gp_core_member rest[GP_CORE_SLOTS_MAX];
+
+    for (uint32_t i = 0; i < claim->member_count; i++) {
+        const gp_core_slot *slot = &core->slots[claim->members[i].slot];
+        bool serves_none = slot->incarnation == claim->members[i].incarnation &&
+                           slot->process == GP_CORE_READY && slot->claim == 0;
+
+        if (slot->wanted && slot->lease == 0 && slot->revoking == 0 && !serves_none &&
+            (slot->claim == 0 || claims(slot, lease, &claim->token)))
+            rest[count++] = claim->members[i];
+    }
+    if (claim->floor == 0 || claim->team || count < claim->floor)
+        return;
+    claim->member_count = count;
+    memcpy(claim->members, rest, count * sizeof(rest[0]));
+}
+
 /* Return whether a claim is possible after the report period: no live member was revoked or serves
  * another lease. */
 static bool still_there(const gp_core *core, const gp_core_event *event)
@@ -242,6 +287,7 @@ static bool still_there(const gp_core *core, const gp_core_event *event)
 /* Check a claim against the worker reports so far and against other leases.
  *   GP_ENOPOOL: the pool is shutting down
  *   GP_ESTALE: the lease ended, or a member is not available
+ *   GP_EBUSY: only the report of a worker will show whether it serves this lease
  *   GP_EINVAL: incomplete claim */
 static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp_error *err)
 {
@@ -270,11 +316,24 @@ static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp
             return gp_fail(err, GP_ESTALE, "worker %u is no longer a member of the pool",
                            claim->members[i].slot + 1);
         seen |= 1ull << claim->members[i].slot;
+        if (slot->process == GP_CORE_AWAITED &&
+            (slot->lease != 0 || slot->incarnation != claim->members[i].incarnation))
+            return gp_fail(err, GP_EBUSY, "worker %u has not reported yet; repeat the claim",
+                           claim->members[i].slot + 1);
         if (slot->lease != 0 || slot->revoking != 0 ||
             (slot->claim != 0 && !claims(slot, event->lease, &claim->token)))
             return gp_fail(err, GP_ESTALE, "worker %u now has another lease", claim->members[i].slot + 1);
     }
     return GP_OK;
+}
+
+/* Return whether a member of the claim has not reported yet. */
+static bool awaits_any(const gp_core *core, const gp_core_claim *claim)
+{
+    for (uint32_t i = 0; i < claim->member_count; i++)
+        if (core->slots[claim->members[i].slot].process == GP_CORE_AWAITED)
+            return true;
+    return false;
 }
 
 /* Create the lease that a client claims, and assign the members to it. */
@@ -290,20 +349,24 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
                               .generation = event->generation,
                               .min = claim->min,
                               .floor = claim->floor,
+                              .team = claim->team && claim->floor != 0,
+                              .joins = claim->member_count,
                               .want = claim->want != 0 ? claim->want : GP_CORE_SLOTS_MAX,
                               .environment = claim->environment,
+                              .needs = claim->needs,
                               .phase = GP_CORE_HELD,
                               .reported = true,
                               .session = event->session,
                               .token = claim->token,
                               .since_ms = core->now_ms,
                               .pid = event->pid };
-    snprintf(lease->description, sizeof(lease->description), "%s", claim->description);
+    memcpy(lease->description, claim->description, sizeof(lease->description));
     for (uint32_t i = 0; i < claim->member_count; i++) {
         gp_core_slot *slot = &core->slots[claim->members[i].slot];
 
         lease->members |= 1ull << claim->members[i].slot;
         slot->lease = lease->id;
+        lease->joined[claim->members[i].slot] = claim->team ? i : 0;
         slot->kept = false;
         slot->granted = slot->acked = 0;
         if (claims(slot, lease->id, &lease->token))
@@ -322,22 +385,34 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
 
 void gp_core_adopt_claim(gp_core *core, const gp_core_event *event)
 {
-    const gp_core_claim *claim = event->claim;
+    gp_core_claim *claim = &(gp_core_claim){ 0 };
+    gp_core_event known = *event;
     gp_core_lease *lease;
-    bool changed = false;
+    bool changed;
     char cause[GP_ERROR_MESSAGE_MAX];
     gp_error err;
 
-    if (check_claim(core, event, &err) != GP_OK) {
-        core->stale++;
+    *claim = *event->claim;
+    known.claim = claim;
+    drop_left_members(core, claim, event->lease);
+    changed = claim->member_count != event->claim->member_count;
+    if (check_claim(core, &known, &err) != GP_OK) {
         gp_core_emit_error(core, &event->session, event->correlation, err.code, "%s", err.message);
-        /* The client treats the lease as lost from here on. */
+        if (err.code == GP_EBUSY)
+            return;
+        core->stale++;
+
+        /* The client treats the lease as lost from here on: also revoke it from workers that report
+         * later. */
+        if (err.code == GP_ESTALE && awaits_any(core, claim) && !was_claimed(core, event->lease) &&
+            core->adopted_count < GP_CORE_SLOTS_MAX)
+            core->adopted[core->adopted_count++] = event->lease;
         for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
             if (core->slots[s].claim != 0 && claims(&core->slots[s], event->lease, &claim->token))
                 revoke_claim(core, s);
         return;
     }
-    lease = rebuild(core, event);
+    lease = rebuild(core, &known);
     gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
     for (uint32_t i = 0; i < claim->member_count; i++) {
         const gp_core_member *member = &claim->members[i];

@@ -66,8 +66,8 @@ gp_status gp_core_new(gp_core **out, const gp_core_config *config, const gp_core
     }
     core->accepting = true;
     core->now_ms = core->active_ms = now_ms;
-    core->lease_next = 1;
-    core->slot_count = plan_count;
+    core->lease_next = config->incarnation_base + 1ull;
+    core->slot_count = core->planned = plan_count;
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
         core->slots[s].incarnation = config->incarnation_base;
     for (uint32_t s = 0; s < plan_count; s++) {
@@ -229,13 +229,51 @@ static bool resize_keeps(const gp_core *core, const gp_core_event *event, uint32
            memcmp(&slot->config, &event->plan[s], sizeof(slot->config)) == 0;
 }
 
-/* Change the slots to those of a plan. A pool in use accepts only a plan that changes no slot. */
+/* Return whether a lease, a claim of an earlier scheduler or a pending revoke keeps the slot. */
+static bool slot_in_use(const gp_core_slot *slot)
+{
+    return slot->lease != 0 || slot->revoking != 0 || slot->claim != 0 || slot->kept ||
+           slot->process == GP_CORE_AWAITED;
+}
+
+/* Apply the plan to a slot that is not in use. The next incarnation uses the new configuration. */
+static void resize_slot(gp_core *core, uint32_t s)
+{
+    gp_core_slot *slot = &core->slots[s];
+
+    core->outdated &= ~(1ull << s);
+    slot->wanted = s < core->planned;
+    slot->disabled = false;
+    slot->tries = slot->early = 0;
+    slot->reason[0] = '\0';
+    if (slot->wanted)
+        slot->config = core->plan[s];
+    if (slot->process == GP_CORE_ABSENT)
+        slot->due_ms = core->now_ms;
+    gp_core_slot_quit(core, s);
+    gp_core_slot_tick(core, s);
+}
+
+/* Apply the plan of the last resize to the slots that are free by now. Slots above the planned
+ * number belong to the pool until then. */
+static void resize_free_slots(gp_core *core)
+{
+    GP_CORE_EACH_MEMBER(s, core->outdated)
+    {
+        if (!slot_in_use(&core->slots[s]))
+            resize_slot(core, s);
+    }
+    core->slot_count = core->planned;
+    GP_CORE_EACH_MEMBER(s, core->outdated)
+    {
+        if (s >= core->slot_count)
+            core->slot_count = s + 1;
+    }
+}
+
+/* Change the slots to those of a plan, now or when their leases give them back. */
 static void resize(gp_core *core, const gp_core_event *event)
 {
-    bool keeps = true;
-    char holders[GP_ERROR_MESSAGE_MAX];
-    uint32_t claims = 0;
-
     if (core->stopping != GP_CORE_RUNNING) {
         gp_core_emit_error(core, &event->session, event->correlation, GP_ESTATE, "the pool is shutting down");
         return;
@@ -246,35 +284,15 @@ static void resize(gp_core *core, const gp_core_event *event)
                            GP_CORE_SLOTS_MAX);
         return;
     }
+    core->outdated = 0;
+    core->planned = event->plan_count;
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
-        claims += core->slots[s].claim != 0 || core->slots[s].process == GP_CORE_AWAITED;
-        keeps = keeps && resize_keeps(core, event, s);
+        if (s < event->plan_count)
+            core->plan[s] = event->plan[s];
+        if (!resize_keeps(core, event, s))
+            core->outdated |= 1ull << s;
     }
-    if (!keeps && (gp_core_lease_count(core) != 0 || core->ask_count != 0 || claims != 0)) {
-        gp_core_text_holders(core, holders);
-        gp_core_emit_error(core, &event->session, event->correlation, GP_EBUSY,
-                           "cannot change the %u workers of the pool while it is in use: %.380s",
-                           core->slot_count, holders);
-        return;
-    }
-    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
-        gp_core_slot *slot = &core->slots[s];
-        bool wanted = s < event->plan_count;
-
-        if (resize_keeps(core, event, s))
-            continue;
-        slot->wanted = wanted;
-        slot->disabled = false;
-        slot->tries = slot->early = 0;
-        slot->reason[0] = '\0';
-        if (wanted)
-            slot->config = event->plan[s];
-        if (slot->process == GP_CORE_ABSENT)
-            slot->due_ms = core->now_ms;
-        gp_core_slot_quit(core, s); /* the next incarnation uses the new configuration */
-        gp_core_slot_tick(core, s);
-    }
-    core->slot_count = event->plan_count;
+    resize_free_slots(core);
     core->config.idle_ms = event->idle_ms;
     gp_core_emit_to_client(core, GP_CORE_RESIZED, &event->session, event->correlation);
 }
@@ -299,6 +317,8 @@ static void shutdown_asked(gp_core *core, const gp_core_event *event)
 
     if (!gp_core_id_equal(&event->session, &nobody))
         gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
+    if (event->grace_ms != 0)
+        core->config.answer_ms = event->grace_ms;
     if (!event->when_idle && core->stopping != GP_CORE_STOPPING)
         stop(core);
     else if (core->stopping == GP_CORE_RUNNING)
@@ -391,6 +411,8 @@ static void handle(gp_core *core, const gp_core_event *event)
     };
 
     assert(event->slot < GP_CORE_SLOTS_MAX); /* the shell validates slot numbers from the wire */
+    if (event->kind == GP_CORE_EVENT_WORKER_GRANTED || event->kind == GP_CORE_EVENT_WORKER_REVOKED)
+        gp_core_slot_heard(core, event->slot, gp_core_slot_silence(core, &core->slots[event->slot]));
     if (event->kind == GP_CORE_EVENT_LOCK)
         core->accepting = event->holds;
     else if (event->kind == GP_CORE_EVENT_JOBS)
@@ -438,6 +460,8 @@ size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event 
     else
         handle(core, &known);
     gp_core_adopt_tick(core);
+    if (core->outdated != 0)
+        resize_free_slots(core);
     gp_core_queue_serve(core);
     gp_core_resize_notify(core);
     settle(core);

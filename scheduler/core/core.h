@@ -17,6 +17,8 @@
  *                acknowledged it.
  *   elastic      a lease whose client continues with fewer members and accepts new ones
  *                (resize.c)
+ *   team         an elastic lease for calls: a failed member is awaited, members keep their ranks,
+ *                and members above the minimum leave while other clients wait
  *   claim        a lease that a worker or a client reports from an earlier scheduler (adopt.c)
  *
  * Times are milliseconds on one monotonic clock. now_ms never decreases from step to step. */
@@ -28,6 +30,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/base/text/resources.h"
 #include "scheduler/core/index.h"
 
 enum {
@@ -58,6 +61,7 @@ typedef struct gp_core_slot_config {
     char label[64];        /* for messages: "cpu cores 0-3", "GPU 1" */
     char cores[128];       /* "0-3,8"; "": unpinned */
     char log[160];         /* worker log file */
+    gp_resource_table resources;
 } gp_core_slot_config;
 
 typedef enum gp_core_process {
@@ -135,11 +139,16 @@ typedef struct gp_core_lease {
     uint32_t announced_size;
     uint64_t reported_joining; /* mask of slots that the last lease_change named as joining */
     uint64_t joining;          /* members that are prepared for the requested formation */
-    bool asked;                /* another client requested `want` */
+    bool team;                 /* see the terms above; floor is not 0 */
+    uint32_t joins;            /* team: slots that have joined since the lease began */
+    /* position of each member in the order of joining; first members: 0 */
+    uint32_t joined[GP_CORE_SLOTS_MAX];
+    bool asked; /* another client requested `want` */
     gp_core_environment environment;
-    uint64_t named;       /* mask of slots requested by name; 0: any compatible slot */
-    gp_core_id session;   /* session of the holder */
-    uint64_t correlation; /* correlation of the request; the first grant replies to it */
+    gp_resource_table needs; /* as in gp_core_wish */
+    uint64_t named;          /* mask of slots requested by name; 0: any compatible slot */
+    gp_core_id session;      /* session of the holder */
+    uint64_t correlation;    /* correlation of the request; the first grant replies to it */
     gp_core_id token;
     int64_t asked_ms; /* when the client requested the lease */
     int64_t since_ms;
@@ -160,7 +169,9 @@ typedef struct gp_core_client {
 typedef struct gp_core_wish {
     uint32_t min, max;
     uint32_t floor; /* elastic: minimum members that the client continues with; 0: all members */
+    bool team;      /* as in gp_core_lease */
     gp_core_environment environment;
+    gp_resource_table needs;           /* resources that each member must have */
     int32_t priority;                  /* higher is served first; equal priorities in arrival order */
     bool no_wait;                      /* fail with GP_EBUSY instead of waiting */
     char devices[GP_CORE_DEVICES_MAX]; /* "1,3", "cuda:0", UUIDs: exactly these devices; "": any */
@@ -190,9 +201,11 @@ typedef struct gp_core_claim {
     gp_core_id token;
     uint32_t min;
     uint32_t floor, want; /* as in gp_core_lease; want 0: no maximum */
+    bool team;            /* as in gp_core_lease */
     gp_core_environment environment;
+    gp_resource_table needs; /* as in gp_core_wish */
     uint32_t member_count;
-    gp_core_member members[GP_CORE_SLOTS_MAX];
+    gp_core_member members[GP_CORE_SLOTS_MAX]; /* by rank */
     char description[GP_CORE_DESCRIPTION_MAX];
 } gp_core_claim;
 
@@ -214,16 +227,19 @@ typedef enum gp_core_event_kind {
     GP_CORE_EVENT_LEASE_RELEASE, /* session, correlation, lease */
     /* session, correlation, lease (may belong to another session), workers */
     GP_CORE_EVENT_LEASE_RESIZE,
-    /* session, correlation, lease, generation, joining: the client's workers have left the
-     * formation */
+    /* session, correlation, lease, generation; joining: the client's workers have left the
+     * formation; for a team workers: new size, members of higher ranks have no calls any more */
     GP_CORE_EVENT_LEASE_FORM,
     GP_CORE_EVENT_WORKER_REPLACE, /* session, correlation, lease, slot, incarnation, reason */
     /* session: status and similar requests; only postpones the idle shutdown */
     GP_CORE_EVENT_CLIENT_SPOKE,
-    GP_CORE_EVENT_RESIZE,   /* session, correlation, plan, plan_count, idle_ms; reply: RESIZED */
-    GP_CORE_EVENT_SHUTDOWN, /* session, correlation (both zero: a signal), when_idle */
-    GP_CORE_EVENT_LOCK,     /* holds: the lock path still names our inode */
-    GP_CORE_EVENT_JOBS,     /* holds: background jobs run or wait, so the pool is not idle */
+    /* session, correlation, plan, plan_count, idle_ms; reply: RESIZED. A slot in use changes when
+     * it is free. */
+    GP_CORE_EVENT_RESIZE,
+    /* session, correlation (both zero: a signal, or the owner has exited), when_idle, grace_ms */
+    GP_CORE_EVENT_SHUTDOWN,
+    GP_CORE_EVENT_LOCK, /* holds: the lock path still names our inode */
+    GP_CORE_EVENT_JOBS, /* holds: background jobs run or wait, so the pool is not idle */
     /* slot, incarnation, pid: a worker from an earlier scheduler is alive; sent before the first
      * tick. holds: the worker is so young that it may replace one whose client has not reconnected
      * yet. */
@@ -262,6 +278,7 @@ typedef struct gp_core_event {
     uint32_t plan_count;
     int64_t idle_ms; /* as in gp_core_config */
     bool when_idle;
+    int64_t grace_ms; /* time for workers to exit before they are killed; 0: config.answer_ms */
     bool holds;
     bool usable;
     /* REVOKED: the process must not serve another lease. BEAT: replace the process, if it has no
@@ -323,7 +340,7 @@ typedef struct gp_core_action {
     int64_t held_ms;   /* how long the holder has held the lease */
     int64_t silent_ms;
     gp_status status;
-    uint32_t member_count; /* members are sorted by slot; the index is the rank */
+    uint32_t member_count; /* in the order of joining, then by slot; the index is the rank */
     gp_core_member members[GP_CORE_SLOTS_MAX];
     char text[GP_ERROR_MESSAGE_MAX];
 } gp_core_action;
@@ -350,8 +367,8 @@ typedef struct gp_core_config {
     /* time for clients whose workers exited along with the earlier scheduler, so no worker reports
      * them */
     int64_t keep_ms;
-    /* Added to the first incarnation of each slot, so that two schedulers never use the same
-     * one. */
+    /* Added to the first incarnation of each slot and to the first lease id, so that two schedulers
+     * never use the same ones. */
     uint32_t incarnation_base;
 } gp_core_config;
 
@@ -371,6 +388,11 @@ typedef struct gp_core {
     /* dropped events: old epoch, incarnation, lease or generation, or an unknown session */
     uint64_t stale;
     uint32_t slot_count; /* slots[0 .. slot_count) are wanted */
+    /* Last resize: number of slots, and the mask of slots in use to which it does not apply yet.
+     * plan[s] is the next configuration of such a slot. */
+    uint32_t planned;
+    uint64_t outdated;
+    gp_core_slot_config plan[GP_CORE_SLOTS_MAX];
     gp_core_slot slots[GP_CORE_SLOTS_MAX];
     uint64_t cold; /* mask of slots whose next process opens its device only for work */
     gp_core_lease leases[GP_CORE_SLOTS_MAX];

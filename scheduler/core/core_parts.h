@@ -49,6 +49,9 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event);
 /* Process a heartbeat. */
 void gp_core_slot_beat(gp_core *core, const gp_core_event *event);
 
+/* Record a sign of life: a suspect worker has recovered. silent_ms: how long it was silent. */
+void gp_core_slot_heard(gp_core *core, uint32_t index, int64_t silent_ms);
+
 /* Act on the deadlines of a slot: spawn, quit, kill or suspect the worker. */
 void gp_core_slot_tick(gp_core *core, uint32_t slot);
 
@@ -80,8 +83,10 @@ bool gp_core_slot_usable(const gp_core_slot *slot);
 void gp_core_queue_ask(gp_core *core, const gp_core_event *event);
 
 /* Return the mask of slots compatible with a request, whether free or not, usable or not.
+ *   needs  resources that each slot must have
  *   named  mask of slots requested by name; 0: none */
-uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environment, uint64_t named);
+uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environment,
+                               const gp_resource_table *needs, uint64_t named);
 
 /* Remove the session's requests from the queue without a reply. Return how many were removed. */
 uint32_t gp_core_queue_leave(gp_core *core, const gp_core_id *session);
@@ -91,6 +96,11 @@ void gp_core_queue_serve(gp_core *core);
 
 /* Refuse all queued requests. */
 void gp_core_queue_refuse_all(gp_core *core, gp_status status, const char *why);
+
+/* Return how many workers the head of the queue lacks, if they are all in teams that can give them
+ * back: of the slots in *from, which is set to those compatible with the request. 0: the queue is
+ * empty, or its head waits for something else. */
+uint32_t gp_core_queue_lacks(const gp_core *core, uint64_t *from);
 
 /* Return when to report a wait next; INT64_MAX: never. */
 int64_t gp_core_queue_due(const gp_core *core);
@@ -117,8 +127,9 @@ uint32_t gp_core_lease_count(const gp_core *core);
 
 /* ---- group.c ---- */
 
-/* List members in an action, in rank order. members: mask of slots. */
-void gp_core_list_members(const gp_core *core, uint64_t members, gp_core_action *action);
+/* List members in an action, in rank order: by joining, then by slot. members: mask of slots. */
+void gp_core_list_members(const gp_core *core, const gp_core_lease *lease, uint64_t members,
+                          gp_core_action *action);
 
 /* Advance the formation to the next phase whose condition is met. */
 void gp_core_group_advance(gp_core *core, gp_core_lease *lease);
@@ -185,6 +196,9 @@ void gp_core_text_exit(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot
 /* Write "lease 3 (train lenet, pid 812) has held 2 workers for 3 m 20 s" to text; several leases
  * are joined with commas. */
 void gp_core_text_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX]);
+
+/* Write the resources of all workers, as gp_resources_describe(). Return text. */
+char *gp_core_text_resources(const gp_core *core, char *text, size_t bytes);
 
 /* Write "1 worker", "2 workers" and so on to text; return text. */
 char *gp_core_text_workers(char *text, size_t bytes, uint32_t count);

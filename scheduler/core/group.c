@@ -13,13 +13,18 @@
 
 #include "scheduler/core/core_parts.h"
 
-void gp_core_list_members(const gp_core *core, uint64_t members, gp_core_action *action)
+void gp_core_list_members(const gp_core *core, const gp_core_lease *lease, uint64_t members,
+                          gp_core_action *action)
 {
     GP_CORE_EACH_MEMBER(s, members)
     {
-        action->members[action->member_count++] = (gp_core_member){ .slot = s,
-                                                                    .incarnation = core->slots[s].incarnation,
-                                                                    .pid = core->slots[s].pid };
+        const gp_core_slot *slot = &core->slots[s];
+        uint32_t rank = action->member_count++;
+
+        for (; rank > 0 && lease->joined[action->members[rank - 1].slot] > lease->joined[s]; rank--)
+            action->members[rank] = action->members[rank - 1];
+        action->members[rank] =
+            (gp_core_member){ .slot = s, .incarnation = slot->incarnation, .pid = slot->pid };
     }
 }
 
@@ -44,7 +49,7 @@ void gp_core_group_advance(gp_core *core, gp_core_lease *lease)
             action->lease = lease->id;
             action->generation = lease->generation;
             action->token = lease->token;
-            gp_core_list_members(core, lease->formed, action);
+            gp_core_list_members(core, lease, lease->formed, action);
             /* A surviving member may have to finish a step before it leaves the old formation. A
              * new member replies at once. */
             slot->answer_ms =
@@ -64,7 +69,7 @@ void gp_core_group_advance(gp_core *core, gp_core_lease *lease)
         action->lease = lease->id;
         action->generation = lease->generation;
         action->token = lease->token;
-        gp_core_list_members(core, lease->formed, action);
+        gp_core_list_members(core, lease, lease->formed, action);
         lease->phase = GP_CORE_HELD;
         lease->reported = true;
         /* the requested size is reached */
@@ -145,6 +150,7 @@ void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot)
         return;
     }
     assert(lease->phase == GP_CORE_GATHER);
+    lease->formed &= ~(1ull << slot);
     snprintf(why, sizeof(why), "worker %u cannot be replaced: %s", slot + 1, core->slots[slot].reason);
     if (rest == 0 || (uint32_t)__builtin_popcountll(rest) < least) {
         gp_core_lease_end(core, lease, GP_EPEER, why);

@@ -52,8 +52,10 @@ void gp_core_lease_begin(gp_core *core, const gp_core_ask *ask, uint64_t members
     lease->min = ask->named != 0 ? (uint32_t)__builtin_popcountll(members) : ask->wish.min;
     lease->members = lease->formed = members;
     lease->floor = ask->wish.floor;
+    lease->team = ask->wish.team && ask->wish.floor != 0;
     lease->want = ask->named != 0 ? lease->min : ask->wish.max != 0 ? ask->wish.max : GP_CORE_SLOTS_MAX;
     lease->environment = ask->wish.environment;
+    lease->needs = ask->wish.needs;
     lease->named = ask->named;
     lease->phase = GP_CORE_GATHER;
     lease->session = ask->session;
@@ -145,6 +147,9 @@ void gp_core_lease_revoked(gp_core *core, const gp_core_event *event)
     slot->answer_ms = 0;
     slot->granted = slot->acked = 0;
     slot->step = 0;
+    /* A worker that freezes before its next heartbeat must not be spared for user code. */
+    slot->work = GP_CORE_OURS;
+    slot->stretch_ms = slot->stretch_max_ms = 0;
 
     /* The process must not serve another lease. Its requested exit does not count as a failure.
      * Queued requests wait for the next process in this slot. */

@@ -232,8 +232,7 @@ static void report_suspicion(gp_core *core, uint32_t index, int64_t silent_ms, c
     snprintf(action->text, sizeof(action->text), "%s", text);
 }
 
-/* Record a sign of life. silent_ms: length of the silence before it. */
-static void heard(gp_core *core, uint32_t index, int64_t silent_ms)
+void gp_core_slot_heard(gp_core *core, uint32_t index, int64_t silent_ms)
 {
     gp_core_slot *slot = &core->slots[index];
     char words[80], time[32];
@@ -260,7 +259,7 @@ void gp_core_slot_beat(gp_core *core, const gp_core_event *event)
     slot->work = event->work;
     slot->stretch_ms = event->stretch_ms;
     slot->stretch_max_ms = event->stretch_max_ms;
-    heard(core, event->slot, silent_ms);
+    gp_core_slot_heard(core, event->slot, silent_ms);
 
     /* Only the scheduler can decide: a grant may be in flight to a worker that reports no work. */
     if (event->recycle && gp_core_slot_free(slot)) {
@@ -328,7 +327,7 @@ void gp_core_slot_ready(gp_core *core, const gp_core_event *event)
     gp_core_lease *lease;
     bool again = slot->process == GP_CORE_READY;
 
-    heard(core, event->slot, gp_core_slot_silence(core, slot));
+    gp_core_slot_heard(core, event->slot, gp_core_slot_silence(core, slot));
     if (!event->usable) {
         ready_excluded(core, event);
         return;

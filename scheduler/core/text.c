@@ -19,6 +19,16 @@ char *gp_core_duration(char *text, size_t bytes, int64_t ms)
     return text;
 }
 
+char *gp_core_text_resources(const gp_core *core, char *text, size_t bytes)
+{
+    char texts[GP_CORE_SLOTS_MAX][GP_RESOURCES_BYTES];
+    const char *pointers[GP_CORE_SLOTS_MAX];
+
+    for (uint32_t s = 0; s < core->slot_count; s++)
+        pointers[s] = gp_resources_text(&core->slots[s].config.resources, texts[s]);
+    return gp_resources_describe(text, bytes, pointers, core->slot_count);
+}
+
 char *gp_core_text_workers(char *text, size_t bytes, uint32_t count)
 {
     snprintf(text, bytes, "%u worker%s", count, gp_plural(count));

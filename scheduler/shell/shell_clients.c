@@ -153,15 +153,21 @@ static void handle_ask(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     gp_core_wish wish = { .min = 0 };
     gp_lease_ask ask;
+    gp_error err;
 
     if (!shell_decode(s, in, &ask))
         return;
+    if (gp_resources_parse(&wish.needs, ask.needs, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
     wish.min = ask.workers_min;
     wish.max = ask.workers_max;
     wish.environment = environment_of(ask.environment);
     wish.priority = ask.priority;
     wish.no_wait = !ask.wait;
     wish.floor = ask.workers_floor;
+    wish.team = ask.team != 0;
     snprintf(wish.devices, sizeof(wish.devices), "%s", ask.devices);
     snprintf(wish.description, sizeof(wish.description), "%s", ask.purpose);
     if (getrandom(wish.token.bytes, sizeof(wish.token.bytes), 0) != (ssize_t)sizeof(wish.token.bytes)) {
@@ -188,6 +194,8 @@ static void handle_claim(shell *s, const gp_incoming *in, gp_core_event *event)
             claim.members[i] = (gp_core_member){ .slot = said.members[i].index - 1,
                                                  .incarnation = said.members[i].incarnation };
     }
+    if (status == GP_OK)
+        status = gp_resources_parse(&claim.needs, said.needs, &err);
     if (status != GP_OK) {
         shell_reply_error(s, in, status, "%s", err.message);
         return;
@@ -195,6 +203,7 @@ static void handle_claim(shell *s, const gp_incoming *in, gp_core_event *event)
     memcpy(claim.token.bytes, said.token, sizeof(claim.token.bytes));
     claim.min = said.workers_min;
     claim.floor = said.workers_floor;
+    claim.team = said.team != 0;
     claim.want = said.workers_max;
     claim.environment = environment_of(said.environment);
     claim.member_count = said.members_count;
@@ -222,7 +231,8 @@ static void handle_lease_resize(shell *s, const gp_incoming *in, gp_core_event *
         shell_step(s, event);
 }
 
-/* Plan a new pool size and pass it to the core. If the core accepts it, update the pool record. */
+/* Plan a new pool size and pass it to the core. If the core accepts it, its reply updates the pool
+ * record. */
 static void handle_resize(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     static gp_core_slot_config plan[GP_CORE_SLOTS_MAX];
@@ -232,9 +242,12 @@ static void handle_resize(shell *s, const gp_incoming *in, gp_core_event *event)
     gp_status status = gp_incoming_decode(in, &resize, &err);
 
     if (status == GP_OK) {
-        request = (gp_plan_request){ .workers = resize.workers,
-                                     .devices = resize.devices[0] != '\0' ? resize.devices
-                                                                          : s->options->request.devices };
+        request =
+            (gp_plan_request){ .workers = resize.workers,
+                               .devices =
+                                   resize.devices[0] != '\0' ? resize.devices : s->options->request.devices,
+                               .resources = resize.resources[0] != '\0' ? resize.resources : s->resources,
+                               .strict = resize.resources[0] != '\0' };
         status = gp_plan_make(plan, &event->plan_count, &request, s->options->devices, s->options->cores,
                               s->options->paths, &err);
     }
@@ -245,9 +258,9 @@ static void handle_resize(shell *s, const gp_incoming *in, gp_core_event *event)
     event->kind = GP_CORE_EVENT_RESIZE;
     event->plan = plan;
     event->idle_ms = (int64_t)resize.idle_timeout_ms;
+    s->resizing = &request;
     shell_step(s, event);
-    if (s->core->slot_count == event->plan_count)
-        shell_record(s, request.devices);
+    s->resizing = NULL;
 }
 
 void shell_handle_request(shell *s, const gp_incoming *in, gp_core_event *event)
@@ -284,6 +297,7 @@ void shell_handle_request(shell *s, const gp_incoming *in, gp_core_event *event)
             return;
         event->kind = GP_CORE_EVENT_LEASE_FORM;
         event->joining = form.joining;
+        event->workers = form.workers;
         shell_step(s, event);
         break;
     case GP_ID(worker_replace):

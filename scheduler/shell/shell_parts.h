@@ -79,7 +79,15 @@ typedef struct shell {
     gp_channel *channel;
     int signals;
     int64_t started_ms, checked_ms; /* checked_ms: time of the last lock check */
-    bool holds, exit, followed;     /* followed: a later scheduler has taken over the pool */
+    gp_owner owner;
+    char devices[256]; /* for the pool record: as in --devices; "": auto */
+    /* setting for gp_resources_assign(), also for the pool record; "": no resources */
+    char resources[GP_TEXT_RESOURCES_SETTING];
+    uint32_t recorded_workers; /* in the pool record */
+
+    /* the settings that the core's reply to a resize confirms; NULL: no resize in this step */
+    const gp_plan_request *resizing;
+    bool holds, exit, followed; /* followed: a later scheduler has taken over the pool */
     /* the pool secrets are up to date: received from a client, or from an adopted worker */
     bool secrets_reported;
     shell_worker workers[GP_CORE_SLOTS_MAX];
@@ -97,6 +105,9 @@ typedef struct shell {
     shell_message out; /* message that is sent next; large ones would not fit on the stack */
 } shell;
 
+/* Time for workers and job processes to exit after the owner of the pool has exited. */
+enum { SHELL_OWNER_GRACE_MS = 250 };
+
 /* ---- shell.c ---- */
 
 /* Pass an event to the core, execute the resulting actions, and process all pending events. */
@@ -108,8 +119,8 @@ void shell_pend(shell *s, const gp_core_event *event);
 /* Process all pending events. */
 void shell_flush(shell *s);
 
-/* Write the pool record for the next scheduler. */
-void shell_record(const shell *s, const char *devices);
+/* Keep the devices and resources of the pool, and write the pool record for the next scheduler. */
+void shell_record(shell *s, const char *devices, const char *resources);
 
 /* ---- shell_clients.c ---- */
 

@@ -93,6 +93,10 @@ void shell_send_welcome(shell *s, const gp_incoming *in)
 
 /* ---- slot descriptions ---- */
 
+_Static_assert((int)GP_TEXT_RESOURCES == (int)GP_RESOURCES_BYTES &&
+                   (int)GP_TEXT_RESOURCES_SETTING == (int)GP_RESOURCE_SETTING_BYTES,
+               "messages have room for all resources");
+
 /* Describe a slot: as the worker reported it, or else as planned. */
 static void fill_slot(const shell *s, uint32_t index, gp_slot *out)
 {
@@ -102,9 +106,11 @@ static void fill_slot(const shell *s, uint32_t index, gp_slot *out)
 
     if (worker->peer.bytes != 0 && worker->slot.incarnation == slot->incarnation) {
         *out = worker->slot;
+        gp_resources_text(&config->resources, out->resources); /* a setting of the pool */
         return;
     }
     memset(out, 0, sizeof(*out));
+    gp_resources_text(&config->resources, out->resources);
     out->index = index + 1;
     out->incarnation = slot->incarnation == 0 ? 1 : slot->incarnation;
     out->pid = (uint32_t)slot->pid;
@@ -235,6 +241,10 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
     gp_error err;
 
     memcpy(envelope.session, action->session.bytes, sizeof(envelope.session));
+
+    /* Record a resize before the reply confirms it: this process may exit directly after it. */
+    if (action->kind == GP_CORE_RESIZED && s->resizing != NULL)
+        shell_record(s, s->resizing->devices, s->resizing->resources);
     if (client == NULL || client->peer.bytes == 0) {
         /* Not admitted yet: the control socket delivers the refusal. */
         s->refused = action->session;
@@ -352,7 +362,7 @@ void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
         row->lease = slot->lease;
         row->step = slot->step;
     }
-    totals_get(&s->totals, s->core->now_ms, status);
+    totals_get(&s->totals, status);
     fill_lease_rows(s, status);
     if (s->listener.zap != NULL) {
         remote_counts counts = remote_listener_count(&s->listener);

@@ -32,8 +32,8 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
     worker->spawned_ns = gp_now_ns();
     gp_fault_point("spawning");
     if (gp_supervise_spawn(&worker->child, s->options->worker_program, s->options->paths->pool,
-                           &s->core->slots[slot].config, slot, incarnation, (s->core->cold >> slot & 1) != 0,
-                           &err) == GP_OK) {
+                           &s->core->slots[slot].config, slot, incarnation, s->totals.slots[slot].failures,
+                           (s->core->cold >> slot & 1) != 0, &err) == GP_OK) {
         event.pid = worker->child.pid;
         gp_log_event(GP_LOG_INFO, "worker-spawned",
                      GP_LOG_WITH({ "worker", .number = slot + 1 }, { "process", .number = event.pid },

@@ -644,6 +644,27 @@ TEST(lease_released_without_a_scheduler_is_free)
     gp_pool_close(other);
 }
 
+/* The scheduler exits after it has confirmed the release, before the suspended workers have read
+ * the revoke. The client process keeps running. */
+TEST(lease_of_a_closed_team_is_free_although_its_workers_were_not_notified)
+{
+    gp_pool *other = NULL;
+    gp_team *team = NULL;
+
+    REQUIRE(begin(NULL));
+    REQUIRE_OK(gp_team_open(&team, pool, NULL, &err), err);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        kill(workers[i], SIGSTOP);
+    gp_team_close(team);
+    kill_scheduler();
+    for (uint32_t i = 0; i < WORKERS; i++)
+        kill(workers[i], SIGCONT);
+    REQUIRE_OK(gp_pool_open(&other, NULL, &err), err);
+    REQUIRE_OK(pool_lease(other, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
+    CHECK_INT(WORKERS, other->grant.slots_count);
+    gp_pool_close(other);
+}
+
 TEST(client_that_exits_before_claiming_its_lease_frees_it)
 {
     int reported;

@@ -148,16 +148,41 @@ TEST(waiting_client_learns_who_holds_the_workers)
     gp_pool_close(waiter);
 }
 
-TEST(a_resize_of_a_busy_pool_is_refused_and_names_the_lease)
+/* Wait until the pool has that number of workers, none of which is starting. */
+static void await_workers(gp_pool *pool, uint32_t workers)
 {
-    gp_pool *pool = NULL;
+    gp_error err;
+    uint32_t count = 0;
+
+    AWAIT(gp_pool_workers(pool, &count, &err) == GP_OK && count == workers, 5);
+    gp_status_reply *reply = pools_settled(pool);
+
+    CHECK_INT(workers, reply == NULL ? 0 : reply->workers_count);
+    gp_free(reply);
+}
+
+TEST(a_pool_in_use_is_resized_when_the_lease_gives_workers_back)
+{
+    gp_pool *pool = NULL, *second = NULL;
     gp_error err;
 
     pools_begin(NULL);
-    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = 1 }, &err), err);
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = 2, .devices = "cpu" }, &err), err);
+    REQUIRE_OK(gp_pool_open(&second, NULL, &err), err);
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "train lenet", NULL, &err), err);
-    CHECK_STATUS(GP_EBUSY, gp_pool_resize(pool, 2, NULL, &err));
-    CHECK_CONTAINS(err.message, "train lenet");
+    REQUIRE_OK(gp_pool_resize(pool, 3, NULL, &err), err);
+    await_workers(pool, 3);
+
+    /* another client gets the new worker at once */
+    REQUIRE_OK(
+        pool_lease(second, &(gp_lease_request){ .workers_min = 1, .workers_max = 1 }, "one", NULL, &err),
+        err);
+    REQUIRE_OK(gp_pool_resize(pool, 1, NULL, &err), err);
+    CHECK(!pool->revoked);
+    pool_release(second);
+    pool_release(pool);
+    await_workers(pool, 1);
+    gp_pool_close(second);
     gp_pool_close(pool);
 }
 

@@ -155,7 +155,7 @@ static void beat(control *c)
     message.stretch_ms = since == 0 || since >= now ? 0 : (uint64_t)(now - since);
     message.stretch_max_ms = (uint64_t)atomic_load(&c->train.stretch_max_ms);
     message.recycle = gp_run_unused(c->run);
-    counters_get(&c->counters, atomic_load(&c->train.calls), &message);
+    counters_get(&c->counters, &c->train, gp_now_ms(), &message);
     if (c->link.joined)
         scheduler_link_send(&c->link, &envelope, &gp_msg_beat, &message);
     else if (c->link.channel == NULL || c->link.report_due || gp_timeout_left(c->link.deadline) > 0)
@@ -238,6 +238,7 @@ void control_serve_socket(control *c)
                 gp_log_event(GP_LOG_INFO, "client-gone",
                              GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
                              "the client of the lease disconnected");
+                c->lease.client_left = true;
                 gp_link_server_stop(c->server);
             }
         } else if (event.hello.role == GP_ROLE_SCHEDULER) {
@@ -345,6 +346,7 @@ int gp_control_run(const gp_control_options *options)
         return GP_WORKER_EXIT_FAILED;
     }
     c->options = options;
+    c->counters.failures = options->failures;
     c->link.control_socket = c->signals = c->lease.client_pidfd = -1;
     client_fds_init(&c->fds);
     if (control_open(c, &err) == GP_OK) {

@@ -19,6 +19,7 @@ enum {
 typedef struct gp_control_options {
     const gp_paths *paths;
     uint32_t index, incarnation;
+    uint32_t failures; /* earlier processes of this index that failed */
     gp_worker_device *device;
 
     /* backend for the device kind; NULL: the worker is excluded, see device->excluded */

@@ -37,6 +37,7 @@ static void lease_drop(control *c)
     gp_rendezvous_free(c->group);
     c->older_group = c->group = NULL;
     served_lease_end(&c->lease);
+    counters_lease(&c->counters, false, gp_now_ms());
     current_work_end(&c->work);
     gp_train_control_reset(&c->train);
 }
@@ -57,6 +58,7 @@ static void lease_take(control *c)
         return;
     }
     served_lease_begin(&c->lease, &grant, &c->next_grant);
+    counters_lease(&c->counters, true, gp_now_ms());
     c->ack = grant;
     gp_run_assign(c->run, c->group);
     /* Free the earlier groups that compute no longer uses. At most one is still in use. */

@@ -35,10 +35,12 @@ gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err
     if (status == GP_OK) {
         link->segment = link->wakeup_fd = -1;
         c->server_socket = link->connection_id;
+        c->lease.client_left = false; /* the end of an earlier link may have been noticed after the attach */
     }
     client_link_close(link);
     if (status != GP_OK)
         return status;
+    c->server->output = open->output != 0;
     atomic_store(&c->server->rank, c->lease.grant.rank);
     atomic_store(&c->server->size, c->lease.grant.members_count);
     gp_train_control_reset(&c->train);
@@ -58,6 +60,7 @@ void control_tasks_left(control *c)
     if (c->server == NULL)
         return;
     c->recycle = c->recycle || atomic_load(&c->server->used) != 0;
+    c->lease.client_left = true;
     gp_run_offer(c->run, NULL);
 
     /* notifies the client; compute has already closed the copy */

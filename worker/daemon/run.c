@@ -117,6 +117,16 @@ static gp_status run_warm(gp_run *run, gp_error *err)
     return status;
 }
 
+/* Store the use of device memory for the heartbeats. Compute calls this after it has allocated or
+ * freed memory: the control thread must not wait for the device. */
+static void run_count_memory(const gp_run *run)
+{
+    const gp_backend_ops *ops = run->options.backend_ops;
+
+    if (run->backend != NULL && ops->device_memory != NULL)
+        atomic_store(&run->options.train->device_memory, ops->device_memory(run->backend));
+}
+
 /* Exit the process if the device error is permanent: CUDA then fails every later call, and later
  * clients would get the same error. */
 static void run_check_device(const gp_run *run, const char *doing, const gp_error *cause)
@@ -379,6 +389,7 @@ static void run_train(gp_run *run, gp_command *command)
         reply_error(run, command, &err, true);
     } else {
         run_drop_carry_over(run);
+        run_count_memory(run);
         gp_mailbox_reply(run->options.mailbox, &ready);
         run->rank = group.rank;
         run->training = command;
@@ -659,6 +670,8 @@ static void *run_main(void *argument)
         default:
             handlers[command.kind](run, &command);
         }
+        if (command.kind != GP_COMMAND_PREDICT_ASK) /* allocates nothing */
+            run_count_memory(run);
         gp_command_close(&command);
     }
 }

@@ -69,6 +69,7 @@ gp_status served_lease_attach(served_lease *lease, const gp_incoming *in, const 
         return gp_fail(err, GP_EPERM, "wrong token for lease %llu", (unsigned long long)lease->id);
     lease->client = in->peer;
     memcpy(lease->client_session, in->envelope.session, sizeof(lease->client_session));
+    lease->client_left = false;
     return GP_OK;
 }
 
@@ -99,7 +100,7 @@ void served_lease_report(const served_lease *lease, gp_worker_ready *ready)
     ready->lease = lease->id;
     ready->generation = lease->generation;
     memcpy(ready->token, lease->grant.token, sizeof(ready->token));
-    if (lease->client.bytes == 0 || served_lease_client_exited(lease))
+    if (lease->client.bytes == 0 || lease->client_left || served_lease_client_exited(lease))
         return;
     ready->client_pid = lease->grant.client_pid;
     memcpy(ready->client_session, lease->client_session, sizeof(ready->client_session));

@@ -15,6 +15,7 @@ typedef struct served_lease {
     int client_pidfd;           /* pidfd of the process that holds the lease (owned); -1: unknown */
     gp_peer client;             /* attached client; bytes 0: no client has attached */
     uint8_t client_session[16]; /* the attached client's session */
+    bool client_left;           /* it has closed the link for tasks, and has not attached again */
     gp_grant grant;
 } served_lease;
 
@@ -44,8 +45,10 @@ bool served_lease_includes(const served_lease *lease, uint32_t worker, uint32_t 
 /* Return whether the process that holds the lease has exited, or is unknown. */
 bool served_lease_client_exited(const served_lease *lease);
 
-/* Fill in the lease fields of worker_ready. The client is reported only if it has attached: another
- * client may not have received the grant yet, and would never claim the lease. */
+/* Fill in the lease fields of worker_ready. The client is reported only if it has attached and has
+ * not left: another client may not have received the grant yet, and would never claim the lease.
+ * One that has left may have released the lease, and this worker may never receive the revoke of a
+ * scheduler that has exited since. */
 void served_lease_report(const served_lease *lease, gp_worker_ready *ready);
 
 #endif

@@ -28,7 +28,7 @@ enum {
 typedef struct start_options {
     bool probe, selftest, run, help, cold;
     const char *pool;
-    uint32_t index, incarnation;
+    uint32_t index, incarnation, failures;
     gp_worker_device_options device;
 } start_options;
 
@@ -40,6 +40,7 @@ static void usage_print(FILE *out)
           "  --pool NAME           name of the pool [default]\n"
           "  --index N             index of the worker in the pool, from 1\n"
           "  --incarnation N       number of the process among those of this index, from 1\n"
+          "  --failures N          earlier processes of this index that failed [0]\n"
           "  --device cpu|UUID     compute device [cpu]\n"
           "  --device-name TEXT    name of the GPU, for listings\n"
           "  --device-ordinal N    CUDA ordinal of the GPU, for listings\n"
@@ -58,6 +59,7 @@ static gp_status options_parse(start_options *options, int count, char **argumen
         { GP_TEXT("pool", start_options, pool) },
         { GP_NUMBER("index", start_options, index), .min = 1, .max = GP_WORKERS_MAX },
         { GP_NUMBER("incarnation", start_options, incarnation), .min = 1, .max = UINT32_MAX },
+        { GP_NUMBER("failures", start_options, failures), .max = UINT32_MAX },
         { GP_TEXT("device", start_options, device.device) },
         { GP_TEXT("device-name", start_options, device.name) },
         { GP_NUMBER("device-ordinal", start_options, device.ordinal), .max = GP_DEVICE_INDEX_MAX },
@@ -90,6 +92,7 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
 {
     gp_control_options control = { .index = options->index,
                                    .incarnation = options->incarnation,
+                                   .failures = options->failures,
                                    .cold = options->cold,
                                    .started_ns = started_ns };
     gp_worker_device device;
@@ -170,6 +173,7 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
         }
         return gp_runner_main(GP_RUNNER_CLIENT_FD, GP_RUNNER_WORKER_FD);
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* lines that tasks print reach the log at once */
     snprintf(who, sizeof(who), "worker-%u", options.index);
     gp_log_setup(who, GP_LOG_INFO);
     /* Block the signals that the control thread reads from a signalfd, before any thread is

@@ -37,7 +37,8 @@ typedef struct gp_train_control {
     _Atomic uint32_t pause; /* 1: stop at the next step boundary and continue in another group */
     /* incremented by each call, bucket and batch; constant while compute is stalled */
     _Atomic uint64_t progress;
-    _Atomic uint64_t calls; /* calls of tasks that ended, over all leases */
+    _Atomic uint64_t calls;         /* calls of tasks that ended, over all leases */
+    _Atomic uint64_t device_memory; /* as gp_backend_ops.device_memory, when compute last asked */
     _Atomic uint64_t step;
     _Atomic uint32_t epoch;
 

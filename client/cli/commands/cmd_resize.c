@@ -1,4 +1,4 @@
-/* `gradpool resize`: change the worker count for a running training. */
+/* `gradpool resize`: change the worker count of a running training or elastic team. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -73,12 +73,16 @@ static gp_status resize_run(cli_call *call, gp_error *err)
 
 const cli_command cli_command_resize = {
     .name = "resize",
-    .summary = "change the number of workers of a running training",
+    .summary = "change the number of workers of a running training or elastic team",
     .usage = "JOB N | lease:LEASE N",
     .description =
         "Change the number of workers of a training: fewer workers from the next step on, more workers "
         "when they are free and prepared. JOB is the number of a background job, LEASE that of a training "
-        "in a terminal or program (`gradpool status`). The last `resize` counts.",
+        "in a terminal or program (`gradpool status`). The last `resize` counts. The lease of an elastic "
+        "team, "
+        "for example of `parfor --workers N:M` with a function, changes in the same way: a worker leaves "
+        "after "
+        "the call that it runs.",
     .examples = "  gradpool resize 7 2          # job 7 of 'gradpool jobs'\n"
                 "  gradpool resize lease:3 4    # a training in a terminal, lease 3 of 'gradpool status'\n"
                 "  gradpool resize 7 2 --pool gpu-box     # a job of a pool on another host\n",

@@ -640,6 +640,17 @@ TEST(silent_idle_worker_is_replaced_after_15_s)
     CHECK(core->slots[1].process == GP_CORE_DYING);
 }
 
+/* Its last heartbeat was sent before the lease ended. */
+TEST(worker_that_freezes_after_user_code_is_replaced)
+{
+    REQUIRE(pool_held(2));
+    beats(1, GP_CORE_USERS, 0, 0);
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    revoked(1, 1);
+    silent_until(1, 15000, 2);
+    CHECK(core->slots[1].process == GP_CORE_DYING);
+}
+
 TEST(training_stuck_in_a_step_is_suspect_and_then_killed)
 {
     REQUIRE(pool_held(2));
@@ -933,7 +944,7 @@ TEST(resize_without_changes_restarts_no_worker)
     CHECK_INT(0, count_of(GP_CORE_QUIT));
 }
 
-TEST(busy_pool_refuses_a_resize_and_names_its_leases)
+TEST(resize_applies_to_workers_in_use_when_their_lease_ends)
 {
     gp_core_slot_config plan[3] = { { .threads = 1 }, { .threads = 1 }, { .threads = 1 } };
     gp_core_event resize = {
@@ -942,17 +953,37 @@ TEST(busy_pool_refuses_a_resize_and_names_its_leases)
 
     REQUIRE(pool_held(2));
     say(resize);
-    check_refused(GP_EBUSY, "lease 1 (train lenet, pid 801)");
+    CHECK(find(GP_CORE_RESIZED) != NULL);
+    CHECK_INT(0, count_of(GP_CORE_QUIT));
+    CHECK_INT(1, count_of(GP_CORE_SPAWN)); /* the new worker */
+    CHECK_INT(3, core->slot_count);
     of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
     revoked(0, 1);
+    CHECK_INT(1, count_of(GP_CORE_QUIT)); /* the core assignment changed */
     revoked(1, 1);
-    say(resize);
-    CHECK(find(GP_CORE_RESIZED) != NULL);
-    CHECK_INT(2, count_of(GP_CORE_QUIT)); /* the core assignment changed */
-    CHECK_INT(1, count_of(GP_CORE_SPAWN));
+    CHECK_INT(1, count_of(GP_CORE_QUIT));
     died(0, 15);
     CHECK(find(GP_CORE_SPAWN) != NULL);
-    CHECK_INT(3, core->slot_count);
+    CHECK_INT(1, core->slots[0].config.threads);
+}
+
+TEST(worker_in_use_leaves_a_smaller_pool_when_its_lease_ends)
+{
+    gp_core_slot_config plan[1];
+
+    REQUIRE(pool_held(2));
+    plan[0] = core->slots[0].config;
+    say((gp_core_event){
+        .kind = GP_CORE_EVENT_RESIZE, .session = session(1), .plan = plan, .plan_count = 1 });
+    CHECK(find(GP_CORE_RESIZED) != NULL);
+    CHECK_INT(0, count_of(GP_CORE_QUIT));
+    CHECK_INT(2, core->slot_count);
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    revoked(1, 1);
+    CHECK_INT(1, count_of(GP_CORE_QUIT));
+    CHECK_INT(1, core->slot_count);
+    died(1, 15);
+    CHECK(find(GP_CORE_SPAWN) == NULL);
 }
 
 TEST(shutdown_ends_leases_then_workers_then_the_scheduler)
@@ -1220,9 +1251,11 @@ TEST(lease_is_kept_for_a_live_client_that_claims_late)
     connect(2);
     ask(2, 1, 1);
     CHECK(find(GP_CORE_GRANT) == NULL);
-    REQUIRE(find(GP_CORE_LEASE_WAIT) != NULL);
-    CHECK_CONTAINS(find(GP_CORE_LEASE_WAIT)->text, "lease 9");
-    CHECK_CONTAINS(find(GP_CORE_LEASE_WAIT)->text, "pid 812");
+    const gp_core_action *wait = find(GP_CORE_LEASE_WAIT);
+
+    REQUIRE(wait != NULL);
+    CHECK_CONTAINS(wait->text, "lease 9");
+    CHECK_CONTAINS(wait->text, "pid 812");
     connect(1);
     claim(1, 9, &of);
     CHECK(find(GP_CORE_OK) != NULL);
@@ -1235,7 +1268,6 @@ TEST(lease_is_kept_for_a_live_client_that_claims_late)
 
 TEST(slot_of_a_lost_worker_is_briefly_reserved_for_its_client)
 {
-    gp_core_slot_config plan[2] = { { .threads = 1 }, { .threads = 1 } };
     gp_core_claim of = claim_of(2);
 
     pool_follows = 65536;
@@ -1288,11 +1320,6 @@ TEST(slot_of_a_lost_worker_is_briefly_reserved_for_its_client)
     CHECK(find(GP_CORE_GRANT) == NULL);
     CHECK(find(GP_CORE_LEASE_WAIT) == NULL); /* a short wait is not reported */
     wait_ms(core->config.keep_ms - 1);
-    say((gp_core_event){
-        .kind = GP_CORE_EVENT_RESIZE, .session = session(2), .plan = plan, .plan_count = 2 });
-    REQUIRE(find(GP_CORE_ERROR) != NULL);
-    CHECK_CONTAINS(find(GP_CORE_ERROR)->text,
-                   "the scheduler was restarted and waits for clients to claim their workers");
     wait_ms(1);
     CHECK(find(GP_CORE_GRANT) != NULL);
     pool_follows = 0;
@@ -1407,6 +1434,121 @@ TEST(claims_contradicted_by_a_live_worker_are_refused)
     connect(1);
     claim(1, 9, &of);
     check_refused(GP_ESTALE, "");
+}
+
+/* Report that a worker serves lease 12 of client 2. */
+static void reports_other_lease(uint32_t slot)
+{
+    gp_core_event event = of_worker(GP_CORE_EVENT_WORKER_READY, slot);
+
+    event.usable = true;
+    event.lease = 12;
+    event.generation = 3;
+    event.token = session(78);
+    event.pid = HOLDER + 1;
+    event.session = session(2);
+    say(event);
+}
+
+TEST(training_continues_without_a_worker_that_left_before_the_crash)
+{
+    for (int claim_first = 0; claim_first < 2; claim_first++) {
+        gp_core_claim of = claim_of(3);
+
+        of.min = of.floor = 1;
+        REQUIRE(pool_found(3));
+        connect(1);
+        for (int i = 0; i < 2; i++) {
+            if (i == claim_first) {
+                reports(0, 9, HOLDER);
+                reports(1, 9, HOLDER);
+                reports_other_lease(2);
+            } else {
+                claim(1, 9, &of);
+                CHECK(find(GP_CORE_OK) != NULL);
+            }
+        }
+        CHECK_INT(3, (int)core->leases[0].members);
+        CHECK_INT(2, count_of(GP_CORE_GRANT));
+        CHECK_INT(0, (int)core->slots[2].lease);
+        CHECK_INT(12, (int)core->slots[2].claim);
+    }
+}
+
+TEST(lease_below_its_minimum_ends_with_the_worker_that_left)
+{
+    gp_core_claim of = claim_of(2);
+
+    of.min = of.floor = 2;
+    REQUIRE(pool_found(2));
+    reports(0, 9, HOLDER);
+    reports_other_lease(1);
+    connect(1);
+    claim(1, 9, &of);
+    check_refused(GP_ESTALE, "worker 2 now has another lease");
+}
+
+TEST(claims_for_one_worker_wait_for_its_report)
+{
+    gp_core_claim of = claim_of(1), other = claim_of(1);
+
+    other.token = session(78);
+    REQUIRE(pool_found(1));
+    connect(1);
+    connect(2);
+    claim(1, 9, &of);
+    CHECK(find(GP_CORE_OK) != NULL);
+    claim(2, 12, &other);
+    check_refused(GP_EBUSY, "worker 1 has not reported yet");
+    reports_other_lease(0);
+    REQUIRE(find(GP_CORE_LEASE_ENDED) != NULL);
+    CHECK_INT(9, (int)find(GP_CORE_LEASE_ENDED)->lease);
+    claim(2, 12, &other);
+    CHECK(find(GP_CORE_OK) != NULL);
+    CHECK_INT(12, (int)core->slots[0].lease);
+}
+
+TEST(refused_lease_is_revoked_from_a_worker_that_reports_later)
+{
+    gp_core_claim of = claim_of(2);
+
+    of.token = session(78);
+    REQUIRE(pool_found(2));
+    reports(0, 9, HOLDER);
+    connect(2);
+    claim(2, 12, &of);
+    check_refused(GP_ESTALE, "worker 1 now has another lease");
+    reports_other_lease(1);
+    REQUIRE(find(GP_CORE_REVOKE) != NULL);
+    CHECK_INT(1, find(GP_CORE_REVOKE)->slot);
+}
+
+TEST(two_schedulers_never_assign_the_same_lease_id)
+{
+    pool_follows = 65536;
+    REQUIRE(pool_make(GP_CORE_CPU, 1));
+    pool_follows = 0;
+    say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
+    wait_ms(core->config.keep_ms);
+    spawned(0, 4711);
+    ready(0);
+    connect(1);
+    ask(1, 1, 1);
+    REQUIRE(find(GP_CORE_GRANT) != NULL);
+    CHECK_INT(65537, (int)find(GP_CORE_GRANT)->lease);
+}
+
+TEST(suspect_worker_that_acknowledges_a_lease_has_recovered)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    wait_ms(core->config.suspect_ms);
+    CHECK(core->slots[0].suspect);
+    connect(1);
+    ask(1, 1, 1);
+    acked(0, 1, 1);
+    CHECK(!core->slots[0].suspect);
+    wait_ms(core->config.suspect_ms); /* the client learns about the next silence */
+    CHECK(find(GP_CORE_WORKER_SUSPECT) != NULL);
 }
 
 /* ---- elastic leases (resize.c) ---- */
@@ -1672,7 +1814,7 @@ TEST(impossible_sizes_are_refused_with_a_message)
     REQUIRE(pool_held(2));
     connect(2);
     resize_lease(2, 1, 1);
-    check_refused(GP_EINVAL, "a team, a prediction or a command has a fixed number");
+    check_refused(GP_EINVAL, "it has a fixed number of workers; an elastic team can be resized");
 }
 
 TEST(irreplaceable_member_is_released_and_the_formation_remains)
