@@ -39,6 +39,7 @@ typedef struct cli_lease {
     char workers[24]; /* worker count: "": not given, "N": exactly N, "N:M": N to M */
     char devices[256];
     int environment; /* index into the words of --execution-environment */
+    char needs[GP_TEXT_RESOURCES];
     bool no_wait;
     int64_t priority;
 } cli_lease;

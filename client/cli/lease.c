@@ -40,6 +40,10 @@ const gp_param cli_lease_options[] = {
       .min = -GP_PRIORITY_MAX,
       .max = GP_PRIORITY_MAX,
       .help = "priority in the queue for workers; higher values are served first" },
+    { .name = "needs",
+      GP_PARAM_FIELD(cli_lease, needs),
+      .placeholder = "NAME=N,...",
+      .help = "minimum resources of each worker, as set by `up --resource`" },
     { 0 },
 };
 
@@ -73,7 +77,10 @@ static gp_status lease_parse(const cli_lease *lease, gp_lease_request *out, gp_e
 
 gp_status cli_lease_check(const cli_lease *lease, gp_error *err)
 {
-    return lease_parse(lease, &(gp_lease_request){ 0 }, err);
+    gp_resource_table needs;
+    gp_status status = lease_parse(lease, &(gp_lease_request){ 0 }, err);
+
+    return status == GP_OK ? gp_resources_parse(&needs, lease->needs, err) : status;
 }
 
 gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_request *out, gp_error *err)
@@ -85,7 +92,8 @@ gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_reques
     *out = (gp_lease_request){ .no_wait = lease->no_wait,
                                .priority = (int32_t)lease->priority,
                                .devices = lease->devices[0] != '\0' ? lease->devices : NULL,
-                               .environment = environments[lease->environment].kind };
+                               .environment = environments[lease->environment].kind,
+                               .needs = lease->needs[0] != '\0' ? lease->needs : NULL };
     gp_status status = lease_parse(lease, out, err);
 
     if (status == GP_OK)

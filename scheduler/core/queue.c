@@ -18,20 +18,22 @@ enum {
     QUIET_MS = 2000,
 };
 
-/* Return whether a usable worker with this device kind exists. */
-static bool any_usable(const gp_core *core, gp_core_device_kind kind)
+/* Return whether a usable worker with this device kind and these resources exists. */
+static bool any_usable(const gp_core *core, gp_core_device_kind kind, const gp_resource_table *needs)
 {
     for (uint32_t s = 0; s < core->slot_count; s++) {
-        if (core->slots[s].config.kind == kind && gp_core_slot_usable(&core->slots[s]))
+        if (core->slots[s].config.kind == kind && gp_core_slot_usable(&core->slots[s]) &&
+            gp_resources_meet(&core->slots[s].config.resources, needs))
             return true;
     }
     return false;
 }
 
-uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environment, uint64_t named)
+uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environment,
+                               const gp_resource_table *needs, uint64_t named)
 {
     uint64_t mask = 0;
-    bool cpu = any_usable(core, GP_CORE_CPU), gpu = any_usable(core, GP_CORE_GPU);
+    bool cpu = any_usable(core, GP_CORE_CPU, needs), gpu = any_usable(core, GP_CORE_GPU, needs);
 
     if (named != 0)
         return named;
@@ -41,7 +43,8 @@ uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environm
         /* A GPU worker can also compute on CPU cores, but a CPU worker is preferred for CPU
          * requests. */
         if ((environment == GP_CORE_ONLY_GPU && !is_gpu) || (environment == GP_CORE_ANY && gpu && !is_gpu) ||
-            (environment == GP_CORE_ONLY_CPU && cpu && is_gpu))
+            (environment == GP_CORE_ONLY_CPU && cpu && is_gpu) ||
+            !gp_resources_meet(&core->slots[s].config.resources, needs))
             continue;
         mask |= 1ull << s;
     }
@@ -91,15 +94,44 @@ static uint32_t least(const gp_core_ask *ask)
     return most == 0 ? 1 : most;
 }
 
+/* Return the mask of slots compatible with a request, see gp_core_queue_fitting(). */
+static uint64_t fitting(const gp_core *core, const gp_core_ask *ask)
+{
+    return gp_core_queue_fitting(core, ask->wish.environment, &ask->wish.needs, ask->named);
+}
+
+/* Check that enough workers, and all named ones, have the resources that the request needs.
+ * GP_ENODEV: they have not; the message lists the resources of all workers. */
+static gp_status check_resources(const gp_core *core, const gp_core_ask *ask, gp_error *err)
+{
+    static const gp_resource_table nothing;
+    const uint64_t anywhere = gp_core_queue_fitting(core, ask->wish.environment, &nothing, ask->named);
+    uint32_t meet = 0, named = (uint32_t)__builtin_popcountll(ask->named);
+    char asked[32], needs[GP_RESOURCES_BYTES], there[GP_ERROR_MESSAGE_MAX];
+
+    GP_CORE_EACH_MEMBER(s, anywhere)
+    meet += gp_resources_meet(&core->slots[s].config.resources, &ask->wish.needs);
+    if (meet >= (named != 0 ? named : least(ask)) || (uint32_t)__builtin_popcountll(anywhere) < least(ask))
+        return GP_OK; /* the resources are not the cause */
+    return gp_fail(err, GP_ENODEV,
+                   "%s with %.150s requested, but the pool has %u; %.200s; set resources with `gradpool up "
+                   "--resource`",
+                   gp_core_text_workers(asked, sizeof(asked), named != 0 ? named : least(ask)),
+                   gp_resources_text(&ask->wish.needs, needs), meet,
+                   gp_core_text_resources(core, there, sizeof(there)));
+}
+
 /* Check whether the pool can ever serve this request.
  *   GP_ENODEV: too few usable workers, or a named worker is unusable */
 static gp_status check_possible(const gp_core *core, const gp_core_ask *ask, gp_error *err)
 {
-    uint64_t mask = gp_core_queue_fitting(core, ask->wish.environment, ask->named);
+    uint64_t mask = fitting(core, ask);
     uint32_t usable = 0, need = least(ask);
     const char *reason = "";
     char asked[32];
 
+    if (ask->wish.needs.count != 0 && check_resources(core, ask, err) != GP_OK)
+        return err->code;
     GP_CORE_EACH_MEMBER(s, mask)
     {
         if (gp_core_slot_usable(&core->slots[s]))
@@ -128,7 +160,7 @@ static gp_status check_possible(const gp_core *core, const gp_core_ask *ask, gp_
 /* Return the members that a request would get now. 0: it has to wait. */
 static uint64_t choose(const gp_core *core, const gp_core_ask *ask)
 {
-    uint64_t mask = gp_core_queue_fitting(core, ask->wish.environment, ask->named), chosen = 0;
+    uint64_t mask = fitting(core, ask), chosen = 0;
     uint32_t count = 0, max = ask->wish.max == 0 ? GP_CORE_SLOTS_MAX : ask->wish.max;
     bool whole_pool = ask->wish.min == 0 && ask->wish.max == 0 && ask->named == 0;
 
@@ -215,6 +247,27 @@ int64_t gp_core_queue_due(const gp_core *core)
         due = at < due ? at : due;
     }
     return due;
+}
+
+uint32_t gp_core_queue_lacks(const gp_core *core, uint64_t *from)
+{
+    const gp_core_ask *ask = &core->asks[0];
+    uint32_t need = 0, there = 0;
+    bool whole_pool = ask->wish.min == 0 && ask->wish.max == 0 && ask->named == 0;
+
+    if (core->ask_count == 0)
+        return 0;
+    *from = fitting(core, ask);
+    GP_CORE_EACH_MEMBER(s, *from)
+    {
+        const gp_core_slot *slot = &core->slots[s];
+
+        need += gp_core_slot_usable(slot);
+        there += gp_core_slot_usable(slot) && slot->lease == 0; /* free, or soon */
+    }
+    if (!whole_pool && ask->named == 0)
+        need = least(ask);
+    return need > there ? need - there : 0;
 }
 
 void gp_core_queue_serve(gp_core *core)

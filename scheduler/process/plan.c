@@ -171,6 +171,9 @@ gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *c
         }
         gp_paths_worker_log(paths, s + 1, slot->log);
     }
-    *count = workers;
-    return GP_OK;
+    status = gp_resources_assign(&slots[0].resources, sizeof(slots[0]), workers, request->resources,
+                                 request->strict, err);
+    if (status == GP_OK)
+        *count = workers;
+    return status;
 }

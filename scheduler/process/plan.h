@@ -27,12 +27,15 @@ typedef struct gp_plan_request {
     uint32_t workers; /* 0: one worker per device */
     /* "auto", "cpu", or a list such as "1,3", "cuda:0" or UUIDs; NULL or "": auto */
     const char *devices;
+    const char *resources; /* setting for gp_resources_assign(); NULL: none */
+    bool strict;           /* refuse resources of workers that the pool does not have */
 } gp_plan_request;
 
 /* Fill slots[0 .. *count) with one configuration per worker. "auto" means all GPUs except those
  * that gp_device_left_out() excludes, or the CPU cores if no GPU remains.
  *   GP_ENODEV: a device is missing or unusable, or there are fewer GPUs than workers
- *   GP_EINVAL: more than GP_CORE_SLOTS_MAX workers, or an invalid device list */
+ *   GP_EINVAL: more than GP_CORE_SLOTS_MAX workers, or an invalid device list
+ *   GP_EINVAL, GP_ELIMIT: as gp_resources_assign() */
 gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *count,
                        const gp_plan_request *request, const gp_device_list *devices,
                        const gp_plan_cores *cores, const gp_paths *paths, gp_error *err);
