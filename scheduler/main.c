@@ -1,6 +1,7 @@
 /* gradpool-scheduler: parse the arguments, set up the daemon and run the shell. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,13 +22,18 @@
 #include "scheduler/process/supervise.h"
 #include "scheduler/process/process_env.h"
 
-enum { EXIT_USAGE = 2, EXIT_LOCK_HELD = 75, IDLE_MS = 30 * 60 * 1000 };
+enum {
+    EXIT_USAGE = 2,
+    EXIT_LOCK_HELD = 75,
+    IDLE_MS = 30 * 60 * 1000,
+    OWNERLESS_MS = 1000, /* time for a killed worker to exit */
+};
 
 typedef struct arguments {
     const char *pool;
     gp_plan_request request;
     int64_t idle_timeout_ms, suspect_ms, silence_ms;
-    const char *listen;
+    const char *listen, *owner;
     int ready_fd;
     bool detach, help;
 } arguments;
@@ -36,11 +42,14 @@ static const char usage[] =
     "gradpool-scheduler -- run the scheduler of a pool; `gradpool up` starts it\n  --pool NAME         "
     " name of the pool [default]\n  --workers N|auto     number of workers; auto: one per GPU, else "
     "one per core, at most 16 [auto]\n  --devices LIST       auto, cpu, or GPUs: 1,3 or cuda:0 or "
-    "UUIDs [auto]\n  --idle-timeout MS    shut down when no client used the pool for MS; 0: never "
+    "UUIDs [auto]\n  --resource LIST      resources of the workers: license=1 2-3:gpu_memory=80 [none]\n  "
+    "--idle-timeout MS    shut down when no client used the pool for MS; 0: never "
     "[1800000]\n  --suspect-after MS   mark a worker without heartbeat for MS as suspect; 0: never "
     "[5000]\n  --kill-after MS      kill a worker without heartbeat for MS, unless it runs user code "
     "or a long step;\n                       0: never [15000]\n  --listen ENDPOINT    "
-    "tcp://ADDRESS:PORT for clients on other hosts with authorized keys [none]\n  --ready-fd N         "
+    "tcp://ADDRESS:PORT for clients on other hosts with authorized keys [none]\n  --owner PID:START    shut "
+    "down when this process exits, and remove the pool's files; START: field 22 of /proc/PID/stat [none]\n  "
+    "--ready-fd N         "
     "write ready, adopted, busy, error: REASON or ended: STATUS to this descriptor\n  --detach         "
     "    run in a child process; exit when the child is ready\nExit codes: 0 shut down, 1 cannot "
     "start, 2 invalid arguments, 75 another scheduler holds the pool\n";
@@ -52,10 +61,12 @@ static gp_status parse_arguments(arguments *out, int count, char **values, gp_er
         { GP_NUMBER("workers", arguments, request.workers), .min = 1, .max = GP_CORE_SLOTS_MAX,
           .automatic = true },
         { GP_TEXT("devices", arguments, request.devices) },
+        { GP_TEXT("resource", arguments, request.resources) },
         { GP_NUMBER("idle-timeout", arguments, idle_timeout_ms), .max = GP_DURATION_MS_MAX },
         { GP_NUMBER("suspect-after", arguments, suspect_ms), .max = GP_DURATION_MS_MAX },
         { GP_NUMBER("kill-after", arguments, silence_ms), .max = GP_DURATION_MS_MAX },
         { GP_TEXT("listen", arguments, listen) },
+        { GP_TEXT("owner", arguments, owner) },
         { GP_NUMBER("ready-fd", arguments, ready_fd), .max = 1 << 20 },
         { GP_FLAG("detach", arguments, detach) },
         { GP_FLAG("help", arguments, help) },
@@ -64,6 +75,7 @@ static gp_status parse_arguments(arguments *out, int count, char **values, gp_er
     const gp_core_config config = gp_core_config_default();
 
     *out = (arguments){ .idle_timeout_ms = IDLE_MS,
+                        .request.strict = true,
                         .suspect_ms = config.suspect_ms,
                         .silence_ms = config.beat_ms,
                         .ready_fd = -1 };
@@ -106,18 +118,49 @@ static void find_devices(gp_device_list *out, const char *asked, const char *pro
                    out->devices[i].name, why);
 }
 
-/* Resume the pool of a crashed scheduler with the recorded settings, unless no worker survived and
- * the arguments request other ones. */
-static void go_on(gp_shell_options *options, gp_pool_record *record, const gp_orphans *orphans)
+/* Return whether the recorded pool had an owner that has exited. End such a pool: kill its workers,
+ * wait until they have exited, and remove their sockets. */
+static bool end_without_owner(const gp_pool_record *record, gp_orphans *orphans, const gp_paths *paths)
+{
+    gp_owner owner;
+
+    if (gp_owner_open(&owner, record->owner, NULL) != GP_OK || !gp_owner_exited(&owner)) {
+        gp_owner_close(&owner);
+        return false;
+    }
+    gp_owner_close(&owner);
+    for (uint32_t i = 0; i < orphans->count; i++) {
+        struct pollfd ended = { .fd = orphans->workers[i].child.pidfd, .events = POLLIN };
+
+        gp_supervise_kill(&orphans->workers[i].child);
+        poll(&ended, 1, OWNERLESS_MS);
+    }
+    gp_orphans_free(orphans);
+    gp_orphans_find(orphans, paths);
+    unlink(paths->record);
+    gp_log_event(GP_LOG_INFO, "owner-exited", GP_LOG_WITH({ "process", .number = owner.pid }),
+                 "the previous scheduler crashed and the owner of its pool has exited; ended that pool");
+    return true;
+}
+
+/* Resume the pool of a crashed scheduler with the recorded settings. Exceptions: no worker survived
+ * and the arguments request other settings, or the owner of the pool has exited. GP_EINVAL:
+ * malformed owner. */
+static gp_status go_on(gp_shell_options *options, gp_pool_record *record, gp_orphans *orphans,
+                       const char *owner, gp_error *err)
 {
     const char *devices = options->request.devices;
-    bool asked = options->request.workers != 0 || (devices != NULL && strcmp(devices, "auto") != 0);
-
+    bool asked = options->request.workers != 0 || (devices != NULL && strcmp(devices, "auto") != 0) ||
+                 options->request.resources != NULL || owner != NULL;
     bool known = gp_pool_record_read(record, options->paths);
+    gp_status status;
 
     options->follows = known || orphans->count != 0;
-    if (!known || (asked && orphans->count == 0))
-        return;
+    if (!known || end_without_owner(record, orphans, options->paths) || (asked && orphans->count == 0)) {
+        status = gp_owner_open(&options->owner, owner, err);
+        options->owner.temporary = options->lock->epoch == 1 || record->temporary;
+        return status;
+    }
     gp_log_event(
         GP_LOG_WARN, "pool-adopted",
         GP_LOG_WITH({ "living", .number = orphans->count }, { "workers", .number = record->workers }),
@@ -127,10 +170,15 @@ static void go_on(gp_shell_options *options, gp_pool_record *record, const gp_or
     options->process_env = record->process_env;
     options->request.workers = record->workers;
     options->request.devices = record->devices[0] != '\0' ? record->devices : NULL;
+    options->request.resources = record->resources;
+    options->request.strict = false;
     options->idle_timeout_ms = record->idle_ms;
     options->suspect_ms = record->suspect_ms;
     options->silence_ms = record->silence_ms;
     options->listen = record->listen[0] != '\0' ? record->listen : NULL;
+    status = gp_owner_open(&options->owner, record->owner, err);
+    options->owner.temporary = record->temporary;
+    return status;
 }
 
 /* Take the pool lock, find surviving workers and devices, and run the pool until it shuts down. */
@@ -155,6 +203,7 @@ static gp_status serve(const arguments *given, gp_error *err)
                                  .suspect_ms = given->suspect_ms,
                                  .silence_ms = given->silence_ms,
                                  .listen = given->listen,
+                                 .owner.fd = -1,
                                  .ready_fd = given->ready_fd };
     gp_buffer_init(&own, GP_POOL_RECORD_BYTES_MAX / 2);
     gp_status status = devices == NULL || cores == NULL || orphans == NULL
@@ -163,8 +212,6 @@ static gp_status serve(const arguments *given, gp_error *err)
 
     if (status == GP_OK)
         status = gp_paths_find(&paths, given->pool, err);
-    if (status == GP_OK)
-        status = gp_paths_create(&paths, err);
     if (status == GP_OK)
         status = gp_pool_lock_take(&lock, &paths, err);
     if (status == GP_OK)
@@ -176,7 +223,9 @@ static gp_status serve(const arguments *given, gp_error *err)
         status = redirect(paths.scheduler_log, err);
     if (status == GP_OK) {
         gp_orphans_find(orphans, &paths);
-        go_on(&options, &record, orphans);
+        status = go_on(&options, &record, orphans, given->owner, err);
+    }
+    if (status == GP_OK) {
         if (options.process_env == NULL && gp_process_env_write(&own, err) == GP_OK)
             options.process_env = gp_buffer_text(&own);
         find_devices(devices, options.request.devices, program);

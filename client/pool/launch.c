@@ -17,6 +17,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
+#include "common/base/system/proc_stat.h"
 #include "common/base/system/process.h"
 #include "common/base/memory/secret.h"
 #include "proto/channel/curve.h"
@@ -124,6 +125,17 @@ static gp_status launch_secrets(int *out, const char *names, gp_error *err)
     return status;
 }
 
+/* Write the --owner argument of the scheduler. GP_ENOENT: no such process. */
+static gp_status launch_owner(char *text, size_t bytes, uint32_t pid, gp_error *err)
+{
+    gp_proc_stat stat;
+
+    if (pid > INT32_MAX || !gp_proc_stat_read(&stat, (pid_t)pid))
+        return gp_fail(err, GP_ENOENT, "no process has the pid %" PRIu32 ", so it cannot own a pool", pid);
+    snprintf(text, bytes, "%" PRIu32 ":%" PRIu64, pid, stat.start_time);
+    return GP_OK;
+}
+
 /* Start the scheduler process.
  *   ready  set to the read end of a pipe on which the scheduler reports "ready" or "error: ..."
  *   pid    set to an intermediate process that exits after this report; see gp_launch(). The
@@ -131,15 +143,17 @@ static gp_status launch_secrets(int *out, const char *names, gp_error *err)
 static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *paths, const gp_pool_options *options,
                               gp_error *err)
 {
+    const bool owned = options->owner_pid != 0;
     const struct {
         const char *name;
         int64_t ms;
-    } times[] = { { "--idle-timeout", options->idle_timeout_ms },
+    } times[] = { { "--idle-timeout",
+                    owned && options->idle_timeout_ms == 0 ? -1 : options->idle_timeout_ms },
                   { "--suspect-after", options->suspect_ms },
                   { "--kill-after", options->silence_ms } };
     enum { TIMES = sizeof(times) / sizeof(times[0]) };
-    char path[4096], workers[16], texts[TIMES][24];
-    const char *argv[20] = {
+    char path[4096], workers[16], texts[TIMES][24], owner[40];
+    const char *argv[26] = {
         path, "--pool", paths->pool, "--detach", "--ready-fd", "3", "--workers", workers
     };
     size_t count = 8;
@@ -158,6 +172,10 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *paths, con
     if (options->devices != NULL) {
         argv[count++] = "--devices";
         argv[count++] = options->devices;
+    }
+    if (options->resources != NULL) {
+        argv[count++] = "--resource";
+        argv[count++] = options->resources;
     }
     if (options->listen != NULL) {
         gp_key_pair own;
@@ -178,6 +196,13 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *paths, con
         snprintf(texts[i], sizeof(texts[i]), "%" PRId64, times[i].ms < 0 ? INT64_C(0) : times[i].ms);
         argv[count++] = times[i].name;
         argv[count++] = texts[i];
+    }
+    if (owned) {
+        status = launch_owner(owner, sizeof(owner), options->owner_pid, err);
+        if (status != GP_OK)
+            return status;
+        argv[count++] = "--owner";
+        argv[count++] = owner;
     }
     status = launch_secrets(&secrets, names, err);
     if (status != GP_OK)

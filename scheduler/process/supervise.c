@@ -119,21 +119,28 @@ static char *text(const char *constant)
 
 gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *pool,
                              const gp_core_slot_config *config, uint32_t index, uint32_t incarnation,
-                             bool cold, gp_error *err)
+                             uint64_t failures, bool cold, gp_error *err)
 {
-    char number[16], which[16], ordinal[16], visible[96], secrets[GP_SECRETS_ASSIGNMENT_BYTES];
+    char number[16], which[16], failed[24], ordinal[16], visible[96], secrets[GP_SECRETS_ASSIGNMENT_BYTES];
     char order[] = "CUDA_DEVICE_ORDER=PCI_BUS_ID";
-    char *arguments[24] = {
-        text(program),   text("--pool"),   text(pool),
-        text("--index"), number,           text("--incarnation"),
-        which,           text("--device"), config->kind == GP_CORE_GPU ? text(config->uuid) : text("cpu")
-    };
-    size_t count = 9;
+    char *arguments[24] = { text(program),
+                            text("--pool"),
+                            text(pool),
+                            text("--index"),
+                            number,
+                            text("--incarnation"),
+                            which,
+                            text("--failures"),
+                            failed,
+                            text("--device"),
+                            config->kind == GP_CORE_GPU ? text(config->uuid) : text("cpu") };
+    size_t count = 11;
     char **environment;
     int problem;
 
     snprintf(number, sizeof(number), "%u", index + 1);
     snprintf(which, sizeof(which), "%u", incarnation);
+    snprintf(failed, sizeof(failed), "%llu", (unsigned long long)failures);
     snprintf(ordinal, sizeof(ordinal), "%u", config->device_index);
     snprintf(visible, sizeof(visible), "CUDA_VISIBLE_DEVICES=%s", config->uuid);
     if (config->cores[0] != '\0') {

@@ -32,11 +32,12 @@ gp_status gp_supervise_client(char *path, size_t bytes, gp_error *err);
  * pool secrets and descriptors 0 to 2. The worker output is appended to config->log.
  *   index        slot number, from 0
  *   incarnation  number of this process in the slot
+ *   failures     earlier processes of the slot that failed
  *   cold         the worker opens its GPU only for work
  *   GP_EIO: cannot spawn; errno is set */
 gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *pool,
                              const gp_core_slot_config *config, uint32_t index, uint32_t incarnation,
-                             bool cold, gp_error *err);
+                             uint64_t failures, bool cold, gp_error *err);
 
 /* Spawn a process in a new session, with standard input from /dev/null and both outputs appended
  * to a log. It inherits only the gate and the pool secrets, at the descriptor numbers from 3 on.

@@ -74,7 +74,7 @@ static gp_status epoch_write(const char *directory, const char *path, uint64_t e
 }
 
 /* Open and lock the lock file, and write the pid into it. GP_EBUSY: another process holds the
- * lock. */
+ * lock. GP_ENOENT: the directory does not exist. */
 static gp_status lock_take(gp_pool_lock *lock, const char *path, gp_error *err)
 {
     struct stat status;
@@ -82,7 +82,7 @@ static gp_status lock_take(gp_pool_lock *lock, const char *path, gp_error *err)
 
     lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (lock->fd < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot open the lock file %s", path);
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open the lock file %s", path);
     if (flock(lock->fd, LOCK_EX | LOCK_NB) != 0 || fstat(lock->fd, &status) != 0) {
         bool busy = errno == EWOULDBLOCK;
 
@@ -105,10 +105,12 @@ gp_status gp_pool_lock_take(gp_pool_lock *out, const gp_paths *paths, gp_error *
     gp_pool_lock lock = { .fd = -1 };
     gp_status status;
 
-    do { /* the file may be removed between open() and flock() */
+    do { /* the scheduler of an owned pool that ends removes the directories and the file */
         gp_pool_lock_release(&lock);
-        status = lock_take(&lock, paths->lock, err);
-    } while (status == GP_OK && !gp_pool_lock_valid(&lock, paths));
+        status = gp_paths_create(paths, err);
+        if (status == GP_OK)
+            status = lock_take(&lock, paths->lock, err);
+    } while (status == GP_ENOENT || (status == GP_OK && !gp_pool_lock_valid(&lock, paths)));
     if (status != GP_OK)
         return status;
     snprintf(path, sizeof(path), "%s/epoch", paths->state_dir);

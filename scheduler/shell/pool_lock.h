@@ -17,10 +17,13 @@ typedef struct gp_pool_lock {
     uint64_t epoch; /* increases by one with each scheduler of this pool on this host */
 } gp_pool_lock;
 
-/* Lock paths->lock and increase the epoch. Write the pid into the lock file for users. Release
- * the lock with gp_pool_lock_release() or by exiting. The file remains: if a locked file were
- * unlinked, two processes could hold "the" lock. GP_EBUSY: another scheduler holds the lock
- * GP_EIO: cannot read or write a file */
+/* Create the directories of the pool, lock paths->lock and increase the epoch. Write the pid into
+ * the lock file for users. Release the lock with gp_pool_lock_release() or by exiting.
+ *
+ * The file remains, unless the pool had an owner: then the directory is renamed and removed before
+ * the lock is released, and this function notices that the path names another file.
+ *
+ * GP_EBUSY: another scheduler holds the lock. GP_EIO: cannot read or write a file. */
 gp_status gp_pool_lock_take(gp_pool_lock *out, const gp_paths *paths, gp_error *err);
 void gp_pool_lock_release(gp_pool_lock *lock);
 

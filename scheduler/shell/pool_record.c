@@ -54,6 +54,10 @@ bool gp_pool_record_read(gp_pool_record *out, const gp_paths *paths)
 
     line_of(text, "\nlisten ", out->listen, sizeof(out->listen));
     line_of(text, "\ndevices ", out->devices, sizeof(out->devices));
+    line_of(text, "\nresources ", out->resources, sizeof(out->resources));
+    out->temporary = line_of(text, "\ntemporary ", out->owner, sizeof(out->owner));
+    if (!out->temporary)
+        line_of(text, "\nowner ", out->owner, sizeof(out->owner));
     known = known && sscanf(text, "workers %" SCNu32 "\nidle %" SCNd64, &out->workers, &out->idle_ms) == 2 &&
             out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
     if (known && rest != NULL) {
@@ -79,6 +83,11 @@ gp_status gp_pool_record_write(const gp_pool_record *record, const gp_paths *pat
         record->workers, record->idle_ms, record->devices, record->suspect_ms, record->silence_ms,
         record->listen[0] != '\0' ? "listen " : "", record->listen, record->listen[0] != '\0' ? "\n" : "");
 
+    if (status == GP_OK && record->resources[0] != '\0')
+        status = gp_buffer_printf(&text, err, "resources %s\n", record->resources);
+    if (status == GP_OK && record->owner[0] != '\0')
+        status =
+            gp_buffer_printf(&text, err, "%s %s\n", record->temporary ? "temporary" : "owner", record->owner);
     if (status == GP_OK && record->process_env != NULL)
         status = gp_buffer_printf(&text, err, "%s%s", MARK + 1, record->process_env);
 

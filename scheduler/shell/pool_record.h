@@ -16,9 +16,12 @@ enum { GP_POOL_RECORD_BYTES_MAX = 128 << 10 };
 
 typedef struct gp_pool_record {
     uint32_t workers;
-    int64_t idle_ms, suspect_ms, silence_ms; /* as in gp_shell_options */
-    char devices[256];                       /* as in --devices; "": auto */
-    char listen[GP_TEXT_ENDPOINT];           /* endpoint for other hosts; "": none */
+    int64_t idle_ms, suspect_ms, silence_ms;   /* as in gp_shell_options */
+    char devices[256];                         /* as in --devices; "": auto */
+    char resources[GP_TEXT_RESOURCES_SETTING]; /* as in --resource; "": none */
+    char listen[GP_TEXT_ENDPOINT];             /* endpoint for other hosts; "": none */
+    char owner[40];                            /* as in --owner; "": none */
+    bool temporary;                            /* as in gp_owner; only with an owner */
     /* lines in the format of process_env.h; NULL: none. Free those from gp_pool_record_read() with
      * gp_free(). */
     char *process_env;

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ enum {
     DRAIN_MS = 200,       /* at exit: time to send queued messages */
 
     /* loop(): index of the first worker and maximum index of the first job in the pollfd array */
-    FIRST_WORKER = 5,
+    FIRST_WORKER = 6,
     FIRST_JOB = FIRST_WORKER + GP_CORE_SLOTS_MAX,
     INCARNATION_BITS = 16 /* each epoch has 2^16 incarnation numbers per slot */
 };
@@ -44,7 +45,6 @@ static void step_once(shell *s, const gp_core_event *event)
 
     totals_event(&s->totals, event);
     count = gp_core_step(s->core, s->actions, event, gp_now_ms());
-    totals_leases(&s->totals, s->core);
     for (size_t i = 0; i < count; i++) {
         const gp_core_action *action = &s->actions[i];
 
@@ -131,6 +131,19 @@ static void check_lock(shell *s)
     shell_step(s, &event);
 }
 
+/* Shut down at once after the owner of the pool has exited. */
+static void check_owner(shell *s)
+{
+    const gp_core_event end = { .kind = GP_CORE_EVENT_SHUTDOWN, .grace_ms = SHELL_OWNER_GRACE_MS };
+
+    if (s->core->stopping == GP_CORE_STOPPING || !gp_owner_exited(&s->owner))
+        return;
+    gp_log_event(GP_LOG_INFO, "owner-exited", GP_LOG_WITH({ "process", .number = s->owner.pid }),
+                 "the owner of the pool has exited; shutting down");
+    gp_owner_close(&s->owner); /* the descriptor would wake every poll() from here on */
+    shell_step(s, &end);
+}
+
 /* Return the timeout for poll(): the time until the next deadline of the core, the jobs or the
  * remote listener, at most LOCK_CHECK_MS. 0: a deadline has passed, or a message is pending. */
 static int timeout_ms(shell *s)
@@ -155,6 +168,7 @@ static void loop(shell *s)
     gp_incoming in;
 
     while (!s->followed && (!s->exit || gp_jobs_busy(s->jobs->machine))) {
+        check_owner(s);
         const gp_channel *remote = s->listener.channel;
         struct pollfd fds[FIRST_JOB + SHELL_JOBS_FDS_MAX] = {
             { .fd = gp_control_socket_fd(s->control_socket), .events = POLLIN },
@@ -162,6 +176,7 @@ static void loop(shell *s)
             { .fd = s->signals, .events = POLLIN },
             { .fd = remote != NULL ? gp_channel_fd(remote) : -1, .events = POLLIN },
             { .fd = remote != NULL ? gp_channel_watch_fd(remote) : -1, .events = POLLIN },
+            { .fd = s->owner.fd, .events = POLLIN },
         };
 
         uint32_t slots[GP_CORE_SLOTS_MAX], workers = 0;
@@ -205,10 +220,22 @@ static void loop(shell *s)
         }
         shell_jobs_serve(s, jobs, job_fds);
         shell_step(s, &tick);
+        if (s->core->slot_count != s->recorded_workers) /* a worker left that was in use */
+            shell_record(s, s->devices, s->resources);
     }
 }
 
-void shell_record(const shell *s, const char *devices)
+/* Copy the setting of the resources as one line. "none" becomes "". */
+static void resources_keep(char out[GP_TEXT_RESOURCES_SETTING], const char *setting)
+{
+    snprintf(out, GP_TEXT_RESOURCES_SETTING, "%s",
+             setting == NULL || strcmp(setting, "none") == 0 ? "" : setting);
+    for (char *at = out; *at != '\0'; at++)
+        if (*at == '\n')
+            *at = ' ';
+}
+
+void shell_record(shell *s, const char *devices, const char *resources)
 {
     gp_pool_record record = { .workers = s->core->slot_count,
                               .idle_ms = s->core->config.idle_ms,
@@ -217,7 +244,16 @@ void shell_record(const shell *s, const char *devices)
                               .process_env = (char *)(uintptr_t)s->options->process_env };
     gp_error err;
 
-    snprintf(record.devices, sizeof(record.devices), "%s", devices != NULL ? devices : "");
+    if (devices != s->devices)
+        snprintf(s->devices, sizeof(s->devices), "%s", devices != NULL ? devices : "");
+    if (resources != s->resources)
+        resources_keep(s->resources, resources);
+    s->recorded_workers = record.workers;
+    snprintf(record.devices, sizeof(record.devices), "%s", s->devices);
+    snprintf(record.resources, sizeof(record.resources), "%s", s->resources);
+    if (s->owner.pid != 0)
+        snprintf(record.owner, sizeof(record.owner), "%d:%" PRIu64, (int)s->owner.pid, s->owner.start_time);
+    record.temporary = s->owner.temporary;
     snprintf(record.listen, sizeof(record.listen), "%s", s->listener.zap != NULL ? s->listener.bound : "");
     if (gp_pool_record_write(&record, s->options->paths, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "record-unwritten",
@@ -301,6 +337,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
     if (s == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the scheduler");
     s->options = options;
+    s->owner = options->owner;
     s->signals = -1;
     s->holds = true;
     s->started_ms = s->checked_ms = gp_now_ms();
@@ -321,7 +358,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
                      "the pool is ready");
         adopts = shell_adopt(s);
         shell_step(s, &tick); /* the first tick spawns the workers */
-        shell_record(s, options->request.devices);
+        shell_record(s, options->request.devices, options->request.resources);
         gp_fault_point("opened");
         if (options->ready_fd >= 0) {
             const char *word = adopts ? "adopted\n" : "ready\n";
@@ -344,6 +381,9 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
     gp_channel_close(s->channel, DRAIN_MS);
     if (s->signals >= 0)
         close(s->signals);
+    if (s->owner.pid != 0 && !s->followed)
+        gp_owner_remove_files(&s->owner, options->paths);
+    gp_owner_close(&s->owner);
     gp_core_free(s->core);
     gp_index_deinit(&s->sessions);
     gp_free(s->actions);

@@ -10,6 +10,7 @@
 #include "scheduler/shell/pool_lock.h"
 #include "scheduler/process/plan.h"
 #include "scheduler/process/orphans.h"
+#include "scheduler/process/owner.h"
 
 /* Options of the shell, borrowed while it runs. */
 typedef struct gp_shell_options {
@@ -28,6 +29,7 @@ typedef struct gp_shell_options {
     /* The previous scheduler crashed. Some of its worker processes may be alive without having been
      * found. */
     bool follows;
+    gp_owner owner;      /* the pool shuts down when this process exits; the shell takes ownership */
     gp_orphans *orphans; /* workers from the previous scheduler; the shell takes ownership */
     /* Receives "ready\n", or "adopted\n" if workers from the previous scheduler were found, as soon
      * as clients are served. Closed afterwards. -1: none. */
@@ -35,10 +37,10 @@ typedef struct gp_shell_options {
 } gp_shell_options;
 
 /* Open the sockets, start the workers and serve clients. Returns after a shutdown request, SIGTERM,
- * SIGINT or the idle timeout, when all workers have exited. Also returns when a later scheduler has
- * taken over the pool; that scheduler then owns the workers. SIGTERM, SIGINT and SIGHUP must be
- * blocked in the calling thread. Errors are possible only before "ready"; then no worker is
- * left. */
+ * SIGINT, the idle timeout or the exit of the owner, when all workers have exited. Also returns
+ * when a later scheduler has taken over the pool; that scheduler then owns the workers. SIGTERM,
+ * SIGINT and SIGHUP must be blocked in the calling thread. Errors are possible only before "ready";
+ * then no worker is left. */
 gp_status gp_shell_run(const gp_shell_options *options, gp_error *err);
 
 #endif

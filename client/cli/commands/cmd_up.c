@@ -18,6 +18,8 @@ typedef struct up_options {
     char idle_timeout[24], suspect_after[24], kill_after[24];
     char secret_env[512];
     char listen[108];
+    char resource[GP_TEXT_RESOURCES_SETTING];
+    int64_t owner;
 } up_options;
 
 static const gp_param up_params[] = {
@@ -49,6 +51,17 @@ static const gp_param up_params[] = {
       GP_PARAM_FIELD(up_options, listen),
       .help =
           "accept clients on other hosts with registered keys, at tcp://ADDRESS:PORT (docs/security.md)" },
+    { .name = "resource",
+      GP_PARAM_FIELD(up_options, resource),
+      .repeats = true,
+      .placeholder = "[WORKERS:]NAME[=N],...",
+      .help =
+          "resources of all workers, or of some: 2-3:gpu_memory=80; `none` removes those of a running pool" },
+    { .name = "owner",
+      GP_PARAM_FIELD(up_options, owner),
+      .min = 1,
+      .max = INT32_MAX,
+      .help = "process ID; shut down when this process exits, and remove the pool's files" },
     CLI_JSON_PARAM(up_options),
     CLI_COMMON_PARAMS(up_options),
     { 0 },
@@ -157,7 +170,8 @@ static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error
         return status;
     status = up_check_listen(call, reply, err);
     bool same = (!cli_given(call, "workers") || options->workers == (int64_t)reply->workers_count) &&
-                !cli_given(call, "devices");
+                !cli_given(call, "devices") && (!cli_given(call, "resource") || story->started);
+    const bool only_resources = !cli_given(call, "workers") && !cli_given(call, "devices");
 
     story->before = reply;
     for (size_t i = 0; i < 3 && !story->started && !options->common.quiet; i++)
@@ -167,8 +181,9 @@ static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error
     if (status != GP_OK)
         return status;
     return same ? GP_OK
-                : gp_pool_resize(pool, (uint32_t)options->workers,
-                                 cli_given(call, "devices") ? options->devices : NULL, err);
+                : pool_resize(pool, only_resources ? reply->workers_count : (uint32_t)options->workers,
+                              cli_given(call, "devices") ? options->devices : NULL,
+                              cli_given(call, "resource") ? options->resource : NULL, err);
 }
 
 /* Wait until no worker is starting, at most 10 s. Workers normally report within milliseconds; a
@@ -199,16 +214,23 @@ static gp_status up_run(cli_call *call, gp_error *err)
     gp_pool_options open = { .pool = options->common.pool[0] != '\0' ? options->common.pool : NULL,
                              .workers = (uint32_t)options->workers,
                              .devices = options->devices,
-                             .idle_timeout_ms = parse_timeout(options->idle_timeout),
+                             .owner_pid = cli_given(call, "owner") ? (uint32_t)options->owner : 0,
                              .suspect_ms = parse_timeout(options->suspect_after),
                              .silence_ms = parse_timeout(options->kill_after),
                              .listen = cli_given(call, "listen") ? options->listen : NULL,
+                             .resources = cli_given(call, "resource") ? options->resource : NULL,
                              .secret_env = cli_given(call, "secret-env") ? options->secret_env : NULL,
                              .note = up_note,
                              .context = &story };
     int64_t begin_ns = gp_now_ns();
     gp_status_reply *reply = NULL;
     uint32_t dead = 0;
+
+    /* an owned pool has no idle timeout, unless one is given */
+    if (open.owner_pid == 0 || cli_given(call, "idle-timeout"))
+        open.idle_timeout_ms = parse_timeout(options->idle_timeout);
+    if (open.owner_pid != 0 && open.pool == NULL)
+        open.pool = cli_pool_name(call);
     gp_status status = gp_pool_open(&call->pool, &open, err);
 
     if (status == GP_OK)
@@ -277,6 +299,8 @@ static int up_check(cli_call *call)
                 call, "--suspect-after is '%s' and --kill-after '%s'; each must be 1s or more, or never",
                 options->suspect_after, options->kill_after);
     }
+    if (gp_resources_assign(NULL, 0, 0, options->resource, false, &err) != GP_OK)
+        return cli_usage(call, "--resource: %s", err.message);
     if (cli_given(call, "listen") && gp_endpoint_check(options->listen, true, &err) != GP_OK)
         return cli_usage(call, "--listen: %s", err.message);
     return CLI_OK;
@@ -284,21 +308,28 @@ static int up_check(cli_call *call)
 
 const cli_command cli_command_up = {
     .name = "up",
-    .summary = "start the pool or resize an idle pool",
+    .summary = "start or resize the pool",
     .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m] [--listen ENDPOINT] [options]",
     .description =
         "Start a pool: one scheduler and its workers. A worker owns a GPU, or an equal share of the CPU "
         "cores. Other commands start a pool with the default settings when they need one, so `up` is "
         "needed only for other settings.\n\n"
-        "If the pool is already running, `up` with --workers or --devices resizes it, provided that the "
-        "pool is idle; --secret-env updates the stored variables. A pool shuts down after --idle-timeout "
-        "without use.",
+        "If the pool is already running, `up` with --workers or --devices resizes it: new workers start at "
+        "once, and workers in use change or leave when their lease gives them back; --secret-env updates the "
+        "stored variables. A pool shuts down after --idle-timeout without use. With --owner it ends together "
+        "with another process instead.\n\n"
+        "--resource gives workers resources, such as memory or licenses. Leases, calls and loops with "
+        "--needs "
+        "run only on workers that have at least these amounts.",
     .examples =
         "  gradpool up                      one worker per GPU, or per core\n"
         "  gradpool up --workers 1          one worker on all cores\n"
         "  gradpool up --devices cpu        CPU workers despite GPUs\n"
         "  gradpool up --secret-env AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY,AWS_SESSION_TOKEN\n"
         "                                   credentials of the workers for S3; updated on a running pool\n"
+        "  gradpool up --resource 2-3:gpu_memory=80,license\n"
+        "                                   resources of workers 2 and 3, for --needs of other commands\n"
+        "  gradpool up --owner $$           ends with this shell\n"
         "  gradpool up --listen tcp://10.0.0.5:5555\n"
         "                                   jobs from other hosts with keys from `gradpool key add`\n",
     .options = up_params,
