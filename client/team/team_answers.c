@@ -1,4 +1,5 @@
-/* team_answers.c: process the records that workers send: results, queue items and log lines. */
+/* team_answers.c: process the records that workers send: results, queue items, log lines and lines
+ * of output. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +12,11 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/system/file.h"
+#include "common/base/text/lines.h"
 
 enum { DRAIN_MAX = 1024, BLOB_READ_MAX = 256 << 10 };
+
+_Static_assert((int)GP_OUTPUT_LINE_BYTES_MAX == (int)GP_LINE_BYTES_MAX, "lines have one limit");
 
 /* ---- bytes from workers ---- */
 
@@ -90,8 +94,7 @@ static size_t sentence_begin(const gp_team *team, uint32_t w, char *sentence, si
     return (size_t)snprintf(sentence, room, "%s: ", team_worker_name(team, w, name));
 }
 
-/* Copy text from a worker. Control characters become spaces; the text is cut to `room`. */
-static void text_copy(char *out, size_t room, const unsigned char *text, size_t bytes)
+void team_text_copy(char *out, size_t room, const unsigned char *text, size_t bytes)
 {
     size_t used = 0;
 
@@ -144,12 +147,13 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
     } else if (status != GP_OK) {
         size_t used = sentence_begin(team, w, sentence, sizeof(sentence));
 
-        text_copy(sentence + used, sizeof(sentence) - used, t->inlined, t->inlined_bytes);
+        team_text_copy(sentence + used, sizeof(sentence) - used, t->inlined, t->inlined_bytes);
     }
     team_outcome outcome = { .status = status,
                              .sentence = sentence,
                              .worker = w,
                              .attempts = unit->attempts,
+                             .over_limit = unit->over_limit,
                              .answer = &t->head,
                              .data = blob.data != NULL ? blob.data : (const void *)t->inlined,
                              .bytes = blob.data != NULL ? blob.bytes : t->inlined_bytes,
@@ -195,6 +199,44 @@ static bool on_item(gp_team *team, uint32_t w, const taken *t)
     return true;
 }
 
+/* Pass on a line of gp_task_log(). */
+static void on_log(gp_team *team, uint32_t w, const taken *t)
+{
+    const gp_team *before;
+    char line[4096];
+
+    if (team->lines.log == NULL)
+        return;
+    before = team_callback_begin(team);
+    team_text_copy(line, sizeof(line), t->inlined, t->inlined_bytes);
+    team->lines.log(team->lines.context, w, line);
+    team_callback_end(before);
+}
+
+/* Pass on a line that a task printed. */
+static void on_output(gp_team *team, uint32_t w, const taken *t)
+{
+    char text[GP_OUTPUT_LINE_BYTES_MAX + 1];
+    gp_output_line line = { .worker = w,
+                            .call = t->head.id,
+                            .in_loop = (t->head.flags & GP_ANSWER_ITERATION) != 0,
+                            .text = text,
+                            .bytes = t->inlined_bytes };
+    const gp_team *before;
+
+    if (team->lines.output == NULL)
+        return;
+    if (line.bytes > GP_OUTPUT_LINE_BYTES_MAX)
+        line.bytes = GP_OUTPUT_LINE_BYTES_MAX;
+    if (line.in_loop)
+        line.iteration = (int64_t)t->head.value;
+    memcpy(text, t->inlined, line.bytes);
+    text[line.bytes] = '\0';
+    before = team_callback_begin(team);
+    team->lines.output(team->lines.context, &line);
+    team_callback_end(before);
+}
+
 /* Process one record. Return false if it must stay in the ring. */
 static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t payload_max)
 {
@@ -216,17 +258,14 @@ static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t
     case GP_ANSWER_QUEUE:
         return on_item(team, w, &t);
     case GP_ANSWER_LOG:
-        if (team->log != NULL) {
-            const gp_team *before = team_callback_begin(team);
-            char line[4096];
-
-            text_copy(line, sizeof(line), t.inlined, t.inlined_bytes);
-            team->log(team->context, w, line);
-            team_callback_end(before);
-        }
+        on_log(team, w, &t);
+        return true;
+    case GP_ANSWER_OUTPUT:
+        on_output(team, w, &t);
         return true;
     case GP_ANSWER_DROPPED:
-        team->info.log_dropped += t.head.value;
+        *(t.head.count == GP_ANSWER_OUTPUT ? &team->info.output_dropped : &team->info.log_dropped) +=
+            t.head.value;
         return true;
     default:
         worker_mark_corrupt(worker_of(team, w), "malformed record: unknown kind");

@@ -33,6 +33,7 @@
 #include <stdint.h>
 
 #include <gradpool/error.h>
+#include <gradpool/tensor.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -195,6 +196,14 @@ void gp_combine_max_i64(void *into, const void *from, size_t bytes, void *contex
  * removed. */
 const void *gp_task_get(const gp_task *task, const char *name, size_t *bytes);
 gp_status gp_task_put(gp_task *task, const char *name, const void *data, size_t bytes, gp_error *err);
+
+/* Get or put a named value as a typed array: the values of gp_team_put_tensor() and
+ * gp_team_scatter_tensor(). The data of `out` are valid until the value is replaced or removed.
+ *   dtype  the element type that the task expects; 0: any
+ * GP_ENOENT: no such value. GP_EINVAL: the value is not a tensor, or has another element type. */
+gp_status gp_task_get_tensor(const gp_task *task, const char *name, gp_dtype dtype, gp_tensor *out,
+                             gp_error *err);
+gp_status gp_task_put_tensor(gp_task *task, const char *name, const gp_tensor *tensor, gp_error *err);
 
 /* Return a named object that is built once: by the first task that requests it. It is kept for
  * later tasks and dropped (drop may be NULL) when the lease ends normally. Use one build

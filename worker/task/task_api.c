@@ -7,13 +7,17 @@
 #include <time.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/memory/tensor.h"
 #include "common/base/text/log.h"
 #include "common/base/rng.h"
+#include "common/data/format/npy.h"
 #include "worker/task/blobs.h"
 #include "worker/task/object.h"
 #include "worker/task/values.h"
 
 enum { LOG_LINE_MAX = 1000 };
+
+#define TENSOR_ELEMENTS_MAX ((int64_t)1 << 36)
 
 /* ---- results ---- */
 
@@ -292,6 +296,52 @@ gp_status gp_task_put(gp_task *task, const char *name, const void *data, size_t 
     return status;
 }
 
+gp_status gp_task_get_tensor(const gp_task *task, const char *name, gp_dtype dtype, gp_tensor *out,
+                             gp_error *err)
+{
+    size_t bytes;
+    const void *data = gp_task_get(task, name, &bytes);
+    gp_npy npy;
+    gp_error why;
+
+    if (data == NULL)
+        return gp_fail(err, GP_ENOENT, "no value \"%s\"", name);
+    if (gp_npy_parse(&npy, data, bytes, "it", &why) != GP_OK)
+        return gp_fail(err, GP_EINVAL, "the value \"%s\" is not a tensor: %s", name, why.message);
+    if (dtype != 0 && npy.dtype != dtype)
+        return gp_fail(err, GP_EINVAL, "the value \"%s\" has elements of type %s, not %s", name,
+                       gp_dtype_name(npy.dtype), gp_dtype_name(dtype));
+    *out = (gp_tensor){ .dtype = npy.dtype, .shape = npy.shape, .data = npy.data };
+    return GP_OK;
+}
+
+gp_status gp_task_put_tensor(gp_task *task, const char *name, const gp_tensor *tensor, gp_error *err)
+{
+    gp_cached_value kept = { .fd = -1 };
+    unsigned char head[GP_NPY_WRITTEN_MAX];
+    gp_status status = gp_shape_check(&tensor->shape, TENSOR_ELEMENTS_MAX, err);
+    size_t head_bytes = status == GP_OK ? gp_npy_header(head, tensor->dtype, &tensor->shape) : 0;
+
+    if (status == GP_OK && head_bytes == 0)
+        status = gp_fail(err, GP_EINVAL, "a tensor cannot have elements of type %d (%s)", (int)tensor->dtype,
+                         gp_dtype_name(tensor->dtype));
+    if (status != GP_OK)
+        return status;
+    size_t bytes = (size_t)gp_shape_count(&tensor->shape) * gp_dtype_bytes(tensor->dtype);
+    unsigned char *copy = gp_aligned_calloc(64, head_bytes + bytes);
+
+    if (copy == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a tensor of %zu bytes", bytes);
+    memcpy(copy, head, head_bytes);
+    if (bytes != 0)
+        memcpy(copy + head_bytes, tensor->data, bytes);
+    kept.view = (gp_view){ .data = copy, .bytes = head_bytes + bytes, .copy = copy };
+    status = gp_names_set(task->tasks->values, name, &kept, err);
+    if (status != GP_OK)
+        gp_view_close(&kept.view);
+    return status;
+}
+
 gp_status gp_task_cached(gp_task *task, const char *name, gp_build_fn build, void (*drop)(void *value),
                          void **out, gp_error *err)
 {
@@ -389,6 +439,7 @@ void gp_task_log(gp_task *task, const char *format, ...)
             *c = ' ';
     gp_log(GP_LOG_INFO, "task", "task: %s", line);
     /* First report how many log lines were dropped because the ring was full. */
+    gp_capture_lock(tasks->capture);
     answer = tasks->dropped == 0 ? NULL : gp_link_reserve(tasks->link, 0);
     if (answer != NULL) {
         answer->kind = GP_ANSWER_DROPPED;

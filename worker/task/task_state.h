@@ -7,6 +7,7 @@
  *   blobs.c                    numbered descriptors received over the control socket
  *   values.c                   named data: values, constants, files
  *   task_api.c                 functions of task.h, except communication between ranks
+ *   capture.c                  lines that tasks print
  *   task_loop.c                GP_CALL_LOOP and related calls
  *   task_block.c, task_comm.c  blocks, and the functions of task.h for communication between
  *                              ranks
@@ -23,6 +24,7 @@
 #include "worker/backend/backend.h"
 #include "worker/process/device.h"
 #include "worker/process/rendezvous.h"
+#include "worker/task/capture.h"
 #include "worker/task/results.h"
 #include "worker/train/trainer.h"
 #define GP_TASK_NO_ABI /* this file is not a task object */
@@ -56,6 +58,9 @@ typedef struct gp_link_server {
     /* rank in the lease, from 0, and member count; both change with the lease generation */
     _Atomic uint32_t rank;
     _Atomic uint32_t size;
+
+    /* the client requested the lines that tasks print; set before compute serves the link */
+    bool output;
 
     /* set by compute: answers are committed, but the client was not woken */
     _Atomic uint32_t unannounced;
@@ -133,9 +138,11 @@ gp_status gp_view_copy(gp_view *out, const void *data, size_t bytes, gp_error *e
 void gp_view_close(gp_view *view); /* for results of keep and copy; accepts a zeroed view */
 
 /* Reserve an answer record; all fields except bytes and payload_bytes are zero. Waits while the
- * ring is full. The record must be committed before the next reservation. NULL: the link ends,
- * or with until_canceled the call was canceled. */
+ * ring is full. The record must be committed at once by gp_tasks_commit() or
+ * gp_tasks_commit_events(): until then no other thread can add answers. NULL: the link ends, or
+ * with until_canceled the call was canceled. */
 gp_answer *gp_tasks_reserve(gp_tasks *tasks, size_t payload_bytes, bool until_canceled);
+void gp_tasks_commit(gp_tasks *tasks);
 void gp_tasks_commit_events(gp_tasks *tasks); /* commit, and wake the client */
 
 /* Send bytes as a blob and set *number. GP_ENOMEM: out of memory; others as for gp_blobs_send(). */
@@ -146,6 +153,10 @@ gp_status gp_tasks_send_blob(gp_tasks *tasks, const void *data, size_t bytes, ui
  *   rest  set to the bytes after the NUL; may be NULL
  * GP_EPROTO: the name is empty or longer than GP_TASK_NAME_MAX. */
 gp_status gp_tasks_name(const gp_taken *call, char name[GP_TASK_NAME_MAX + 1], gp_view *rest, gp_error *err);
+
+/* Complete the error of a failed task: an unknown status becomes GP_EINVAL, and a missing message
+ * the text of the status. Return the status. */
+gp_status gp_tasks_error(gp_status status, gp_error *err);
 
 /* Return whether the running call should end. May be called on any thread. */
 bool gp_tasks_canceled(const gp_tasks *tasks);
@@ -232,6 +243,7 @@ struct gp_tasks {
     struct gp_task_loops *loops;   /* see task_loop.c; NULL: no loop so far */
     struct gp_task_blocks *blocks; /* see task_block.c; NULL: no block so far */
     uint32_t large_items;          /* items sent to queues as blobs since the client last emptied the ring */
+    gp_capture *capture;           /* NULL: the client did not request output */
     uint64_t dropped;              /* log lines dropped since the last GP_ANSWER_DROPPED */
 
     /* commit time of the oldest answer for which the client was not woken; 0: none */

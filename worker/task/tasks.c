@@ -135,18 +135,27 @@ gp_answer *gp_tasks_reserve(gp_tasks *t, size_t payload_bytes, bool until_cancel
 {
     gp_answer *answer;
 
+    gp_capture_lock(t->capture);
     while ((answer = gp_link_reserve(t->link, payload_bytes)) == NULL) {
+        gp_capture_unlock(t->capture);
         if (leaving(t) || (until_canceled && gp_tasks_canceled(t)))
             return NULL;
         gp_link_ring(t->link);
         nanosleep(&(struct timespec){ .tv_nsec = FULL_PAUSE_NS }, NULL);
+        gp_capture_lock(t->capture);
     }
     return answer;
 }
 
-void gp_tasks_commit_events(gp_tasks *t)
+void gp_tasks_commit(gp_tasks *t)
 {
     gp_link_commit(t->link);
+    gp_capture_unlock(t->capture);
+}
+
+void gp_tasks_commit_events(gp_tasks *t)
+{
+    gp_tasks_commit(t);
     gp_link_ring(t->link);
 }
 
@@ -159,6 +168,18 @@ gp_status gp_tasks_send_blob(gp_tasks *t, const void *data, size_t bytes, uint64
         return status;
     status = gp_blobs_send(t->server->blobs, fd, number, err);
     close(fd);
+    return status;
+}
+
+gp_status gp_tasks_error(gp_status status, gp_error *err)
+{
+    if (!gp_status_known((long)status)) {
+        gp_fail(err, GP_EINVAL, "the task returned the unknown status %d", (int)status);
+        status = GP_EINVAL;
+    }
+    if (err->message[0] == '\0')
+        gp_fail(err, status, "%s", gp_status_text(status));
+    err->message[sizeof(err->message) - 1] = '\0'; /* a task may have written the message */
     return status;
 }
 
@@ -176,14 +197,8 @@ static void call_answer(gp_tasks *t, const gp_taken *call, gp_status status, gp_
         status = gp_results_send(&t->results, &out->memory, t->server->blobs, &blob, err);
     else if (out->bytes > GP_LINK_INLINE_MAX)
         status = gp_tasks_send_blob(t, out->data, out->bytes, &blob, err);
-    if (!gp_status_known((long)status)) {
-        gp_fail(err, GP_EINVAL, "the task returned the unknown status %d", (int)status);
-        status = GP_EINVAL;
-    }
     if (status != GP_OK) { /* the answer is the error message */
-        if (err->message[0] == '\0')
-            gp_fail(err, status, "%s", gp_status_text(status));
-        err->message[sizeof(err->message) - 1] = '\0'; /* a task may have written the message */
+        status = gp_tasks_error(status, err);
         out->data = err->message;
         out->bytes = strlen(err->message);
         out->flags = 0;
@@ -207,7 +222,7 @@ static void call_answer(gp_tasks *t, const gp_taken *call, gp_status status, gp_
     if (inlined && out->bytes != 0)
         memcpy(answer->payload, out->data, out->bytes);
     gp_fault_point("task_done");
-    gp_link_commit(t->link);
+    gp_tasks_commit(t);
     unannounced(t);
     gp_fault_point("task_answered");
 }
@@ -272,9 +287,11 @@ static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_err
         announce(t);
     gp_link_set_running(t->link, call->id);
     gp_fault_point("task_begin");
+    gp_capture_begin_call(t->capture, call->id);
     if (status == GP_OK)
         status = handler != NULL ? handler(t, call, &out, err)
                                  : gp_fail(err, GP_EUNSUPPORTED, "unknown kind of call: %u", call->kind);
+    gp_capture_end(t->capture);
     call_answer(t, call, status, &out, err, begun_ns);
     gp_link_set_running(t->link, 0);
     atomic_fetch_add_explicit(&t->train->progress, 1, memory_order_relaxed);
@@ -318,6 +335,7 @@ static void tasks_free(gp_tasks *t)
     gp_names_free(t->values);
     gp_names_free(t->files);
     gp_custom_forget(); /* after the constants, which may be models */
+    gp_capture_close(t->capture);
     gp_free(t);
 }
 
@@ -344,6 +362,8 @@ static gp_status tasks_new(gp_tasks **out, const gp_tasks_setup *setup, gp_error
         tasks_free(t);
         return status;
     }
+    if (t->server->output && gp_capture_open(&t->capture, t->link, err) != GP_OK)
+        gp_log(GP_LOG_WARN, "output-uncaptured", "the client receives no output of tasks: %s", err->message);
     *out = t;
     return GP_OK;
 }
@@ -399,7 +419,7 @@ gp_status gp_tasks_view(gp_tasks *t, const gp_taken *call, gp_view *out, gp_erro
 
 gp_status gp_view_copy(gp_view *out, const void *data, size_t bytes, gp_error *err)
 {
-    void *copy = gp_aligned_calloc(16, bytes == 0 ? 16 : bytes);
+    void *copy = gp_aligned_calloc(64, bytes == 0 ? 64 : bytes);
 
     if (copy == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes", bytes);

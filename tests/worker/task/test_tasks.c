@@ -941,7 +941,8 @@ static void random_call(void)
                                        .reduce_block = (uint32_t)random_number(),
                                        .combine = (uint32_t)random_number(),
                                        .reduce_kind = (uint32_t)random_number(),
-                                       .argument_bytes = random_number() };
+                                       .argument_bytes = random_number(),
+                                       .flags = (uint32_t)random_number() };
     call =
         call_new(&s.client, random_kinds[(size_t)rand() % (sizeof(random_kinds) / 2)], payload.bytes, bytes);
     call->flags = (uint16_t)(rand() % 4);
