@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/team/team.h"
+#include "client/team/values.h"
 #include "common/base/memory/alloc.h"
 
 void gp_buffer_free(void *data)
@@ -16,7 +17,7 @@ void gp_buffer_free(void *data)
     gp_free(data);
 }
 
-static gp_status name_check(const char *name, gp_error *err)
+gp_status value_check_name(const char *name, gp_error *err)
 {
     size_t length = name == NULL ? 0 : strlen(name);
 
@@ -53,12 +54,18 @@ static gp_status value_set(gp_team *team, uint32_t worker, const char *name, con
     return status;
 }
 
-/* Send a value. The payload is the name, NUL and the bytes; or only the name, with the bytes in a
- * blob. */
-static gp_status value_put(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes,
-                           gp_error *err)
+/* Write a value: the head and the data. */
+static void value_copy(unsigned char *to, const value_bytes *value)
 {
-    size_t length = strlen(name) + 1;
+    if (value->head_bytes != 0)
+        memcpy(to, value->head, value->head_bytes);
+    if (value->bytes != 0)
+        memcpy(to + value->head_bytes, value->data, value->bytes);
+}
+
+gp_status value_put(gp_team *team, uint32_t worker, const char *name, const value_bytes *value, gp_error *err)
+{
+    size_t length = strlen(name) + 1, bytes = value->head_bytes + value->bytes;
     team_call call = { .kind = GP_CALL_PUT };
     unsigned char *joined = NULL;
     gp_broadcast *shared = NULL;
@@ -67,7 +74,11 @@ static gp_status value_put(gp_team *team, uint32_t worker, const char *name, con
     if (status != GP_OK)
         return status;
     if (length + bytes > GP_LINK_INLINE_MAX) {
-        status = gp_broadcast_new(&shared, data, bytes, err);
+        void *mapped;
+
+        status = gp_broadcast_map(&shared, &mapped, bytes, err);
+        if (status == GP_OK)
+            value_copy(mapped, value);
         call.payload = name;
         call.bytes = length - 1;
         call.shared = shared;
@@ -76,11 +87,10 @@ static gp_status value_put(gp_team *team, uint32_t worker, const char *name, con
         if (joined == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory for a value of %zu bytes", bytes);
         memcpy(joined, name, length);
-        if (bytes != 0)
-            memcpy(joined + length, data, bytes);
+        value_copy(joined + length, value);
         call.payload = joined;
         call.bytes = length + bytes;
-        call.flags = data == NULL && bytes == 0 ? GP_CALL_REMOVE : 0;
+        call.flags = value->data == NULL && bytes == 0 ? GP_CALL_REMOVE : 0;
     }
     if (status == GP_OK)
         status = value_set(team, worker, name, &call, err);
@@ -92,20 +102,19 @@ static gp_status value_put(gp_team *team, uint32_t worker, const char *name, con
 gp_status gp_team_put(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes,
                       gp_error *err)
 {
-    gp_status status = name_check(name, err);
+    gp_status status = value_check_name(name, err);
 
     if (status != GP_OK)
         return status;
     if (data == NULL && bytes != 0)
         return gp_fail(err, GP_EINVAL, "the value '%s' has %zu bytes and no address", name, bytes);
     team_enter(team);
-    status = value_put(team, worker, name, data, bytes, err);
+    status = value_put(team, worker, name, &(value_bytes){ .data = data, .bytes = bytes }, err);
     team_leave(team);
     return status;
 }
 
-/* Convert bytes to a heap block for gp_buffer_free(). */
-static gp_status bytes_to_heap(team_bytes *bytes, void **data, size_t *count, gp_error *err)
+gp_status value_to_heap(team_bytes *bytes, void **data, size_t *count, gp_error *err)
 {
     void *block = bytes->data;
 
@@ -124,7 +133,7 @@ static gp_status bytes_to_heap(team_bytes *bytes, void **data, size_t *count, gp
     return GP_OK;
 }
 
-static gp_status value_get(gp_team *team, uint32_t worker, const char *name, team_bytes *out, gp_error *err)
+gp_status value_get(gp_team *team, uint32_t worker, const char *name, team_bytes *out, gp_error *err)
 {
     const team_call call = { .kind = GP_CALL_GET, .payload = name, .bytes = strlen(name) };
 
@@ -138,7 +147,7 @@ gp_status gp_team_get(gp_team *team, uint32_t worker, const char *name, void **d
                       gp_error *err)
 {
     team_bytes got = { 0 };
-    gp_status status = name_check(name, err);
+    gp_status status = value_check_name(name, err);
 
     if (status != GP_OK)
         return status;
@@ -146,7 +155,7 @@ gp_status gp_team_get(gp_team *team, uint32_t worker, const char *name, void **d
     status = value_get(team, worker, name, &got, err);
     team_leave(team);
     if (status == GP_OK)
-        status = bytes_to_heap(&got, data, bytes, err);
+        status = value_to_heap(&got, data, bytes, err);
     team_bytes_deinit(&got);
     return status;
 }
@@ -155,17 +164,22 @@ gp_status gp_team_scatter(gp_team *team, const char *name, const void *data, siz
                           size_t element_bytes, gp_error *err)
 {
     const unsigned char *from = data;
-    gp_status status = name_check(name, err);
+    gp_status status = value_check_name(name, err);
 
     if (status != GP_OK)
         return status;
     if (element_bytes == 0 || count > GP_LINK_BLOB_BYTES_MAX / element_bytes || (data == NULL && count != 0))
         return gp_fail(err, GP_EINVAL, "%zu elements of %zu bytes cannot be scattered", count, element_bytes);
     team_enter(team);
-    for (uint32_t w = 1; status == GP_OK && w <= team->size; w++) {
-        size_t share = count / team->size + (w <= count % team->size);
+    const uint32_t size = team->size; /* workers that join meanwhile get no part */
 
-        status = value_put(team, w, name, from == NULL ? (const void *)"" : from, share * element_bytes, err);
+    for (uint32_t w = 1; status == GP_OK && w <= size; w++) {
+        size_t share = count / size + (w <= count % size);
+
+        status = value_put(
+            team, w, name,
+            &(value_bytes){ .data = from == NULL ? (const void *)"" : from, .bytes = share * element_bytes },
+            err);
         if (from != NULL)
             from += share * element_bytes;
     }
@@ -178,12 +192,14 @@ gp_status gp_team_gather(gp_team *team, const char *name, void **data, size_t *b
     team_bytes parts[GP_MEMBERS_MAX] = { { 0 } };
     size_t total = 0;
     unsigned char *joined = NULL;
-    gp_status status = name_check(name, err);
+    gp_status status = value_check_name(name, err);
 
     if (status != GP_OK)
         return status;
     team_enter(team);
-    for (uint32_t w = 1; status == GP_OK && w <= team->size; w++) {
+    const uint32_t size = team->size;
+
+    for (uint32_t w = 1; status == GP_OK && w <= size; w++) {
         status = value_get(team, w, name, &parts[w - 1], err);
         total += parts[w - 1].bytes;
     }
@@ -212,7 +228,7 @@ gp_status gp_team_attach(gp_team *team, const char *name, const char *path, gp_e
 {
     struct stat info;
     gp_broadcast *shared = NULL;
-    gp_status status = name_check(name, err);
+    gp_status status = value_check_name(name, err);
     int fd;
 
     if (status != GP_OK)

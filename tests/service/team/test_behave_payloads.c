@@ -1,4 +1,4 @@
-/* test_behave_payloads.c: large and shared payloads in any number and order. */
+/* test_behave_payloads.c: large and shared payloads in any number and order, and typed arrays. */
 #include <sys/resource.h>
 
 #include "tests/service/team/behave.h"
@@ -152,4 +152,106 @@ TEST(full_queue_of_large_items_blocks_the_sender_before_descriptors_run_out)
     CHECK_STATUS(GP_OK, end_of(sender));
     CHECK_INT(0, team_info().worker_deaths);
     gp_queue_close(queue);
+}
+
+/* ---- tensors ---- */
+
+TEST(tensors_keep_their_type_and_shape_on_workers)
+{
+    static const int64_t rows[] = { 101, 2, 0, 3 };
+    double values[101][3];
+    gp_tensor sent = { .dtype = GP_F64, .shape = { 2, { 101, 3 } }, .data = values }, back = { 0 };
+
+    BEGIN(3);
+    for (int i = 0; i < 303; i++)
+        values[i / 3][i % 3] = i;
+    for (size_t n = 0; n < sizeof(rows) / sizeof(rows[0]); n++) {
+        sent.shape.dim[0] = rows[n];
+        REQUIRE_OK(gp_team_scatter_tensor(team, "part", &sent, &err), err);
+        REQUIRE_OK(gp_team_gather_tensor(&back, team, "part", GP_F64, &err), err);
+        CHECK_INT(GP_F64, back.dtype);
+        CHECK(back.shape.rank == 2 && back.shape.dim[0] == rows[n] && back.shape.dim[1] == 3);
+        CHECK(memcmp(values, back.data, (size_t)rows[n] * sizeof(values[0])) == 0);
+        gp_tensor_deinit(&back);
+    }
+    sent.shape.dim[0] = 101;
+    REQUIRE_OK(gp_team_scatter_tensor(team, "part", &sent, &err), err);
+    for (uint32_t worker = 1; worker <= 3; worker++) {
+        gp_future *future = call_with((gp_parfeval_request){ .worker = worker }, "raise_tensor", "part", 4);
+
+        CHECK_INT(worker < 3 ? 34 : 33, number_of(future));
+    }
+    REQUIRE_OK(gp_team_gather_tensor(&back, team, "part", 0, &err), err);
+    REQUIRE(back.shape.dim[0] == 101);
+    for (int i = 0; i < 303; i++)
+        CHECK(((const double *)back.data)[i] == i + 1);
+    gp_tensor_deinit(&back);
+}
+
+TEST(tensor_of_another_type_or_shape_is_refused)
+{
+    static float floats[100000];
+    gp_tensor sent = { .dtype = GP_F32, .shape = { 3, { 10, 100, 100 } }, .data = floats }, back = { 0 };
+
+    BEGIN(2);
+    floats[99999] = 7;
+    REQUIRE_OK(gp_team_put_tensor(team, GP_EVERY_WORKER, "big", &sent, &err), err);
+    REQUIRE_OK(gp_team_get_tensor(&back, team, 2, "big", GP_F32, &err), err);
+    CHECK(back.shape.rank == 3 && back.shape.dim[2] == 100 && ((const float *)back.data)[99999] == 7);
+    gp_tensor_deinit(&back);
+    CHECK_STATUS(GP_EINVAL, gp_team_get_tensor(&back, team, 2, "big", GP_I64, &err));
+    CHECK_CONTAINS(err.message, "worker 2: the value 'big' has elements of type float32, not int64");
+    CHECK_STATUS(GP_EINVAL, end_of(call_text("raise_tensor", "big")));
+    CHECK_CONTAINS(err.message, "has elements of type float32, not float64");
+
+    /* parts that differ */
+    sent.shape = (gp_shape){ 2, { 5, 4 } };
+    REQUIRE_OK(gp_team_put_tensor(team, 1, "big", &sent, &err), err);
+    CHECK_STATUS(GP_EINVAL, gp_team_gather_tensor(&back, team, "big", 0, &err));
+    CHECK_CONTAINS(err.message,
+                   "worker 2: the part of 'big' is float32 10x100x100, but that of worker 1 is float32 5x4");
+    REQUIRE_OK(gp_team_put(team, 1, "big", "bytes", 5, &err), err);
+    CHECK_STATUS(GP_EINVAL, gp_team_get_tensor(&back, team, 1, "big", 0, &err));
+    CHECK_CONTAINS(err.message, "is not a tensor");
+    CHECK_STATUS(GP_ENOENT, gp_team_get_tensor(&back, team, 1, "none", 0, &err));
+    sent.shape.rank = 0;
+    CHECK_STATUS(GP_EINVAL, gp_team_scatter_tensor(team, "big", &sent, &err));
+    sent.dtype = GP_BF16;
+    CHECK_STATUS(GP_EINVAL, gp_team_put_tensor(team, 1, "big", &sent, &err));
+    CHECK_CONTAINS(err.message, "float32 or float64");
+    sent = (gp_tensor){ .dtype = GP_F32, .shape = { 2, { -1, 4 } }, .data = floats };
+    CHECK_STATUS(GP_ELIMIT, gp_team_put_tensor(team, 1, "big", &sent, &err));
+}
+
+TEST(tensors_are_saved_and_loaded_as_npy_files)
+{
+    static const gp_dtype types[] = { GP_U8, GP_I32, GP_I64, GP_F32, GP_F64 };
+    int64_t values[24];
+    gp_tensor saved = { .data = values }, loaded = { 0 };
+
+    BEGIN(1);
+    for (int i = 0; i < 24; i++)
+        values[i] = i * 1000003;
+    for (uint32_t rank = 0; rank <= GP_RANK_MAX; rank++)
+        for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
+            saved.dtype = types[t];
+            saved.shape = (gp_shape){ rank, { 2, 3, 1, 2, 2, 1 } };
+            REQUIRE_OK(gp_tensor_save(&saved, in_root("array.npy"), &err), err);
+            REQUIRE_OK(gp_tensor_load(&loaded, in_root("array.npy"), &err), err);
+            CHECK(loaded.dtype == types[t] && loaded.shape.rank == rank);
+            CHECK(memcmp(loaded.shape.dim, saved.shape.dim, rank * sizeof(int64_t)) == 0);
+            CHECK(memcmp(loaded.data, values, types[t] == GP_U8 ? 1 : 4) == 0);
+            gp_tensor_deinit(&loaded);
+        }
+    CHECK_STATUS(GP_ENOENT, gp_tensor_load(&loaded, in_root("none.npy"), &err));
+    CHECK_STATUS(GP_EIO, gp_tensor_save(&saved, in_root("none/array.npy"), &err));
+
+    /* the bytes of a value are such a file */
+    void *data = NULL;
+    size_t bytes;
+
+    REQUIRE_OK(gp_team_put_tensor(team, 1, "array", &saved, &err), err);
+    REQUIRE_OK(gp_team_get(team, 1, "array", &data, &bytes, &err), err);
+    CHECK(bytes > 6 && memcmp(data, "\x93NUMPY", 6) == 0);
+    gp_buffer_free(data);
 }
