@@ -12,7 +12,8 @@
  *
  * A pool has a name. All processes of one user can start the pool or connect to it by that name,
  * and several of them can use it at the same time. The pool outlives these processes. It shuts down
- * after `gradpool down`, or by default after 30 idle minutes.
+ * after `gradpool down`, or by default after 30 idle minutes. A program can also own a pool, which
+ * then ends with the program: see gp_pool_options.owner_pid.
  *
  * Only one thread at a time may use a handle. Every function that can fail returns a gp_status and
  * writes an error message (cause, value seen, fix) to *err; `err` may be NULL. Outputs are set only
@@ -28,8 +29,10 @@
 #include <stdint.h>
 
 #include <gradpool/error.h>
+#include <gradpool/tensor.h>
 #include <gradpool/metrics.h>
 #include <gradpool/progress.h>
+#include <gradpool/search.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -88,6 +91,22 @@ typedef struct gp_pool_options {
      * which the scheduler kills and replaces it. A worker that runs user code is never killed for a
      * missing heartbeat. 0: 5 s and 15 s; -1: no limit. */
     int64_t suspect_ms, silence_ms;
+
+    /* New pool: process that owns the pool, usually getpid(). When the process exits, for whatever
+     * reason, the pool kills its workers, ends its jobs, removes its files and exits within a
+     * second. If this process is the owner, gp_pool_close() of this handle does the same. 0: no
+     * owner.
+     *
+     * With an owner, `pool` NULL selects a new name, see gp_pool_name(); idle_timeout_ms 0 selects
+     * no timeout; and the call fails with GP_EBUSY if a pool of that name already runs. Logs and
+     * jobs are kept if an earlier pool had the same name. */
+    uint32_t owner_pid;
+
+    /* New pool: resources of the workers, for `needs` of leases, calls and loops. Groups are
+     * separated by blanks, and a group may name its workers: "license=1 2-3:gpu_memory=80". Names
+     * have 1 to 63 letters, digits, '_', '.' and '-'; amounts are whole numbers up to 2^53, 1 if
+     * omitted. A worker has at most 16 resources and 511 characters. NULL: none. */
+    const char *resources;
 } gp_pool_options;
 
 /* Connect to the named pool, or start it.
@@ -95,11 +114,16 @@ typedef struct gp_pool_options {
  *   options  read only during the call, except for note and context; NULL: defaults
  * GP_ENOPOOL: the pool does not run, and attach_only is set. GP_ETIMEDOUT: the pool did not reply
  * in time. GP_EVERSION: the pool runs another version of gradpool. GP_EPERM: other users have
- * access to the pool directory. */
+ * access to the pool directory. GP_EBUSY: owner_pid is set, and the pool already runs. */
 GP_API gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *err);
 
-/* Cancel all work of this handle, return its workers to the pool and free it. Accepts NULL. */
+/* Cancel all work of this handle, return its workers to the pool and free it. If this handle
+ * started a pool that this process owns, shut the pool down and wait for its end. Accepts NULL. */
 GP_API void gp_pool_close(gp_pool *pool);
+
+/* Return the name of the pool, or tcp://HOST:PORT for a pool on another host. The string is valid
+ * until gp_pool_close(). */
+GP_API const char *gp_pool_name(const gp_pool *pool);
 
 /* Get the number of workers in the pool (starting, idle or leased). Excluded and failed workers do
  * not count. */
@@ -112,15 +136,17 @@ GP_API gp_status gp_pool_status_json(gp_pool *pool, char **json, gp_error *err);
 /* Free a buffer that a function of this library returned. Accepts NULL. */
 GP_API void gp_buffer_free(void *data);
 
-/* Change the worker count (0: default) or the devices (NULL: unchanged) of an idle pool. GP_EBUSY:
- * clients hold leases; the error message names them. */
+/* Change the worker count (0: default) or the devices (NULL: unchanged) of the pool. New workers
+ * start at once. A worker that a lease holds changes, or leaves the pool, when the lease gives it
+ * back; an elastic team does so after the call that the worker runs. The resources of the pool
+ * (gp_pool_options) also apply to new workers. */
 GP_API gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, gp_error *err);
 
 /* Shut the pool down.
  *   when_idle  wait until the last lease has ended; false: revoke all leases at once */
 GP_API gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err);
 
-/* Kind of device that a lease requires. */
+/* Kind of device that a lease or a call requires. */
 typedef enum gp_lease_environment {
     GP_ENVIRONMENT_ANY,
     GP_ENVIRONMENT_CPU,
@@ -137,6 +163,10 @@ typedef struct gp_lease_request {
 
     /* -1000 to 1000; higher priorities are served first, equal priorities in order of arrival */
     int32_t priority;
+
+    /* Minimum resources of each worker, such as "gpu_memory=80,license=1"; "license" means
+     * "license=1". GP_ENODEV: too few workers of the pool have them. NULL: none. */
+    const char *needs;
 } gp_lease_request;
 
 /* ---- data ---- */
@@ -733,6 +763,23 @@ GP_API gp_status gp_confusion_save(const gp_confusion *matrix, const char *path,
 typedef struct gp_team gp_team;
 typedef struct gp_function gp_function;
 
+/* Line that a task printed to standard output or standard error. */
+typedef struct gp_output_line {
+    uint32_t worker; /* worker that ran the task, 1 .. size */
+
+    /* gp_future_info.id of the call that ran; a block and each part of a loop have an id of their
+     * own. 0: no call ran */
+    uint64_t call;
+    bool in_loop;      /* an iteration of a loop printed the line */
+    int64_t iteration; /* that iteration; 0 if in_loop is false */
+
+    /* the bytes as printed, without the newline, and a NUL after them; at most
+     * GP_OUTPUT_LINE_BYTES_MAX */
+    const char *text;
+    size_t bytes;
+} gp_output_line;
+#define GP_OUTPUT_LINE_BYTES_MAX 4096
+
 typedef struct gp_team_options {
     gp_lease_request lease; /* lease.priority, if nonzero, overrides `priority` below */
 
@@ -749,10 +796,28 @@ typedef struct gp_team_options {
 
     /* nonzero: waiting calls end with GP_ECANCELED; NULL: never */
     const volatile sig_atomic_t *stop;
+
+    /* The team takes workers that become idle, up to lease.workers_max (0: any number), also while
+     * loops and calls run. While another client waits, it gives workers back, down to
+     * lease.workers_min (0: 1): the last ones leave, each after the call that it runs and the calls
+     * that only it may run. Worker numbers do not change. false: the number of workers is fixed. */
+    bool elastic;
+
+    /* receives each line that tasks print, in order for each worker; NULL: only the worker logs
+     * have what tasks print. *line is valid during the callback.
+     *   - Lines arrive while their call runs, and usually before the call ends. An incomplete line
+     *     arrives at the end of the call or iteration, and a longer line in several parts.
+     *   - A call never waits for this callback. If lines arrive faster than the callback returns,
+     *     lines are dropped and counted in gp_team_info.output_dropped. The worker logs have all
+     *     lines.
+     *   - A line of a thread or child process of a task belongs to the call that runs when it is
+     *     printed. */
+    void (*output)(void *context, const gp_output_line *line);
 } gp_team_options;
 
 /* Lease workers for a team. Waits in the queue of the pool until they are free.
- *   options  read only during the call, except for log, context and stop; NULL: every worker
+ *   options  read only during the call, except for log, output, context and stop; NULL: every
+ *            worker
  * GP_ENODEV: the pool can never grant the request; the error message lists the pool's workers.
  * GP_EBUSY: no_wait is set and workers are leased. */
 GP_API gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *options, gp_error *err);
@@ -761,7 +826,7 @@ GP_API gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_option
  * SPMD results and queues of the team become invalid. Accepts NULL. */
 GP_API void gp_team_close(gp_team *team);
 
-/* Return how many workers the team has. */
+/* Return how many workers the team has now. */
 GP_API uint32_t gp_team_size(const gp_team *team);
 
 /* Find a function "FILE.so:NAME" in a task object. Send the object to every worker that does not
@@ -795,6 +860,37 @@ GP_API gp_status gp_team_scatter(gp_team *team, const char *name, const void *da
                                  size_t element_bytes, gp_error *err);
 GP_API gp_status gp_team_gather(gp_team *team, const char *name, void **data, size_t *bytes, gp_error *err);
 
+/* ---- typed arrays as values (gradpool/tensor.h) ----
+ *
+ * A typed value keeps its element type and shape: uint8, int32, int64, float32 or float64. Its
+ * bytes are a .npy file, which gp_team_get() returns as it is. Tasks use gp_task_get_tensor() and
+ * gp_task_put_tensor(). The functions that read it take the element type that the caller expects,
+ * 0 for any. GP_EINVAL: the value is not a tensor, or has another type or shape. */
+
+/* Store a tensor as a named value on one worker, or on all (GP_EVERY_WORKER). */
+GP_API gp_status gp_team_put_tensor(gp_team *team, uint32_t worker, const char *name, const gp_tensor *tensor,
+                                    gp_error *err);
+
+/* Get a tensor from a worker. Release it with gp_tensor_deinit(). GP_ENOENT: no such value. */
+GP_API gp_status gp_team_get_tensor(gp_tensor *out, gp_team *team, uint32_t worker, const char *name,
+                                    gp_dtype dtype, gp_error *err);
+
+/* Scatter a tensor over the workers along its first dimension, like gp_team_scatter(). */
+GP_API gp_status gp_team_scatter_tensor(gp_team *team, const char *name, const gp_tensor *tensor,
+                                        gp_error *err);
+
+/* Concatenate the tensors of all workers along the first dimension, in worker order. Release the
+ * result with gp_tensor_deinit(). GP_EINVAL: the parts differ in type, or in another dimension; the
+ * error message names the worker. */
+GP_API gp_status gp_team_gather_tensor(gp_tensor *out, gp_team *team, const char *name, gp_dtype dtype,
+                                       gp_error *err);
+
+/* Read or write a .npy file; a file is written completely or not at all. Release a loaded tensor
+ * with gp_tensor_deinit(). GP_ENOENT: no such file. GP_ECORRUPT, GP_EUNSUPPORTED: the contents. */
+GP_API gp_status gp_tensor_load(gp_tensor *out, const char *path, gp_error *err);
+GP_API gp_status gp_tensor_save(const gp_tensor *tensor, const char *path, gp_error *err);
+GP_API void gp_tensor_deinit(gp_tensor *tensor); /* accepts NULL, and a zeroed tensor */
+
 /* Read-only bytes that many calls share as their argument. The bytes are copied once and mapped by
  * each worker on the host. The caller may free the broadcast at any time after it has submitted the
  * calls. */
@@ -819,21 +915,19 @@ typedef enum gp_future_state {
     GP_FUTURE_DONE,    /* ended with a result, with an error, or canceled */
 } gp_future_state;
 
-/* Kind of device that a call requires. */
-typedef enum gp_resources { GP_RESOURCES_ANY, GP_RESOURCES_CPU, GP_RESOURCES_GPU } gp_resources;
-
 typedef struct gp_parfeval_request {
     const gp_function *function;
     const void *argument; /* copied */
     size_t bytes;
-    const gp_broadcast *shared; /* instead of argument */
-    int32_t priority;           /* -1000 to 1000; the highest waiting call starts next */
-    uint32_t worker;            /* run only on this worker (1 .. size); 0: any */
-    gp_resources needs;         /* required device */
-    uint32_t attempts;          /* maximum number of starts if workers fail; 0: 3, 1: no rerun */
-    uint32_t retries;           /* repeats after a task error; 0: none */
-    int64_t queue_timeout_ms;   /* end with GP_ETIMEDOUT if not started by then; 0: no limit */
-    int64_t timeout_ms;         /* cancel a call that runs longer (GP_ETIMELIMIT); 0: no limit */
+    const gp_broadcast *shared;       /* instead of argument */
+    int32_t priority;                 /* -1000 to 1000; the highest waiting call starts next */
+    uint32_t worker;                  /* run only on this worker (1 .. size); 0: any */
+    gp_lease_environment environment; /* required kind of device */
+    const char *needs;                /* minimum resources of the worker, as in gp_lease_request */
+    uint32_t attempts;                /* maximum number of starts if workers fail; 0: 3, 1: no rerun */
+    uint32_t retries;                 /* repeats after a task error; 0: none */
+    int64_t queue_timeout_ms;         /* end with GP_ETIMEDOUT if not started by then; 0: no limit */
+    int64_t timeout_ms;               /* cancel a call that runs longer (GP_ETIMELIMIT); 0: no limit */
 
     /* start after these futures have ended with a result; if one fails, this call fails too
      * (GP_ECANCELED) */
@@ -851,8 +945,9 @@ typedef struct gp_parfeval_request {
 /* Submit a call to the team. Returns at once.
  *   out  set to the future; release it with gp_future_free(). NULL: the library frees the future;
  *        results then arrive only through `done` or queues
- * GP_EINVAL: no such worker, or no worker has the required device. GP_ELIMIT: GP_FUTURES_MAX calls
- * have not ended. */
+ * GP_EINVAL: no such worker. GP_ENODEV: no worker of the team has the required device or resources,
+ * nor one that may join an elastic team; the error message lists the resources. GP_ELIMIT:
+ * GP_FUTURES_MAX calls have not ended, or they have more than 63 different needs. */
 GP_API gp_status gp_parfeval(gp_future **out, gp_team *team, const gp_parfeval_request *request,
                              gp_error *err);
 #define GP_FUTURES_MAX 16777216
@@ -923,8 +1018,85 @@ GP_API gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wai
  * GP_ENOENT: all futures have been returned or freed. GP_ETIMEDOUT: no future has ended in time. */
 GP_API gp_status gp_team_as_completed(gp_team *team, gp_future **out, int timeout_ms, gp_error *err);
 
-/* Cancel all futures of the team. */
+/* Cancel all futures of the team, with a grace period of 1 s, or as gp_future_cancel_grace(). */
 GP_API void gp_team_cancel(gp_team *team);
+GP_API gp_status gp_team_cancel_grace(gp_team *team, int64_t grace_ms, gp_error *err);
+
+/* ---- detached results: results that another process fetches ----
+ *
+ * A detached future has a name. Any process of the same user can wait for the result and read it by
+ * that name, also after the process that made the call has exited:
+ *
+ *     gp_future_detach(future, &(gp_detach_options){ .name = "fold-3" }, NULL, &err);
+ *
+ *     gp_result_fetch(pool, "fold-3", -1, &data, &bytes, &err);   // in another process
+ *
+ * The pool stores results as files. They survive every process, the scheduler and a shutdown of the
+ * pool, but not a power failure within the last seconds.
+ *
+ * A detached call stays on its team. If the team is closed, or its process exits, before the call
+ * has ended, the pool starts the call again in the background. This counts as an attempt. With
+ * `attempts` 1, a call that may have started is not started again, and its result is the error
+ * GP_EPEER. The new start has the argument, the function and the limits of the call, but neither
+ * the values and files of the team nor its worker number. */
+
+#define GP_RESULT_NAME_BYTES 64 /* name of a result, with the final NUL */
+
+typedef struct gp_detach_options {
+    const char *name; /* 1 to 63 of A-Z a-z 0-9 . _ -, the first a letter or digit; NULL: random */
+    int64_t ttl_ms;   /* how long the result is kept after the call has ended; 0: 1 hour */
+    uint32_t reads;   /* the result is removed after that number of reads; 0: no limit */
+} gp_detach_options;
+
+/* Give the result of a future a name. The future stays valid, and gp_future_free() does not end the
+ * call. To cancel the call stores the error GP_ECANCELED. Not in a callback of the team.
+ *   options  NULL: defaults
+ *   name     [GP_RESULT_NAME_BYTES] set to the name; may be NULL
+ * GP_EINVAL: invalid name, or ttl_ms above 7 days. GP_EBUSY: the pool has a result of that name.
+ * GP_ELIMIT: the argument has more than 1 GiB, all results of the pool more than 16 GiB, or the
+ * pool has 10,000 results. GP_ESTATE: the call waits for other futures, or was detached before.
+ * Larger results than 1 GiB become the error GP_ELIMIT. */
+GP_API gp_status gp_future_detach(gp_future *future, const gp_detach_options *options, char *name,
+                                  gp_error *err);
+
+/* Wait for a detached call and read the result. If the call failed, return its error. If several
+ * processes read a result whose reads are limited, exactly that number of them receive it.
+ *   timeout_ms  -1: no limit
+ *   data        set to the result, never NULL; free it with gp_buffer_free()
+ * GP_ETIMEDOUT: the call has not ended in time. GP_ENOENT: there is no such result. GP_ESTATE: it
+ * was read as often as allowed. GP_ESTALE: it has expired. GP_EPERM: it belongs to another user.
+ * GP_EUNSUPPORTED: the pool is on another host. */
+GP_API gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void **data, size_t *bytes,
+                                 gp_error *err);
+
+typedef enum gp_result_state {
+    GP_RESULT_PENDING, /* the call has not ended */
+    GP_RESULT_READY,
+    GP_RESULT_READ, /* read as often as allowed */
+    GP_RESULT_EXPIRED,
+} gp_result_state;
+
+typedef struct gp_result_info {
+    char name[GP_RESULT_NAME_BYTES];
+    gp_result_state state;
+    gp_status status; /* of the call, in state GP_RESULT_READY */
+    uint64_t bytes;   /* size of the result or error message */
+    uint32_t reads;   /* reads so far */
+    uint32_t reads_max;
+
+    /* wall clock, milliseconds since 1970. ended_ms, expires_ms 0: the call has not ended */
+    int64_t detached_ms, ended_ms, expires_ms;
+    char function[128]; /* function of the task */
+} gp_result_info;
+
+/* Call on_result() for each result, in no order, until it returns false. Results that were read or
+ * have expired are listed for another day. */
+GP_API gp_status gp_result_list(gp_pool *pool, bool (*on_result)(void *context, const gp_result_info *result),
+                                void *context, gp_error *err);
+
+/* Remove a result. A call that has not ended continues, and its result is dropped. GP_ENOENT: there
+ * is no such result. */
+GP_API gp_status gp_result_remove(gp_pool *pool, const char *name, gp_error *err);
 
 /* Counters and current load of a team. */
 typedef struct gp_team_info {
@@ -935,6 +1107,7 @@ typedef struct gp_team_info {
     uint64_t worker_deaths, rerun; /* rerun: calls restarted after worker failures */
     uint64_t queue_bytes;          /* memory for queued calls */
     uint64_t log_dropped;          /* dropped log lines and queue items */
+    uint64_t output_dropped;       /* dropped lines of gp_team_options.output */
 } gp_team_info;
 
 /* Get the counters of a team. Never waits. */
@@ -955,6 +1128,10 @@ typedef struct gp_spmd_request {
     uint32_t workers_min, workers_max;
     uint64_t seed;      /* seed for the random streams of the ranks */
     int64_t timeout_ms; /* cancel a block that runs longer (GP_ETIMELIMIT); 0: no limit */
+
+    /* kill the workers of ranks that are canceled or exceed timeout_ms at once, instead of after
+     * 1 s */
+    bool cancel_at_once;
 } gp_spmd_request;
 
 /* Run a function on several workers and wait for all of them. Large results stay on the workers
@@ -1017,9 +1194,23 @@ typedef struct gp_parfor_request {
     bool unordered;
     void *context;
 
+    /* Called with each iteration that failed for good, in the order of on_result. Return false to
+     * end the loop (GP_OK). With on_error or errors, a failing iteration does not end the loop: its
+     * output stays unchanged, and it does not take part in the reduction.
+     *   error  the status and message of the iteration; GP_ETIMELIMIT: it exceeded timeout_ms;
+     *          GP_EPEER: its workers failed. Valid only during the call */
+    bool (*on_error)(void *context, int64_t iteration, const gp_error *error);
+
+    /* sliced: one per iteration of the range, code GP_OK if it has a result and GP_ECANCELED if the
+     * loop ended before it. NULL: none */
+    gp_error *errors;
+
     /* Reduction of all results into `reduced`. The library combines iterations in fixed groups, and
      * the groups in a fixed tree. The result is therefore bitwise identical for any schedule and
-     * any number of workers. */
+     * any number of workers. The groups have one iteration each in a range of up to 65,536
+     * iterations, and in any loop with retries, timeout_ms, on_error or errors. In longer ranges
+     * and for endless sources, rounding may therefore differ between loops with and without
+     * these. */
     gp_reduction reduction;
     void *reduced;
     size_t reduced_bytes;
@@ -1033,13 +1224,28 @@ typedef struct gp_parfor_request {
     /* maximum number of iterations in flight: sent to a worker, but the result not yet delivered to
      * on_result(); 0: limit of the library */
     uint32_t max_in_flight;
-    uint32_t attempts;                                              /* as in gp_parfeval_request */
+
+    /* for each iteration, as in gp_parfeval_request; gp_task_attempt() counts all starts */
+    uint32_t attempts; /* maximum number of starts if workers fail; 0: 3, 1: no rerun */
+    uint32_t retries;  /* repeats after an error of the task; 0: none */
+
+    /* cancel an iteration that runs longer (GP_ETIMELIMIT); it is not repeated. 0: no limit */
+    int64_t timeout_ms;
+    int32_t priority; /* of the iterations, among the calls of the team: -1000 to 1000 */
+
+    /* run iterations only on workers with these resources; GP_ENODEV: the team has none. NULL: no
+     * needs */
+    const char *needs;
+
+    /* kill the workers of iterations at once, instead of after 1 s, when the loop ends early or an
+     * iteration exceeds timeout_ms */
+    bool cancel_at_once;
     void (*progress)(void *context, uint64_t done, uint64_t total); /* total 0: unknown */
 } gp_parfor_request;
 
-/* Run the loop and wait for it. A failing iteration ends the loop. The call then returns the error
- * of the lowest iteration that failed before the others were stopped. The error message begins with
- * the iteration and the worker. */
+/* Run the loop and wait for it. Without on_error and errors, a failing iteration ends the loop.
+ * The call then returns the error of the lowest iteration that failed before the others were
+ * stopped. The error message begins with the iteration and the worker. */
 GP_API gp_status gp_parfor(gp_team *team, const gp_parfor_request *request, gp_error *err);
 
 /* ---- data queues: items that tasks send while they run (gp_task_queue) ---- */
@@ -1072,9 +1278,10 @@ GP_API uint64_t gp_queue_dropped(const gp_queue *queue);
 /* ---- background jobs ----
  *
  * A job is a `gradpool` command that the pool runs in the background. The pool writes the job to
- * disk at submission, and starts it once fewer jobs are running than the pool has workers. The job
- * inherits the working directory, umask and environment variables of the submitter. It outlives the
- * terminal, the client and the scheduler; see docs/gradpool.md, "Background jobs". */
+ * disk at submission, and starts it once fewer jobs other than sweeps are running than the pool has
+ * workers. The job inherits the working directory, umask and environment variables of the
+ * submitter. It outlives the terminal, the client and the scheduler; see docs/gradpool.md,
+ * "Background jobs". */
 
 typedef enum gp_job_state {
     GP_JOB_QUEUED = 1,
@@ -1094,6 +1301,17 @@ GP_API const char *gp_job_state_word(gp_job_state state);
 /* Return whether a state is final: done, failed, canceled or lost. */
 GP_API bool gp_job_state_ended(gp_job_state state);
 
+/* Kind of a job. */
+typedef enum gp_job_kind {
+    GP_JOB_ORDINARY = 0,
+
+    /* Submits trials and waits for them; also the job that starts detached calls of exited programs
+     * again. It runs beside the jobs that need workers, at most 16 at once. If a signal kills it,
+     * the pool starts it again, up to three attempts in total. */
+    GP_JOB_SWEEP = 1,
+    GP_JOB_TRIAL = 2, /* submitted by a sweep; the pool keeps only the last 200 ended ones */
+} gp_job_kind;
+
 typedef struct gp_job_request {
     /* command line without "gradpool": "train", "--network", ...; NULL-terminated */
     const char *const *words;
@@ -1108,6 +1326,7 @@ typedef struct gp_job_request {
      * repeat a submission whose reply was lost in a scheduler failure. All zeros: a random key. */
     uint8_t key[16];
     uint64_t seq;
+    gp_job_kind kind;
 } gp_job_request;
 
 typedef struct gp_job_info {
@@ -1130,6 +1349,7 @@ typedef struct gp_job_info {
     /* folder with job.json, log, metrics.jsonl and result/; set only by gp_job_get() */
     char folder[200];
     int64_t submitted_ms; /* wall clock on the pool's host, milliseconds since 1970 */
+    gp_job_kind kind;
 } gp_job_info;
 
 /* Submit a job and wait until the pool has written it to disk. From then on, the job survives the
@@ -1156,6 +1376,13 @@ GP_API gp_status gp_job_list(gp_pool *pool, bool all, bool (*on_job)(void *conte
  * and is killed after 10 s; a stopped training keeps its model.
  *   count  set to the number of jobs that this call canceled */
 GP_API gp_status gp_job_cancel(uint32_t *count, gp_pool *pool, uint64_t job, gp_error *err);
+
+/* Cancel jobs with another grace period than 10 s. 0 kills a running job at once: a training then
+ * keeps no model. A second cancel can shorten the period, and then counts again.
+ *   grace_ms  0 to GP_CANCEL_GRACE_MS_MAX
+ * GP_EINVAL: grace_ms is out of range. */
+GP_API gp_status gp_job_cancel_grace(uint32_t *count, gp_pool *pool, uint64_t job, int64_t grace_ms,
+                                     gp_error *err);
 
 /* Wait until all jobs, or any job, have ended.
  *   infos       [count] set to the final state of each job

@@ -129,14 +129,15 @@ static void pool_take_event(gp_pool *pool, const gp_incoming *in)
             pool->grant = grant;
             pool->generation = in->envelope.generation;
             pool->regranted = true;
-            pool->change.workers = 0;
+            pool->elastic.kept = 0;
+            pool->elastic.change.workers = 0;
         }
         break;
     case GP_ID(lease_change):
         if (pool->lease != 0 && in->envelope.lease == pool->lease &&
             in->envelope.generation == pool->generation &&
-            gp_incoming_decode(in, &pool->change, &ignored) == GP_OK && pool->change.asked)
-            pool->claim.workers_max = pool->change.workers;
+            gp_incoming_decode(in, &pool->elastic.change, &ignored) == GP_OK && pool->elastic.change.asked)
+            pool->claim.workers_max = pool->elastic.change.workers;
         break;
     case GP_ID(lease_ended):
         if (in->envelope.lease == pool->lease && gp_incoming_decode(in, &pool->ended, &ignored) == GP_OK)
@@ -489,11 +490,23 @@ static void note_started(gp_pool *pool, const char *devices)
     gp_free(list);
 }
 
+/* Write a name that no other pool has: the pool is removed with its owner. */
+static const char *owned_name(char text[GP_POOL_NAME_MAX + 1], uint32_t owner_pid)
+{
+    uint32_t random = 0;
+
+    if (getrandom(&random, sizeof(random), 0) < 0) /* the pid alone is unique on most hosts */
+        random = 0;
+    snprintf(text, GP_POOL_NAME_MAX + 1, "owned-%" PRIu32 "-%08" PRIx32, owner_pid, random);
+    return text;
+}
+
 gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *err)
 {
     static const gp_pool_options defaults;
     gp_status usable = gp_channel_check_process(err);
     gp_pool *pool;
+    char own_name[GP_POOL_NAME_MAX + 1];
     const char *name;
     bool started = false;
 
@@ -511,25 +524,40 @@ gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *
     pool->note = options->note;
     pool->note_context = options->context;
     name = options->pool != NULL ? options->pool : getenv("GRADPOOL_POOL");
-    gp_status status = pool_remote_find(&pool->remote, options, name, err);
+    gp_status status = GP_OK;
 
+    if (getrandom(pool->session, sizeof(pool->session), 0) != (ssize_t)sizeof(pool->session))
+        status = gp_fail_errno(err, GP_EIO, "no random bytes for a session");
+    if (options->owner_pid != 0 && options->pool == NULL)
+        name = owned_name(own_name, options->owner_pid);
+    if (status == GP_OK)
+        status = pool_remote_find(&pool->remote, options, name, err);
     if (status == GP_OK && pool->remote == NULL)
         status = gp_paths_find(&pool->paths, name, err);
     else if (status == GP_OK) /* error messages use this text instead of a log path */
         snprintf(pool->paths.scheduler_log, sizeof(pool->paths.scheduler_log), "on the host of %s",
                  pool->remote->endpoint);
-    if (status == GP_OK && pool->remote != NULL && (options->secret_env != NULL || options->listen != NULL))
+    if (status == GP_OK && pool->remote != NULL &&
+        (options->secret_env != NULL || options->listen != NULL || options->owner_pid != 0))
         status = pool_needs_host(pool, "starting a pool or changing its secrets", err);
-
-    if (status == GP_OK &&
-        getrandom(pool->session, sizeof(pool->session), 0) != (ssize_t)sizeof(pool->session))
-        status = gp_fail_errno(err, GP_EIO, "no random bytes for a session");
+    if (status == GP_OK && options->owner_pid != 0 && options->attach_only)
+        status = gp_fail(err, GP_EINVAL,
+                         "owner_pid and attach_only exclude each other: only a new pool "
+                         "gets an owner");
+    if (status == GP_OK) /* check the form; the scheduler assigns them to the workers */
+        status = gp_resources_assign(NULL, 0, 0, options->resources, false, err);
     if (status == GP_OK)
         status = pool_dial(pool, options, &started, err);
+    if (status == GP_OK && options->owner_pid != 0 && !started)
+        status = gp_fail(err, GP_EBUSY,
+                         "pool %s is already running (scheduler pid %" PRIu32
+                         "); an owned pool needs a name that no running pool has",
+                         pool->paths.pool, pool->scheduler_pid);
     if (status != GP_OK) {
         gp_pool_close(pool);
         return status;
     }
+    pool->owned = options->owner_pid == (uint32_t)getpid();
     if (started)
         note_started(pool, options->devices);
     *out = pool;
@@ -551,6 +579,8 @@ void gp_pool_close(gp_pool *pool)
     }
     pool_release(pool);
     pool_close_workers(pool);
+    if (pool->owned)
+        pool_end_owned(pool);
     gp_channel_close(pool->scheduler, 200);
     if (pool->control_socket >= 0)
         close(pool->control_socket);
@@ -676,13 +706,15 @@ static gp_status lease_ask_fill(const gp_pool *pool, gp_lease_ask *ask, const gp
                                 const char *purpose, gp_error *err)
 {
     static const uint32_t environments[] = { GP_ENV_ANY, GP_ENV_CPU, GP_ENV_GPU };
+    gp_resource_table needs;
 
     *ask = (gp_lease_ask){ .workers_min = request->workers_min,
                            .workers_max = request->workers_max,
                            .environment = environments[request->environment],
                            .priority = request->priority,
                            .wait = !request->no_wait };
-    ask->workers_floor = pool->floor;
+    ask->workers_floor = pool->elastic.floor;
+    ask->team = pool->elastic.team;
     snprintf(ask->purpose, sizeof(ask->purpose), "%s", purpose);
     if (request->priority < -GP_PRIORITY_MAX || request->priority > GP_PRIORITY_MAX)
         return gp_fail(err, GP_EINVAL, "priority %d; it must be from %d to %d", request->priority,
@@ -690,6 +722,9 @@ static gp_status lease_ask_fill(const gp_pool *pool, gp_lease_ask *ask, const gp
     if (request->devices != NULL &&
         (size_t)snprintf(ask->devices, sizeof(ask->devices), "%s", request->devices) >= sizeof(ask->devices))
         return gp_fail(err, GP_ELIMIT, "the device list is longer than %zu bytes", sizeof(ask->devices) - 1);
+    if (gp_resources_parse(&needs, request->needs, err) != GP_OK)
+        return err->code;
+    gp_resources_text(&needs, ask->needs);
     return GP_OK;
 }
 
@@ -703,8 +738,10 @@ static void claim_fill(gp_pool *pool, const gp_lease_ask *ask)
     pool->claim = (gp_lease_claim){ .workers_min = listed ? granted : ask->workers_min,
                                     .workers_max = listed ? granted : ask->workers_max,
                                     .workers_floor = ask->workers_floor,
+                                    .team = ask->team,
                                     .environment = ask->environment };
     snprintf(pool->claim.purpose, sizeof(pool->claim.purpose), "%s", ask->purpose);
+    snprintf(pool->claim.needs, sizeof(pool->claim.needs), "%s", ask->needs);
 }
 
 gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char *purpose,
@@ -753,7 +790,8 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
                     pool->generation = in.in.envelope.generation;
                     pool->revoked = false;
                     claim_fill(pool, &ask);
-                    pool->change.workers = 0;
+                    pool->elastic.kept = 0;
+                    pool->elastic.change.workers = 0;
                     pool_message_close(&in);
                     gp_fault_point("lease-held");
                     status = pool_attach(pool, err);
@@ -767,6 +805,14 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
         pool_message_close(&in);
     }
     return status;
+}
+
+/* Prepare for a lease with a fixed number of workers. */
+static void pool_elastic_reset(pool_elastic *elastic)
+{
+    elastic->floor = 0;
+    elastic->team = false;
+    elastic->change.workers = 0;
 }
 
 void pool_release(gp_pool *pool)
@@ -786,8 +832,7 @@ void pool_release(gp_pool *pool)
     pool->lease = 0;
     pool->generation = 0;
     pool->grant.slots_count = 0;
-    pool->floor = 0;
-    pool->change.workers = 0;
+    pool_elastic_reset(&pool->elastic);
     pool->lost = (gp_worker_lost){ 0 };
     pool->regranted = pool->revoked = false;
 }

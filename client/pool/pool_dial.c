@@ -69,7 +69,7 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
     gp_status status =
         gp_launch(&pool->control_socket, &reply, started, &pool->paths, options, pool->session, timeout, err);
 
-    if (status == GP_OK && !*started && options->secret_env != NULL)
+    if (status == GP_OK && !*started && options->secret_env != NULL && options->owner_pid == 0)
         status = send_secrets(pool, options->secret_env, (int)gp_timeout_left(*timeout), err);
     if (status != GP_OK)
         return status;
@@ -138,9 +138,9 @@ gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started
 
 /* ---- reconnecting ---- */
 
-/* Claim the lease from the new scheduler. GP_OK also if the scheduler refuses: the lease has then
- * ended. */
-static gp_status claim_lease(gp_pool *pool, gp_error *err)
+/* Claim the lease from the new scheduler, with the members that the client still uses. GP_OK also
+ * if the scheduler refuses: the lease has then ended. */
+static gp_status claim_lease(gp_pool *pool, gp_timeout timeout, gp_error *err)
 {
     gp_lease_claim *claim = &pool->claim;
     gp_ok_reply ok;
@@ -149,10 +149,17 @@ static gp_status claim_lease(gp_pool *pool, gp_error *err)
 
     memcpy(claim->token, pool->grant.token, sizeof(claim->token));
     claim->members_count = pool->grant.slots_count;
+    if (pool->elastic.kept != 0 && pool->elastic.kept < claim->members_count)
+        claim->members_count = pool->elastic.kept;
     for (uint32_t i = 0; i < claim->members_count; i++)
         claim->members[i] = (gp_lease_member){ .index = pool->grant.slots[i].index,
                                                .incarnation = pool->grant.slots[i].incarnation };
-    status = pool_ask(pool, &gp_msg_lease_claim, claim, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS, &why);
+    for (;;) {
+        status = pool_ask(pool, &gp_msg_lease_claim, claim, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS, &why);
+        if (status != GP_EBUSY || gp_timeout_left(timeout) == 0)
+            break;
+        poll(NULL, 0, RETRY_MS); /* a worker has not reported to the scheduler yet */
+    }
     if (status == GP_OK)
         return GP_OK;
     if (status != GP_ESTALE && status != GP_ENOPOOL)
@@ -204,7 +211,7 @@ gp_status pool_reconnect(gp_pool *pool, gp_error *err)
 
         status = dial_once(pool, &as_it_was, &started, &timeout, &why);
         if (status == GP_OK && pool->lease != 0 && !pool->revoked)
-            status = claim_lease(pool, &why);
+            status = claim_lease(pool, timeout, &why);
         if (status == GP_OK)
             break;
         hang_up(pool);

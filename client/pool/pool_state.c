@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "client/pool/remote.h"
@@ -49,6 +50,12 @@ gp_status gp_training_resize(gp_pool *pool, uint64_t lease, uint64_t job, uint32
 
 gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, gp_error *err)
 {
+    return pool_resize(pool, workers, devices, NULL, err);
+}
+
+gp_status pool_resize(gp_pool *pool, uint32_t workers, const char *devices, const char *resources,
+                      gp_error *err)
+{
     gp_resize resize = { .workers = workers };
     gp_status_reply *reply = NULL;
     gp_status status;
@@ -57,6 +64,10 @@ gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, g
         (size_t)snprintf(resize.devices, sizeof(resize.devices), "%s", devices) >= sizeof(resize.devices))
         return gp_fail(err, GP_ELIMIT, "the device list is longer than %zu bytes",
                        sizeof(resize.devices) - 1);
+    if (resources != NULL && (size_t)snprintf(resize.resources, sizeof(resize.resources), "%s", resources) >=
+                                 sizeof(resize.resources))
+        return gp_fail(err, GP_ELIMIT, "the resources of the workers are longer than %zu bytes",
+                       sizeof(resize.resources) - 1);
     status = pool_status(pool, &reply, err);
     if (status == GP_OK) {
         /* the message also sets the idle timeout: keep the current value */
@@ -121,7 +132,38 @@ gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
     }
 }
 
+void pool_end_owned(gp_pool *pool)
+{
+    gp_timeout timeout = gp_timeout_in(POOL_GONE_MS);
+    struct pollfd scheduler = { .fd = (int)syscall(SYS_pidfd_open, (pid_t)pool->scheduler_pid, 0),
+                                .events = POLLIN };
+
+    if (gp_pool_shutdown(pool, false, NULL) == GP_OK && pool_wait_gone(pool, POOL_GONE_MS, NULL) == GP_OK)
+        while (scheduler.fd >= 0 && gp_timeout_left(timeout) > 0 &&
+               poll(&scheduler, 1, gp_timeout_slice(timeout)) <= 0)
+            ;
+    if (scheduler.fd >= 0)
+        close(scheduler.fd);
+}
+
+const char *gp_pool_name(const gp_pool *pool)
+{
+    return pool->remote != NULL ? pool->remote->endpoint : pool->paths.pool;
+}
+
 static const char *const device_names[] = { "none", "cpu", "cuda" };
+
+/* Write the resources of a worker as an object with one number per name. */
+static void status_write_resources(gp_json_writer *writer, const gp_slot *slot)
+{
+    gp_resource_table table = { .count = 0 };
+
+    gp_resources_parse(&table, slot->resources, NULL);
+    gp_json_begin_object(writer, "resources");
+    for (uint32_t i = 0; i < table.count; i++)
+        gp_json_put_integer(writer, table.at[i].name, (int64_t)table.at[i].amount);
+    gp_json_end_object(writer);
+}
 
 static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row)
 {
@@ -141,6 +183,7 @@ static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row
     gp_json_end_object(writer);
     gp_json_put_text(writer, "cores", row->slot.cores);
     gp_json_put_bool(writer, "shared", row->slot.shared);
+    status_write_resources(writer, &row->slot);
     gp_json_put_text(writer, "reason", row->reason);
     gp_json_put_integer(writer, "lease", (int64_t)row->lease);
     gp_json_put_integer(writer, "step", (int64_t)row->step);
@@ -148,8 +191,6 @@ static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row
     gp_json_begin_object(writer, "counters");
 #define GP_COUNTER(name) gp_json_put_integer(writer, #name, (int64_t)row->name);
 #include "proto/message/worker_counters.def"
-    gp_json_put_integer(writer, "held_ms_total", (int64_t)row->held_ms_total);
-    gp_json_put_integer(writer, "failures_total", (int64_t)row->failures_total);
     gp_json_end_object(writer);
     gp_json_put_text(writer, "log", row->slot.log);
     gp_json_end_object(writer);

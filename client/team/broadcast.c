@@ -45,7 +45,7 @@ static void broadcast_done(gp_team *team, void *context, const team_outcome *out
     }
     if (outcome->worker != 0)
         b->answered |= (uint64_t)1 << (outcome->worker - 1);
-    if (b->status == GP_ETIMEDOUT && (b->answered & b->wanted) == b->wanted)
+    if (b->status == GP_ETIMEDOUT && (b->wanted & ~b->answered & UINT64_MAX >> (64 - team->size)) == 0)
         b->status = GP_OK;
 }
 
@@ -99,7 +99,7 @@ gp_status team_broadcast_add(team_broadcast **out, gp_team *team, const team_cal
         return status;
     }
     b->status = GP_ETIMEDOUT;
-    b->wanted = worker != 0 ? (uint64_t)1 << (worker - 1) : UINT64_MAX >> (64 - team->size);
+    b->wanted = worker != 0 ? (uint64_t)1 << (worker - 1) : UINT64_MAX;
     while (*end != NULL)
         end = &(*end)->next;
     *end = b;
@@ -125,7 +125,7 @@ static bool broadcast_behind_calls(const gp_team *team, const team_broadcast *b)
 {
     EACH_WORKER(team, w)
     {
-        const team_unit *first;
+        team_unit *first;
 
         if (((b->wanted & ~b->answered) >> (w - 1) & 1) == 0)
             continue;

@@ -81,13 +81,14 @@ typedef enum team_loss {
 /* Requirements and limits of a call. Initialize with zeros. */
 typedef struct team_terms {
     uint32_t worker;  /* run only on this worker; 0: any */
-    uint32_t needs;   /* GP_NEEDS_... of the worker's device */
+    uint32_t needs;   /* class of needs (needs.h); 0: none */
     int32_t priority; /* -1000 to 1000 */
     bool urgent;      /* run before everything that waits, at any priority; only with `worker` */
     team_loss loss;
     uint32_t attempts; /* maximum number of starts when workers fail; 0: 3 */
     uint32_t retries;  /* repeats after an error of the call itself */
     int64_t timeout_ms;
+    bool cancel_at_once; /* no grace period after a cancel or time limit */
 } team_terms;
 
 /* Result of a unit; valid only during the callback. */
@@ -96,6 +97,8 @@ typedef struct team_outcome {
     const char *sentence; /* error message that names the worker; "" with GP_OK */
     uint32_t worker;      /* worker of the last attempt; 0: never started */
     uint32_t attempts;    /* number of starts */
+    uint32_t progress;    /* without an answer: index of the loop iteration that ran last */
+    bool over_limit;      /* canceled because of the time limit */
 
     /* checked private copy of the answer header; NULL: no worker answered */
     const gp_answer *answer;
@@ -120,6 +123,9 @@ typedef struct team_bytes {
  * GP_ENOMEM: out of memory. */
 gp_status team_bytes_take(team_bytes *out, const team_outcome *outcome, gp_error *err);
 void team_bytes_deinit(team_bytes *bytes);
+
+/* Copy text from a worker. Control characters become spaces; the text is cut to `room`. */
+void team_text_copy(char *out, size_t room, const unsigned char *text, size_t bytes);
 
 /* ---- calls ---- */
 
@@ -170,7 +176,8 @@ gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, con
                       team_done_fn done, void *context, gp_error *err);
 
 /* Cancel a unit. Not started: it ends at once, and the next drive calls `done` with GP_ECANCELED.
- * Running: the task receives a stop request, and the worker is replaced after 1 s. */
+ * Running: the task receives a stop request, and the worker is replaced after 1 s, or at once with
+ * cancel_at_once. */
 void team_unit_cancel(gp_team *team, team_unit *unit);
 
 /* Submit a call to one worker, wait for the end, and return the status and message of the outcome.

@@ -6,10 +6,15 @@
 
 #include "common/base/memory/alloc.h"
 
-enum { LONG_NS = DISPATCH_FILL_NS };
+enum {
+    LONG_NS = DISPATCH_FILL_NS,
+    LOOK_MAX = 16, /* calls of a ring, from either end, that are examined for another worker */
+};
 
 typedef struct lane { /* state of one worker */
-    bool up, near, full;
+    bool near, full;
+    bool leaving;     /* see dispatch_leave() */
+    uint64_t classes; /* bit c: the worker can run calls of class c */
     unit_list sent;   /* calls in the ring, in ring order */
     unit_list urgent; /* ready calls that precede all others */
     unit_list dying;
@@ -18,32 +23,63 @@ typedef struct lane { /* state of one worker */
     int64_t since_ns; /* time at which the current first call became first */
 } lane;
 
+/* Calls with the same needs. */
+typedef struct need_class {
+    uint64_t workers;  /* bit w - 1: worker w can run them; it may not have joined yet */
+    uint64_t users;    /* live units, and dispatch_hold_class(); not counted for class 0 */
+    unit_queue *queue; /* ready units without a chosen worker; NULL: the class was never used */
+} need_class;
+
 struct dispatch {
     dispatch_hooks hooks;
-    uint32_t workers;
-    uint64_t gpus;
-    lane *lanes;        /* [workers] */
-    unit_queue *queues; /* [QUEUE_WORKER + workers] */
+    uint32_t workers, workers_max;
+    uint32_t up_count;
+    lane *lanes;        /* [workers_max] */
+    unit_queue *queues; /* [workers_max]; units for a chosen worker */
+
+    /* Sets of workers, bit w - 1: worker w. */
+    uint64_t up;      /* the link is up */
+    uint64_t staying; /* in the team, and does not leave */
+    uint64_t busy;    /* at least one call in the ring */
+    uint64_t backlog; /* at least two calls in the ring */
+
+    uint64_t waiting; /* bit c: the queue of class c is not empty */
+    dispatch_counts counts;
+    uint64_t turns;  /* last sequence number given to a ready unit */
+    uint64_t ranked; /* ready or sent units whose priority is not 0 */
     unit_timers timers;
     unit_list held, over;
-    dispatch_counts counts;
-    uint64_t turns;                          /* last sequence number given to a ready unit */
-    uint64_t ranked;                         /* ready or sent units whose priority is not 0 */
+    need_class classes[DISPATCH_CLASSES_MAX];
     float run_ns[GP_TASK_FUNCTIONS_MAX + 1]; /* estimated run time by function number; 0: unknown */
 };
 
-enum { QUEUE_ANY, QUEUE_CPU, QUEUE_GPU, QUEUE_WORKER };
+static uint64_t bit_of(uint32_t worker)
+{
+    return (uint64_t)1 << (worker - 1);
+}
 
 /* ---- queues ---- */
 
-/* Return the queue for a ready unit: of its chosen worker, its device kind, or any worker. */
-static unit_queue *queue_of(dispatch *d, const team_unit *unit)
+/* Add a ready unit to the queue of its chosen worker, or else of its class. */
+static void queue_put(dispatch *d, team_unit *unit, bool front)
 {
-    if (unit->wish != 0)
-        return &d->queues[QUEUE_WORKER + unit->wish - 1];
-    return &d->queues[unit->needs == GP_RESOURCES_GPU   ? QUEUE_GPU
-                      : unit->needs == GP_RESOURCES_CPU ? QUEUE_CPU
-                                                        : QUEUE_ANY];
+    if (unit->wish != 0) {
+        unit_queue_put(&d->queues[unit->wish - 1], unit, front);
+        return;
+    }
+    unit_queue_put(d->classes[unit->needs].queue, unit, front);
+    d->waiting |= (uint64_t)1 << unit->needs;
+}
+
+static void queue_remove(dispatch *d, team_unit *unit)
+{
+    if (unit->wish != 0) {
+        unit_queue_remove(&d->queues[unit->wish - 1], unit);
+        return;
+    }
+    unit_queue_remove(d->classes[unit->needs].queue, unit);
+    if (d->classes[unit->needs].queue->count == 0)
+        d->waiting &= ~((uint64_t)1 << unit->needs);
 }
 
 /* Queue a unit. `front`: the unit was there before and keeps its position. */
@@ -56,7 +92,7 @@ static void ready_put(dispatch *d, team_unit *unit, bool front)
     d->ranked += unit->priority != 0;
     d->counts.urgent += unit->urgent;
     if (!unit->urgent) {
-        unit_queue_put(queue_of(d, unit), unit, front);
+        queue_put(d, unit, front);
         return;
     }
     unit_list *urgent = &d->lanes[unit->wish - 1].urgent;
@@ -75,7 +111,7 @@ static void ready_remove(dispatch *d, team_unit *unit)
     if (unit->urgent)
         unit_list_remove(&d->lanes[unit->wish - 1].urgent, unit);
     else
-        unit_queue_remove(queue_of(d, unit), unit);
+        queue_remove(d, unit);
 }
 
 /* Return the unit to send first: the one with higher priority, or else the older one. Either may be
@@ -89,9 +125,16 @@ static team_unit *better(team_unit *a, team_unit *b)
     return a->turn <= b->turn ? a : b;
 }
 
-static bool has_gpu(const dispatch *d, uint32_t worker)
+/* Return the classes with ready units that this worker may start. A worker that leaves starts only
+ * those of classes that no staying worker can run. */
+static uint64_t classes_for(const dispatch *d, const lane *l)
 {
-    return (d->gpus >> (worker - 1) & 1) != 0;
+    uint64_t classes = d->waiting & l->classes;
+
+    for (uint64_t rest = l->leaving ? classes : 0; rest != 0; rest &= rest - 1)
+        if ((d->classes[__builtin_ctzll(rest)].workers & d->staying) != 0)
+            classes &= ~(rest & -rest);
+    return classes;
 }
 
 /* Return the next ready unit that this worker can run; NULL: none. */
@@ -101,31 +144,87 @@ static team_unit *ready_for(const dispatch *d, uint32_t worker)
 
     if (l->urgent.first != NULL)
         return l->urgent.first;
-    team_unit *unit = better(unit_queue_first(&d->queues[QUEUE_ANY]),
-                             unit_queue_first(&d->queues[has_gpu(d, worker) ? QUEUE_GPU : QUEUE_CPU]));
+    team_unit *unit = d->queues[worker - 1].count == 0 ? NULL : unit_queue_first(&d->queues[worker - 1]);
 
-    return better(unit, unit_queue_first(&d->queues[QUEUE_WORKER + worker - 1]));
+    for (uint64_t rest = classes_for(d, l); rest != 0; rest &= rest - 1)
+        unit = better(unit_queue_first(d->classes[__builtin_ctzll(rest)].queue), unit);
+    return unit;
 }
 
 /* ---- creating ---- */
 
-gp_status dispatch_new(dispatch **out, const dispatch_hooks *hooks, uint32_t workers, uint64_t gpus,
+/* Recompute which workers stay. */
+static void staying_changed(dispatch *d)
+{
+    d->staying = 0;
+    for (uint32_t w = 1; w <= d->workers; w++)
+        if (!d->lanes[w - 1].leaving)
+            d->staying |= bit_of(w);
+}
+
+gp_status dispatch_set_class(dispatch *d, uint32_t class, uint64_t workers, gp_error *err)
+{
+    need_class *c = &d->classes[class];
+
+    assert(class < DISPATCH_CLASSES_MAX);
+    if (c->queue == NULL)
+        c->queue = gp_calloc(1, sizeof(*c->queue));
+    if (c->queue == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a queue of calls");
+    c->workers = workers;
+    for (uint32_t w = 1; w <= d->workers_max; w++) {
+        lane *l = &d->lanes[w - 1];
+
+        l->classes &= ~((uint64_t)1 << class);
+        l->classes |= (workers >> (w - 1) & 1) << class;
+    }
+    return GP_OK;
+}
+
+void dispatch_hold_class(dispatch *d, uint32_t class)
+{
+    if (class != 0)
+        d->classes[class].users++;
+}
+
+void dispatch_release_class(dispatch *d, uint32_t class)
+{
+    assert(class == 0 || d->classes[class].users > 0);
+    if (class != 0)
+        d->classes[class].users--;
+}
+
+bool dispatch_class_used(const dispatch *d, uint32_t class)
+{
+    return class == 0 || d->classes[class].users != 0;
+}
+
+bool dispatch_class_unmet(const dispatch *d, uint32_t class)
+{
+    const uint64_t members = UINT64_MAX >> (64 - d->workers);
+
+    return class != 0 && d->classes[class].users != 0 && (d->classes[class].workers & members) == 0;
+}
+
+gp_status dispatch_new(dispatch **out, const dispatch_hooks *hooks, uint32_t workers, uint32_t workers_max,
                        gp_error *err)
 {
     dispatch *d = gp_calloc(1, sizeof(*d));
 
-    assert(workers >= 1 && workers <= GP_MEMBERS_MAX);
+    assert(workers >= 1 && workers <= workers_max && workers_max <= GP_MEMBERS_MAX);
     if (d != NULL) {
         d->hooks = *hooks;
         d->workers = workers;
-        d->gpus = gpus;
-        d->lanes = gp_calloc(workers, sizeof(*d->lanes));
-        d->queues = gp_calloc(QUEUE_WORKER + workers, sizeof(*d->queues));
+        d->workers_max = workers_max;
+        d->lanes = gp_calloc(workers_max, sizeof(*d->lanes));
+        d->queues = gp_calloc(workers_max, sizeof(*d->queues));
     }
-    if (d == NULL || d->lanes == NULL || d->queues == NULL) {
+    if (d == NULL || d->lanes == NULL || d->queues == NULL ||
+        dispatch_set_class(d, 0, UINT64_MAX, err) != GP_OK) {
         dispatch_free(d);
-        return gp_fail(err, GP_ENOMEM, "no memory for the queues of %u workers", workers);
+        return gp_fail(err, GP_ENOMEM, "no memory for the queues of %u workers", workers_max);
     }
+    staying_changed(d);
     *out = d;
     return GP_OK;
 }
@@ -134,6 +233,8 @@ void dispatch_free(dispatch *d)
 {
     if (d == NULL)
         return;
+    for (uint32_t c = 0; c < DISPATCH_CLASSES_MAX; c++)
+        gp_free(d->classes[c].queue);
     gp_free(d->lanes);
     gp_free(d->queues);
     gp_free(d->timers.at);
@@ -158,6 +259,7 @@ gp_status dispatch_after(dispatch *d, team_unit *unit, team_unit *before, bool f
 gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_error *err)
 {
     assert(unit->state == UNIT_FREE && unit->wish <= d->workers && (!unit->urgent || unit->wish != 0));
+    assert(unit->needs < DISPATCH_CLASSES_MAX && d->classes[unit->needs].queue != NULL);
     if (start_by_ns != 0 || unit->timeout_ms != 0) {
         gp_status status = unit_timers_reserve(&d->timers, err);
 
@@ -174,7 +276,16 @@ gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_
         ready_put(d, unit, false);
     }
     d->counts.live++;
+    dispatch_hold_class(d, unit->needs);
     return GP_OK;
+}
+
+/* Stop counting a unit that has ended. */
+static void unit_ended(dispatch *d, team_unit *unit)
+{
+    unit->state = UNIT_ENDED;
+    d->counts.live--;
+    dispatch_release_class(d, unit->needs);
 }
 
 /* Return the run-time estimate for a unit; NULL if this kind of call has no estimate. */
@@ -204,13 +315,23 @@ static void lane_first_changed(dispatch *d, lane *l, int64_t now_ns)
     }
 }
 
+/* Change the number of calls in the ring of a worker. */
+static void lane_set_count(dispatch *d, uint32_t worker, uint32_t count)
+{
+    const uint64_t bit = bit_of(worker);
+
+    d->lanes[worker - 1].sent_count = count;
+    d->busy = count >= 1 ? d->busy | bit : d->busy & ~bit;
+    d->backlog = count >= 2 ? d->backlog | bit : d->backlog & ~bit;
+}
+
 static void lane_remove(dispatch *d, team_unit *unit, int64_t now_ns)
 {
     lane *l = &d->lanes[unit->worker - 1];
     bool first = l->sent.first == unit;
 
     unit_list_remove(&l->sent, unit);
-    l->sent_count--;
+    lane_set_count(d, unit->worker, l->sent_count - 1);
     d->counts.sent--;
     d->ranked -= unit->priority != 0;
     d->counts.urgent -= unit->urgent;
@@ -254,14 +375,26 @@ void dispatch_over(dispatch *d, team_unit *unit, gp_status status)
     over_at(d, unit, status, unit->worker == 0 ? 0 : d->lanes[unit->worker - 1].since_ns);
 }
 
+void dispatch_over_class(dispatch *d, uint32_t class, gp_status status)
+{
+    unit_queue *queue = d->classes[class].queue;
+
+    for (team_unit *unit = d->held.first, *next; unit != NULL; unit = next) {
+        next = unit->next;
+        if (unit->needs == class && unit->wish == 0)
+            dispatch_over(d, unit, status);
+    }
+    for (team_unit *unit; (unit = unit_queue_first(queue)) != NULL;)
+        dispatch_over(d, unit, status);
+}
+
 team_unit *dispatch_next_over(dispatch *d)
 {
     team_unit *unit = d->over.first;
 
     if (unit != NULL) {
         unit_list_remove(&d->over, unit);
-        unit->state = UNIT_ENDED;
-        d->counts.live--;
+        unit_ended(d, unit);
     }
     return unit;
 }
@@ -287,7 +420,9 @@ void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
         if (waiting->call.id == edge->id && waiting->state == UNIT_HELD) {
             if (edge->follow && waiting->wish == 0)
                 waiting->wish = unit->worker;
-            if (status != GP_OK) {
+            if (status == GP_OK && waiting->wish > d->workers) { /* the worker to follow has left */
+                dispatch_over(d, waiting, GP_ESTALE);
+            } else if (status != GP_OK) {
                 waiting->orphan = true;
                 dispatch_over(d, waiting, GP_ECANCELED);
             } else if (--waiting->holds == 0) {
@@ -319,24 +454,28 @@ static bool take_back(dispatch *d, team_unit *unit, int64_t now_ns)
     return true;
 }
 
-/* Return whether a call in another ring could run on worker `to`. */
-static bool movable(const dispatch *d, const team_unit *unit, uint32_t to)
+/* Return whether a call could run on one of these workers. */
+static bool runs_on(const dispatch *d, const team_unit *unit, uint64_t workers)
 {
-    return unit->wish == 0 && !unit->canceled &&
-           (unit->needs == GP_RESOURCES_ANY || (unit->needs == GP_RESOURCES_GPU) == has_gpu(d, to));
+    return unit->wish == 0 && (d->classes[unit->needs].workers & workers) != 0;
 }
 
-static uint64_t lanes_up(const dispatch *d, uint32_t *count)
+/* Return whether a call in a ring could run on one of these workers instead. */
+static bool could_move(const dispatch *d, const team_unit *unit, uint64_t workers)
 {
-    uint64_t up = 0;
+    return !unit->canceled && runs_on(d, unit, workers);
+}
 
-    *count = 0;
-    for (uint32_t w = 1; w <= d->workers; w++)
-        if (d->lanes[w - 1].up) {
-            up |= (uint64_t)1 << (w - 1);
-            ++*count;
-        }
-    return up;
+/* Return the last waiting call in a ring that one of these workers could run; NULL: none among the
+ * last LOOK_MAX calls. */
+static team_unit *waiting_for(const dispatch *d, const lane *l, uint64_t workers)
+{
+    team_unit *unit = l->sent.last;
+
+    for (int i = 0; i < LOOK_MAX && unit != l->sent.first; i++, unit = unit->previous)
+        if (could_move(d, unit, workers))
+            return unit;
+    return NULL;
 }
 
 /* Return the call of highest priority, above `above`, that waits in another ring and could run on
@@ -349,7 +488,9 @@ static team_unit *waiting_best(const dispatch *d, uint32_t worker, int32_t above
         const lane *l = &d->lanes[w - 1];
         team_unit *unit = w == worker || l->sent_count < 2 ? NULL : l->sent.first->next;
 
-        if (unit != NULL && unit->priority > above && movable(d, unit, worker)) {
+        for (int i = 0; unit != NULL && i < LOOK_MAX && !could_move(d, unit, bit_of(worker)); i++)
+            unit = unit->next;
+        if (unit != NULL && unit->priority > above && could_move(d, unit, bit_of(worker))) {
             best = unit;
             above = unit->priority;
         }
@@ -366,12 +507,13 @@ static bool lane_is_long(const lane *l, int64_t now_ns)
  * worker because they wait behind a long call. */
 static void take_back_all(dispatch *d, int64_t now_ns)
 {
-    uint32_t up;
+    /* Without priorities, only calls behind another one, or of a worker that leaves, can yield. */
+    uint64_t rest = d->ranked > 0 ? d->busy : d->backlog | (d->busy & ~d->staying);
 
-    lanes_up(d, &up);
-    for (uint32_t w = 1; w <= d->workers; w++) {
+    for (; rest != 0; rest &= rest - 1) {
+        const uint32_t w = (uint32_t)__builtin_ctzll(rest) + 1;
         const lane *l = &d->lanes[w - 1];
-        bool ranked = l->sent_count > 0 && d->ranked > 0 && d->counts.ready > 0;
+        bool ranked = d->ranked > 0 && d->counts.ready > 0;
         const team_unit *best = ranked ? ready_for(d, w) : NULL;
         team_unit *unit = best == NULL || best->urgent ? NULL : l->sent.last, *previous;
 
@@ -383,11 +525,14 @@ static void take_back_all(dispatch *d, int64_t now_ns)
                 break;
             ready_put(d, unit, true);
         }
-        if (l->sent_count < 2 || up < 2 || !lane_is_long(l, now_ns))
+        if (!l->leaving && (l->sent_count < 2 || d->up_count < 2 || !lane_is_long(l, now_ns)))
             continue;
-        for (unit = l->sent.last; unit != l->sent.first; unit = previous) {
+        const uint64_t others = (l->leaving ? d->staying : d->up & d->staying) & ~bit_of(w);
+
+        /* The first call of a worker that leaves may not have started either. */
+        for (unit = l->sent.last; unit != NULL && (l->leaving || unit != l->sent.first); unit = previous) {
             previous = unit->previous;
-            if (unit->wish != 0)
+            if (!runs_on(d, unit, others))
                 continue;
             if (!take_back(d, unit, now_ns))
                 break;
@@ -398,19 +543,19 @@ static void take_back_all(dispatch *d, int64_t now_ns)
 
 /* ---- sending ---- */
 
-/* Return whether to send one more call to a worker, by the fill rules in dispatch.h. up: workers
- * whose link is up. */
-static bool lane_wants(dispatch *d, const lane *l, const team_unit *unit, uint32_t up, int64_t now_ns)
+/* Return whether to send one more call to a worker, by the fill rules in dispatch.h.
+ *   others  other workers that could take the call */
+static bool lane_wants(dispatch *d, const lane *l, const team_unit *unit, uint64_t others, int64_t now_ns)
 {
     double after_ns = l->load_ns + expected_ns(d, unit);
 
-    if (unit->wish == 0 && up > 1 && lane_is_long(l, now_ns))
+    if (lane_is_long(l, now_ns) && runs_on(d, unit, others))
         return false;
     if (l->sent_count < 2 || unit->urgent)
         return true;
     if (l->sent_count >= DISPATCH_DEPTH_MAX || after_ns > DISPATCH_FILL_NS)
         return false;
-    return after_ns <= DISPATCH_EAGER_NS || l->sent_count < d->counts.ready / (2 * up);
+    return after_ns <= DISPATCH_EAGER_NS || l->sent_count < d->counts.ready / (2 * d->up_count);
 }
 
 static bool lane_send(dispatch *d, uint32_t worker, team_unit *unit, int64_t now_ns)
@@ -432,7 +577,8 @@ static bool lane_send(dispatch *d, uint32_t worker, team_unit *unit, int64_t now
     d->counts.sent++;
     d->ranked += unit->priority != 0;
     d->counts.urgent += unit->urgent;
-    if (l->sent_count++ == 0)
+    lane_set_count(d, worker, l->sent_count + 1);
+    if (l->sent_count == 1)
         lane_first_changed(d, l, now_ns);
     return true;
 }
@@ -459,23 +605,24 @@ static uint32_t lightest(const dispatch *d, uint64_t among)
  * left. */
 static void send_ready(dispatch *d, int64_t now_ns)
 {
-    uint32_t up;
-    uint64_t open = lanes_up(d, &up);
+    uint64_t open = d->up;
+    const uint64_t takers = open & d->staying;
 
     while (d->counts.ready > 0 && open != 0) {
         uint32_t worker = lightest(d, open);
         const lane *l = &d->lanes[worker - 1];
         team_unit *unit = ready_for(d, worker);
-        team_unit *first =
-            unit == NULL || unit->urgent || d->ranked == 0 ? NULL : waiting_best(d, worker, unit->priority);
+        team_unit *first = unit == NULL || unit->urgent || l->leaving || d->ranked == 0
+                               ? NULL
+                               : waiting_best(d, worker, unit->priority);
 
         if (first != NULL && l->sent_count == 0 && take_back(d, first, now_ns)) {
             ready_put(d, first, true);
             continue;
         }
-        if (unit == NULL || (first != NULL && l->sent_count > 0) || !lane_wants(d, l, unit, up, now_ns) ||
-            !lane_send(d, worker, unit, now_ns))
-            open &= ~((uint64_t)1 << (worker - 1));
+        if (unit == NULL || (first != NULL && l->sent_count > 0) ||
+            !lane_wants(d, l, unit, takers & ~bit_of(worker), now_ns) || !lane_send(d, worker, unit, now_ns))
+            open &= ~bit_of(worker);
     }
 }
 
@@ -487,12 +634,10 @@ static int64_t steal_ns(const lane *l)
     return l->load_ns >= DISPATCH_STEAL_NS ? l->since_ns : l->since_ns + DISPATCH_STEAL_NS;
 }
 
-static uint32_t idle_worker(const dispatch *d)
+/* Return the workers without a call that could take one. */
+static uint64_t idle_workers(const dispatch *d)
 {
-    for (uint32_t w = 1; w <= d->workers; w++)
-        if (d->lanes[w - 1].up && d->lanes[w - 1].sent_count == 0)
-            return w;
-    return 0;
+    return d->up & d->staying & ~d->busy;
 }
 
 /* Move calls from another ring to the queue for an idle worker: the waiting call of highest
@@ -513,16 +658,16 @@ static bool steal_for(dispatch *d, uint32_t idle, int64_t now_ns)
     for (uint32_t w = 1; w <= d->workers; w++) {
         const lane *l = &d->lanes[w - 1];
 
-        if (l->sent_count >= 2 && now_ns >= steal_ns(l) && movable(d, l->sent.last, idle) &&
-            (from == NULL || l->load_ns > from->load_ns))
+        if (l->sent_count >= 2 && now_ns >= steal_ns(l) && (from == NULL || l->load_ns > from->load_ns) &&
+            waiting_for(d, l, bit_of(idle)) != NULL)
             from = l;
     }
     if (from == NULL)
         return false;
     for (uint32_t want = from->sent_count / 2; moved < want; moved++) {
-        team_unit *unit = from->sent.last;
+        team_unit *unit = waiting_for(d, from, bit_of(idle));
 
-        if (!movable(d, unit, idle) || !take_back(d, unit, now_ns))
+        if (unit == NULL || !take_back(d, unit, now_ns))
             break;
         ready_put(d, unit, true);
     }
@@ -532,17 +677,18 @@ static bool steal_for(dispatch *d, uint32_t idle, int64_t now_ns)
 
 void dispatch_fill(dispatch *d, int64_t now_ns)
 {
-    uint32_t idle;
+    uint64_t idle;
 
     take_back_all(d, now_ns);
     if (d->counts.ready > 0)
         send_ready(d, now_ns);
-    while (d->counts.sent >= 2 && (idle = idle_worker(d)) != 0 && ready_for(d, idle) == NULL) {
-        if (!steal_for(d, idle, now_ns))
-            return;
-        send_ready(d, now_ns);
-        if (d->lanes[idle - 1].sent_count == 0)
-            return; /* the ring has no room */
+    idle = idle_workers(d);
+    for (; idle != 0 && d->backlog != 0; idle &= idle - 1) {
+        uint32_t worker = (uint32_t)__builtin_ctzll(idle) + 1;
+
+        if (d->lanes[worker - 1].sent_count == 0 && ready_for(d, worker) == NULL &&
+            steal_for(d, worker, now_ns))
+            send_ready(d, now_ns);
     }
 }
 
@@ -570,19 +716,24 @@ gp_status dispatch_answered(dispatch *d, uint32_t worker, uint64_t id, gp_status
         ready_put(d, unit, false);
         return GP_EBUSY;
     }
-    unit->state = UNIT_ENDED;
-    d->counts.live--;
+    unit_ended(d, unit);
     *out = unit;
     return GP_OK;
 }
 
 /* ---- workers ---- */
 
+static void set_up(dispatch *d, uint32_t worker, bool up)
+{
+    d->up = up ? d->up | bit_of(worker) : d->up & ~bit_of(worker);
+    d->up_count = (uint32_t)__builtin_popcountll(d->up);
+}
+
 void dispatch_worker_up(dispatch *d, uint32_t worker, int64_t now_ns)
 {
     lane *l = &d->lanes[worker - 1];
 
-    l->up = true;
+    set_up(d, worker, true);
     l->full = false;
     l->since_ns = now_ns;
 }
@@ -596,7 +747,7 @@ void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
 {
     lane *l = &d->lanes[worker - 1];
 
-    l->up = false;
+    set_up(d, worker, false);
 
     /* Go from last to first, so that calls that return to the queue keep their order. */
     for (team_unit *unit = l->sent.last, *previous; unit != NULL; unit = previous) {
@@ -623,6 +774,52 @@ void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
         if (unit->loss != TEAM_LOSS_RERUN)
             over_at(d, unit, GP_ESTALE, now_ns);
     }
+}
+
+void dispatch_set_workers(dispatch *d, uint32_t workers)
+{
+    uint32_t before = d->workers;
+
+    assert(workers >= 1 && workers <= d->workers_max);
+    d->workers = workers;
+    for (uint32_t w = workers + 1; w <= before; w++) {
+        lane *l = &d->lanes[w - 1];
+        team_unit *unit;
+
+        assert(l->sent_count == 0);
+        set_up(d, w, false);
+        l->leaving = false;
+        while ((unit = l->urgent.first) != NULL || (unit = l->dying.first) != NULL ||
+               (unit = unit_queue_first(&d->queues[w - 1])) != NULL)
+            dispatch_over(d, unit, GP_ESTALE);
+    }
+    staying_changed(d);
+}
+
+void dispatch_leave(dispatch *d, uint32_t worker, bool leave)
+{
+    d->lanes[worker - 1].leaving = leave;
+    staying_changed(d);
+}
+
+/* Return whether the worker can run calls of a class in use that no staying worker can run. */
+static bool last_of_class(const dispatch *d, const lane *l)
+{
+    for (uint64_t rest = l->classes & ~(uint64_t)1; rest != 0; rest &= rest - 1) {
+        const need_class *c = &d->classes[__builtin_ctzll(rest)];
+
+        if (c->users != 0 && (c->workers & d->staying) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool dispatch_worker_done(const dispatch *d, uint32_t worker)
+{
+    const lane *l = &d->lanes[worker - 1];
+
+    return l->sent_count == 0 && l->urgent.first == NULL && l->dying.first == NULL &&
+           d->queues[worker - 1].count == 0 && (!l->leaving || !last_of_class(d, l));
 }
 
 team_unit *dispatch_dying(const dispatch *d, uint32_t worker)
@@ -686,7 +883,7 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t late_ns, int64_t n
     l = &d->lanes[unit->worker - 1];
     if (unit->timeout_ms != 0 && l->sent.first == unit) {
         unit->over_limit = true;
-        dispatch_cancel(d, unit, DISPATCH_GRACE_MS, now_ns);
+        dispatch_cancel(d, unit, unit->grace_ms, now_ns);
     } else if (take_back(d, unit, now_ns)) {
         over_at(d, unit, GP_ETIMEDOUT, now_ns);
     }
@@ -701,16 +898,16 @@ void dispatch_tick(dispatch *d, int64_t now_ns)
 int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns)
 {
     int64_t next = d->timers.count > 0 ? d->timers.at[0].when_ns : INT64_MAX;
-    uint32_t idle = d->counts.sent >= 2 ? idle_worker(d) : 0, up;
+    const uint64_t idle = idle_workers(d), takers = d->up & d->staying;
 
-    lanes_up(d, &up);
-    for (uint32_t w = 1; w <= d->workers && d->counts.sent >= 2; w++) {
+    for (uint64_t rest = d->backlog; rest != 0; rest &= rest - 1) {
+        const uint32_t w = (uint32_t)__builtin_ctzll(rest) + 1;
         const lane *l = &d->lanes[w - 1];
         int64_t when = l->since_ns + DISPATCH_SOLO_NS;
 
-        if (l->sent_count >= 2 && up > 1 && l->sent.last->wish == 0 && when > now_ns && when < next)
+        if (d->up_count > 1 && when > now_ns && when < next && waiting_for(d, l, takers & ~bit_of(w)) != NULL)
             next = when;
-        if (idle == 0 || l->sent_count < 2 || !movable(d, l->sent.last, idle))
+        if (idle == 0 || waiting_for(d, l, idle) == NULL)
             continue;
         when = steal_ns(l);
 
@@ -726,7 +923,7 @@ const dispatch_counts *dispatch_get_counts(const dispatch *d)
     return &d->counts;
 }
 
-uint32_t dispatch_sent(const dispatch *d, uint32_t worker, const team_unit **first)
+uint32_t dispatch_sent(const dispatch *d, uint32_t worker, team_unit **first)
 {
     const lane *l = &d->lanes[worker - 1];
 
@@ -737,8 +934,8 @@ uint32_t dispatch_sent(const dispatch *d, uint32_t worker, const team_unit **fir
 
 bool dispatch_stuck(const dispatch *d)
 {
-    for (uint32_t w = 1; w <= d->workers; w++)
-        if (d->lanes[w - 1].up && d->lanes[w - 1].full && d->lanes[w - 1].sent_count == 0)
+    for (uint64_t rest = d->up & ~d->busy; rest != 0; rest &= rest - 1)
+        if (d->lanes[__builtin_ctzll(rest)].full)
             return true;
     return false;
 }
@@ -747,10 +944,12 @@ void dispatch_over_all(dispatch *d, gp_status status)
 {
     while (d->held.first != NULL)
         dispatch_over(d, d->held.first, status);
-    for (uint32_t q = 0; q < QUEUE_WORKER + d->workers; q++)
-        for (team_unit *unit; (unit = unit_queue_first(&d->queues[q])) != NULL;)
+    for (uint64_t rest; (rest = d->waiting) != 0;)
+        dispatch_over(d, unit_queue_first(d->classes[__builtin_ctzll(rest)].queue), status);
+    for (uint32_t w = 1; w <= d->workers_max; w++)
+        for (team_unit *unit; (unit = unit_queue_first(&d->queues[w - 1])) != NULL;)
             dispatch_over(d, unit, status);
-    for (uint32_t w = 1; w <= d->workers; w++) {
+    for (uint32_t w = 1; w <= d->workers_max; w++) {
         while (d->lanes[w - 1].urgent.first != NULL)
             dispatch_over(d, d->lanes[w - 1].urgent.first, status);
 

@@ -8,10 +8,11 @@
  *                                  '----------------'-- error, retries left;
  *                                                       or worker failed, attempts left
  *
- * A ready call waits in one of several queues: for its chosen worker, for its device kind, or for
- * any worker. Each queue is ordered by priority, then age. Each worker receives at least two calls,
- * and as many as fill about 10 ms by the run times of earlier calls: a client that shares a core
- * with a computing worker may wake up about 3 ms late.
+ * A ready call waits in one of several queues: for its chosen worker, or for its class. A class
+ * consists of the calls with the same needs, which the same set of workers can run; class 0 are
+ * calls for any worker. Each queue is ordered by priority, then age. Each worker receives at least
+ * two calls, and as many as fill about 10 ms by the run times of earlier calls: a client that
+ * shares a core with a computing worker may wake up about 3 ms late.
  *
  * A call that was sent but not started can be revoked. Four rules revoke calls and preserve the
  * start order:
@@ -22,6 +23,7 @@
  *             DISPATCH_SOLO_NS
  *   idle      an idle worker receives half of the calls that wait in the fullest ring
  *   cancel    see dispatch_cancel()
+ *   leaving   a worker that leaves starts no call that a worker that stays could run
  *
  * The caller must execute the hooks immediately, and must end every unit that dispatch_next_over()
  * returns. */
@@ -48,6 +50,7 @@ enum {
      * extended by half */
     DISPATCH_LATE_NS = 100000000,
     DISPATCH_ATTEMPTS = 3,
+    DISPATCH_CLASSES_MAX = 64,
 };
 
 typedef struct dispatch_hooks {
@@ -73,11 +76,33 @@ typedef struct dispatch_counts {
     uint64_t rerun, stolen;     /* totals so far */
 } dispatch_counts;
 
-/* Create a dispatcher for `workers` workers. gpus: bit w - 1 is set if worker w has a GPU.
+/* Create a dispatcher for `workers` workers.
+ *   workers_max  limit for dispatch_set_workers()
  * GP_ENOMEM: out of memory. */
-gp_status dispatch_new(dispatch **out, const dispatch_hooks *hooks, uint32_t workers, uint64_t gpus,
+gp_status dispatch_new(dispatch **out, const dispatch_hooks *hooks, uint32_t workers, uint32_t workers_max,
                        gp_error *err);
 void dispatch_free(dispatch *d); /* does not free units; they belong to the caller */
+
+/* Set which workers can run the calls of a class, from 1 to DISPATCH_CLASSES_MAX - 1. Calls of a
+ * class without workers wait, see dispatch_class_unmet().
+ *   workers  bit w - 1: worker w; bits of workers that join later are allowed
+ * GP_ENOMEM: out of memory. */
+gp_status dispatch_set_class(dispatch *d, uint32_t class, uint64_t workers, gp_error *err);
+
+/* Keep a class in use although none of its calls is live, or no longer keep it. */
+void dispatch_hold_class(dispatch *d, uint32_t class);
+void dispatch_release_class(dispatch *d, uint32_t class);
+
+/* Return whether a class has live calls or is kept in use. The number of an unused class can get
+ * another meaning. */
+bool dispatch_class_used(const dispatch *d, uint32_t class);
+
+/* Return whether a class is in use although no worker of the team can run its calls. */
+bool dispatch_class_unmet(const dispatch *d, uint32_t class);
+
+/* End the calls of a class that wait for other calls or for a worker, with that status. Calls for a
+ * chosen worker remain. */
+void dispatch_over_class(dispatch *d, uint32_t class, gp_status status);
 
 /* Submit a unit in state FREE whose other fields are filled in, including the id.
  *   start_by_ns  end the unit with GP_ETIMEDOUT if it has not started by then; 0: no limit
@@ -111,6 +136,20 @@ void dispatch_worker_up(dispatch *d, uint32_t worker, int64_t now_ns);
  * known. */
 void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns);
 
+/* Change the number of workers. New workers are down. Workers above the number have left: units
+ * that must run on one of them end with GP_ESTALE, those with dependencies when these have ended.
+ * The rings of these workers must be empty, see dispatch_leave(). */
+void dispatch_set_workers(dispatch *d, uint32_t workers);
+
+/* Let a worker leave: send only calls that no worker that stays can run, and revoke the others.
+ * false: stay. */
+void dispatch_leave(dispatch *d, uint32_t worker, bool leave);
+
+/* Return whether no ready call waits for this worker, and the ring is empty. A worker that leaves
+ * must also not be the last one that can run the calls of a class in use: these may wait for other
+ * calls, or belong to a loop that has not submitted them yet. */
+bool dispatch_worker_done(const dispatch *d, uint32_t worker);
+
 /* Return the first DYING unit of a worker; NULL: none. */
 team_unit *dispatch_dying(const dispatch *d, uint32_t worker);
 
@@ -143,7 +182,7 @@ int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns);
 const dispatch_counts *dispatch_get_counts(const dispatch *d);
 
 /* Count the calls in the worker's ring. *first is set to the first: the running one, if any. */
-uint32_t dispatch_sent(const dispatch *d, uint32_t worker, const team_unit **first);
+uint32_t dispatch_sent(const dispatch *d, uint32_t worker, team_unit **first);
 
 /* Return whether an idle worker has a full ring, so that sending must be retried. */
 bool dispatch_stuck(const dispatch *d);

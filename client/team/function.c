@@ -350,6 +350,21 @@ gp_status function_check(const gp_function *function, gp_error *err)
     return status == GP_OK ? team_broadcast_refused(entry->broadcast, err) : status;
 }
 
+bool function_find_origin(function_origin *out, const team_functions *functions, uint32_t number)
+{
+    for (const function_entry *entry = functions->entries; entry != NULL; entry = entry->next)
+        if (entry->function.number == number) {
+            const gp_broadcast *file = entry->object->broadcast->call.shared;
+
+            *out = (function_origin){ .name = entry->function.name,
+                                      .sha256 = entry->object->sha256,
+                                      .fd = file->fd,
+                                      .bytes = file->bytes };
+            return true;
+        }
+    return false;
+}
+
 gp_status gp_function_find(const gp_function **out, gp_team *team, const char *name, gp_error *err)
 {
     const char *colon = strrchr(name, ':');

@@ -19,4 +19,15 @@ typedef struct team_functions {
 gp_status function_check(const gp_function *function, gp_error *err);
 void functions_deinit(team_functions *functions);
 
+/* A function by its contents, for another process. */
+typedef struct function_origin {
+    const char *name;      /* without the file */
+    const uint8_t *sha256; /* of the task object, 32 bytes */
+    int fd;                /* the object, in a memory file of the team */
+    size_t bytes;
+} function_origin;
+
+/* Find the function with that number. false: the team has none. */
+bool function_find_origin(function_origin *out, const team_functions *functions, uint32_t number);
+
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "client/team/detach.h"
 #include "client/team/team.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
@@ -18,26 +19,10 @@
 enum { SLAB_COUNT = 256 };
 
 /* State of a gp_futures_wait() call. */
-typedef struct futures_wait {
+struct futures_wait {
     gp_wait_for what;
     uint64_t left;          /* futures that have not ended */
     uint64_t ended, failed; /* futures that have ended, and those of them with an error */
-} futures_wait;
-
-struct gp_future {
-    /* must be first; after the end, unit.call.payload is the result or the error message */
-    team_unit unit;
-    gp_team *team;
-    void (*done)(void *context, gp_future *future);
-    void *context;
-    futures_wait *wait; /* the gp_futures_wait() call that counts the end; NULL: none */
-    int64_t submitted_ns, started_ns, ended_ns;
-    uint16_t status;
-    bool ended;
-    bool mapped;   /* the result is a mapping; false: on the heap, or in the unit */
-    bool released; /* gp_future_free() was called */
-    bool listed;   /* linked into team_futures.ended */
-    bool calling;  /* the callback is running */
 };
 
 struct future_slab {
@@ -168,6 +153,8 @@ void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
 {
     gp_future *future = (gp_future *)unit;
 
+    if (future->result != NULL)
+        detach_ended(team, future, outcome);
     result_keep(future, outcome);
     for (const unit_edge *edge = unit->edges; future->status != GP_OK && edge != NULL; edge = edge->next)
         if (edge->unit->call.id == edge->id && edge->unit->state == UNIT_HELD)
@@ -235,26 +222,11 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
     return GP_OK;
 }
 
-static gp_status needs_check(const gp_team *team, const gp_parfeval_request *request, gp_error *err)
-{
-    bool gpu = request->needs == GP_RESOURCES_GPU;
-
-    if (request->needs == GP_RESOURCES_ANY)
-        return GP_OK;
-    for (uint32_t w = 1; w <= team->size; w++)
-        if ((request->worker == 0 || request->worker == w) &&
-            (team->pool->grant.slots[w - 1].device_kind == GP_DEVICE_CUDA) == gpu)
-            return GP_OK;
-    if (request->worker != 0)
-        return gp_fail(err, GP_EINVAL, "worker %" PRIu32 " has no %s", request->worker,
-                       gpu ? "GPU" : "CPU device");
-    return gp_fail(err, GP_EINVAL, "none of the %" PRIu32 " workers has %s", team->size,
-                   gpu ? "a GPU" : "a CPU device");
-}
-
 /* Reject a call that should run on the worker of an earlier call but cannot, or might not be able
- * to. */
-static gp_status follow_check(const gp_team *team, const gp_parfeval_request *request, gp_error *err)
+ * to.
+ *   needs  class of the call's needs */
+static gp_status follow_check(gp_team *team, const gp_parfeval_request *request, uint32_t needs,
+                              gp_error *err)
 {
     const gp_future *before = request->same_worker_as;
     uint32_t worker;
@@ -272,13 +244,13 @@ static gp_status follow_check(const gp_team *team, const gp_parfeval_request *re
                              "the call follows one that may run on any worker and requests worker %" PRIu32
                              "; drop `worker`, or set it in both",
                              request->worker);
-    if (request->needs != GP_RESOURCES_ANY && worker == 0 && before->unit.needs != request->needs)
+    if (needs != 0 && worker == 0 && before->unit.needs != needs)
         return gp_fail(err, GP_EINVAL,
-                       "the call needs a %s and follows one that does not; set `needs` in both",
-                       request->needs == GP_RESOURCES_GPU ? "GPU" : "CPU");
-    if (worker == 0 || request->needs == GP_RESOURCES_ANY)
+                       "the call follows one with other needs; set the same `environment` and `needs` in "
+                       "both");
+    if (worker == 0)
         return GP_OK;
-    return needs_check(team, &(gp_parfeval_request){ .worker = worker, .needs = request->needs }, err);
+    return team_needs_find(team, request->environment, request->needs, worker, &needs, err);
 }
 
 /* Make a call depend on an earlier one. If that one has already failed, set *failed: the call fails
@@ -301,10 +273,10 @@ static gp_status depend(gp_team *team, gp_future *future, gp_future *before, boo
 }
 
 static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval_request *request,
-                             bool *failed, gp_error *err)
+                             uint32_t needs, bool *failed, gp_error *err)
 {
     const team_terms terms = { .worker = request->worker,
-                               .needs = request->worker != 0 ? GP_RESOURCES_ANY : request->needs,
+                               .needs = needs,
                                .priority = request->priority,
                                .attempts = request->attempts,
                                .retries = request->retries,
@@ -333,21 +305,22 @@ static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval
 static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_request *request, gp_error *err)
 {
     bool failed = false;
+    uint32_t needs = 0;
     gp_future *future;
     gp_status status = team_check(team, err);
 
     if (status == GP_OK)
         status = request_check(team, request, err);
     if (status == GP_OK)
-        status = needs_check(team, request, err);
+        status = team_needs_find(team, request->environment, request->needs, request->worker, &needs, err);
     if (status == GP_OK)
-        status = follow_check(team, request, err);
+        status = follow_check(team, request, needs, err);
     if (status != GP_OK)
         return status;
     future = future_new(team);
     if (future == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a future");
-    status = future_fill(team, future, request, &failed, err);
+    status = future_fill(team, future, request, needs, &failed, err);
     if (status == GP_OK)
         status = dispatch_submit(
             team->dispatch, &future->unit,
@@ -563,13 +536,22 @@ gp_status gp_team_as_completed(gp_team *team, gp_future **out, int timeout_ms, g
 
 /* ---- canceling, freeing ---- */
 
-gp_status gp_future_cancel_grace(gp_future *future, int64_t grace_ms, gp_error *err)
+/* Check a grace period. GP_EINVAL: out of range. */
+static gp_status grace_check(int64_t grace_ms, gp_error *err)
 {
-    gp_team *team = future->team;
-
     if (grace_ms < 0 || grace_ms > GP_CANCEL_GRACE_MS_MAX)
         return gp_fail(err, GP_EINVAL, "the grace period is %" PRId64 " ms; it must be 0 to %d", grace_ms,
                        GP_CANCEL_GRACE_MS_MAX);
+    return GP_OK;
+}
+
+gp_status gp_future_cancel_grace(gp_future *future, int64_t grace_ms, gp_error *err)
+{
+    gp_team *team = future->team;
+    gp_status status = grace_check(grace_ms, err);
+
+    if (status != GP_OK)
+        return status;
     team_enter(team);
     if (!future->ended && team->failure.code == GP_OK) {
         dispatch_cancel(team->dispatch, &future->unit, (uint32_t)grace_ms, team_now(team));
@@ -585,17 +567,30 @@ void gp_future_cancel(gp_future *future)
     gp_future_cancel_grace(future, DISPATCH_GRACE_MS, NULL);
 }
 
-void gp_team_cancel(gp_team *team)
+gp_status gp_team_cancel_grace(gp_team *team, int64_t grace_ms, gp_error *err)
 {
+    gp_status status = grace_check(grace_ms, err);
+
+    if (status != GP_OK)
+        return status;
     team_enter(team);
     for (future_slab *slab = team->failure.code == GP_OK ? team->futures.slabs : NULL; slab != NULL;
          slab = slab->next)
-        for (uint32_t i = 0; i < SLAB_COUNT; i++)
-            if (slab->futures[i].unit.call.id != 0 && !slab->futures[i].ended)
-                dispatch_cancel(team->dispatch, &slab->futures[i].unit, DISPATCH_GRACE_MS, team_now(team));
+        for (uint32_t i = 0; i < SLAB_COUNT; i++) {
+            gp_future *future = &slab->futures[i];
+
+            if (future->unit.call.id != 0 && !future->ended)
+                dispatch_cancel(team->dispatch, &future->unit, (uint32_t)grace_ms, team_now(team));
+        }
     if (!team_in_callback(team))
         team_end_over(team);
     team_leave(team);
+    return GP_OK;
+}
+
+void gp_team_cancel(gp_team *team)
+{
+    gp_team_cancel_grace(team, DISPATCH_GRACE_MS, NULL);
 }
 
 void gp_future_free(gp_future *future)
@@ -621,7 +616,7 @@ void gp_team_get_info(gp_team *team, gp_team_info *out)
 
     EACH_WORKER(team, w)
     {
-        const team_unit *first;
+        team_unit *first;
 
         if (dispatch_sent(team->dispatch, w, &first) > 0 && !first->urgent && team_unit_begun(team, first))
             running++;

@@ -5,6 +5,29 @@
 #include "client/team/unit.h"
 
 typedef struct future_slab future_slab;
+typedef struct futures_wait futures_wait;
+
+struct gp_future {
+    /* must be first; after the end, unit.call.payload is the result or the error message */
+    team_unit unit;
+    gp_team *team;
+    void (*done)(void *context, gp_future *future);
+    void *context;
+    futures_wait *wait; /* the gp_futures_wait() call that counts the end; NULL: none */
+
+    int64_t submitted_ns, started_ns;
+    union {
+        struct result_key *result; /* until the end: entry of a detached future, see detach.h; NULL: none */
+        int64_t ended_ns;          /* after the end */
+    };
+    uint16_t status;
+    bool ended;
+    bool mapped;   /* the result is a mapping; false: on the heap, or in the unit */
+    bool released; /* gp_future_free() was called */
+    bool listed;   /* linked into team_futures.ended */
+    bool calling;  /* the callback is running */
+    bool detached; /* gp_future_detach() was called */
+};
 
 /* Futures of one team. Initialize with zeros. */
 typedef struct team_futures {
@@ -16,6 +39,7 @@ typedef struct team_futures {
 
     /* futures that have not ended and will be returned by gp_team_as_completed() */
     uint64_t coming;
+    struct result_store *results; /* opened by the first detached future; NULL: none */
 } team_futures;
 
 /* Store the result of a future's unit and run the callback. */

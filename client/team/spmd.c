@@ -178,7 +178,10 @@ static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *requ
                                .generation = generation };
 
     /* a replacement process cannot join the group: a failed rank is not repeated */
-    team_terms terms = { .loss = TEAM_LOSS_FATAL, .attempts = 1, .timeout_ms = request->timeout_ms };
+    team_terms terms = { .loss = TEAM_LOSS_FATAL,
+                         .attempts = 1,
+                         .timeout_ms = request->timeout_ms,
+                         .cancel_at_once = request->cancel_at_once };
     team_call call = {
         .kind = GP_CALL_BLOCK,
         .function = request->function->number,
@@ -204,7 +207,7 @@ static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *requ
     return status;
 }
 
-static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request, gp_error *err)
+static gp_status block_attempt(gp_spmd_result *block, const gp_spmd_request *request, gp_error *err)
 {
     gp_broadcast *own = NULL, *argument = (gp_broadcast *)(uintptr_t)request->shared;
     gp_status status = team_check(block->team, err);
@@ -239,6 +242,15 @@ static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request
     }
     if (block->unclean || block->balance != 0 || status != GP_OK)
         block->team->group.world = 0;
+    return status;
+}
+
+static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request, gp_error *err)
+{
+    block->team->membership.blocks++;
+    gp_status status = block_attempt(block, request, err);
+
+    block->team->membership.blocks--;
     return status;
 }
 

@@ -1,3 +1,4 @@
+#include "client/team/detach.h"
 #include "client/team/team.h"
 
 #include <assert.h>
@@ -72,7 +73,7 @@ void team_leave(gp_team *team)
     team_release_unused(team);
 
     /* The thread also releases payloads. Start it for them, but do not wake it if it is parked. */
-    if (dispatch_get_counts(team->dispatch)->live != 0 ||
+    if (team->membership.elastic || dispatch_get_counts(team->dispatch)->live != 0 ||
         (team->payloads.count != 0 && team->background.state == BACKGROUND_NONE))
         background_start(&team->background, team_background_run, team);
     pthread_mutex_unlock(&team->background.mutex);
@@ -159,6 +160,7 @@ gp_status unit_fill(gp_team *team, team_unit *unit, const team_terms *terms, gp_
     unit->loss = (uint8_t)terms->loss;
     unit->attempts_max = small(terms->attempts == 0 ? DISPATCH_ATTEMPTS : terms->attempts);
     unit->retries_max = small(terms->retries);
+    unit->grace_ms = terms->cancel_at_once ? 0 : DISPATCH_GRACE_MS;
     unit->timeout_ms =
         terms->timeout_ms > 0 && terms->timeout_ms < UINT32_MAX ? (uint32_t)terms->timeout_ms : 0;
     return GP_OK;
@@ -234,6 +236,8 @@ static void over_words(gp_team *team, const team_unit *unit, char *text, size_t 
                      : "");
     } else if (unit->status == GP_ETIMEDOUT) {
         snprintf(text, bytes, "it did not start within its time limit of %" PRIu32 " ms", unit->start_ms_max);
+    } else if (unit->status == GP_ENODEV) {
+        team_needs_text(team, unit->needs, text, bytes);
     } else if (unit->orphan) {
         snprintf(text, bytes, "%s",
                  unit->call.payload != NULL ? (const char *)unit->call.payload
@@ -248,7 +252,9 @@ static void over_words(gp_team *team, const team_unit *unit, char *text, size_t 
                  unit->grace_ms);
     } else {
         snprintf(text, bytes, "%s",
-                 unit->status == GP_ECANCELED ? "canceled before it started" : "its worker was replaced");
+                 unit->status == GP_ECANCELED ? "canceled before it started"
+                 : unit->wish > team->size    ? "its worker left the team"
+                                              : "its worker was replaced");
     }
 }
 
@@ -259,7 +265,9 @@ void team_end_over(gp_team *team)
         team_outcome outcome = { .status = (gp_status)unit->status,
                                  .sentence = sentence,
                                  .worker = unit->worker,
-                                 .attempts = unit->attempts };
+                                 .attempts = unit->attempts,
+                                 .progress = (uint32_t)unit->position,
+                                 .over_limit = unit->over_limit };
 
         over_words(team, unit, sentence, sizeof(sentence));
         team_end(team, unit, &outcome);
@@ -268,7 +276,7 @@ void team_end_over(gp_team *team)
 
 void team_unit_cancel(gp_team *team, team_unit *unit)
 {
-    dispatch_cancel(team->dispatch, unit, DISPATCH_GRACE_MS, team_now(team));
+    dispatch_cancel(team->dispatch, unit, unit->grace_ms, team_now(team));
 }
 
 typedef struct asked {
@@ -359,6 +367,18 @@ const char *team_worker_name(const gp_team *team, uint32_t worker, char name[TEA
 
 /* ---- opening and closing ---- */
 
+/* Look up which workers of the pool may join an elastic team. */
+static gp_status team_joining(gp_team *team, const gp_lease_request *lease, gp_error *err)
+{
+    gp_status_reply *reply = NULL;
+    gp_status status = pool_status(team->pool, &reply, err);
+
+    if (status == GP_OK)
+        team_needs_open(&team->needs, reply, lease);
+    gp_free(reply);
+    return status;
+}
+
 /* Open a separate pool handle for the team and lease the workers. */
 static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options *options, gp_error *err)
 {
@@ -369,7 +389,6 @@ static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options 
                                    .note = pool->note,
                                    .context = pool->note_context };
     gp_lease_request request = options->lease;
-    uint64_t gpus = 0;
     dispatch_hooks hooks = team_hooks;
     gp_status status = gp_pool_open(&team->pool, &same, err);
 
@@ -377,6 +396,15 @@ static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options 
         return status;
     if (request.priority == 0)
         request.priority = options->priority;
+    team->membership.elastic = options->elastic;
+    if (options->elastic) {
+        request.workers_min = request.workers_min == 0 ? 1 : request.workers_min;
+        team->pool->elastic.floor = request.workers_min;
+        team->pool->elastic.team = true;
+        status = team_joining(team, &request, err);
+        if (status != GP_OK)
+            return status;
+    }
     status = pool_lease(team->pool, &request,
                         options->purpose != NULL ? options->purpose : program_invocation_short_name,
                         options->stop, err);
@@ -392,11 +420,10 @@ static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options 
                                              .index = slot->index,
                                              .incarnation = slot->incarnation,
                                              .control_socket = -1 };
-        if (slot->device_kind == GP_DEVICE_CUDA)
-            gpus |= (uint64_t)1 << (w - 1);
     }
     hooks.context = team;
-    return dispatch_new(&team->dispatch, &hooks, team->size, gpus, err);
+    return dispatch_new(&team->dispatch, &hooks, team->size,
+                        team->membership.elastic ? GP_MEMBERS_MAX : team->size, err);
 }
 
 gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *options, gp_error *err)
@@ -414,8 +441,7 @@ gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *opti
     if (team == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a team");
     team->stop = options->stop;
-    team->log = options->log;
-    team->context = options->context;
+    team->lines = (team_lines){ .log = options->log, .output = options->output, .context = options->context };
     team->opened_ns = team->now_ns = gp_now_ns();
     team->wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     status = background_init(&team->background, err);
@@ -432,6 +458,10 @@ gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *opti
     if (status != GP_OK) {
         gp_team_close(team);
         return status;
+    }
+    if (team->membership.elastic) { /* starts the background thread, which follows the size of the lease */
+        team_enter(team);
+        team_leave(team);
     }
     *out = team;
     return GP_OK;
@@ -472,7 +502,9 @@ void gp_team_close(gp_team *team)
     worker_close(worker_of(team, w));
     gp_pool_close(team->pool);
     payloads_deinit(&team->payloads);
+    team_needs_deinit(&team->needs);
     futures_deinit(&team->futures);
+    detach_close(team);
     dispatch_free(team->dispatch);
     shared_unwatch(team->wakeup_fd);
     shared_unwatch(team->background.kick);

@@ -5,14 +5,18 @@
  *   dispatch.h     calls in flight: which call goes to which worker (pure logic)
  *   worker.h       one worker: stages, link, control socket
  *   payloads.h     which worker has which shared payload
+ *   needs.h        the different needs of calls, and the workers that meet them
  *   background.h   the lock, and the thread that drives the team while no call is active
  *   functions.h    task objects and their functions
  *   futures.h      futures, and the ended ones
  *
  *   team.c         open and close, enter and leave, units
  *   team_link.c    membership: stages of the workers, their failure and replacement
- *   team_answers.c records from workers: results, items, log lines
+ *   team_size.c    workers that join and leave an elastic team
+ *   team_answers.c records from workers: results, items, lines
  *   team_poll.c    waiting
+ *
+ *   detach.h       futures whose results other processes fetch
  *
  * A worker failure is detected at once by end of file on the worker's control socket. The team then
  * reads the worker's answers, because committed results count. After that, calls not started move
@@ -26,6 +30,7 @@
 #include "client/team/dispatch.h"
 #include "client/team/functions.h"
 #include "client/team/futures.h"
+#include "client/team/needs.h"
 #include "client/team/payloads.h"
 #include "client/team/worker.h"
 #include "common/base/clock.h"
@@ -36,7 +41,7 @@
 struct team_broadcast {
     team_broadcast *next;      /* next broadcast, in the order added */
     team_call call;            /* copy of the call, with id 0 */
-    uint64_t wanted, answered; /* bit w - 1: worker w */
+    uint64_t wanted, answered; /* bit w - 1: worker w, present or future */
     uint32_t pending;          /* units in flight */
 
     /* workers that failed while executing this broadcast, since the last answer */
@@ -58,12 +63,29 @@ typedef struct spmd_group {
     uint32_t generation; /* generation of the lease */
 } spmd_group;
 
+/* Changes of the lease: of its size, see team_size.c, and of the scheduler. */
+typedef struct team_membership {
+    bool elastic;
+    uint32_t forming;  /* requested size of the next generation; 0: none requested */
+    uint32_t blocks;   /* SPMD blocks that run */
+    uint64_t reunions; /* pool->reunions when requests were last repeated */
+} team_membership;
+
+/* Callbacks for lines of tasks; NULL: none. */
+typedef struct team_lines {
+    void (*log)(void *context, uint32_t worker, const char *line);
+    void (*output)(void *context, const gp_output_line *line);
+    void *context;
+} team_lines;
+
 struct gp_team {
     gp_pool *pool; /* separate handle of the team, which has the lease */
     dispatch *dispatch;
     team_worker workers[GP_MEMBERS_MAX]; /* workers in the order of grant.slots */
     uint32_t size, up;                   /* worker count, and how many are in stage TEAM_UP */
-    uint64_t reunions;                   /* pool->reunions when requests were last repeated */
+
+    team_membership membership;
+    team_needs needs;
     team_payloads payloads;
     team_broadcast *broadcasts; /* list in the order added */
     team_futures futures;
@@ -77,8 +99,7 @@ struct gp_team {
 
     /* Options. */
     const volatile sig_atomic_t *stop;
-    void (*log)(void *context, uint32_t worker, const char *line);
-    void *context;
+    team_lines lines;
 
     /* State of waiting. */
     int wakeup_fd; /* eventfd; written when answers are pending */
@@ -90,6 +111,9 @@ struct gp_team {
     bool asleep;       /* sleep was announced on the links */
     bool patient;      /* the waiting call needs many answers */
 };
+
+/* time after which a worker that is not linked breaks the team */
+enum { TEAM_REPLACE_MS = 30000 };
 
 #define EACH_WORKER(team, w) for (uint32_t w = 1; w <= (team)->size; w++)
 
@@ -163,6 +187,18 @@ void team_link_tick(gp_team *team);
 
 /* Return whether a worker has started the unit. A unit that waits in a ring has not started. */
 bool team_unit_begun(const gp_team *team, const team_unit *unit);
+
+/* ---- team_size.c ---- */
+
+/* Follow the size that the scheduler offers or requests: let workers run out of calls, and request
+ * the next generation of the lease. */
+void team_follow_size(gp_team *team);
+
+/* Request the next generation again after the scheduler was replaced. */
+void team_form_again(gp_team *team);
+
+/* Take over the number of workers of a new generation. New workers are in stage DOWN. */
+void team_set_size(gp_team *team, uint32_t size);
 
 /* ---- team_answers.c ---- */
 

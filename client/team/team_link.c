@@ -12,7 +12,6 @@
 enum {
     REDIAL_MS = 500,       /* pause between two attempts to connect to the same worker process */
     OPEN_MS = 10000,       /* for all links of a new team */
-    REPLACE_MS = 30000,    /* a worker that is not linked again by then breaks the team */
     EXIT_REPORT_MS = 5000, /* wait for a busy scheduler to report how a worker exited */
 };
 
@@ -108,6 +107,21 @@ static void exit_settle(gp_team *team, team_worker *worker)
         dispatch_over(team->dispatch, unit, GP_EPEER);
 }
 
+/* Return the calls of a failed worker to the dispatch, and store in the running one how far it
+ * was. */
+static void calls_lose(gp_team *team, const team_worker *worker)
+{
+    team_unit *first = NULL;
+    uint32_t progress = 0;
+
+    if (dispatch_sent(team->dispatch, worker->number, &first) > 0 && worker->link != NULL &&
+        gp_link_running(worker->link) == first->call.id)
+        progress = gp_link_progress(worker->link);
+    dispatch_worker_down(team->dispatch, worker->number, gp_now_ns());
+    if (first != NULL)
+        first->position = progress;
+}
+
 /* Handle a worker failure: read the last answers, return or end the calls, and close the link. */
 static void worker_down(gp_team *team, team_worker *worker)
 {
@@ -127,9 +141,9 @@ static void worker_down(gp_team *team, team_worker *worker)
     worker->exit_pid = worker->pid;
     worker->pid = 0;
     worker->dirty = false;
-    worker->replacement = gp_timeout_in(REPLACE_MS);
+    worker->replacement = gp_timeout_in(TEAM_REPLACE_MS);
     worker->dial_ms = INT64_MAX;
-    dispatch_worker_down(team->dispatch, worker->number, gp_now_ns());
+    calls_lose(team, worker);
     worker_close(worker);
     payloads_forget(&team->payloads, worker);
     worker->corrupt = worker->blocked = worker->replacing = false;
@@ -172,7 +186,7 @@ static void on_worker(gp_team *team, const pool_message *message)
     if (message->in.type == &gp_msg_error_reply)
         status = pool_error_from(&message->in, &err);
     else if (worker->stage == TEAM_ATTACHING && message->in.type == &gp_msg_ok_reply)
-        status = worker_connect(worker, team->wakeup_fd, &err);
+        status = worker_connect(worker, team->wakeup_fd, team->lines.output != NULL, &err);
     else if (worker->stage == TEAM_OPENING && message->in.type == &gp_msg_task_ready) {
         worker->awaited = 0;
         status = gp_incoming_decode(&message->in, &ready, &err);
@@ -227,18 +241,25 @@ static void on_grant(gp_team *team)
     gp_error err;
 
     pool->regranted = false;
+    team->membership.forming = 0;
+    if (team->membership.elastic && pool->grant.slots_count > team->size)
+        team_set_size(team, pool->grant.slots_count);
     if (pool->grant.slots_count != team->size) {
-        gp_fail(&err, GP_EPROTO, "the lease has %" PRIu32 " workers, expected %" PRIu32,
-                pool->grant.slots_count, team->size);
+        gp_fail(&err, GP_EPEER,
+                "the pool cannot replace a worker of the team: the lease has %" PRIu32
+                " workers, the team %" PRIu32 "; the scheduler's log is %s",
+                pool->grant.slots_count, team->size, pool->paths.scheduler_log);
         team_break(team, &err);
         return;
     }
+    team_needs_update(team);
     EACH_WORKER(team, w)
     {
         team_worker *worker = worker_of(team, w);
         const gp_slot *slot = &pool->grant.slots[w - 1];
         bool same = slot->index == worker->index && slot->incarnation == worker->incarnation;
 
+        dispatch_leave(team->dispatch, w, false);
         if (same && worker->stage == TEAM_UP)
             continue;
         if (!same) {
@@ -284,28 +305,32 @@ void team_check_workers(gp_team *team)
             return;
 
         /* Repeat the replacement requests that the new scheduler has not seen. */
-        if (team->reunions != team->pool->reunions) {
-            team->reunions = team->pool->reunions;
+        if (team->membership.reunions != team->pool->reunions) {
+            team->membership.reunions = team->pool->reunions;
             EACH_WORKER(team, w)
             if (worker_of(team, w)->replacing) {
                 worker_of(team, w)->replacing = false;
                 worker_replace(worker_of(team, w), "its task does not end");
             }
+            team_form_again(team);
             if (team->pool->revoked)
                 team_break_revoked(team);
         }
         if (message.from == POOL_NOBODY)
-            return;
+            break;
         if (message.from == POOL_WORKER)
             on_worker(team, &message);
         else if (message.in.type == &gp_msg_worker_lost)
             on_lost(team, &message.in);
+        else
+            team_needs_reply(&team->needs, &message.in);
         if (team->pool->regranted)
             on_grant(team);
         if (team->pool->revoked)
             team_break_revoked(team);
         pool_message_close(&message);
     }
+    team_follow_size(team);
 }
 
 /* ---- timers ---- */
@@ -348,7 +373,7 @@ void team_link_tick(gp_team *team)
         if (gp_timeout_left(worker->replacement) == 0) {
             gp_fail(&err, GP_ETIMEDOUT,
                     "%s exited and was not replaced within %d s; the scheduler's log is %s",
-                    worker_name(worker, worker->exit_pid, name), REPLACE_MS / 1000,
+                    worker_name(worker, worker->exit_pid, name), TEAM_REPLACE_MS / 1000,
                     team->pool->paths.scheduler_log);
             team_break(team, &err);
         }
@@ -373,9 +398,9 @@ gp_status team_link_all(gp_team *team, gp_error *err)
         team_worker *worker = worker_of(team, w);
         gp_error why;
 
-        worker->replacement = gp_timeout_in(REPLACE_MS);
+        worker->replacement = gp_timeout_in(TEAM_REPLACE_MS);
         worker->stage = TEAM_ATTACHING;
-        if (worker_connect(worker, team->wakeup_fd, &why) != GP_OK)
+        if (worker_connect(worker, team->wakeup_fd, team->lines.output != NULL, &why) != GP_OK)
             worker_failed(team, worker, &why);
     }
     status = team_poll_extended(team, all_up, team, OPEN_MS, err);

@@ -36,8 +36,12 @@ bool team_pump(gp_team *team)
     if (team->now_ns - team->looked_ns > (int64_t)LOOK_MS * 1000000)
         team_check_workers(team);
     team_link_tick(team);
+    if (team->needs.class_count > 1) /* calls with needs were submitted */
+        team_needs_check(team);
     team_end_over(team);
     team_release_unused(team);
+    if (team->membership.elastic)
+        team_follow_size(team);
     if (team->failure.code == GP_OK)
         team_send(team);
     return any;
@@ -241,6 +245,15 @@ void team_poll_canceled(gp_team *team, bool (*until)(void *context), void *conte
 
 /* ---- the background thread ---- */
 
+/* Return whether the thread has work: units in flight, or an elastic team that may have to give
+ * workers back. */
+static bool team_needs_driving(const gp_team *team)
+{
+    return team->failure.code == GP_OK
+               ? team->membership.elastic || dispatch_get_counts(team->dispatch)->live != 0
+               : dispatch_get_counts(team->dispatch)->live != 0;
+}
+
 void *team_background_run(void *context)
 {
     gp_team *team = context;
@@ -249,14 +262,14 @@ void *team_background_run(void *context)
     background_lock(&team->background);
     while (team->background.state != BACKGROUND_ENDING) {
         team_release_unused(team);
-        if (dispatch_get_counts(team->dispatch)->live == 0 && ++idle > PARK_AFTER) {
+        if (!team_needs_driving(team) && ++idle > PARK_AFTER) {
             background_park(&team->background);
             idle = 0;
         } else if (background_sleep(&team->background, BACKGROUND_MS)) {
             uint64_t calls = team->background.calls;
 
             /* Drive the team until all units have ended or a call is made. */
-            while (dispatch_get_counts(team->dispatch)->live != 0 && team->background.calls == calls &&
+            while (team_needs_driving(team) && team->background.calls == calls &&
                    team->background.state != BACKGROUND_ENDING)
                 if (!team_pump(team) && team->failure.code == GP_OK)
                     team_sleep(team, INT64_MAX, true);

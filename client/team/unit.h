@@ -37,17 +37,20 @@ struct team_unit {
     /* The first 64 bytes are all that the dispatcher reads for a call without a time limit. */
     team_unit *next, *previous; /* neighbors in the list for the state */
     uint64_t turn;              /* sequence number; order in which units became ready */
-    uint64_t position;          /* state SENT: position of the record in the ring */
-    unit_edge *edges;           /* units that depend on this one, newest first */
-    float expected_ns;          /* state SENT: estimated run time */
-    uint16_t attempts;          /* starts, without retries */
-    uint16_t tries;             /* retries after errors of the call itself */
+
+    /* state SENT: position of the record in the ring; after the worker failed while it ran this
+     * call: index of the running iteration of a loop chunk */
+    uint64_t position;
+    unit_edge *edges;  /* units that depend on this one, newest first */
+    float expected_ns; /* state SENT: estimated run time */
+    uint16_t attempts; /* starts, without retries */
+    uint16_t tries;    /* retries after errors of the call itself */
     uint16_t attempts_max, retries_max;
     int16_t priority;
     uint16_t status;     /* gp_status, in state OVER */
     uint8_t worker;      /* current or last worker; 0: never sent */
     uint8_t wish;        /* run only on this worker; 0: any */
-    uint8_t needs;       /* GP_NEEDS_... */
+    uint8_t needs;       /* class of needs, see dispatch_set_class() */
     uint8_t state;       /* unit_state */
     uint8_t loss;        /* team_loss */
     bool urgent : 1;     /* precedes everything else for the worker */
@@ -61,7 +64,7 @@ struct team_unit {
     uint32_t timer;        /* position in the heap, from 1; 0: none */
     uint32_t timeout_ms;   /* 0: unlimited */
     uint32_t start_ms_max; /* time limit to start; 0: unlimited */
-    uint32_t grace_ms;     /* after a cancel: time until the worker is replaced */
+    uint32_t grace_ms;     /* time from a cancel, or the time limit, until the worker is replaced */
     team_call call;        /* copy of the call */
     unsigned char in_place[CALL_IN_PLACE_MAX];
 };

@@ -57,11 +57,11 @@ void worker_exit_text(const team_worker *worker, const char *doing, char *text, 
 
 /* ---- stages ---- */
 
-gp_status worker_connect(team_worker *worker, int wakeup_fd, gp_error *err)
+gp_status worker_connect(team_worker *worker, int wakeup_fd, bool output, gp_error *err)
 {
     gp_pool *pool = worker->pool;
     gp_control_socket_request request = pool_control_request(pool, GP_CONTROL_SOCKET_SEGMENT);
-    gp_task_open open = { .link_version = GP_LINK_VERSION, .task_abi = GP_TASK_ABI };
+    gp_task_open open = { .link_version = GP_LINK_VERSION, .task_abi = GP_TASK_ABI, .output = output };
     int segment = -1;
 
     worker_close(worker);

@@ -70,8 +70,9 @@ void worker_exit_text(const team_worker *worker, const char *doing, char *text, 
 /* ---- stages ---- */
 
 /* ATTACHING -> OPENING: create a link, send the segment and the wakeup eventfd `wakeup_fd` over the
- * control socket, and request task_open. */
-gp_status worker_connect(team_worker *worker, int wakeup_fd, gp_error *err);
+ * control socket, and request task_open.
+ *   output  request the lines that tasks print */
+gp_status worker_connect(team_worker *worker, int wakeup_fd, bool output, gp_error *err);
 
 /* Close the link and the control socket, and forget the blobs and payloads of the process. The
  * caller sets the stage. */

@@ -190,7 +190,8 @@ static gp_status draw(const scaling *s, gp_error *err)
         snprintf(names[i], sizeof(names[i]), "%" PRIu32 " worker%s", run->workers, gp_plural(run->workers));
         words[i] = names[i];
         rates[i] = run->rate;
-        series[i] = (plot_series){ names[i], run->seconds, run->accuracy, run->points };
+        series[i] =
+            (plot_series){ .name = names[i], .x = run->seconds, .y = run->accuracy, .count = run->points };
     }
     plot_lines(
         picture, (plot_area){ 0, 0, 760, 560 },

@@ -60,14 +60,19 @@ static void world_replace(void *context, uint32_t worker, team_unit *unit)
     ((world *)context)->workers[worker - 1].replace = true;
 }
 
+/* Classes of calls that need a kind of device. */
+enum { NEEDS_CPU = 1, NEEDS_GPU };
+
 static void world_begin(world *w, uint32_t workers, uint64_t gpus)
 {
     gp_error err;
     dispatch_hooks hooks = { world_send, world_revoke, world_stop, world_replace, w };
 
     *w = (world){ .size = workers, .now = 1000 * (int64_t)MS };
-    if (dispatch_new(&w->d, &hooks, workers, gpus, &err) != GP_OK)
+    if (dispatch_new(&w->d, &hooks, workers, workers, &err) != GP_OK)
         abort();
+    CHECK_STATUS(GP_OK, dispatch_set_class(w->d, NEEDS_CPU, ~gpus, &err));
+    CHECK_STATUS(GP_OK, dispatch_set_class(w->d, NEEDS_GPU, gpus, &err));
     for (uint32_t i = 1; i <= workers; i++) {
         w->workers[i - 1] = (world_worker){ .up = true, .room = RING };
         dispatch_worker_up(w->d, i, w->now);
@@ -82,6 +87,7 @@ static team_unit *unit_new(world *w)
     unit->call.kind = GP_CALL_RUN;
     unit->call.function = 1;
     unit->attempts_max = 3;
+    unit->grace_ms = DISPATCH_GRACE_MS;
     return unit;
 }
 
@@ -227,8 +233,8 @@ TEST(preferred_workers_and_required_resources_are_respected)
     world_begin(&w, 3, 2); /* worker 2 has a GPU */
     team_unit *gpu = unit_new(&w), *cpu = unit_new(&w), *third = unit_new(&w), *third_too = unit_new(&w);
 
-    gpu->needs = GP_RESOURCES_GPU;
-    cpu->needs = GP_RESOURCES_CPU;
+    gpu->needs = NEEDS_GPU;
+    cpu->needs = NEEDS_CPU;
     third->wish = third_too->wish = 3;
     submit(&w, gpu);
     submit(&w, third);
@@ -517,6 +523,239 @@ TEST(calls_queued_behind_an_unexpectedly_long_call_move)
     dispatch_free(w.d);
 }
 
+TEST(a_worker_that_leaves_runs_only_the_calls_that_name_it)
+{
+    world w;
+    team_unit *units[6];
+
+    world_begin(&w, 2, 0);
+    for (int i = 0; i < 4; i++)
+        units[i] = submit(&w, unit_new(&w));
+    let_begin(&w, 2);
+    for (int i = 4; i < 6; i++) {
+        units[i] = unit_new(&w);
+        units[i]->wish = 2;
+        submit(&w, units[i]);
+    }
+    dispatch_leave(w.d, 2, true);
+    dispatch_fill(w.d, w.now);
+    CHECK(!dispatch_worker_done(w.d, 2));
+
+    /* the running call, and the two that name the worker */
+    for (int i = 0; i < 3; i++) {
+        team_unit *first = NULL;
+
+        CHECK(dispatch_sent(w.d, 2, &first) > 0);
+        CHECK(i == 0 || first->wish == 2);
+        team_unit *ended = answer(&w, 2, GP_OK, MS);
+
+        CHECK(ended != NULL);
+        gp_free(ended);
+        dispatch_fill(w.d, w.now);
+    }
+    CHECK(dispatch_worker_done(w.d, 2));
+    dispatch_set_workers(w.d, 1);
+    for (int i = 0; i < 3; i++) {
+        team_unit *ended = answer(&w, 1, GP_OK, MS);
+
+        CHECK(ended != NULL);
+        gp_free(ended);
+        dispatch_fill(w.d, w.now);
+    }
+    CHECK_INT(0, dispatch_get_counts(w.d)->live);
+    dispatch_free(w.d);
+}
+
+static team_unit *submit_class(world *w, uint32_t needs)
+{
+    team_unit *unit = unit_new(w);
+
+    unit->needs = (uint8_t)needs;
+    return submit(w, unit);
+}
+
+TEST(calls_move_to_the_idle_worker_that_meets_their_needs)
+{
+    world w;
+
+    world_begin(&w, 3, 6); /* workers 2 and 3 have a GPU */
+    for (uint32_t i = 0; i < 4; i++)
+        submit_class(&w, NEEDS_GPU);
+    for (uint32_t i = 2; i <= 3; i++) {
+        CHECK_INT(2, w.workers[i - 1].count);
+        let_begin(&w, i);
+    }
+    gp_free(answer(&w, 2, GP_OK, 50 * (int64_t)MS));
+    gp_free(answer(&w, 2, GP_OK, 50 * (int64_t)MS));
+    w.now += 10 * (int64_t)MS;
+    dispatch_fill(w.d, w.now); /* worker 1 is idle too, and comes first */
+    CHECK_INT(0, w.workers[0].count);
+    CHECK_INT(1, w.workers[1].count);
+    CHECK_INT(1, w.workers[2].count);
+    CHECK_INT(1, dispatch_get_counts(w.d)->stolen);
+    for (uint32_t i = 2; i <= 3; i++)
+        gp_free(answer(&w, i, GP_OK, 1));
+    CHECK(!dispatch_class_used(w.d, NEEDS_GPU));
+    dispatch_free(w.d);
+}
+
+TEST(call_before_one_that_cannot_move_is_moved)
+{
+    world w;
+
+    world_begin(&w, 2, 2);
+    submit(&w, unit_new(&w));
+    gp_free(answer(&w, 1, GP_OK, 1000)); /* calls are short from here on */
+    for (int i = 0; i < 2; i++)
+        submit_class(&w, NEEDS_CPU);
+    submit_class(&w, NEEDS_GPU);
+    team_unit *any = submit(&w, unit_new(&w));
+
+    submit_class(&w, NEEDS_GPU);
+    let_begin(&w, 2);
+    CHECK_INT(2, any->worker);
+    CHECK_INT(3, w.workers[1].count);
+    for (int i = 0; i < 2; i++)
+        gp_free(answer(&w, 1, GP_OK, 1000));
+    w.now += MS;
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(1, w.workers[0].count);
+    CHECK_INT(1, any->worker);
+    gp_free(answer(&w, 1, GP_OK, 1));
+    for (int i = 0; i < 2; i++)
+        gp_free(answer(&w, 2, GP_OK, 1));
+    CHECK_INT(0, dispatch_get_counts(w.d)->live);
+    dispatch_free(w.d);
+}
+
+TEST(call_stays_behind_a_long_call_if_no_other_worker_meets_its_needs)
+{
+    world w;
+
+    world_begin(&w, 2, 2);
+    submit_class(&w, NEEDS_GPU);
+    let_begin(&w, 2);
+    submit_class(&w, NEEDS_GPU);
+    w.now += DISPATCH_SOLO_NS;
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(2, w.workers[1].count);
+    CHECK_INT(INT64_MAX, dispatch_next_ns(w.d, w.now));
+    CHECK_STATUS(GP_OK, dispatch_set_class(w.d, NEEDS_GPU, 3, NULL)); /* worker 1 gets a GPU */
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(1, w.workers[0].count);
+    gp_free(answer(&w, 1, GP_OK, 1));
+    gp_free(answer(&w, 2, GP_OK, 1));
+    dispatch_free(w.d);
+}
+
+TEST(calls_without_a_worker_that_meets_their_needs_wait_for_one)
+{
+    world w;
+
+    world_begin(&w, 1, 0);
+    team_unit *unit = submit_class(&w, NEEDS_GPU);
+
+    CHECK_INT(0, w.workers[0].count);
+    CHECK_INT(1, dispatch_get_counts(w.d)->ready);
+    CHECK(dispatch_class_used(w.d, NEEDS_GPU));
+    CHECK_STATUS(GP_OK, dispatch_set_class(w.d, NEEDS_GPU, 1, NULL));
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(1, unit->worker);
+    dispatch_hold_class(w.d, NEEDS_GPU);
+    gp_free(answer(&w, 1, GP_OK, 1));
+    CHECK(dispatch_class_used(w.d, NEEDS_GPU));
+    dispatch_release_class(w.d, NEEDS_GPU);
+    CHECK(!dispatch_class_used(w.d, NEEDS_GPU));
+    dispatch_free(w.d);
+}
+
+TEST(a_worker_that_leaves_first_runs_the_calls_whose_needs_only_it_meets)
+{
+    team_unit *any;
+    world w;
+
+    world_begin(&w, 2, 2);
+    dispatch_leave(w.d, 2, true);
+    submit_class(&w, NEEDS_GPU);
+    submit_class(&w, NEEDS_GPU);
+    any = submit(&w, unit_new(&w));
+    CHECK_INT(1, any->worker);
+    for (int i = 0; i < 2; i++) {
+        CHECK(!dispatch_worker_done(w.d, 2));
+        REQUIRE(w.workers[1].count > 0);
+        gp_free(answer(&w, 2, GP_OK, 1));
+        dispatch_fill(w.d, w.now);
+    }
+    CHECK(dispatch_worker_done(w.d, 2));
+    gp_free(answer(&w, 1, GP_OK, 1));
+    dispatch_free(w.d);
+}
+
+TEST(a_worker_that_leaves_waits_for_dependent_calls_whose_needs_only_it_meets)
+{
+    world w;
+
+    world_begin(&w, 2, 2);
+    team_unit *before = submit(&w, unit_new(&w)), *dependent = unit_new(&w);
+
+    CHECK_INT(1, before->worker);
+    dependent->needs = NEEDS_GPU;
+    CHECK_STATUS(GP_OK, dispatch_after(w.d, dependent, before, false, NULL));
+    submit(&w, dependent);
+    dispatch_leave(w.d, 2, true);
+    CHECK(!dispatch_worker_done(w.d, 2));
+    gp_free(answer(&w, 1, GP_OK, 1));
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(2, dependent->worker);
+    gp_free(answer(&w, 2, GP_OK, 1));
+    CHECK(dispatch_worker_done(w.d, 2));
+
+    /* a loop that has no call at present */
+    dispatch_hold_class(w.d, NEEDS_GPU);
+    CHECK(!dispatch_worker_done(w.d, 2));
+    dispatch_release_class(w.d, NEEDS_GPU);
+    CHECK(dispatch_worker_done(w.d, 2));
+    dispatch_hold_class(w.d, NEEDS_CPU); /* worker 1 can run these, and stays */
+    CHECK(dispatch_worker_done(w.d, 2));
+    dispatch_release_class(w.d, NEEDS_CPU);
+    dispatch_free(w.d);
+}
+
+TEST(calls_whose_needs_no_worker_meets_any_more_can_be_ended)
+{
+    team_unit *units[4], *over;
+    world w;
+
+    world_begin(&w, 2, 2);
+    for (int i = 0; i < 3; i++)
+        units[i] = submit_class(&w, NEEDS_GPU);
+    let_begin(&w, 2);
+    units[3] = unit_new(&w);
+    units[3]->needs = NEEDS_GPU;
+    CHECK_STATUS(GP_OK, dispatch_after(w.d, units[3], units[0], false, NULL));
+    submit(&w, units[3]);
+    CHECK(!dispatch_class_unmet(w.d, NEEDS_GPU));
+    CHECK(!dispatch_class_unmet(w.d, NEEDS_CPU)); /* not in use */
+
+    /* worker 2 is replaced by one without a GPU, and a worker with one may join later */
+    death(&w, 2);
+    CHECK_STATUS(GP_OK, dispatch_set_class(w.d, NEEDS_GPU, 4, NULL));
+    CHECK(dispatch_class_unmet(w.d, NEEDS_GPU));
+    dispatch_over_class(w.d, NEEDS_GPU, GP_ENODEV);
+    for (int i = 0; i < 4; i++) {
+        over = dispatch_next_over(w.d);
+        REQUIRE(over != NULL);
+        CHECK_INT(GP_ENODEV, over->status);
+        dispatch_settle(w.d, over, GP_ENODEV);
+    }
+    for (int i = 0; i < 4; i++)
+        gp_free(units[i]);
+    CHECK(dispatch_next_over(w.d) == NULL);
+    CHECK(!dispatch_class_unmet(w.d, NEEDS_GPU));
+    CHECK_INT(0, dispatch_get_counts(w.d)->live);
+    dispatch_free(w.d);
+}
+
 TEST(a_cancel_without_grace_replaces_the_worker_at_once)
 {
     world w;
@@ -544,5 +783,5 @@ TEST(team_reports_failed_allocations)
     dispatch *d;
     gp_error err;
 
-    CHECK_EVERY_ALLOCATION(dispatch_new(&d, &hooks, 2, 0, &err), dispatch_free(d));
+    CHECK_EVERY_ALLOCATION(dispatch_new(&d, &hooks, 2, 2, &err), dispatch_free(d));
 }

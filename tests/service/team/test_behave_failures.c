@@ -557,11 +557,11 @@ TEST(impossible_requests_are_refused_at_once_with_the_available_resources)
     gp_team_options nine = { .lease = { .workers_min = 9, .workers_max = 9 } };
 
     BEGIN(2);
-    gp_parfeval_request request = { .needs = GP_RESOURCES_GPU };
+    gp_parfeval_request request = { .environment = GP_ENVIRONMENT_GPU };
     gp_spmd_request spmd = { .workers_min = 3, .workers_max = 3 };
 
     request.function = spmd.function = find("nothing");
-    CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, team, &request, &err));
+    CHECK_STATUS(GP_ENODEV, gp_parfeval(&future, team, &request, &err));
     CHECK_CONTAINS(err.message, "GPU");
     request = (gp_parfeval_request){ .function = find("nothing"), .worker = 3 };
     CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, team, &request, &err));

@@ -360,9 +360,9 @@ TEST(invalid_requests_are_refused_with_the_available_values)
     CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team,
                                         &(gp_parfeval_request){ .function = nothing, .worker = 3 }, &f.err));
     CHECK_CONTAINS(f.err.message, "no worker 3; the team has 2");
-    CHECK_STATUS(GP_EINVAL,
+    CHECK_STATUS(GP_ENODEV,
                  gp_parfeval(&future, f.team,
-                             &(gp_parfeval_request){ .function = nothing, .needs = GP_RESOURCES_GPU },
+                             &(gp_parfeval_request){ .function = nothing, .environment = GP_ENVIRONMENT_GPU },
                              &f.err));
     CHECK_CONTAINS(f.err.message, "none of the 2 workers has a GPU");
     CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team, &(gp_parfeval_request){ 0 }, &f.err));

@@ -1,4 +1,5 @@
 /* behave_blocks.c: spmd and parfor functions, in the same object as behave_tasks.c. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,6 +261,42 @@ GP_TASK gp_status one_iteration(gp_task *task, gp_error *err)
     if (sum != NULL)
         *sum += gp_task_iteration(task);
     return GP_OK;
+}
+
+/* Iterations that fail, crash and hang as the argument states. The others return the process,
+ * square their number and add it to the sum. */
+GP_TASK gp_status troubled(gp_task *task, gp_error *err)
+{
+    size_t bytes, out_bytes, sum_bytes;
+    const behave_trouble *trouble = gp_task_argument(task, &bytes);
+    int64_t *out = gp_task_output(task, &out_bytes), *sum = gp_task_accumulator(task, &sum_bytes);
+    const behave_start start = { gp_task_iteration(task), gp_task_attempt(task) };
+    int64_t place[2] = { start.iteration, getpid() };
+    int fd;
+
+    if (bytes != sizeof(*trouble))
+        return gp_fail(err, GP_EINVAL, "troubled wants a behave_trouble");
+    fd = trouble->path[0] == '\0' ? -1 : open(trouble->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0 && write(fd, &start, sizeof(start)) != sizeof(start))
+        return gp_fail(err, GP_EIO, "cannot write %s", trouble->path);
+    if (fd >= 0)
+        close(fd);
+    if (out != NULL)
+        *out = start.iteration * start.iteration;
+    if (sum != NULL)
+        *sum += start.iteration;
+    gp_status status = gp_task_result(task, place, sizeof(place), err);
+
+    if (start.iteration == trouble->dies)
+        end_by("kill");
+    while (start.iteration == trouble->deaf || (start.iteration == trouble->spins && !gp_task_canceled(task)))
+        pause_ms(1);
+    if (start.iteration == trouble->spins)
+        return gp_fail(err, GP_ECANCELED, "woken");
+    if (trouble->fails != 0 && start.iteration % trouble->fails == 0 &&
+        (trouble->until == 0 || start.attempt < trouble->until))
+        return gp_fail(err, GP_ECORRUPT, "%lld is bad", (long long)start.iteration);
+    return status;
 }
 
 /* Count this iteration and return a kibibyte that starts with the iteration number. */

@@ -393,6 +393,27 @@ GP_TASK gp_status sum_and_double(gp_task *task, gp_error *err)
     return status == GP_OK ? gp_task_result(task, &sum, sizeof(sum), err) : status;
 }
 
+/* Add 1 to the float64 tensor with that name, and return the number of rows. */
+GP_TASK gp_status raise_tensor(gp_task *task, gp_error *err)
+{
+    char name[200];
+    gp_tensor tensor;
+    double raised[1024];
+    size_t count = 1;
+    gp_status status =
+        gp_task_get_tensor(task, text_argument(task, name, sizeof(name)), GP_F64, &tensor, err);
+
+    if (status != GP_OK)
+        return status;
+    for (uint32_t d = 0; d < tensor.shape.rank; d++)
+        count *= (size_t)tensor.shape.dim[d];
+    for (size_t i = 0; i < count && i < 1024; i++)
+        raised[i] = ((const double *)tensor.data)[i] + 1;
+    tensor.data = raised;
+    status = gp_task_put_tensor(task, name, &tensor, err);
+    return status == GP_OK ? gp_task_result(task, &tensor.shape.dim[0], sizeof(int64_t), err) : status;
+}
+
 /* Return the contents of the attached file "data". */
 GP_TASK gp_status read_file(gp_task *task, gp_error *err)
 {

@@ -32,4 +32,15 @@ typedef struct behave_iteration { /* argument of loop tasks */
     char does[32];                /* "fail", or a name for `die` */
 } behave_iteration;
 
+typedef struct behave_trouble { /* argument of troubled */
+    int64_t fails;              /* iterations divisible by it fail; 0: none */
+    int64_t until;              /* and only before the attempt with that number; 0: always */
+    int64_t dies, spins, deaf;  /* iterations that kill the worker, wait for a cancel, ignore it */
+    char path[112];             /* file that gets one behave_start per start; "": none */
+} behave_trouble;
+
+typedef struct behave_start {
+    int64_t iteration, attempt;
+} behave_start;
+
 #endif

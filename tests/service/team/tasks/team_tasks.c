@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,6 +89,26 @@ GP_TASK gp_status hold(gp_task *task, gp_error *err)
             status = gp_fail(err, GP_ECANCELED, "canceled, and there is no %s", path);
     }
     return status;
+}
+
+/* Wait until PATH, the argument, exists, and ignore cancel requests. GP_ESTATE: another call with
+ * that path runs at the same time. */
+GP_TASK gp_status hold_alone(gp_task *task, gp_error *err)
+{
+    const uint32_t number = 7;
+    size_t bytes;
+    const char *path = gp_task_argument(task, &bytes);
+    char lock[256];
+
+    snprintf(lock, sizeof(lock), "%s.lock", path);
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return gp_fail(err, GP_ESTATE, "two calls run with %s at the same time", path);
+    while (access(path, F_OK) != 0)
+        nap(1);
+    close(fd);
+    return gp_task_result(task, &number, sizeof(number), err);
 }
 
 /* Sleep for days and ignore cancel requests; reports the start in the file in the argument. */
