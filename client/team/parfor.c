@@ -1,24 +1,12 @@
-/* parfor.c: loops, whose iterations are distributed in chunks to idle workers.
- *
- *   source or range --plan (parfor_plan.h)--> chunks --units--> workers
- *                                                |
- *        outputs into the array, accumulators into the tree (reduction.h), <--- answers
- *        results to on_result() in order
- *
- * Each answer is stored as soon as it arrives. Only results that must wait for earlier ones are
- * buffered, and no new chunks are sent while the buffer is full. A chunk whose worker fails is
- * repeated; an answered chunk never is.
- *
- * The file stays whole: all functions work on the state of one loop. */
+/* parfor.c: loops, whose iterations are distributed in chunks to idle workers. parfor_state.h has
+ * the picture. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "client/team/parfor_plan.h"
-#include "client/team/team.h"
+#include "client/team/parfor_state.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "proto/task/reduction.h"
 
 enum {
     PARFOR_ELEMENT_MAX = 1 << 30,     /* bytes of one input or output element */
@@ -32,57 +20,6 @@ enum {
     /* parts of a reduction that may accumulate while chunks are still sent */
     PARFOR_GATHERED = 256,
 };
-
-/* Items from a source, kept until their iterations have ended. */
-typedef struct parfor_items {
-    struct parfor_items *next;
-    uint64_t first;
-    uint32_t count, left;
-    _Alignas(16) unsigned char data[];
-} parfor_items;
-
-/* Chunk in flight, or with results that wait for delivery. */
-typedef struct parfor_chunk {
-    struct parfor_chunk *next; /* next chunk in flight, or next finished chunk by position */
-    struct parfor *loop;
-    parfor_piece piece;
-    team_unit *unit;
-    uint32_t done;
-    team_bytes answer;
-    size_t items_begin, items_end; /* range of the results inside the answer */
-} parfor_chunk;
-
-typedef struct parfor_pairs {
-    struct parfor *loop;
-    uint32_t count;
-    gp_tree_node nodes[];
-} parfor_pairs;
-
-typedef struct parfor {
-    gp_team *team;
-    const gp_parfor_request *request;
-    uint32_t number; /* number of the loop on the workers; never 0 */
-    gp_task_loop wire;
-    parfor_plan plan;
-    team_broadcast *open;
-    gp_tree *tree;          /* NULL: no reduction */
-    parfor_chunk *flying;   /* chunks in flight */
-    parfor_chunk *finished; /* chunks with results to deliver; sorted by position if ordered */
-    parfor_items *items;
-    uint32_t out;       /* chunks in flight */
-    uint32_t combining; /* combine calls in flight */
-    bool ordered;       /* results wait for results of earlier iterations */
-    uint64_t kept_bytes;
-    uint64_t undelivered; /* ended iterations whose results on_result() has not received */
-    uint64_t done;        /* iterations that have ended */
-    int64_t progress_ns;
-    bool source_ended;
-    bool changed;    /* something ended since the flag was last cleared */
-    bool ending;     /* send no more chunks: the loop failed, or on_result() ended it */
-    bool stopped;    /* on_result() returned false */
-    uint64_t failed; /* lowest position that failed */
-    gp_error error;  /* code GP_OK: none */
-} parfor;
 
 /* ---- checks ---- */
 
@@ -141,7 +78,7 @@ static gp_status check_request(const gp_team *team, const gp_parfor_request *req
         return gp_fail(err, GP_EINVAL, "the function %s belongs to another team", request->function->name);
     if (request->next != NULL && (request->input != NULL || request->output != NULL))
         return gp_fail(err, GP_EINVAL,
-                       "a loop with `next` takes no input or output array; results go to `each`");
+                       "a loop with `next` takes no input or output array; results go to `on_result`");
     if (request->next == NULL && (request->input == NULL) != (request->input_bytes == 0))
         return gp_fail(err, GP_EINVAL, "sliced input needs both an array and an element size");
     if ((request->output == NULL) != (request->output_bytes == 0))
@@ -150,6 +87,15 @@ static gp_status check_request(const gp_team *team, const gp_parfor_request *req
         return gp_fail(err, GP_ELIMIT,
                        "input elements have %zu bytes and output elements %zu; the maximum is %d",
                        request->input_bytes, request->output_bytes, PARFOR_ELEMENT_MAX);
+    if (request->errors != NULL && request->next != NULL)
+        return gp_fail(err, GP_EINVAL,
+                       "a loop with `next` takes no array of errors; errors go to `on_error`");
+    if (request->timeout_ms < 0)
+        return gp_fail(err, GP_EINVAL, "the time limit of an iteration is negative: %" PRId64 " ms",
+                       request->timeout_ms);
+    if (request->priority < -GP_PRIORITY_MAX || request->priority > GP_PRIORITY_MAX)
+        return gp_fail(err, GP_EINVAL, "the priority is %" PRId32 "; it must be -%d to %d", request->priority,
+                       GP_PRIORITY_MAX, GP_PRIORITY_MAX);
     if (request->bytes > 0 && request->argument == NULL)
         return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and no address", request->bytes);
     return check_reduction(request, err);
@@ -176,10 +122,11 @@ static gp_status loop_describe(parfor *loop, const gp_function *combine, gp_erro
         .input_bytes = (uint32_t)request->input_bytes,
         .output_bytes = (uint32_t)request->output_bytes,
         .argument_bytes = request->shared != NULL ? request->shared->bytes : request->bytes,
+        .flags = (loop->isolated ? GP_LOOP_ISOLATED : 0u) | (request->timeout_ms > 0 ? GP_LOOP_TIMED : 0u),
     };
     if (request->reduction != GP_REDUCTION_NONE) {
         loop->wire.reduce_bytes = (uint32_t)request->reduced_bytes;
-        loop->wire.reduce_block = gp_tree_block(total);
+        loop->wire.reduce_block = loop->isolated ? 1 : gp_tree_block(total);
         loop->wire.reduce_kind = combine == NULL ? (uint32_t)request->reduction : GP_REDUCE_NONE;
         loop->wire.combine = combine == NULL ? 0 : combine->number;
     }
@@ -247,47 +194,7 @@ static void loop_close(parfor *loop)
     }
 }
 
-/* Return the iteration value at a position in the range. */
-static int64_t parfor_iteration(const parfor *loop, uint64_t position)
-{
-    return (int64_t)((uint64_t)loop->wire.first + position * (uint64_t)loop->wire.step);
-}
-
-/* ---- items of a source ---- */
-
-static parfor_items *items_of(const parfor *loop, uint64_t position)
-{
-    parfor_items *items = loop->items;
-
-    while (items != NULL && (position < items->first || position - items->first >= items->count))
-        items = items->next;
-    return items;
-}
-
-/* Record that `count` iterations from `position` have ended. Free the items when all of them
- * have. */
-static void items_end(parfor *loop, uint64_t position, uint32_t count)
-{
-    parfor_items *items = items_of(loop, position), **link = &loop->items;
-
-    if (items == NULL)
-        return;
-    items->left -= count;
-    if (items->left > 0)
-        return;
-    while (*link != items)
-        link = &(*link)->next;
-    *link = items->next;
-    gp_free(items);
-}
-
 /* ---- chunks ---- */
-
-static void chunk_free(parfor_chunk *chunk)
-{
-    team_bytes_deinit(&chunk->answer);
-    gp_free(chunk);
-}
 
 static void parfor_end(parfor *loop)
 {
@@ -295,7 +202,7 @@ static void parfor_end(parfor *loop)
         parfor_chunk *chunk = loop->finished;
 
         loop->finished = chunk->next;
-        chunk_free(chunk);
+        parfor_chunk_free(chunk);
     }
     while (loop->items != NULL) {
         parfor_items *items = loop->items;
@@ -304,183 +211,40 @@ static void parfor_end(parfor *loop)
         gp_free(items);
     }
     gp_tree_free(loop->tree);
-}
-
-static void flying_remove(parfor *loop, parfor_chunk *chunk)
-{
-    parfor_chunk **link = &loop->flying;
-
-    while (*link != chunk)
-        link = &(*link)->next;
-    *link = chunk->next;
-    chunk->next = NULL;
-    loop->out--;
-}
-
-static void parfor_cancel(parfor *loop)
-{
-    loop->ending = true;
-    for (parfor_chunk *chunk = loop->flying; chunk != NULL; chunk = chunk->next)
-        if (chunk->unit != NULL)
-            team_unit_cancel(loop->team, chunk->unit);
-}
-
-/* Count the settled iterations: they have ended, and on_result() has received their results. */
-static void settle(parfor *loop)
-{
-    uint64_t waiting = loop->plan.out + loop->undelivered;
-
-    if (loop->ordered)
-        return; /* an ordered loop counts in parfor_deliver() */
-    for (size_t k = 0; k < loop->plan.rest_count; k++)
-        waiting += loop->plan.rests[k].count;
-    loop->plan.settled = loop->plan.next - waiting;
-}
-
-/* ---- failures ---- */
-
-static void loop_fail(parfor *loop, uint64_t position, gp_status status, const char *sentence)
-{
-    bool first = loop->error.code == GP_OK;
-
-    /* A chunk that was canceled because of an earlier failure is not a separate failure. */
-    if ((loop->ending && status == GP_ECANCELED) || (!first && position >= loop->failed))
-        return;
-    loop->failed = position;
-    gp_fail(&loop->error, status, "%s", sentence);
-    if (first)
-        parfor_cancel(loop);
-}
-
-/* ---- answers ---- */
-
-/* Add the accumulators at the end of the answer to the tree: one for each tree node that the chunk
- * covers. Reduce *bytes by their size. GP_EPROTO: the answer is too short. */
-static gp_status take_accumulators(parfor *loop, const parfor_chunk *chunk, const unsigned char *data,
-                                   size_t *bytes, gp_error *err)
-{
-    uint32_t block = loop->plan.block, each = loop->wire.reduce_bytes;
-    uint64_t first = chunk->piece.first / block, last, group;
-    size_t nodes = 0;
-    gp_status status = GP_OK;
-
-    if (loop->tree == NULL)
-        return GP_OK;
-    last = (chunk->piece.first + chunk->done + block - 1) / block;
-    for (group = first; group < last; group = gp_tree_end(gp_tree_part(group, last)))
-        nodes++;
-    if (*bytes / each < nodes)
-        return gp_fail(err, GP_EPROTO, "%zu bytes instead of %zu accumulators of %u", *bytes, nodes, each);
-    *bytes -= nodes * each;
-    data += *bytes;
-    for (group = first; status == GP_OK && group < last; data += each) {
-        gp_tree_node node = gp_tree_part(group, last);
-
-        status = gp_tree_add(loop->tree, node, data, err);
-        group = gp_tree_end(node);
-    }
-    return status;
-}
-
-/* Store an answer: outputs into the array, accumulators into the tree, results for delivery.
- * GP_EPROTO: malformed answer. */
-static gp_status answer_take(parfor_chunk *chunk, const team_outcome *outcome, gp_error *err)
-{
-    parfor *loop = chunk->loop;
-    uint32_t done = outcome->answer->count;
-    bool whole = done > 0 && done <= chunk->piece.count &&
-                 (done == chunk->piece.count || done % loop->plan.block == 0);
-    size_t outputs = (size_t)done * loop->wire.output_bytes, bytes = outcome->bytes;
-    gp_status status;
-
-    if (!whole || outputs > bytes)
-        return gp_fail(err, GP_EPROTO, "%zu bytes for %u of %u iterations", bytes, done, chunk->piece.count);
-    chunk->done = done;
-    if (outputs > 0)
-        memcpy((unsigned char *)loop->request->output + chunk->piece.first * loop->wire.output_bytes,
-               outcome->data, outputs);
-    bytes -= outputs;
-    status = take_accumulators(loop, chunk, (const unsigned char *)outcome->data + outputs, &bytes, err);
-    if (status != GP_OK || loop->request->on_result == NULL || bytes == 0)
-        return status;
-    chunk->items_begin = outputs;
-    chunk->items_end = outputs + bytes;
-    return team_bytes_take(&chunk->answer, outcome, err);
-}
-
-static void chunk_done(gp_team *team, void *context, const team_outcome *outcome)
-{
-    parfor_chunk *chunk = context;
-    parfor *loop = chunk->loop;
-    char name[TEAM_NAME_BYTES];
-    gp_error error;
-
-    (void)team;
-    chunk->unit = NULL;
-    loop->changed = true;
-    flying_remove(loop, chunk);
-    if (outcome->status != GP_OK) {
-        /* Record the failure of a chunk, at the iteration that the answer names, or else for the
-         * whole chunk. */
-        uint64_t position = chunk->piece.first, end = position + chunk->piece.count;
-        char sentence[GP_ERROR_MESSAGE_MAX];
-
-        if (outcome->answer != NULL && outcome->answer->value >= position && outcome->answer->value < end)
-            position = outcome->answer->value;
-        if (outcome->answer != NULL || chunk->piece.count == 1)
-            snprintf(sentence, sizeof(sentence), "iteration %" PRId64 ": %s",
-                     parfor_iteration(loop, position), outcome->sentence);
-        else
-            snprintf(sentence, sizeof(sentence), "iterations %" PRId64 " to %" PRId64 ": %s",
-                     parfor_iteration(loop, position), parfor_iteration(loop, end - 1), outcome->sentence);
-        loop_fail(loop, position, outcome->status, sentence);
-        chunk_free(chunk);
-        return;
-    }
-    if (answer_take(chunk, outcome, &error) != GP_OK) {
-        gp_error_prefix(&error, "%s", team_worker_name(loop->team, outcome->worker, name));
-        loop_fail(loop, chunk->piece.first, error.code, error.message);
-        chunk_free(chunk);
-        return;
-    }
-    parfor_plan_end(&loop->plan, &chunk->piece, chunk->done, outcome->ended_ns - outcome->begun_ns);
-    loop->done += chunk->done;
-    if (loop->items != NULL)
-        items_end(loop, chunk->piece.first, chunk->done);
-    if (loop->ordered || chunk->answer.bytes != 0) {
-        parfor_chunk **link = &loop->finished;
-
-        /* Keep the chunk until it is delivered. In an ordered loop, a chunk without results keeps
-         * its position too. */
-        loop->kept_bytes += chunk->answer.bytes;
-        loop->undelivered += chunk->done;
-        while (*link != NULL && (!loop->ordered || (*link)->piece.first < chunk->piece.first))
-            link = &(*link)->next;
-        chunk->next = *link;
-        *link = chunk;
-    } else {
-        chunk_free(chunk);
-    }
-    settle(loop);
+    parfor_plan_deinit(&loop->plan);
 }
 
 static gp_status parfor_chunk_submit(parfor *loop, const parfor_piece *piece, gp_error *err)
 {
     parfor_chunk *chunk = gp_calloc(1, sizeof(*chunk));
-    const parfor_items *items = items_of(loop, piece->first);
+    const parfor_items *items = parfor_items_of(loop, piece->first);
     size_t at = loop->wire.input_bytes;
     team_call call = { .kind = GP_CALL_LOOP,
                        .function = loop->number,
                        .first = (int64_t)piece->first,
                        .count = piece->count,
-                       .value = parfor_plan_budget(&loop->plan),
+                       .value =
+                           loop->request->timeout_ms > 0 ? PARFOR_BUDGET_NS : parfor_plan_budget(&loop->plan),
                        .bytes = at * piece->count,
                        .borrowed = true };
-    team_terms terms = { .attempts = loop->request->attempts };
+    team_terms terms = { .needs = loop->needs,
+                         .attempts = loop->request->attempts,
+                         .priority = loop->request->priority,
+                         .cancel_at_once = loop->request->cancel_at_once };
     gp_status status;
 
     if (chunk == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a chunk of a loop");
+    if (loop->isolated) {
+        terms.attempts = 1; /* parfor_answers.c starts the iterations again */
+        call.attempt = 1u + piece->attempts + piece->retries;
+    }
+
+    /* A chunk of several iterations ends after the one that exceeds the budget. If it has run for
+     * the budget and the time limit, one iteration has exceeded the limit. */
+    terms.timeout_ms = loop->request->timeout_ms;
+    if (terms.timeout_ms > 0 && piece->count > 1)
+        terms.timeout_ms += PARFOR_BUDGET_NS / 1000000;
     if (at != 0)
         call.payload = loop->request->next == NULL
                            ? (const unsigned char *)loop->request->input + at * piece->first
@@ -490,76 +254,12 @@ static gp_status parfor_chunk_submit(parfor *loop, const parfor_piece *piece, gp
     chunk->next = loop->flying;
     loop->flying = chunk;
     loop->out++;
-    status = team_submit(&chunk->unit, loop->team, &call, &terms, chunk_done, chunk, err);
+    status = team_submit(&chunk->unit, loop->team, &call, &terms, parfor_chunk_done, chunk, err);
     if (status != GP_OK) {
-        flying_remove(loop, chunk);
-        chunk_free(chunk);
+        parfor_chunk_unlink(loop, chunk);
+        parfor_chunk_free(chunk);
     }
     return status;
-}
-
-/* ---- delivering results ---- */
-
-/* Read the item at *at and advance *at. Return false if the item is malformed. The check happens at
- * each use, because the worker can still change a mapped answer. */
-static bool item_next(const parfor_chunk *chunk, size_t *at, gp_task_item *item)
-{
-    size_t left = chunk->items_end - *at, room;
-
-    if (left < sizeof(*item))
-        return false;
-    memcpy(item, (const unsigned char *)chunk->answer.data + *at, sizeof(*item));
-    left -= sizeof(*item);
-    if (item->bytes > left || item->iteration >= chunk->done)
-        return false;
-    room = (item->bytes + 15) & ~(size_t)15;
-    *at += sizeof(*item) + (room < left ? room : left);
-    return true;
-}
-
-static void chunk_deliver(parfor *loop, const parfor_chunk *chunk)
-{
-    const gp_team *before = team_callback_begin(loop->team);
-    size_t at = chunk->items_begin;
-
-    while (at < chunk->items_end && !loop->stopped) {
-        const unsigned char *data = (const unsigned char *)chunk->answer.data + at + sizeof(gp_task_item);
-        gp_task_item item;
-
-        if (!item_next(chunk, &at, &item)) {
-            loop_fail(loop, chunk->piece.first, GP_EPROTO, "malformed results from a worker");
-            break;
-        }
-        if (!loop->request->on_result(loop->request->context,
-                                      parfor_iteration(loop, chunk->piece.first + item.iteration), data,
-                                      item.bytes))
-            loop->stopped = loop->ending = true;
-    }
-    team_callback_end(before);
-}
-
-static void parfor_deliver(parfor *loop)
-{
-    while (loop->finished != NULL && !loop->stopped) {
-        parfor_chunk *chunk = loop->finished;
-
-        if (loop->ordered && chunk->piece.first != loop->plan.settled)
-            break;
-
-        /* After a failure, an ordered loop still delivers the results before the failed
-         * position. */
-        if (loop->error.code != GP_OK && (!loop->ordered || chunk->piece.first > loop->failed))
-            break;
-        loop->finished = chunk->next;
-        loop->kept_bytes -= chunk->answer.bytes;
-        if (loop->ordered)
-            loop->plan.settled += chunk->done;
-        chunk_deliver(loop, chunk);
-        loop->undelivered -= chunk->done;
-        settle(loop);
-        loop->changed = true; /* the window has room */
-        chunk_free(chunk);
-    }
 }
 
 /* ---- combining with a user function ---- */
@@ -585,7 +285,7 @@ static void pairs_done(gp_team *team, void *context, const team_outcome *outcome
         status =
             gp_tree_set_pair(loop->tree, pairs->nodes[k], data + (size_t)k * loop->wire.reduce_bytes, &error);
     if (status != GP_OK)
-        loop_fail(loop, GP_LOOP_ITERATIONS_MAX, status, error.message);
+        parfor_fail(loop, GP_LOOP_ITERATIONS_MAX, status, error.message);
     gp_free(pairs);
 }
 
@@ -620,7 +320,10 @@ static gp_status parfor_combine(parfor *loop, gp_error *err)
                            .count = 2 * pairs->count,
                            .payload = payload,
                            .bytes = 2 * bytes * pairs->count };
-        team_terms terms = { .attempts = loop->request->attempts, .priority = 1 };
+        team_terms terms = { .needs = loop->needs,
+                             .attempts = loop->request->attempts,
+                             .priority =
+                                 loop->request->priority + (loop->request->priority < GP_PRIORITY_MAX) };
 
         pairs->loop = loop;
         loop->combining++;
@@ -677,8 +380,11 @@ static gp_status source_fill(parfor *loop, gp_error *err)
  * available. */
 static gp_status loop_give_out(parfor *loop, gp_error *err)
 {
-    uint32_t limit = gp_team_size(loop->team) * PARFOR_DEPTH;
+    const uint32_t workers = team_needs_workers(loop->team, loop->needs); /* elastic: it changes */
+    uint32_t limit = workers * PARFOR_DEPTH;
     gp_status status = GP_OK;
+
+    loop->plan.workers = workers;
 
     while (status == GP_OK && loop->out < limit && !loop->ending &&
            (loop->kept_bytes <= PARFOR_KEPT_BYTES_MAX || parfor_plan_has_rest(&loop->plan))) {
@@ -765,9 +471,14 @@ static gp_status loop_run(parfor *loop, gp_error *err)
 }
 
 static gp_status parfor_run(gp_team *team, const gp_parfor_request *request, const gp_function *combine,
-                            gp_error *err)
+                            uint32_t needs, gp_error *err)
 {
-    parfor loop = { .team = team, .request = request };
+    const bool keeps_going = request->on_error != NULL || request->errors != NULL;
+    parfor loop = { .team = team,
+                    .request = request,
+                    .needs = needs,
+                    .keeps_going = keeps_going,
+                    .isolated = keeps_going || request->retries > 0 || request->timeout_ms > 0 };
     gp_status status = loop_describe(&loop, combine, err);
 
     if (status == GP_OK && loop.wire.reduce_bytes != 0)
@@ -775,12 +486,12 @@ static gp_status parfor_run(gp_team *team, const gp_parfor_request *request, con
                              loop.wire.combine == 0 ? combine_native : NULL, &loop, err);
     if (status != GP_OK)
         return status;
-    bool bounded = request->next != NULL || request->on_result != NULL;
+    bool bounded = request->next != NULL || request->on_result != NULL || request->on_error != NULL;
 
-    loop.ordered = request->on_result != NULL && !request->unordered;
+    loop.ordered = (request->on_result != NULL || request->on_error != NULL) && !request->unordered;
     loop.plan = (parfor_plan){
         .total = request->next != NULL ? UINT64_MAX : loop.wire.total,
-        .workers = gp_team_size(loop.team),
+        .workers = team_needs_workers(loop.team, needs),
         .block = loop.wire.reduce_bytes != 0 ? loop.wire.reduce_block : 1,
         .chunk = request->chunk,
         .max_in_flight = request->max_in_flight != 0 ? request->max_in_flight
@@ -790,6 +501,8 @@ static gp_status parfor_run(gp_team *team, const gp_parfor_request *request, con
     };
     if (loop.tree != NULL && request->next == NULL)
         gp_tree_close(loop.tree, (loop.wire.total + loop.plan.block - 1) / loop.plan.block);
+    for (uint64_t k = 0; request->errors != NULL && k < loop.wire.total; k++)
+        gp_fail(&request->errors[k], GP_ECANCELED, "the loop ended before this iteration");
     status = loop_open(&loop, err);
     if (status == GP_OK)
         status = loop_run(&loop, err);
@@ -822,6 +535,7 @@ static gp_status parfor_run(gp_team *team, const gp_parfor_request *request, con
 gp_status gp_parfor(gp_team *team, const gp_parfor_request *request, gp_error *err)
 {
     const gp_function *combine = NULL;
+    uint32_t needs;
     gp_status status = check_request(team, request, err);
 
     if (status == GP_OK && team_in_callback(team))
@@ -831,7 +545,12 @@ gp_status gp_parfor(gp_team *team, const gp_parfor_request *request, gp_error *e
     if (status != GP_OK)
         return status;
     team_enter(team);
-    status = parfor_run(team, request, combine, err);
+    status = team_needs_find(team, GP_ENVIRONMENT_ANY, request->needs, 0, &needs, err);
+    if (status == GP_OK) {
+        dispatch_hold_class(team->dispatch, needs); /* between two chunks too */
+        status = parfor_run(team, request, combine, needs, err);
+        dispatch_release_class(team->dispatch, needs);
+    }
     team_leave(team);
     return status;
 }

@@ -1,8 +1,8 @@
 #include "client/team/parfor_plan.h"
 
-#include <assert.h>
 #include <string.h>
 
+#include "common/base/memory/alloc.h"
 #include "proto/task/link.h"
 
 /* a chunk is at most 1/SHARES of a worker's share of the remaining iterations */
@@ -83,7 +83,7 @@ bool parfor_plan_take(parfor_plan *plan, uint32_t most, parfor_piece *out)
         size = most;
     if (size == 0)
         return false;
-    *out = (parfor_piece){ plan->next, size };
+    *out = (parfor_piece){ .first = plan->next, .count = size };
     plan->next += size;
     plan->out += size;
     return true;
@@ -92,15 +92,6 @@ bool parfor_plan_take(parfor_plan *plan, uint32_t most, parfor_piece *out)
 void parfor_plan_end(parfor_plan *plan, const parfor_piece *piece, uint32_t done, int64_t took_ns)
 {
     plan->out -= piece->count;
-    if (done < piece->count) {
-        parfor_piece rest = { piece->first + done, piece->count - done };
-        size_t k = plan->rest_count++;
-
-        assert(k < PARFOR_RESTS_MAX);
-        for (; k > 0 && plan->rests[k - 1].first > rest.first; k--)
-            plan->rests[k] = plan->rests[k - 1];
-        plan->rests[k] = rest;
-    }
     if (done == 0 || took_ns < 0)
         return;
 
@@ -110,6 +101,29 @@ void parfor_plan_end(parfor_plan *plan, const parfor_piece *piece, uint32_t done
 
     plan->ns = (plan->ns * past + (double)took_ns) / (past + done);
     plan->weight = done;
+}
+
+gp_status parfor_plan_return(parfor_plan *plan, parfor_piece rest, gp_error *err)
+{
+    size_t k = plan->rest_count;
+    parfor_piece *grown;
+
+    if (rest.count == 0)
+        return GP_OK;
+    grown = gp_array_grow(plan->rests, k, sizeof(*grown));
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the iterations of a loop that start again");
+    plan->rests = grown;
+    plan->rest_count++;
+    for (; k > 0 && plan->rests[k - 1].first > rest.first; k--)
+        plan->rests[k] = plan->rests[k - 1];
+    plan->rests[k] = rest;
+    return GP_OK;
+}
+
+void parfor_plan_deinit(parfor_plan *plan)
+{
+    gp_free(plan->rests);
 }
 
 void parfor_plan_close(parfor_plan *plan)

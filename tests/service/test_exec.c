@@ -254,6 +254,10 @@ TEST(failed_jobs_are_retried_and_slow_jobs_are_ended)
     CHECK_INT(0, alive_of("pids", false));
     slurp(in_w("log"), out, sizeof(out));
     CHECK_CONTAINS(out, "\t-1\t15\techo ");
+
+    /* without a grace period */
+    RUN_CODE(1, "parfor", "1:1", "--timeout", "0.2", "--grace", "0", "--json", "--", "sleep 100");
+    CHECK_CONTAINS(out, "\"signal\": 9, ");
 }
 
 TEST(job_log_has_the_format_of_gnu_parallel_and_resumes_a_run)

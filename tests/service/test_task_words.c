@@ -40,6 +40,24 @@ TEST(loop_prints_results_in_order_and_their_reduction)
     pools_end();
 }
 
+TEST(output_of_functions_is_shown_with_log)
+{
+    begin();
+    CHECK_INT(0, RUN("parfor", "-n", "1", "1:2", TASKS_LOOPS ":print", "--log"));
+    CHECK_TEXT("", out);
+    CHECK_TEXT("worker 1, iteration 1: 1 begins\nworker 1, iteration 1: and ends\n"
+               "worker 1, iteration 2: 2 begins\nworker 1, iteration 2: and ends\n",
+               err);
+    CHECK_INT(0, RUN("spmd", TASKS_LOOPS ":print", "--log"));
+    CHECK_CONTAINS(err, "worker 1: 0 begins\n");
+    CHECK_CONTAINS(err, "worker 2: and ends\n");
+    CHECK_INT(0, RUN("spmd", TASKS_LOOPS ":print"));
+    CHECK_TEXT("", err);
+    CHECK_INT(255, RUN("spmd", "--log", "--", "true"));
+    CHECK_CONTAINS(err, "--log has no effect with a program");
+    pools_end();
+}
+
 TEST(failures_and_usage_errors_are_reported)
 {
     begin();
@@ -61,5 +79,47 @@ TEST(failures_and_usage_errors_are_reported)
     CHECK_INT(255, RUN("parfor", "1:10", TASKS_LOOPS ":nothing", "--reduce", "mean:f64"));
     CHECK_CONTAINS(err, "sum:f64");
     CHECK_INT(255, RUN("parfor", "1:10", TASKS_LOOPS ":tell", "--reduce", "sum:f64:0"));
+    pools_end();
+}
+
+TEST(loop_keeps_going_and_exits_with_the_number_of_failed_iterations)
+{
+    begin();
+    CHECK_INT(3, RUN("parfor", "1:10", TASKS_LOOPS ":thirds", "--keep-going", "--as", "i64", "--reduce",
+                     "sum:i64"));
+    CHECK_TEXT("1\n2\n4\n5\n7\n8\n10\n37\n", out);
+    CHECK_CONTAINS(err, "gradpool parfor: iteration 3: worker ");
+    CHECK_CONTAINS(err, "3 is bad in attempt 1\n");
+    CHECK_INT(0, RUN("parfor", "1:10", TASKS_LOOPS ":thirds", "--retries", "1", "--reduce", "sum:i64"));
+    CHECK_CONTAINS(out, "\n55\n");
+    CHECK_INT(1, RUN("parfor", "1:2", TASKS_LOOPS ":thirds", "wait", "--keep-going", "--timeout", "0.05",
+                     "--json"));
+    CHECK_CONTAINS(out, "{\"iteration\": 2, \"status\": \"GP_ETIMELIMIT\", \"error\": \"worker ");
+    CHECK_CONTAINS(out, "exceeded its time limit of 50 ms");
+    CHECK_INT(101, RUN("parfor", "3:3:900", TASKS_LOOPS ":thirds", "--keep-going"));
+    pools_end();
+}
+
+TEST(a_loop_with_a_range_of_workers_gives_one_to_another_command)
+{
+    begin();
+    const char *gate = in_root("gate");
+    int sink = open(in_root("loop"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    pid_t loop = start(-1, sink,
+                       (const char *const[]){ "parfor", "--workers", "1:2", "1:8", TASKS_LOOPS ":hold_first",
+                                              gate, "--as", "i64", NULL });
+
+    /* the loop has both workers, and worker 1 is busy until the end */
+    AWAIT((access(in_root("gate.begun"), F_OK) == 0 && access(in_root("gate.joined"), F_OK) == 0) ||
+              !process_alive(loop),
+          2);
+    CHECK_INT(0, RUN("spmd", "-n", "1", TASKS_RANKS ":sum", "--as", "f64"));
+    CHECK_TEXT("1: 1\n", out);
+    CHECK(process_alive(loop));
+    write_file("gate", "");
+    FINISH_CODE(0, loop);
+    slurp(in_root("loop"), out, sizeof(out));
+    CHECK_TEXT("1\n2\n3\n4\n5\n6\n7\n8\n", out);
+    close(sink);
     pools_end();
 }

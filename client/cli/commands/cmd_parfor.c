@@ -1,5 +1,6 @@
 /* `gradpool parfor`: run a command for every input on the pool's workers. Options and exit codes
  * follow GNU parallel. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,7 +17,7 @@ typedef struct parfor_options {
     bool null_ended, unordered, line_buffer, tag, keep_going, shell, resume, resume_failed, progress, dry_run;
     int halt;
     int64_t retries;
-    double timeout;
+    double timeout, grace;
     task_words task;
 } parfor_options;
 
@@ -57,13 +58,14 @@ static const gp_param parfor_params[] = {
           "after a failure: never = run all jobs; soon = start no new jobs; now = also end running jobs" },
     { .name = "keep-going",
       GP_PARAM_FIELD(parfor_options, keep_going),
-      .help = "run all jobs despite failures, like --halt never (the default)" },
+      .help = "run all jobs despite failures; default for programs. Functions: report failed iterations and "
+              "continue" },
     { .name = "retries",
       GP_PARAM_FIELD(parfor_options, retries),
       .min = 0,
       .max = 1000,
       .basic = true,
-      .help = "number of retries of a failed command" },
+      .help = "number of retries of a failed command or iteration" },
     { .name = "joblog",
       GP_PARAM_FIELD(parfor_options, joblog),
       .basic = true,
@@ -176,7 +178,7 @@ static gp_status parfor_run(cli_call *call, gp_error *err)
 {
     const parfor_options *options = call->options;
     command_set_options command_set = { .call = call,
-                                        .grace_ms = COMMAND_SET_GRACE_MS,
+                                        .grace_ms = (int)ceil(options->grace * 1e3),
                                         .stdin_path = options->stdin_path,
                                         .halt = (command_set_halt)options->halt,
                                         .retries = (int)options->retries,
@@ -191,7 +193,13 @@ static gp_status parfor_run(cli_call *call, gp_error *err)
     gp_error closing;
 
     if (task_words_given(call))
-        return task_words_parfor(call, &options->task, options->tag, options->unordered, options->progress,
+        return task_words_parfor(call, &options->task,
+                                 &(task_loop){ .tag = options->tag,
+                                               .unordered = options->unordered,
+                                               .progress = options->progress,
+                                               .keep_going = options->keep_going,
+                                               .retries = options->retries,
+                                               .timeout_s = options->timeout },
                                  err);
     gp_status status = parfor_prepare(call, &command_set, &train, err);
 

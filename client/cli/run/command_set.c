@@ -442,8 +442,8 @@ static void interrupts_check(command_set *c)
         return;
     if (!c->result->interrupted) {
         command_set_wipe(c);
-        fprintf(stderr, "gradpool %s: interrupted; running commands get SIGTERM, and SIGKILL after %d s\n",
-                c->options->call->command->name, c->options->grace_ms / 1000);
+        fprintf(stderr, "gradpool %s: interrupted; running commands get SIGTERM, and SIGKILL after %g s\n",
+                c->options->call->command->name, c->options->grace_ms * 1e-3);
     }
     c->result->interrupted = true;
     command_set_stop_at(c, cli_stop > 1 ? STOP_KILL : STOP_TERM);

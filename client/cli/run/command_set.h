@@ -39,7 +39,13 @@ enum {
           .max = 315360000,                                                                                  \
           .unit = "seconds",                                                                                 \
           .basic = often,                                                                                    \
-          .help = "time limit in seconds: SIGTERM, 2 s later SIGKILL; 0: none" },                            \
+          .help = "time limit in seconds: SIGTERM, then SIGKILL after --grace; 0: none" },                   \
+        { .name = "grace",                                                                                   \
+          GP_PARAM_FIELD(options_type, grace),                                                               \
+          .fallback = COMMAND_SET_GRACE_MS / 1000,                                                           \
+          .max = 3600,                                                                                       \
+          .unit = "seconds",                                                                                 \
+          .help = "time from SIGTERM to SIGKILL; 0: SIGKILL at once" },                                      \
         { .name = "dry-run",                                                                                 \
           GP_PARAM_FIELD(options_type, dry_run),                                                             \
           .help = "print the commands instead of running them" },                                            \
@@ -77,6 +83,9 @@ typedef struct command_set_options {
     gp_status (*report)(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
                         gp_buffer *text, gp_error *error);
     void *report_context;
+    /* called with each piece of output, see output.h; NULL: nothing to call */
+    void (*copy)(void *context, int which, const char *text, size_t bytes);
+    void *copy_context;
 } command_set_options;
 
 /* Totals of a run. */

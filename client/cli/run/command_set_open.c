@@ -124,6 +124,8 @@ gp_status command_set_open(command_set *c, gp_error *err)
                                             : options->json         ? command_set_report
                                                                     : NULL,
                                   .report_context = options->report_context,
+                                  .copy = options->copy,
+                                  .copy_context = options->copy_context,
                                   .subject_free = command_job_free };
 
         status = output_new(&c->output, &output, err);

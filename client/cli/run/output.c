@@ -209,6 +209,8 @@ static gp_status write_piece(output_job *job, int which, const char *text, size_
 
     if (bytes == 0)
         return GP_OK;
+    if (job->output->options.copy != NULL)
+        job->output->options.copy(job->output->options.copy_context, which, text, bytes);
     if (job->tag[0] == '\0') {
         s->broken = text[bytes - 1] != '\n';
         return write_all(job->output, which, text, bytes, err);

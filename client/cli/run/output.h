@@ -39,6 +39,10 @@ typedef struct output_options {
     gp_status (*report)(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
                         gp_buffer *text, gp_error *error);
     void *report_context;
+    /* called with the output of jobs before it is printed; `which` is 0 for standard output and 1
+     * for standard error; NULL: nothing to call */
+    void (*copy)(void *context, int which, const char *text, size_t bytes);
+    void *copy_context;
     /* destructor for subjects; required with output_subject() */
     void (*subject_free)(void *subject);
 } output_options;

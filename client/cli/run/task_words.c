@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/buffer.h"
 #include "common/base/text/json.h"
+#include "common/base/text/log.h"
 #include "common/base/text/text.h"
 
 const char *const task_words_as[] = { "auto", "text", "f64", "f32", "i64", "i32", "hex", NULL };
@@ -55,7 +57,7 @@ static int check_options(cli_call *call, const char *const *meant)
 
 int task_words_check_none(cli_call *call)
 {
-    static const char *const names[] = { "as", "seed", "reduce", "chunk", NULL };
+    static const char *const names[] = { "as", "seed", "reduce", "chunk", "log", NULL };
 
     for (const char *const *name = names; *name != NULL; name++)
         if (gp_params_find(call->command->options, *name) != NULL && cli_given(call, *name))
@@ -66,7 +68,9 @@ int task_words_check_none(cli_call *call)
 
 int task_words_check_spmd(cli_call *call)
 {
-    static const char *const meant[] = { "as", "seed", "tag", "timeout", "json", "pool", "quiet", NULL };
+    static const char *const meant[] = {
+        "as", "seed", "log", "tag", "timeout", "json", "pool", "quiet", NULL
+    };
     int at = 0;
 
     function_word(call, &at);
@@ -161,8 +165,9 @@ static gp_status reduction_parse(const char *text, const reduction_word **out, s
 
 int task_words_check_parfor(cli_call *call, const task_words *task)
 {
-    static const char *const meant[] = { "as",       "seed", "reduce", "chunk", "tag", "unordered",
-                                         "progress", "json", "pool",   "quiet", NULL };
+    static const char *const meant[] = { "as",    "seed",       "reduce",   "chunk",   "log",
+                                         "tag",   "unordered",  "progress", "json",    "pool",
+                                         "quiet", "keep-going", "retries",  "timeout", NULL };
     const reduction_word *reduction;
     gp_parfor_request request;
     size_t count;
@@ -241,7 +246,8 @@ typedef struct printer {
     int as;
     bool tag, json;
     cli_progress progress;
-    gp_error error; /* first loop_each() error; code GP_OK: none */
+    uint64_t failed; /* iterations with an error */
+    gp_error error;  /* first error of a callback; code GP_OK: none */
 } printer;
 
 /* Print a result as text or JSON.
@@ -283,19 +289,54 @@ static gp_status print_value(const printer *p, const char *key, int64_t number, 
 
 /* ---- the team ---- */
 
+/* Print a line of gp_task_log(). */
 static void log_line(void *context, uint32_t worker, const char *line)
 {
-    (void)context;
+    cli_progress_end(context);
     fprintf(stderr, "worker %" PRIu32 ": %s\n", worker, line);
 }
 
+/* Print a line that a task printed, in one write. */
+static void output_line(void *context, const gp_output_line *line)
+{
+    char text[GP_OUTPUT_LINE_BYTES_MAX + 80];
+    int tag = line->in_loop ? snprintf(text, sizeof(text), "worker %" PRIu32 ", iteration %" PRId64 ": ",
+                                       line->worker, line->iteration)
+                            : snprintf(text, sizeof(text), "worker %" PRIu32 ": ", line->worker);
+
+    memcpy(text + tag, line->text, line->bytes);
+    text[(size_t)tag + line->bytes] = '\n';
+    cli_progress_end(context);
+    fwrite(text, 1, (size_t)tag + line->bytes + 1, stderr);
+}
+
+/* Close the team and report lines that were lost. */
+static void command_set_close(gp_team *team)
+{
+    gp_team_info info = { 0 };
+
+    if (team != NULL)
+        gp_team_get_info(team, &info);
+    if (info.output_dropped > 0)
+        gp_log(GP_LOG_WARN, "output-dropped",
+               "%" PRIu64 " lines of output were dropped; the logs of the workers have them",
+               info.output_dropped);
+    gp_team_close(team);
+}
+
 /* Open the pool, lease workers, and look up the function named on the command line. After success,
- * an error ends the command with CLI_FAILED, because it is one of the function. */
-static gp_status command_set_open(cli_call *call, gp_team **team, const gp_function **function, gp_error *err)
+ * an error ends the command with CLI_FAILED, because it is one of the function.
+ *   output    print the lines that tasks print
+ *   progress  erased before each line of a task; not started yet, filled with zeros */
+static gp_status command_set_open(cli_call *call, gp_team **team, const gp_function **function, bool output,
+                                  cli_progress *progress, gp_error *err)
 {
     gp_team_options options = { .stop = &cli_stop,
                                 .log = log_line,
+                                .output = output ? output_line : NULL,
+                                .context = progress,
                                 .priority = (int32_t)call->lease.priority };
+    const bool loops = strcmp(call->command->name, "parfor") == 0; /* the size of a block is fixed */
     char purpose[160];
     int at = 0;
     const char *name = function_word(call, &at);
@@ -308,6 +349,7 @@ static gp_status command_set_open(cli_call *call, gp_team **team, const gp_funct
     options.purpose = purpose;
     if (status == GP_OK)
         status = cli_lease_request(call, call->pool, &options.lease, err);
+    options.elastic = loops && options.lease.workers_min < options.lease.workers_max;
     if (status == GP_OK)
         status = gp_team_open(team, call->pool, &options, err);
     if (status == GP_OK)
@@ -315,6 +357,12 @@ static gp_status command_set_open(cli_call *call, gp_team **team, const gp_funct
     if (status == GP_OK)
         call->code = CLI_FAILED;
     return status;
+}
+
+/* Convert a time limit, rounded up: 0 would mean no limit. */
+static int64_t limit_ms(double seconds)
+{
+    return (int64_t)ceil(seconds * 1e3);
 }
 
 /* ---- spmd ---- */
@@ -349,11 +397,11 @@ gp_status task_words_spmd(cli_call *call, const task_words *task, bool tag, doub
     gp_spmd_request request = { .argument = argument,
                                 .bytes = argument == NULL ? 0 : strlen(argument) + 1,
                                 .seed = (uint64_t)task->seed,
-                                .timeout_ms = (int64_t)(timeout_s * 1e3) };
+                                .timeout_ms = limit_ms(timeout_s) };
     printer p = { .key = "index", .as = task->as, .tag = tag, .json = ((cli_common *)call->options)->json };
     gp_spmd_result *block = NULL;
     gp_team *team;
-    gp_status status = command_set_open(call, &team, &request.function, err);
+    gp_status status = command_set_open(call, &team, &request.function, task->log, &p.progress, err);
 
     if (status == GP_OK)
         status = gp_spmd(&block, team, &request, err);
@@ -363,7 +411,7 @@ gp_status task_words_spmd(cli_call *call, const task_words *task, bool tag, doub
         status = status == GP_OK ? printed : status;
     }
     gp_spmd_result_free(block);
-    gp_team_close(team);
+    command_set_close(team);
     call->code = status == GP_OK ? CLI_OK : call->code;
     return status;
 }
@@ -378,6 +426,25 @@ static bool loop_each(void *context, int64_t iteration, const void *data, size_t
     return print_value(p, p->key, iteration, p->as, data, bytes, &p->error) == GP_OK && !ferror(stdout);
 }
 
+/* parfor error callback: print the error of an iteration. false: stop, the output failed. */
+static bool loop_failed(void *context, int64_t iteration, const gp_error *error)
+{
+    printer *p = context;
+    json_document json;
+
+    p->failed++;
+    if (!p->json) {
+        fprintf(stderr, "gradpool parfor: iteration %" PRId64 ": %s\n", iteration, error->message);
+        return true;
+    }
+    gp_json_writer *writer = show_json_object(&json, false);
+
+    gp_json_put_integer(writer, p->key, iteration);
+    gp_json_put_text(writer, "status", gp_status_name(error->code));
+    gp_json_put_text(writer, "error", error->message);
+    return show_json_print(&json, &p->error) == GP_OK && !ferror(stdout);
+}
+
 static void loop_progress(void *context, uint64_t done, uint64_t total)
 {
     printer *p = context;
@@ -385,21 +452,23 @@ static void loop_progress(void *context, uint64_t done, uint64_t total)
     cli_progress_show(&p->progress, "", done, total);
 }
 
-gp_status task_words_parfor(cli_call *call, const task_words *task, bool tag, bool unordered, bool progress,
-                            gp_error *err)
+gp_status task_words_parfor(cli_call *call, const task_words *task, const task_loop *words, gp_error *err)
 {
     const char *argument = call->word_count > 2 ? call->words[2] : NULL;
     printer p = {
-        .key = "iteration", .as = task->as, .tag = tag, .json = ((cli_common *)call->options)->json
+        .key = "iteration", .as = task->as, .tag = words->tag, .json = ((cli_common *)call->options)->json
     };
     gp_parfor_request request = { .argument = argument,
                                   .bytes = argument == NULL ? 0 : strlen(argument) + 1,
                                   .seed = (uint64_t)task->seed,
                                   .chunk = (uint32_t)task->chunk,
                                   .on_result = loop_each,
-                                  .unordered = unordered,
+                                  .on_error = words->keep_going ? loop_failed : NULL,
+                                  .unordered = words->unordered,
                                   .context = &p,
-                                  .progress = progress ? loop_progress : NULL };
+                                  .retries = (uint32_t)words->retries,
+                                  .timeout_ms = limit_ms(words->timeout_s),
+                                  .progress = words->progress ? loop_progress : NULL };
     const reduction_word *reduction = NULL;
     void *reduced = NULL;
     size_t count = 0;
@@ -419,7 +488,7 @@ gp_status task_words_parfor(cli_call *call, const task_words *task, bool tag, bo
             status = gp_fail(err, GP_ENOMEM, "no memory for %zu reduced values", count);
     }
     if (status == GP_OK)
-        status = command_set_open(call, &team, &request.function, err);
+        status = command_set_open(call, &team, &request.function, task->log, &p.progress, err);
     if (status == GP_OK) {
         cli_progress_begin(call, &p.progress, "iterations");
         status = gp_parfor(team, &request, err);
@@ -430,7 +499,8 @@ gp_status task_words_parfor(cli_call *call, const task_words *task, bool tag, bo
     if (status == GP_OK && reduction != NULL)
         status = print_value(&p, NULL, 0, reduction->as, reduced, request.reduced_bytes, err);
     gp_free(reduced);
-    gp_team_close(team);
-    call->code = status == GP_OK ? CLI_OK : call->code;
+    command_set_close(team);
+    if (status == GP_OK) /* as for programs: the number of failures, 101 for more than 100 */
+        call->code = p.failed > 100 ? 101 : (int)p.failed;
     return status;
 }

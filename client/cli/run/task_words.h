@@ -12,7 +12,15 @@ typedef struct task_words {
     int as;              /* result format; index into task_words_as */
     int64_t seed, chunk; /* random seed, and iterations per message (0: automatic) */
     char reduce[64];     /* --reduce value; "": none */
+    bool log;            /* show the lines that tasks print */
 } task_words;
+
+/* Options of parfor that functions share with programs. */
+typedef struct task_loop {
+    bool tag, unordered, progress, keep_going;
+    int64_t retries;
+    double timeout_s; /* limit per iteration; 0: none */
+} task_loop;
 
 /* Result formats, for --as; NULL-terminated. */
 extern const char *const task_words_as[];
@@ -23,9 +31,14 @@ extern const char *const task_words_as[];
       GP_PARAM_FIELD(options_type, task.as),                                                                 \
       .words = task_words_as,                                                                                \
       .help = "functions: type of the results; auto = text, else hexadecimal" },                             \
+        { .name = "seed",                                                                                    \
+          GP_PARAM_FIELD(options_type, task.seed),                                                           \
+          .min = 0,                                                                                          \
+          .max = 0x1p53,                                                                                     \
+          .help = "functions: seed of the random numbers" },                                                 \
     {                                                                                                        \
-        .name = "seed", GP_PARAM_FIELD(options_type, task.seed), .min = 0, .max = 0x1p53,                    \
-        .help = "functions: seed of the random numbers"                                                      \
+        .name = "log", GP_PARAM_FIELD(options_type, task.log),                                               \
+        .help = "functions: show on standard error what they print, with worker and iteration"               \
     }
 
 /* Function options for parfor. */
@@ -51,9 +64,9 @@ int task_words_check_parfor(cli_call *call, const task_words *task);
  * code after printing an error. */
 int task_words_check_none(cli_call *call);
 
-/* Run a function and print the results. */
+/* Run a function and print the results. With keep_going, call->code is set to the number of failed
+ * iterations, at most 101. */
 gp_status task_words_spmd(cli_call *call, const task_words *task, bool tag, double timeout_s, gp_error *err);
-gp_status task_words_parfor(cli_call *call, const task_words *task, bool tag, bool unordered, bool progress,
-                            gp_error *err);
+gp_status task_words_parfor(cli_call *call, const task_words *task, const task_loop *words, gp_error *err);
 
 #endif

@@ -127,6 +127,9 @@ static bool world_step(world *w, bool ordered)
     w->now = first->ready;
     first->out = false;
     parfor_plan_end(&w->plan, &first->piece, first->done, (int64_t)first->took);
+    first->piece.first += first->done;
+    first->piece.count -= first->done;
+    CHECK_STATUS(GP_OK, parfor_plan_return(&w->plan, first->piece, NULL));
     lowest = w->plan.next;
     for (uint32_t k = 0; k < w->plan.workers * PARFOR_DEPTH; k++)
         if (w->works[k].out && w->works[k].piece.first < lowest)
@@ -147,6 +150,12 @@ static world *world_new(uint64_t total, uint32_t workers, double (*cost)(uint64_
     w->cost = cost;
     w->overhead = 2000;
     return w;
+}
+
+static void world_free(world *w)
+{
+    parfor_plan_deinit(&w->plan);
+    free(w);
 }
 
 static void world_run(world *w, uint64_t count)
@@ -175,7 +184,7 @@ TEST(every_iteration_is_assigned_once_for_every_kind_of_loop)
         if (round % 5 == 0)
             w->plan.chunk = 1 + (uint32_t)(random_next() % 90);
         world_run(w, total);
-        free(w);
+        world_free(w);
     }
 }
 
@@ -186,7 +195,7 @@ TEST(tiny_iterations_are_sent_in_large_chunks)
     world_run(w, ITERATIONS_MAX);
     CHECK(w->sizes_max > 20000);
     CHECK(w->chunks < 200);
-    free(w);
+    world_free(w);
 }
 
 TEST(long_iterations_are_sent_alone)
@@ -196,7 +205,7 @@ TEST(long_iterations_are_sent_alone)
     world_run(w, 1000);
     CHECK_INT(1, w->sizes_max);
     CHECK(w->now <= 1.01 * ideal(w, 1000));
-    free(w);
+    world_free(w);
 }
 
 TEST(workers_finish_at_the_same_time)
@@ -205,11 +214,11 @@ TEST(workers_finish_at_the_same_time)
 
     world_run(w, 10000);
     CHECK(w->now <= 1.03 * ideal(w, 10000) + 200e3);
-    free(w);
+    world_free(w);
     w = world_new(100000, 4, cost_wild);
     world_run(w, 100000);
     CHECK(w->now <= 1.10 * ideal(w, 100000) + 1e6);
-    free(w);
+    world_free(w);
 }
 
 TEST(chunk_that_takes_longer_than_expected_is_split)
@@ -220,7 +229,7 @@ TEST(chunk_that_takes_longer_than_expected_is_split)
 
     /* 400 long iterations: a single worker needs four times as long */
     CHECK(w->now <= 1.15 * ideal(w, 50400) + 2e6);
-    free(w);
+    world_free(w);
 }
 
 TEST(window_limits_iterations_in_flight)
@@ -233,7 +242,7 @@ TEST(window_limits_iterations_in_flight)
             CHECK(w->plan.next - w->plan.settled <= 100);
         CHECK(parfor_plan_ended(&w->plan));
         CHECK(w->sizes_max <= 100);
-        free(w);
+        world_free(w);
     }
 }
 
@@ -245,7 +254,7 @@ TEST(window_smaller_than_a_group_makes_progress)
     w->plan.block = 16;
     world_run(w, 1000);
     CHECK_INT(16, w->sizes_max);
-    free(w);
+    world_free(w);
 }
 
 TEST(data_of_a_chunk_fits_into_a_record)
@@ -258,7 +267,7 @@ TEST(data_of_a_chunk_fits_into_a_record)
     CHECK(w->sizes_max * 100 > GP_LINK_INLINE_MAX / 2);
     w->plan = (parfor_plan){ .total = 10, .workers = 2, .block = 1, .bytes = 1 << 20 };
     CHECK_INT(1, parfor_plan_size(&w->plan));
-    free(w);
+    world_free(w);
 }
 
 TEST(source_ends_the_loop_when_exhausted)
@@ -278,4 +287,28 @@ TEST(source_ends_the_loop_when_exhausted)
     CHECK_INT(first, plan.total);
     CHECK(parfor_plan_ended(&plan));
     CHECK(!parfor_plan_take(&plan, UINT32_MAX, &piece));
+}
+
+TEST(returned_iterations_come_first_and_keep_their_starts)
+{
+    parfor_plan plan = { .total = 100, .workers = 2, .block = 1, .chunk = 10 };
+    parfor_piece piece, taken;
+
+    REQUIRE(parfor_plan_take(&plan, UINT32_MAX, &piece));
+    parfor_plan_end(&plan, &piece, 4, 1000);
+    CHECK_STATUS(GP_OK, parfor_plan_return(&plan, (parfor_piece){ .first = 5, .count = 5 }, NULL));
+    CHECK_STATUS(GP_OK, parfor_plan_return(&plan, (parfor_piece){ 4, 1, 2, 1 }, NULL));
+    CHECK_STATUS(GP_OK, parfor_plan_return(&plan, (parfor_piece){ .first = 10 }, NULL)); /* empty */
+    REQUIRE(parfor_plan_take(&plan, UINT32_MAX, &taken));
+    CHECK_INT(4, taken.first);
+    CHECK_INT(1, taken.count);
+    CHECK_INT(2, taken.attempts);
+    CHECK_INT(1, taken.retries);
+    REQUIRE(parfor_plan_take(&plan, UINT32_MAX, &taken));
+    CHECK_INT(5, taken.first);
+    CHECK_INT(5, taken.count);
+    CHECK_INT(0, taken.attempts);
+    REQUIRE(parfor_plan_take(&plan, UINT32_MAX, &taken));
+    CHECK_INT(10, taken.first);
+    parfor_plan_deinit(&plan);
 }

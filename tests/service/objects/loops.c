@@ -1,8 +1,10 @@
 /* loops.c: loop functions for tests/service/test_parfor.c. */
 #include <gradpool/task.h>
 
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,6 +18,15 @@ GP_TASK gp_status nothing(gp_task *task, gp_error *err)
 {
     (void)task;
     (void)err;
+    return GP_OK;
+}
+
+/* Print two lines. */
+GP_TASK gp_status print(gp_task *task, gp_error *err)
+{
+    (void)err;
+    printf("%lld begins\n", (long long)gp_task_iteration(task));
+    fprintf(stderr, "and ends");
     return GP_OK;
 }
 
@@ -184,4 +195,57 @@ GP_TASK gp_status big(gp_task *task, gp_error *err)
     if (status == GP_OK)
         memset(data, (int)gp_task_iteration(task), 1 << 20);
     return status;
+}
+
+/* Return and add the iteration. The first attempt fails for multiples of three. With the argument
+ * "wait", iteration 2 waits until it is canceled. */
+GP_TASK gp_status thirds(gp_task *task, gp_error *err)
+{
+    size_t bytes, sum_bytes;
+    const char *argument = gp_task_argument(task, &bytes);
+    int64_t iteration = gp_task_iteration(task), *sum = gp_task_accumulator(task, &sum_bytes);
+
+    if (iteration % 3 == 0 && gp_task_attempt(task) == 1)
+        return gp_fail(err, GP_EINVAL, "%lld is bad in attempt 1", (long long)iteration);
+    while (argument != NULL && iteration == 2)
+        if (gp_task_canceled(task))
+            return gp_fail(err, GP_ECANCELED, "canceled");
+    if (sum != NULL)
+        *sum += iteration;
+    return gp_task_result(task, &iteration, sizeof(iteration), err);
+}
+
+/* Create a file. Return whether it did not exist before. */
+static bool create(const char *path, const char *suffix)
+{
+    char name[256];
+    int file;
+
+    snprintf(name, sizeof(name), "%s%s", path, suffix);
+    file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file >= 0)
+        close(file);
+    return file >= 0;
+}
+
+/* Return the iteration. The argument is a path. The first iteration of worker 1 creates PATH.begun
+ * and waits until PATH exists. Those of other workers create PATH.joined and wait for PATH.begun:
+ * otherwise one worker could run all iterations before worker 1 starts one. */
+GP_TASK gp_status hold_first(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const char *path = gp_task_argument(task, &bytes);
+    const bool first = gp_task_worker(task) == 1;
+    int64_t iteration = gp_task_iteration(task);
+    char awaited[256];
+
+    if (create(path, first ? ".begun" : ".joined") || !first) {
+        snprintf(awaited, sizeof(awaited), "%s%s", path, first ? "" : ".begun");
+        while (access(awaited, F_OK) != 0) {
+            if (gp_task_canceled(task))
+                return gp_fail(err, GP_ECANCELED, "canceled while it waited for %s", awaited);
+            pause_us(1000);
+        }
+    }
+    return gp_task_result(task, &iteration, sizeof(iteration), err);
 }
