@@ -193,6 +193,52 @@ TEST(repeated_submit_returns_the_same_job)
     CHECK_INT(first + 1, third);
 }
 
+/* Submit a job of a kind with words for tests/fake/job.c. */
+static uint64_t submit_kind(gp_job_kind kind, const char *const *words)
+{
+    uint64_t job = 0;
+
+    if (gp_job_submit(&job, pool, &(gp_job_request){ .words = words, .kind = kind }, &err) != GP_OK)
+        GP_TEST_FAIL("submit: %s", err.message);
+    return job;
+}
+
+TEST(sweeps_run_beside_one_job_per_worker_and_restart_after_a_kill)
+{
+    stage_begin(true);
+    REQUIRE(open_pool());
+    write_file("hold", "");
+    const char *const hold[] = { "train", "while", in_root("hold"), NULL };
+    uint64_t sweeps[3], trial;
+
+    for (int i = 0; i < 3; i++) /* more than the two workers */
+        sweeps[i] = submit_kind(GP_JOB_SWEEP, hold);
+    trial = submit_kind(GP_JOB_TRIAL, hold);
+    CHECK(await_state(sweeps[2], GP_JOB_RUNNING) && await_state(trial, GP_JOB_RUNNING));
+    CHECK_INT(GP_JOB_SWEEP, look(sweeps[0]).kind);
+    RUN_CODE(0, "a", "jobs");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "trials of sweeps: 1");
+    RUN_CODE(0, "a", "jobs", "--trials", "--json");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "\"kind\": \"trial\"");
+    RUN_CODE(0, "a", "jobs", "--json");
+    CHECK(strstr(text_of(in_root("a.out")), "trial") == NULL);
+    CHECK_CONTAINS(text_of(in_root("a.out")), "\"kind\": \"sweep\"");
+
+    pid_t killed = (pid_t)look(sweeps[0]).pid;
+
+    kill(killed, SIGKILL);
+    AWAIT(look(sweeps[0]).attempts == 2 && look(sweeps[0]).state == GP_JOB_RUNNING, 2);
+    CHECK_INT(2, look(sweeps[0]).attempts);
+    kill_scheduler(); /* the kinds are in the journal */
+    REQUIRE(open_pool());
+    CHECK_INT(GP_JOB_SWEEP, look(sweeps[0]).kind);
+    CHECK_INT(GP_JOB_TRIAL, look(trial).kind);
+    unlink(in_root("hold"));
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(GP_JOB_DONE, wait_end(sweeps[i]).state);
+    CHECK_INT(GP_JOB_DONE, wait_end(trial).state);
+}
+
 /* ---- canceling ---- */
 
 TEST(queued_and_running_jobs_are_canceled)
@@ -461,6 +507,32 @@ TEST(canceled_job_leaves_no_process)
         snprintf(text, sizeof(text), "%s", text_of(in_root("shell")));
     REQUIRE_OK(gp_job_cancel(NULL, pool, job, &err), err);
     CHECK_INT(GP_JOB_CANCELED, wait_end(job).state);
+    AWAIT(!process_alive((pid_t)atoi(text)), 5);
+    CHECK(!process_alive((pid_t)atoi(text)));
+}
+
+TEST(cancel_without_grace_kills_a_job_that_ignores_the_request)
+{
+    stage_begin(false);
+    REQUIRE(open_pool());
+    uint64_t job =
+        SUBMIT("spmd", "-n", "1", "--", "trap '' TERM; echo $$ > shell; sleep 100 & wait; sleep 100");
+    uint32_t count = 0;
+    char text[40] = "";
+
+    CHECK(await_file(in_root("shell")));
+    while (text[0] == '\0')
+        snprintf(text, sizeof(text), "%s", text_of(in_root("shell")));
+    CHECK_STATUS(GP_EINVAL, gp_job_cancel_grace(&count, pool, job, -1, &err));
+    CHECK_CONTAINS(err.message, "the grace period is -1 ms");
+    RUN_CODE(0, "a", "cancel", "1", "--grace", "3600");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "canceled 1 job");
+    RUN_CODE(0, "a", "cancel", "1", "--grace", "0");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "canceled 1 job");
+    gp_job_info info = wait_end(job);
+
+    CHECK_INT(GP_JOB_CANCELED, info.state);
+    CHECK_INT(SIGKILL, info.signal);
     AWAIT(!process_alive((pid_t)atoi(text)), 5);
     CHECK(!process_alive((pid_t)atoi(text)));
 }
