@@ -1,0 +1,165 @@
+/* results.c: fetch, list and remove the results of detached calls. */
+#include "client/pool/results.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/memory/alloc.h"
+
+enum {
+    LOOK_MS = 1000,   /* interval at which a waiting process checks that another one runs the call */
+    NO_WATCH_MS = 20, /* the same without inotify, which has a limit per user */
+};
+
+gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, gp_error *err)
+{
+    static const char *const words[] = { "results", "keep", NULL };
+
+    /* Like a team: no new pool after an orderly shutdown. */
+    const gp_pool_options same = { .pool = pool->paths.pool, .attach_only = !pool_missed(pool) };
+    gp_pool *own = NULL;
+    uint64_t job;
+
+    if (!result_keeper_wanted(store, result_now_ms()))
+        return GP_OK;
+    gp_status status = gp_pool_open(&own, &same, err);
+
+    /* A job of this kind does not take the place of the calls that it waits for. */
+    if (status == GP_OK)
+        status = gp_job_submit(
+            &job, own,
+            &(gp_job_request){ .words = words, .name = "results", .directory = "/", .kind = GP_JOB_SWEEP },
+            err);
+    gp_pool_close(own);
+    if (status != GP_OK)
+        result_keeper_missed(store);
+    return status;
+}
+
+static gp_status results_open(result_store *out, const gp_pool *pool, gp_error *err)
+{
+    gp_error why = { GP_OK, "" };
+    gp_status status = pool_check_process(pool, &why);
+
+    if (status != GP_OK)
+        return gp_fail(err, status, "%s", why.message);
+    return result_store_open(out, pool->remote != NULL ? "" : pool->paths.state_dir, err);
+}
+
+/* Wait until the folder changes, or for `ms`. */
+static void folder_wait(int inotify, int64_t ms)
+{
+    struct pollfd poller = { .fd = inotify, .events = POLLIN };
+    char events[4096];
+
+    if (inotify < 0 && ms > NO_WATCH_MS)
+        ms = NO_WATCH_MS;
+    if (poll(&poller, 1, (int)ms) > 0)
+        while (read(inotify, events, sizeof(events)) > 0)
+            ;
+}
+
+gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void **data, size_t *bytes,
+                          gp_error *err)
+{
+    int64_t deadline = timeout_ms < 0 ? INT64_MAX : gp_now_ms() + timeout_ms, looked_ms = 0;
+    result_store store;
+    int inotify = -1;
+    bool pending;
+    gp_error why;
+    gp_status status = results_open(&store, pool, err);
+
+    if (status != GP_OK)
+        return status;
+    for (;;) {
+        int64_t now_ms = gp_now_ms();
+        result_head head;
+
+        status = result_read(&store, name, data, bytes, &pending, result_now_ms(), &why);
+        if (status == GP_OK || !pending)
+            break;
+        if (now_ms - looked_ms >= LOOK_MS) {
+            looked_ms = now_ms;
+            if (result_get(&store, name, &head, result_now_ms(), NULL) == GP_OK && result_is_abandoned(&head))
+                status = results_keeper_ensure(pool, &store, &why);
+            if (status == GP_ENOPOOL || status == GP_EPERM || status == GP_EVERSION)
+                break; /* other errors pass: a new scheduler starts, the disk is slow */
+        }
+        if (now_ms >= deadline) {
+            status = gp_fail(&why, GP_ETIMEDOUT, "the call of result '%s' did not end within %d ms", name,
+                             timeout_ms);
+            break;
+        }
+
+        /* Read once more after the watch exists: an earlier change sends no event. */
+        if (inotify < 0) {
+            inotify = result_watch(&store);
+            if (inotify >= 0)
+                continue;
+        }
+        int64_t ms = deadline - now_ms;
+
+        folder_wait(inotify, ms < LOOK_MS ? ms : LOOK_MS);
+    }
+    if (inotify >= 0)
+        close(inotify);
+    result_store_close(&store);
+    return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
+}
+
+/* Caller of gp_result_list(). */
+typedef struct listing {
+    bool (*on_result)(void *context, const gp_result_info *result);
+    void *context;
+} listing;
+
+static bool list_visit(void *context, const result_head *head)
+{
+    static const gp_result_state states[] = {
+        [RESULT_PENDING] = GP_RESULT_PENDING, [RESULT_RELEASED] = GP_RESULT_PENDING,
+        [RESULT_READY] = GP_RESULT_READY,     [RESULT_READ] = GP_RESULT_READ,
+        [RESULT_EXPIRED] = GP_RESULT_EXPIRED,
+    };
+    const listing *l = context;
+    gp_result_info info = { .state = states[head->state],
+                            .status = (gp_status)head->status,
+                            .bytes = head->state == RESULT_READY ? head->bytes : 0,
+                            .reads = head->reads,
+                            .reads_max = head->reads_max,
+                            .detached_ms = head->detached_ms,
+                            .ended_ms = head->ended_ms,
+                            .expires_ms = head->state == RESULT_READY ? head->expires_ms : 0 };
+
+    snprintf(info.name, sizeof(info.name), "%s", head->key.name);
+    snprintf(info.function, sizeof(info.function), "%s", head->function);
+    return l->on_result(l->context, &info);
+}
+
+gp_status gp_result_list(gp_pool *pool, bool (*on_result)(void *context, const gp_result_info *result),
+                         void *context, gp_error *err)
+{
+    listing l = { on_result, context };
+    result_store store;
+    gp_status status = results_open(&store, pool, err);
+
+    if (status != GP_OK)
+        return status;
+    status = result_each(&store, list_visit, &l, result_now_ms(), err);
+    result_store_close(&store);
+    return status;
+}
+
+gp_status gp_result_remove(gp_pool *pool, const char *name, gp_error *err)
+{
+    result_store store;
+    gp_status status = results_open(&store, pool, err);
+
+    if (status != GP_OK)
+        return status;
+    status = result_remove(&store, name, err);
+    result_store_close(&store);
+    return status;
+}

@@ -1,0 +1,243 @@
+#include "client/team/detach.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include "client/pool/results.h"
+#include "client/team/shared.h"
+#include "client/team/team.h"
+#include "common/base/memory/alloc.h"
+
+/* Open the results of the pool, once per team. */
+static gp_status results_of(gp_team *team, result_store **out, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    if (team->futures.results == NULL) {
+        result_store *store = gp_calloc(1, sizeof(*store));
+
+        if (store == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for the results of a team");
+        status = result_store_open(store, team->pool->paths.state_dir, err);
+        if (status == GP_OK)
+            team->futures.results = store;
+        else
+            gp_free(store);
+    }
+    *out = team->futures.results;
+    return status;
+}
+
+void detach_close(gp_team *team)
+{
+    if (team->futures.results != NULL)
+        result_store_close(team->futures.results);
+    gp_free(team->futures.results);
+    team->futures.results = NULL;
+}
+
+/* ---- ending ---- */
+
+void detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome)
+{
+    const team_unit *unit = &future->unit;
+    const bool fine = outcome->status == GP_OK;
+    result_key *key = future->result;
+    result_store *store;
+    gp_error why;
+
+    future->result = NULL;
+    if (results_of(team, &store, NULL) == GP_OK) {
+        /* Release the entry if the end of the team ended the call. Cancels and time limits are ends
+         * of the call itself. */
+        if (team->failure.code != GP_OK && outcome->answer == NULL && !unit->canceled && !unit->over_limit)
+            result_release(store, key, outcome->attempts, NULL);
+        else if (result_end(store, key, outcome->status, fine ? outcome->data : outcome->sentence,
+                            fine ? outcome->bytes : strlen(outcome->sentence) + 1, result_now_ms(),
+                            &why) == GP_EIO)
+            result_end(store, key, GP_EIO, why.message, strlen(why.message) + 1, result_now_ms(), NULL);
+    }
+    gp_free(key);
+}
+
+/* ---- detaching ---- */
+
+static gp_status options_check(const gp_detach_options *options, gp_error *err)
+{
+    if (options->ttl_ms < 0 || options->ttl_ms > RESULT_TTL_MAX_MS)
+        return gp_fail(err, GP_EINVAL, "the result is to be kept for %" PRId64 " ms; it must be 0 to %d",
+                       options->ttl_ms, RESULT_TTL_MAX_MS);
+    if (options->reads > UINT32_MAX / 2)
+        return gp_fail(err, GP_EINVAL, "%" PRIu32 " reads are too many; 0 sets no limit", options->reads);
+    return options->name != NULL ? result_name_check(options->name, err) : GP_OK;
+}
+
+/* Choose a serial number and, unless the caller has one, a name: "r" and 16 hexadecimal digits. */
+static gp_status key_choose(result_key *key, const char *name, gp_error *err)
+{
+    if (getrandom(&key->serial, sizeof(key->serial), 0) != (ssize_t)sizeof(key->serial))
+        return gp_fail_errno(err, GP_EIO, "no random bytes for the name of a result");
+    if (name != NULL)
+        snprintf(key->name, sizeof(key->name), "%s", name);
+    else
+        snprintf(key->name, sizeof(key->name), "r%016" PRIx64, key->serial);
+    return GP_OK;
+}
+
+/* Add an entry for a future that has ended. */
+static gp_status add_ended(result_store *store, result_head *head, const gp_future *future, gp_error *err)
+{
+    const team_call *call = &future->unit.call;
+    const char *text =
+        future->status != GP_OK && call->payload == NULL ? "no memory for its error message" : NULL;
+
+    head->state = RESULT_READY;
+    head->status = future->status;
+    return result_add(store, head, text != NULL ? text : call->payload,
+                      text != NULL ? strlen(text) + 1 : call->bytes, NULL, result_now_ms(), err);
+}
+
+/* Add an entry for a call that has not ended. */
+static gp_status add_pending(result_store *store, result_head *head, const gp_future *future,
+                             const function_origin *origin, gp_error *err)
+{
+    const team_unit *unit = &future->unit;
+    const gp_broadcast *shared = unit->call.shared;
+    const result_object object = { .fd = origin->fd, .bytes = origin->bytes };
+    const void *data = unit->call.payload;
+    size_t bytes = unit->call.bytes;
+    void *mapped = NULL;
+    gp_lease_environment environment;
+    gp_status status = team_needs_lease(future->team, unit->needs, &environment, head->needs, err);
+
+    if (status != GP_OK)
+        return status;
+    head->state = RESULT_PENDING;
+    head->owner = result_self();
+    head->lease = future->team->pool->lease;
+    head->priority = unit->priority;
+    head->environment = (uint32_t)environment;
+    head->attempts = unit->attempts_max;
+    head->retries = unit->retries_max;
+    head->timeout_ms = unit->timeout_ms;
+    for (int i = 0; i < 32; i++)
+        snprintf(head->object + 2 * i, 3, "%02x", origin->sha256[i]);
+    if (shared != NULL) { /* a payload of its own was moved there, see call_own() */
+        data = NULL;
+        bytes = shared->bytes;
+        if (bytes > 0) {
+            mapped = mmap(NULL, bytes, PROT_READ, MAP_SHARED, shared->fd, 0);
+            if (mapped == MAP_FAILED)
+                return gp_fail_errno(err, GP_ENOMEM, "cannot map an argument of %zu bytes", bytes);
+            data = mapped;
+        }
+    }
+    status = result_add(store, head, data, bytes, &object, result_now_ms(), err);
+    if (mapped != NULL)
+        munmap(mapped, bytes);
+    return status;
+}
+
+static gp_status detach(gp_future *future, const gp_detach_options *options, const result_key *key,
+                        gp_error *err)
+{
+    gp_team *team = future->team;
+    function_origin origin;
+    result_store *store;
+    result_head head = { .key = *key,
+                         .reads_max = options->reads,
+                         .ttl_ms = options->ttl_ms != 0 ? options->ttl_ms : RESULT_TTL_DEFAULT_MS };
+
+    if (future->detached)
+        return gp_fail(err, GP_ESTATE, "call %" PRIu64 " was detached before", future->unit.call.id);
+    if (!future->ended && future->unit.state == UNIT_HELD)
+        return gp_fail(err, GP_ESTATE,
+                       "call %" PRIu64 " waits for %" PRIu32
+                       " calls that it depends on; detach it after they have ended",
+                       future->unit.call.id, future->unit.holds);
+    if (!function_find_origin(&origin, &team->functions, future->unit.call.function))
+        return gp_fail(err, GP_EINTERNAL, "call %" PRIu64 " has no function", future->unit.call.id);
+    gp_status status = results_of(team, &store, err);
+
+    if (status != GP_OK)
+        return status;
+    snprintf(head.function, sizeof(head.function), "%s", origin.name);
+    if (future->ended) {
+        status = add_ended(store, &head, future, err);
+    } else {
+        status = detach_adopt(future, key, err);
+        if (status == GP_OK)
+            status = add_pending(store, &head, future, &origin, err);
+        if (status != GP_OK) {
+            gp_free(future->result);
+            future->result = NULL;
+        }
+    }
+    future->detached = status == GP_OK;
+    return status;
+}
+
+gp_status detach_adopt(gp_future *future, const result_key *key, gp_error *err)
+{
+    future->result = gp_malloc(sizeof(*key));
+    if (future->result == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the name of a result");
+    *future->result = *key;
+    return GP_OK;
+}
+
+/* Make sure that a keeper will run. Uses a separate store, because background work may use that of
+ * the team. On an error, remove the entry: the future is no longer detached. */
+static gp_status keeper_ensure(gp_future *future, const char *name, gp_error *err)
+{
+    gp_team *team = future->team;
+    result_store store;
+    gp_status status = result_store_open(&store, team->pool->paths.state_dir, err);
+
+    if (status != GP_OK)
+        return status;
+    status = results_keeper_ensure(team->pool, &store, err);
+    if (status != GP_OK) {
+        result_remove(&store, name, NULL);
+        team_enter(team);
+        if (!future->ended) {
+            gp_free(future->result);
+            future->result = NULL;
+        }
+        future->detached = false;
+        team_leave(team);
+    }
+    result_store_close(&store);
+    return status;
+}
+
+gp_status gp_future_detach(gp_future *future, const gp_detach_options *options, char *name, gp_error *err)
+{
+    static const gp_detach_options usual;
+    gp_team *team = future->team;
+    bool pending;
+    result_key key;
+    gp_status status;
+
+    if (options == NULL)
+        options = &usual;
+    if (team_in_callback(team))
+        return gp_fail(err, GP_ESTATE, "a callback cannot detach a future of its own team");
+    status = options_check(options, err);
+    if (status == GP_OK)
+        status = key_choose(&key, options->name, err);
+    if (status != GP_OK)
+        return status;
+    team_enter(team);
+    status = team_is_forked(team) ? team_check(team, err) : detach(future, options, &key, err);
+    pending = !future->ended;
+    team_leave(team);
+    if (status == GP_OK && pending)
+        status = keeper_ensure(future, key.name, err);
+    if (status == GP_OK && name != NULL)
+        memcpy(name, key.name, sizeof(key.name));
+    return status;
+}

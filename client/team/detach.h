@@ -1,0 +1,22 @@
+/* detach.h: futures whose results other processes fetch.
+ *
+ * A detached future has an entry in the results of the pool (client/pool/result_store.h). The entry
+ * has the argument and the function of the call. When the call ends, the team stores the result
+ * there. If the team ends before the call, it releases the entry, and the keeper starts the call
+ * again (result_keeper.h). */
+#ifndef GP_TEAM_DETACH_H
+#define GP_TEAM_DETACH_H
+
+#include "client/team/futures.h"
+
+/* Store the end of a detached future, or release the entry if the team has ended. */
+void detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome);
+
+/* Let a future that has not ended store its result in an entry that this process has claimed.
+ * GP_ENOMEM: out of memory. */
+gp_status detach_adopt(gp_future *future, const struct result_key *key, gp_error *err);
+
+/* Close the results of a team. */
+void detach_close(gp_team *team);
+
+#endif

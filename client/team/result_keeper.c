@@ -1,0 +1,398 @@
+#include "client/team/result_keeper.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "client/pool/result_store.h"
+#include "client/team/detach.h"
+#include "client/team/team.h"
+#include "common/base/clock.h"
+#include "common/base/memory/alloc.h"
+
+enum {
+    OWNERS_MAX = 64,    /* owners watched at once; the others are noticed by the next scan */
+    CLAIMS_MAX = 1024,  /* calls in flight */
+    SCAN_MS = 1000,     /* longest interval between scans */
+    SETTLE_MS = 5,      /* shortest one, and SCAN_SHARE times the duration of a scan */
+    SCAN_SHARE = 10,    /* a scan of many entries takes at most a tenth of the time */
+    RETRY_MS = 200,     /* after the team failed */
+    RETRIES_MS = 30000, /* time without a team after which the keeper fails */
+
+    /* Longest wait for a moment in which no worker returns from any lease. A worker that does not
+     * return is killed long before. */
+    RETURN_MS = 60000,
+    TEAMS_MAX = 8,    /* teams at once */
+    LINGER_MS = 1000, /* time without pending calls after which the keeper ends */
+};
+
+#define CLAIM_BYTES_MAX ((uint64_t)1 << 30) /* arguments in flight, unless there is one call */
+
+/* Team for calls with the same needs. */
+typedef struct keeper_team {
+    gp_team *team; /* NULL: not open */
+    uint32_t environment;
+    char needs[GP_RESOURCES_BYTES];
+} keeper_team;
+
+typedef struct keeper {
+    gp_pool *pool;
+    result_store store;
+    const volatile sig_atomic_t *stop;
+    int lock, inotify;
+    keeper_team teams[TEAMS_MAX];
+    uint64_t started;
+    int64_t waits_ms; /* since when calls of earlier owners are ending; 0: not */
+
+    /* Result of a scan. */
+    result_owner self;
+    result_owner owners[OWNERS_MAX]; /* processes that run calls, without this one */
+    int owners_fd[OWNERS_MAX];       /* pidfds */
+    uint32_t owner_count;
+    char (*abandoned)[GP_RESULT_NAME_BYTES]; /* [CLAIMS_MAX] */
+    uint32_t abandoned_count;
+    uint64_t own_count, own_bytes; /* pending entries of this process */
+    uint64_t pending;              /* all pending entries */
+} keeper;
+
+/* ---- scanning ---- */
+
+static void owner_note(keeper *k, const result_owner *owner)
+{
+    for (uint32_t i = 0; i < k->owner_count; i++)
+        if (k->owners[i].pid == owner->pid)
+            return;
+    if (k->owner_count < OWNERS_MAX)
+        k->owners[k->owner_count++] = *owner;
+}
+
+static bool scan_visit(void *context, const result_head *head)
+{
+    keeper *k = context;
+
+    if (head->state > RESULT_RELEASED)
+        return true;
+    k->pending++;
+    if (result_is_abandoned(head)) {
+        if (k->abandoned_count < CLAIMS_MAX)
+            snprintf(k->abandoned[k->abandoned_count++], sizeof(k->abandoned[0]), "%s", head->key.name);
+    } else if (head->owner.pid == k->self.pid) {
+        k->own_count++;
+        k->own_bytes += head->bytes;
+    } else {
+        owner_note(k, &head->owner);
+    }
+    return true;
+}
+
+static void owners_close(keeper *k)
+{
+    for (uint32_t i = 0; i < k->owner_count; i++)
+        if (k->owners_fd[i] >= 0)
+            close(k->owners_fd[i]);
+    k->owner_count = 0;
+}
+
+static gp_status scan(keeper *k, gp_error *err)
+{
+    owners_close(k);
+    k->abandoned_count = 0;
+    k->own_count = k->own_bytes = k->pending = 0;
+    gp_status status = result_each(&k->store, scan_visit, k, result_now_ms(), err);
+
+    for (uint32_t i = 0; i < k->owner_count; i++)
+        k->owners_fd[i] = (int)syscall(SYS_pidfd_open, (pid_t)k->owners[i].pid, 0);
+    return status;
+}
+
+/* ---- calls ---- */
+
+/* Return the team for calls with these needs; open it if necessary. NULL with GP_OK: there are
+ * TEAMS_MAX others. */
+static gp_status team_of(keeper *k, const result_head *head, gp_team **out, gp_error *err)
+{
+    const gp_team_options options = {
+        .lease = { .environment = (gp_lease_environment)head->environment,
+                   .needs = head->needs[0] != '\0' ? head->needs : NULL },
+        .purpose = "results of exited programs",
+        .stop = k->stop,
+        .elastic = true,
+    };
+    keeper_team *found = NULL;
+    gp_status status = GP_OK;
+
+    for (int i = 0; i < TEAMS_MAX; i++) {
+        keeper_team *t = &k->teams[i];
+
+        if (t->team != NULL && t->team->failure.code != GP_OK) {
+            gp_team_close(t->team);
+            t->team = NULL;
+        }
+        if (t->team != NULL && t->environment == head->environment && strcmp(t->needs, head->needs) == 0) {
+            *out = t->team;
+            return GP_OK;
+        }
+        if (t->team == NULL)
+            found = t;
+    }
+    *out = NULL;
+    if (found != NULL) {
+        status = gp_team_open(&found->team, k->pool, &options, err);
+        found->environment = head->environment;
+        snprintf(found->needs, sizeof(found->needs), "%s", head->needs);
+        *out = found->team;
+    }
+    return status;
+}
+
+/* Store an error as the end of a claimed call. */
+static void refuse(keeper *k, const result_head *head, const gp_error *why)
+{
+    result_end(&k->store, &head->key, why->code, why->message, strlen(why->message) + 1, result_now_ms(),
+               NULL);
+}
+
+/* Submit a claimed call. An error of the call is stored as its result. Other errors: the team has
+ * failed, and the entry was released. */
+static gp_status call_start(keeper *k, gp_team *team, const result_head *head, const void *argument,
+                            gp_error *err)
+{
+    char path[RESULT_FOLDER_BYTES + 100 + sizeof(head->function)];
+    gp_parfeval_request request = { .argument = argument,
+                                    .bytes = head->bytes,
+                                    .priority = head->priority,
+                                    .attempts = head->attempts - head->starts,
+                                    .retries = head->retries,
+                                    .timeout_ms = head->timeout_ms };
+    gp_future *future = NULL;
+    gp_error why;
+
+    result_object_path(&k->store, head, path, sizeof(path) - sizeof(head->function));
+    snprintf(path + strlen(path), sizeof(head->function) + 1, ":%s", head->function);
+    gp_status status = gp_function_find(&request.function, team, path, &why);
+
+    if (status == GP_OK)
+        status = gp_parfeval(&future, team, &request, &why);
+    if (status == GP_OK) {
+        team_lock(team); /* the call may have ended already */
+        if (future->ended)
+            future->detached = true;
+        else
+            status = detach_adopt(future, &head->key, &why);
+        team_unlock(team);
+    }
+    if (status == GP_OK && future->detached) {
+        const void *data = NULL;
+        size_t bytes = 0;
+
+        status = gp_future_result(future, &data, &bytes, &why);
+        if (status == GP_OK)
+            result_end(&k->store, &head->key, GP_OK, data, bytes, result_now_ms(), NULL);
+    }
+    gp_future_free(future);
+    if (status == GP_OK) {
+        k->started++;
+        return GP_OK;
+    }
+    if (team->failure.code == GP_OK && *k->stop == 0) {
+        refuse(k, head, &why);
+        return GP_OK;
+    }
+    result_release(&k->store, &head->key, 0, NULL);
+    return gp_fail(err, status, "%s", why.message);
+}
+
+/* Ask the pool which leases exist and whether it is taking workers back. GP_OK: `out` must be freed
+ * with gp_free(). */
+static gp_status leases_get(keeper *k, gp_status_reply **out, bool *returning, gp_error *err)
+{
+    gp_status status = pool_status(k->pool, out, err);
+
+    *returning = false;
+    for (uint32_t i = 0; status == GP_OK && i < (*out)->workers_count; i++)
+        *returning |= (*out)->workers[i].state == GP_WORKER_BUSY && (*out)->workers[i].lease == 0;
+    return status;
+}
+
+/* Return whether the lease in which the call may have started still exists. */
+static bool lease_exists(const gp_status_reply *reply, const result_head *head)
+{
+    for (uint32_t i = 0; i < reply->leases_count; i++)
+        if (reply->leases[i].lease == head->lease && reply->leases[i].state == GP_LEASE_GRANTED &&
+            reply->leases[i].client_pid == (uint32_t)head->owner.pid)
+            return true;
+    return false;
+}
+
+/* Claim an abandoned entry and start the call. GP_OK also if another process was faster. */
+static gp_status take_over(keeper *k, const char *name, const gp_status_reply *reply, bool *later,
+                           gp_error *err)
+{
+    result_head head;
+    void *argument;
+    gp_team *team;
+    gp_error why;
+    gp_status status;
+
+    if (result_get(&k->store, name, &head, result_now_ms(), NULL) != GP_OK || !result_is_abandoned(&head))
+        return GP_OK;
+    if (lease_exists(reply, &head)) {
+        *later = true;
+        return GP_OK;
+    }
+
+    /* This may wait for workers, so claim the entry afterwards. */
+    status = team_of(k, &head, &team, &why);
+    const bool never = status == GP_ENODEV; /* no worker of this pool can run the call */
+
+    if (status != GP_OK && !never)
+        return gp_fail(err, status, "%s", why.message);
+    if ((team == NULL && !never) ||
+        result_claim(&head, &argument, &k->store, name, never ? 0 : team->pool->lease, NULL) != GP_OK)
+        return GP_OK;
+    k->own_count++;
+    k->own_bytes += head.bytes;
+    status = GP_OK;
+    if (!never && head.starts >= head.attempts)
+        gp_fail(
+            &why, GP_EPEER,
+            "the process that made the call exited before the call ended, and it may have started %" PRIu32
+            " of at most %" PRIu32 " times",
+            head.starts, head.attempts);
+    if (never || head.starts >= head.attempts)
+        refuse(k, &head, &why);
+    else
+        status = call_start(k, team, &head, argument, err);
+    gp_free(argument);
+    return status;
+}
+
+/* Claim what a scan found, after the earlier runs of these calls have ended. The scheduler ends the
+ * lease of a process that exited, and kills the workers that do not return from it.
+ *   waits  set to whether entries wait for that */
+static gp_status take_over_all(keeper *k, bool *waits, gp_error *err)
+{
+    const int64_t now_ms = gp_now_ms();
+    gp_status_reply *reply = NULL;
+    bool returning;
+    gp_status status = leases_get(k, &reply, &returning, err);
+
+    if (status != GP_OK)
+        return status;
+    k->waits_ms = k->waits_ms == 0 ? now_ms : k->waits_ms;
+    returning = returning && now_ms - k->waits_ms < RETURN_MS;
+    *waits = returning;
+    for (uint32_t i = 0; i < k->abandoned_count && status == GP_OK && *k->stop == 0 && !returning &&
+                         k->own_count < CLAIMS_MAX && (k->own_count == 0 || k->own_bytes < CLAIM_BYTES_MAX);
+         i++)
+        status = take_over(k, k->abandoned[i], reply, waits, err);
+    if (!*waits)
+        k->waits_ms = 0;
+    gp_free(reply);
+    return status;
+}
+
+static void teams_close(keeper *k)
+{
+    for (int i = 0; i < TEAMS_MAX; i++) {
+        gp_team_close(k->teams[i].team);
+        k->teams[i].team = NULL;
+    }
+}
+
+/* ---- waiting ---- */
+
+/* Wait for an event in the folder, the exit of an owner, or `ms`. */
+static void keeper_wait(const keeper *k, int64_t ms)
+{
+    struct pollfd fds[OWNERS_MAX + 1];
+    char events[4096];
+    nfds_t count = 0;
+
+    fds[count++] = (struct pollfd){ .fd = k->inotify, .events = POLLIN };
+    for (uint32_t i = 0; i < k->owner_count; i++)
+        fds[count++] = (struct pollfd){ .fd = k->owners_fd[i], .events = POLLIN };
+    if (poll(fds, count, (int)ms) > 0)
+        while (k->inotify >= 0 && read(k->inotify, events, sizeof(events)) > 0)
+            ;
+}
+
+/* Run until all calls have ended. */
+static gp_status keep(keeper *k, gp_error *err)
+{
+    int64_t failed_ms = 0;            /* when the last team failed first; 0: it did not */
+    int64_t pending_ms = gp_now_ms(); /* when a call was pending last */
+    gp_error why = { GP_OK, "" };
+
+    while (*k->stop == 0) {
+        int64_t begin_ms = gp_now_ms();
+        bool waits = false;
+        gp_status status = scan(k, err);
+        int64_t pause_ms = (gp_now_ms() - begin_ms) * SCAN_SHARE;
+
+        if (status != GP_OK)
+            return status;
+        if (k->abandoned_count > 0)
+            status = take_over_all(k, &waits, &why);
+        if (status != GP_OK) {
+            int64_t now_ms = gp_now_ms();
+
+            failed_ms = failed_ms == 0 ? now_ms : failed_ms;
+            if (now_ms - failed_ms >= RETRIES_MS || *k->stop != 0)
+                return gp_fail(err, status, "%s", why.message);
+            gp_sleep_ms(RETRY_MS);
+            continue;
+        }
+        failed_ms = 0;
+        if (waits) {
+            gp_sleep_ms(SETTLE_MS);
+            continue;
+        }
+        if (k->own_count == 0)
+            teams_close(k);
+        if (k->pending > 0)
+            pending_ms = begin_ms;
+        if (begin_ms - pending_ms >= LINGER_MS && result_keeper_end(&k->lock, &k->store, result_now_ms()))
+            return GP_OK;
+
+        pause_ms = pause_ms > SCAN_MS ? SCAN_MS : pause_ms;
+        gp_sleep_ms(pause_ms > SETTLE_MS ? (int)pause_ms : SETTLE_MS);
+        keeper_wait(k, SCAN_MS);
+    }
+    return gp_fail(err, GP_ECANCELED, "stopped; calls that have not ended are started again later");
+}
+
+gp_status result_keeper_run(gp_pool *pool, const volatile sig_atomic_t *stop, uint64_t *count, gp_error *err)
+{
+    keeper k = { .pool = pool, .stop = stop, .lock = -1, .inotify = -1, .self = result_self() };
+    gp_status status = result_store_open(&k.store, pool->remote != NULL ? "" : pool->paths.state_dir, err);
+
+    *count = 0;
+    if (status != GP_OK)
+        return status;
+    k.abandoned = gp_calloc(CLAIMS_MAX, sizeof(k.abandoned[0]));
+    if (k.abandoned == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for the names of %d results", CLAIMS_MAX);
+    if (status == GP_OK)
+        status = result_keeper_begin(&k.lock, &k.store, err);
+    if (status == GP_OK) {
+        k.inotify = result_watch(&k.store);
+        status = keep(&k, err);
+    } else if (status == GP_EBUSY) {
+        status = GP_OK; /* another keeper runs */
+    }
+    teams_close(&k);
+    owners_close(&k);
+    if (k.inotify >= 0)
+        close(k.inotify);
+    if (k.lock >= 0)
+        close(k.lock);
+    result_store_close(&k.store);
+    gp_free(k.abandoned);
+    *count = k.started;
+    return status;
+}

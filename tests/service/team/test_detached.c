@@ -1,0 +1,223 @@
+/* test_detached.c: results that another process fetches, after the program that made the call has
+ * exited or was killed, and while schedulers and workers fail. */
+#include "common/base/system/file.h"
+#include "tests/service/killer.h"
+#include "tests/service/teams.h"
+
+enum { LONG_MS = POOLS_TIMEOUT_MS };
+
+static const char *tasks(void)
+{
+    return in_build("tests/service/team_tasks.so");
+}
+
+/* Submit a call to the team and detach it. */
+static gp_future *detach(const char *task, const void *argument, size_t bytes, uint32_t attempts,
+                         const char *name, uint32_t reads)
+{
+    gp_parfeval_request request = {
+        .function = team_function(tasks(), task), .argument = argument, .bytes = bytes, .attempts = attempts
+    };
+    gp_future *future = NULL;
+
+    if (request.function == NULL || gp_parfeval(&future, team, &request, &err) != GP_OK ||
+        gp_future_detach(future, &(gp_detach_options){ .name = name, .reads = reads }, NULL, &err) != GP_OK) {
+        GP_TEST_FAIL("%s: %s", name, err.message);
+        return NULL;
+    }
+    return future;
+}
+
+/* Detach a call that waits for the file GATE. It fails if it runs twice at the same time. */
+static gp_future *detach_gated(const char *name, uint32_t attempts, uint32_t reads)
+{
+    return detach("hold_alone", in_root("gate"), strlen(in_root("gate")) + 1, attempts, name, reads);
+}
+
+/* Run a program that uses a pool of two workers. It closes nothing, and ends by _exit() or by
+ * SIGKILL. */
+static void program(void (*work)(void), bool killed)
+{
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0) {
+        const gp_pool_options two = { .workers = 2, .devices = "cpu" };
+
+        gp_test_failures = 0;
+        if (gp_pool_open(&pool, &two, &err) != GP_OK || gp_team_open(&team, pool, NULL, &err) != GP_OK)
+            GP_TEST_FAIL("no team: %s", err.message);
+        else
+            work();
+        fflush(stdout);
+        if (killed && gp_test_failures == 0)
+            raise(SIGKILL);
+        _exit(gp_test_failures == 0 ? 0 : 1);
+    }
+    int state = 0;
+
+    waitpid(child, &state, 0);
+    CHECK(killed ? WIFSIGNALED(state) : WIFEXITED(state) && WEXITSTATUS(state) == 0);
+}
+
+/* Fetch a number from the pool of the test. */
+static gp_status fetch_number(const char *name, uint32_t *number)
+{
+    void *data = NULL;
+    size_t bytes = 0;
+    gp_status status = gp_result_fetch(pool, name, LONG_MS, &data, &bytes, &err);
+
+    *number = 0;
+    if (status == GP_OK && bytes == sizeof(*number))
+        memcpy(number, data, bytes);
+    gp_buffer_free(data);
+    return status;
+}
+
+static void attach(void)
+{
+    if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true, .timeout_ms = POOLS_TIMEOUT_MS },
+                     &err) != GP_OK)
+        GP_TEST_FAIL("no pool: %s", err.message);
+}
+
+/* Wait until the keeper has ended, so that no job is left. */
+static void await_keeper(void)
+{
+    char path[200];
+
+    snprintf(path, sizeof(path), "%s/results/keeper", pool->paths.state_dir);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+
+    CHECK(fd >= 0);
+    AWAIT(gp_file_lock(fd) == GP_OK, 5);
+    CHECK_STATUS(GP_OK, gp_file_lock(fd));
+    if (fd >= 0)
+        close(fd);
+}
+
+static void leave_two(void)
+{
+    const double x = 7;
+    gp_future *future = detach("square", &x, sizeof(x), 0, "nine", 0);
+
+    CHECK_STATUS(GP_OK, gp_future_wait(future, LONG_MS, &err));
+    gp_future_free(detach_gated("gated", 0, 1));
+}
+
+TEST(result_outlives_a_program_that_exits)
+{
+    void *data = NULL;
+    char *status = NULL;
+    size_t bytes = 0;
+    uint32_t number;
+
+    pools_begin(NULL);
+    program(leave_two, false);
+    attach();
+    REQUIRE(pool != NULL);
+    for (int i = 0; i < 2; i++) { /* reads are not limited */
+        CHECK_STATUS(GP_OK, gp_result_fetch(pool, "nine", 0, &data, &bytes, &err));
+        CHECK(bytes == sizeof(double) && *(double *)data == 49);
+        gp_buffer_free(data);
+    }
+    CHECK_STATUS(GP_ETIMEDOUT, gp_result_fetch(pool, "gated", 50, &data, &bytes, &err));
+    REQUIRE_OK(gp_pool_status_json(pool, &status, &err), err);
+    CHECK_CONTAINS(status, "\"kind\": \"results\"");
+    gp_buffer_free(status);
+    write_file("gate", "");
+    CHECK_STATUS(GP_OK, fetch_number("gated", &number));
+    CHECK_INT(7, number);
+    CHECK_STATUS(GP_ESTATE, fetch_number("gated", &number));
+    CHECK_STATUS(GP_ENOENT, fetch_number("other", &number));
+    CHECK_STATUS(GP_OK, gp_result_remove(pool, "nine", &err));
+    CHECK_STATUS(GP_ENOENT, fetch_number("nine", &number));
+    await_keeper();
+}
+
+static void leave_running(void)
+{
+    gp_future_free(detach_gated("gated", 0, 1));
+
+    /* The second worker: a call that must not run twice. */
+    gp_future_free(detach("hold", in_root("hold"), strlen(in_root("hold")) + 1, 1, "once", 0));
+    AWAIT(access(in_root("hold.begun"), F_OK) == 0, 2);
+}
+
+/* Fetch "gated" in a process of its own, with one read for all. Return 0: it got the result; 1: it
+ * was read by another process. */
+static pid_t reader_start(void)
+{
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0) {
+        uint32_t number;
+
+        attach();
+        gp_status status = fetch_number("gated", &number);
+
+        _exit(status == GP_OK && number == 7 ? 0 : status == GP_ESTATE ? 1 : 2);
+    }
+    return child;
+}
+
+TEST(call_of_a_killed_program_is_run_by_the_pool_and_read_once)
+{
+    uint32_t number;
+    struct stat info;
+
+    pools_begin(NULL);
+    program(leave_running, true);
+    pid_t readers[2] = { reader_start(), reader_start() };
+
+    gp_sleep_ms(30); /* lets them wait before the end; the outcome is the same without */
+    kill(holder(), SIGKILL);
+    write_file("gate", "");
+    int first = child_exit_code(readers[0]), second = child_exit_code(readers[1]);
+
+    CHECK(first + second == 1 && first * second == 0);
+    attach();
+    REQUIRE(pool != NULL);
+    CHECK_STATUS(GP_EPEER, fetch_number("once", &number));
+    CHECK_CONTAINS(err.message, "the process that made the call exited");
+    CHECK_INT(0, stat(in_root("hold.begun"), &info));
+    CHECK_INT(1, info.st_size);
+}
+
+TEST(call_of_a_closed_team_is_run_by_the_pool)
+{
+    static const char once[] = "once kill", always[] = "kill";
+    char name[GP_RESULT_NAME_BYTES];
+    uint32_t number;
+    gp_future *future;
+    double x = 3;
+
+    REQUIRE(team_begin(2, NULL));
+    gp_future_free(detach("die", once, sizeof(once), 0, "once-killed", 0));
+    gp_future_free(detach("die", always, sizeof(always), 2, "killed", 0));
+    future = detach_gated("gated", 0, 0);
+    REQUIRE(future != NULL);
+    CHECK_STATUS(GP_ESTATE, gp_future_detach(future, NULL, NULL, &err));
+    CHECK_STATUS(GP_EPEER, fetch_number("killed", &number));
+    CHECK_CONTAINS(err.message, "was killed by signal 9");
+
+    /* A future that has ended, with a random name; a name that is in use. */
+    gp_parfeval_request request = { .function = team_function(tasks(), "square"),
+                                    .argument = &x,
+                                    .bytes = sizeof(x) };
+
+    REQUIRE(request.function != NULL);
+    REQUIRE_OK(gp_parfeval(&future, team, &request, &err), err);
+    CHECK_STATUS(GP_EBUSY, gp_future_detach(future, &(gp_detach_options){ .name = "gated" }, NULL, &err));
+    CHECK_STATUS(GP_OK, gp_future_wait(future, LONG_MS, &err));
+    CHECK_STATUS(GP_OK, gp_future_detach(future, NULL, name, &err));
+    gp_team_close(team);
+    team = NULL;
+    CHECK_STATUS(GP_OK, fetch_number(name, &number));
+    write_file("gate", "");
+    CHECK_STATUS(GP_OK, fetch_number("gated", &number));
+    CHECK_INT(7, number);
+    CHECK_STATUS(GP_OK, fetch_number("once-killed", &number));
+    CHECK(number >= 1);
+}
