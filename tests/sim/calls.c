@@ -120,7 +120,7 @@ static sim_task *task_of(sim_client *client, uint64_t unit)
     return NULL;
 }
 
-static void begins(sim *s, sim_client *client, const sim_call *call)
+static void begins(sim *s, sim_client *client, const sim_process *process, const sim_call *call)
 {
     const sim_task *task = task_of(client, call->id);
 
@@ -131,6 +131,9 @@ static void begins(sim *s, sim_client *client, const sim_call *call)
             sim_fail(s, "order", "call %llu starts before its dependency %llu has a result",
                      (unsigned long long)call->id, (unsigned long long)before->unit.call.id);
     }
+    if (task != NULL && sim_tag_of(s, process->slot) < task->tag)
+        sim_fail(s, "needs", "call %llu needs tag=%u and starts on worker %u, which has %u",
+                 (unsigned long long)call->id, task->tag, process->slot + 1, sim_tag_of(s, process->slot));
     sim_record(
         s, s->calls,
         (history_entry){ .kind = HISTORY_START, .id = thing_of(client, call->id), .attempt = call->attempt });
@@ -146,7 +149,7 @@ void sim_takes(sim *s, sim_process *process, uint32_t serial)
         if (!call->revoked) {
             call->taken = true;
             process->busy = true;
-            begins(s, &s->clients[process->client - 1], call);
+            begins(s, &s->clients[process->client - 1], process, call);
             push_for(s, process, run_us(&process->dice), SIM_ANSWERS, call->id);
             sim_process_burns(s, process);
             return;
@@ -340,14 +343,14 @@ void sim_lane_dials(sim *s, sim_client *client, uint32_t rank, uint32_t serial)
 /* ---- team ---- */
 
 /* Let the worker read the ring once more before it detects the closed control socket. */
-static void last_look(sim *s, sim_client *client, sim_lane *lane)
+static void last_look(sim *s, sim_client *client, const sim_process *process, sim_lane *lane)
 {
     for (uint32_t i = 0; i < lane->call_count; i++) {
         const sim_call *call = call_at(lane, i);
 
         if (call->taken || call->revoked)
             continue;
-        begins(s, client, call);
+        begins(s, client, process, call);
         return;
     }
 }
@@ -361,7 +364,7 @@ static void team_part(sim *s, sim_client *client)
         if (process != NULL && process->client == number_of(s, client) + 1 &&
             process->serial == lane->serial) {
             if (client->state != SIM_AWAY && process->gate.until_us <= s->now_us)
-                last_look(s, client, lane);
+                last_look(s, client, process, lane);
             process->client = 0;
             process->busy = false;
         }
@@ -415,7 +418,7 @@ static void team_open(sim *s, sim_client *client, uint32_t size)
     gp_error err;
 
     world = s;
-    if (dispatch_new(&client->calls, &hooks, size, 0, &err) != GP_OK) {
+    if (dispatch_new(&client->calls, &hooks, size, client->elastic ? SIM_SLOTS : size, &err) != GP_OK) {
         sim_fail(s, "memory", "%s", err.message);
         return;
     }
@@ -426,13 +429,127 @@ static void team_open(sim *s, sim_client *client, uint32_t size)
         client->lanes[rank].member = (gp_core_member){ .slot = UINT32_MAX };
 }
 
+/* Return which of the first `size` members have that amount of the resource "tag": a bit for each
+ * rank. */
+static uint64_t ranks_with(const sim *s, const sim_client *client, uint32_t tag, uint32_t size)
+{
+    uint64_t ranks = 0;
+
+    for (uint32_t rank = 0; rank < size; rank++)
+        if (sim_tag_of(s, client->claim.members[rank].slot) >= tag)
+            ranks |= (uint64_t)1 << rank;
+    return ranks;
+}
+
+/* Mirror team_needs_update(). Class n are calls that need tag=n. */
+static void update_needs(sim *s, sim_client *client)
+{
+    gp_error err;
+
+    for (uint32_t tag = 1; tag <= 2; tag++)
+        if (dispatch_set_class(client->calls, tag, ranks_with(s, client, tag, client->claim.member_count),
+                               &err) != GP_OK)
+            sim_fail(s, "memory", "%s", err.message);
+}
+
+/* ---- elastic teams ---- */
+
+/* Check that no call waits for workers that have all left. */
+static void check_left(sim *s, const sim_client *client, uint32_t size)
+{
+    for (uint32_t i = 0; i < client->task_count; i++) {
+        const sim_task *task = &client->tasks[i];
+
+        if (task->tag != 0 && task->unit.state == UNIT_READY && ranks_with(s, client, task->tag, size) == 0)
+            sim_fail(s, "left-needs", "call %llu waits for workers that have left the team",
+                     (unsigned long long)task->unit.call.id);
+    }
+}
+
+/* Check that a worker that leaves runs no call and has none in the ring, and close the link. */
+static void lane_leaves(sim *s, sim_client *client, uint32_t rank)
+{
+    sim_lane *lane = &client->lanes[rank];
+    sim_process *process = lane->process != 0 ? &s->processes[lane->process - 1] : NULL;
+
+    for (uint32_t i = 0; i < lane->call_count; i++)
+        if (!call_at(lane, i)->revoked && !call_at(lane, i)->answered)
+            sim_fail(s, "left-busy", "worker %u left the team with a call", rank + 1);
+    if (process != NULL && process->client == number_of(s, client) + 1 && process->serial == lane->serial) {
+        process->client = 0;
+        process->busy = false;
+    }
+    if (lane->process != 0)
+        dispatch_worker_down(client->calls, rank + 1, s->now_us * 1000);
+    ring_clear(lane);
+    lane->serial++;
+    lane->member = (gp_core_member){ .slot = UINT32_MAX };
+}
+
+static void team_resize(sim *s, sim_client *client, uint32_t size)
+{
+    for (uint32_t rank = size; rank < client->size; rank++)
+        lane_leaves(s, client, rank);
+    for (uint32_t rank = client->size; rank < size; rank++)
+        client->lanes[rank].member = (gp_core_member){ .slot = UINT32_MAX };
+    s->tally.resized += size != client->size;
+    client->size = size;
+    dispatch_set_workers(client->calls, size);
+    for (uint32_t rank = 0; rank < size; rank++)
+        dispatch_leave(client->calls, rank + 1, false);
+}
+
+void sim_team_forms(sim *s, sim_client *client, uint32_t workers)
+{
+    const gp_core_event form = { .kind = GP_CORE_EVENT_LEASE_FORM,
+                                 .correlation = 14,
+                                 .lease = client->lease,
+                                 .generation = client->generation,
+                                 .joining = UINT64_MAX,
+                                 .workers = workers };
+
+    client->forming = workers;
+    sim_client_posts(s, client, &form);
+}
+
+void sim_team_changes(sim *s, sim_client *client, uint32_t workers)
+{
+    client->change = workers;
+    wake(s, client, 1);
+}
+
+/* Mirror team_follow_size(). */
+static void follow_size(sim *s, sim_client *client)
+{
+    uint32_t target = client->change;
+
+    if (!client->elastic || target == 0 || client->forming != 0)
+        return;
+    for (uint32_t rank = 0; rank < client->size; rank++)
+        dispatch_leave(client->calls, rank + 1, rank >= target);
+    if (target == client->size)
+        return;
+    for (uint32_t rank = target; rank < client->size; rank++)
+        if (client->lanes[rank].process == 0 || !dispatch_worker_done(client->calls, rank + 1))
+            return;
+    if (target < client->size) {
+        check_left(s, client, target);
+        team_resize(s, client, target);
+    }
+    sim_team_forms(s, client, target);
+}
+
 /* Adopt the members of a new generation. Unchanged members keep their links. */
 void sim_team_granted(sim *s, sim_client *client)
 {
-    if (client->calls != NULL && client->size != client->claim.member_count)
+    if (client->calls != NULL && client->elastic && client->claim.member_count >= client->size)
+        team_resize(s, client, client->claim.member_count);
+    else if (client->calls != NULL && client->size != client->claim.member_count)
         sim_team_close(s, client, GP_EPROTO);
     if (client->calls == NULL)
         team_open(s, client, client->claim.member_count);
+    if (client->calls != NULL)
+        update_needs(s, client);
     for (uint32_t rank = 0; client->calls != NULL && rank < client->size; rank++) {
         const gp_core_member *member = &client->claim.members[rank];
         sim_lane *lane = &client->lanes[rank];
@@ -466,6 +583,7 @@ static void submit(sim *s, sim_client *client)
     unit->priority = (int16_t)(sim_chance(dice, 30) ? (int)sim_draw(dice, 2001) - 1000 : 0);
     unit->wish = (uint8_t)(sim_chance(dice, 20) ? 1 + sim_draw(dice, client->size) : 0);
     unit->attempts_max = (uint16_t)(1 + sim_draw(dice, 4));
+    unit->grace_ms = unit->call.id % 4 == 0 ? 0 : DISPATCH_GRACE_MS;
     unit->retries_max = (uint16_t)sim_draw(dice, 3);
     unit->timeout_ms = sim_chance(dice, 10) ? 1 + sim_draw(dice, 20) : 0;
     if (unit->wish != 0 && sim_chance(dice, 20)) {
@@ -485,6 +603,9 @@ static void submit(sim *s, sim_client *client)
                                 &err) != GP_OK)
             sim_fail(s, "memory", "%s", err.message);
     }
+    if (unit->wish == 0 && task->after_count == 0 &&
+        ranks_with(s, client, (uint32_t)(unit->call.id % 3), client->size) != 0)
+        unit->needs = (uint8_t)(task->tag = (uint32_t)(unit->call.id % 3));
     sim_record(s, s->calls,
                (history_entry){ .kind = HISTORY_SUBMIT, .session = client->serial, .seq = unit->call.id });
     sim_record(s, s->calls,
@@ -553,6 +674,7 @@ void sim_pumps(sim *s, sim_client *client)
         if (!task->ended)
             dispatch_cancel(client->calls, &task->unit, DISPATCH_GRACE_MS, now_ns);
     }
+    follow_size(s, client);
     if (!end_over(s, client))
         return;
     dispatch_fill(client->calls, now_ns);

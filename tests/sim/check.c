@@ -21,23 +21,41 @@ static void check_order(sim *s, const gp_core_action *action)
     }
 }
 
+uint32_t *sim_lease_generation(sim *s, uint64_t lease)
+{
+    for (uint32_t i = 0; i < SIM_LEASES; i++)
+        if (s->generation_of[i] == lease)
+            return &s->generation_last[i];
+    return NULL;
+}
+
+void sim_lease_known(sim *s, uint64_t lease)
+{
+    uint32_t entry = s->lease_entries++ % SIM_LEASES;
+
+    s->generation_of[entry] = lease;
+    s->generation_last[entry] = 0;
+}
+
 /* Check a grant to a worker: generations increase, ids are new, and no request is overtaken. */
 static void check_grant(sim *s, const gp_core_action *action)
 {
-    uint32_t entry = action->lease & 63;
+    uint32_t *last;
 
     if (action->lease > s->lease_last) {
         s->lease_last = action->lease;
-        s->generation_of[entry] = action->lease;
-        s->generation_last[entry] = 0;
+        sim_lease_known(s, action->lease);
         check_order(s, action);
-    } else if (s->generation_of[entry] != action->lease) {
-        sim_fail(s, "reused-lease", "lease id %llu was used again", (unsigned long long)action->lease);
     }
-    if (action->generation < s->generation_last[entry])
+    last = sim_lease_generation(s, action->lease);
+    if (last == NULL) {
+        sim_fail(s, "reused-lease", "lease id %llu was used again", (unsigned long long)action->lease);
+        return;
+    }
+    if (action->generation < *last)
         sim_fail(s, "generation", "lease %llu went back to generation %u", (unsigned long long)action->lease,
                  action->generation);
-    s->generation_last[entry] = action->generation;
+    *last = action->generation;
 }
 
 /* Check a grant to a client: each member really holds this formation, or has exited unnoticed. */

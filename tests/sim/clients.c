@@ -34,21 +34,34 @@ void sim_lease_hurt(sim *s, uint64_t lease)
     }
 }
 
+/* Return whether a member may have left an elastic lease without the knowledge of the client, which
+ * has requested another formation. */
+static bool has_let_go(const sim_client *client, uint32_t rank)
+{
+    if (client->elastic)
+        return client->forming != 0 && rank >= client->forming;
+    return client->trains && client->training.r.phase == MEMBERSHIP_WAIT;
+}
+
 bool sim_lease_is_whole(sim *s, const sim_client *client)
 {
+    uint32_t members = 0;
+
     for (uint32_t i = 0; i < client->claim.member_count; i++) {
         const gp_core_member *member = &client->claim.members[i];
         const sim_process *process = sim_find_process(s, member->slot, member->incarnation);
 
+        if (process != NULL && process->lease != client->lease && client->floor != 0 && has_let_go(client, i))
+            continue;
         if (process == NULL || !process->alive || process->gate.until_us > s->now_us || process->fuse != 0 ||
             process->out_us > s->now_us + 500 * MS || process->lease != client->lease ||
-            process->generation != client->generation)
+            (process->generation != client->generation && client->floor == 0))
             return false;
+        members++;
     }
-    if (client->floor != 0) /* an elastic lease may request another formation */
-        return false;
-    return client->state == SIM_HOLDING && !client->broken && client->gate.until_us <= s->now_us &&
-           client->fuse == 0 && client->out_us <= s->now_us + 500 * MS && s->now_us >= s->slow_until_us;
+    return client->state == SIM_HOLDING && members >= client->floor && !client->broken &&
+           client->gate.until_us <= s->now_us && client->fuse == 0 &&
+           client->out_us <= s->now_us + 500 * MS && s->now_us >= s->slow_until_us;
 }
 
 /* ---- messages to the scheduler ---- */
@@ -144,6 +157,29 @@ bool sim_trains_mostly(const sim *s)
     return s->script.seed % 3 == 1;
 }
 
+/* Return whether leases and calls have needs: one run in five. */
+static bool has_needs(const sim *s)
+{
+    return s->script.seed % 5 == 4;
+}
+
+uint32_t sim_tag_of(const sim *s, uint32_t slot)
+{
+    return has_needs(s) ? (uint32_t)(s->script.seed / 5 + slot) % 3 : 0;
+}
+
+gp_resource_table sim_tag(uint32_t amount)
+{
+    return amount == 0 ? (gp_resource_table){ .count = 0 }
+                       : (gp_resource_table){ .count = 1, .at = { { "tag", amount } } };
+}
+
+/* Return whether most clients are elastic teams: one run in three. */
+static bool teams_mostly(const sim *s)
+{
+    return s->script.seed % 3 == 2;
+}
+
 static void client_asks(sim *s, sim_client *client)
 {
     sim_dice *dice = &client->dice;
@@ -173,13 +209,23 @@ static void client_asks(sim *s, sim_client *client)
     default:
         break;
     }
-    client->trains = sim_chance(dice, sim_trains_mostly(s) ? 90 : 30);
+    client->trains = sim_chance(dice, sim_trains_mostly(s) ? 90 : teams_mostly(s) ? 10 : 30);
     client->floor = 0;
     if (client->trains && sim_chance(dice, 80)) /* elastic lease */
         client->floor = wish.floor = wish.max == 0 ? 1 + sim_draw(dice, 2) : 1 + sim_draw(dice, wish.max);
+    client->elastic = wish.team =
+        !client->trains && wish.devices[0] == '\0' && sim_chance(dice, teams_mostly(s) ? 90 : 30);
+    if (client->elastic && teams_mostly(s))
+        wish.max = 0;
+    if (client->elastic)
+        client->floor = wish.floor = wish.min = wish.min == 0 || wish.max == 0 ? 1 : wish.min;
     client->state = SIM_WAITING;
     client->correlation = ask.correlation;
+    /* without a throw of the dice: runs without needs do not change */
+    client->tag = has_needs(s) && ask.correlation % 3 == 0 ? 1 + (ask.correlation >> 8 & 1) : 0;
+    wish.needs = sim_tag(client->tag);
     client->asked = 0;
+    client->suspects = 0;
     client->lease = 0;
     client->repairing = client->leaving = false;
     client_says(s, client, &ask, &wish);
@@ -256,10 +302,29 @@ static bool client_is_idle(const sim_client *client)
     return client->trains ? sim_training_over(client) : sim_team_idle(client);
 }
 
+/* Let the user decide about suspect workers that run user code: the simulated user replaces those
+ * that would never resume. */
+static void client_replaces_suspects(sim *s, sim_client *client)
+{
+    enum { FOR_EVER_US = 60 * 1000 * MS };
+
+    for (uint32_t rank = 0; rank < client->claim.member_count; rank++) {
+        const gp_core_member *member = &client->claim.members[rank];
+        const sim_process *process = sim_find_process(s, member->slot, member->incarnation);
+
+        if ((client->suspects >> member->slot & 1) != 0 && process != NULL &&
+            process->gate.until_us - s->now_us > FOR_EVER_US) {
+            client->suspects &= ~(UINT64_C(1) << member->slot);
+            sim_client_replaces(s, client, member->slot, member->incarnation);
+        }
+    }
+}
+
 static void client_holds(sim *s, sim_client *client)
 {
     sim_dice *dice = &client->dice;
 
+    client_replaces_suspects(s, client);
     if (!sim_calm(s) && sim_chance(dice, 4))
         client_replaces_any(s, client);
     else if (!sim_calm(s) && sim_trains_mostly(s) && sim_chance(dice, 10))
@@ -304,6 +369,20 @@ void sim_client_acts(sim *s, sim_client *client)
 
 /* ---- connections ---- */
 
+static void claim(sim *s, sim_client *client)
+{
+    gp_core_event event = { .kind = GP_CORE_EVENT_LEASE_CLAIM,
+                            .correlation = 11,
+                            .lease = client->lease,
+                            .generation = client->generation };
+
+    /* a team claims only the members that it still uses */
+    if (client->elastic && client->forming != 0 && client->forming < client->claim.member_count &&
+        !PLANTED(CLAIMS_ALL))
+        client->claim.member_count = client->forming;
+    client_says(s, client, &event, NULL);
+}
+
 /* Register with the scheduler after connecting. */
 static void client_dialled(sim *s, sim_client *client)
 {
@@ -318,11 +397,13 @@ static void client_dialled(sim *s, sim_client *client)
         client->state = SIM_THINKING;
         return;
     }
-    event = (gp_core_event){ .kind = GP_CORE_EVENT_LEASE_CLAIM,
-                             .correlation = 11,
-                             .lease = client->lease,
-                             .generation = client->generation };
-    client_says(s, client, &event, NULL);
+    claim(s, client);
+}
+
+void sim_client_claims(sim *s, sim_client *client, uint32_t link)
+{
+    if (client->state == SIM_HOLDING && client->link == link && s->up && client->epoch == s->epoch)
+        claim(s, client);
 }
 
 void sim_client_dials(sim *s, sim_client *client, uint64_t epoch)
@@ -346,6 +427,34 @@ void sim_client_breaks(sim *s, sim_client *client)
 
 /* ---- messages from the scheduler ---- */
 
+/* Check a new formation of an elastic team: each worker that the client still uses keeps its rank,
+ * unless it cannot be replaced. */
+static void check_ranks(sim *s, const sim_client *client, const sim_letter *letter)
+{
+    for (uint32_t rank = 0; s->up && client->calls != NULL && rank < client->size; rank++) {
+        const gp_core_slot *slot = &s->core->slots[client->claim.members[rank].slot];
+
+        if (!slot->wanted || slot->disabled || slot->process == GP_CORE_EXCLUDED || slot->tries != 0)
+            return; /* a worker that cannot be replaced: the team ends */
+    }
+    for (uint32_t rank = 0; client->calls != NULL && rank < client->size; rank++)
+        if (rank >= letter->member_count || letter->members[rank].slot != client->claim.members[rank].slot)
+            sim_fail(s, "rank-moved", "the worker of rank %u in lease %llu has another rank, or none", rank,
+                     (unsigned long long)client->lease);
+}
+
+/* Check that the granted workers have the resources that the client asked for. */
+static void check_needs(sim *s, const sim_client *client, const sim_letter *letter)
+{
+    for (uint32_t i = 0; i < letter->member_count; i++) {
+        const uint32_t slot = letter->members[i].slot, has = sim_tag_of(s, slot);
+
+        if (has < client->tag)
+            sim_fail(s, "needs", "lease %llu needs tag=%u and got worker %u, which has %u",
+                     (unsigned long long)letter->lease, client->tag, slot + 1, has);
+    }
+}
+
 static void client_granted(sim *s, sim_client *client, const sim_letter *letter)
 {
     if (letter->correlation == 0 && (client->state != SIM_HOLDING || letter->lease != client->lease))
@@ -357,17 +466,24 @@ static void client_granted(sim *s, sim_client *client, const sim_letter *letter)
         (client->state != SIM_WAITING || letter->correlation != client->correlation))
         sim_fail(s, "stray-grant", "a client received lease %llu without a pending request",
                  (unsigned long long)letter->lease);
-    if (client->whole)
+    if (client->whole && client->floor == 0)
         sim_fail(s, "not-adopted", "lease %llu was formed again although only the scheduler had failed",
                  (unsigned long long)letter->lease);
+    check_needs(s, client, letter);
     client->state = SIM_HOLDING;
     client->broken = false;
     client->lease = letter->lease;
     client->generation = letter->generation;
     client->repairing = false;
-    client->claim = (gp_core_claim){
-        .token = letter->token, .min = 1, .floor = client->floor, .member_count = letter->member_count
-    };
+    if (client->elastic && letter->correlation == 0)
+        check_ranks(s, client, letter);
+    client->change = client->forming = 0;
+    client->claim = (gp_core_claim){ .token = letter->token,
+                                     .min = 1,
+                                     .floor = client->floor,
+                                     .team = client->elastic,
+                                     .needs = sim_tag(client->tag),
+                                     .member_count = letter->member_count };
     memcpy(client->claim.members, letter->members, sizeof(letter->members));
     if (client->trains)
         sim_training_granted(s, client, letter->correlation != 0);
@@ -385,15 +501,12 @@ static void client_loses(sim *s, sim_client *client)
     client->state = SIM_THINKING;
 }
 
-/* Let the user decide about a suspect worker that runs user code: the simulated user replaces it if
- * it would never resume. */
-static void client_suspects(sim *s, sim_client *client, const sim_letter *letter)
+/* Keep what the scheduler reports about a worker: silent_ms 0 means that it is responsive again. */
+static void client_suspects(sim_client *client, const sim_letter *letter)
 {
-    enum { FOR_EVER_US = 60 * 1000 * MS };
-    const sim_process *process = sim_find_process(s, letter->lost_slot, letter->lost_incarnation);
+    const uint64_t bit = UINT64_C(1) << letter->lost_slot;
 
-    if (letter->silent_ms != 0 && process != NULL && process->gate.until_us - s->now_us > FOR_EVER_US)
-        sim_client_replaces(s, client, letter->lost_slot, letter->lost_incarnation);
+    client->suspects = letter->silent_ms != 0 ? client->suspects | bit : client->suspects & ~bit;
 }
 
 void sim_client_receives(sim *s, sim_client *client, const sim_letter *letter)
@@ -415,16 +528,21 @@ void sim_client_receives(sim *s, sim_client *client, const sim_letter *letter)
         break;
     case GP_CORE_WORKER_SUSPECT:
         if (client->state == SIM_HOLDING && client->lease == letter->lease && !client->trains)
-            client_suspects(s, client, letter);
+            client_suspects(client, letter);
         break;
     case GP_CORE_LEASE_CHANGE:
         if (client->state == SIM_HOLDING && client->lease == letter->lease && client->trains)
             sim_training_receives(s, client, letter);
+        else if (client->state == SIM_HOLDING && client->lease == letter->lease && client->elastic &&
+                 client->generation == letter->generation)
+            sim_team_changes(s, client, letter->workers);
         break;
     case GP_CORE_OK:
         s->tally.claims += letter->correlation == 11;
         if (letter->correlation == 11 && client->state == SIM_HOLDING && client->trains)
             sim_training_reunited(s, client);
+        else if (letter->correlation == 11 && client->state == SIM_HOLDING && client->forming != 0)
+            sim_team_forms(s, client, client->forming);
         if (client->state == SIM_WAITING && client->leaving && letter->correlation == 8)
             client->state = SIM_THINKING;
         break;
@@ -433,6 +551,8 @@ void sim_client_receives(sim *s, sim_client *client, const sim_letter *letter)
             sim_client_leaves(s, client);
         else if (client->state == SIM_WAITING && letter->correlation == client->correlation)
             client->state = SIM_THINKING;
+        else if (client->state == SIM_HOLDING && letter->correlation == 11 && letter->status == GP_EBUSY)
+            sim_push(s, 10 * MS, SIM_CLIENT_CLAIMS, number_of(s, client))->link = client->link;
         else if (client->state == SIM_HOLDING && letter->correlation == 11)
             client_loses(s, client);
         break;

@@ -1,7 +1,8 @@
 /* A pool simulated in one thread: real state machines in a simulated world.
  *
  *   real       scheduler core (leases, adoption, supervision), job state machine, call dispatch
- *              and submit window of the clients, group membership of trainings
+ *              and submit window of the clients, group membership of trainings, controller of a
+ *              sweep
  *   simulated  worker processes, call rings, job processes, the journal disk, links, clocks,
  *              users
  *
@@ -13,14 +14,15 @@
  * report what they hold.
  *
  * Files: world.c (time and scheduler), faults.c, the actors in workers.c, clients.c, calls.c,
- * training.c and jobs.c. check.c compares the core with the real state of each simulated process;
- * history.c checks requests and results. */
+ * training.c, jobs.c and sweep.c. check.c compares the core with the real state of each simulated
+ * process; history.c checks requests and results. */
 #ifndef GP_SIM_CLUSTER_H
 #define GP_SIM_CLUSTER_H
 
 #include "client/team/dispatch.h"
 #include "client/train/membership.h"
 #include "client/pool/submits.h"
+#include "client/sweep/sweep_core.h"
 #include "scheduler/core/core.h"
 #include "scheduler/core/core_parts.h"
 #include "scheduler/core/jobs_parts.h"
@@ -40,8 +42,14 @@ enum {
     SIM_JOB_PROCESSES = 4096,
     SIM_WRITES = 1024,
     SIM_STARTS = 64,
-    SIM_BATCH = 12, /* submits per batch */
-    MS = 1000,      /* simulated time is in us */
+    SIM_LEASES = 64,
+    SIM_BATCH = 12,        /* submits per batch */
+    SIM_SWEEP_TRIALS = 32, /* of the search, of requests and repeats */
+    SIM_SWEEP_OWN = 12,    /* of the search */
+    SIM_SWEEP_REQUESTS = 4,
+    SIM_SWEEP_ATTEMPTS = 65536,
+    SIM_SWEEP_BYTES = 1 << 16, /* size of the journal of a sweep */
+    MS = 1000,                 /* simulated time is in us */
 };
 
 /* SIGSTOP: a suspended process receives messages later, in order. */
@@ -76,7 +84,7 @@ typedef struct sim_process {
      * committed state, even if the process loses kept_*. */
     uint64_t kept_lease, kept_step, true_lease, true_step;
     uint64_t prepared_lease; /* lease whose training data it has prepared */
-    gp_core_work told_work;  /* work reported in the last heartbeat */
+    gp_core_work told_work;  /* work as this scheduler knows it from heartbeats and acknowledgements */
 } sim_process;
 
 typedef struct sim_call {
@@ -106,6 +114,7 @@ typedef struct sim_lane {
 typedef struct sim_task {
     team_unit unit; /* must be the first member */
     bool used, ended;
+    uint32_t tag; /* needed amount of the resource "tag" */
     gp_status status;
     uint32_t after[2], after_count;
 } sim_task;
@@ -116,6 +125,7 @@ typedef struct sim_letter {
     uint64_t lease, correlation;
     uint32_t generation, member_count;
     gp_core_id token;
+    gp_status status;
     uint32_t lost_slot, lost_incarnation, workers;
     int64_t silent_ms;
     bool asked;
@@ -162,6 +172,7 @@ typedef struct sim_client {
     uint64_t serial;      /* session number in histories */
     uint64_t correlation; /* correlation of the pending lease request */
     uint64_t asked;       /* arrival order of the request; 0: not arrived yet */
+    uint32_t tag;         /* amount of the resource "tag" that the request needs */
     uint64_t lease;
     uint32_t generation;
     bool repairing;      /* a member failed; the client waits for the next formation */
@@ -170,12 +181,16 @@ typedef struct sim_client {
     bool broken;         /* the link broke, which may have ended the lease */
     uint64_t epoch;      /* epoch of the connected scheduler */
     gp_core_claim claim; /* the lease as last granted */
+    uint64_t suspects;   /* bit n: the worker in slot n was reported as suspect */
     sim_gate gate;
     int64_t out_us, in_us;
     uint32_t link, peer, fuse;
     /* Team of the client. */
     dispatch *calls;
     uint32_t size;
+    bool elastic;     /* the team follows the size of its lease, like client/team/team_size.c */
+    uint32_t change;  /* size in the last lease_change of this generation; 0: none */
+    uint32_t forming; /* size of the requested formation; 0: none */
     sim_lane lanes[SIM_SLOTS];
     sim_task tasks[SIM_CALLS];
     uint32_t task_count, task_goal;
@@ -228,6 +243,49 @@ typedef struct sim_fact { /* true state of a job id */
     gp_jobs_job row;       /* row on the disk */
 } sim_fact;
 
+typedef struct sim_trial_folder { /* files of a trial */
+    uint32_t epochs;
+    bool ended; /* the file with the result exists */
+    sweep_outcome outcome;
+    uint64_t job; /* last job with this folder */
+} sim_trial_folder;
+
+/* Request of a user to the sweep. */
+typedef struct sim_request {
+    uint32_t retry; /* trial; 0: add a point */
+    bool there;     /* its file is in the inbox */
+    bool taken;     /* the controller removed the file, and did not refuse the request */
+    uint32_t lines; /* of the journal that name it */
+} sim_request;
+
+/* Controller of a sweep, its files, and what they say. Arrays have an element per trial. */
+typedef struct sim_sweep {
+    sim_dice dice;
+    sweep *core; /* NULL: no controller runs */
+    uint32_t trials_max, concurrent_max, workers_min;
+    uint32_t workers; /* that trials can lease */
+    uint32_t serial;  /* number of the controller; events of earlier ones are void */
+    uint64_t epoch;   /* epoch of the scheduler that has the submits */
+    int64_t out_us, in_us;
+    uint32_t fuse; /* remaining actions until it is killed; 0: unlimited */
+    bool dying, over, finished, unwritable;
+    uint32_t asks;
+    char values[32], names[SIM_SWEEP_TRIALS][32];
+    char journal[SIM_SWEEP_BYTES];
+    uint32_t bytes, durable, asked_at[SIM_SWEEP_TRIALS];
+    sim_trial_folder folders[SIM_SWEEP_TRIALS];
+    uint64_t jobs[SIM_SWEEP_TRIALS]; /* job of the present attempt; 0: not known */
+    uint32_t attempts[SIM_SWEEP_TRIALS], reported[SIM_SWEEP_TRIALS];
+    bool sent[SIM_SWEEP_TRIALS], stop[SIM_SWEEP_TRIALS], running[SIM_SWEEP_TRIALS];
+    bool told[SIM_SWEEP_TRIALS], ended[SIM_SWEEP_TRIALS];
+    bool canceled[SIM_SWEEP_TRIALS]; /* by a user */
+    sim_dice user;                   /* who sends requests */
+    sim_request requests[SIM_SWEEP_REQUESTS];
+    uint32_t request_count, own, repeats; /* own: lines of trials of the search */
+    bool halted;
+    uint64_t submits; /* jobs that the pool recorded for it */
+} sim_sweep;
+
 typedef enum sim_what {
     SIM_TO_CORE,     /* core */
     SIM_TO_PROCESS,  /* letter, for process `number` */
@@ -236,8 +294,9 @@ typedef enum sim_what {
     SIM_CLIENT_ACTS, /* client `number` chooses an action */
     SIM_STRIKES,     /* fault `number` of the script */
     SIM_BEATS,
-    SIM_WORKER_DIALS, /* process `number` connects to the next scheduler */
-    SIM_CLIENT_DIALS, /* client `number` connects to the next scheduler */
+    SIM_WORKER_DIALS,  /* process `number` connects to the next scheduler */
+    SIM_CLIENT_DIALS,  /* client `number` connects to the next scheduler */
+    SIM_CLIENT_CLAIMS, /* client `number` repeats a claim on its link `link` */
     SIM_SCHEDULER_IS_UP,
     SIM_SHELL_ALARM,  /* timer of the scheduler */
     SIM_LANE_DIALS,   /* client `number`, rank: connect to the worker */
@@ -265,6 +324,11 @@ typedef enum sim_what {
     SIM_NEWCOMER_PREPARES,
     SIM_NEWCOMER_TELLS, /* the same fields, notification to the client */
     SIM_OPERATOR,       /* the disk was repaired: restart the pool */
+    SIM_SWEEP_STARTS,   /* a controller of the sweep starts */
+    SIM_SWEEP_POLLS,    /* controller `number` looks at its jobs */
+    SIM_SWEEP_SYNCS,    /* controller `number`: line `link` is durable; detail 0: not writable */
+    SIM_TO_SWEEP,       /* reply to controller `link` */
+    SIM_TRIAL_STEPS,    /* job process `number` completes an epoch */
 } sim_what;
 
 typedef struct sim_happening {
@@ -283,6 +347,7 @@ typedef struct sim_happening {
         struct {
             gp_jobs_event event;
             gp_jobs_submit submit;
+            char name[32];
         } jobs;
         struct {
             gp_jobs_action_kind kind;
@@ -294,7 +359,7 @@ typedef struct sim_happening {
 typedef struct sim_tally { /* statistics of a run */
     uint64_t events;       /* all events: messages, exits, timers, replies */
     uint64_t steps;        /* steps of the scheduler's state machines */
-    uint64_t faults, grants, deaths, restarts, claims, calls, reruns, jobs, crashes, commits;
+    uint64_t faults, grants, deaths, restarts, claims, calls, reruns, jobs, crashes, commits, resized;
     uint64_t train_steps, regroups, prepared, gave_up;
     uint64_t of[SIM_FAULT_KINDS];
 } sim_tally;
@@ -326,10 +391,11 @@ typedef struct sim {
     bool exited;
     gp_core_slot_config plan[SIM_SLOTS];
     uint64_t asks;
-    uint64_t lease_last;          /* largest id seen in this epoch */
-    uint32_t generation_last[64]; /* last generation per (lease id & 63) */
-    uint64_t generation_of[64];
-    uint32_t process_at[SIM_SLOTS]; /* newest process per slot: number + 1 */
+    uint64_t lease_last;                  /* largest id seen in this epoch */
+    uint64_t generation_of[SIM_LEASES];   /* ids of the latest leases */
+    uint32_t generation_last[SIM_LEASES]; /* last generation of each of them */
+    uint32_t lease_entries;               /* entries of generation_of[] written so far */
+    uint32_t process_at[SIM_SLOTS];       /* newest process per slot: number + 1 */
 
     sim_process processes[SIM_PROCESSES];
     uint32_t process_count;
@@ -337,6 +403,7 @@ typedef struct sim {
     uint64_t sessions;
     uint32_t groups; /* groups of trainings so far */
     sim_submitter submitters[SIM_SUBMITTERS];
+    sim_sweep sweep;
 
     /* Jobs: disk and processes. */
     sim_fact facts[SIM_JOBS];
@@ -416,10 +483,18 @@ sim_process *sim_process_in(sim *s, uint32_t slot);
 /* ---- clients.c ---- */
 
 bool sim_trains_mostly(const sim *s);
+
+/* Return how much of the resource "tag" the worker in a slot has: 0 to 2, and in four runs of five
+ * always 0. */
+uint32_t sim_tag_of(const sim *s, uint32_t slot);
+
+/* Return a table with that amount of "tag"; 0: an empty one. */
+gp_resource_table sim_tag(uint32_t amount);
 sim_client *sim_find_client(sim *s, const gp_core_id *session);
 void sim_client_acts(sim *s, sim_client *client);
 void sim_client_receives(sim *s, sim_client *client, const sim_letter *letter);
 void sim_client_dials(sim *s, sim_client *client, uint64_t epoch);
+void sim_client_claims(sim *s, sim_client *client, uint32_t link);
 void sim_client_leaves(sim *s, sim_client *client);
 void sim_client_breaks(sim *s, sim_client *client);
 bool sim_client_burns(sim *s, sim_client *client);
@@ -435,6 +510,12 @@ bool sim_lease_is_whole(sim *s, const sim_client *client);
 /* ---- calls.c ---- */
 
 void sim_team_granted(sim *s, sim_client *client);
+/* Process lease_change: the team follows the new size. */
+void sim_team_changes(sim *s, sim_client *client, uint32_t workers);
+
+/* Request a formation with that number of workers. */
+void sim_team_forms(sim *s, sim_client *client, uint32_t workers);
+
 void sim_team_close(sim *s, sim_client *client, gp_status status);
 bool sim_team_idle(const sim_client *client);
 
@@ -490,14 +571,54 @@ void sim_submitter_receives(sim *s, sim_submitter *submitter, const sim_happenin
 void sim_submitter_dials(sim *s, sim_submitter *submitter, uint64_t epoch);
 void sim_submitter_breaks(sim *s, sim_submitter *submitter);
 
+/* Let a job process exit with a record. */
+void sim_job_exits(sim *s, uint32_t number, int32_t code);
+
 /* Return whether all jobs have ended. */
 bool sim_jobs_settled(const sim *s, char why[480]);
+
+/* ---- sweep.c ---- */
+
+void sim_sweep_begin(sim *s); /* prepare the sweep of a run */
+void sim_sweep_end(sim *s);
+void sim_sweep_step(sim *s, sweep_event event);
+
+/* requests.c: requests to the sweep arrive, are taken, and have lines in the journal. */
+void sim_requests_arrive(sim *s);
+void sim_requests_take(sim *s);
+void sim_request_noted(sim *s, const sweep_line *line);
+bool sim_requests_settled(const sim *s, char why[480]);
+
+void sim_sweep_starts(sim *s);
+void sim_sweep_polls(sim *s, const sim_happening *happening);
+void sim_sweep_syncs(sim *s, const sim_happening *happening);
+void sim_sweep_receives(sim *s, const sim_happening *happening);
+void sim_sweep_dies(sim *s, bool machine_too);
+
+/* Interrupt the controller, or kill it now or after some actions. */
+void sim_sweep_struck(sim *s, bool halt, uint32_t after);
+
+/* A user cancels a job; 0: all jobs. */
+void sim_sweep_canceled(sim *s, uint64_t job);
+bool sim_runs_trial(const sim *s, uint64_t job);
+void sim_trial_begins(sim *s, uint32_t number); /* job process `number` passes the gate */
+void sim_trial_steps(sim *s, uint32_t number);
+void sim_trial_stops(sim *s, uint32_t number); /* the process received SIGTERM */
+
+/* Return whether the sweep is over and each trial has an end. */
+bool sim_sweep_settled(const sim *s, char why[480]);
 
 /* ---- check.c ---- */
 
 /* Check each core action before it is executed, and the core state after each step. */
 void sim_check_action(sim *s, const gp_core_action *action);
 void sim_check_state(sim *s);
+
+/* Record a lease that exists: its id may appear in grants from now on. */
+void sim_lease_known(sim *s, uint64_t lease);
+
+/* Return the last generation of a recorded lease. NULL: not recorded. */
+uint32_t *sim_lease_generation(sim *s, uint64_t lease);
 
 /* Return whether all requests were answered and all slots are free again. */
 bool sim_settled(const sim *s, char why[480]);

@@ -78,6 +78,19 @@ static sim_fault draw_fault(sim_dice *dice, int64_t at_ms)
     return fault;
 }
 
+/* Draw a script in which only schedulers fail, each after a few actions. */
+static void draw_scheduler_failures(sim_script *out, sim_dice *dice)
+{
+    out->slots = 2 + sim_draw(dice, 5);
+    out->clients = 2 + sim_draw(dice, 7);
+    out->submitters = 0;
+    for (int64_t at_ms = 500; at_ms < out->calm_ms; at_ms += 200 + sim_draw(dice, 1800))
+        out->faults[out->count++] = (sim_fault){ .at_ms = at_ms,
+                                                 .kind = SIM_FUSE_SCHEDULER,
+                                                 .target = 1 + sim_draw(dice, 60),
+                                                 .amount = sim_draw(dice, 150) };
+}
+
 void sim_script_draw(sim_script *out, uint64_t seed, uint32_t rate)
 {
     sim_dice dice = sim_dice_of(seed, ACTOR_SCRIPT, 0);
@@ -92,6 +105,10 @@ void sim_script_draw(sim_script *out, uint64_t seed, uint32_t rate)
                          .clients = 1 + sim_draw(&dice, 8),
                          .submitters = sim_draw(&dice, 4),
                          .calm_ms = 10000 };
+    if (rate > 0 && (seed % 12 == 1 || seed % 12 == 5)) {
+        draw_scheduler_failures(out, &dice);
+        return;
+    }
     while (out->count < SIM_FAULTS_MAX) { /* faults come in bursts */
         uint32_t usual = 2000 / (rate == 0 ? 1 : rate);
 

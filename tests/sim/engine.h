@@ -73,7 +73,8 @@ typedef struct sim_script {
 } sim_script;
 
 /* Draw the world and the faults for a seed. `rate` is the average number of faults per simulated
- * second; it varies between seeds. */
+ * second; it varies between seeds. In every sixth seed only schedulers fail, about once per
+ * second. */
 void sim_script_draw(sim_script *out, uint64_t seed, uint32_t rate);
 
 /* Write a script as text, for example "seed 7 slots 3 clients 2 submitters 1 calm 900: 120

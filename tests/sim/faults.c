@@ -12,6 +12,7 @@ static void kill_machine(sim *s, uint32_t after_ms)
         sim_kill_scheduler(s, after_ms);
     }
     sim_jobs_crash(s, true);
+    sim_sweep_dies(s, true);
 }
 
 void sim_take_down(sim *s, bool when_idle, uint32_t after_ms)
@@ -121,6 +122,10 @@ void sim_strike(sim *s, const sim_fault *fault)
         break;
     case SIM_KILL_JOB:
         sim_job_killed(s, fault->target);
+        break;
+    case SIM_KILL_SWEEP:
+    case SIM_HALT_SWEEP:
+        sim_sweep_struck(s, fault->kind == SIM_HALT_SWEEP, fault->amount);
         break;
     case SIM_SLOW_NETWORK:
         s->slow_us = (int64_t)fault->target * MS;

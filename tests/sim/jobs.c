@@ -4,7 +4,7 @@
 
 #include "tests/sim/cluster.h"
 
-enum { REPEAT_MS = 3000, TIMEOUT_MS = 1200, DIALS_MS = 900, WINDOW = 4, IDS_LEFT = 64 };
+enum { REPEAT_MS = 3000, TIMEOUT_MS = 1200, DIALS_MS = 900, WINDOW = 4, IDS_LEFT = 64, SWEEPS_MAX = 2 };
 
 /* A submit must not be repeated after the job may have been deleted. */
 _Static_assert(TIMEOUT_MS + DIALS_MS < REPEAT_MS, "the scheduler keeps jobs whose submit may be repeated");
@@ -71,14 +71,26 @@ static void go(sim *s, sim_job_process *process)
                  (unsigned long long)process->job);
     if (working(s, process->job) != 0)
         sim_fail(s, "two-at-once", "job %llu has two running processes", (unsigned long long)process->job);
+    if (fact->row.cancel)
+        sim_fail(s, "started-after-cancel", "job %llu starts although it was canceled",
+                 (unsigned long long)process->job);
     if (fact->failed_by_itself)
         sim_fail(s, "failed-again", "job %llu is retried although it failed by itself",
                  (unsigned long long)process->job);
     sim_record(s, s->jobs,
                (history_entry){ .kind = HISTORY_START, .id = process->job, .attempt = process->attempt });
     process->works = true;
+    if (sim_runs_trial(s, process->job)) {
+        sim_trial_begins(s, number_of(s, process));
+        return;
+    }
     sim_push(s, 5 * MS + sim_draw(&s->disk_dice, sim_chance(&s->disk_dice, 10) ? 3000 * MS : 400 * MS),
              SIM_JOB_ENDS, number_of(s, process));
+}
+
+void sim_job_exits(sim *s, uint32_t number, int32_t code)
+{
+    process_ends(s, &s->job_processes[number], GP_JOBS_EXIT_CODE, code, true);
 }
 
 void sim_job_ends(sim *s, uint32_t number)
@@ -88,6 +100,10 @@ void sim_job_ends(sim *s, uint32_t number)
 
     if (!process->alive || !process->works)
         return;
+    if (sim_runs_trial(s, process->job)) {
+        sim_trial_stops(s, number);
+        return;
+    }
     if (process->term && way < 6)
         process_ends(s, process, GP_JOBS_EXIT_CODE, 130, true);
     else if (way < 7)
@@ -177,7 +193,10 @@ static void apply(sim *s, const sim_write *write)
         sim_record(s, s->jobs,
                    (history_entry){ .kind = HISTORY_ACCEPT, /* recorded even if the reply is lost */
                                     .session = write->row.submitter[0],
-                                    .seq = write->row.seq & UINT32_MAX,
+                                    /* sweep.c checks the submits of a sweep */
+                                    .seq = write->row.submitter[0] > SIM_SUBMITTERS
+                                               ? ++s->sweep.submits
+                                               : write->row.seq & UINT32_MAX,
                                     .id = write->row.id });
     }
     if (fact->durable && gp_jobs_state_ended(fact->row.state))
@@ -257,6 +276,15 @@ static void reply(sim *s, const gp_jobs_action *action)
     int64_t at_us = s->now_us + sim_transit(s);
     uint32_t number = action->client.bytes[0];
 
+    if (number == SIM_SUBMITTERS + 2) {
+        if (at_us > s->sweep.in_us)
+            s->sweep.in_us = at_us;
+        h = sim_push_at(s, s->sweep.in_us, SIM_TO_SWEEP, 0);
+        h->link = action->client.bytes[1] | (uint32_t)action->client.bytes[2] << 8;
+        h->reply.kind = action->kind;
+        h->reply.correlation = action->correlation;
+        h->reply.job = action->id;
+    }
     if (number == 0 || number > SIM_SUBMITTERS)
         return;
     submitter = &s->submitters[number - 1];
@@ -291,12 +319,33 @@ static void write_row(sim *s, const gp_jobs_action *action)
     commit_begins(s);
 }
 
+typedef struct lane_count {
+    uint32_t active, waiting, limit;
+} lane_count;
+
+/* Count the sweeps, or the other jobs, independently of the state machine. */
+static lane_count count_lane(const sim *s, bool sweeps)
+{
+    uint32_t sweeps_max = s->job_capacity > 0 ? SWEEPS_MAX : 0;
+    lane_count lane = { .limit = sweeps ? sweeps_max : (uint32_t)s->job_capacity };
+
+    for (const gp_jobs_job *job = gp_jobs_after(s->machine, 0); job != NULL;
+         job = gp_jobs_after(s->machine, job->id)) {
+        if ((job->kind == GP_JOBS_SWEEP) != sweeps)
+            continue;
+        lane.active += job->state == GP_JOBS_STARTING || gp_jobs_orphaned(job);
+        lane.waiting += job->heap_place != 0;
+    }
+    return lane;
+}
+
 static void act(void *context, const gp_jobs_action *action)
 {
     sim *s = context;
     sim_fact *fact = action->id < SIM_JOBS ? &s->facts[action->id] : NULL;
     sim_job_process *process =
         fact != NULL && action->id != 0 ? process_of(s, action->id, action->attempt) : NULL;
+    lane_count lane;
     sim_happening *h;
 
     if (s->dying)
@@ -316,9 +365,9 @@ static void act(void *context, const gp_jobs_action *action)
         write_row(s, action);
         break;
     case GP_JOBS_START:
-        if (gp_jobs_active(s->machine) > s->job_capacity)
-            sim_fail(s, "overbooked", "%u jobs at once, %u workers", gp_jobs_active(s->machine),
-                     (unsigned)s->job_capacity);
+        lane = count_lane(s, action->job->kind == GP_JOBS_SWEEP);
+        if (lane.active > lane.limit)
+            sim_fail(s, "overbooked", "%u jobs at once, the limit is %u", lane.active, lane.limit);
         h = sim_push(s, MS + sim_draw(&s->disk_dice, 30 * MS), SIM_JOB_SPAWNS, 0);
         h->jobs.event = (gp_jobs_event){ .job = action->id, .attempt = action->attempt };
         break;
@@ -359,12 +408,31 @@ static void act(void *context, const gp_jobs_action *action)
     sim_burns(s);
 }
 
+/* Fail if a job waits below its limit. A sweep that took the place of its trials would wait
+ * forever. */
+static void check_waiting(sim *s)
+{
+    const gp_jobs *machine = s->machine;
+
+    if (machine->failed || machine->holding || machine->stopping)
+        return;
+    for (int sweeps = 0; sweeps < 2; sweeps++) {
+        lane_count lane = count_lane(s, sweeps);
+
+        if (lane.waiting > 0 && lane.active < lane.limit)
+            sim_fail(s, "starved", "%u %s wait, and %u of %u run", lane.waiting, sweeps ? "sweeps" : "jobs",
+                     lane.active, lane.limit);
+    }
+}
+
 void sim_jobs_step(sim *s, gp_jobs_event event)
 {
     event.clock_ms = s->wall_ms + s->now_us / MS;
     s->tally.steps++;
     sim_note(s, "jobs", event.kind, event.job, event.correlation);
     gp_jobs_step(s->machine, &event, s->now_us / MS);
+    if (!s->dying)
+        check_waiting(s);
     sim_turn(s);
 }
 
@@ -374,14 +442,19 @@ void sim_jobs_receives(sim *s, sim_happening *h)
 
     if (!s->up || h->epoch != s->epoch)
         return;
-    if (h->number < SIM_SUBMITTERS) {
-        if (h->link != s->submitters[h->number].link || s->ending)
+    if (h->number != SIM_SUBMITTERS) {
+        const bool controller = h->number > SIM_SUBMITTERS;
+
+        if (h->link != (controller ? s->sweep.serial : s->submitters[h->number].link) || s->ending)
             return;
+        if (!controller && event->kind == GP_JOBS_EVENT_CANCEL)
+            sim_sweep_canceled(s, event->job);
         event->client.bytes[0] = (uint8_t)(h->number + 1);
         event->client.bytes[1] = (uint8_t)h->link;
         event->client.bytes[2] = (uint8_t)(h->link >> 8);
         event->submit = &h->jobs.submit;
-        h->jobs.submit.name = h->jobs.submit.command = "";
+        h->jobs.submit.name = h->jobs.name;
+        h->jobs.submit.command = "";
     }
     sim_jobs_step(s, *event);
 }
@@ -416,6 +489,8 @@ bool sim_jobs_begin(sim *s)
 
     config.unfinished_max = 120;
     config.finished_max = sim_draw(&s->disk_dice, 8);
+    config.trials_max = sim_draw(&s->disk_dice, 4);
+    config.sweeps_max = SWEEPS_MAX;
     config.repeat_ms = REPEAT_MS;
     config.replies_max = 64;
     config.capacity = 0;
@@ -523,8 +598,11 @@ static void send_one(sim *s, sim_submitter *submitter)
     if (window->sent == 0)
         submitter->first = submitter->correlation + 1;
     h->jobs.event.correlation = ++submitter->correlation;
-    h->jobs.submit = (gp_jobs_submit){ .seq = seq, .priority = (int32_t)sim_draw(&submitter->dice, 3) };
+    h->jobs.submit = (gp_jobs_submit){ .seq = seq,
+                                       .kind = (gp_jobs_kind)(seq % GP_JOBS_KINDS),
+                                       .priority = (int32_t)sim_draw(&submitter->dice, 3) };
     h->jobs.submit.submitter[0] = (uint8_t)submitter->key;
+    h->jobs.name[0] = '\0';
     if (PLANTED(NEW_KEY))
         h->jobs.submit.submitter[1] = (uint8_t)submitter->link;
     submits_sent(window, number);
@@ -548,9 +626,12 @@ void sim_submitter_acts(sim *s, sim_submitter *submitter)
         batch_begins(s, submitter);
     if (submitter->busy)
         send_one(s, submitter);
-    if (!sim_calm(s) && sim_chance(dice, 8))
-        submitter_says(s, submitter, GP_JOBS_EVENT_CANCEL)->jobs.event.job =
-            sim_chance(dice, 5) ? 0 : 1 + sim_draw(dice, (uint32_t)s->next_id);
+    if (!sim_calm(s) && sim_chance(dice, 8)) {
+        gp_jobs_event *event = &submitter_says(s, submitter, GP_JOBS_EVENT_CANCEL)->jobs.event;
+
+        event->job = sim_chance(dice, 5) ? 0 : 1 + sim_draw(dice, (uint32_t)s->next_id);
+        event->grace_ms = sim_chance(dice, 4) ? 0 : 10000;
+    }
 }
 
 void sim_submitter_receives(sim *s, sim_submitter *submitter, const sim_happening *h)

@@ -101,6 +101,14 @@ static bool group_is_whole(sim *s, const sim_training *t)
     return true;
 }
 
+/* Return whether the scheduler takes the lease away from a worker that may not know it yet. */
+static bool is_revoked(const sim *s, const sim_process *process, uint64_t lease)
+{
+    const gp_core_slot *slot = s->up ? &s->core->slots[process->slot] : NULL;
+
+    return slot != NULL && slot->incarnation == process->incarnation && slot->revoking == lease;
+}
+
 /* Return the furthest step of all live lease holders, whether in the group or not. */
 static uint64_t furthest_of(const sim *s, uint64_t lease)
 {
@@ -110,7 +118,7 @@ static uint64_t furthest_of(const sim *s, uint64_t lease)
         const sim_process *process = &s->processes[i];
 
         if (process->alive && process->lease == lease && process->true_lease == lease &&
-            process->true_step > step)
+            process->true_step > step && !is_revoked(s, process, lease))
             step = process->true_step;
     }
     return step;
@@ -317,7 +325,7 @@ static void check_newcomers(sim *s, const sim_training *t)
                  t->r.world, prepared, t->newcomer_count);
 }
 
-/* Check a pause for joining workers: they have prepared, or have exited since. */
+/* Check a pause for joining workers: they have prepared, or have exited or left the lease since. */
 static void check_pause(sim *s, const sim_client *client)
 {
     const sim_training *t = &client->training;
@@ -327,8 +335,9 @@ static void check_pause(sim *s, const sim_client *client)
         const gp_core_member *member = &t->newcomers[i].member;
         const sim_process *process = sim_find_process(s, member->slot, member->incarnation);
 
-        fit += t->newcomers[i].asked &&
-               (process == NULL || !process->alive || process->prepared_lease == client->lease);
+        fit +=
+            t->newcomers[i].asked && (process == NULL || !process->alive || process->lease != client->lease ||
+                                      process->prepared_lease == client->lease);
     }
     if (t->r.wanted > t->r.world && fit < t->r.wanted - t->r.world)
         sim_fail(s, "unprepared", "a training on %u workers pauses for %u joining workers; %u have prepared",
@@ -566,7 +575,7 @@ void sim_training_receives(sim *s, sim_client *client, const sim_letter *letter)
         take_change(s, client);
         return;
     }
-    if (t->lost_reported)
+    if (t->lost_reported || t->begin_due) /* pool_attach() drops earlier losses */
         return;
     t->lost_reported = true;
     while (rank < t->world && (t->process[rank] == 0 || rank_of(s, t, rank)->slot != letter->lost_slot))
@@ -602,7 +611,11 @@ void sim_newcomer_tells(sim *s, sim_client *client, const sim_happening *h)
 
 void sim_train_receives(sim *s, sim_client *client, const sim_happening *h)
 {
-    if (client->trains && h->link == client->training.serial && client->state == SIM_HOLDING)
+    /* while the client attaches to the next group, it drops the messages of the old one */
+    bool is_old = client->training.begin_due && client->training.serial != 0 &&
+                  (h->train.kind == MEMBERSHIP_READY || h->train.kind == MEMBERSHIP_ENDED);
+
+    if (client->trains && h->link == client->training.serial && client->state == SIM_HOLDING && !is_old)
         steps(s, client, h->train);
 }
 

@@ -216,6 +216,7 @@ static void deliver(sim *s, const gp_core_action *action)
                               .generation = action->generation,
                               .member_count = action->member_count,
                               .token = action->token,
+                              .status = action->status,
                               .lost_slot = action->lost_slot,
                               .lost_incarnation = action->lost_incarnation,
                               .silent_ms = action->silent_ms,
@@ -310,6 +311,7 @@ static void scheduler_begins(sim *s)
         if (!process->alive || !process->ready)
             continue;
         process->watched = s->epoch;
+        process->told_work = GP_CORE_OURS; /* this scheduler has no heartbeat yet */
         found.slot = process->slot;
         found.incarnation = process->incarnation;
         found.pid = (int32_t)i + 1;
@@ -322,10 +324,8 @@ static void scheduler_begins(sim *s)
 
         /* however late the client checks */
         client->whole = client->whole && sim_lease_is_whole(s, client);
-        if (client->state == SIM_HOLDING) { /* the lease id continues: see check_grant() */
-            s->generation_of[client->lease & 63] = client->lease;
-            s->generation_last[client->lease & 63] = 0;
-        }
+        if (client->state == SIM_HOLDING) /* the lease id continues: see check_grant() */
+            sim_lease_known(s, client->lease);
         sim_push(s, after_us, SIM_CLIENT_DIALS, i);
     }
     for (uint32_t i = 0; i < SIM_SUBMITTERS; i++)
@@ -369,6 +369,9 @@ static void to_core(sim *s, sim_happening *h)
             return; /* messages from an exited worker or a broken link may be lost too */
         if (event->kind == GP_CORE_EVENT_WORKER_READY)
             process->peer = h->link;
+        if (event->kind == GP_CORE_EVENT_WORKER_REVOKED && event->epoch == s->epoch &&
+            s->core->slots[event->slot].revoking == event->lease)
+            process->told_work = GP_CORE_OURS;
     } else if (client != NULL) {
         if (wire && lost)
             return;
@@ -451,6 +454,7 @@ static sim_gate *gate_of(sim *s, const sim_happening *h)
     case SIM_TO_CLIENT:
     case SIM_CLIENT_ACTS:
     case SIM_CLIENT_DIALS:
+    case SIM_CLIENT_CLAIMS:
     case SIM_LANE_DIALS:
     case SIM_LANE_ENDS:
     case SIM_PUMPS:
@@ -505,6 +509,9 @@ static void happen(sim *s, sim_happening *h)
         break;
     case SIM_CLIENT_DIALS:
         sim_client_dials(s, client, h->epoch);
+        break;
+    case SIM_CLIENT_CLAIMS:
+        sim_client_claims(s, client, h->link);
         break;
     case SIM_SCHEDULER_IS_UP:
         if (!s->up)
@@ -579,6 +586,22 @@ static void happen(sim *s, sim_happening *h)
     case SIM_NEWCOMER_TELLS:
         sim_newcomer_tells(s, client, h);
         break;
+    case SIM_SWEEP_STARTS:
+        sim_sweep_starts(s);
+        break;
+    case SIM_SWEEP_POLLS:
+        sim_sweep_polls(s, h);
+        break;
+    case SIM_SWEEP_SYNCS:
+        sim_sweep_syncs(s, h);
+        break;
+    case SIM_TO_SWEEP:
+        if (h->epoch == s->epoch)
+            sim_sweep_receives(s, h);
+        break;
+    case SIM_TRIAL_STEPS:
+        sim_trial_steps(s, h->number);
+        break;
     case SIM_OPERATOR:
         if (h->epoch == s->epoch)
             sim_take_down(s, false, 20);
@@ -625,7 +648,7 @@ static bool settled(sim *s, char why[480])
         snprintf(why, 480, "the scheduler is not back");
         return false;
     }
-    return sim_settled(s, why) && sim_jobs_settled(s, why);
+    return sim_settled(s, why) && sim_sweep_settled(s, why) && sim_jobs_settled(s, why);
 }
 
 static void check_end(sim *s)
@@ -663,6 +686,7 @@ static void begin(sim *s, const sim_script *script)
     memset(s->facts, 0, sizeof(s->facts));
     memset(s->clients, 0, sizeof(s->clients));
     memset(s->submitters, 0, sizeof(s->submitters));
+    memset(&s->sweep, 0, sizeof(s->sweep));
     s->script = *script;
     s->trace = 0;
     s->tally = (sim_tally){ 0 };
@@ -687,6 +711,7 @@ static void begin(sim *s, const sim_script *script)
     for (uint32_t i = 0; i < SIM_SLOTS; i++) {
         s->plan[i].kind = sim_chance(&dice, 20) ? GP_CORE_GPU : GP_CORE_CPU;
         s->plan[i].device_index = i;
+        s->plan[i].resources = sim_tag(sim_tag_of(s, i));
         snprintf(s->plan[i].label, sizeof(s->plan[i].label), "cpu cores %u", i);
     }
     for (uint32_t i = 0; i < SIM_CLIENTS; i++)
@@ -700,7 +725,7 @@ static void begin(sim *s, const sim_script *script)
 /* Disarm all pending kills that count actions. */
 static void disarm(sim *s)
 {
-    s->fuse = 0;
+    s->fuse = s->sweep.fuse = 0;
     for (uint32_t i = 0; i < s->process_count; i++)
         s->processes[i].fuse = 0;
     for (uint32_t i = 0; i < SIM_CLIENTS; i++)
@@ -720,6 +745,7 @@ static void live(sim *s)
     for (uint32_t i = 0; i < s->script.count; i++)
         sim_push(s, s->script.faults[i].at_ms * MS, SIM_STRIKES, i);
     sim_push(s, BEAT_MS * MS, SIM_BEATS, 0);
+    sim_sweep_begin(s);
     while (!failed(s) && s->now_us < s->calm_us)
         advance(s);
     disarm(s);
@@ -745,6 +771,7 @@ void sim_run(void *context, const sim_script *script, sim_outcome *out)
         sim_team_dies(s, &s->clients[i]); /* needed if the run ended early */
     for (uint32_t i = 0; i < SIM_SUBMITTERS; i++)
         submits_deinit(&s->submitters[i].window);
+    sim_sweep_end(s);
     gp_core_free(s->core);
     gp_jobs_free(s->machine);
     s->core = NULL;
