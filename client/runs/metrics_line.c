@@ -5,8 +5,6 @@
 #include <math.h>
 #include <stddef.h>
 
-#include <gradpool/gradpool.h>
-
 /* C type of a metric. */
 typedef enum metric_type { TYPE_BOOL, TYPE_U32, TYPE_U64, TYPE_F64 } metric_type;
 
@@ -16,8 +14,8 @@ typedef enum metric_place { HEAD, BODY, TIME, PLACE_COUNT } metric_place;
 /* Metric output format and condition. */
 typedef enum metric_form { EXACT, IF_FINITE, IF_NONZERO, SECONDS, RATE, MS } metric_form;
 
-/* printf formats; NULL: shortest text that reads back as the same number */
-static const char *const formats[] = { [SECONDS] = "%.6f", [RATE] = "%.10g", [MS] = "%.4f" };
+/* Decimals of a fixed number; 0: not a fixed number. */
+static const unsigned decimals[] = { [SECONDS] = 6, [RATE] = 0, [MS] = 4 };
 
 /* A member of a line: key, type, position, format, and where the record holds it. */
 struct metric {
@@ -36,16 +34,15 @@ struct metric {
 
 /* clang-format on */
 
-/* Metrics that only the client computes have the same form in a line. */
-#define GP_METRIC_LOCAL(name, place, key, form) GP_METRIC(, name, place, key, form, )
-
 static const metric step_metrics[] = {
+#define GP_METRIC_LOCAL(name, place, key, form)      METRIC(gp_train_step, name, place, key, form)
 #define GP_METRIC(type, name, place, key, form, ...) METRIC(gp_train_step, name, place, key, form)
 #include "proto/message/step_fields.def"
     { .key = NULL },
 };
 
 static const metric validation_metrics[] = {
+#define GP_METRIC_LOCAL(name, place, key, form) METRIC(gp_train_validation_result, name, place, key, form)
 #define GP_METRIC(type, name, place, key, form, ...)                                                         \
     METRIC(gp_train_validation_result, name, place, key, form)
 #include "proto/message/validation_fields.def"
@@ -69,8 +66,10 @@ static void put_one(gp_json_writer *writer, const metric *m, const void *at)
         gp_json_put_bool(writer, m->key, number > 0);
     else if (m->type != TYPE_F64)
         gp_json_put_integer(writer, m->key, (int64_t)number);
-    else if (formats[m->form] != NULL)
-        gp_json_put_rounded(writer, m->key, formats[m->form], number);
+    else if (decimals[m->form] > 0)
+        gp_json_put_fixed(writer, m->key, decimals[m->form], number);
+    else if (m->form == RATE)
+        gp_json_put_rounded(writer, m->key, "%.10g", number);
     else
         gp_json_put_number(writer, m->key, number);
 }
@@ -111,3 +110,26 @@ void metrics_get(void *record, const metric *table, const gp_json *line)
             *(bool *)at = whole > 0;
     }
 }
+
+/* ---- phases of a step ---- */
+
+/* clang-format off */
+#define NAME_HEAD(name, key)
+#define NAME_BODY(name, key)
+#define NAME_TIME(name, key) [STEP_PHASE_##name] = key,
+#define SUM_HEAD(name)
+#define SUM_BODY(name)
+#define SUM_TIME(name) sums[STEP_PHASE_##name] += step->name;
+
+const char *const step_phase_names[STEP_PHASES] = {
+#define GP_METRIC(type, name, place, key, ...) NAME_##place(name, key)
+#include "proto/message/step_fields.def"
+};
+
+void step_phases_add(double sums[STEP_PHASES], const gp_train_step *step)
+{
+#define GP_METRIC(type, name, place, ...) SUM_##place(name)
+#include "proto/message/step_fields.def"
+}
+
+/* clang-format on */

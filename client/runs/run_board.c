@@ -6,19 +6,18 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/runs/metrics_line.h"
 #include "client/runs/tensorboard.h"
 #include "common/base/memory/alloc.h"
 
 /* STEP_MS: shortest interval between two steps in the file, without RUN_BOARD_STEPS. FLUSH_MS: how
  * long events may stay in memory. */
-enum { STEP_MS = 500, FLUSH_MS = 1000, WORKERS_MAX = 256, PHASES = 6, OPTIONS_MAX = 200 };
-
-static const char *const phase_tags[PHASES] = { "data", "forward", "backward", "exchange", "commit", "wait" };
+enum { STEP_MS = 500, FLUSH_MS = 1000, WORKERS_MAX = 256, OPTIONS_MAX = 200 };
 
 /* Phase times of one worker since they were last written. */
 typedef struct phase_sums {
     uint64_t steps;
-    double ms[PHASES];
+    double ms[STEP_PHASES];
 } phase_sums;
 
 struct run_board {
@@ -141,10 +140,10 @@ static void write_phases(run_board *board, uint64_t step, double now_s)
     for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++) {
         phase_sums *sums = &board->sums[worker];
 
-        for (int phase = 0; phase < PHASES && sums->steps > 0; phase++) {
+        for (int phase = 0; phase < STEP_PHASES && sums->steps > 0; phase++) {
             char tag[40];
 
-            snprintf(tag, sizeof(tag), "worker-%" PRIu32 "/%s_ms", worker, phase_tags[phase]);
+            snprintf(tag, sizeof(tag), "worker-%" PRIu32 "/%s_ms", worker, step_phase_names[phase]);
             tensorboard_scalar(board->file, tag, (int64_t)step, now_s, sums->ms[phase] / (double)sums->steps);
         }
         *sums = (phase_sums){ 0 };
@@ -186,13 +185,10 @@ static void flush_if_due(run_board *board, int64_t now_ms)
 
 void run_board_step(run_board *board, const gp_train_step *step, int64_t now_ms)
 {
-    const double ms[PHASES] = { step->data_ms,     step->forward_ms, step->backward_ms,
-                                step->exchange_ms, step->commit_ms,  step->wait_ms };
     phase_sums *sums = &board->sums[step->worker <= WORKERS_MAX ? step->worker : 0];
 
     sums->steps++;
-    for (int phase = 0; phase < PHASES; phase++)
-        sums->ms[phase] += ms[phase];
+    step_phases_add(sums->ms, step);
     board->samples += step->samples;
     if (step->rank != 0)
         return;

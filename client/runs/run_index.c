@@ -8,22 +8,18 @@
 #include <unistd.h>
 
 #include "client/runs/run_reader.h"
-#include "common/base/clock.h"
 #include "common/base/memory/buffer.h"
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
 
 /* LOCK_MS: how long to wait for another process to append. An append takes less than 1 ms. */
-enum { LOCK_MS = 2000, RETRY_MS = 5, INDEX_BYTES_MAX = 256 << 20 };
+enum { LOCK_MS = 2000, INDEX_BYTES_MAX = 256 << 20 };
 
 /* Lock the index. Another process may hold the lock for the time of an append. */
 static gp_status lock(int fd, const char *path, gp_error *err)
 {
-    const int64_t deadline = gp_now_ms() + LOCK_MS;
-    gp_status status;
+    const gp_status status = gp_file_lock_wait(fd, LOCK_MS);
 
-    while ((status = gp_file_lock(fd)) == GP_EBUSY && gp_now_ms() < deadline)
-        gp_sleep_ms(RETRY_MS);
     return status == GP_OK ? GP_OK
                            : gp_fail(err, status, "cannot lock %s: %s", path,
                                      status == GP_EBUSY ? "another process holds the lock" : strerror(errno));
@@ -83,15 +79,19 @@ gp_status run_index_each(const char *state_dir, bool (*visit)(void *context, con
     run_lines *lines = run_lines_new(state_dir, "runs.jsonl");
     const char *text;
     size_t bytes;
+    uint64_t number = 0;
     bool more = true;
 
     if (lines == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to read the index of runs");
-    for (uint64_t number = 1;
-         more && number <= RUN_INDEX_RUNS_MAX && (text = run_lines_next(lines, &bytes)) != NULL; number++) {
-        run_entry entry = { .number = number };
+    while (more && number < RUN_INDEX_RUNS_MAX && (text = run_lines_next(lines, &bytes)) != NULL) {
+        run_entry entry;
         run_line line;
 
+        /* Without locks, an append that sees half of another line begins with a newline. */
+        if (bytes == 0)
+            continue;
+        entry = (run_entry){ .number = ++number };
         if (!run_line_parse(&line, text, bytes))
             continue;
         entry.folder = gp_json_text(gp_json_member(line.json, "folder"), "");

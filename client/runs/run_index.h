@@ -33,7 +33,7 @@ typedef struct run_entry {
 gp_status run_index_append(const char *state_dir, const char *folder, const char *began, gp_error *err);
 
 /* Call `visit` for each run, oldest first, until it returns false. Malformed lines are skipped, but
- * counted in the numbers. A missing index has no runs. */
+ * counted in the numbers. Empty lines are not counted. A missing index has no runs. */
 gp_status run_index_each(const char *state_dir, bool (*visit)(void *context, const run_entry *entry),
                          void *context, gp_error *err);
 

@@ -12,15 +12,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
 
-enum { PATH_BYTES = 700 };
-
-/* Return a nonnegative integer member; 0: missing or negative. */
-static uint64_t whole(const gp_json *object, const char *key)
-{
-    int64_t value = gp_json_integer(gp_json_member(object, key), 0);
-
-    return value < 0 ? 0 : (uint64_t)value;
-}
+enum { PATH_BYTES = 1200 };
 
 /* ---- lines ---- */
 
@@ -29,9 +21,9 @@ static bool rescale_get(gp_train_rescale *out, const gp_json *json)
 {
     const gp_json *index = gp_json_member(json, "worker_index");
 
-    *out = (gp_train_rescale){ .workers_before = (uint32_t)whole(json, "workers_before"),
-                               .workers = (uint32_t)whole(json, "workers"),
-                               .step = whole(json, "step"),
+    *out = (gp_train_rescale){ .workers_before = (uint32_t)run_count(json, "workers_before"),
+                               .workers = (uint32_t)run_count(json, "workers"),
+                               .step = run_count(json, "step"),
                                .seconds = gp_json_number(gp_json_member(json, "paused_seconds"), NAN),
                                .died = gp_json_bool(gp_json_member(json, "died"), false),
                                .cause = gp_json_text(gp_json_member(json, "cause"), "") };
@@ -57,7 +49,7 @@ bool run_line_parse(run_line *out, const char *text, size_t bytes)
     } else if (gp_json_member(out->json, "workers_before") != NULL) {
         if (rescale_get(&out->rescale, out->json))
             out->kind = RUN_LINE_RESCALE;
-    } else if (whole(out->json, "step") > 0 && gp_json_member(out->json, "time") != NULL) {
+    } else if (run_count(out->json, "step") > 0 && gp_json_member(out->json, "time") != NULL) {
         out->kind = RUN_LINE_STEP;
         metrics_get(&out->step, metrics_of_step, out->json);
     }
@@ -68,6 +60,50 @@ void run_line_deinit(run_line *line)
 {
     gp_json_free(line->json);
     line->json = NULL;
+}
+
+bool run_line_next(run_line *out, const char **text)
+{
+    const char *line, *end;
+
+    while ((end = strchr(line = *text, '\n')) != NULL) {
+        *text = end + 1;
+        if (run_line_parse(out, line, (size_t)(end - line)))
+            return true;
+    }
+    return false;
+}
+
+bool run_line_last(run_line *out, const char *text)
+{
+    const char *before;
+
+    for (const char *end = strrchr(text, '\n'); end != NULL; end = before) {
+        before = memrchr(text, '\n', (size_t)(end - text));
+
+        const char *line = before != NULL ? before + 1 : text;
+
+        if (run_line_parse(out, line, (size_t)(end - line)))
+            return true;
+    }
+    return false;
+}
+
+void run_tail_read(const char *folder, const char *name, char *text, size_t bytes)
+{
+    char path[PATH_BYTES];
+    struct stat info;
+    ssize_t got = -1;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
+        got = gp_read_at(fd, text, bytes - 1,
+                         (size_t)info.st_size >= bytes ? (uint64_t)info.st_size - (bytes - 1) : 0);
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = '\0';
 }
 
 struct run_lines {
@@ -157,15 +193,45 @@ bool run_lines_replaced(const run_lines *lines)
 
 /* ---- documents ---- */
 
+uint64_t run_count(const gp_json *object, const char *key)
+{
+    const int64_t count = gp_json_integer(gp_json_member(object, key), 0);
+
+    return count < 0 || count > RUN_COUNT_MAX ? 0 : (uint64_t)count;
+}
+
+/* Return a copy of a document in the member "records" of end.json. NULL: it has none. */
+static gp_json *packed_document(const char *folder, const char *name)
+{
+    gp_json *end = run_document_read(folder, "end.json"), *json = NULL;
+    const gp_json *record = gp_json_member(gp_json_member(end, "records"), name);
+    gp_json_writer writer;
+    gp_buffer text;
+
+    gp_buffer_init(&text, RUN_DOCUMENT_BYTES_MAX);
+    gp_json_writer_init(&writer, &text, false);
+    gp_json_put_value(&writer, NULL, record);
+    if (record == NULL || gp_json_writer_finish(&writer, NULL) != GP_OK ||
+        gp_json_parse(&json, gp_buffer_text(&text), text.bytes, NULL) != GP_OK)
+        json = NULL;
+    gp_buffer_deinit(&text);
+    gp_json_free(end);
+    return json;
+}
+
 gp_json *run_document_read(const char *folder, const char *name)
 {
     char path[PATH_BYTES];
     gp_json *json = NULL;
     uint8_t *data;
     size_t bytes;
+    gp_status status;
 
     snprintf(path, sizeof(path), "%s/%s", folder, name);
-    if (gp_file_read(&data, &bytes, path, RUN_DOCUMENT_BYTES_MAX, NULL) != GP_OK)
+    status = gp_file_read(&data, &bytes, path, RUN_DOCUMENT_BYTES_MAX, NULL);
+    if (status == GP_ENOENT && strcmp(name, "end.json") != 0)
+        return packed_document(folder, name);
+    if (status != GP_OK)
         return NULL;
     if (gp_json_parse(&json, (const char *)data, bytes, NULL) != GP_OK)
         json = NULL;
@@ -180,15 +246,15 @@ bool run_info_read(gp_train_info *out, const char *folder)
     if (json == NULL)
         return false;
     const gp_json *index = gp_json_member(json, "worker_index");
-    const uint64_t workers = whole(json, "workers");
+    const uint64_t workers = run_count(json, "workers");
 
-    *out = (gp_train_info){ .batch = (uint32_t)whole(json, "batch"),
-                            .steps_per_epoch = (uint32_t)whole(json, "steps_per_epoch"),
-                            .epochs = (uint32_t)whole(json, "epochs"),
-                            .samples = whole(json, "samples"),
-                            .validation_samples = whole(json, "validation_samples"),
-                            .parameters = whole(json, "parameters"),
-                            .classes = (uint32_t)whole(json, "classes") };
+    *out = (gp_train_info){ .batch = (uint32_t)run_count(json, "batch"),
+                            .steps_per_epoch = (uint32_t)run_count(json, "steps_per_epoch"),
+                            .epochs = (uint32_t)run_count(json, "epochs"),
+                            .samples = run_count(json, "samples"),
+                            .validation_samples = run_count(json, "validation_samples"),
+                            .parameters = run_count(json, "parameters"),
+                            .classes = (uint32_t)run_count(json, "classes") };
     if (workers <= sizeof(out->worker_index) / sizeof(uint32_t))
         out->workers = (uint32_t)workers;
     for (uint32_t i = 0; i < out->workers; i++)

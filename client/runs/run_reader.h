@@ -16,6 +16,7 @@ enum {
     RUN_LINE_BYTES_MAX = 4096,       /* longer lines are skipped */
     RUN_DOCUMENT_BYTES_MAX = 1 << 18 /* size limit of job.json, facts.json and end.json */
 };
+#define RUN_COUNT_MAX ((int64_t)1 << 50)
 
 /* ---- lines of metrics.jsonl ---- */
 
@@ -39,6 +40,16 @@ typedef struct run_line {
 bool run_line_parse(run_line *out, const char *text, size_t bytes);
 void run_line_deinit(run_line *line);
 
+/* Parse the next line of a part of a file and advance *text, or parse the last line. Malformed and
+ * incomplete lines are skipped, such as the first line of the end of a file. false: no further
+ * line. */
+bool run_line_next(run_line *out, const char **text);
+bool run_line_last(run_line *out, const char *text);
+
+/* Read the last complete lines of a file of the folder, at most `bytes` - 1 bytes. "": no such
+ * file. */
+void run_tail_read(const char *folder, const char *name, char *text, size_t bytes);
+
 /* Reader of the lines of a file, from the beginning. */
 typedef struct run_lines run_lines;
 
@@ -59,8 +70,13 @@ bool run_lines_replaced(const run_lines *lines);
 
 /* ---- documents ---- */
 
-/* Read a JSON file of the folder, such as "end.json"; free it with gp_json_free(). NULL: missing,
- * malformed, or longer than RUN_DOCUMENT_BYTES_MAX. */
+/* Return a count from a line or document, between 0 and RUN_COUNT_MAX. 0: missing or out of
+ * range. */
+uint64_t run_count(const gp_json *object, const char *key);
+
+/* Read a JSON file of the folder, such as "end.json"; free it with gp_json_free(). The end.json of
+ * a trial of a sweep may contain the other documents (trial_pack.h). NULL: missing, malformed, or
+ * longer than RUN_DOCUMENT_BYTES_MAX. */
 gp_json *run_document_read(const char *folder, const char *name);
 
 /* Read the sizes of a training from facts.json; members that the file lacks are 0. false: the file

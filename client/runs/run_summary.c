@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,23 +12,16 @@
 
 #include "client/runs/run_reader.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/system/fence.h"
 #include "common/base/system/file.h"
 
-/* TAIL_BYTES: last bytes of metrics.jsonl that are read for the state of a running training. */
+/* TAIL_BYTES: memory for the last lines of metrics.jsonl, from which the state of a running
+ * training is read. */
 enum { TAIL_BYTES = 16 << 10, PATH_BYTES = 800 };
-#define COUNT_MAX ((int64_t)1 << 50)
 
 static double number(const gp_json *object, const char *key, double fallback)
 {
     return gp_json_number(gp_json_member(object, key), fallback);
-}
-
-/* Return a count between 0 and COUNT_MAX; 0: missing or out of range. */
-static int64_t whole(const gp_json *object, const char *key)
-{
-    const int64_t value = gp_json_integer(gp_json_member(object, key), 0);
-
-    return value < 0 || value > COUNT_MAX ? 0 : value;
 }
 
 static const char *text_of(const gp_json *object, const char *key)
@@ -52,6 +46,29 @@ static bool is_active(const char *folder)
     return active;
 }
 
+/* Return the state of a training whose job on a cluster has not ended; NULL: the folder is not that
+ * of a job (client/cluster/job_folder.h), or the job has ended. The training may run on a host
+ * whose locks this host does not see, and a new attempt may follow an attempt that ended. */
+static const char *job_state(const char *folder)
+{
+    char path[PATH_BYTES];
+    uint32_t attempt = 0;
+    gp_json *record;
+    bool ended;
+
+    snprintf(path, sizeof(path), "%s/result.json", folder);
+    if (access(path, F_OK) == 0)
+        return NULL;
+    record = run_document_read(folder, "record.json");
+    ended = record == NULL || strcmp(text_of(record, "state"), "ended") == 0;
+    gp_json_free(record);
+    snprintf(path, sizeof(path), "%s/newest", folder);
+    if (ended || gp_fence_read(&attempt, path, NULL) != GP_OK)
+        return NULL;
+    snprintf(path, sizeof(path), "%s/attempts/%" PRIu32 "/end.json", folder, attempt);
+    return access(path, F_OK) == 0 ? "queued" : "running";
+}
+
 /* Get the value of an option from the command line, for folders whose facts.json lacks it. */
 static const char *argument_of(const gp_json *command, const char *option)
 {
@@ -74,26 +91,14 @@ static const char *argument_of(const gp_json *command, const char *option)
 /* Take the results of the last lines of metrics.jsonl. */
 static void read_tail(run_summary *out)
 {
-    char path[PATH_BYTES], text[TAIL_BYTES + 1];
-    struct stat info;
-    ssize_t got = -1;
+    char text[TAIL_BYTES];
+    const char *rest = text;
+    run_line parsed;
     int64_t steps = 0; /* in the tail */
     double began_s = 0;
-    int fd;
 
-    snprintf(path, sizeof(path), "%s/metrics.jsonl", out->folder);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, &info) == 0)
-        got = gp_read_at(fd, text, TAIL_BYTES,
-                         info.st_size > TAIL_BYTES ? (uint64_t)info.st_size - TAIL_BYTES : 0);
-    if (fd >= 0)
-        close(fd);
-    text[got > 0 ? got : 0] = '\0';
-    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
-        run_line parsed;
-
-        if (!run_line_parse(&parsed, line, (size_t)(end - line)))
-            continue; /* the first line may be incomplete */
+    run_tail_read(out->folder, "metrics.jsonl", text, sizeof(text));
+    while (run_line_next(&parsed, &rest)) {
         if (parsed.kind == RUN_LINE_STEP) {
             if (steps == 0)
                 began_s = parsed.step.seconds;
@@ -114,42 +119,54 @@ static void read_tail(run_summary *out)
 }
 
 /* Take the results of end.json. */
-static void read_end(run_summary *out)
+static void read_end(run_summary *out, const gp_json *end)
 {
     static const char *const states[] = { "completed", "stopped", "stopped early", "failed" };
-    const char *state = text_of(out->end, "state");
+    const char *state = text_of(end, "state");
 
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
         if (strcmp(state, states[i]) == 0)
             out->state = states[i];
-    snprintf(out->reason, sizeof(out->reason), "%s", text_of(out->end, "reason"));
-    if (gp_json_member(out->end, "steps") == NULL)
+    snprintf(out->reason, sizeof(out->reason), "%s", text_of(end, "reason"));
+    if (gp_json_member(end, "steps") == NULL)
         return;
-    out->steps = whole(out->end, "steps");
-    out->loss = number(out->end, "loss", NAN);
-    out->validation_loss = number(out->end, "validation_loss", NAN);
-    out->accuracy = number(out->end, "validation_accuracy", NAN);
-    out->rmse = number(out->end, "validation_rmse", NAN);
-    out->seconds = number(out->end, "seconds", 0);
+    out->steps = (int64_t)run_count(end, "steps");
+    out->loss = number(end, "loss", NAN);
+    out->validation_loss = number(end, "validation_loss", NAN);
+    out->accuracy = number(end, "validation_accuracy", NAN);
+    out->rmse = number(end, "validation_rmse", NAN);
+    out->seconds = number(end, "seconds", 0);
     if (out->seconds > 0)
         out->images_per_second =
-            number(out->end, "samples", (double)out->steps * (double)out->batch) / out->seconds;
+            number(end, "samples", (double)out->steps * (double)out->batch) / out->seconds;
+}
+
+/* Take the result of a job that ended before its training began. */
+static void read_exit(run_summary *out)
+{
+    const gp_json *result = gp_json_member(out->command, "exit");
+
+    if (!gp_json_is_object(result))
+        return;
+    out->state = strcmp(text_of(result, "error"), "GP_ECANCELED") == 0 ? "stopped" : "failed";
+    snprintf(out->reason, sizeof(out->reason), "%s", text_of(result, "message"));
 }
 
 static void read_note(run_summary *out)
 {
     char path[PATH_BYTES];
-    FILE *file;
-    size_t got;
+    uint8_t *note;
+    size_t bytes;
 
     snprintf(path, sizeof(path), "%s/note.txt", out->folder);
-    file = fopen(path, "re");
-    if (file == NULL)
+    if (gp_file_read(&note, &bytes, path, RUN_NOTE_BYTES_MAX + 1, NULL) != GP_OK)
         return;
-    got = fread(out->note, 1, RUN_NOTE_BYTES_MAX, file);
-    fclose(file);
-    out->note[got] = '\0';
+    out->note = (char *)note;
     out->note[strcspn(out->note, "\n")] = '\0';
+    if (out->note[0] != '\0')
+        return;
+    gp_free(out->note);
+    out->note = NULL;
 }
 
 /* Take the sizes of facts.json. */
@@ -166,15 +183,18 @@ static void read_facts(run_summary *out)
         data = argument_of(out->command, "--data");
     snprintf(out->network, sizeof(out->network), "%s", network);
     snprintf(out->data, sizeof(out->data), "%s", data);
-    out->workers = whole(facts, "workers");
-    out->batch = whole(facts, "batch");
-    out->max_epochs = whole(facts, "epochs");
-    out->steps_per_epoch = whole(facts, "steps_per_epoch");
+    out->workers = (int64_t)run_count(facts, "workers");
+    out->batch = (int64_t)run_count(facts, "batch");
+    out->max_epochs = (int64_t)run_count(facts, "epochs");
+    out->steps_per_epoch = (int64_t)run_count(facts, "steps_per_epoch");
     gp_json_free(facts);
 }
 
 gp_status run_summary_read(run_summary *out, const char *folder, gp_error *err)
 {
+    const char *job = job_state(folder);
+    gp_json *end;
+
     *out = (run_summary){ .state = "killed",
                           .loss = NAN,
                           .validation_loss = NAN,
@@ -190,24 +210,30 @@ gp_status run_summary_read(run_summary *out, const char *folder, gp_error *err)
                        folder);
     snprintf(out->began, sizeof(out->began), "%s", text_of(out->command, "began"));
     read_facts(out);
-    out->end = run_document_read(folder, "end.json");
-    if (out->end == NULL || gp_json_member(out->end, "steps") == NULL)
+    end = run_document_read(folder, "end.json");
+    if (end == NULL || gp_json_member(end, "steps") == NULL)
         read_tail(out);
-    if (out->end != NULL)
-        read_end(out);
+    if (end != NULL)
+        read_end(out, end);
     else if (is_active(folder))
         out->state = "running";
+    else
+        read_exit(out);
+    if (job != NULL)
+        out->state = job;
     if (out->epochs == 0 && out->steps_per_epoch > 0)
         out->epochs = (out->steps + out->steps_per_epoch - 1) / out->steps_per_epoch;
     read_note(out);
+    gp_json_free(end);
     return GP_OK;
 }
 
 void run_summary_deinit(run_summary *summary)
 {
     gp_json_free(summary->command);
-    gp_json_free(summary->end);
-    summary->command = summary->end = NULL;
+    gp_free(summary->note);
+    summary->command = NULL;
+    summary->note = NULL;
 }
 
 const char *run_summary_option(const run_summary *summary, const char *name, char *text, size_t bytes)

@@ -16,17 +16,16 @@ typedef struct run_summary {
     char folder[700];
     char began[32]; /* ISO 8601, UTC; "": unknown */
     char network[512], data[512];
-    /* "running", "completed", "stopped", "stopped early", "failed", or "killed": the process ended
-     * without a result */
+    /* "running", "completed", "stopped", "stopped early", "failed", "killed": the process ended
+     * without a result, or "queued": the job on a cluster waits for its next attempt */
     const char *state;
     char reason[400]; /* of a failed run */
-    char note[RUN_NOTE_BYTES_MAX + 1];
+    char *note;       /* NULL: none */
     int64_t workers, batch, steps, steps_per_epoch, epochs, max_epochs;
     double loss;                            /* of the last step */
     double validation_loss, accuracy, rmse; /* of the last validation; accuracy: 0 to 1 */
     double seconds, images_per_second;
-    gp_json *command; /* job.json; NULL: missing */
-    gp_json *end;     /* end.json; NULL: missing */
+    gp_json *command; /* job.json */
 } run_summary;
 
 /* Read the summary of a folder. A running training is read up to the last line.

@@ -1,5 +1,6 @@
 #include "client/runs/tensorboard.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -218,18 +219,35 @@ static void event_end(tensorboard *board, message *m)
 
 /* ---- files ---- */
 
+/* Return the time in the name of a new file: now, or later than the names of all files in the
+ * folder. Readers take the files in the order of their names, but the clock may have gone back
+ * since an earlier attempt. */
+static long long name_time(const char *folder)
+{
+    long long newest = (long long)time(NULL), seconds;
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
+        if (sscanf(entry->d_name, "events.out.tfevents.%10lld.", &seconds) == 1 && seconds >= newest)
+            newest = seconds + 1;
+    if (dir != NULL)
+        closedir(dir);
+    return newest;
+}
+
 static gp_status file_create(tensorboard *board, const char *folder, gp_error *err)
 {
     char host[256] = "localhost", path[4400];
-    const time_t now = time(NULL);
+    const long long seconds = name_time(folder);
 
     gethostname(host, sizeof(host) - 1);
     for (char *c = host; *c != '\0'; c++)
         if (*c == '/')
             *c = '_';
     for (int i = 0; i < TRIES; i++) {
-        if ((size_t)snprintf(path, sizeof(path), "%s/events.out.tfevents.%lld.%s.%d.%d", folder,
-                             (long long)now, host, (int)getpid(), i) >= sizeof(path))
+        if ((size_t)snprintf(path, sizeof(path), "%s/events.out.tfevents.%lld.%s.%d.%d", folder, seconds,
+                             host, (int)getpid(), i) >= sizeof(path))
             return gp_fail(err, GP_ELIMIT, "the path %.60s... is too long", folder);
         board->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_APPEND, 0666);
         if (board->fd >= 0)

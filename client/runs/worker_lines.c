@@ -7,22 +7,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/runs/metrics_line.h"
 #include "client/runs/run_reader.h"
 #include "client/runs/run_trim.h"
 #include "common/base/memory/alloc.h"
 
-enum { WORKERS_MAX = 256, INTERVAL_MS = 1000, PHASES = 6, WAIT = 5, MAGIC = 0x47505750, SLOW_STEPS_MIN = 20 };
-
-static const char *const phase_names[PHASES] = {
-    "data", "forward", "backward", "exchange", "commit", "wait"
-};
+enum { WORKERS_MAX = 256, INTERVAL_MS = 1000, MAGIC = 0x47505750, SLOW_STEPS_MIN = 20 };
 
 /* Sums of one worker over consecutive steps; also the format of workers.open. */
 typedef struct interval {
     uint32_t magic, worker; /* magic: MAGIC if `steps` is not 0 */
     uint64_t epoch;
     uint64_t first_step, step, steps, samples;
-    double seconds, ms[PHASES];
+    double seconds, ms[STEP_PHASES];
 } interval;
 
 struct worker_lines {
@@ -43,8 +40,9 @@ static void write_line(worker_lines *lines, const interval *i)
                 "{\"worker\": %" PRIu32 ", \"seconds\": %.6f, \"first_step\": %" PRIu64 ", \"step\": %" PRIu64
                 ", \"steps\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"time\": {",
                 i->worker, i->seconds, i->first_step, i->step, i->steps, i->samples) > 0)
-        for (int phase = 0; phase < PHASES; phase++)
-            fprintf(lines->file, "%s\"%s\": %.4f", phase == 0 ? "" : ", ", phase_names[phase], i->ms[phase]);
+        for (int phase = 0; phase < STEP_PHASES; phase++)
+            fprintf(lines->file, "%s\"%s\": %.4f", phase == 0 ? "" : ", ", step_phase_names[phase],
+                    i->ms[phase]);
     fputs("}}\n", lines->file);
     if (fflush(lines->file) == 0 && !ferror(lines->file))
         return;
@@ -131,8 +129,8 @@ static bool interval_get(interval *out, const gp_json *json)
                        .steps = (uint64_t)steps,
                        .samples = (uint64_t)samples,
                        .seconds = gp_json_number(gp_json_member(json, "seconds"), 0) };
-    for (int phase = 0; phase < PHASES; phase++)
-        out->ms[phase] = gp_json_number(gp_json_member(time, phase_names[phase]), 0);
+    for (int phase = 0; phase < STEP_PHASES; phase++)
+        out->ms[phase] = gp_json_number(gp_json_member(time, step_phase_names[phase]), 0);
     return true;
 }
 
@@ -143,7 +141,7 @@ static void interval_cut(interval *i, uint64_t step)
 
     i->steps = (uint64_t)((double)i->steps * part + 0.5);
     i->samples = (uint64_t)((double)i->samples * part + 0.5);
-    for (int phase = 0; phase < PHASES; phase++)
+    for (int phase = 0; phase < STEP_PHASES; phase++)
         i->ms[phase] *= part;
     i->step = step;
 }
@@ -185,8 +183,6 @@ gp_status worker_lines_resume(worker_lines *lines, uint64_t step, gp_error *err)
 
 void worker_lines_add(worker_lines *lines, const gp_train_step *step, int64_t now_ms)
 {
-    const double ms[PHASES] = { step->data_ms,     step->forward_ms, step->backward_ms,
-                                step->exchange_ms, step->commit_ms,  step->wait_ms };
     interval *i;
 
     if (step->worker > WORKERS_MAX || step->step <= lines->last[step->worker])
@@ -207,10 +203,8 @@ void worker_lines_add(worker_lines *lines, const gp_train_step *step, int64_t no
     i->samples += step->samples;
     i->seconds = step->seconds;
     lines->totals[step->worker].steps++;
-    for (int phase = 0; phase < PHASES; phase++) {
-        i->ms[phase] += ms[phase];
-        lines->totals[step->worker].ms[phase] += ms[phase];
-    }
+    step_phases_add(i->ms, step);
+    step_phases_add(lines->totals[step->worker].ms, step);
     if (now_ms - lines->begin_ms[step->worker] >= INTERVAL_MS)
         finish(lines, step->worker);
     else
@@ -222,15 +216,15 @@ static double step_ms(const interval *total)
 {
     double ms = 0;
 
-    for (int phase = 0; phase < WAIT; phase++)
-        ms += total->ms[phase];
+    for (int phase = 0; phase < STEP_PHASES; phase++)
+        ms += phase == STEP_PHASE_wait_ms ? 0 : total->ms[phase];
     return ms / (double)total->steps;
 }
 
 bool worker_lines_slowest(const worker_lines *lines, char *text, size_t bytes)
 {
     const interval *slowest = NULL;
-    double others[PHASES] = { 0 }, others_ms = 0;
+    double others[STEP_PHASES] = { 0 }, others_ms = 0;
     uint32_t count = 0;
     int cause = 0;
 
@@ -251,16 +245,16 @@ bool worker_lines_slowest(const worker_lines *lines, char *text, size_t bytes)
         if (total->steps < SLOW_STEPS_MIN || total == slowest)
             continue;
         others_ms += step_ms(total) / (count - 1);
-        for (int phase = 0; phase < WAIT; phase++)
+        for (int phase = 0; phase < STEP_PHASES; phase++)
             others[phase] += total->ms[phase] / (double)total->steps / (count - 1);
     }
-    for (int phase = 1; phase < WAIT; phase++)
-        if (slowest->ms[phase] / (double)slowest->steps - others[phase] >
-            slowest->ms[cause] / (double)slowest->steps - others[cause])
+    for (int phase = 1; phase < STEP_PHASES; phase++)
+        if (phase != STEP_PHASE_wait_ms && slowest->ms[phase] / (double)slowest->steps - others[phase] >
+                                               slowest->ms[cause] / (double)slowest->steps - others[cause])
             cause = phase;
     snprintf(text, bytes,
              "worker %d was the slowest: %.1f ms per step, others %.1f ms; the difference is largest in %s",
-             (int)(slowest - lines->totals), step_ms(slowest), others_ms, phase_names[cause]);
+             (int)(slowest - lines->totals), step_ms(slowest), others_ms, step_phase_names[cause]);
     return step_ms(slowest) > 1.1 * others_ms;
 }
 

@@ -2,7 +2,9 @@
 #include "client/cli/runs/runs_verbs.h"
 
 static const gp_param runs_params[] = {
-    { .name = "all", GP_PARAM_FIELD(runs_options, all), .help = "list: all runs instead of the newest 20" },
+    { .name = "all",
+      GP_PARAM_FIELD(runs_options, all),
+      .help = "list: the newest 10000 runs instead of the newest 20" },
     { .name = "where",
       GP_PARAM_FIELD(runs_options, where),
       .repeats = true,
@@ -43,8 +45,8 @@ const cli_command cli_command_runs = {
         "of the list, `latest`, or a run folder, which need not be in the index. The list shows the accuracy "
         "and loss of the last validation.\n\n"
         "The state is `running`, `completed`, `stopped` (Ctrl-C), `stopped early` (validation patience), "
-        "`failed`, or `killed`: the process ended without a result. Runs whose folder was removed are not "
-        "listed. No pool is started.",
+        "`failed`, `killed`: the process ended without a result, or `queued`: a job on a cluster waits for "
+        "its next attempt. Runs whose folder was removed are not listed. No pool is started.",
     .examples = "  gradpool runs\n"
                 "  gradpool runs --where network=lenet --where 'accuracy>=0.9' --sort accuracy\n"
                 "  gradpool runs compare 38 40 41 --plot curves.png\n"

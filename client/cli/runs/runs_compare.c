@@ -219,7 +219,8 @@ static gp_status draw(const runs_set *set, const char *path, gp_error *err)
             x[i][p] = points[p].epoch;
             y[i][p] = accuracy ? points[p].accuracy : points[p].loss;
         }
-        series[i] = (plot_series){ name_of(&set->runs[i], names[i]), x[i], y[i], n };
+        series[i] =
+            (plot_series){ .name = name_of(&set->runs[i], names[i]), .x = x[i], .y = y[i], .count = n };
         gp_free(points);
     }
     if (status == GP_OK) {

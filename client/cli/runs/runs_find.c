@@ -44,79 +44,153 @@ static gp_status set_add(runs_set *set, const char *folder, uint64_t number, gp_
 
 /* ---- the index ---- */
 
-/* Folders of the index. */
+/* Folders of the index. At most RUNS_LISTED_MAX are held. */
 typedef struct listing {
-    char (*folders)[700]; /* folder of run i + 1; "": a line that is not a run */
-    size_t count;
+    char *newest[RUNS_LISTED_MAX]; /* folder of run N at N % RUNS_LISTED_MAX; NULL: not a run */
+    uint64_t last;                 /* newest run; 0: none */
+    const uint64_t *wanted;        /* runs that are listed although they are older; 0: none */
+    char **found;                  /* their folders; NULL: no such run */
+    size_t wanted_count;
+    bool full; /* no memory */
 } listing;
+
+/* Replace a folder by a copy of another one. */
+static void listing_keep(listing *l, char **slot, const char *folder)
+{
+    gp_free(*slot);
+    *slot = gp_strdup(folder);
+    l->full |= *slot == NULL;
+}
 
 static bool listing_add(void *context, const run_entry *entry)
 {
     listing *l = context;
 
-    while (l->count < entry->number) {
-        char(*grown)[700] = gp_array_grow(l->folders, l->count, sizeof(*grown));
+    while (l->last < entry->number) { /* numbers of malformed lines have no run */
+        char **slot = &l->newest[++l->last % RUNS_LISTED_MAX];
 
-        if (grown == NULL)
-            return false;
-        l->folders = grown;
-        l->folders[l->count++][0] = '\0';
+        gp_free(*slot);
+        *slot = NULL;
     }
-    snprintf(l->folders[entry->number - 1], sizeof(l->folders[0]), "%s", entry->folder);
-    return true;
+    listing_keep(l, &l->newest[l->last % RUNS_LISTED_MAX], entry->folder);
+    for (size_t i = 0; i < l->wanted_count; i++)
+        if (l->wanted[i] == entry->number)
+            listing_keep(l, &l->found[i], entry->folder);
+    return !l->full;
 }
 
-static gp_status listing_read(listing *out, const cli_call *call, gp_error *err)
+static void listing_free(listing *l)
 {
-    gp_paths paths;
-    gp_status status = gp_paths_find(&paths, cli_pool_name(call), err);
+    for (size_t i = 0; l != NULL && i < RUNS_LISTED_MAX; i++)
+        gp_free(l->newest[i]);
+    for (size_t i = 0; l != NULL && i < l->wanted_count; i++)
+        gp_free(l->found[i]);
+    gp_free(l);
+}
 
-    *out = (listing){ 0 };
-    return status == GP_OK ? run_index_each(paths.state_dir, listing_add, out, err) : status;
+/* Read the newest folders of the index, and those of `count` wanted runs into `found`, which is
+ * zeroed. */
+static gp_status listing_read(listing **out, const cli_call *call, const uint64_t *wanted, char **found,
+                              size_t count, gp_error *err)
+{
+    listing *l = gp_calloc(1, sizeof(*l));
+    gp_paths paths;
+    gp_status status = l == NULL ? gp_fail(err, GP_ENOMEM, "no memory for the index of runs")
+                                 : gp_paths_find(&paths, cli_pool_name(call), err);
+
+    if (status == GP_OK) {
+        l->wanted = wanted;
+        l->found = found;
+        l->wanted_count = count;
+        status = run_index_each(paths.state_dir, listing_add, l, err);
+    }
+    if (status == GP_OK && l->full)
+        status = gp_fail(err, GP_ENOMEM, "no memory for the index of runs");
+    if (status == GP_OK)
+        *out = l;
+    else
+        listing_free(l);
+    return status;
+}
+
+/* Return the folder of run `number`, which is among the newest; NULL: no such run. */
+static const char *listing_folder(const listing *l, uint64_t number)
+{
+    return l->newest[number % RUNS_LISTED_MAX];
+}
+
+/* Return the number of the oldest run in the list, or 1. */
+static uint64_t listing_first(const listing *l)
+{
+    return l->last > RUNS_LISTED_MAX ? l->last - RUNS_LISTED_MAX + 1 : 1;
 }
 
 gp_status runs_of_index(runs_set *out, const cli_call *call, gp_error *err)
 {
     const runs_options *options = call->options;
     const bool some = !options->all && options->where[0] == '\0' && options->sort[0] == '\0';
-    listing l;
-    gp_status status = listing_read(&l, call, err);
+    listing *l = NULL;
+    gp_status status = listing_read(&l, call, NULL, NULL, 0, err);
 
     *out = (runs_set){ 0 };
-    for (size_t i = l.count; i > 0 && status == GP_OK && !(some && out->count == RUNS_SHOWN); i--) {
-        if (l.folders[i - 1][0] != '\0')
-            status = set_add(out, l.folders[i - 1], i, err);
+    if (status != GP_OK)
+        return status;
+    if (!some && listing_first(l) > 1 && !options->common.quiet)
+        fprintf(stderr, "the index has %" PRIu64 " runs; only the newest %d are considered\n", l->last,
+                RUNS_LISTED_MAX);
+    for (uint64_t n = l->last; n >= listing_first(l) && status == GP_OK; n--) {
+        if (some && out->count == RUNS_SHOWN)
+            break;
+        if (listing_folder(l, n) != NULL)
+            status = set_add(out, listing_folder(l, n), n, err);
         status = status == GP_ENOENT ? GP_OK : status; /* the folder was removed */
     }
-    gp_free(l.folders);
+    listing_free(l);
     if (status != GP_OK)
         runs_set_free(out);
     return status;
 }
 
+/* Append the newest run whose folder exists. */
+static gp_status add_latest(runs_set *set, const listing *l, gp_error *err)
+{
+    for (uint64_t n = l->last; n >= listing_first(l); n--)
+        if (listing_folder(l, n) != NULL && access(listing_folder(l, n), F_OK) == 0)
+            return set_add(set, listing_folder(l, n), n, err);
+    return gp_fail(err, GP_ENOENT, "no run latest; `gradpool runs` lists them");
+}
+
+/* Return the number that a word is; 0: none. */
+static uint64_t number_of(const char *word)
+{
+    char *end;
+    const unsigned long long number = strtoull(word, &end, 10);
+
+    return word[0] >= '0' && word[0] <= '9' && *end == '\0' ? number : 0;
+}
+
 gp_status runs_find(runs_set *out, const cli_call *call, const char *const *words, int count, gp_error *err)
 {
-    listing l;
-    gp_status status = listing_read(&l, call, err);
+    uint64_t wanted[RUNS_COMPARED_MAX] = { 0 };
+    char *found[RUNS_COMPARED_MAX] = { NULL };
+    listing *l = NULL;
+    gp_status status;
 
     *out = (runs_set){ 0 };
+    for (int i = 0; i < count; i++)
+        wanted[i] = number_of(words[i]);
+    status = listing_read(&l, call, wanted, found, (size_t)count, err);
     for (int i = 0; i < count && status == GP_OK; i++) {
-        char *end;
-        const unsigned long long number = strtoull(words[i], &end, 10);
-        const bool is_number = words[i][0] >= '0' && words[i][0] <= '9' && *end == '\0';
-        const bool latest = strcmp(words[i], "latest") == 0;
-        uint64_t line = latest ? l.count : number;
-
-        while (latest && line > 1 && access(l.folders[line - 1], F_OK) != 0)
-            line--; /* the folder was removed */
-        if (!is_number && !latest)
-            status = set_add(out, words[i], 0, err);
-        else if (line == 0 || line > l.count || l.folders[line - 1][0] == '\0')
+        if (strcmp(words[i], "latest") == 0)
+            status = add_latest(out, l, err);
+        else if (found[i] != NULL)
+            status = set_add(out, found[i], wanted[i], err);
+        else if (strspn(words[i], "0123456789") == strlen(words[i]))
             status = gp_fail(err, GP_ENOENT, "no run %s; `gradpool runs` lists them", words[i]);
         else
-            status = set_add(out, l.folders[line - 1], line, err);
+            status = set_add(out, words[i], 0, err);
     }
-    gp_free(l.folders);
+    listing_free(l);
     if (status != GP_OK)
         runs_set_free(out);
     return status;
@@ -154,7 +228,7 @@ bool runs_value(const run_summary *run, const char *name, char *text, size_t byt
         const char *name, *text;
     } texts[] = {
         { "network", run->network }, { "data", run->data },   { "state", run->state },
-        { "folder", run->folder },   { "began", run->began }, { "note", run->note },
+        { "folder", run->folder },   { "began", run->began }, { "note", run->note != NULL ? run->note : "" },
         { "reason", run->reason },
     };
     char *end;
@@ -193,7 +267,7 @@ void runs_put(gp_json_writer *writer, const run_summary *run)
     gp_json_put_text(writer, "state", run->state);
     if (run->reason[0] != '\0')
         gp_json_put_text(writer, "reason", run->reason);
-    if (run->note[0] != '\0')
+    if (run->note != NULL)
         gp_json_put_text(writer, "note", run->note);
     gp_json_put_integer(writer, "workers", run->workers);
     gp_json_put_integer(writer, "epochs", run->epochs);

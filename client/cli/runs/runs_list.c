@@ -192,7 +192,7 @@ static void show_run(show_table *table, const run_summary *run)
     show_cells(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%" PRId64 "\t%s\t%s", number, when, run->network,
                run->data, run->state, epochs, or_dash(accuracy, "%.2f %%", run->accuracy * 100),
                or_dash(loss, "%.4f", isnan(run->validation_loss) ? run->loss : run->validation_loss), seconds,
-               run->workers, run->folder, run->note[0] != '\0' ? run->note : run->reason);
+               run->workers, run->folder, run->note != NULL ? run->note : run->reason);
 }
 
 static void show_runs(const runs_set *set)

@@ -5,7 +5,7 @@
 #include "client/cli/cli.h"
 #include "client/runs/run_summary.h"
 
-enum { RUNS_SHOWN = 20, RUNS_COMPARED_MAX = 500, RUNS_CONDITIONS_MAX = 32 };
+enum { RUNS_SHOWN = 20, RUNS_LISTED_MAX = 10000, RUNS_COMPARED_MAX = 500, RUNS_CONDITIONS_MAX = 32 };
 
 /* Options for all subcommands. */
 typedef struct runs_options {
@@ -31,7 +31,8 @@ void runs_set_free(runs_set *set);
  * "latest". GP_ENOENT: no such run. */
 gp_status runs_find(runs_set *out, const cli_call *call, const char *const *words, int count, gp_error *err);
 
-/* Read all runs of the index, the newest first; folders that were removed are skipped. */
+/* Read the newest RUNS_LISTED_MAX runs of the index, the newest first; folders that were removed
+ * are skipped. */
 gp_status runs_of_index(runs_set *out, const cli_call *call, gp_error *err);
 
 /* Write a run as a JSON object. */

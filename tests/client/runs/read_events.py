@@ -15,6 +15,10 @@ import time
 import urllib.error
 import urllib.request
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+from checks import check, finish
+
 try:
     from tensorboard.backend.event_processing import event_accumulator
     from tensorboard.plugins.hparams import plugin_data_pb2
@@ -24,14 +28,6 @@ except ImportError as error:
 
 SCALARS = 200
 TEXT = "| option | value |\n|---|---|\n| solver | adam |"
-failures = 0
-
-
-def check(condition, text):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", text)
 
 
 def write(folder):
@@ -158,7 +154,7 @@ def main():
         check_hparams(events)
         check_cuts(path, root + "/cuts", random.Random(seed))
         check_server(root + "/runs")
-    sys.exit(failures > 0)
+    finish()
 
 
 main()

@@ -1,8 +1,15 @@
-/* test_run_index.c: the index of runs with incomplete lines, and with many processes. */
+/* test_run_index.c: the index of runs with incomplete lines, and with many processes, also on a
+ * simulated NFS. */
 #include "client/runs/run_index.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "common/base/clock.h"
 
 #include "tests/gp_test.h"
 
@@ -89,12 +96,60 @@ TEST(incomplete_line_is_skipped_and_keeps_its_number)
     folder_remove();
 }
 
-TEST(processes_append_at_the_same_time)
+TEST(empty_line_has_no_number)
+{
+    gp_error err;
+    FILE *file;
+
+    folder_make();
+    CHECK_STATUS(GP_OK, run_index_append(folder, "/runs/a", "2026", &err));
+    file = fopen(path, "a");
+    fputs("\n", file);
+    fclose(file);
+    CHECK_STATUS(GP_OK, run_index_append(folder, "/runs/b", "2026", &err));
+    CHECK_INT(2, read_index(0).last);
+    CHECK_TEXT("/runs/b", read_index(0).folder);
+    folder_remove();
+}
+
+/* ---- NFS ---- */
+
+static bool nfs;          /* append as an NFS client does */
+static bool locks = true; /* flock() works */
+
+int flock(int fd, int operation)
+{
+    if (!locks) {
+        errno = ENOLCK;
+        return -1;
+    }
+    return (int)syscall(SYS_flock, fd, operation);
+}
+
+/* Write at the offset that was the end of the file a short time ago: an NFS client does not know
+ * what other hosts append meanwhile. */
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    const int flags = fcntl(fd, F_GETFL);
+
+    if (nfs && (flags & O_APPEND) != 0) {
+        const off_t end = lseek(fd, 0, SEEK_END);
+
+        gp_sleep_ms(1);
+        fcntl(fd, F_SETFL, flags & ~O_APPEND);
+        return pwrite(fd, data, bytes, end);
+    }
+    return (ssize_t)syscall(SYS_write, fd, data, bytes);
+}
+
+/* ---- many processes ---- */
+
+/* Let processes append runs, and return how many lines the index then has. */
+static uint64_t append_at_the_same_time(void)
 {
     pid_t writers[WRITERS];
     int status;
 
-    folder_make();
     for (unsigned writer = 0; writer < WRITERS; writer++) {
         writers[writer] = fork();
         if (writers[writer] != 0)
@@ -115,12 +170,50 @@ TEST(processes_append_at_the_same_time)
         CHECK_INT(0, status);
     }
 
+    return read_index(0).last;
+}
+
+static void check_all_runs(void)
+{
     const seen s = read_index(0);
 
     CHECK_INT(WRITERS * RUNS, s.last);
     for (unsigned writer = 0; writer < WRITERS; writer++)
         CHECK_INT(RUNS, s.of_writer[writer]);
+}
+
+TEST(processes_append_at_the_same_time)
+{
+    folder_make();
+    locks = true;
+    append_at_the_same_time();
+    check_all_runs();
     folder_remove();
+}
+
+TEST(processes_without_locks_append_at_the_same_time)
+{
+    folder_make();
+    locks = false;
+    append_at_the_same_time();
+    check_all_runs();
+    folder_remove();
+}
+
+TEST(processes_append_to_an_index_on_nfs)
+{
+    nfs = true;
+    folder_make();
+    locks = true;
+    append_at_the_same_time();
+    check_all_runs();
+    folder_remove();
+    /* the simulation loses lines if the writers have no lock */
+    folder_make();
+    locks = false;
+    CHECK(append_at_the_same_time() < (uint64_t)WRITERS * RUNS);
+    folder_remove();
+    nfs = false;
 }
 
 TEST(path_that_is_too_long_is_refused)

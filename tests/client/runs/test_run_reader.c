@@ -127,6 +127,42 @@ TEST(line_kinds_are_distinguished)
     CHECK_INT(-1, kind_of("{\"step\": 1"));
 }
 
+TEST(part_of_a_file_is_read_from_line_to_line)
+{
+    static const char part[] = "p\": 2}\n{\"step\": 3}\n\n[1]\n{\"step\": 4}\n{\"step\": 5";
+    const char *rest = part;
+    run_line line;
+
+    for (int step = 3; step <= 4; step++) {
+        REQUIRE(run_line_next(&line, &rest));
+        CHECK_INT(step, gp_json_integer(gp_json_member(line.json, "step"), 0));
+        run_line_deinit(&line);
+    }
+    CHECK(!run_line_next(&line, &rest));
+    REQUIRE(run_line_last(&line, part));
+    CHECK_INT(4, gp_json_integer(gp_json_member(line.json, "step"), 0));
+    run_line_deinit(&line);
+    CHECK(!run_line_last(&line, "{\"step\": 5}"));
+    CHECK(!run_line_last(&line, "\n{\n"));
+    CHECK(!run_line_last(&line, ""));
+}
+
+TEST(end_of_a_file_is_read_whatever_its_size)
+{
+    char text[9];
+
+    folder_make();
+    run_tail_read(folder, "metrics.jsonl", text, sizeof(text));
+    CHECK_TEXT("", text);
+    put("metrics.jsonl", "w", "12345678");
+    run_tail_read(folder, "metrics.jsonl", text, sizeof(text));
+    CHECK_TEXT("12345678", text);
+    put("metrics.jsonl", "a", "9");
+    run_tail_read(folder, "metrics.jsonl", text, sizeof(text));
+    CHECK_TEXT("23456789", text);
+    folder_remove("metrics.jsonl");
+}
+
 TEST(rescale_line_has_workers_and_cause)
 {
     static const char text[] =

@@ -56,6 +56,39 @@ static size_t take_file(void)
     return size;
 }
 
+/* Readers take the files of a folder in the order of their names. */
+TEST(file_of_a_later_attempt_is_read_after_the_earlier_ones)
+{
+    const char *const earlier = "events.out.tfevents.4102444800.z.1.0"; /* the year 2100 */
+    char path[400], names[2][300] = { "", "" };
+    tensorboard *board;
+    struct dirent *entry;
+    gp_error err;
+    int problem;
+    DIR *dir;
+
+    folder_make();
+    snprintf(path, sizeof(path), "%s/%s", folder, earlier);
+    fclose(fopen(path, "w"));
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(tensorboard_open(&board, folder, &err), err);
+        tensorboard_close(board, &problem);
+    }
+    dir = opendir(folder);
+    REQUIRE(dir != NULL);
+    for (int i = 0; (entry = readdir(dir)) != NULL;) {
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, earlier) != 0 && i < 2)
+            snprintf(names[i++], sizeof(names[0]), "%s", entry->d_name);
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        unlink(path);
+    }
+    closedir(dir);
+    rmdir(folder);
+    for (int i = 0; i < 2; i++)
+        CHECK(strcmp(names[i], earlier) > 0);
+    CHECK(strncmp(names[0], names[1], strlen("events.out.tfevents.4102444801.")) != 0);
+}
+
 static uint64_t little_endian(const uint8_t *data, size_t bytes)
 {
     uint64_t value = 0;
