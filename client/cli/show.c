@@ -133,11 +133,9 @@ void show_table_free(show_table *table)
     gp_free(table);
 }
 
-void show_table_print_free(show_table *table)
+void show_table_write(const show_table *table, FILE *out)
 {
-    if (table == NULL)
-        return;
-    for (uint32_t row = 0; row < table->count / table->columns; row++) {
+    for (uint32_t row = 0; table != NULL && row < table->count / table->columns; row++) {
         /* padding before the next nonempty cell, so that lines have no trailing blanks */
         int gap = 0;
 
@@ -145,13 +143,18 @@ void show_table_print_free(show_table *table)
             const char *cell = table->cells[(size_t)row * table->columns + i];
 
             if (cell[0] != '\0') {
-                printf("%*s%s", gap, "", cell);
+                fprintf(out, "%*s%s", gap, "", cell);
                 gap = -(int)strlen(cell);
             }
             gap += table->width[i] + 2;
         }
-        printf("\n");
+        fputc('\n', out);
     }
+}
+
+void show_table_print_free(show_table *table)
+{
+    show_table_write(table, stdout);
     show_table_free(table);
 }
 
@@ -175,7 +178,7 @@ static double computing(const gp_status_reply *now, const gp_status_reply *befor
         computed += computed_s(row);
         held += (double)row->held_ms_total * 1e-3;
         if (before != NULL && i < before->workers_count && before->workers[i].slot.pid == row->slot.pid &&
-            before->epoch == now->epoch) {
+            before->workers[i].held_ms_total <= row->held_ms_total) {
             computed -= computed_s(&before->workers[i]);
             held -= (double)before->workers[i].held_ms_total * 1e-3;
         }
@@ -209,6 +212,21 @@ static void show_use(const gp_status_reply *status, const gp_status_reply *befor
     printf("\n");
 }
 
+/* Print the resources of the workers, if any worker has resources. */
+static void show_resources(const gp_status_reply *status)
+{
+    const char *texts[GP_WORKERS_MAX];
+    char line[LINE_BYTES];
+    bool any = false;
+
+    for (uint32_t i = 0; i < status->workers_count; i++) {
+        texts[i] = status->workers[i].slot.resources;
+        any = any || texts[i][0] != '\0';
+    }
+    if (any)
+        printf("resources: %s\n", gp_resources_describe(line, sizeof(line), texts, status->workers_count));
+}
+
 void show_status(const gp_status_reply *status, const gp_status_reply *before)
 {
     char up[40], idle[40], end[64] = "no idle timeout";
@@ -239,6 +257,7 @@ void show_status(const gp_status_reply *status, const gp_status_reply *before)
                    row->reason);
     }
     show_table_print_free(workers);
+    show_resources(status);
     if (status->listen[0] != '\0')
         printf("\nother hosts: %s, %" PRIu32 " connection%s, %" PRIu64 " refused, %" PRIu64 " closed\n",
                status->listen, status->remote_links, gp_plural(status->remote_links), status->remote_refused,

@@ -34,8 +34,9 @@ show_table *show_table_new(uint32_t columns, const char *titles);
  * Conversions are those of printf() with modifier `l` or none, but no `*` for width or
  * precision. Without memory, or if `table` is NULL, do nothing. */
 void show_cells(show_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void show_table_print_free(show_table *table); /* prints to standard output; accepts NULL */
-void show_table_free(show_table *table);       /* accepts NULL */
+void show_table_write(const show_table *table, FILE *out); /* accepts NULL */
+void show_table_print_free(show_table *table);             /* prints to standard output; accepts NULL */
+void show_table_free(show_table *table);                   /* accepts NULL */
 
 /* Format a count of unlabelled items, e.g. "3 samples without a class". Return `text`.
  *   pixels  targets are classes of pixels
@@ -59,10 +60,12 @@ gp_json_writer *show_json_object(json_document *json, bool pretty);
 /* Open a pretty-printed document whose root is an array, and return the writer. */
 gp_json_writer *show_json_array(json_document *json);
 
-/* Close the document and release it: print it to standard output, or write it to a file. If an
- * earlier call of the writer failed, return that error and output nothing. */
+/* Close the document and release it: print it to standard output, or write it to a file. The last
+ * function does not wait for the disk; see gp_file_write_record(). If an earlier call of the writer
+ * failed, return that error and output nothing. */
 gp_status show_json_print(json_document *json, gp_error *err);
 gp_status show_json_write(json_document *json, const char *path, gp_error *err);
+gp_status show_json_write_record(json_document *json, const char *path, gp_error *err);
 
 /* Print the pool, its use, the workers and the leases.
  *   before  earlier state, so that the use is that of the time in between; NULL: since the start of

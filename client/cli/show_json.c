@@ -54,3 +54,13 @@ gp_status show_json_write(json_document *json, const char *path, gp_error *err)
     gp_buffer_deinit(&json->text);
     return status;
 }
+
+gp_status show_json_write_record(json_document *json, const char *path, gp_error *err)
+{
+    gp_status status = json_close(json, err);
+
+    if (status == GP_OK)
+        status = gp_file_write_record(path, json->text.data, json->text.bytes, err);
+    gp_buffer_deinit(&json->text);
+    return status;
+}

@@ -3,6 +3,7 @@
 #include "client/cli/jobs/job_self.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,7 @@ static void write_record(bool ended, int code)
     char path[600];
     json_document json;
     gp_error err;
+    gp_status status;
     gp_json_writer *writer = show_json_object(&json, true);
 
     gp_json_put_integer(writer, "job", self.job);
@@ -106,7 +108,8 @@ static void write_record(bool ended, int code)
         gp_json_end_object(writer);
     }
     snprintf(path, sizeof(path), "%s/job.json", self.folder);
-    if (show_json_write(&json, path, &err) != GP_OK)
+    status = ended ? show_json_write(&json, path, &err) : show_json_write_record(&json, path, &err);
+    if (status != GP_OK)
         fprintf(stderr, "gradpool: cannot write the record of the job: %s\n", err.message);
 }
 
@@ -150,13 +153,15 @@ void job_self_begin(int argc, char **argv)
         umask((mode_t)mask);
 }
 
-void job_self_options(const gp_train_options *options)
+void job_self_options(const gp_train_options *options, bool write)
 {
     if (self.options == NULL)
         self.options = gp_malloc(sizeof(*self.options));
     if (self.options == NULL)
         return;
     *self.options = *options;
+    if (!write)
+        return;
     mode_t before = umask(077);
 
     write_record(false, 0);
@@ -166,6 +171,18 @@ void job_self_options(const gp_train_options *options)
 const char *job_self_folder(void)
 {
     return self.folder[0] != '\0' ? self.folder : NULL;
+}
+
+void job_self_link(const char *run_folder, const char *name)
+{
+    char from[PATH_MAX + 20], to[sizeof(self.folder) + 20];
+
+    if (self.folder[0] == '\0' || strcmp(run_folder, self.folder) == 0)
+        return;
+    snprintf(from, sizeof(from), "%.4095s/%s", run_folder, name);
+    snprintf(to, sizeof(to), "%s/%s", self.folder, name);
+    unlink(to); /* of an earlier attempt */
+    (void)!link(from, to);
 }
 
 void job_self_result(const char *name, char *path, size_t bytes)

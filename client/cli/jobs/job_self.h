@@ -27,11 +27,17 @@ void job_self_begin(int argc, char **argv);
 /* Return the job folder; NULL: this process is not a job. */
 const char *job_self_folder(void);
 
+/* Link a file of a run in another folder into the job folder, so that `top` and `logs -f` show the
+ * curves of the run. Does nothing outside a job, and if the folders are on different file systems.
+ *   name  "metrics.jsonl" or "facts.json"; the file exists */
+void job_self_link(const char *run_folder, const char *name);
+
 /* Set `path` to FOLDER/result/NAME and create FOLDER/result. */
 void job_self_result(const char *name, char *path, size_t bytes);
 
-/* Add all training option values to job.json. */
-void job_self_options(const gp_train_options *options);
+/* Add all training option values to job.json.
+ *   write  do so now; false: only when the job ends */
+void job_self_options(const gp_train_options *options, bool write);
 
 /* Format the current time as in the daemon logs. */
 void job_self_now(char text[32]);

@@ -15,12 +15,11 @@
 #include "client/cli/show.h"
 #include "client/runs/run_index.h"
 #include "client/runs/run_trim.h"
-#include "common/base/clock.h"
 #include "common/base/system/file.h"
 #include "common/base/text/text.h"
 
 /* Attempts to find an unused folder name, and the maximum network name length. */
-enum { TRIES = 1000, NAME_BYTES = 40, LOCK_MS = 2000, LOCK_RETRY_MS = 5 };
+enum { TRIES = 1000, NAME_BYTES = 40, LOCK_MS = 2000, LINE_BYTES_MAX = 1 << 16 };
 
 /* Create a folder with an unused name and fill in folder->path. *err is written only if no name is
  * free. */
@@ -101,7 +100,6 @@ static FILE *folder_file(const run_folder *folder, const char *name)
 /* Lock the folder against other writers. Readers hold the lock for a moment only. */
 static gp_status lock_folder(run_folder *folder, gp_error *err)
 {
-    const int64_t deadline = gp_now_ms() + LOCK_MS;
     char path[600];
     gp_status status;
 
@@ -109,8 +107,7 @@ static gp_status lock_folder(run_folder *folder, gp_error *err)
     folder->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (folder->lock < 0)
         return gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
-    while ((status = gp_file_lock(folder->lock)) == GP_EBUSY && gp_now_ms() < deadline)
-        gp_sleep_ms(LOCK_RETRY_MS);
+    status = gp_file_lock_wait(folder->lock, LOCK_MS);
     if (status == GP_EBUSY)
         gp_fail(err, status, "another training writes to the folder %s", folder->path);
     else if (status != GP_OK)
@@ -143,7 +140,7 @@ static gp_status write_command(const run_folder *folder, gp_error *err)
 
     job_self_put_command(show_json_object(&json, true), request->argc, request->argv, request->options);
     snprintf(path, sizeof(path), "%s/job.json", folder->path);
-    return show_json_write(&json, path, err);
+    return show_json_write_record(&json, path, err);
 }
 
 /* Return whether the folder has metrics. */
@@ -196,7 +193,7 @@ static gp_status open_files(run_folder *folder, bool job, gp_error *err)
     snprintf(path, sizeof(path), "%s/facts.json", folder->path);
     folder->indexed = access(path, F_OK) == 0;
     folder->continued = has_steps(folder->path);
-    if (folder->continued && !job && folder->request.options->resume[0] == '\0' &&
+    if (folder->continued && job_self_folder() == NULL && folder->request.options->resume[0] == '\0' &&
         folder->request.options->run_id[0] == '\0')
         return fail_used(folder->path, err);
     folder_remove(folder, "end.json");
@@ -224,18 +221,20 @@ static void add_to_index(const run_folder *folder)
 
 gp_status run_folder_open(run_folder *folder, const run_folder_request *request, gp_error *err)
 {
-    const bool job = job_self_folder() != NULL;
+    const bool job = job_self_folder() != NULL && request->folder == NULL;
     char path[600];
     gp_status status;
 
     folder->request = *request;
+    gp_buffer_init(&folder->line, LINE_BYTES_MAX);
     if (request->metrics_copy != NULL) {
         folder->copy = fopen(request->metrics_copy, "we");
         if (folder->copy == NULL)
             return gp_fail_errno(err, GP_EIO, "cannot write --metrics %s", request->metrics_copy);
     }
+    if (job_self_folder() != NULL)
+        job_self_options(request->options, job); /* else job.json of the folder has them now */
     if (job) {
-        job_self_options(request->options);
         snprintf(folder->path, sizeof(folder->path), "%s", job_self_folder());
         status = GP_OK;
     } else {
@@ -249,6 +248,7 @@ gp_status run_folder_open(run_folder *folder, const run_folder_request *request,
         status = open_files(folder, job, err);
     if (status == GP_OK) {
         add_to_index(folder);
+        job_self_link(folder->path, "metrics.jsonl");
     } else {
         run_folder_close(folder, NULL, NULL);
         folder->path[0] = '\0'; /* the folder may belong to another training */
@@ -297,7 +297,8 @@ static void write_info(const run_folder *folder)
         gp_json_put_integer(writer, NULL, (int64_t)folder->leases[i]);
     gp_json_end_array(writer);
     snprintf(path, sizeof(path), "%s/facts.json", folder->path);
-    show_json_write(&json, path, NULL);
+    show_json_write_record(&json, path, NULL);
+    job_self_link(folder->path, "facts.json");
 }
 
 /* Record a run lease; keep the latest RUN_FOLDER_LEASES_MAX. false: already recorded. */
@@ -338,15 +339,14 @@ static void folder_line(run_folder *folder, const char *line)
 /* Write a step or validation as a line of metrics.jsonl. */
 static void write_metrics(run_folder *folder, const metric *table, const void *record)
 {
-    gp_buffer text;
     gp_json_writer writer;
 
-    gp_buffer_init(&text, 1 << 16);
-    gp_json_writer_init(&writer, &text, false);
+    gp_buffer_clear(&folder->line);
+    gp_json_writer_init(&writer, &folder->line, false);
     metrics_put(&writer, table, record);
-    if (gp_json_writer_finish(&writer, NULL) == GP_OK && gp_buffer_printf(&text, NULL, "\n") == GP_OK)
-        folder_line(folder, gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK &&
+        gp_buffer_append(&folder->line, "\n", 1, NULL) == GP_OK)
+        folder_line(folder, gp_buffer_text(&folder->line));
 }
 
 /* Write a line in place of steps whose metrics are lost: the client was killed after the workers
@@ -483,6 +483,7 @@ void run_folder_close(run_folder *folder, const gp_training_summary *summary, co
     folder->lost += run_board_close(folder->board, failure == NULL, &folder->problem);
     folder->workers = NULL;
     folder->board = NULL;
+    gp_buffer_deinit(&folder->line);
     if (folder->lost > 0)
         fprintf(stderr, "cannot write %" PRIu64 " line%s of metrics: %s\n", folder->lost,
                 gp_plural(folder->lost), strerror(folder->problem));

@@ -10,8 +10,8 @@
  *     log                   text printed for the user
  *     result/               model.onnx
  *
- * A background job uses the job's own folder, in which job.json and log belong to the job. If a
- * name is taken, "-2", "-3", ... is appended.
+ * A background job without --folder uses the job's own folder, in which job.json and log belong to
+ * the job. If a name is taken, "-2", "-3", ... is appended.
  *
  * A training that resumes in the folder of an earlier attempt keeps the lines up to the checkpoint,
  * so that metrics.jsonl has each step once. The writer holds the lock of the file writer.lock. */
@@ -47,7 +47,8 @@ typedef struct run_folder {
     char path[512];
     run_folder_request request;
     FILE *metrics, *log;
-    FILE *copy; /* second metrics file (--metrics); NULL: none */
+    FILE *copy;     /* second metrics file (--metrics); NULL: none */
+    gp_buffer line; /* of metrics.jsonl */
     worker_lines *workers;
     run_board *board;
     int lock;           /* writer.lock; -1: not locked */
