@@ -1,39 +1,23 @@
 /* `gradpool train`: train a network on the pool's workers, with live output, run folder, and
  * failure report. */
-#include <inttypes.h>
 #include <libgen.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/cli/measure/advice.h"
-#include "client/cli/cli.h"
+#include "client/cli/commands/train_session.h"
 #include "client/cli/train/lint.h"
 #include "client/cli/jobs/job_self.h"
 #include "client/cli/jobs/report.h"
-#include "client/cli/jobs/run_folder.h"
 #include "client/cli/show.h"
-#include "client/cli/train/slow_step.h"
 #include "client/cli/train/train_text.h"
 #include "client/cli/view.h"
 #include "common/base/memory/alloc.h"
-#include "common/base/clock.h"
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
-#include "common/base/text/text.h"
 #include "common/model/checkpoint_record.h"
 #include "common/model/train_options.h"
-
-typedef struct train_options {
-    cli_common common;
-    char network[512], data[512], validation_data[512], out[512], metrics[512], folder[512];
-    char pretrained[512], classes[24], freeze_up_to[64], image_normalization[160];
-    double head_factor[2];
-    int lint, plots, tensorboard;
-    bool verbose;
-} train_options;
 
 static const char *const lint_words[] = { "error", "warn", NULL };
 static const char *const plots_words[] = { "auto", "none", "live", NULL };
@@ -113,236 +97,6 @@ static const gp_param train_params[] = {
     CLI_COMMON_PARAMS(train_options),
     { 0 },
 };
-
-/* For the estimated checkpoint time: bytes per parameter (weights, Adam state, best weights), and
- * the rate of a slow disk. */
-enum { STATE_BYTES = 16, DISK_BYTES_PER_S = 100 << 20 };
-
-/* `gradpool train` state, shared with the training callbacks. */
-typedef struct gp_session {
-    const cli_call *call;
-    const train_options *options;
-    gp_pool *pool;
-    gp_train_request request;
-    cli_changes changes; /* changes to the pretrained network */
-    /* opened when all workers are ready, so that a rejected command leaves no folder behind */
-    run_folder folder;
-    gp_train_options values; /* effective options */
-    gp_paths paths;          /* of the pool; state_dir "": unknown */
-    gp_view *view;
-    slow_steps *slow;
-    int stop_reported; /* cli_stop value last reported to the user */
-    gp_error failed;   /* error while opening the run folder; GP_OK: none */
-    advice_watch advice;
-    gp_buffer warnings;  /* warnings issued before the folder was opened, as lines for the log */
-    bool reported;       /* report.json was written */
-    bool excluded_noted; /* samples excluded from validation were reported */
-    bool pixels;         /* targets are pixel classes */
-    int64_t stepped_ms;  /* when the last step was reported; 0: none yet */
-
-    /* for the SIGTERM grace period: step times that a soft stop takes, and seconds to save */
-    double passes, state_s;
-} gp_session;
-
-static const char *train_name(const train_options *options)
-{
-    return options->pretrained[0] != '\0' ? options->pretrained : options->network;
-}
-
-static const char *given_or_null(const char *text)
-{
-    return text[0] != '\0' ? text : NULL;
-}
-
-static void train_change_event(void *context, const gp_layer_change *change)
-{
-    changes_add(&((gp_session *)context)->changes, change);
-}
-
-static void train_note_event(void *context, const char *sentence)
-{
-    const gp_session *session = context;
-
-    if (!session->options->common.quiet)
-        show_line(stderr, sentence);
-}
-
-/* Append a line to the run folder's log. */
-static void train_log(const gp_session *session, const char *sentence)
-{
-    if (session->folder.log == NULL)
-        return;
-    fprintf(session->folder.log, "%s\n", sentence);
-    fflush(session->folder.log);
-}
-
-/* Print a warning, even with --quiet, and append it to the log. */
-static void train_warning_event(void *context, const char *sentence)
-{
-    gp_session *session = context;
-
-    char text[600];
-
-    size_t used = (size_t)snprintf(text, sizeof(text), "warning: ");
-
-    show_clean(text + used, sizeof(text) - used, sentence);
-    fprintf(stderr, "%s\n", text);
-    if (session->folder.path[0] == '\0')
-        gp_buffer_printf(&session->warnings, NULL, "%s\n", text);
-    train_log(session, text);
-}
-
-/* Show a message about the running training and append it to the log. */
-static void train_print(const gp_session *session, const char *sentence)
-{
-    train_log(session, sentence);
-    if (session->view != NULL && !session->options->common.quiet && !session->options->common.json)
-        view_print(session->view, sentence, false);
-}
-
-/* Report samples that are excluded because a target is missing.
- *   part    "training" or "validation"
- *   values  targets are numbers */
-static void train_print_excluded(const gp_session *session, const char *part, uint64_t count, bool values)
-{
-    char words[80], text[120];
-
-    if (count == 0)
-        return;
-    snprintf(text, sizeof(text), "excluded from %s: %s", part,
-             show_excluded(words, sizeof(words), count, session->pixels, values));
-    train_print(session, text);
-}
-
-/* Return how many workers of a group compute on a GPU. */
-static uint32_t gpu_workers(const gp_pool *pool, const gp_train_info *info)
-{
-    uint32_t count = 0;
-
-    for (uint32_t rank = 0; rank < info->workers && rank < pool->grant.slots_count; rank++)
-        count += pool->grant.slots[rank].device_kind == GP_DEVICE_CUDA;
-    return count;
-}
-
-/* Open the run folder and the view, and print the first lines. If the folder cannot be opened, stop
- * the training. */
-static void train_begin_event(void *context, const gp_train_info *info)
-{
-    gp_session *session = context;
-    const train_options *options = session->options;
-    const cli_call *call = session->call;
-
-    train_text_options(call, info, &session->values);
-    if (gp_paths_find(&session->paths, cli_pool_name(call), NULL) != GP_OK)
-        session->paths.state_dir[0] = '\0';
-    const run_folder_request request = {
-        .network = train_name(options),
-        .data = options->data,
-        .argc = call->argc,
-        .argv = call->argv,
-        .options = &session->values,
-        .metrics_copy = given_or_null(options->metrics),
-        .folder = given_or_null(options->folder),
-        .state_dir = given_or_null(session->paths.state_dir),
-        .board = (run_board_mode)options->tensorboard,
-    };
-
-    if (run_folder_open(&session->folder, &request, &session->failed) != GP_OK) {
-        cli_stop = 2;
-        return;
-    }
-    if (session->folder.log != NULL)
-        fputs(gp_buffer_text(&session->warnings), session->folder.log);
-    run_folder_facts(&session->folder, info);
-    session->pixels = info->pixels;
-    session->passes = 3.0 + (info->batch > 0 ? (double)info->validation_samples / info->batch : 0);
-    session->state_s = (double)info->parameters * STATE_BYTES / DISK_BYTES_PER_S;
-    cli_term_grace_raise(8 + session->state_s);
-    bool silent = options->common.quiet || options->common.json;
-    char warning[400];
-
-    if (!silent)
-        train_text_begin(call, info, gpu_workers(session->pool, info), options->verbose,
-                         session->folder.path);
-    if (advice_watch_begin(&session->advice, options->network, options->data, call->train, info, warning,
-                           sizeof(warning)) &&
-        !silent)
-        fprintf(stderr, "%s\n", warning);
-    session->view =
-        view_new(&(view_options){ .out = silent ? NULL : stdout,
-                                  .log = session->folder.log,
-                                  .terminal = isatty(1) == 1,
-                                  .live = options->plots == 2 || (options->plots == 0 && isatty(1)),
-                                  .frequency = (uint32_t)session->values.verbose_frequency });
-    if (session->view != NULL)
-        view_begin(session->view, info);
-    session->slow = slow_steps_new(info->workers);
-    train_print_excluded(session, "training", info->excluded, info->classes == 0);
-}
-
-static void train_step_event(void *context, const gp_train_step *step)
-{
-    gp_session *session = context;
-    int64_t now_ms = gp_now_ms();
-
-    run_folder_step(&session->folder, step, now_ms);
-    if (step->rank == 0) {
-        /* Adapt the SIGTERM grace period, so that a soft stop has time to finish the current step,
-         * to validate, and to write the last checkpoint and the model. The longest time between
-         * two steps serves as the step time. */
-        if (session->stepped_ms != 0 && cli_stop == 0)
-            cli_term_grace_raise((double)(now_ms - session->stepped_ms) * 1e-3 * session->passes +
-                                 session->state_s);
-        session->stepped_ms = now_ms;
-    }
-    advice_watch_step(&session->advice, step);
-    char text[200];
-
-    if (session->slow != NULL && slow_steps_add(session->slow, step, now_ms, text, sizeof(text)))
-        train_print(session, text);
-    if (session->view == NULL)
-        return;
-    view_step(session->view, step);
-    if (cli_stop > session->stop_reported) {
-        session->stop_reported = cli_stop;
-        view_print(session->view,
-                   cli_stop == 1 ? "stopping after this step; press Ctrl-C again to stop at once"
-                                 : "stopping at once; the model is discarded",
-                   true);
-    }
-}
-
-static void train_check_event(void *context, const gp_train_validation_result *check)
-{
-    gp_session *session = context;
-
-    run_folder_validation(&session->folder, check);
-    session->advice.skip = true;
-    if (session->view != NULL)
-        view_check(session->view, check);
-    if (!session->excluded_noted)
-        train_print_excluded(session, "validation", check->excluded, isnan(check->accuracy));
-    session->excluded_noted = session->excluded_noted || check->excluded > 0;
-}
-
-static void train_check_progress_event(void *context, const gp_train_validation_progress *progress)
-{
-    const gp_session *session = context;
-
-    if (session->view != NULL)
-        view_check_progress(session->view, progress);
-}
-
-static void train_regroup_event(void *context, const gp_train_rescale *regroup)
-{
-    gp_session *session = context;
-
-    run_folder_regroup(&session->folder, regroup);
-    if (session->slow != NULL)
-        slow_steps_reset(session->slow, regroup->workers);
-    if (session->view != NULL)
-        view_regroup(session->view, regroup);
-}
 
 static void train_report(const gp_session *session, const gp_training_summary *summary, const char *model)
 {
@@ -466,15 +220,7 @@ static gp_status train_prepare(gp_session *session, gp_training **training, gp_e
                             .data = options->data,
                             .validation_data = given_or_null(options->validation_data),
                             .options = session->call->train,
-                            .events = { .begin = train_begin_event,
-                                        .step = train_step_event,
-                                        .check = train_check_event,
-                                        .context = session,
-                                        .change = train_change_event,
-                                        .note = train_note_event,
-                                        .check_progress = train_check_progress_event,
-                                        .warning = train_warning_event,
-                                        .regroup = train_regroup_event },
+                            .events = train_events(session),
                             .stop = &cli_stop,
                             .pretrained = given_or_null(options->pretrained),
                             .classes = given_or_null(options->classes),
@@ -570,10 +316,11 @@ static gp_status train_run(cli_call *call, gp_error *err)
     train_continue_job(call);
     status = train_prepare(&session, &training, err);
     if (status == GP_OK && job_mark(call, &given, path)) /* mark the checkpoints as those of this job */
-        status = gp_file_write(path, given.checkpoint_path, strlen(given.checkpoint_path), err);
+        status = gp_file_write_record(path, given.checkpoint_path, strlen(given.checkpoint_path), err);
     gp_train_options_from_checked(&given, call->train);
-    if (status == GP_OK && options->folder[0] != '\0' && job_self_folder() == NULL)
-        status = run_folder_claim(&session.folder, options->folder, resumes(&given), err);
+    if (status == GP_OK && options->folder[0] != '\0') /* the next attempt of a job uses the folder again */
+        status = run_folder_claim(&session.folder, options->folder,
+                                  resumes(&given) || job_self_folder() != NULL, err);
     if (status == GP_OK)
         call->code = lint_transfer(call, options->lint == 1, &session.changes);
     if (status == GP_OK && call->code == CLI_OK) {
