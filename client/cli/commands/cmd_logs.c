@@ -128,14 +128,19 @@ static bool print_without_pool(cli_call *call, gp_tail *tail)
     return true;
 }
 
+/* Return whether to draw live curves instead of the table of a training. */
+static bool wants_curves(const logs_options *options)
+{
+    return options->plots == 2 || (options->plots == 0 && isatty(STDOUT_FILENO));
+}
+
 /* Print the log, and with --follow new output until the job ends or Ctrl-C is pressed. Live curves
  * need local files. */
 static gp_status logs_print(cli_call *call, gp_tail *tail, gp_job_info *info, gp_error *err)
 {
     const logs_options *options = call->options;
     const bool remote = call->pool->remote != NULL, follow = options->follow;
-    const bool live =
-        follow && !remote && (options->plots == 2 || (options->plots == 0 && isatty(STDOUT_FILENO)));
+    const bool live = follow && !remote && wants_curves(options);
     char folder[sizeof(info->folder)];
     job_view *view = NULL;
     gp_status status = GP_OK;
@@ -193,7 +198,7 @@ static gp_status logs_run(cli_call *call, gp_error *err)
     gp_status status;
 
     if (cluster_word(call->words[0]))
-        return cluster_jobs_log(call, options->follow, err);
+        return cluster_jobs_log(call, options->follow, options->follow && wants_curves(options), err);
     status = job_number(call->words[0], &tail.job, err);
 
     if (status == GP_OK)
@@ -215,8 +220,9 @@ const cli_command cli_command_logs = {
         "Print the output of a job, also when the pool is not running. With -f the command prints new "
         "output until the job ends; for a training on a terminal it draws the live curves. Ctrl-C ends "
         "only `logs`; the job continues. JOB is a number of `gradpool jobs`, or PROFILE:ID for a job of a "
-        "cluster. For such a job the command prints text only: the reason why the job waits, and then the "
-        "output of all its attempts.",
+        "cluster. For such a job the command prints the reason why the job waits, and then the output of all "
+        "its "
+        "attempts. The curves need the files of the job on this host, so by ssh there is only text.",
     .examples = "  gradpool logs 7\n"
                 "  gradpool logs 7 -f\n"
                 "  gradpool logs hpc:4803 -f\n",

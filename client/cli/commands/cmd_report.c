@@ -12,6 +12,7 @@
 #include "client/cli/jobs/report.h"
 #include "client/cli/show.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/system/directory.h"
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
 
@@ -33,6 +34,9 @@ static const gp_param report_params[] = {
 
 /* Lines shown per log, and number of last steps shown. */
 enum { SHOWN_LINES = 12, SHOWN_STEPS = 8 };
+
+/* Bytes of a file on the host of a job that are fetched at a time, and searched for its end. */
+enum { FETCH_BYTES = 1 << 20, FETCH_MAX = 1 << 28 };
 
 /* ---- text output ---- */
 
@@ -216,9 +220,35 @@ static gp_status find_folder(char *out, size_t bytes, const char *word, const gp
     return GP_OK;
 }
 
-/* Replace the job of a cluster on the command line by its folder. */
-static gp_status cluster_folder(cli_call *call, gp_error *err)
+/* Copy the end of a file of a job on another host into a folder. A missing file has no copy. */
+static gp_status end_fetch(const cluster_ref *ref, const char *name, const char *folder, gp_error *err)
 {
+    char path[700], *text = gp_malloc(FETCH_BYTES);
+    uint64_t offset = 0;
+    size_t got = 0;
+    gp_status status = text == NULL ? gp_fail(err, GP_ENOMEM, "no memory for %s", name) : GP_OK;
+
+    /* Step by half a piece, so that the last piece of a long file is not a small rest. */
+    while (status == GP_OK) {
+        status = cluster_file_read(&ref->place->site, ref->name, name, offset, text, FETCH_BYTES, &got, err);
+        if (status != GP_OK || got < FETCH_BYTES || offset > FETCH_MAX)
+            break;
+        offset += FETCH_BYTES / 2;
+    }
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    if (status == GP_OK)
+        status = gp_file_write(path, text, got, err);
+    gp_free(text);
+    return status == GP_ENOENT ? GP_OK : status;
+}
+
+/* Replace the job of a cluster on the command line by its folder.
+ *   fetched  set to a temporary folder with copies if the files are on another host; the caller
+ *            removes it */
+static gp_status cluster_folder(cli_call *call, char fetched[64], gp_error *err)
+{
+    static const char *const names[] = { "report.json",   "job.json",      "facts.json", "end.json",
+                                         "metrics.jsonl", "workers.jsonl", "log" };
     static char folder[CLUSTER_PATH_BYTES + CLUSTER_NAME_BYTES];
     cluster_ref ref;
     gp_status status = cluster_ref_open(&ref, call->words[0], err);
@@ -226,10 +256,16 @@ static gp_status cluster_folder(cli_call *call, gp_error *err)
     if (status != GP_OK)
         return status;
     snprintf(folder, sizeof(folder), "%s/%s", ref.place->site.root, ref.name);
-    if (ref.place->site.engine->read != NULL)
-        status =
-            gp_fail(err, GP_EUNSUPPORTED, "the files of job %s are on another host; see 'gradpool logs %s'",
-                    call->words[0], call->words[0]);
+    if (ref.place->site.engine->read != NULL) {
+        snprintf(fetched, 64, "/tmp/gpreport-XXXXXX");
+        if (mkdtemp(fetched) == NULL) {
+            fetched[0] = '\0';
+            status = gp_fail_errno(err, GP_EIO, "cannot create a directory in /tmp");
+        }
+        for (size_t i = 0; status == GP_OK && i < sizeof(names) / sizeof(names[0]); i++)
+            status = end_fetch(&ref, names[i], fetched, err);
+        snprintf(folder, sizeof(folder), "%s", fetched);
+    }
     cluster_ref_close(&ref);
     call->words[0] = folder;
     return status;
@@ -256,7 +292,7 @@ static gp_status get_elsewhere(cli_call *call, gp_buffer *out, gp_job_info *info
 static gp_status report_run(cli_call *call, gp_error *err)
 {
     const report_options *options = call->options;
-    char folder[600] = "", path[700];
+    char folder[600] = "", path[700], fetched[64] = "";
     gp_paths paths;
     bool elsewhere = false;
     uint8_t *data;
@@ -272,8 +308,8 @@ static gp_status report_run(cli_call *call, gp_error *err)
         return GP_OK;
     }
     gp_buffer_init(&text, REPORT_BYTES_MAX);
-    gp_status status =
-        cluster_word(call->words[0]) ? cluster_folder(call, err) : cli_elsewhere(call, &elsewhere, err);
+    gp_status status = cluster_word(call->words[0]) ? cluster_folder(call, fetched, err)
+                                                    : cli_elsewhere(call, &elsewhere, err);
 
     if (status == GP_OK && elsewhere) {
         status = get_elsewhere(call, &text, &info, err);
@@ -303,6 +339,8 @@ static gp_status report_run(cli_call *call, gp_error *err)
         printf("%s\n", gp_buffer_text(&text));
     else if (status == GP_OK)
         show(report, &info);
+    if (fetched[0] != '\0')
+        gp_directory_remove(fetched);
     gp_json_free(report);
     gp_buffer_deinit(&text);
     return status;

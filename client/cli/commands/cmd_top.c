@@ -56,7 +56,7 @@ static gp_status find_curve(void *context, const char *key, const gp_json *value
  * first curve of a program. Leave it unchanged if the job has no metrics. */
 static void describe_progress(gp_pool *pool, gp_job_info *job)
 {
-    char text[METRICS_BYTES + 1], *line, folder[300];
+    char text[METRICS_BYTES + 1], folder[300];
     run_line last;
     const report_source source = {
         .folder = folder, .paths = pool->remote == NULL ? &pool->paths : NULL, .pool = pool, .job = job->id
@@ -64,16 +64,8 @@ static void describe_progress(gp_pool *pool, gp_job_info *job)
     uint64_t size;
 
     snprintf(folder, sizeof(folder), "%s/jobs/%" PRIu64, pool->paths.state_dir, job->id);
-    size_t got = report_tail(&source, GP_JOB_FILE_METRICS, 0, text, METRICS_BYTES, &size, NULL);
-
-    while (got > 0 && text[got - 1] != '\n') /* skip an incomplete last line */
-        got--;
-    if (got == 0)
-        return;
-    text[got - 1] = '\0';
-    line = strrchr(text, '\n');
-    line = line != NULL ? line + 1 : text;
-    if (!run_line_parse(&last, line, strlen(line)))
+    text[report_tail(&source, GP_JOB_FILE_METRICS, 0, text, METRICS_BYTES, &size, NULL)] = '\0';
+    if (!run_line_last(&last, text))
         return;
     const char *curve = last.kind == RUN_LINE_VALIDATION ? "validation_loss" : "loss";
 

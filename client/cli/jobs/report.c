@@ -13,6 +13,7 @@
 
 #include <gradpool/gradpool.h>
 
+#include "client/runs/run_reader.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
@@ -70,14 +71,15 @@ typedef struct reading {
     gp_error error; /* first read error; a missing file is not an error */
 } reading;
 
+static const char *const report_files[] = {
+    [GP_JOB_FILE_LOG] = "log",          [GP_JOB_FILE_METRICS] = "metrics.jsonl",
+    [GP_JOB_FILE_FACTS] = "facts.json", [GP_JOB_FILE_RECORD] = "job.json",
+    [GP_JOB_FILE_END] = "end.json",
+};
+
 size_t report_tail(const report_source *from, gp_job_file file, uint32_t worker, char *text, size_t bytes_max,
                    uint64_t *size, gp_error *err)
 {
-    static const char *const names[] = {
-        [GP_JOB_FILE_LOG] = "log",          [GP_JOB_FILE_METRICS] = "metrics.jsonl",
-        [GP_JOB_FILE_FACTS] = "facts.json", [GP_JOB_FILE_RECORD] = "job.json",
-        [GP_JOB_FILE_END] = "end.json",
-    };
     static pool_piece piece;
     uint64_t offset = INT64_MAX;
     char path[700];
@@ -88,7 +90,7 @@ size_t report_tail(const report_source *from, gp_job_file file, uint32_t worker,
         else if (file == GP_JOB_FILE_WORKER_LOG)
             gp_paths_worker_log(from->paths, worker, path);
         else
-            snprintf(path, sizeof(path), "%s/%s", from->folder, names[file]);
+            snprintf(path, sizeof(path), "%s/%s", from->folder, report_files[file]);
         gp_log_read(path, text, 0, 0, size, NULL);
         offset = *size != UINT64_MAX && *size > bytes_max ? *size - bytes_max : 0;
         return *size == UINT64_MAX ? 0 : gp_log_read(path, text, bytes_max, offset, size, NULL);
@@ -147,6 +149,8 @@ static gp_json *put_file(gp_json_writer *writer, const char *key, reading *r, gp
 
     if (text == NULL || size > PART_BYTES || gp_json_parse(&json, text, strlen(text), NULL) != GP_OK)
         json = NULL;
+    if (text == NULL && r->source->paths != NULL && file != GP_JOB_FILE_END) /* a trial of a sweep */
+        json = run_document_read(r->source->folder, report_files[file]);
     gp_json_put_value(writer, key, json);
     gp_free(text);
     return json;
@@ -155,23 +159,21 @@ static gp_json *put_file(gp_json_writer *writer, const char *key, reading *r, gp
 /* Write the last lines of metrics.jsonl: steps with their phase times, and validations. */
 static void put_steps(gp_json_writer *writer, reading *r)
 {
-    char *lines[STEPS_MAX], *text;
     uint64_t size;
+    char *text = read_tail(r, GP_JOB_FILE_METRICS, 0, STEPS_BYTES, &size);
+    const char *rest = text != NULL ? text : "";
+    run_line last[STEPS_MAX] = { 0 };
     size_t count = 0;
 
-    text = read_tail(r, GP_JOB_FILE_METRICS, 0, STEPS_BYTES, &size);
+    for (run_line line; run_line_next(&line, &rest); count++) {
+        run_line_deinit(&last[count % STEPS_MAX]);
+        last[count % STEPS_MAX] = line;
+    }
     gp_json_begin_array(writer, "last_steps");
-    for (char *rest = text, *line; rest != NULL && (line = strsep(&rest, "\n")) != NULL;)
-        if (*line != '\0')
-            lines[count++ % STEPS_MAX] = line;
     for (size_t i = count > STEPS_MAX ? count - STEPS_MAX : 0; i < count; i++) {
-        gp_json *step;
-
-        if (gp_json_parse(&step, lines[i % STEPS_MAX], strlen(lines[i % STEPS_MAX]), NULL) != GP_OK)
-            continue; /* incomplete line, for example after the disk was full */
         gp_json_one_line(writer);
-        gp_json_put_value(writer, NULL, step);
-        gp_json_free(step);
+        gp_json_put_value(writer, NULL, last[i % STEPS_MAX].json);
+        run_line_deinit(&last[i % STEPS_MAX]);
     }
     gp_json_end_array(writer);
     gp_free(text);
