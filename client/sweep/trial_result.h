@@ -1,0 +1,36 @@
+/* Objective of a trial: read from the files in its run folder.
+ *
+ * A training writes its validations to metrics.jsonl and its final values to end.json. A program
+ * appends lines such as {"step": 7, "f1": 0.8} to metrics.jsonl (GRADPOOL_METRICS); the last line
+ * with the objective counts. A program without any line counts by the last number that it printed,
+ * which `gradpool spmd --folder` writes to end.json. */
+#ifndef GP_SWEEP_TRIAL_RESULT_H
+#define GP_SWEEP_TRIAL_RESULT_H
+
+#include <gradpool/gradpool.h>
+
+#include "client/runs/run_reader.h"
+#include "client/sweep/sweep_folder.h"
+
+/* Reader of the values of one attempt. Initialize the struct with zeros. */
+typedef struct trial_reader {
+    run_lines *lines;           /* NULL: not opened yet */
+    bool found, any;            /* a line has the objective; there is a line */
+    double value;               /* the last objective, if found */
+    char names[SWEEP_TEXT_MAX]; /* numbers in the last line without the objective: "loss, f1" */
+} trial_reader;
+
+/* Get the next value since the last call.
+ *   epoch  epoch of a training; member "epoch" or "step" of a program's line; 0: none
+ * false: no further value yet. */
+bool trial_reader_next(trial_reader *reader, const sweep_folder *folder, const sweep_plan *plan,
+                       uint32_t trial, uint32_t *epoch, double *value);
+void trial_reader_deinit(trial_reader *reader);
+
+/* Determine how the job of a trial ended, after the last value was read: set the outcome, the value
+ * and the text of an event. `text` is the memory for the text.
+ *   info  state of the job; NULL: the pool has forgotten it */
+void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], const trial_reader *reader,
+                       const sweep_folder *folder, const sweep_plan *plan, const gp_job_info *info);
+
+#endif
