@@ -472,6 +472,67 @@ TEST(runs_are_listed_sorted_and_compared)
     CHECK(strstr(out, "\n2    ") == NULL);
 }
 
+/* A run folder needs only a job.json to be listed. */
+TEST(list_of_a_large_index_has_the_newest_runs)
+{
+    static const char record[] = "{\"began\": \"2026-01-02T03:04:05Z\"}";
+    char host[80], path[200];
+    FILE *index;
+
+    cli_begin();
+    RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
+    mkdir(in_root("w/old"), 0700);
+    mkdir(in_root("w/new"), 0700);
+    write_file("w/old/job.json", record);
+    write_file("w/new/job.json", record);
+    REQUIRE(gethostname(host, sizeof(host)) == 0);
+    snprintf(path, sizeof(path), "state/%s/default/runs.jsonl", host);
+    index = fopen(in_root(path), "w");
+    REQUIRE(index != NULL);
+    fprintf(index, "{\"folder\": \"%s\"}\n", in_root("w/old"));
+    for (int i = 0; i < 10000; i++)
+        fprintf(index, "{\"folder\": \"/nonexistent/%d\"}\n", i);
+    fprintf(index, "torn\n{\"folder\": \"%s\"}\n", in_root("w/new"));
+    fclose(index);
+    RUN_OK("runs", "--all");
+    CHECK_CONTAINS(err, "the index has 10003 runs; only the newest 10000 are considered");
+    CHECK_CONTAINS(out, "\n10003  ");
+    CHECK(strstr(out, "w/old") == NULL);
+    RUN_OK("runs", "list", "1", "latest");
+    CHECK_CONTAINS(out, "w/old");
+    CHECK_CONTAINS(out, "w/new");
+    CHECK_INT(1, RUN("runs", "list", "10002")); /* the torn line */
+}
+
+/* Versions before `runs` wrote no options, network or data, and no steps of other workers. */
+TEST(folder_of_an_older_version_is_listed_and_compared)
+{
+    cli_begin();
+    mkdir(in_root("w/old"), 0700);
+    write_file("w/old/job.json", "{\"began\": \"2026-01-02T03:04:05Z\", \"arguments\": [\"gradpool\", "
+                                 "\"train\", \"--network=lenet\", \"--data\", \"digits:2000\"]}");
+    write_file("w/old/facts.json", "{\"workers\": 2, \"batch\": 64, \"steps_per_epoch\": 2, \"epochs\": 9}");
+    write_file("w/old/metrics.jsonl",
+               "{\"step\": 3, \"epoch\": 2, \"seconds\": 1, \"loss\": 0.5, \"time\": {\"forward\": 1}}\n"
+               "{\"step\": 4, \"epoch\": 2, \"seconds\": 1.5, \"loss\": 0.25, \"time\": {}}\n"
+               "{\"step\": 4, \"validation_loss\": 0.125, \"validation_accuracy\": 0.5}\n{\"step\": 5");
+    RUN_OK("runs", "list", "old", "--json");
+    gp_json *json = pools_json(out);
+    const gp_json *run = gp_json_element(json, 0);
+
+    CHECK_TEXT("killed", gp_json_text(gp_json_member(run, "state"), ""));
+    CHECK_TEXT("lenet", gp_json_text(gp_json_member(run, "network"), ""));
+    CHECK_TEXT("digits:2000", gp_json_text(gp_json_member(run, "data"), ""));
+    CHECK_INT(4, gp_json_integer(gp_json_member(run, "steps"), 0));
+    CHECK(number_in(run, "validation_loss") == 0.125 && number_in(run, "images_per_second") == 128);
+    gp_json_free(json);
+    RUN_OK("runs", "compare", "old", "old");
+    RUN_OK("report", "./old");
+    CHECK_CONTAINS(out, "last steps");
+    RUN_OK("runs", "list", "old", "--where", "solver=adam"); /* it has no options */
+    CHECK_TEXT("no runs\n", out);
+}
+
 TEST(warnings_of_a_training_are_printed_with_quiet)
 {
     cli_begin();
@@ -827,8 +888,8 @@ TEST(every_command_that_takes_workers_takes_devices)
             continue;
         if (RUN(name, "--help") != 0 || strstr(out, "Usage: gradpool") == NULL)
             continue; /* another line of the help */
-        if (strstr(out, "  --workers") == NULL)
-            continue;
+        if (strstr(out, "  --workers") == NULL || strcmp(name, "sweep") == 0)
+            continue; /* the devices of a sweep stand in the command of the trials */
         leasing++;
         if (strstr(out, "  --devices") == NULL)
             GP_TEST_FAIL("gradpool %s has --workers and no --devices", name);

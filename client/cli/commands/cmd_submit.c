@@ -62,7 +62,7 @@ static const gp_param submit_params[] = {
 enum { SUBMIT_MS = 30000, RETRY_MS = 100, VARIABLES_MAX = GP_JOB_VARIABLES_MAX, ARRAY_MAX = 1000 };
 
 /* Commands that can run as background jobs. */
-static const char *const job_commands[] = { "train", "predict", "evaluate", "spmd", "parfor", NULL };
+static const char *const job_commands[] = { "train", "predict", "evaluate", "spmd", "parfor", "sweep", NULL };
 
 /* Return the word of a job that sets an option of `gradpool`; NULL: none. */
 static const char *job_option(const char *const *words, const char *option)
@@ -167,7 +167,7 @@ static int submit_check(cli_call *call)
     if (!known && near != NULL)
         return cli_usage(call, "'%s' cannot be a job; did you mean '%s'?", call->words[0], near);
     if (!known)
-        return cli_usage(call, "'%s' cannot be a job; train, predict, evaluate, spmd and parfor can",
+        return cli_usage(call, "'%s' cannot be a job; train, predict, evaluate, spmd, parfor and sweep can",
                          call->words[0]);
     for (int i = 0; i < call->word_count; i++) {
         words[i + 1] = (char *)(uintptr_t)call->words[i];
@@ -340,7 +340,9 @@ static gp_status submit_cluster(cli_call *call, gp_error *err)
 static gp_status submit_run(cli_call *call, gp_error *err)
 {
     const submit_options *options = call->options;
+    const bool sweep = strcmp(call->words[0], "sweep") == 0;
     gp_job_request request = { .words = call->words,
+                               .kind = sweep ? GP_JOB_SWEEP : GP_JOB_ORDINARY,
                                .name = options->name,
                                .priority = (int32_t)options->priority,
                                .directory = options->directory[0] != '\0' ? options->directory : NULL };
@@ -362,7 +364,7 @@ static gp_status submit_run(cli_call *call, gp_error *err)
 const cli_command cli_command_submit = {
     .name = "submit",
     .summary = "run a gradpool command as a background job",
-    .usage = "[--name NAME] [--priority N] -- train|predict|evaluate|spmd|parfor ...",
+    .usage = "[--name NAME] [--priority N] -- train|predict|evaluate|spmd|parfor|sweep ...",
     .description =
         "Put a command into the queue of the pool and print the number of the job. The job is written to "
         "disk before the number is printed, and needs no terminal. It runs in the directory and with the "

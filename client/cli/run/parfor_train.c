@@ -337,7 +337,8 @@ gp_status parfor_train_run(cli_parfor_train *train, command_set_options *command
         return gp_fail(err, GP_ENODEV, "the pool has no usable worker; see 'gradpool status'");
     train->inputs = command_set->inputs;
     command_set->local = count;
-    command_set->grace_ms = PARFOR_TRAIN_GRACE_MS;
+    if (!cli_given(command_set->call, "grace"))
+        command_set->grace_ms = PARFOR_TRAIN_GRACE_MS;
     command_set->report = parfor_train_report;
     command_set->report_context = train;
     command_set->ordered = train->json;

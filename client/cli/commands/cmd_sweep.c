@@ -1,0 +1,321 @@
+/* `gradpool sweep`: find good options of a training or program. */
+#include <math.h>
+#include <unistd.h>
+
+#include "client/cli/jobs/job_self.h"
+#include "client/cli/sweep/sweep_export.h"
+#include "client/cli/sweep/sweep_live.h"
+#include "client/cli/sweep/sweep_picture.h"
+#include "client/cli/sweep/sweep_repeats.h"
+#include "client/cli/sweep/sweep_show.h"
+#include "client/cli/sweep/sweep_verbs.h"
+#include "client/cli/sweep/sweep_words.h"
+#include "common/base/clock.h"
+
+enum { ROWS = 10 };
+
+/* State of the callbacks. */
+typedef struct sweeping {
+    cli_call *call;
+    const sweep_plan *plan;
+    bool lines;       /* print a line for each trial that ends */
+    sweep_live *live; /* table in place of the lines; NULL: none */
+} sweeping;
+
+static bool is_verb(const cli_call *call, const char *verb)
+{
+    return call->word_count > 0 && strcmp(call->words[0], verb) == 0;
+}
+
+static int sweep_check(cli_call *call)
+{
+    const sweep_options *options = call->options;
+
+    if (!is_verb(call, "show") &&
+        (cli_given(call, "csv") || cli_given(call, "optuna") || cli_given(call, "plot")))
+        return cli_usage(call, "--csv, --optuna and --plot belong to gradpool sweep show FOLDER");
+    if (is_verb(call, "show") || is_verb(call, "end"))
+        return call->word_count == 2 && call->rest_count == 0
+                   ? CLI_OK
+                   : cli_usage(call, "usage: gradpool sweep %s FOLDER", call->words[0]);
+    if (is_verb(call, "add"))
+        return call->word_count >= 3 && call->rest_count == 0
+                   ? CLI_OK
+                   : cli_usage(call, "usage: gradpool sweep add FOLDER NAME=VALUE...");
+    if (is_verb(call, "retry"))
+        return call->word_count == 3 && call->rest_count == 0
+                   ? CLI_OK
+                   : cli_usage(call, "usage: gradpool sweep retry FOLDER TRIAL");
+    if (options->resume[0] == '\0')
+        return sweep_words_check(call);
+    if (call->word_count > 0 || call->rest_count > 0)
+        return cli_usage(call, "--resume continues the sweep as it was; parameters and command are in %s",
+                         options->resume);
+    return CLI_OK;
+}
+
+/* ---- verbs ---- */
+
+static gp_status show_sweep(cli_call *call, gp_error *err)
+{
+    const sweep_options *options = call->options;
+    sweep_folder folder;
+    sweep_plan plan;
+    sweep *core = NULL;
+    char *importance = NULL;
+    gp_status status;
+
+    sweep_plan_init(&plan);
+    status = sweep_folder_open(&folder, call->words[1], false, &plan, err);
+    if (status == GP_OK)
+        status = sweep_load(&core, &importance, &folder, &plan, err);
+    if (status == GP_OK && options->csv[0] != '\0')
+        status = sweep_export_csv(options->csv, core, &folder, &plan, err);
+    if (status == GP_OK && options->optuna[0] != '\0')
+        status = sweep_export_optuna(options->optuna, core, &folder, &plan, err);
+    if (status == GP_OK && options->plot[0] != '\0')
+        status = sweep_picture_write(options->plot, core, &plan, err);
+    if (status == GP_OK && options->common.json)
+        status = sweep_show_json(core, &folder, &plan, importance, err);
+    else if (status == GP_OK)
+        status = sweep_show_table(core, &folder, &plan, 0, err);
+    if (status == GP_OK && !options->common.json) {
+        sweep_show_summary(core, &folder, &plan, importance);
+        sweep_repeats_show(core, &plan);
+    }
+    gp_buffer_free(importance);
+    sweep_free(core);
+    sweep_plan_deinit(&plan);
+    return status;
+}
+
+/* Interrupt the controller of a sweep. */
+static gp_status end_sweep(cli_call *call, gp_error *err)
+{
+    sweep_folder folder;
+    sweep_plan plan;
+    gp_status status;
+    int pid;
+
+    sweep_plan_init(&plan);
+    status = sweep_folder_open(&folder, call->words[1], false, &plan, err);
+    sweep_plan_deinit(&plan);
+    if (status != GP_OK)
+        return status;
+    pid = sweep_folder_controller(folder.path);
+    if (pid == 0)
+        return gp_fail(err, GP_ESTATE, "no process on this host runs the sweep %s", call->words[1]);
+    if (kill(pid, SIGTERM) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot signal process %d", pid);
+    return GP_OK;
+}
+
+/* ---- running ---- */
+
+static gp_status open_pool(void *context, gp_pool **pool, gp_error *err)
+{
+    const sweeping *s = context;
+
+    return cli_open(s->call, false, pool, err);
+}
+
+static void show_trial(void *context, const sweep *core, uint32_t trial)
+{
+    const sweeping *s = context;
+
+    if (s->lines && s->live == NULL)
+        sweep_show_end(core, s->plan, trial);
+}
+
+static void draw(void *context, const sweep *core)
+{
+    const sweeping *s = context;
+
+    if (s->live == NULL)
+        return;
+    ((cli_common *)s->call->options)->quiet = true; /* notes would overwrite the table */
+    sweep_live_draw(s->live, core, gp_now_ms());
+}
+
+/* Show a message: below the live table, else as other commands do. */
+static void note(void *context, const char *text)
+{
+    const sweeping *s = context;
+
+    if (s->live != NULL)
+        sweep_live_note(s->live, text, gp_now_ms());
+    else
+        cli_note(s->call, text);
+}
+
+/* Open the folder of the sweep: a new one, that of --resume, or that of the earlier attempt of this
+ * job. */
+static gp_status open_folder(const cli_call *call, sweep_folder *folder, sweep_plan *plan, gp_error *err)
+{
+    const sweep_options *options = call->options;
+    const char *path = options->folder[0] != '\0' ? options->folder : NULL;
+    char own[600], record[620];
+    gp_status status;
+
+    if (options->resume[0] != '\0') {
+        status = sweep_folder_open(folder, options->resume, true, plan, err);
+        sweep_words_override(call, plan);
+        return status;
+    }
+    if (path == NULL && job_self_folder() != NULL) {
+        snprintf(own, sizeof(own), "%s/sweep", job_self_folder());
+        path = own;
+    }
+    if (job_self_folder() != NULL && path != NULL) {
+        snprintf(record, sizeof(record), "%.600s/sweep.json", path);
+        if (access(record, F_OK) == 0)
+            return sweep_folder_open(folder, path, true, plan, err);
+    }
+    status = sweep_words_plan(call, plan, err);
+    return status == GP_OK ? sweep_folder_create(folder, path, sweep_words_network(call), plan, err) : status;
+}
+
+/* Return why a sweep ended before its last trial; NULL: it did not. */
+static const char *ending_of(sweep_reason reason, const sweep_plan *plan)
+{
+    switch (reason) {
+    case SWEEP_REASON_EXHAUSTED:
+        return plan->trials < SWEEP_TRIALS_MAX ? "all points of the space were tried" : NULL;
+    case SWEEP_REASON_GOAL:
+        return "a trial reached --until";
+    case SWEEP_REASON_TIME:
+        return "the time limit was reached";
+    default:
+        return NULL;
+    }
+}
+
+/* Print the results of a sweep. */
+static gp_status report(const cli_call *call, const sweep *core, const sweep_folder *folder,
+                        const sweep_plan *plan, sweep_reason reason, const char *importance, gp_error *err)
+{
+    const sweep_options *options = call->options;
+
+    if (options->common.json)
+        return sweep_show_json(core, folder, plan, importance, err);
+    sweep_show_table(core, folder, plan, ROWS, err);
+    sweep_show_summary(core, folder, plan, importance);
+    sweep_repeats_show(core, plan);
+    if (ending_of(reason, plan) != NULL)
+        printf("ended: %s\n", ending_of(reason, plan));
+    if (reason == SWEEP_REASON_HALTED || reason == SWEEP_REASON_NONE)
+        printf("continue: gradpool sweep --resume %s\n", folder->path);
+    return GP_OK;
+}
+
+/* Return why the first trial failed: the text, or with `before` what stands before it. */
+static const char *first_text(const sweep *core, bool before)
+{
+    for (uint32_t trial = 1; trial <= sweep_count(core); trial++)
+        if (sweep_find(core, trial)->text != NULL)
+            return before ? "; the first one " : sweep_find(core, trial)->text;
+    return "";
+}
+
+static gp_status run_sweep(cli_call *call, sweep_folder *folder, const sweep_plan *plan, gp_error *err)
+{
+    const sweep_options *options = call->options;
+    sweeping s = { .call = call, .plan = plan, .lines = !options->common.json && !options->common.quiet };
+    sweep_run_options run = { .open_pool = open_pool,
+                              .on_trial = show_trial,
+                              .on_poll = draw,
+                              .note = note,
+                              .context = &s,
+                              .stop = &cli_stop };
+    sweep *core = NULL;
+    char *importance = NULL;
+    sweep_reason reason = SWEEP_REASON_NONE;
+    gp_error ignored;
+    gp_status status = sweep_words_limits(call, &run, err);
+
+    if (status != GP_OK)
+        return status;
+    if (s.lines)
+        sweep_show_head(folder, plan);
+    if (s.lines && isatty(STDOUT_FILENO))
+        sweep_live_new(&s.live, stdout, plan, &ignored); /* without memory: lines */
+    cli_catch_interrupts();
+    status = sweep_run(&core, &reason, &importance, folder, plan, &run, err);
+    sweep_live_free(s.live);
+    if (core != NULL && sweep_count(core) > 0)
+        report(call, core, folder, plan, reason, importance, &ignored);
+    gp_buffer_free(importance);
+    if (status == GP_OK && core != NULL && sweep_best(core) == 0 && reason != SWEEP_REASON_HALTED)
+        status = gp_fail(err, GP_EINVAL, "no trial is done%s%s", first_text(core, 1), first_text(core, 0));
+    sweep_free(core);
+    if (reason == SWEEP_REASON_HALTED || status == GP_ECANCELED)
+        call->code = CLI_INTERRUPTED;
+    return status;
+}
+
+static gp_status sweep_main(cli_call *call, gp_error *err)
+{
+    sweep_folder folder;
+    sweep_plan plan;
+    gp_status status;
+
+    if (is_verb(call, "show"))
+        return show_sweep(call, err);
+    if (is_verb(call, "end"))
+        return end_sweep(call, err);
+    if (is_verb(call, "add"))
+        return sweep_verb_add(call, call->words + 1, call->word_count - 1, err);
+    if (is_verb(call, "retry"))
+        return sweep_verb_retry(call, call->words + 1, err);
+    sweep_plan_init(&plan);
+    status = open_folder(call, &folder, &plan, err);
+    if (status == GP_OK) {
+        status = run_sweep(call, &folder, &plan, err);
+        sweep_folder_close(&folder);
+    }
+    sweep_plan_deinit(&plan);
+    return status;
+}
+
+const cli_command cli_command_sweep = {
+    .name = "sweep",
+    .summary = "find good options of a training or program with many trials",
+    .usage =
+        "NAME=VALUES... [options] -- train ...|PROGRAM... | --resume FOLDER | show FOLDER | end FOLDER | "
+        "add FOLDER NAME=VALUE... | retry FOLDER TRIAL",
+    .description =
+        "Run one training per point of a space of options, several at a time, and report the best. NAME is "
+        "an option of `gradpool train` without --; VALUES is a list (32,64,128), a range (0.5:0.99), a "
+        "logarithmic range (log:1e-4:0.3), or LOW:STEP:HIGH. Each trial is a background job of the pool.\n\n"
+        "A command that does not begin with `train` is a program. Values stand in the places {NAME}, or "
+        "follow "
+        "as --NAME VALUE. The objective is a member of the lines that the program appends to the file "
+        "GRADPOOL_METRICS, or else the last number that it prints.\n\n"
+        "The folder of the sweep has a journal of all trials. The command may be killed at any moment, also "
+        "with the pool or the host: --resume FOLDER continues, and a trial that was complete does not run "
+        "again. Ctrl-C stops the running trials at a step; --resume continues them from their last "
+        "checkpoint. With --trials N it runs more trials.\n\n"
+        "`add` runs one more trial with given values; `retry` runs a trial again that failed, was lost or "
+        "was "
+        "stopped. Both go to the running sweep, or wait for --resume.\n\n"
+        "With --stop asha a trial ends early if its value at a rung is not among the best third so far; the "
+        "rungs are at 1, 3, 9, ... epochs. --workers N:M gives each trial N to M workers: the running trials "
+        "share the workers of the pool.",
+    .examples =
+        "  gradpool sweep lr=log:1e-4:0.3 momentum=0.5:0.99 --trials 20 --stop asha -- train --network "
+        "lenet --data digits --epochs 9\n"
+        "  gradpool sweep solver=sgdm,adam mini-batch-size=32,64 -- train --network lenet --data "
+        "digits\n"
+        "                                   all combinations\n"
+        "  gradpool sweep x=real:-5:5 --minimize -- ./prog --x {x}\n"
+        "  gradpool sweep show gradpool-sweeps/2026-11-22-181500-lenet --plot trials.png\n"
+        "  gradpool sweep --resume gradpool-sweeps/2026-11-22-181500-lenet --trials 40\n",
+    .exit_codes = "0: a trial is done; 1: no trial is done, or the sweep failed; 2: usage error; 130: "
+                  "interrupted",
+    .options = sweep_params,
+    .options_bytes = sizeof(sweep_options),
+    .words_max = -1,
+    .runs = true,
+    .check = sweep_check,
+    .run = sweep_main,
+};

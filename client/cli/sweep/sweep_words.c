@@ -1,0 +1,489 @@
+/* Command line of `gradpool sweep`. */
+#include "client/cli/sweep/sweep_words.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "client/cluster/profile.h"
+#include "client/sweep/sweep_command.h"
+#include "client/sweep/sweep_points.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+#include "common/model/train_options.h"
+
+enum { TRIALS_DEFAULT = 30, ETA_DEFAULT = 3, ETA_MAX = 16 };
+
+static const char *const option_methods = "bayes, random, sobol or grid";
+
+const gp_param sweep_params[] = {
+    { .name = "space",
+      GP_PARAM_FIELD(sweep_options, space),
+      .placeholder = "FILE",
+      .help = "parameters as JSON, also conditional ones (docs/sweeps.md), in place of NAME=VALUES" },
+    { .name = "trials",
+      GP_PARAM_FIELD(sweep_options, trials),
+      .fallback = -1,
+      .min = 0,
+      .max = SWEEP_TRIALS_MAX,
+      .help = "number of trials [30; with lists only: all combinations]" },
+    { .name = "method",
+      GP_PARAM_FIELD(sweep_options, method),
+      .placeholder = "METHOD",
+      .help = "bayes, random, sobol or grid [bayes; with lists only and without --trials: grid]" },
+    { .name = "objective",
+      GP_PARAM_FIELD(sweep_options, objective),
+      .placeholder = "NAME",
+      .help = "validation-accuracy, validation-loss or validation-rmse; of a program: a member of its "
+              "lines [validation-accuracy; of a program: objective]" },
+    { .name = "minimize",
+      GP_PARAM_FIELD(sweep_options, minimize),
+      .help = "the lowest value wins; default for a loss and an rmse" },
+    { .name = "maximize", GP_PARAM_FIELD(sweep_options, maximize), .help = "the highest value wins" },
+    { .name = "stop",
+      GP_PARAM_FIELD(sweep_options, stop),
+      .fallback_text = "none",
+      .placeholder = "RULE",
+      .help = "early stopping: none, asha or asha:ETA; of the trials at a rung, one of ETA [3] continues" },
+    { .name = "min-epochs",
+      GP_PARAM_FIELD(sweep_options, min_epochs),
+      .fallback = 1,
+      .min = 1,
+      .max = 1e6,
+      .help = "with --stop asha: epochs before the first decision" },
+    { .name = "workers",
+      GP_PARAM_FIELD(sweep_options, workers),
+      .fallback_text = "1",
+      .placeholder = "N|N:M",
+      .help = "workers of each trial; with N:M running trials share the workers of the pool" },
+    { .name = "max-concurrent",
+      GP_PARAM_FIELD(sweep_options, max_concurrent),
+      .min = 0,
+      .max = SWEEP_CONCURRENT_MAX,
+      .help = "trials at the same time; 0: as many as the pool has workers for" },
+    { .name = "time-limit",
+      GP_PARAM_FIELD(sweep_options, time_limit),
+      .placeholder = "TIME",
+      .help = "stop all trials after this time, such as 90m or 2h" },
+    { .name = "until",
+      GP_PARAM_FIELD(sweep_options, until),
+      .placeholder = "VALUE",
+      .help = "end when a trial reaches the value" },
+    { .name = "max-failures",
+      GP_PARAM_FIELD(sweep_options, max_failures),
+      .fallback = 5,
+      .min = 0,
+      .max = SWEEP_TRIALS_MAX,
+      .help = "end after this many failures in a row; 0: never" },
+    { .name = "keep",
+      GP_PARAM_FIELD(sweep_options, keep),
+      .fallback_text = "best",
+      .placeholder = "best|all",
+      .help = "models to keep" },
+    { .name = "confirm",
+      GP_PARAM_FIELD(sweep_options, confirm),
+      .placeholder = "N",
+      .min = 0,
+      .max = SWEEP_REPEATS_MAX,
+      .help = "repeat the best trial with N other seeds; report the mean and the spread" },
+    { .name = "seed",
+      GP_PARAM_FIELD(sweep_options, seed),
+      .min = 0,
+      .max = 1e15,
+      .help = "seed of the search; the seed of the trainings belongs behind --" },
+    { .name = "priority",
+      GP_PARAM_FIELD(sweep_options, priority),
+      .min = -1000,
+      .max = 1000,
+      .help = "priority of the trials among the jobs of the pool" },
+    { .name = "folder",
+      GP_PARAM_FIELD(sweep_options, folder),
+      .help = "folder of the sweep [new folder below gradpool-sweeps]" },
+    { .name = "resume",
+      GP_PARAM_FIELD(sweep_options, resume),
+      .placeholder = "FOLDER",
+      .help = "continue a sweep, also with more --trials" },
+    { .name = "csv",
+      GP_PARAM_FIELD(sweep_options, csv),
+      .placeholder = "FILE",
+      .help = "show: write the trials as CSV" },
+    { .name = "optuna",
+      GP_PARAM_FIELD(sweep_options, optuna),
+      .placeholder = "FILE",
+      .help = "show: write the trials as a journal that Optuna reads" },
+    { .name = "plot",
+      GP_PARAM_FIELD(sweep_options, plot),
+      .placeholder = "FILE.png",
+      .help = "show: draw the best so far and parallel coordinates" },
+    { .name = "retry-failed",
+      GP_PARAM_FIELD(sweep_options, retry_failed),
+      .help = "with --resume: run the trials again that failed or were lost" },
+    CLI_JSON_PARAM(sweep_options),
+    CLI_COMMON_PARAMS(sweep_options),
+    { 0 },
+};
+
+/* ---- parts of the plan ---- */
+
+/* Return whether the command of the trials is a training; otherwise it is a program. */
+static bool trains(const cli_call *call)
+{
+    return call->rest_count > 0 && strcmp(call->rest[0], "train") == 0;
+}
+
+/* Return the value of an option in the command of the trials. NULL: not given. */
+static const char *trial_option(const cli_call *call, const char *name)
+{
+    const size_t bytes = strlen(name);
+    const char *value = NULL;
+
+    for (int i = 1; i < call->rest_count; i++) {
+        if (strcmp(call->rest[i], name) == 0 && i + 1 < call->rest_count)
+            value = call->rest[i + 1];
+        else if (strncmp(call->rest[i], name, bytes) == 0 && call->rest[i][bytes] == '=')
+            value = call->rest[i] + bytes + 1;
+    }
+    return value;
+}
+
+const char *sweep_words_network(const cli_call *call)
+{
+    const char *name = trains(call) ? trial_option(call, "--network") : call->rest[0];
+    const char *slash = name == NULL ? NULL : strrchr(name, '/');
+
+    return name == NULL ? "model" : slash == NULL ? name : slash + 1;
+}
+
+/* Read "N" or "N:M". */
+static bool read_workers(const char *text, sweep_plan *plan)
+{
+    char *end;
+    unsigned long low = strtoul(text, &end, 10), high = low;
+
+    if (end == text)
+        return false;
+    if (*end == ':')
+        high = strtoul(end + 1, &end, 10);
+    plan->workers_min = (uint32_t)low;
+    plan->workers_max = (uint32_t)high;
+    return *end == '\0' && low >= 1 && low <= high && high <= GP_MEMBERS_MAX && strchr(text, '-') == NULL;
+}
+
+/* Read "none", "asha" or "asha:ETA", and the epochs of a trial. */
+static bool read_stop(const cli_call *call, sweep_plan *plan)
+{
+    const sweep_options *options = call->options;
+    const char *epochs = trial_option(call, "--max-epochs");
+    char none[1] = "", *end = none;
+
+    if (strcmp(options->stop, "none") == 0)
+        return true;
+    if (strncmp(options->stop, "asha", 4) != 0 || strchr(":", options->stop[4]) == NULL)
+        return false;
+    plan->asha_eta = options->stop[4] == ':' ? (uint32_t)strtoul(options->stop + 5, &end, 10) : ETA_DEFAULT;
+    plan->epochs_min = (uint32_t)options->min_epochs;
+    if (epochs == NULL)
+        epochs = trial_option(call, "--epochs");
+    if (!trains(call))
+        plan->epochs_max = INT32_MAX; /* a program does not announce its epochs */
+    else if (epochs != NULL)
+        plan->epochs_max = (uint32_t)strtoul(epochs, NULL, 10);
+    else
+        plan->epochs_max = (uint32_t)gp_params_find(gp_train_options_table, "max-epochs")->fallback;
+    return *end == '\0' && plan->asha_eta >= 2 && plan->asha_eta <= ETA_MAX;
+}
+
+/* Set the space from a JSON file, as one line. */
+static gp_status put_space_file(const char *path, sweep_plan *plan, gp_error *err)
+{
+    uint8_t *text = NULL;
+    size_t bytes;
+    gp_json *json = NULL;
+    gp_json_writer writer;
+    gp_status status = gp_file_read(&text, &bytes, path, GP_SEARCH_SPACE_BYTES_MAX, err);
+
+    if (status == GP_OK)
+        status = gp_json_parse(&json, (const char *)text, bytes, err);
+    if (status == GP_OK && !gp_json_is_object(json))
+        status = gp_fail(err, GP_EINVAL, "must be a JSON object with a member for each parameter");
+    if (status == GP_OK) {
+        gp_json_writer_init(&writer, &plan->space, false);
+        gp_json_put_value(&writer, NULL, json);
+        status = gp_json_writer_finish(&writer, err);
+    }
+    if (status != GP_OK)
+        gp_error_prefix(err, "--space %s", path);
+    gp_json_free(json);
+    gp_free(text);
+    return status;
+}
+
+/* Set the space from --space, or from the words NAME=VALUES. */
+static gp_status put_space(const cli_call *call, sweep_plan *plan, gp_error *err)
+{
+    const sweep_options *options = call->options;
+    gp_status status = GP_OK;
+
+    if (options->space[0] != '\0')
+        return put_space_file(options->space, plan, err);
+    for (int i = 0; status == GP_OK && i < call->word_count; i++) {
+        if (i > 0)
+            status = gp_buffer_append(&plan->space, " ", 1, err);
+        if (status == GP_OK)
+            status = gp_buffer_append(&plan->space, call->words[i], strlen(call->words[i]), err);
+    }
+    return status;
+}
+
+/* Choose the method: a grid for lists, unless the number of trials is given. */
+static gp_status put_method(const cli_call *call, sweep_plan *plan, gp_error *err)
+{
+    const sweep_options *options = call->options;
+    sweep_points *points = NULL;
+    gp_status status;
+
+    plan->trials = options->trials > 0 ? (uint32_t)options->trials : TRIALS_DEFAULT;
+    plan->method = GP_SEARCH_BAYES;
+    if (options->method[0] != '\0' && !sweep_method_find(options->method, &plan->method))
+        return gp_fail(err, GP_EINVAL, "--method is '%s'; it must be %s", options->method, option_methods);
+    if (options->method[0] == '\0' && options->trials <= 0) {
+        plan->method = GP_SEARCH_GRID;
+        if (sweep_points_new(&points, plan, NULL) != GP_OK)
+            plan->method = GP_SEARCH_BAYES;
+        sweep_points_free(points);
+        points = NULL;
+    }
+    if (plan->method == GP_SEARCH_GRID && options->trials <= 0)
+        plan->trials = SWEEP_TRIALS_MAX;
+    status = sweep_points_new(&points, plan, err);
+    sweep_points_free(points);
+    return status;
+}
+
+/* Set the objective. The direction of a known name is known; else --minimize or --maximize is
+ * required, see check_program(). */
+static void put_objective(const cli_call *call, sweep_plan *plan)
+{
+    const sweep_options *options = call->options;
+    const char *name = options->objective[0] != '\0' ? options->objective
+                       : trains(call)                ? "validation-accuracy"
+                                                     : "objective";
+
+    snprintf(plan->objective, sizeof(plan->objective), "%s", name);
+    plan->minimize = !options->maximize &&
+                     (options->minimize || strstr(name, "loss") != NULL || strstr(name, "rmse") != NULL);
+}
+
+gp_status sweep_words_plan(const cli_call *call, sweep_plan *plan, gp_error *err)
+{
+    const sweep_options *options = call->options;
+    gp_status status = put_space(call, plan, err);
+
+    plan->seed = (uint64_t)options->seed;
+    plan->priority = (int32_t)options->priority;
+    plan->concurrent = (uint32_t)options->max_concurrent;
+    plan->repeats = (uint32_t)options->confirm;
+    put_objective(call, plan);
+    if (status == GP_OK && options->minimize && options->maximize)
+        status = gp_fail(err, GP_EINVAL, "--minimize and --maximize exclude each other");
+    if (status == GP_OK && !read_workers(options->workers, plan))
+        status = gp_fail(err, GP_EINVAL, "--workers is '%s'; it must be N or N:M, from 1 to %u",
+                         options->workers, GP_MEMBERS_MAX);
+    if (status == GP_OK && !read_stop(call, plan))
+        status = gp_fail(err, GP_EINVAL, "--stop is '%s'; it must be none, asha or asha:ETA with 2 to %d",
+                         options->stop, ETA_MAX);
+    for (int i = 0; status == GP_OK && i < call->rest_count; i++)
+        status = sweep_plan_word(plan, call->rest[i], err);
+    if (status == GP_OK)
+        status = put_method(call, plan, err); /* the command decides on the types of the ranges */
+    if (status == GP_OK && getcwd(plan->directory, sizeof(plan->directory)) == NULL)
+        status = gp_fail_errno(err, GP_EIO, "cannot determine the current directory");
+    if (status == GP_OK && getrandom(plan->key, sizeof(plan->key), 0) != (ssize_t)sizeof(plan->key))
+        status = gp_fail_errno(err, GP_EIO, "no random bytes for a key");
+    return status;
+}
+
+void sweep_words_override(const cli_call *call, sweep_plan *plan)
+{
+    const sweep_options *options = call->options;
+
+    if (options->trials > 0)
+        plan->trials = (uint32_t)options->trials;
+    if (cli_given(call, "confirm"))
+        plan->repeats = (uint32_t)options->confirm;
+    if (cli_given(call, "max-concurrent"))
+        plan->concurrent = (uint32_t)options->max_concurrent;
+}
+
+gp_status sweep_words_limits(const cli_call *call, sweep_run_options *run, gp_error *err)
+{
+    const sweep_options *options = call->options;
+    int64_t seconds = 0;
+    char none[1] = "", *end = none;
+    gp_status status = GP_OK;
+
+    run->goal = options->until[0] != '\0' ? strtod(options->until, &end) : NAN;
+    run->failures_max = (uint32_t)options->max_failures;
+    run->retry = options->retry_failed;
+    run->keep_models = strcmp(options->keep, "all") == 0;
+    if (options->until[0] != '\0' && (*end != '\0' || !isfinite(run->goal)))
+        return gp_fail(err, GP_EINVAL, "--until is '%s'; it must be a number", options->until);
+    if (!run->keep_models && strcmp(options->keep, "best") != 0)
+        return gp_fail(err, GP_EINVAL, "--keep is '%s'; it must be best or all", options->keep);
+    if (options->time_limit[0] != '\0')
+        status = gp_profile_time_s(options->time_limit, &seconds, err);
+    if (status != GP_OK)
+        gp_error_prefix(err, "--time-limit");
+    run->time_limit_ms = seconds * 1000;
+    return status;
+}
+
+/* ---- checks ---- */
+
+/* Check that a parameter with a condition has no place: a trial without it could not fill it. */
+static gp_status check_condition(void *context, const char *name, const gp_json *parameter, gp_error *err)
+{
+    if (gp_json_member(parameter, "when") == NULL || !sweep_command_has_place(context, name))
+        return GP_OK;
+    return gp_fail(err, GP_EINVAL,
+                   "%s has a condition, so it cannot stand in {%s}; without a place, it follows as --%s "
+                   "VALUE where it applies",
+                   name, name, name);
+}
+
+/* Check the parameters against the command: conditions, and the seed that --confirm changes.
+ *   values  first point of the search */
+static gp_status check_parameters(const sweep_plan *plan, const char *values, gp_error *err)
+{
+    const char *space = gp_buffer_text(&plan->space);
+    gp_json *json = NULL;
+    gp_status status = GP_OK;
+
+    if (space[0] == '{' && gp_json_parse(&json, space, strlen(space), NULL) == GP_OK)
+        status = gp_json_each(json, check_condition, (void *)(uintptr_t)plan, err);
+    gp_json_free(json);
+    json = NULL;
+    if (status != GP_OK || plan->repeats == 0)
+        return status;
+    if (gp_json_parse(&json, values, strlen(values), NULL) == GP_OK && gp_json_member(json, "seed") != NULL)
+        status = gp_fail(err, GP_EINVAL, "--confirm changes the seed, which is a parameter of this sweep");
+    else if (!sweep_plan_trains(plan) && !sweep_command_has_place(plan, "seed"))
+        status = gp_fail(err, GP_EINVAL, "--confirm needs the place {seed} in the command of a program");
+    gp_json_free(json);
+    return status;
+}
+
+/* Check the command line of the first trial, with the first point of the search. */
+static int check_first(const cli_call *call, const sweep_plan *plan, gp_error *err)
+{
+    static const sweep_folder nowhere = { .path = "/tmp" };
+    char *argv[CLI_WORDS_MAX + 2] = { call->argv[0] };
+    const char *values;
+    sweep_points *points = NULL;
+    sweep_command *command = NULL;
+    sweep_search search;
+    int count = 1, code = CLI_USAGE;
+    gp_status status = sweep_points_new(&points, plan, err);
+
+    if (status == GP_OK) {
+        search = sweep_points_search(points);
+        status = search.ask(search.context, &values, err);
+    }
+    if (status == GP_OK)
+        status = check_parameters(plan, values, err);
+    if (status == GP_OK)
+        status = sweep_command_new(&command, &nowhere, plan, 1, 0, values, plan->workers_min, err);
+    if (status == GP_OK) {
+        for (const char *const *word = sweep_command_words(command); *word != NULL && count < CLI_WORDS_MAX;)
+            argv[count++] = (char *)(uintptr_t)*word++;
+        code = cli_check_words(count, argv);
+    } else {
+        code = cli_usage(call, "%s", err->message);
+    }
+    sweep_command_free(command);
+    sweep_points_free(points);
+    return code;
+}
+
+/* Check the words of a training. */
+static int check_training(const cli_call *call)
+{
+    static const char *const ours[] = { "--workers",         "--folder", "--resume", "--json",
+                                        "--checkpoint-path", "--quiet",  "--pool" };
+
+    for (int i = 1; i < call->rest_count; i++)
+        for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
+            if (strncmp(call->rest[i], ours[k], strlen(ours[k])) == 0 &&
+                strchr("=", call->rest[i][strlen(ours[k])]) != NULL)
+                return cli_usage(call, "the sweep sets %s of its trials; remove it behind --", ours[k]);
+    return CLI_OK;
+}
+
+/* Check the words of a program. */
+static int check_program(const cli_call *call, const sweep_plan *plan)
+{
+    static const char *const commands[] = { "predict", "evaluate", "spmd", "parfor", "sweep" };
+    const sweep_options *options = call->options;
+    const char *program = call->rest[0];
+    sweep_points *points = NULL;
+    const char *values;
+    bool placed = true;
+
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (strcmp(program, commands[i]) == 0)
+            return cli_usage(
+                call, "the trials of a sweep cannot be '%s'; write -- train ... or -- PROGRAM ...", program);
+    if (plan->workers_min < plan->workers_max)
+        return cli_usage(call, "--workers is '%s'; a program has a fixed number of workers",
+                         options->workers);
+    if (!options->minimize && !plan->minimize && !options->maximize &&
+        strstr(plan->objective, "accuracy") == NULL)
+        return cli_usage(call, "add --minimize or --maximize: is a low or a high '%s' good?",
+                         plan->objective);
+    if (strchr(program, '/') != NULL && strpbrk(program, " {") == NULL && access(program, X_OK) != 0)
+        return cli_usage(call, "cannot run %s: %s", program, strerror(errno));
+    if (call->rest_count > 1 || strchr(program, ' ') == NULL)
+        return CLI_OK;
+    if (sweep_points_new(&points, plan, NULL) == GP_OK) {
+        sweep_search search = sweep_points_search(points);
+
+        placed = search.ask(search.context, &values, NULL) != GP_OK || sweep_command_places_all(plan, values);
+    }
+    sweep_points_free(points);
+    return placed ? CLI_OK
+                  : cli_usage(call, "a command line for the shell needs the place {NAME} of each parameter");
+}
+
+int sweep_words_check(const cli_call *call)
+{
+    sweep_run_options run;
+    sweep_plan plan;
+    gp_error err;
+    int code;
+
+    if (call->word_count > 0 && ((const sweep_options *)call->options)->space[0] != '\0')
+        return cli_usage(call, "'%s': give the parameters either as words or with --space", call->words[0]);
+    if (call->word_count == 0 && ((const sweep_options *)call->options)->space[0] == '\0')
+        return cli_usage(call, "no parameters; for example lr=log:1e-4:0.3 mini-batch-size=32,64");
+    if (((const sweep_options *)call->options)->retry_failed)
+        return cli_usage(call, "--retry-failed needs --resume FOLDER");
+    if (call->rest_count == 0)
+        return cli_usage(call,
+                         "the command of the trials is missing; write -- train --network ... behind the "
+                         "parameters");
+    code = trains(call) ? check_training(call) : CLI_OK;
+    if (code != CLI_OK)
+        return code;
+    sweep_plan_init(&plan);
+    if (sweep_words_plan(call, &plan, &err) != GP_OK || sweep_words_limits(call, &run, &err) != GP_OK)
+        code = cli_usage(call, "%s", err.message);
+    else
+        code = trains(call) ? CLI_OK : check_program(call, &plan);
+    if (code == CLI_OK)
+        code = check_first(call, &plan, &err);
+    sweep_plan_deinit(&plan);
+    return code;
+}

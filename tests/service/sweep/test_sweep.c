@@ -1,0 +1,409 @@
+/* `gradpool sweep` with real daemons: results, kills, interrupts and errors. */
+#include <math.h>
+#include <signal.h>
+
+#include "tests/service/commands.h"
+
+#define TRAIN "--", "train", "--network", "lenet", "--data", "digits:200", "--epochs"
+
+/* Return the path of a file in the folder of the sweep. */
+static const char *in_sweep(const char *name)
+{
+    char path[80];
+
+    snprintf(path, sizeof(path), "s/%s", name);
+    return in_w(path);
+}
+
+/* Run another command while a sweep runs. */
+#define RUN_OTHER(expected, ...)                                                                             \
+    do {                                                                                                     \
+        pid_t other_ = start(-1, command_file("other"), (const char *const[]){ __VA_ARGS__, NULL });         \
+        int code_ = finish(other_);                                                                          \
+        if (code_ != (expected))                                                                             \
+            GP_TEST_FAIL("exit code %d, expected %d: %s", code_, expected, err);                             \
+        slurp(in_root("other"), out, sizeof(out));                                                           \
+    } while (0)
+
+/* Count the lines of the journal that contain a text. */
+static int lines_with(const char *text)
+{
+    return count_in_file(in_sweep("trials.jsonl"), text);
+}
+
+/* Check that each of `count` trials was asked once and has one end, and that all are done. */
+static void check_trials(int count)
+{
+    char text[60];
+
+    CHECK_INT(count, lines_with("\"asked\""));
+    CHECK_INT(count, lines_with("\"end\""));
+    for (int trial = 1; trial <= count; trial++) {
+        snprintf(text, sizeof(text), "\"end\", \"trial\": %d,", trial);
+        CHECK_INT(1, lines_with(text));
+    }
+    CHECK_INT(count, lines_with("\"state\": \"done\""));
+}
+
+/* Wait until `count` trials have ended. */
+static bool await_ends(int count)
+{
+    AWAIT(lines_with("\"end\"") >= count, 5);
+    return lines_with("\"end\"") >= count;
+}
+
+/* Return the number of jobs that the pool ran for the sweep. */
+static int jobs_of_trials(void)
+{
+    RUN_CODE(0, "jobs", "--all", "--trials", "--json");
+    return count_in(out, "\"kind\": \"trial\"");
+}
+
+TEST(a_sweep_runs_all_combinations_and_keeps_the_best_model)
+{
+    exec_begin();
+    RUN_CODE(0, "sweep", "lr=0.0001,0.1", "momentum=0.5,0.9", "--folder", "s", TRAIN, "2");
+    CHECK_CONTAINS(out, "all combinations, grid");
+    CHECK_CONTAINS(out, "4 trials: 4 done, 0 stopped early, 0 failed, 0 lost, 0 open");
+    CHECK_CONTAINS(out, "best: trial ");
+    CHECK_CONTAINS(out, "again: gradpool train --network lenet --data digits:200 --epochs 2 --lr ");
+    check_trials(4);
+    CHECK(access(in_sweep("best.onnx"), R_OK) == 0);
+    CHECK_INT(4, jobs_of_trials());
+    RUN_CODE(0, "evaluate", "--model", in_sweep("best.onnx"), "--data", "digits:100");
+    RUN_CODE(0, "sweep", "show", "s", "--json");
+    gp_json *json = pools_json(out);
+    const gp_json *trials = gp_json_member(json, "trials");
+    double best = -1;
+
+    CHECK_INT(4, (int64_t)gp_json_count(trials));
+    for (size_t i = 0; i < 4; i++) {
+        double value = gp_json_number(gp_json_member(gp_json_element(trials, i), "value"), NAN);
+
+        best = value > best ? value : best;
+    }
+    size_t index = (size_t)gp_json_integer(gp_json_member(json, "best"), 0) - 1;
+
+    CHECK(gp_json_number(gp_json_member(gp_json_element(trials, index), "value"), NAN) == best);
+    gp_json_free(json);
+    RUN_CODE(0, "sweep", "show", "s", "--csv", "t.csv", "--optuna", "t.log", "--plot", "t.png");
+    CHECK_INT(5, count_in_file(in_w("t.csv"), "\n"));
+    CHECK_INT(4, count_in_file(in_w("t.log"), "\"op_code\": 4"));
+    CHECK(access(in_w("t.png"), R_OK) == 0);
+    RUN_CODE(0, "runs", "list", "s/trials/0001", "--json"); /* a trial has a run folder */
+    CHECK_CONTAINS(out, "completed");
+    pools_end();
+}
+
+/* A killed controller, and a killed scheduler: --resume continues, and complete trials do not run
+ * again. */
+TEST(a_killed_sweep_continues_with_each_trial_once)
+{
+    exec_begin();
+    pid_t child = START("sweep", "seed=1:6", "--method", "grid", "--folder", "s", TRAIN, "2");
+
+    REQUIRE(await_ends(2));
+    kill(child, SIGKILL);
+    finish(child);
+    child = START("sweep", "--resume", "s");
+    REQUIRE(await_ends(4));
+    kill(pid_of(0), SIGKILL);
+    FINISH_CODE(0, child);
+    CHECK_CONTAINS(out, "6 trials: 6 done");
+    check_trials(6);
+    CHECK(jobs_of_trials() >= 6);
+    RUN_CODE(0, "sweep", "--resume", "s"); /* nothing is left to do */
+    check_trials(6);
+    pools_end();
+}
+
+/* Kill the controller at a fault point, and continue. */
+static void kill_at(const char *fault)
+{
+    leftovers_clear(in_w("s"));
+    setenv("GRADPOOL_FAULT", fault, 1);
+    RUN_CODE(-1, "sweep", "seed=1:3", "--method", "grid", "--folder", "s", TRAIN, "1");
+    unsetenv("GRADPOOL_FAULT");
+    RUN_CODE(0, "sweep", "--resume", "s");
+    CHECK_INT(3, lines_with("\"asked\""));
+    CHECK_INT(3, lines_with("\"state\": \"done\""));
+    CHECK_INT(3, lines_with("\"end\""));
+}
+
+TEST(a_controller_that_is_killed_between_two_actions_continues)
+{
+    exec_begin();
+    kill_at("sweep-appended:1:kill");  /* the points are on disk, and no job exists */
+    kill_at("sweep-submitted:1:kill"); /* the pool has the job */
+    kill_at("sweep-appended:3:kill");
+    pools_end();
+}
+
+TEST(an_interrupted_sweep_resumes_its_trials)
+{
+    exec_begin();
+    pid_t child = START("sweep", "seed=1:3", "--method", "grid", "--folder", "s", TRAIN, "40");
+
+    AWAIT(access(in_sweep("checkpoints/0001"), F_OK) == 0, 5);
+    kill(child, SIGINT);
+    FINISH_CODE(130, child);
+    CHECK_CONTAINS(out, "continue: gradpool sweep --resume ");
+    CHECK_INT(1, lines_with("\"halt\""));
+    RUN_CODE(0, "jobs", "--trials");
+    CHECK_CONTAINS(out, "no running or queued jobs");
+    RUN_CODE(0, "sweep", "--resume", "s", "--trials", "4");
+    CHECK_CONTAINS(out, "3 trials: 3 done"); /* the space has three points */
+    check_trials(3);
+    CHECK(lines_with("\"attempt\": 2") >= 1);
+    pools_end();
+}
+
+TEST(early_stopping_ends_bad_trials)
+{
+    exec_begin();
+    RUN_CODE(0, "sweep", "lr=0.1,0.000001,0.0000001,0.00000001", "--stop", "asha", "--max-concurrent", "1",
+             "--folder", "s", TRAIN, "9");
+    CHECK_CONTAINS(out, "stopped, ");
+    CHECK_INT(4, lines_with("\"end\""));
+    CHECK(lines_with("\"stop\": true") >= 1);
+    CHECK_INT(lines_with("\"stop\": true"), lines_with("\"state\": \"stopped\""));
+    pools_end();
+}
+
+/* One trial has both workers; two trials have one each. */
+TEST(elastic_trials_share_the_workers_of_the_pool)
+{
+    exec_begin();
+    RUN_CODE(0, "sweep", "lr=0.1", "--workers", "1:2", "--folder", "s", TRAIN, "2");
+    char path[100], text[4000];
+
+    snprintf(path, sizeof(path), "%s", in_sweep("trials/0001/end.json"));
+    slurp(path, text, sizeof(text));
+    CHECK_CONTAINS(text, "\"workers\": 2,");
+    RUN_CODE(0, "sweep", "lr=0.1,0.2", "--workers", "1:2", "--folder", "t", TRAIN, "2");
+    snprintf(path, sizeof(path), "%s", in_w("t/trials/0001/end.json"));
+    slurp(path, text, sizeof(text));
+    CHECK_CONTAINS(text, "\"workers\": 1,");
+    pools_end();
+}
+
+/* A sweep occupies no worker, so it can run as a job in a pool of one. */
+TEST(a_sweep_runs_as_a_job_of_a_pool_with_one_worker)
+{
+    commands_begin();
+    RUN_CODE(0, "up", "--workers", "1");
+    RUN_CODE(0, "submit", "--", "sweep", "lr=0.01,0.1", TRAIN, "1");
+    RUN_CODE(0, "wait", "1");
+    RUN_CODE(0, "jobs", "--all");
+    CHECK_CONTAINS(out, "trials of sweeps: 2");
+    RUN_CODE(0, "logs", "1");
+    CHECK_CONTAINS(out, "2 trials: 2 done");
+    pools_end();
+}
+
+TEST(a_sweep_runs_any_program)
+{
+    exec_begin();
+    RUN_CODE(0, "sweep", "x=1:1:5", "--minimize", "--folder", "s", "--", "sh", "-c",
+             "echo step 1: $((({x}-4)*({x}-4))); echo done 1s");
+    CHECK_CONTAINS(out, "5 trials: 5 done");
+    CHECK_CONTAINS(out, "best: trial 4: objective 0: x 4");
+    CHECK_CONTAINS(out, "again: sh -c 'echo step 1: $(((4-4)*(4-4)))");
+    /* all trials but the first wait after step 1 until they are stopped */
+    RUN_CODE(
+        0, "sweep", "x=5,1,2,3", "--maximize", "--stop", "asha", "--max-concurrent", "1", "--folder", "t",
+        "--", "sh", "-c",
+        "for i in 1 2 3 4; do echo \"{\\\"step\\\": $i, \\\"objective\\\": $1.5}\" >> $GRADPOOL_METRICS; "
+        "while test $1 != 5; do sleep 0.05; done; done; echo 99",
+        "prog", "{x}");
+    CHECK_CONTAINS(out, "best: trial 1: objective 5.5: x 5");
+    CHECK_CONTAINS(out, "4 trials: 1 done, 3 stopped early");
+    RUN_CODE(1, "sweep", "x=1,2", "--maximize", "--folder", "u", "--", "sh", "-c",
+             "echo 1; echo no {x} >&2; exit 3");
+    CHECK_CONTAINS(err, "no trial is done; the first one exit code 3: no 1");
+    RUN_CODE(0, "sweep", "x=1", "--maximize", "--folder", "k", "--", "sh", "-c",
+             "test -e killed || { touch killed; kill -9 $$; }; echo {x}");
+    CHECK_CONTAINS(out, "1 trials: 1 done");
+    CHECK_INT(1, count_in_file(in_w("k/trials.jsonl"), "\"lost\": true"));
+    RUN_CODE(2, "sweep", "x=1,2", "--maximize", "--", "./missing");
+    CHECK_CONTAINS(err, "cannot run ./missing: No such file or directory");
+    RUN_CODE(2, "sweep", "x=1,2", "--", "true");
+    CHECK_CONTAINS(err, "add --minimize or --maximize: is a low or a high 'objective' good?");
+    RUN_CODE(2, "sweep", "x=1,2", "--minimize", "--", "echo 1 2");
+    CHECK_CONTAINS(err, "needs the place {NAME} of each parameter");
+    RUN_CODE(2, "sweep", "x=1,2", "--minimize", "--workers", "1:2", "--", "true");
+    CHECK_CONTAINS(err, "a program has a fixed number of workers");
+    RUN_CODE(2, "sweep", "x=1,2", "--minimize", "--", "spmd", "--", "true");
+    CHECK_CONTAINS(err, "the trials of a sweep cannot be 'spmd'");
+    pools_end();
+}
+
+/* Run a sweep of a program over x = 1, 2, 3, in which x = 2 fails. */
+static pid_t start_program(const char *option, const char *value)
+{
+    return START("sweep", "x=1,2,3", "--maximize", "--folder", "s", "--max-concurrent", "1", option, value,
+                 "--", "sh", "-c",
+                 "echo \"{\\\"step\\\": 7, \\\"objective\\\": {x}.{seed}}\" >> $GRADPOOL_METRICS; "
+                 "while test {x} = 3 -a ! -e go; do sleep 0.02; done; test {x} != 2");
+}
+
+TEST(a_running_sweep_takes_points_and_retries)
+{
+    exec_begin();
+    pid_t child = start_program("--confirm", "2");
+
+    REQUIRE(await_ends(2)); /* trial 3 waits for the file `go` */
+    AWAIT(count_in_file(in_sweep("trials/0003/metrics.jsonl"), "objective") == 1, 5);
+    RUN_OTHER(0, "top", "--once");
+    CHECK_CONTAINS(out, "step 7, objective 3.0");
+    RUN_OTHER(0, "sweep", "add", "s", "x=1");
+    CHECK_CONTAINS(out, "trial 4");
+    RUN_OTHER(0, "sweep", "retry", "s", "2");
+    CHECK_CONTAINS(out, "trial 5");
+    RUN_OTHER(1, "sweep", "retry", "s", "1");
+    CHECK_CONTAINS(err, "trial 1 is done; only failed, lost and stopped trials can be retried");
+    RUN_OTHER(1, "sweep", "add", "s", "x=7");
+    CHECK_CONTAINS(err, "x: '7' is not in the list of values");
+    close(open(in_w("go"), O_CREAT | O_WRONLY, 0600));
+    FINISH_CODE(0, child);
+    CHECK_CONTAINS(out, "7 trials: 5 done, 0 stopped early, 2 failed");
+    CHECK_CONTAINS(out, "repeated with 2 other seeds: mean 3.15, standard deviation 0.07071: 3.1, 3.2");
+    CHECK_INT(7, lines_with("\"asked\""));
+    RUN_CODE(0, "sweep", "show", "s", "--json");
+    CHECK_CONTAINS(out, "\"how\": \"retry\", \"of\": 2,");
+    CHECK_CONTAINS(out, "\"how\": \"confirm\", \"of\": 3, \"repeat\": 2,");
+    RUN_CODE(1, "sweep", "add", "s", "x=1");
+    CHECK_CONTAINS(err, "the sweep has ended with 7 trials; to continue it: gradpool sweep --resume ");
+    RUN_CODE(0, "sweep", "--resume", "s", "--retry-failed");
+    CHECK_INT(8, lines_with("\"asked\"")); /* trial 2 was retried before */
+    pools_end();
+}
+
+/* The controller is killed before and after the line of a request is durable. */
+TEST(a_request_survives_a_killed_controller_once)
+{
+    static const char *const faults[] = { "sweep-requested:1:kill", "sweep-appended:3:kill" };
+
+    exec_begin();
+    for (int i = 0; i < 2; i++) {
+        leftovers_clear(in_w("s"));
+        unlink(in_w("go"));
+        setenv("GRADPOOL_FAULT", faults[i], 1);
+        pid_t child = start_program("--max-failures", "0");
+
+        unsetenv("GRADPOOL_FAULT");
+        if (i == 0) {
+            REQUIRE(await_ends(2));
+            RUN_OTHER(0, "sweep", "add", "s", "x=1");
+        }
+        FINISH_CODE(-1, child);
+        if (i == 1)
+            RUN_CODE(0, "sweep", "add", "s", "x=1");
+        close(open(in_w("go"), O_CREAT | O_WRONLY, 0600));
+        RUN_CODE(0, "sweep", "--resume", "s");
+        CHECK_CONTAINS(out, "4 trials: 3 done");
+        CHECK_INT(1, lines_with("\"request\""));
+    }
+    pools_end();
+}
+
+TEST(a_space_in_a_file_has_conditional_parameters)
+{
+    exec_begin();
+    FILE *file = fopen(in_w("space.json"), "w");
+
+    fputs("{\"a\": [\"x\", \"y\"],\n \"b\": {\"values\": [1, 2], \"when\": {\"a\": [\"x\"]}}}", file);
+    fclose(file);
+    RUN_CODE(0, "sweep", "--space", "space.json", "--maximize", "--folder", "s", "--", "echo", "9");
+    CHECK_CONTAINS(out, "3 trials: 3 done");
+    CHECK_INT(1, lines_with("\"values\": {\"a\": \"y\"}"));
+    CHECK_INT(2, lines_with("\"values\": {\"a\": \"x\", \"b\": "));
+    RUN_CODE(2, "sweep", "--space", "space.json", "--maximize", "--", "echo", "{b}");
+    CHECK_CONTAINS(err, "b has a condition, so it cannot stand in {b}");
+    RUN_CODE(2, "sweep", "c=1,2", "--space", "space.json", "--maximize", "--", "echo");
+    CHECK_CONTAINS(err, "give the parameters either as words or with --space");
+    RUN_CODE(2, "sweep", "--space", "missing.json", "--maximize", "--", "echo");
+    CHECK_CONTAINS(err, "--space missing.json: ");
+    pools_end();
+}
+
+/* The disk of the journal is full: running trials end, no other one starts, and none is lost. */
+TEST(a_full_disk_starts_no_trial_and_loses_none)
+{
+    struct rlimit old, small;
+
+    exec_begin();
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 1500; /* more than sweep.json, less than the journal */
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small); /* for the controller; the jobs belong to the scheduler */
+    pid_t child = START("sweep", "x=1:1:12", "--maximize", "--quiet", "--folder", "s", "--", "echo", "{x}");
+
+    setrlimit(RLIMIT_FSIZE, &old);
+    FINISH_CODE(1, child);
+    CHECK_CONTAINS(err, "trials.jsonl: File too large; running trials end as jobs of the pool");
+    CHECK(lines_with("\"asked\"") < 12);
+    RUN_CODE(0, "sweep", "--resume", "s");
+    CHECK_CONTAINS(out, "12 trials: 12 done");
+    check_trials(12);
+    pools_end();
+}
+
+TEST(errors_of_a_sweep_are_reported_before_it_starts)
+{
+    exec_begin();
+    RUN_CODE(2, "sweep", "lr=0.1,0.2");
+    CHECK_CONTAINS(err, "the command of the trials is missing");
+    RUN_CODE(2, "sweep", TRAIN, "1");
+    CHECK_CONTAINS(err, "no parameters");
+    RUN_CODE(2, "sweep", "lr=0.3:0.1", TRAIN, "1");
+    CHECK_CONTAINS(err, "lr");
+    RUN_CODE(2, "sweep", "lern-rate=0.1,0.2", TRAIN, "1");
+    CHECK_CONTAINS(err, "unknown option --lern-rate");
+    RUN_CODE(2, "sweep", "lr=0.1", "--csv", "t.csv", TRAIN, "1");
+    CHECK_CONTAINS(err, "--csv, --optuna and --plot belong to gradpool sweep show");
+    RUN_CODE(2, "sweep", "lr=0.1", TRAIN, "1", "--folder", "x");
+    CHECK_CONTAINS(err, "the sweep sets --folder of its trials");
+    RUN_CODE(2, "sweep", "lr=0.1", "--workers", "2:1", TRAIN, "1");
+    CHECK_CONTAINS(err, "--workers is '2:1'");
+    RUN_CODE(2, "sweep", "lr=0.1", "--stop", "median", TRAIN, "1");
+    CHECK_CONTAINS(err, "--stop is 'median'");
+    CHECK(access(in_w("gradpool-sweeps"), F_OK) != 0);
+    RUN_CODE(1, "sweep", "--resume", ".");
+    CHECK_CONTAINS(err, "not the folder of a sweep");
+    RUN_CODE(1, "sweep", "lr=0.1", "--objective", "f1", "--max-failures", "1", "--folder", "s", TRAIN, "1");
+    CHECK_CONTAINS(err, "ended without f1; the result has: validation_loss, validation_accuracy");
+    RUN_CODE(1, "sweep", "lr=0.1", "--folder", "s", TRAIN, "1");
+    CHECK_CONTAINS(err, "s has a sweep; view it with `gradpool sweep show`");
+    RUN_CODE(2, "sweep", "lr=0.2", "--resume", "s");
+    CHECK_CONTAINS(err, "parameters and command are in s");
+    RUN_CODE(1, "sweep", "l2-regularization=1000", "--max-failures", "1", "--folder", "d", TRAIN, "2", "--lr",
+             "900", "--mini-batch-size", "16"); /* the weights grow until they overflow */
+    CHECK_CONTAINS(err, "is not a number: the first non-finite value is in the output of layer");
+    RUN_CODE(0, "sweep", "lr=0.1,1e6", "--trials", "5", "--folder", "t", TRAIN, "1");
+    CHECK_CONTAINS(out, "ended: all points of the space were tried");
+    CHECK_CONTAINS(out, "exit code 2; see `gradpool logs "); /* the training with 1e6 */
+    pools_end();
+}
+
+TEST(a_second_controller_is_refused_with_the_process_of_the_first)
+{
+    char pid[20];
+
+    exec_begin();
+    pid_t child = START("sweep", "seed=1:2", "--method", "grid", "--folder", "s", TRAIN, "10000");
+
+    AWAIT(lines_with("\"asked\"") >= 1, 5);
+    REQUIRE(await_leases(2));
+    pid_t second = start(-1, command_file("other"), (const char *const[]){ "sweep", "--resume", "s", NULL });
+
+    CHECK_INT(1, finish(second));
+    snprintf(pid, sizeof(pid), "process %d", (int)child);
+    CHECK_CONTAINS(err, pid);
+    RUN_CODE(0, "sweep", "end", "s");
+    int state;
+
+    CHECK(waitpid(child, &state, 0) == child && WIFEXITED(state) && WEXITSTATUS(state) == 130);
+    pools_end();
+}
