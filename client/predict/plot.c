@@ -6,23 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/predict/plot_parts.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
 #include "common/data/image/image.h"
 
-enum {
-    GLYPH_WIDTH = 5,
-    GLYPH_HEIGHT = 7,
-    SCALE = 2,                           /* pixels per glyph dot */
-    ADVANCE = (GLYPH_WIDTH + 1) * SCALE, /* pixels between two letters' left edges */
-    LINE = (GLYPH_HEIGHT + 3) * SCALE,   /* pixels between two line tops */
-    TICKS_MAX = 8,
-    WIDTH_MAX = 1 << 14,
-};
+enum { TICKS_MAX = 8, WIDTH_MAX = 1 << 14 };
 
 static const uint32_t colours[PLOT_COLOURS] = { 0x1f6fb4, 0xd9541e, 0x2f9e44, 0x9c36b5,
                                                 0xe0a100, 0x0c8599, 0xc2255c, 0x5c5f66 };
-static const uint32_t black = 0x202020, grey = 0xdddddd;
+static const uint32_t black = PLOT_BLACK, grey = PLOT_GREY;
 
 /* Bitmap font: rows from the top, leftmost dot in bit 4. */
 static const struct glyph {
@@ -83,8 +76,7 @@ void plot_free(plot *picture)
     gp_free(picture);
 }
 
-/* Fill a rectangle. Parts outside the picture are ignored. */
-static void box_fill(plot *p, int left, int top, int width, int height, uint32_t colour)
+void plot_box(plot *p, int left, int top, int width, int height, uint32_t colour)
 {
     for (int y = top < 0 ? 0 : top; y < top + height && y < p->height; y++)
         for (int x = left < 0 ? 0 : left; x < left + width && x < p->width; x++) {
@@ -96,15 +88,14 @@ static void box_fill(plot *p, int left, int top, int width, int height, uint32_t
         }
 }
 
-/* Draw a line as a row of squares with side `stroke`, in pixels. */
-static void line_draw(plot *p, double x0, double y0, double x1, double y1, int stroke, uint32_t colour)
+void plot_segment(plot *p, double x0, double y0, double x1, double y1, int stroke, uint32_t colour)
 {
     const int steps = (int)ceil(fmax(fabs(x1 - x0), fabs(y1 - y0))) + 1;
 
     for (int i = 0; i <= steps; i++) {
         const double t = (double)i / steps;
 
-        box_fill(p, (int)lround(x0 + t * (x1 - x0)) - stroke / 2,
+        plot_box(p, (int)lround(x0 + t * (x1 - x0)) - stroke / 2,
                  (int)lround(y0 + t * (y1 - y0)) - stroke / 2, stroke, stroke, colour);
     }
 }
@@ -116,7 +107,7 @@ static bool goes_on(char letter)
     return ((unsigned char)letter & 0xc0) == 0x80;
 }
 
-static int text_width(const char *text)
+int plot_text_width(const char *text)
 {
     int width = -SCALE;
 
@@ -125,8 +116,7 @@ static int text_width(const char *text)
     return width;
 }
 
-/* Draw text at (x, y). up: draw upwards from y, rotated by 90 degrees. */
-static void text_draw(plot *p, int x, int y, bool up, const char *text, uint32_t colour)
+void plot_text(plot *p, int x, int y, bool up, const char *text, uint32_t colour)
 {
     for (; *text != '\0'; text++) {
         const struct glyph *glyph = &unknown;
@@ -139,7 +129,7 @@ static void text_draw(plot *p, int x, int y, bool up, const char *text, uint32_t
         for (int row = 0; row < GLYPH_HEIGHT; row++)
             for (int column = 0; column < GLYPH_WIDTH; column++)
                 if (glyph->row[row] >> (GLYPH_WIDTH - 1 - column) & 1)
-                    box_fill(p, x + (up ? row : column) * SCALE,
+                    plot_box(p, x + (up ? row : column) * SCALE,
                              up ? y - (column + 1) * SCALE : y + row * SCALE, SCALE, SCALE, colour);
         x += up ? 0 : ADVANCE;
         y -= up ? ADVANCE : 0;
@@ -191,29 +181,29 @@ static void axes_draw(plot *p, const axes *a, const plot_area *area, const plot_
     char text[32];
     int count = plot_ticks(a->y_low, a->y_high, TICKS_MAX, &first, &step);
 
-    text_draw(p, f->left + (f->width - text_width(words->title)) / 2, area->top + SCALE, false, words->title,
-              black);
-    text_draw(p, area->left + SCALE, area->top + LINE + SCALE, false, words->y, black);
-    text_draw(p, f->left + (f->width - text_width(words->x)) / 2, area->top + area->height - LINE, false,
+    plot_text(p, f->left + (f->width - plot_text_width(words->title)) / 2, area->top + SCALE, false,
+              words->title, black);
+    plot_text(p, area->left + SCALE, area->top + LINE + SCALE, false, words->y, black);
+    plot_text(p, f->left + (f->width - plot_text_width(words->x)) / 2, area->top + area->height - LINE, false,
               words->x, black);
     for (int i = 0; i < count; i++) {
         const int y = (int)lround(place_y(a, first + i * step));
 
-        box_fill(p, f->left, y, f->width, 1, grey);
+        plot_box(p, f->left, y, f->width, 1, grey);
         snprintf(text, sizeof(text), "%.6g", fabs(first + i * step) < step / 2 ? 0.0 : first + i * step);
-        text_draw(p, f->left - text_width(text) - 4 * SCALE, y - GLYPH_HEIGHT * SCALE / 2, false, text,
+        plot_text(p, f->left - plot_text_width(text) - 4 * SCALE, y - GLYPH_HEIGHT * SCALE / 2, false, text,
                   black);
     }
     count = x_numbers ? plot_ticks(a->x_low, a->x_high, TICKS_MAX, &first, &step) : 0;
     for (int i = 0; i < count; i++) {
         const int x = (int)lround(place_x(a, first + i * step));
 
-        box_fill(p, x, f->top, 1, f->height, grey);
+        plot_box(p, x, f->top, 1, f->height, grey);
         snprintf(text, sizeof(text), "%.6g", fabs(first + i * step) < step / 2 ? 0.0 : first + i * step);
-        text_draw(p, x - text_width(text) / 2, f->top + f->height + 3 * SCALE, false, text, black);
+        plot_text(p, x - plot_text_width(text) / 2, f->top + f->height + 3 * SCALE, false, text, black);
     }
-    box_fill(p, f->left, f->top, SCALE, f->height, black);
-    box_fill(p, f->left, f->top + f->height, f->width, SCALE, black);
+    plot_box(p, f->left, f->top, SCALE, f->height, black);
+    plot_box(p, f->left, f->top + f->height, f->width, SCALE, black);
 }
 
 /* Return the area that remains after title, labels and numbers. */
@@ -246,9 +236,9 @@ static void series_draw(plot *p, const axes *a, const plot_series *series, uint3
             continue;
         const double x = place_x(a, series->x[i]), y = place_y(a, series->y[i]);
 
-        if (before)
-            line_draw(p, last_x, last_y, x, y, 3, colour);
-        box_fill(p, (int)lround(x) - MARK / 2, (int)lround(y) - MARK / 2, MARK, MARK, colour);
+        if (before && !series->marks_only)
+            plot_segment(p, last_x, last_y, x, y, 3, colour);
+        plot_box(p, (int)lround(x) - MARK / 2, (int)lround(y) - MARK / 2, MARK, MARK, colour);
         last_x = x;
         last_y = y;
         before = true;
@@ -278,14 +268,14 @@ void plot_lines(plot *picture, plot_area area, const plot_names *words, const pl
     /* the curves, then the legend */
     for (size_t i = 0; i < count; i++) {
         series_draw(picture, &a, &series[i], colours[i % PLOT_COLOURS]);
-        wide = text_width(series[i].name) > wide ? text_width(series[i].name) : wide;
+        wide = plot_text_width(series[i].name) > wide ? plot_text_width(series[i].name) : wide;
     }
     top = a.frame.top + a.frame.height - (int)count * LINE - LINE / 2;
     for (size_t i = 0; i < count; i++, top += LINE) {
         const int left = a.frame.left + a.frame.width - wide - 2 * ADVANCE;
 
-        box_fill(picture, left - 3 * ADVANCE, top + GLYPH_HEIGHT, 2 * ADVANCE, 4, colours[i % PLOT_COLOURS]);
-        text_draw(picture, left, top, false, series[i].name, black);
+        plot_box(picture, left - 3 * ADVANCE, top + GLYPH_HEIGHT, 2 * ADVANCE, 4, colours[i % PLOT_COLOURS]);
+        plot_text(picture, left, top, false, series[i].name, black);
     }
 }
 
@@ -306,10 +296,11 @@ void plot_bars(plot *picture, plot_area area, const plot_names *words, const cha
                   middle = (left + right) / 2, bottom = a.frame.top + a.frame.height;
         const int top = isfinite(values[i]) ? (int)lround(place_y(&a, values[i])) : bottom;
 
-        box_fill(picture, left, top, right - left, bottom - top, colours[i % PLOT_COLOURS]);
+        plot_box(picture, left, top, right - left, bottom - top, colours[i % PLOT_COLOURS]);
         snprintf(text, sizeof(text), fabs(values[i]) < 1000 ? "%.3g" : "%.0f", values[i]);
-        text_draw(picture, middle - text_width(text) / 2, top - LINE + SCALE, false, text, black);
-        text_draw(picture, middle - text_width(names[i]) / 2, bottom + 3 * SCALE, false, names[i], black);
+        plot_text(picture, middle - plot_text_width(text) / 2, top - LINE + SCALE, false, text, black);
+        plot_text(picture, middle - plot_text_width(names[i]) / 2, bottom + 3 * SCALE, false, names[i],
+                  black);
     }
 }
 
@@ -355,11 +346,11 @@ static matrix_layout layout_of(const gp_confusion *matrix)
         m.cell = CELL_MIN;
         for (int i = 0; i < classes * classes; i++) {
             snprintf(text, sizeof(text), "%llu", (unsigned long long)matrix->counts[i]);
-            m.cell = text_width(text) + MARGIN > m.cell ? text_width(text) + MARGIN : m.cell;
+            m.cell = plot_text_width(text) + MARGIN > m.cell ? plot_text_width(text) + MARGIN : m.cell;
         }
         for (int i = 0; i < classes; i++) {
             name_cut(text, sizeof(text), matrix->class_names[i]);
-            name = text_width(text) > name ? text_width(text) : name;
+            name = plot_text_width(text) > name ? plot_text_width(text) : name;
         }
         m.left = 2 * LINE + name + MARGIN;
         m.top = 2 * LINE;
@@ -384,7 +375,7 @@ plot *plot_matrix_new(const gp_confusion *matrix, const char *title)
 {
     static const char rows[] = "true class", columns[] = "predicted class";
     const matrix_layout m = layout_of(matrix);
-    const int names = m.left - 2 * LINE, least = text_width(title) + 2 * MARGIN,
+    const int names = m.left - 2 * LINE, least = plot_text_width(title) + 2 * MARGIN,
               width = m.left + m.side + MARGIN > least ? m.left + m.side + MARGIN : least;
     plot *p = plot_new(width, m.top + m.side + names + 2 * LINE);
     char text[4 * NAME_LETTERS_MAX + 1];
@@ -402,28 +393,28 @@ plot *plot_matrix_new(const gp_confusion *matrix, const char *title)
             const double share = sum > 0 ? (double)row[j] / sum : 0;
             const int left = m.left + j * m.cell, top = m.top + i * m.cell, gap = m.has_numbers;
 
-            box_fill(p, left, top, m.cell - gap, m.cell - gap, shade_of(share, i == j));
+            plot_box(p, left, top, m.cell - gap, m.cell - gap, shade_of(share, i == j));
             snprintf(text, sizeof(text), "%llu", (unsigned long long)row[j]);
             if (m.has_numbers)
-                text_draw(p, left + (m.cell - text_width(text)) / 2,
+                plot_text(p, left + (m.cell - plot_text_width(text)) / 2,
                           top + (m.cell - GLYPH_HEIGHT * SCALE) / 2, false, text,
                           share > 0.5 ? 0xffffff : black);
         }
     }
-    box_fill(p, m.left - SCALE, m.top - SCALE, m.side + 2 * SCALE, SCALE, black);
-    box_fill(p, m.left - SCALE, m.top + m.side, m.side + 2 * SCALE, SCALE, black);
-    box_fill(p, m.left - SCALE, m.top, SCALE, m.side, black);
-    box_fill(p, m.left + m.side, m.top, SCALE, m.side, black);
+    plot_box(p, m.left - SCALE, m.top - SCALE, m.side + 2 * SCALE, SCALE, black);
+    plot_box(p, m.left - SCALE, m.top + m.side, m.side + 2 * SCALE, SCALE, black);
+    plot_box(p, m.left - SCALE, m.top, SCALE, m.side, black);
+    plot_box(p, m.left + m.side, m.top, SCALE, m.side, black);
     for (int i = 0; i < classes && m.has_numbers; i++) {
         const int middle = i * m.cell + (m.cell - GLYPH_HEIGHT * SCALE) / 2;
 
         name_cut(text, sizeof(text), matrix->class_names[i]);
-        text_draw(p, m.left - MARGIN - text_width(text), m.top + middle, false, text, black);
-        text_draw(p, m.left + middle, m.top + m.side + MARGIN + text_width(text), true, text, black);
+        plot_text(p, m.left - MARGIN - plot_text_width(text), m.top + middle, false, text, black);
+        plot_text(p, m.left + middle, m.top + m.side + MARGIN + plot_text_width(text), true, text, black);
     }
-    text_draw(p, (width - text_width(title)) / 2, SCALE * 2, false, title, black);
-    text_draw(p, MARGIN, m.top + (m.side + text_width(rows)) / 2, true, rows, black);
-    text_draw(p, m.left + (m.side - text_width(columns)) / 2, p->height - LINE, false, columns, black);
+    plot_text(p, (width - plot_text_width(title)) / 2, SCALE * 2, false, title, black);
+    plot_text(p, MARGIN, m.top + (m.side + plot_text_width(rows)) / 2, true, rows, black);
+    plot_text(p, m.left + (m.side - plot_text_width(columns)) / 2, p->height - LINE, false, columns, black);
     return p;
 }
 

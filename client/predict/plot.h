@@ -1,7 +1,9 @@
-/* plot.h: draw charts as PNG files: lines with axes and legend, bars, and a confusion matrix. */
+/* plot.h: draw charts as PNG files: lines with axes and legend, bars, parallel coordinates, and a
+ * confusion matrix. */
 #ifndef GP_PLOT_H
 #define GP_PLOT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +36,7 @@ typedef struct plot_series {
     const char *name;
     const double *x, *y; /* points that are not finite are skipped */
     size_t count;
+    bool marks_only; /* no lines between the points */
 } plot_series;
 
 /* Draw lines with a mark at each point, axes with round numbers, and a legend at the lower
@@ -44,6 +47,27 @@ void plot_lines(plot *picture, plot_area area, const plot_names *words, const pl
 /* Draw one bar per value, with the name below and the value above. The axis starts at 0. */
 void plot_bars(plot *picture, plot_area area, const plot_names *words, const char *const *names,
                const double *values, size_t count);
+
+/* Labelled position on a vertical axis. */
+typedef struct plot_label {
+    double at; /* 0: bottom, 1: top */
+    const char *text;
+} plot_label;
+
+/* Vertical axis of parallel coordinates. */
+typedef struct plot_axis {
+    const char *name;
+    const plot_label *labels;
+    size_t label_count;
+} plot_axis;
+
+/* Draw parallel coordinates: one vertical axis per value of a row, and one line per row across all
+ * axes. The last row is drawn in a color of its own, on top of the others.
+ *   positions  [row_count, axis_count], from 0 to 1 on the axis; NaN: the row has no such value,
+ *              and its line has a gap
+ *   shades     [row_count], from 0, grey, to 1, blue */
+void plot_parallel(plot *picture, plot_area area, const char *title, const plot_axis *axes, size_t axis_count,
+                   const double *positions, const double *shades, size_t row_count);
 
 /* Create a picture of a confusion matrix with one square per count. Darker squares have a larger
  * share of their row; the diagonal is blue and the rest red. Up to PLOT_MATRIX_NAMES_MAX classes

@@ -71,7 +71,8 @@ TEST(bars_have_heights_in_proportion)
 TEST(every_series_is_drawn_without_points_that_are_not_numbers)
 {
     const double x[] = { 0, 1, 2, 3 }, rising[] = { 0, 0.5, NAN, 1 }, falling[] = { 1, INFINITY, 0.4, 0 };
-    const plot_series series[] = { { "one", x, rising, 4 }, { "two", x, falling, 4 } };
+    const plot_series series[] = { { .name = "one", .x = x, .y = rising, .count = 4 },
+                                   { .name = "two", .x = x, .y = falling, .count = 4 } };
     plot *p = plot_new(600, 400);
 
     REQUIRE(p != NULL);
@@ -79,12 +80,70 @@ TEST(every_series_is_drawn_without_points_that_are_not_numbers)
     CHECK(count_colour(p, 600, 400, 0x1f6fb4) > 300);
     CHECK(count_colour(p, 600, 400, 0xd9541e) > 300);
     plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_names){ "", "", "" }, series, 0); /* no series */
-    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_names){ "", "", "" },
-               &(const plot_series){ "flat", x, (const double[]){ 7, 7, 7, 7 }, 4 }, 1);
+    plot_lines(
+        p, (plot_area){ 0, 0, 600, 400 }, &(plot_names){ "", "", "" },
+        &(const plot_series){ .name = "flat", .x = x, .y = (const double[]){ 7, 7, 7, 7 }, .count = 4 }, 1);
     plot_lines(p, (plot_area){ 500, 300, 600, 400 }, &(plot_names){ "half outside", "", "" }, series, 2);
     plot_free(p);
     CHECK(plot_new(0, 10) == NULL);
     CHECK(plot_new(10, 1 << 20) == NULL);
+}
+
+TEST(marks_only_draws_no_lines)
+{
+    const double x[] = { 0, 1 }, y[] = { 0, 1 };
+    plot *lines = plot_new(600, 400), *marks = plot_new(600, 400);
+
+    REQUIRE(lines != NULL && marks != NULL);
+    plot_lines(lines, (plot_area){ 0, 0, 600, 400 }, &(plot_names){ "", "", "" },
+               &(const plot_series){ .name = "", .x = x, .y = y, .count = 2 }, 1);
+    plot_lines(marks, (plot_area){ 0, 0, 600, 400 }, &(plot_names){ "", "", "" },
+               &(const plot_series){ .name = "", .x = x, .y = y, .count = 2, .marks_only = true }, 1);
+    CHECK(count_colour(lines, 600, 400, 0x1f6fb4) > 1000);
+    CHECK(count_colour(marks, 600, 400, 0x1f6fb4) < 300); /* two marks and the legend */
+    plot_free(lines);
+    plot_free(marks);
+}
+
+/* Return the lowest and highest row of a column that has the color. */
+static bool rows_of(const plot *p, int x, uint32_t colour, int *top, int *bottom)
+{
+    *top = *bottom = -1;
+    for (int y = 0; y < p->height; y++)
+        if (plot_pixel(p, x, y) == colour) {
+            *top = *top < 0 ? y : *top;
+            *bottom = y;
+        }
+    return *top >= 0;
+}
+
+TEST(parallel_coordinates_connect_the_values_of_a_row)
+{
+    enum { BEST = 0xd9541e, BLUE = 0x1f6fb4 };
+    const plot_label ends[] = { { 0, "0" }, { 1, "1" } };
+    const plot_axis axes[] = { { "a", ends, 2 }, { "b", ends, 2 }, { "c", ends, 2 } };
+    const double rows[] = { 0.5, 0.5, NAN, 0, 1, 1 }, shades[] = { 1, 0 };
+    plot *p = plot_new(600, 400);
+    int top, bottom, low, high;
+
+    REQUIRE(p != NULL);
+    plot_parallel(p, (plot_area){ 0, 0, 600, 400 }, "title", axes, 3, rows, shades, 2);
+    /* the last row rises from the first axis to the second one, and stays at the top */
+    REQUIRE(rows_of(p, 150, BEST, &top, &bottom));
+    low = bottom;
+    REQUIRE(rows_of(p, 280, BEST, &top, &bottom));
+    high = bottom;
+    CHECK(low > high + 50);
+    REQUIRE(rows_of(p, 400, BEST, &top, &bottom));
+    CHECK(bottom - top < 8);
+    /* the first row is blue, and ends at the second axis, as it has no third value */
+    CHECK(rows_of(p, 250, BLUE, &top, &bottom));
+    CHECK(!rows_of(p, 400, BLUE, &top, &bottom));
+    /* no rows; one axis; an area outside the picture */
+    plot_parallel(p, (plot_area){ 0, 0, 600, 400 }, "", axes, 3, rows, shades, 0);
+    plot_parallel(p, (plot_area){ 0, 0, 600, 400 }, "", axes, 1, rows, shades, 1);
+    plot_parallel(p, (plot_area){ 500, 300, 600, 400 }, "", axes, 3, rows, shades, 2);
+    plot_free(p);
 }
 
 TEST(matrix_is_blue_on_the_diagonal_and_red_elsewhere)
