@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-RATE, MOMENTUM, L2, BATCH = 0.1, 0.9, 5e-4, 128
+RATE, MOMENTUM, L2, BATCH, WIDTH = 0.1, 0.9, 5e-4, 128, 16
 
 
 def network(width):
@@ -150,7 +150,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in "build", "data", "work":
         parser.add_argument("--" + name, required=True)
-    for name, value in ("epochs", 10), ("seeds", 3), ("width", 16), ("threads", 2):
+    for name, value in ("epochs", 10), ("seeds", 3), ("width", WIDTH), ("threads", 2):
         parser.add_argument("--" + name, type=int, default=value)
     options = parser.parse_args()
     train, test = (images_of(os.path.join(options.data, part)) for part in ("train", "test"))
@@ -170,4 +170,5 @@ def main():
     print(f"\ndifference of the means: {100 * gap:+.2f} points")
 
 
-main()
+if __name__ == "__main__":
+    main()

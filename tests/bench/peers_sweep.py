@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""peers_sweep.py: the sweeps of `run_sweep lenet` and `run_sweep resnet` with Optuna's TPE and PyTorch.
+
+    peers_sweep.py lenet|resnet FOLDER SEED TRIALS EPOCHS
+
+Two processes with one thread each train; the samples are in their memory before the first trial. Prints the best validation
+accuracy after the last epoch, the number of failed trials, and the seconds from the first to the last trial. PyTorch is eager,
+because torch.compile takes longer than a trial, with channels last, its faster layout here.
+
+lenet: FOLDER has Fashion-MNIST as IDX files; resnet: FOLDER has the images train/CLASS/NAME and test/CLASS/NAME. The networks,
+distributions of initial weights, and options are those of `gradpool train`.
+
+Needs a Python with torch, optuna and pillow."""
+import math
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy
+
+PROCESSES = 2
+samples = {}  # "train" and "test": tensors of images and labels, set by prepare()
+
+
+def idx_of(folder, kind):
+    """Return the images, (N, 1, 28, 28) in [0, 1], and the labels of a pair of IDX files."""
+    images, labels = (numpy.fromfile(os.path.join(folder, kind + name), dtype=numpy.uint8) for name in (
+        "-images-idx3-ubyte", "-labels-idx1-ubyte"))
+    return images[16:].reshape(-1, 1, 28, 28).astype("float32") / 255, labels[8:].astype("int64")
+
+
+def lenet():
+    from torch import nn
+
+    net = nn.Sequential(nn.Conv2d(1, 20, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(), nn.AvgPool2d(2),
+                        nn.Flatten(), nn.Linear(800, 128), nn.ReLU(), nn.Linear(128, 10))
+    for parameter in net.parameters():
+        nn.init.xavier_uniform_(parameter) if parameter.dim() > 1 else nn.init.zeros_(parameter)
+    return net
+
+
+def new_network(kind):
+    import torch
+
+    import cifar
+
+    return (lenet() if kind == "lenet" else cifar.torch_network(cifar.WIDTH)).to(memory_format=torch.channels_last)
+
+
+def prepare(kind, folder):
+    """Set up a process: read the samples and import PyTorch completely."""
+    import torch
+
+    import cifar
+
+    os.setsid()  # like a worker of gradpool: on a busy machine, Linux divides the processors between sessions
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    parts = [("train", "train"), ("test", "t10k" if kind == "lenet" else "test")]
+    for part, name in parts:
+        images, labels = idx_of(folder, name) if kind == "lenet" else cifar.images_of(os.path.join(folder, name))
+        samples[part] = torch.from_numpy(images).to(memory_format=torch.channels_last), torch.from_numpy(labels)
+    torch.optim.SGD(new_network(kind).parameters(), lr=0.1).step()  # import the modules that PyTorch imports on use
+
+
+def accuracy_of(net):
+    import torch
+
+    net.eval()
+    with torch.no_grad():
+        right = sum(int((net(x).argmax(1) == y).sum()) for x, y in zip(*(part.split(500) for part in samples["test"])))
+    net.train()
+    return right / len(samples["test"][1])
+
+
+def train(kind, epochs, seed, lr, momentum, batch, decay):
+    """Return the accuracy after the last epoch, or NaN if a loss is not finite."""
+    import torch
+
+    torch.manual_seed(seed)
+    net, (images, labels) = new_network(kind), samples["train"]
+    biases = [parameter for name, parameter in net.named_parameters() if name.endswith("bias")]
+    others = [parameter for name, parameter in net.named_parameters() if not name.endswith("bias")]
+    optimizer = torch.optim.SGD([{"params": others, "weight_decay": decay}, {"params": biases}], lr=lr, momentum=momentum)
+    for _ in range(epochs):
+        for index in torch.randperm(len(labels)).split(batch):
+            x = images[index]
+            if kind == "resnet":
+                mirrored = torch.rand(len(index)) < 0.5
+                x[mirrored] = x[mirrored].flip(3)
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(net(x.contiguous(memory_format=torch.channels_last)), labels[index])
+            if not math.isfinite(loss.item()):
+                return math.nan
+            loss.backward()
+            optimizer.step()
+        accuracy = accuracy_of(net)
+    return accuracy
+
+
+def main(kind, folder, seed, trials, epochs):
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, constant_liar=True))
+    with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"), prepare, (kind, folder)) as processes:
+
+        def objective(trial):
+            values = (trial.suggest_float("lr", 1e-3, 0.5, log=True), trial.suggest_float("momentum", 0.5, 0.95),
+                      trial.suggest_categorical("batch", [32, 64, 128]), trial.suggest_float("decay", 1e-6, 1e-2, log=True))
+            return processes.submit(train, kind, epochs, 1000 * seed + trial.number, *values).result()
+
+        for started in [processes.submit(time.sleep, 1) for _ in range(PROCESSES)]:
+            started.result()
+        begin = time.monotonic()
+        study.optimize(objective, n_trials=trials, n_jobs=PROCESSES)
+        seconds = time.monotonic() - begin
+    states = [trial.state for trial in study.trials]
+    print(study.best_value, states.count(optuna.trial.TrialState.FAIL), seconds)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3], *map(int, sys.argv[3:]))
