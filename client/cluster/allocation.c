@@ -73,7 +73,7 @@ static gp_status slurm_open(cluster_allocation *out, gp_error *err)
     return GP_OK;
 }
 
-/* Read the variables that the engines `command` and `ssh` set from the profile. */
+/* Read the variables that the engines other than Slurm set from the profile. */
 static void profile_open(cluster_allocation *out)
 {
     const char *id = getenv("GRADPOOL_ALLOCATION_ID");
@@ -92,7 +92,8 @@ static void profile_open(cluster_allocation *out)
 
 gp_status cluster_allocation_open(cluster_allocation *out, const char *engine, gp_error *err)
 {
-    cluster_allocation found = { .slurm = strcmp(engine, "slurm") == 0 };
+    cluster_allocation found = { .slurm = strcmp(engine, "slurm") == 0,
+                                 .kubernetes = strcmp(engine, "kubernetes") == 0 };
     const char *node = getenv("SLURMD_NODENAME");
     gp_status status = GP_OK;
 
@@ -168,9 +169,11 @@ gp_status cluster_allocation_notice(cluster_notice *out, char state[CLUSTER_TEXT
     gp_status status;
 
     if (!allocation->slurm) {
+        /* Kubernetes sends SIGTERM only to a pod that it removes; the Job decides what follows. */
         *out = allocation->end_ms > 0 && gp_now_ms() >= allocation->end_ms ? CLUSTER_NOTICE_TIME_LIMIT
+               : allocation->kubernetes                                    ? CLUSTER_NOTICE_ENDING
                                                                            : CLUSTER_NOTICE_SIGNAL;
-        state[0] = '\0';
+        snprintf(state, CLUSTER_TEXT_BYTES, "%s", allocation->kubernetes ? "SIGTERM" : "");
         return GP_OK;
     }
     status = cluster_tool_run(&result, &tool, err);

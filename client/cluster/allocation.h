@@ -13,7 +13,7 @@ enum { CLUSTER_ALLOCATION_CORES_MAX = 65536, CLUSTER_ALLOCATION_GPUS_MAX = 1024 
 
 /* Resources of this host that the engine granted. */
 typedef struct cluster_allocation {
-    bool slurm;
+    bool slurm, kubernetes;
     char id[CLUSTER_ID_BYTES]; /* engine's id of the job; "": the engine gives none */
     char host[64];             /* engine's name of this host; else its host name */
     uint32_t cores;            /* 0: all that this process may use */

@@ -114,6 +114,26 @@ static gp_status line_run(filled *out, cluster_tool *tool, cluster_tool_result *
 
 /* ---- launch ---- */
 
+/* Append a line that notes a missing program in engine.out. Most engines keep the output of a
+ * script elsewhere, or nowhere. */
+static gp_status script_search(const gp_profile *profile, const cluster_launch *launch, gp_buffer *out,
+                               gp_error *err)
+{
+    gp_status status = gp_buffer_printf(out, err, "command -v ");
+
+    if (status == GP_OK)
+        status = gp_buffer_shell_word(out, profile->gradpool, err);
+    if (status == GP_OK)
+        status = gp_buffer_printf(out, err, " > /dev/null || echo \"$(uname -n): no program\" ");
+    if (status == GP_OK)
+        status = gp_buffer_shell_word(out, profile->gradpool, err);
+    if (status == GP_OK)
+        status = gp_buffer_printf(out, err, " \"in PATH ($PATH)\" >> ");
+    if (status == GP_OK)
+        status = gp_buffer_shell_word(out, launch->folder, err);
+    return status == GP_OK ? gp_buffer_printf(out, err, "/engine.out\n") : status;
+}
+
 /* Append the script that runs the job. The variables are those of cluster_allocation_open(). */
 static gp_status command_script(const gp_profile *profile, const cluster_launch *launch, gp_buffer *out,
                                 gp_error *err)
@@ -130,6 +150,8 @@ static gp_status command_script(const gp_profile *profile, const cluster_launch 
         status = gp_buffer_printf(out, err, "export GRADPOOL_ALLOCATION_CORES=%" PRId64 "\n", profile->cores);
     if (status == GP_OK && mib > 0)
         status = gp_buffer_printf(out, err, "export GRADPOOL_ALLOCATION_MEMORY_MIB=%" PRId64 "\n", mib);
+    if (status == GP_OK)
+        status = script_search(profile, launch, out, err);
     if (status == GP_OK)
         status = gp_buffer_printf(out, err, "exec ");
     if (status == GP_OK)
@@ -305,8 +327,9 @@ static char *word_next(char **at)
     return word;
 }
 
-/* Parse one line of the listing. Lines of other jobs are skipped. The message of an error is the
- * fault alone. Modifies `line`. */
+/* Parse one line of the listing. Lines of other jobs are skipped if they have a state: another
+ * text, such as the reply to a launch, must not pass for a listing without jobs. The message of an
+ * error is the fault alone. Modifies `line`. */
 static gp_status line_parse(cluster_listing *listing, char *line, gp_error *err)
 {
     char *rest = line;
@@ -318,14 +341,14 @@ static gp_status line_parse(cluster_listing *listing, char *line, gp_error *err)
         return gp_fail(err, GP_EPEER, "an empty line");
     if (state == NULL)
         return gp_fail(err, GP_EPEER, "fewer than three words; a line is ID NAME STATE [REASON]");
-    if (!cluster_name_valid(name))
-        return GP_OK;
-    if (!id_sound(id, strlen(id)))
-        return gp_fail(err, GP_EPEER, "the id must consist of letters, digits and . _ -");
     known = state_find(state);
     if (known == NULL)
         return gp_fail(err, GP_EPEER, "the state '%.20s' is unknown; use queued, running or ended",
                        gp_printable((char *)(uintptr_t)state));
+    if (!cluster_name_valid(name))
+        return GP_OK;
+    if (!id_sound(id, strlen(id)))
+        return gp_fail(err, GP_EPEER, "the id must consist of letters, digits and . _ -");
     gp_status status = cluster_listing_add(listing, &entry, err);
 
     if (status != GP_OK)

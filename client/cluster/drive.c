@@ -40,9 +40,11 @@ void cluster_site_launch(const cluster_site *site, const cluster_record *record,
                          char folder[CLUSTER_PATH_BYTES])
 {
     snprintf(folder, CLUSTER_PATH_BYTES, "%s/%s", site->profile->folder, record->job.name);
-    *out = (cluster_launch){
-        .name = record->job.name, .folder = folder, .time_s = record->time_s, .requeue = record->requeue
-    };
+    *out = (cluster_launch){ .name = record->job.name,
+                             .folder = folder,
+                             .time_s = record->time_s,
+                             .requeue = record->requeue,
+                             .prepared = site->prepared };
 }
 
 /* ---- effects ---- */
@@ -185,7 +187,7 @@ gp_status cluster_file_read(const cluster_site *site, const char *name, const ch
     fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", file);
-    count = gp_read_at(fd, to, bytes, offset);
+    count = offset == CLUSTER_READ_ENDS ? gp_read_ends(fd, to, bytes) : gp_read_at(fd, to, bytes, offset);
     if (count < 0)
         gp_fail_errno(err, GP_EIO, "cannot read %s", file);
     close(fd);

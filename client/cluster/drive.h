@@ -12,6 +12,7 @@ typedef struct cluster_site {
     const cluster_engine *engine;
     char root[CLUSTER_PATH_BYTES];   /* ROOT of record.h */
     char clock[CLUSTER_CLOCK_BYTES]; /* boot id of this host */
+    cluster_tool_prepared *prepared; /* process of the next launch; owned by the caller; NULL: none */
 } cluster_site;
 
 /* Describe a profile's site, without I/O on the engine.

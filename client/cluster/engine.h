@@ -16,6 +16,7 @@
 #include "common/base/memory/buffer.h"
 
 typedef struct gp_profile gp_profile; /* settings of one cluster */
+typedef struct cluster_tool_prepared cluster_tool_prepared;
 
 enum {
     CLUSTER_CALL_MS = 30000, /* time limit of one engine call */
@@ -26,6 +27,10 @@ enum {
     CLUSTER_COMMAND_BYTES = 1024,
     CLUSTER_ENTRIES_MAX = 100000, /* entries of one listing */
 };
+
+/* Offset of a read: the first quarter of the buffer receives the beginning of the file, then follow
+ * a newline and the end of the file. A file that fits into the buffer is read as a whole. */
+#define CLUSTER_READ_ENDS UINT64_MAX
 
 /* State of a job in the engine, reduced to the cases that differ for gradpool. */
 typedef enum cluster_entry_state {
@@ -70,6 +75,7 @@ typedef struct cluster_launch {
     size_t command_bytes;
     int64_t time_s; /* time limit; 0: as in the profile */
     bool requeue;   /* the job may be requeued: it has a checkpoint, or repeating it is harmless */
+    cluster_tool_prepared *prepared; /* of prepare(); NULL, or used by an earlier launch: none */
 } cluster_launch;
 
 /* Records of a job's attempts, as read from the job folder. A zeroed structure means: no attempt
@@ -99,6 +105,12 @@ typedef struct cluster_engine {
     gp_status (*launch)(const gp_profile *profile, const cluster_launch *launch, char id[CLUSTER_ID_BYTES],
                         gp_error *err);
 
+    /* Optional; NULL: a launch needs nothing that takes time. Start the process of the next launch,
+     * so that it loads its libraries while the record of the job is written. It launches nothing
+     * until launch() gives it the job. Free it with cluster_tool_prepared_free(). NULL: it cannot
+     * be started; launch() reports the reason. */
+    cluster_tool_prepared *(*prepare)(const gp_profile *profile);
+
     /* Add all gradpool jobs of this user to `listing`. An incomplete listing is an error. Ended
      * jobs may be missing; queued and running jobs may not. */
     gp_status (*list)(const gp_profile *profile, cluster_listing *listing, gp_error *err);
@@ -119,11 +131,28 @@ typedef struct cluster_engine {
      * facts: read the records of a job. No folder: GP_OK with zeroed facts.
      * mark: create the cancel mark, an empty file `cancel` in the job folder.
      * read: read up to `bytes` bytes at `offset` of a file in the job folder, such as "log". *got
-     * is smaller only at the end of the file. GP_ENOENT: no such file. */
+     * is smaller only at the end of the file, or with CLUSTER_READ_ENDS. GP_ENOENT: no such
+     * file. */
     gp_status (*facts)(const gp_profile *profile, const char *name, cluster_facts *facts, gp_error *err);
     gp_status (*mark)(const gp_profile *profile, const char *name, gp_error *err);
     gp_status (*read)(const gp_profile *profile, const char *name, const char *path, uint64_t offset,
                       void *to, size_t bytes, size_t *got, gp_error *err);
+
+    /* Optional; NULL: only a launch shows it. Ask whether the engine would accept a job, without
+     * launching it, and write its answer to `note`. GP_EINVAL: the engine would refuse the job. */
+    gp_status (*test)(const gp_profile *profile, const cluster_launch *launch,
+                      char note[CLUSTER_REASON_BYTES], gp_error *err);
+
+    /* Optional; NULL: the engine has no command for it. Send a running job the notice with
+     * which the engine announces the end of an allocation. */
+    gp_status (*notice)(const gp_profile *profile, const cluster_entry *entry, gp_error *err);
+
+    /* Optional.
+     * directory: return the default working directory of jobs whose folder is not visible here.
+     * check: refuse a job that the engine cannot run without a loss. `words` is its command. */
+    const char *(*directory)(const gp_profile *profile);
+    gp_status (*check)(const gp_profile *profile, const char *directory, const char *const *words,
+                       size_t count, gp_error *err);
 } cluster_engine;
 
 /* Return the engine of that type; NULL: no such engine. */

@@ -4,12 +4,13 @@
 #include <string.h>
 
 #include "client/cluster/command.h"
+#include "client/cluster/kubernetes.h"
 #include "client/cluster/slurm.h"
 #include "client/cluster/ssh.h"
 
 /* Ordered as shown in help. */
 static const cluster_engine *const engines[] = { &cluster_engine_slurm, &cluster_engine_ssh,
-                                                 &cluster_engine_command };
+                                                 &cluster_engine_kubernetes, &cluster_engine_command };
 
 const cluster_engine *cluster_engine_at(size_t index)
 {

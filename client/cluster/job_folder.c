@@ -188,14 +188,15 @@ void cluster_command_deinit(cluster_command *command)
 
 /* ---- files ---- */
 
-/* Create a new file with mode 0600 and sync it. GP_EBUSY: it exists. */
-static gp_status file_create(const char *path, const void *data, size_t bytes, gp_error *err)
+/* Create a new file with mode 0600. GP_EBUSY: it exists.
+ *   sync  false: the caller syncs it */
+static gp_status file_create(const char *path, const void *data, size_t bytes, bool sync, gp_error *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     bool written = false;
 
     if (fd >= 0) {
-        written = gp_write_all(fd, data, bytes) && fsync(fd) == 0;
+        written = gp_write_all(fd, data, bytes) && (!sync || fsync(fd) == 0);
         int problem = errno;
 
         written = close(fd) == 0 && written;
@@ -224,9 +225,7 @@ gp_status cluster_folder_create(const char *folder, const char *command, size_t 
     if (status == GP_OK)
         status = path_join(path, folder, "command.json", err);
     if (status == GP_OK)
-        status = file_create(path, command, bytes, err);
-    if (status == GP_OK && !gp_directory_sync(folder))
-        status = gp_fail_errno(err, GP_EIO, "cannot write %s", folder);
+        status = file_create(path, command, bytes, false, err);
     return status;
 }
 
@@ -236,7 +235,7 @@ gp_status cluster_folder_cancel(const char *folder, gp_error *err)
     gp_status status = path_join(path, folder, "cancel", err);
 
     if (status == GP_OK)
-        status = file_create(path, "", 0, err);
+        status = file_create(path, "", 0, true, err);
     return status == GP_EBUSY ? GP_OK : status;
 }
 
@@ -302,7 +301,7 @@ static gp_status newest_write(const char *folder, uint32_t self, uint32_t number
         status = path_join(path, folder, "newest", err);
     snprintf(text, sizeof(text), "%" PRIu32 "\n", number);
     if (status == GP_OK)
-        status = file_create(draft, text, strlen(text), err);
+        status = file_create(draft, text, strlen(text), true, err);
     if (status == GP_OK && rename(draft, path) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot replace %s", path);
     if (status == GP_OK && !gp_directory_sync(folder))
@@ -465,7 +464,7 @@ static gp_status record_write(gp_json_writer *writer, gp_buffer *buffer, const c
     if (status == GP_OK)
         status = final ? path_join(path, folder, name, err) : attempt_path(path, folder, attempt, name, err);
     if (status == GP_OK)
-        status = file_create(draft, buffer->data, buffer->bytes, err);
+        status = file_create(draft, buffer->data, buffer->bytes, true, err);
     if (status == GP_OK && (final ? !gp_rename_new(draft, path) : rename(draft, path) != 0)) {
         status = gp_fail_errno(err, errno == EEXIST ? GP_ESTALE : GP_EIO, "cannot create %s", path);
         unlink(draft);

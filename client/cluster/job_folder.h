@@ -2,7 +2,7 @@
  *
  *   PROFILE_FOLDER/gp-0123456789abcdef/      mode 0700, files 0600
  *     command.json             the command to run; written before the launch
- *     record.json              the submitter's record (client/cluster/record.h)
+ *     record.json, launch.json the submitter's record (client/cluster/record.h)
  *     cancel                   exists: the user canceled the job
  *     attempts/N/begin.json    attempt N began: host, process, engine's id
  *     attempts/N/end.json      how attempt N ended
@@ -71,7 +71,8 @@ gp_status cluster_command_read(cluster_command *out, const char *folder, gp_erro
 
 void cluster_command_deinit(cluster_command *command);
 
-/* Create the folder, whose parent must exist, with command.json and attempts/.
+/* Create the folder, whose parent must exist, with command.json and attempts/. Nothing is synced:
+ * the caller syncs command.json before it launches a job that must survive a power failure.
  *   command, bytes  contents of command.json
  * GP_EBUSY: the folder exists. GP_EIO: it cannot be created. */
 gp_status cluster_folder_create(const char *folder, const char *command, size_t bytes, gp_error *err);

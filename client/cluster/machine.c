@@ -149,6 +149,9 @@ static void listed_live(cluster_job *job, const cluster_entry *entry, int64_t un
     copy(job->id, sizeof(job->id), entry->id);
     job->seen.live = true;
     job->seen.entry = *entry;
+    /* nothing of the job runs, but the engine holds its allocation */
+    if (job->has_result && unix_ms - job->end_ms >= CLUSTER_RELEASE_MS)
+        copy(job->stray_id, sizeof(job->stray_id), entry->id);
     if (job->state == CLUSTER_CANCELING)
         return;
     if (entry->state == CLUSTER_ENTRY_QUEUED) {
@@ -341,8 +344,7 @@ void cluster_step(cluster_job *job, const cluster_event *event, int64_t now_ms)
 static bool can_launch_again(const cluster_job *job, int64_t now_ms)
 {
     return job->state == CLUSTER_LAUNCHING && job->seen.gone_sure_ms != 0 &&
-           now_ms - job->seen.gone_sure_ms < CLUSTER_CONFIRM_MS &&
-           job->seen.read_ms >= job->seen.gone_sure_ms;
+           now_ms - job->seen.gone_sure_ms < CLUSTER_REPEAT_MS && job->seen.read_ms >= job->seen.gone_sure_ms;
 }
 
 /* Return whether to send the first cancel request of this process, or to repeat it. */

@@ -16,7 +16,8 @@
  * - The state is on disk before each outside effect. A command that finds LAUNCHING therefore knows
  *   that an earlier command may have launched the job.
  * - A launch of unknown outcome is repeated only after two complete listings, at least
- *   CLUSTER_CONFIRM_MS apart, have answered without the job. The repeated launch has the same name.
+ *   CLUSTER_CONFIRM_MS apart, have answered without the job, and within CLUSTER_REPEAT_MS of the
+ *   second one. The repeated launch has the same name.
  *   If the engine accepts the first launch later, a listing shows two jobs with that name; the
  *   machine keeps one and cancels the other (`stray`).
  * - A job that one listing lacks has not ended. It has ended if two complete listings at least
@@ -29,6 +30,8 @@
  * - The time in the queue is unlimited. Only STARTING is timed, and a late start is only reported.
  * - A cancel is repeated until a listing shows that the job has ended. Ended jobs stay ended: a
  *   launch that the engine accepts later is canceled as soon as a listing shows it.
+ * - A job with a result that the engine still lists after CLUSTER_RELEASE_MS is canceled there. An
+ *   engine that crashed may have forgotten the end of the job.
  *
  * The machine is pure: cluster_step() applies an event to the job, and cluster_next() returns the
  * next action. Neither does I/O or reads a clock. Times are milliseconds of a monotonic clock,
@@ -42,10 +45,12 @@
 
 enum {
     CLUSTER_CONFIRM_MS = 5000,    /* distance of the two listings that confirm an absence */
+    CLUSTER_REPEAT_MS = 60000,    /* from the second of them to a repeated launch: two slow calls */
     CLUSTER_START_MS = 120000,    /* from the engine's start of a job to its first record */
     CLUSTER_LIST_MS = 15000,      /* poll interval of listings for a job that waits or runs */
     CLUSTER_LIST_SOON_MS = 1000,  /* while a launch, a cancel or an end awaits confirmation */
     CLUSTER_CANCEL_MS = 10000,    /* repeat interval of cancel requests */
+    CLUSTER_RELEASE_MS = 120000,  /* from the result until the allocation is canceled */
     CLUSTER_FACTS_MS = 1000,      /* poll interval of the job folder */
     CLUSTER_LAUNCHES_MAX = 3,     /* launches of unknown outcome before the machine gives up */
     CLUSTER_CLOCK_BYTES = 40,     /* a boot id */
@@ -97,7 +102,7 @@ typedef struct cluster_job {
     cluster_end end;
     char id[CLUSTER_ID_BYTES];         /* engine's id; "": unknown */
     char attempt_id[CLUSTER_ID_BYTES]; /* engine's id of the newest attempt; "": unknown */
-    char stray_id[CLUSTER_ID_BYTES];   /* another job of this name, to be canceled; "": none */
+    char stray_id[CLUSTER_ID_BYTES];   /* another job of this name, or a rest of it, to be canceled */
     uint32_t launches;                 /* launch calls begun */
     uint32_t attempt;                  /* newest attempt; 0: none */
     uint32_t attempts_over;            /* attempts up to this number have ended */
@@ -138,7 +143,7 @@ typedef struct cluster_event {
     cluster_event_kind kind;
     const char *text;
     int64_t requested_ms; /* when the listing or the read began */
-    int64_t unix_ms;      /* wall clock, for reports only */
+    int64_t unix_ms;      /* wall clock, for reports and CLUSTER_RELEASE_MS */
     uint64_t changes;     /* job->changes when the listing was requested */
     const cluster_entry *entries;
     size_t entry_count;

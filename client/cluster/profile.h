@@ -74,6 +74,7 @@ typedef struct gp_profile {
     char user[64];
 
     /* kubernetes */
+    char kubectl[512];
     char context[256], kubernetes_namespace[64];
     char image[512];
     char volume[512];  /* CLAIM:/PATH */

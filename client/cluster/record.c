@@ -246,6 +246,13 @@ static bool id_path(char path[CLUSTER_PATH_BYTES], const char *root, const char 
            snprintf(path, CLUSTER_PATH_BYTES, "%s/%s-%s", root, profile, id) < CLUSTER_PATH_BYTES;
 }
 
+/* Return whether the last listing or launch of this process showed a live job. */
+static bool engine_has(const cluster_job *job)
+{
+    return job->state != CLUSTER_ENDED && job->seen.list_ms != 0 && job->seen.gone_ms == 0 &&
+           job->gone_ms == 0;
+}
+
 static void link_id(const cluster_record *record)
 {
     char root[CLUSTER_PATH_BYTES], path[CLUSTER_PATH_BYTES], draft[CLUSTER_PATH_BYTES],
@@ -260,18 +267,66 @@ static void link_id(const cluster_record *record)
     bytes = readlink(path, old, sizeof(old));
     if (bytes == (ssize_t)strlen(name) && memcmp(old, name, (size_t)bytes) == 0)
         return;
-    /* An engine that crashed can use ids again; the job that has not ended keeps the id. */
-    if (bytes > 0 && record->job.state == CLUSTER_ENDED)
+    /* An engine that crashed can use ids again; the job that the engine has keeps the id. */
+    if (bytes > 0 && !engine_has(&record->job))
         return;
     unlink(draft);
     if (symlink(name, draft) == 0)
         (void)rename(draft, path);
 }
 
-gp_status cluster_record_store(cluster_record *record, gp_error *err)
+/* Keep the first record, which is on disk before the launch, as launch.json. */
+static bool launch_link(const cluster_record *record)
+{
+    char from[CLUSTER_PATH_BYTES], to[CLUSTER_PATH_BYTES];
+
+    return join(from, record->path, "record.json", NULL) == GP_OK &&
+           join(to, record->path, "launch.json", NULL) == GP_OK && (link(from, to) == 0 || errno == EEXIST);
+}
+
+/* Return whether load() can fall back to launch.json. */
+static bool launch_linked(const cluster_record *record)
 {
     char path[CLUSTER_PATH_BYTES];
+
+    return join(path, record->path, "launch.json", NULL) == GP_OK && access(path, F_OK) == 0;
+}
+
+/* Replace record.json. */
+static gp_status record_replace(const cluster_record *record, const gp_buffer *text, gp_error *err)
+{
+    static const char *const launched[] = { "record.json", "command.json", NULL };
+    const bool launching = record->job.state == CLUSTER_LAUNCHING;
+    const bool first = launching && record->stored == NULL;
+    char path[CLUSTER_PATH_BYTES];
     gp_file_draft draft;
+    gp_status status = join(path, record->path, "record.json", err);
+
+    if (status == GP_OK)
+        status = gp_file_draft_open(&draft, path, err);
+    if (status != GP_OK)
+        return status;
+    /* A power failure may then leave an empty file. An empty first record counts as none: the
+     * launch follows its sync. A later one is replaced by launch.json. */
+    draft.unsynced = first || launch_linked(record);
+    draft.ordered = !draft.unsynced;
+    if (fchmod(draft.fd, 0600) != 0 || !gp_write_all(draft.fd, text->data, text->bytes)) {
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+        gp_file_draft_discard(&draft);
+    } else {
+        status = gp_file_draft_commit(&draft, err);
+    }
+    if (status == GP_OK && first)
+        (void)launch_link(record); /* without hard links, later records are written in order */
+    /* A power failure must not undo the record of a job that is launched next, nor its command.
+     * Other records may fall back to an earlier one: the machine then looks for the job again. */
+    if (status == GP_OK && launching && !gp_files_sync(record->path, launched))
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", record->path);
+    return status;
+}
+
+gp_status cluster_record_store(cluster_record *record, gp_error *err)
+{
     gp_buffer text;
     gp_status status;
 
@@ -279,25 +334,12 @@ gp_status cluster_record_store(cluster_record *record, gp_error *err)
     status = record_format(record, &text, err);
     if (status == GP_OK && record->stored != NULL && strcmp(record->stored, gp_buffer_text(&text)) == 0) {
         gp_buffer_deinit(&text);
+        link_id(record); /* another job may have taken the id from this one */
         return GP_OK;
     }
     gp_fault_point("cluster-record");
     if (status == GP_OK)
-        status = join(path, record->path, "record.json", err);
-    if (status == GP_OK)
-        status = gp_file_draft_open(&draft, path, err);
-    if (status == GP_OK) {
-        if (fchmod(draft.fd, 0600) != 0 || !gp_write_all(draft.fd, text.data, text.bytes)) {
-            status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
-            gp_file_draft_discard(&draft);
-        } else {
-            status = gp_file_draft_commit(&draft, err);
-        }
-    }
-    /* A power failure must not undo the name of a job that is launched next. Other records may fall
-     * back to an earlier one: the machine then looks for the job again. */
-    if (status == GP_OK && record->job.state == CLUSTER_LAUNCHING && !gp_directory_sync(record->path))
-        status = gp_fail_errno(err, GP_EIO, "cannot write %s", record->path);
+        status = record_replace(record, &text, err);
     if (status == GP_OK) {
         size_t bytes;
 
@@ -336,24 +378,41 @@ gp_status cluster_record_create(cluster_record *record, const char *root, const 
     return GP_OK;
 }
 
-static gp_status load(cluster_record *record, gp_error *err)
+/* Read a file of the record. GP_ENOENT: it is missing or empty. */
+static gp_status load_file(cluster_record *record, const char *name, gp_error *err)
 {
     char path[CLUSTER_PATH_BYTES];
-    uint8_t *text;
+    uint8_t *text = NULL;
     size_t bytes;
-    gp_status status = join(path, record->path, "record.json", err);
+    gp_status status = join(path, record->path, name, err);
 
     if (status == GP_OK)
         status = gp_file_read(&text, &bytes, path, CLUSTER_RECORD_MAX, err);
-    if (status != GP_OK)
-        return status;
-    status = record_parse(record, (char *)text, bytes, path, err);
+    if (status == GP_OK && bytes == 0)
+        status = gp_fail(err, GP_ENOENT, "%s is empty", path);
+    if (status == GP_OK)
+        status = record_parse(record, (char *)text, bytes, path, err);
     if (status != GP_OK) {
         gp_free(text);
         return status;
     }
     record->stored = (char *)text;
     return GP_OK;
+}
+
+/* A power failure can leave an empty record. Then continue from the record before the launch; the
+ * machine looks for the job again. */
+static gp_status load(cluster_record *record, gp_error *err)
+{
+    gp_error ignored;
+    gp_status status = load_file(record, "record.json", err);
+
+    if (status == GP_ENOENT && load_file(record, "launch.json", &ignored) == GP_OK) {
+        gp_free(record->stored);
+        record->stored = NULL; /* so that the next store writes record.json */
+        status = GP_OK;
+    }
+    return status;
 }
 
 gp_status cluster_record_read(cluster_record *record, const char *root, const char *name, gp_error *err)
@@ -478,9 +537,19 @@ gp_status cluster_record_find(char name[CLUSTER_NAME_BYTES], const char *root, c
     return GP_OK;
 }
 
+/* Return whether a file is empty or missing. */
+static bool is_empty(const char *folder, const char *name)
+{
+    char path[CLUSTER_PATH_BYTES];
+    struct stat file;
+
+    return join(path, folder, name, NULL) == GP_OK &&
+           (stat(path, &file) != 0 ? errno == ENOENT : file.st_size == 0);
+}
+
 void cluster_record_discard(const char *root, const char *name)
 {
-    static const char *const files[] = { "record.json", "command.json", "lock" };
+    static const char *const files[] = { "record.json", "launch.json", "command.json", "lock" };
     char folder[CLUSTER_PATH_BYTES], path[CLUSTER_PATH_BYTES];
     struct stat file;
     gp_error ignored;
@@ -490,8 +559,8 @@ void cluster_record_discard(const char *root, const char *name)
         time(NULL) - file.st_mtime < YOUNG_S || lock_try(&lock, folder, &ignored) != GP_OK)
         return;
     /* a record that appeared before the lock */
-    if (join(path, folder, files[0], NULL) == GP_OK && access(path, F_OK) != 0 && errno == ENOENT) {
-        for (size_t i = 1; i < sizeof(files) / sizeof(files[0]); i++)
+    if (is_empty(folder, files[0]) && is_empty(folder, files[1])) {
+        for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
             if (join(path, folder, files[i], NULL) == GP_OK)
                 unlink(path);
         if (join(path, folder, "attempts", NULL) == GP_OK)

@@ -1,15 +1,16 @@
 /* record.h: the record of a cluster job on disk.
  *
  *   ROOT/gp-0123456789abcdef/record.json   the job and its state (machine.h)
+ *                           /launch.json   first record.json, used if a later one is empty
  *                           /lock          locked by the command that works on the job
  *                           /command.json  as the job runs it (job_folder.h)
  *   ROOT/PROFILE-4803                      symbolic link to the folder of the job with that id
  *
  * ROOT is the folder of the profile if this host sees it; then the record's folder is also the job
- * folder. Otherwise it is a folder of the state directory. record.json is replaced by rename after
- * an fsync, so a reader without the lock gets a complete, possibly old record. The kernel releases
- * the lock when the command exits, however it exits. File systems without flock() give no lock: see
- * gp_file_lock(). */
+ * folder. Otherwise it is a folder of the state directory. record.json is replaced by rename, so a
+ * reader without the lock gets a complete, possibly old record. Before a launch it is synced,
+ * together with command.json. The kernel releases the lock when the command exits, however it
+ * exits. File systems without flock() give no lock: see gp_file_lock(). */
 #ifndef GP_CLUSTER_RECORD_H
 #define GP_CLUSTER_RECORD_H
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -23,13 +24,20 @@
 
 extern char **environ;
 
-enum { PATH_BYTES = 4096, READ_BYTES = 4096, LINE_BYTES = 240 };
+enum { PATH_BYTES = 4096, READ_BYTES = 4096, LINE_BYTES = 240, EXIT_MS = 5000 };
 
 /* A command while it runs. */
 typedef struct running {
     pid_t pid;
     int pidfd, output, errors; /* readable after the exit; read ends; -1: closed */
 } running;
+
+struct cluster_tool_prepared {
+    running run;   /* pid -1: cluster_tool_run() has reaped it */
+    bool answered; /* cluster_tool_run() has its line of output, but not its exit */
+    int input[2];  /* pipe to its standard input. This process keeps the read end open, too: a write
+                   * then raises no SIGPIPE if the command has exited */
+};
 
 static void fd_close(int *fd)
 {
@@ -79,6 +87,19 @@ static bool has_prefix(const char *variable, const char *const *prefixes)
     return false;
 }
 
+/* Return whether `variable` (NAME=VALUE) has one of the names. NULL: all names. */
+static bool is_kept(const char *variable, const char *const *names)
+{
+    const size_t length = strcspn(variable, "=");
+
+    if (names == NULL)
+        return true;
+    for (; *names != NULL; names++)
+        if (strncmp(variable, *names, length) == 0 && (*names)[length] == '\0')
+            return true;
+    return false;
+}
+
 /* Return whether `variable` (NAME=VALUE) has the name of an entry of `set`. */
 static bool is_set(const char *variable, const char *const *set)
 {
@@ -100,7 +121,7 @@ static char **environment_new(const cluster_tool *tool)
     if (list == NULL)
         return NULL;
     for (char **at = environ; *at != NULL && count < CLUSTER_TOOL_VARIABLES_MAX; at++)
-        if (!has_prefix(*at, tool->drop) && !is_set(*at, tool->set))
+        if (is_kept(*at, tool->keep) && !has_prefix(*at, tool->drop) && !is_set(*at, tool->set))
             list[count++] = *at;
     for (const char *const *at = tool->set; at != NULL && *at != NULL && count < CLUSTER_TOOL_VARIABLES_MAX;
          at++)
@@ -199,8 +220,11 @@ static gp_status take(int *fd, gp_buffer *to, bool cut, gp_error *err)
 }
 
 /* Read until the command exits or the time limit passes. A background process that holds the pipes
- * open does not extend this: after the exit, only the bytes in the pipes are read. */
-static gp_status wait_exit(running *run, const cluster_tool *tool, cluster_tool_result *out, gp_error *err)
+ * open does not extend this: after the exit, only the bytes in the pipes are read.
+ *   answered  NULL: wait for the exit. Otherwise return at the first complete line of output, too;
+ *             *answered is then true */
+static gp_status wait_exit(running *run, const cluster_tool *tool, bool *answered, cluster_tool_result *out,
+                           gp_error *err)
 {
     int limit_ms = tool->timeout_ms > 0 ? tool->timeout_ms : CLUSTER_TOOL_MS;
     gp_timeout timeout = gp_timeout_in(limit_ms);
@@ -218,6 +242,10 @@ static gp_status wait_exit(running *run, const cluster_tool *tool, cluster_tool_
             return gp_fail_errno(err, GP_EIO, "cannot wait for %s", tool->words[0]);
         if (ready > 0 && fds[0].revents != 0)
             status = take(&run->output, &out->output, false, err);
+        if (answered != NULL && status == GP_OK && strchr(gp_buffer_text(&out->output), '\n') != NULL) {
+            *answered = true;
+            return GP_OK;
+        }
         if (status == GP_OK && ready > 0 && fds[1].revents != 0)
             status = take(&run->errors, &out->errors, true, err);
         if (ready > 0 && fds[2].revents != 0)
@@ -235,21 +263,113 @@ static gp_status wait_exit(running *run, const cluster_tool *tool, cluster_tool_
     return status;
 }
 
+/* ---- prepared process ---- */
+
+gp_status cluster_tool_prepare(cluster_tool_prepared **out, const cluster_tool *tool, gp_error *err)
+{
+    cluster_tool_prepared *prepared = gp_calloc(1, sizeof(*prepared));
+    gp_status status = GP_OK;
+
+    if (prepared == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %s", tool->words[0]);
+    prepared->input[0] = prepared->input[1] = -1;
+    if (pipe2(prepared->input, O_CLOEXEC) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot create the input of %s", tool->words[0]);
+    if (status == GP_OK && (errno = gp_spawn_raise(&prepared->input[1], STDERR_FILENO)) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot create the input of %s", tool->words[0]);
+    if (status == GP_OK)
+        status = start(&prepared->run, tool, prepared->input[0], err);
+    if (status == GP_OK) {
+        *out = prepared;
+        return GP_OK;
+    }
+    fd_close(&prepared->input[0]);
+    fd_close(&prepared->input[1]);
+    gp_free(prepared);
+    return status;
+}
+
+/* Write the input to a prepared process and take over its descriptors. Returns whether it got the
+ * input as a whole. */
+static bool prepared_use(running *out, const cluster_tool *tool)
+{
+    cluster_tool_prepared *prepared = tool->prepared;
+
+    if (prepared == NULL || prepared->input[1] < 0 ||
+        fcntl(prepared->input[1], F_GETPIPE_SZ) < (int)tool->input_bytes || tool->input_bytes > INT_MAX ||
+        write(prepared->input[1], tool->input, tool->input_bytes) != (ssize_t)tool->input_bytes)
+        return false;
+    fd_close(&prepared->input[1]);
+    fd_close(&prepared->input[0]);
+    *out = prepared->run;
+    prepared->run.pid = -1;
+    return true;
+}
+
+/* Wait until a process exits. Return whether it has. */
+static bool exit_wait(const running *run)
+{
+    struct pollfd exited = { .fd = run->pidfd, .events = POLLIN };
+    gp_timeout timeout = gp_timeout_in(EXIT_MS);
+    int ready;
+
+    while ((ready = poll(&exited, 1, gp_timeout_slice(timeout))) <= 0 && gp_timeout_left(timeout) > 0)
+        ;
+    return ready > 0;
+}
+
+void cluster_tool_prepared_free(cluster_tool_prepared *prepared)
+{
+    if (prepared != NULL && prepared->run.pid > 0) {
+        /* without an answer: before the end of its input */
+        if (!prepared->answered || !exit_wait(&prepared->run))
+            kill(-prepared->run.pid, SIGKILL);
+        while (waitpid(prepared->run.pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+        fd_close(&prepared->input[1]);
+        fd_close(&prepared->input[0]);
+        fd_close(&prepared->run.pidfd);
+        fd_close(&prepared->run.output);
+        fd_close(&prepared->run.errors);
+    }
+    gp_free(prepared);
+}
+
+/* ---- run ---- */
+
+static gp_status start_with_input(running *out, const cluster_tool *tool, gp_error *err)
+{
+    int input;
+    gp_status status = input_open(&input, tool, err);
+
+    if (status == GP_OK)
+        status = start(out, tool, input, err);
+    fd_close(&input);
+    return status;
+}
+
 gp_status cluster_tool_run(cluster_tool_result *out, const cluster_tool *tool, gp_error *err)
 {
     cluster_tool_result result = { .code = -1 };
     running run;
-    int input, ended = 0;
-    gp_status status;
+    bool prepared, answered = false;
+    int ended = 0;
+    gp_status status = GP_OK;
 
     gp_buffer_init(&result.output, tool->output_max > 0 ? tool->output_max : CLUSTER_TOOL_OUTPUT_MAX);
     gp_buffer_init(&result.errors, CLUSTER_TOOL_ERRORS_MAX);
-    status = input_open(&input, tool, err);
+    prepared = prepared_use(&run, tool);
+    if (!prepared)
+        status = start_with_input(&run, tool, err);
     if (status == GP_OK)
-        status = start(&run, tool, input, err);
-    fd_close(&input);
-    if (status == GP_OK) {
-        status = wait_exit(&run, tool, &result, err);
+        status = wait_exit(&run, tool, prepared && tool->one_line ? &answered : NULL, &result, err);
+    else
+        run.pid = -1;
+    if (answered) { /* cluster_tool_prepared_free() reaps it */
+        result.code = 0;
+        tool->prepared->run = run;
+        tool->prepared->answered = true;
+    } else if (run.pid > 0) {
         if (status != GP_OK)
             kill(-run.pid, SIGKILL); /* the group exists: its leader is not reaped yet */
         while (waitpid(run.pid, &ended, 0) < 0 && errno == EINTR)

@@ -6,6 +6,7 @@
 #ifndef GP_CLUSTER_TOOL_H
 #define GP_CLUSTER_TOOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/base/error.h"
@@ -19,15 +20,22 @@ enum {
     CLUSTER_TOOL_VARIABLES_MAX = 4096,  /* limit on environment variables */
 };
 
+/* A process of a command that waits for its standard input. */
+typedef struct cluster_tool_prepared cluster_tool_prepared;
+
 /* A command to run. */
 typedef struct cluster_tool {
     const char *const *words; /* NULL-terminated; words[0] without '/' is searched in PATH */
     const char *input;        /* standard input; NULL: empty */
     size_t input_bytes;
     const char *const *set;  /* NULL-terminated NAME=VALUE, added to the environment; NULL: none */
+    const char *const *keep; /* NULL-terminated names of the variables to keep; NULL: all */
     const char *const *drop; /* NULL-terminated prefixes of variables to remove; NULL: none */
     size_t output_max;       /* limit on standard output; 0: CLUSTER_TOOL_OUTPUT_MAX */
     int timeout_ms;          /* time limit; 0: CLUSTER_TOOL_MS */
+    bool one_line;           /* the first line of output of a prepared process is its answer */
+    /* process of the same words and environment, from cluster_tool_prepare(); NULL: none */
+    cluster_tool_prepared *prepared;
 } cluster_tool;
 
 /* The end of a command that ran. */
@@ -37,7 +45,22 @@ typedef struct cluster_tool_result {
     gp_buffer errors; /* beginning of standard error */
 } cluster_tool_result;
 
+/* Start a command whose input is not known yet. cluster_tool_run() writes the input, once; until
+ * then the command waits for it. So the command loads its libraries while the caller prepares the
+ * input. If this process ends first, the command gets an empty input.
+ *   out  free it with cluster_tool_prepared_free()
+ * Errors as for cluster_tool_run(). */
+gp_status cluster_tool_prepare(cluster_tool_prepared **out, const cluster_tool *tool, gp_error *err);
+
+/* Kill the process if cluster_tool_run() has not used it; reap it if it has answered. NULL: do
+ * nothing. */
+void cluster_tool_prepared_free(cluster_tool_prepared *prepared);
+
 /* Run a command and wait until it exits. A process that it leaves in the background continues.
+ * A prepared process gets the input, if it has not got one yet, and if its pipe can take the input
+ * as a whole: a command must not act on half of it. Otherwise a new process is started.
+ * With `one_line`, a prepared process need not exit: its first line of output is the result, with
+ * code 0, and it exits while the caller continues.
  *   out  set on GP_OK; free it with cluster_tool_deinit()
  * GP_OK: the command ran and exited; out->code has the exit code.
  * GP_ENOENT: no such program; nothing was started.

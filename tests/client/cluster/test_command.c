@@ -299,6 +299,8 @@ TEST(script_quotes_its_words)
                "export GRADPOOL_ALLOCATION_GPUS=0\n"
                "export GRADPOOL_ALLOCATION_CORES=8\n"
                "export GRADPOOL_ALLOCATION_MEMORY_MIB=2048\n"
+               "command -v '/opt/my apps/gradpool' > /dev/null || echo \"$(uname -n): no program\" "
+               "'/opt/my apps/gradpool' \"in PATH ($PATH)\" >> '/shared/it'\\''s here'/engine.out\n"
                "exec '/opt/my apps/gradpool' job-attempt '/shared/it'\\''s here'\n",
                gp_buffer_text(&text));
     gp_buffer_deinit(&text);
@@ -376,7 +378,9 @@ TEST(listing_is_parsed_strictly)
     } cases[] = {
         { "", NULL, 0 },
         { "7 " NAME " Running\n8 gp-00000000000000ff PENDING  waits for\tb \n", NULL, 2 },
-        { "x y z\n7;x name R\n", NULL, 0 }, /* other jobs may have any form */
+        { "x y ended\n7[] name running z\n", NULL, 0 }, /* jobs of other programs */
+        { "Job <101> is submitted to queue <normal>.\n",
+          "'Job <101> is submitted to queue <normal>.': the state 'is' is unknown", 0 },
         { "7 " NAME " running",
           "line 1 of the status command 'cat', '7 " NAME " running': the line is incomplete", 0 },
         { "7 " NAME " running\n\n", "line 2 of the status command 'cat', '': an empty line", 0 },

@@ -53,8 +53,8 @@ static void run_job(const char *folder, const char *id, int file)
 static gp_status engine_launch(const gp_profile *profile, const cluster_launch *launch,
                                char id[CLUSTER_ID_BYTES], gp_error *err)
 {
-    char folder[700], path[800];
-    int file, number = 0;
+    char folder[700], path[800], nothing;
+    int file, closed[2], number = 0;
 
     engine_folder(profile, folder);
     mkdir(folder, 0700);
@@ -65,16 +65,23 @@ static gp_status engine_launch(const gp_profile *profile, const cluster_launch *
     } while (file < 0 && number < 100);
     if (file < 0 || flock(file, LOCK_EX) != 0 || !gp_write_all(file, launch->name, strlen(launch->name)))
         return gp_fail(err, GP_EIO, "cannot create %s", path);
+    if (pipe(closed) != 0)
+        abort();
     if (fork() == 0) {
         setsid();
         gp_fault_armed = false;
         for (int fd = 3; fd < 256; fd++) /* not the lock of the record */
-            if (fd != file)
+            if (fd != file && fd != closed[1])
                 close(fd);
+        close(closed[1]);
         run_job(launch->folder, id, file);
         _exit(0);
     }
     close(file);
+    close(closed[1]);
+    /* Return when the process has closed its copy of the lock of the record. */
+    CHECK(read(closed[0], &nothing, 1) == 0);
+    close(closed[0]);
     return GP_OK;
 }
 
@@ -237,7 +244,7 @@ TEST(record_survives_a_round_trip)
 TEST(id_names_the_job_that_has_not_ended)
 {
     cluster_record old, live;
-    char name[CLUSTER_NAME_BYTES];
+    char name[CLUSTER_NAME_BYTES], path[CLUSTER_PATH_BYTES + 16];
     site_case c;
     gp_error err;
 
@@ -249,10 +256,24 @@ TEST(id_names_the_job_that_has_not_ended)
     REQUIRE(create(&c, true, &live, &err) == GP_OK);
     strcpy(live.job.id, "4803");
     live.job.state = CLUSTER_QUEUED;
+    live.job.seen.list_ms = 1; /* after its launch */
     CHECK_STATUS(GP_OK, cluster_record_store(&live, &err));
+    /* a later command finds the old job in no listing */
+    old.job.changes++;
+    CHECK_STATUS(GP_OK, cluster_record_store(&old, &err));
+    old.job.seen.list_ms = old.job.seen.gone_ms = old.job.gone_ms = 2;
+    CHECK_STATUS(GP_OK, cluster_record_store(&old, &err));
+    CHECK_STATUS(GP_OK, cluster_record_find(name, c.site.root, "hpc", "4803", &err));
+    CHECK_TEXT(live.job.name, name);
     old.job.state = CLUSTER_ENDED;
     old.job.end = CLUSTER_END_LOST;
     CHECK_STATUS(GP_OK, cluster_record_store(&old, &err));
+    CHECK_STATUS(GP_OK, cluster_record_find(name, c.site.root, "hpc", "4803", &err));
+    CHECK_TEXT(live.job.name, name);
+    /* a link to another job is corrected although the record has not changed */
+    snprintf(path, sizeof(path), "%s/hpc-4803", c.site.root);
+    CHECK(unlink(path) == 0 && symlink(old.job.name, path) == 0);
+    CHECK_STATUS(GP_OK, cluster_record_store(&live, &err));
     CHECK_STATUS(GP_OK, cluster_record_find(name, c.site.root, "hpc", "4803", &err));
     CHECK_TEXT(live.job.name, name);
     cluster_record_close(&old);
@@ -278,14 +299,49 @@ TEST(malformed_records_are_refused)
 
         fputs(texts[i], file);
         fclose(file);
-        CHECK_STATUS(i == 5 ? GP_EVERSION : GP_ECORRUPT,
+        CHECK_STATUS(i == 0   ? GP_ENOENT
+                     : i == 5 ? GP_EVERSION
+                              : GP_ECORRUPT,
                      cluster_record_open(&again, c.site.root, record.job.name, 0, &err));
     }
 }
 
+/* A power failure can leave an empty record; launch.json is on disk before the launch. */
+TEST(empty_record_falls_back_to_that_of_the_launch)
+{
+    struct timespec old[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
+    cluster_record record, again = { 0 };
+    char path[CLUSTER_PATH_BYTES + 16];
+    cluster_pass_result pass;
+    site_case c;
+    gp_error err;
+
+    case_open(&c, 1003);
+    REQUIRE(create(&c, false, &record, &err) == GP_OK);
+    REQUIRE(cluster_drive(&c.site, &record, NULL, &pass, &err) == GP_OK);
+    CHECK(record.job.state != CLUSTER_LAUNCHING && record.job.id[0] != '\0');
+    cluster_record_close(&record);
+    snprintf(path, sizeof(path), "%s/record.json", record.path);
+    REQUIRE(truncate(path, 0) == 0);
+    utimensat(AT_FDCWD, record.path, old, 0);
+    cluster_record_discard(c.site.root, record.job.name);
+    REQUIRE_OK(cluster_record_open(&again, c.site.root, record.job.name, 0, &err), err);
+    CHECK(again.job.state == CLUSTER_LAUNCHING);
+    /* the machine finds the job by its name, and the next store writes record.json */
+    REQUIRE(cluster_drive(&c.site, &again, NULL, &pass, &err) == GP_OK);
+    CHECK_TEXT(record.job.id, again.job.id);
+    CHECK_INT(1, again.job.launches);
+    cluster_record_close(&again);
+    again = (cluster_record){ 0 };
+    REQUIRE_OK(cluster_record_read(&again, c.site.root, record.job.name, &err), err);
+    CHECK_TEXT(record.job.id, again.job.id);
+    snprintf(path, sizeof(path), "%s/finish", c.site.root);
+    close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+}
+
 TEST(folder_without_a_record_is_removed_after_a_minute)
 {
-    char name[CLUSTER_NAME_BYTES], path[CLUSTER_PATH_BYTES + 64];
+    char name[CLUSTER_NAME_BYTES], path[CLUSTER_PATH_BYTES + 64], file[CLUSTER_PATH_BYTES + 96];
     struct timespec old[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
     cluster_record record;
     site_case c;
@@ -297,6 +353,14 @@ TEST(folder_without_a_record_is_removed_after_a_minute)
     REQUIRE(cluster_folder_create(path, "{}", 2, &err) == GP_OK);
     cluster_record_discard(c.site.root, name);
     CHECK(access(path, F_OK) == 0);
+    utimensat(AT_FDCWD, path, old, 0);
+    cluster_record_discard(c.site.root, name);
+    CHECK(access(path, F_OK) != 0);
+    /* a power failure before the launch can leave an empty record */
+    REQUIRE(cluster_folder_create(path, "{}", 2, &err) == GP_OK);
+    snprintf(file, sizeof(file), "%s/record.json", path);
+    close(open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    CHECK_STATUS(GP_ENOENT, cluster_record_read(&record, c.site.root, name, &err));
     utimensat(AT_FDCWD, path, old, 0);
     cluster_record_discard(c.site.root, name);
     CHECK(access(path, F_OK) != 0);

@@ -160,6 +160,53 @@ TEST(cancel_is_repeated_while_the_job_is_listed)
     CHECK(job.state == CLUSTER_ENDED && job.end == CLUSTER_END_CANCELED);
 }
 
+/* slurmctld has recovered a state in which the job runs. */
+TEST(allocation_of_a_job_with_a_result_is_canceled_after_two_minutes)
+{
+    cluster_facts facts = { .attempt = 1, .begun = true, .has_result = true, .exit_code = 3 };
+
+    launch();
+    facts.end_ms = now;
+    list("4803", CLUSTER_ENTRY_RUNNING);
+    read_facts(&facts);
+    now += CLUSTER_RELEASE_MS - 1;
+    list("4803", CLUSTER_ENTRY_RUNNING);
+    read_facts(&facts);
+    CHECK(cluster_next(&job, now).kind == CLUSTER_DO_LIST);
+    for (int i = 0; i < 2; i++) { /* repeated until the engine obeys */
+        now += CLUSTER_LIST_SOON_MS;
+        list("4803", CLUSTER_ENTRY_RUNNING);
+        read_facts(&facts);
+        CHECK(cluster_next(&job, now).kind == CLUSTER_DO_CANCEL_STRAY);
+        CHECK_TEXT("4803", job.stray_id);
+        apply(CLUSTER_STRAY_CANCEL_SENT, NULL);
+        CHECK(cluster_next(&job, now).kind != CLUSTER_DO_CANCEL_STRAY);
+    }
+    list("4803", CLUSTER_ENTRY_ENDED);
+    read_facts(&facts);
+    CHECK(job.state == CLUSTER_ENDED && job.end == CLUSTER_END_RESULT && job.exit_code == 3);
+}
+
+/* A listing and a look at the job take 20 s each, and the listing also serves other jobs. */
+TEST(launch_is_repeated_if_the_engine_is_slow)
+{
+    const cluster_facts none = { 0 };
+
+    begin("boot 1");
+    apply(CLUSTER_LAUNCH_BEGINS, NULL);
+    apply(CLUSTER_LAUNCH_UNKNOWN, NULL);
+    list(NULL, CLUSTER_ENTRY_ENDED);
+    read_facts(&none);
+    CHECK(cluster_next(&job, now).kind != CLUSTER_DO_LAUNCH);
+    now += CLUSTER_CONFIRM_MS;
+    list(NULL, CLUSTER_ENTRY_ENDED);
+    now += 40000;
+    read_facts(&none);
+    CHECK(cluster_next(&job, now).kind == CLUSTER_DO_LAUNCH);
+    now += CLUSTER_REPEAT_MS; /* this process was suspended */
+    CHECK(cluster_next(&job, now).kind != CLUSTER_DO_LAUNCH);
+}
+
 TEST(launches_without_a_reply_are_limited)
 {
     const cluster_facts none = { 0 };

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -186,4 +187,125 @@ TEST(environment_variables_are_set_and_dropped)
     setenv("GP_TEST_KEPT", "kept", 1);
     REQUIRE_OK(cluster_tool_run(&result, &tool, &err), err);
     CHECK_TEXT("new --kept\n", gp_buffer_text(&result.output));
+}
+
+TEST(only_the_variables_to_keep_are_passed)
+{
+    cluster_tool tool = { .words = SHELL("echo $GP_TEST_SET-$GP_TEST_KEPT-$GP_TEST_KEPT_NOT-$GP_TEST_KEP"),
+                          .set = (const char *const[]){ "GP_TEST_SET=new", NULL },
+                          .keep = (const char *const[]){ "PATH", "GP_TEST_KEPT", NULL } };
+    gp_error err;
+
+    setenv("GP_TEST_KEPT", "kept", 1);
+    setenv("GP_TEST_KEPT_NOT", "not", 1);
+    setenv("GP_TEST_KEP", "not", 1);
+    REQUIRE_OK(cluster_tool_run(&result, &tool, &err), err);
+    CHECK_TEXT("new-kept--\n", gp_buffer_text(&result.output));
+}
+
+TEST(prepared_command_runs_before_it_gets_its_input)
+{
+    char script[700];
+    cluster_tool tool = { .input = "job", .input_bytes = 3 };
+    gp_error err;
+    int pid;
+
+    snprintf(script, sizeof(script), "echo $$ > %s; cat; echo .$$", scratch_path("prepared"));
+    tool.words = SHELL(script);
+    REQUIRE_OK(cluster_tool_prepare(&tool.prepared, &tool, &err), err);
+    pid = read_pid("prepared");
+    REQUIRE(pid > 0);
+    REQUIRE_OK(cluster_tool_run(&result, &tool, &err), err);
+    snprintf(script, sizeof(script), "job.%d\n", pid);
+    CHECK_TEXT(script, gp_buffer_text(&result.output));
+    cluster_tool_deinit(&result);
+    /* the next run starts another process */
+    snprintf(script, sizeof(script), "cat; echo .new");
+    REQUIRE_OK(cluster_tool_run(&result, &tool, &err), err);
+    CHECK_TEXT("job.new\n", gp_buffer_text(&result.output));
+    cluster_tool_prepared_free(tool.prepared);
+}
+
+/* Returns the process of a prepared command that creates the file `acted` at the end of its input.
+ *   script  holds the words */
+static int prepare_actor(cluster_tool *tool, char script[900])
+{
+    gp_error err;
+
+    snprintf(script, 900, "echo $$ > %s; cat > /dev/null; touch %s", scratch_path("actor"),
+             scratch_path("acted"));
+    unlink(scratch_path("actor"));
+    unlink(scratch_path("acted"));
+    CHECK_STATUS(GP_OK, cluster_tool_prepare(&tool->prepared, tool, &err));
+    return read_pid("actor");
+}
+
+TEST(prepared_command_without_input_is_killed)
+{
+    char script[900];
+    cluster_tool tool = { .words = SHELL(script) };
+    int pid = prepare_actor(&tool, script);
+
+    REQUIRE(pid > 0);
+    cluster_tool_prepared_free(tool.prepared);
+    CHECK(kill(pid, 0) != 0 && access(scratch_path("acted"), F_OK) != 0);
+}
+
+/* A pipe takes a long input in parts. A command that sees the end after the first part would act on
+ * half of its input. */
+TEST(input_that_does_not_fit_into_a_pipe_goes_to_a_new_process)
+{
+    static char input[1 << 20];
+    char script[900];
+    cluster_tool tool = { .words = SHELL(script), .input = input, .input_bytes = sizeof(input) };
+    gp_error err;
+    int pid = prepare_actor(&tool, script);
+
+    REQUIRE(pid > 0);
+    snprintf(script, sizeof(script), "wc -c");
+    REQUIRE_OK(cluster_tool_run(&result, &tool, &err), err);
+    CHECK_TEXT("1048576\n", gp_buffer_text(&result.output));
+    cluster_tool_prepared_free(tool.prepared);
+    CHECK(kill(pid, 0) != 0 && access(scratch_path("acted"), F_OK) != 0);
+}
+
+TEST(first_line_of_a_prepared_command_is_its_answer)
+{
+    char script[900];
+    cluster_tool tool = { .words = SHELL(script), .one_line = true };
+    gp_error err;
+    int pid, gate;
+
+    unlink(scratch_path("actor")); /* of an earlier test */
+    unlink(scratch_path("gate"));
+    unlink(scratch_path("exits"));
+    CHECK_INT(0, mkfifo(scratch_path("gate"), 0600));
+    snprintf(script, sizeof(script), "echo $$ > %s; cat > /dev/null; printf 4803; echo; cat %s; touch %s",
+             scratch_path("actor"), scratch_path("gate"), scratch_path("exits"));
+    REQUIRE_OK(cluster_tool_prepare(&tool.prepared, &tool, &err), err);
+    pid = read_pid("actor");
+    REQUIRE(pid > 0);
+    REQUIRE_OK(cluster_tool_run(&result, &tool, &err), err);
+    CHECK_INT(0, result.code);
+    CHECK_TEXT("4803\n", gp_buffer_text(&result.output));
+    CHECK(kill(pid, 0) == 0 && access(scratch_path("exits"), F_OK) != 0);
+    gate = open(scratch_path("gate"), O_WRONLY | O_CLOEXEC);
+    close(gate);
+    cluster_tool_prepared_free(tool.prepared);
+    CHECK(kill(pid, 0) != 0 && access(scratch_path("exits"), F_OK) == 0);
+}
+
+TEST(prepared_command_that_has_exited_is_reported)
+{
+    cluster_tool tool = { .words = SHELL("echo 'no such partition' >&2; exit 3"),
+                          .input = "job",
+                          .input_bytes = 3 };
+    gp_error err;
+
+    REQUIRE_OK(cluster_tool_prepare(&tool.prepared, &tool, &err), err);
+    gp_sleep_ms(50);
+    REQUIRE_OK(cluster_tool_run(&result, &tool, &err), err);
+    CHECK_INT(3, result.code);
+    CHECK_TEXT("no such partition\n", gp_buffer_text(&result.errors));
+    cluster_tool_prepared_free(tool.prepared);
 }

@@ -17,6 +17,7 @@ enum {
     JOBS_INTERVAL_MS = 7000,
     CANCELS_LOST_MAX = 3,
     HOSTS = 3,
+    FOR_EVER_MS = 1000000000,
 };
 
 sim_bug sim_planted;
@@ -68,7 +69,8 @@ typedef struct sim_world {
     bool calm; /* no more faults */
 
     /* faults of this run, drawn at its start */
-    unsigned lost_reply, late, dead, cancel_lost, glitch, killed, requeue, refuse, cancels; /* percent */
+    /* percent */
+    unsigned lost_reply, late, dead, cancel_lost, glitch, killed, requeue, refuse, cancels, lingers;
     int64_t queue_ms, work_ms, down_from, down_to, amnesia_from, amnesia_to;
     bool glitched, amnesia; /* both were used */
 
@@ -79,6 +81,7 @@ typedef struct sim_world {
     char newest_id[16];
     bool begun, result;
     int exit_code;
+    int64_t result_ms;
     uint32_t results, zombie_attempt;
     int64_t zombie_ms; /* when the surviving attempt of a requeued entry writes its result; 0: none */
 
@@ -201,6 +204,7 @@ static void begin_attempt(sim_world *w, sim_entry *e)
 static void write_result(sim_world *w)
 {
     w->result = true;
+    w->result_ms = w->now;
     w->results++;
     w->tally->results++;
     w->exit_code = (int)between(w, 0, 3);
@@ -219,6 +223,8 @@ static void finish_attempt(sim_world *w, sim_entry *e)
         trace(w, "attempt is killed in", e->id);
         return;
     }
+    if (chance(w, w->lingers))
+        e->end_ms = w->now + FOR_EVER_MS; /* the engine does not notice the end */
     write_result(w);
 }
 
@@ -388,9 +394,11 @@ static void check_launch(sim_world *w)
         violate(w, "a launch is on disk before it begins");
     if (w->disk.canceled)
         violate(w, "a canceled job is not launched");
-    if (w->launches > 0 &&
+    /* A command that saw the job may have been killed before it stored that; then a listing that
+     * omits the job counts as the second one. */
+    if (w->launches > 0 && !w->glitched &&
         (w->absent_first_ms == 0 || w->absent_last_ms - w->absent_first_ms < CLUSTER_CONFIRM_MS ||
-         w->now - w->absent_last_ms > CLUSTER_CONFIRM_MS + 1000))
+         w->now - w->absent_last_ms > CLUSTER_REPEAT_MS + 1000))
         violate(w, "two recent complete listings precede a repeated launch");
     if (w->launches > 0)
         w->tally->relaunches++;
@@ -485,19 +493,31 @@ static gp_status hook_list(void *context, const cluster_job *job, cluster_listin
     return list_engine(w, listing, err);
 }
 
+/* Return whether the engine is slow, or the command is suspended, between a listing and a launch.
+ * Then a command that waits to cancel the job would exceed its time. */
+static bool is_slow(sim_world *w, const cluster_job *job)
+{
+    for (int i = 0; i < COMMANDS_MAX; i++)
+        if (w->commands[i].alive && w->commands[i].kind == SIM_CANCEL)
+            return false;
+    return job->state == CLUSTER_LAUNCHING && chance(w, 5);
+}
+
 static gp_status hook_facts(void *context, const cluster_job *job, cluster_facts *facts, gp_error *err)
 {
     sim_world *w = context;
-    (void)job;
     (void)err;
 
     if (dies(w))
         return GP_EIO;
+    if (is_slow(w, job))
+        advance(w, between(w, 1000, 120000));
     *facts = (cluster_facts){ .attempt = w->newest,
                               .begun = w->begun,
                               .canceled = w->mark,
                               .has_result = w->result,
-                              .exit_code = w->exit_code };
+                              .exit_code = w->exit_code,
+                              .end_ms = w->result_ms };
     snprintf(facts->engine_id, sizeof(facts->engine_id), "%s", w->newest_id);
     advance(w, between(w, 0, 10));
     return GP_OK;
@@ -529,7 +549,8 @@ static void cancel_entry(sim_world *w, sim_entry *e)
         end_entry(w, e);
     } else if (e->attempt == 0 || e->attempt != w->newest || w->mark || w->result) {
         e->begin_ms = e->finish_ms = 0;
-        e->end_ms = e->end_ms != 0 ? e->end_ms : w->now + between(w, 10, 10000);
+        if (e->end_ms == 0 || e->end_ms > w->now + 10000)
+            e->end_ms = w->now + between(w, 10, 10000);
     } else {
         requeue(w, e);
     }
@@ -543,10 +564,13 @@ static gp_status hook_cancel(void *context, const cluster_job *job, const char *
         return GP_EIO;
     w->tally->cancels++;
     trace(w, "cancel of", id);
-    if (strcmp(id, job->id) == 0 && job->state != CLUSTER_ENDED && !w->cancel_wanted)
-        violate(w, "only the user cancels a job");
+    if (strcmp(id, job->id) == 0 && job->state != CLUSTER_ENDED && !w->cancel_wanted &&
+        !(w->result && w->now - w->result_ms >= CLUSTER_RELEASE_MS))
+        violate(w, "only the user cancels a job without a result");
     if (strcmp(id, job->id) != 0)
         w->tally->strays++;
+    else if (!w->cancel_wanted)
+        w->tally->releases++;
     if (job->canceled && job->state == CLUSTER_CANCELING && !w->mark && !job->seen.mark_failed)
         violate(w, "the mark precedes the cancel");
     advance(w, between(w, 1, 40));
@@ -735,6 +759,7 @@ static void draw_faults(sim_world *w)
     w->requeue = intensity(w);
     w->refuse = chance(w, 10) ? 30 : 0;
     w->cancels = chance(w, 40) ? 40 : 0;
+    w->lingers = chance(w, 10) ? 60 : 0;
     if (chance(w, 15)) { /* cancels while launches are on their way */
         w->lost_reply = 80;
         w->late = 100;

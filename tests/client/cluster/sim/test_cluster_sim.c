@@ -40,15 +40,16 @@ TEST(promises_hold_under_all_kinds_of_faults)
             GP_TEST_FAIL("seed %llu breaks the promise: %s", (unsigned long long)seed, broken);
     }
     printf("     %llu kills, %llu launches, %llu repeated, %llu accepted late, %llu strays canceled, %llu "
-           "requeues, %llu results, %llu cancels, %llu lost, %llu returned\n",
+           "requeues, %llu results, %llu cancels, %llu lost, %llu returned, "
+           "%llu released\n",
            (unsigned long long)t.deaths, (unsigned long long)t.launches, (unsigned long long)t.relaunches,
            (unsigned long long)t.late_accepts, (unsigned long long)t.strays, (unsigned long long)t.requeues,
            (unsigned long long)t.results, (unsigned long long)t.cancels, (unsigned long long)t.losses,
-           (unsigned long long)t.returns);
+           (unsigned long long)t.returns, (unsigned long long)t.releases);
     CHECK(t.deaths >= RUNS / 4 && t.relaunches >= RUNS / 50 && t.late_accepts >= RUNS / 50);
     CHECK(t.strays >= RUNS / 50 && t.requeues >= RUNS / 20 && t.results >= RUNS / 4);
     CHECK(t.cancels >= RUNS / 5 && t.losses >= RUNS / 50 && t.returns > 0 && t.refusals > 0);
-    CHECK(t.glitches >= RUNS / 20);
+    CHECK(t.glitches >= RUNS / 20 && t.releases >= RUNS / 50);
 }
 
 TEST(planted_bugs_are_found)
