@@ -7,9 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/cluster/engine.h"
@@ -18,7 +16,7 @@
 #include "client/cluster/slurm.h"
 #include "common/base/clock.h"
 #include "common/base/system/file.h"
-#include "tests/proto/scratch.h"
+#include "tests/cluster/folders.h"
 #include "tests/gp_test.h"
 
 enum { WORDS_MAX = 40, WAIT_MS = 60000, PROCESSES_MAX = 64 };
@@ -28,22 +26,6 @@ static gp_profile profile;
 static bool cluster_started;
 
 /* ---- cluster ---- */
-
-/* Run a shell command in the scratch directory and return its exit code. */
-__attribute__((format(printf, 1, 2))) static int shell(const char *format, ...)
-{
-    char command[4096], text[4200];
-    va_list arguments;
-    int state;
-
-    va_start(arguments, format);
-    vsnprintf(command, sizeof(command), format, arguments);
-    va_end(arguments);
-    snprintf(text, sizeof(text), "cd %s && { %s\n}", scratch_dir, command);
-    fflush(stdout);
-    state = system(text);
-    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
-}
 
 __attribute__((destructor)) static void cluster_stop(void)
 {
@@ -94,9 +76,11 @@ typedef struct job {
  *   time     limit, such as "10m" */
 static bool job_submit(job *out, const char *options, const char *time, const char *const *words)
 {
-    static const char *const passed[] = { "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS" };
-    const char *variables[4];
-    char assignments[4][512], directory[PATH_MAX];
+    enum { PASSED = 5 };
+    static const char *const passed[PASSED] = { "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",
+                                                "UBSAN_OPTIONS", "GRADPOOL_FAULT" };
+    const char *variables[PASSED];
+    char assignments[PASSED][512], directory[PATH_MAX];
     cluster_command command = { .engine = "slurm", .umask = 022, .requeue = true, .variables = variables };
     cluster_launch launch = { .name = out->name, .folder = out->folder, .requeue = true };
     gp_buffer text;
@@ -110,7 +94,7 @@ static bool job_submit(job *out, const char *options, const char *time, const ch
     command.words = (const char **)(uintptr_t)words;
     while (words[command.word_count] != NULL)
         command.word_count++;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < PASSED; i++)
         if (getenv(passed[i]) != NULL) {
             snprintf(assignments[i], sizeof(assignments[i]), "%s=%s", passed[i], getenv(passed[i]));
             variables[command.variable_count++] = assignments[i];
@@ -183,24 +167,6 @@ static cluster_facts job_facts(const job *j)
 
 /* ---- files ---- */
 
-/* Read a file below the folder of a job. The result is valid until the next call; "": no file. */
-static const char *job_read(const job *j, const char *name)
-{
-    static char text[1 << 20];
-    char path[400];
-    FILE *file;
-    size_t got = 0;
-
-    snprintf(path, sizeof(path), "%s/%s", j->folder, name);
-    file = fopen(path, "re");
-    if (file != NULL) {
-        got = fread(text, 1, sizeof(text) - 1, file);
-        fclose(file);
-    }
-    text[got] = '\0';
-    return text;
-}
-
 /* Set *first and *last to the steps in lines of metrics. Return whether all steps between them are
  * there, in order and once. */
 static bool steps_in(const char *text, int *first, int *last)
@@ -225,7 +191,7 @@ static bool steps_in(const char *text, int *first, int *last)
 
 static bool job_steps(const job *j, int *first, int *last)
 {
-    return steps_in(job_read(j, "metrics.jsonl"), first, last);
+    return steps_in(folder_read(j->folder, "metrics.jsonl"), first, last);
 }
 
 /* Return the last step that a note in the log names, after the last occurrence of `words`; -1: no
@@ -234,7 +200,7 @@ static int job_noted_step(const job *j, const char *words)
 {
     int step = -1;
 
-    for (const char *at = job_read(j, "log"); (at = strstr(at, words)) != NULL;)
+    for (const char *at = folder_read(j->folder, "log"); (at = strstr(at, words)) != NULL;)
         step = atoi(at += strlen(words));
     return step;
 }
@@ -274,7 +240,7 @@ static int attempt_processes(const job *j, int attempt, int pids[PROCESSES_MAX])
         const char *record;
 
         snprintf(name, sizeof(name), "attempts/%d/begin.json", attempt);
-        record = ours ? NULL : strstr(job_read(j, name), "\"pid\": ");
+        record = ours ? NULL : strstr(folder_read(j->folder, name), "\"pid\": ");
         if (record != NULL && sscanf(record, "\"pid\": %d", &begun) == 1 && begun == pid) {
             got = leftovers_read(pid, "cmdline", text, sizeof(text));
             ours = got > 0 && memmem(text, (size_t)got, j->folder, strlen(j->folder)) != NULL;

@@ -39,7 +39,7 @@ TEST(slurm_ends_a_training_at_its_time_limit_and_starts_it_again)
     CLUSTER();
     SUBMIT(&j, "--nodelist=n1", "1m", TRAINING("limit"));
     REQUIRE(job_wait_step(&j, 5));
-    for (int i = 0; i < 12000 && strstr(job_read(&j, "attempts/1/end.json"), "reason") == NULL; i++)
+    for (int i = 0; i < 12000 && strstr(folder_read(j.folder, "attempts/1/end.json"), "reason") == NULL; i++)
         gp_sleep_ms(10);
     REQUIRE(job_wait(&j, CLUSTER_ENTRY_QUEUED));
     check_continued(&j, "time limit");
@@ -72,7 +72,7 @@ TEST(job_is_requeued_when_slurmctld_is_back)
     CHECK_INT(0, shell("kill $(cat cluster/ctld.pid); while [ -e cluster/ctld.pid ]; do sleep 0.1; done"));
     attempt_signal(&j, 1, SIGTERM); /* to all processes, as Slurm does */
     gp_sleep_ms(20000);
-    CHECK_TEXT("", job_read(&j, "result.json"));
+    CHECK_TEXT("", folder_read(j.folder, "result.json"));
     CHECK_INT(0, shell("slurmctld -f $SLURM_CONF"));
     REQUIRE(job_restart(&j));
     check_continued(&j, "signal");
@@ -94,6 +94,34 @@ TEST(job_is_launched_once_when_the_controller_is_back)
                        "[ \"$(wc -l < id)\" = 1 ] || { cat listed; false; }"));
     CHECK_INT(0, shell("$G wait $(cat id)"));
     CHECK_INT(0, shell("[ $(find jobs -name command.json | xargs grep -l once | wc -l) = 1 ]"));
+}
+
+/* The controller accepts connections for 60 s, but does not reply. Then it reads all requests that
+ * wait, also those of commands that have given up. */
+TEST(controller_without_replies_gets_one_job)
+{
+    CLUSTER();
+    commands_begin();
+    CHECK_INT(0, shell("kill -STOP $(cat cluster/ctld.pid)"));
+    CHECK_INT(0, shell("{ $G submit --profile hpc --directory %s/work -- train --network lenet --data "
+                       "digits:1280 --epochs 1 --checkpoint-path silent > id 2> errors; echo $? > code; } & "
+                       "sleep 30; $G jobs --profile hpc > listed 2>&1; sleep 30; kill -CONT $(cat "
+                       "cluster/ctld.pid); wait; [ -s code ]",
+                       scratch_dir));
+    CHECK_INT(0,
+              shell("for i in $(seq 60); do $G jobs --profile hpc --all > listed 2> errors; grep -q "
+                    "'^hpc:[0-9]* *done' "
+                    "listed && break; sleep 1; done; [ $(grep -c '^hpc:[0-9]* *done' listed) = 1 ] || { cat "
+                    "listed errors code; squeue --states=all; false; }"));
+    CHECK_INT(0, shell("[ $(find jobs -name command.json | xargs grep -l silent | wc -l) = 1 ]"));
+    CHECK_INT(
+        0,
+        shell(
+            "for i in $(seq 300); do squeue --noheader > queue; [ -s queue ] || break; sleep 0.1; done; cat "
+            "queue; [ ! -s queue ]"));
+    CHECK_INT(0,
+              shell("name=$(basename $(dirname $(find jobs -name command.json | xargs grep -l silent))); ls "
+                    "jobs/$name/attempts | wc -l > attempts; [ $(cat attempts) = 1 ]"));
 }
 
 /* ---- random kills ---- */
@@ -143,7 +171,7 @@ static void kill_one(void)
         shell("timeout --signal=KILL 0.0%u $G submit --profile hpc --directory %s/work -- train --network "
               "lenet "
               "--data digits:1280 --epochs %u --checkpoint-path ck%u > out 2>&1",
-              below(90) + 5, scratch_dir, 5 + below(200), below(1000000));
+              below(90) + 5, scratch_dir, 5 + below(40), below(1000000));
         break;
     case 2:
     case 3:
@@ -184,12 +212,15 @@ TEST(cancel_leaves_nothing_after_random_kills)
     state = seed != NULL ? strtoul(seed, NULL, 10) : (unsigned long)time(NULL);
     printf("     GP_SEED=%lu\n", state);
     for (int i = kills != NULL ? atoi(kills) : 40; i > 0; i--) {
-        if (i % 5 == 0)
+        if (i % 10 == 0)
             shell("$G submit --profile hpc --directory %s/work -- train --network lenet --data digits:1280 "
                   "--epochs %u "
                   "--checkpoint-path ck-%d > out 2>&1",
-                  scratch_dir, 5 + below(200), i);
+                  scratch_dir, 5 + below(40), i);
         kill_one();
+        /* A controller that lost its last seconds gives ids again, for which Slurm drains nodes. */
+        if (i % 5 == 0)
+            shell("scontrol update NodeName=n[1-2] State=RESUME > out 2>&1");
     }
     shell("scontrol ping > out || slurmctld -f $SLURM_CONF; for n in n1 n2; do kill -0 $(cat "
           "cluster/slurmd.$n.pid) "
@@ -202,16 +233,23 @@ TEST(cancel_leaves_nothing_after_random_kills)
         shell("xargs -n 1 $G cancel < open > out 2>&1");
         gp_sleep_ms(500);
     }
-    CHECK_INT(0, shell("cat open errors; [ ! -s open ]"));
-    /* A slurmctld that was killed recovers an older state, until the nodes have reported. */
-    CHECK_INT(0, shell("for i in $(seq 600); do squeue --noheader --format='%%i %%j %%T' > queue; [ -s queue "
+    CHECK_INT(
+        0, shell("[ ! -s open ] || { cat open errors out; squeue --states=all; tail -n 30 cluster/log/ctld; "
+                 "for id in $(cat open); do cat jobs/$(echo $id | tr : -)/record.json; done; false; }"));
+    /* A slurmctld that was killed recovers an older state, with jobs that have ended. */
+    CHECK_INT(0, shell("for i in $(seq 200); do squeue --noheader --format='%%i %%j %%T' > queue; [ -s queue "
                        "] || break; "
-                       "sleep 0.1; done; cat queue; [ ! -s queue ]"));
+                       "sleep 1; $G jobs --profile hpc > out 2>&1; done; [ ! -s queue ] || { cat queue out; "
+                       "sinfo -R; scontrol show job; tail -n 50 cluster/log/ctld; false; }"));
     for (int i = 0; i < 600 && (left = job_processes(pids)) > 0; i++)
         gp_sleep_ms(50);
     CHECK_INT(0, left);
     CHECK_INT(0, shell("for log in $(ls jobs/gp-*/log); do [ $(grep -c '^finished after' $log) -le 1 ] || "
                        "echo $log; done "
                        "> twice; cat twice; [ ! -s twice ]"));
-    shell("echo \"     $(ls -d jobs/gp-* | wc -l) jobs, $(ls -d jobs/gp-*/attempts/* | wc -l) attempts\"");
+    /* a part of the jobs has run, or nothing was tested */
+    CHECK_INT(
+        0,
+        shell("jobs=$(ls -d jobs/gp-* | wc -l); attempts=$(ls -d jobs/gp-*/attempts/* | wc -l); echo \"    "
+              " $jobs jobs, $attempts attempts\"; [ $((5 * attempts)) -ge $jobs ]"));
 }

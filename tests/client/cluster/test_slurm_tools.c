@@ -63,8 +63,8 @@ TEST(script_has_all_settings_of_the_profile)
     strcpy(profile.slurm_options, "--constraint=a100\n--mail-type=END,FAIL");
     setenv("PATH", "/bin", 1);
     setenv("HOME", "/home/u", 1);
-    for (const char *const *name =
-             (const char *const[]){ "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", NULL };
+    for (const char *const *name = (const char *const[]){ "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ",
+                                                          "LD_LIBRARY_PATH", "KRB5CCNAME", NULL };
          *name != NULL; name++)
         unsetenv(*name);
     setenv("GP_TEST_SECRET", "canary", 1);
@@ -85,7 +85,8 @@ TEST(script_has_all_settings_of_the_profile)
                "#SBATCH --open-mode=append\n"
                "#SBATCH --output=/shared/gp-0123456789abcdef/engine.out\n"
                "#SBATCH --chdir=/\n"
-               "#SBATCH --export=PATH,HOME\n"
+               "#SBATCH --export=ALL\n"
+               "# gradpool starts sbatch with these variables only: PATH HOME\n"
                "#SBATCH --constraint=a100\n"
                "#SBATCH --mail-type=END,FAIL\n"
                "exec srun --nodes=1 --ntasks=1 --cpus-per-task=\"$SLURM_CPUS_ON_NODE\" "
@@ -139,11 +140,13 @@ TEST(launch_passes_the_script_and_no_variables_of_the_user)
     setenv("SBATCH_ARRAY_INX", "1-100", 1);
     setenv("SLURM_GPUS_ON_NODE", "8", 1);
     setenv("SLURM_CONF", "/etc/slurm.conf", 1);
+    setenv("GP_TEST_SECRET", "canary", 1);
     REQUIRE_OK(ENGINE->launch(&plain, &launch, id, &err), err);
     CHECK_TEXT("4803", id);
     CHECK_CONTAINS(read_text("input"), "#SBATCH --job-name=gp-0123456789abcdef\n");
     CHECK_CONTAINS(read_text("environment"), "SLURM_CONF=/etc/slurm.conf\n");
     CHECK_CONTAINS(read_text("environment"), "--parsable\n");
+    CHECK(strstr(read_text("environment"), "canary") == NULL);
     CHECK(strstr(read_text("environment"), "SBATCH_ARRAY_INX") == NULL);
     CHECK(strstr(read_text("environment"), "SLURM_GPUS_ON_NODE") == NULL);
 }
