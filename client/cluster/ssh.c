@@ -21,8 +21,7 @@
 
 #include "client/cluster/job_folder.h"
 #include "client/cluster/profile.h"
-#include "client/cluster/ssh_wire.h"
-#include "client/cluster/tool.h"
+#include "client/cluster/ssh_call.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/printable.h"
 #include "common/base/system/process.h"
@@ -30,13 +29,11 @@
 
 enum {
     HOSTS_MAX = 64,
-    AT_ONCE = 8,              /* connections; sshd drops some of more than 10 that are not logged in */
-    CALL_MS = 28000,          /* all connections of one call of the engine */
-    FLOOR_MS = 3000,          /* no connection begins with less time left */
-    ID_HOST_BYTES = 45,       /* of the host in an id */
-    SEEN_MAX = 256,           /* jobs whose host is remembered */
-    NO_CONNECTION_CODE = 255, /* exit code of ssh itself */
-    NO_PROGRAM_CODE = 127,
+    AT_ONCE = 8,        /* connections; sshd drops some of more than 10 that are not logged in */
+    CALL_MS = 28000,    /* all connections of one call of the engine */
+    FLOOR_MS = 3000,    /* no connection begins with less time left */
+    ID_HOST_BYTES = 45, /* of the host in an id */
+    SEEN_MAX = 256,     /* jobs whose host is remembered */
 };
 
 /* ---- hosts ---- */
@@ -96,188 +93,6 @@ static void seen_add(const char *name, const char *host)
     snprintf(seen.host[i], sizeof(seen.host[i]), "%s", host);
 }
 
-/* ---- one connection ---- */
-
-/* A request to one host. */
-typedef struct ssh_call {
-    const gp_profile *profile;
-    ssh_request request;
-    const char *command; /* launch: contents of command.json */
-    size_t command_bytes;
-    cluster_tool_result result; /* owns the text of the reply */
-    ssh_reply reply;
-    gp_status status;
-    gp_error err;
-} ssh_call;
-
-static void call_deinit(ssh_call *call)
-{
-    ssh_reply_deinit(&call->reply);
-    cluster_tool_deinit(&call->result);
-}
-
-/* Return the status of a call that has ended, and copy its error. */
-static gp_status call_status(const ssh_call *call, gp_error *err)
-{
-    if (err != NULL && call->status != GP_OK)
-        *err = call->err;
-    return call->status;
-}
-
-/* Replace the code of an error, and return it. */
-static gp_status recode(gp_error *err, gp_status code)
-{
-    if (err != NULL)
-        err->code = code;
-    return code;
-}
-
-enum { WORDS = 40 };
-
-/* Fill in the command line of ssh. `remote` holds the remote command. */
-static gp_status words_fill(const char *words[WORDS], gp_buffer *remote, const gp_profile *profile,
-                            const char *host, gp_error *err)
-{
-    static const char *const options[] = {
-        "BatchMode=yes",           "StrictHostKeyChecking=yes", "ConnectTimeout=10",
-        "ConnectionAttempts=1",    "ServerAliveInterval=5",     "ServerAliveCountMax=3",
-        "ClearAllForwardings=yes", "ForwardAgent=no",           "ForwardX11=no",
-        "RequestTTY=no",           "RemoteCommand=none",        "PermitLocalCommand=no",
-        "LogLevel=ERROR",
-    };
-    size_t count = 0;
-    gp_status status = gp_buffer_printf(remote, err, "exec ");
-
-    if (status == GP_OK)
-        status = gp_buffer_shell_word(remote, profile->gradpool, err);
-    if (status == GP_OK)
-        status = gp_buffer_printf(remote, err, " ssh-host");
-    words[count++] = "ssh";
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
-        words[count++] = "-o";
-        words[count++] = options[i];
-    }
-    if (profile->user[0] != '\0') {
-        words[count++] = "-l";
-        words[count++] = profile->user;
-    }
-    words[count++] = "--";
-    words[count++] = host;
-    words[count++] = gp_buffer_text(remote);
-    words[count] = NULL;
-    return status;
-}
-
-/* Return whether a message of ssh means that no connection was established, so that the remote
- * command has certainly not run. */
-static bool is_unreached(const char *text)
-{
-    static const char *const messages[] = {
-        "ssh: connect to host",     "ssh: Could not resolve hostname", "Host key verification failed.",
-        "Permission denied (",      "kex_exchange_identification:",    "Too many authentication failures",
-        "Bad configuration option", "Bad owner or permissions",        "during banner exchange",
-    };
-
-    for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++)
-        if (strstr(text, messages[i]) != NULL)
-            return true;
-    return false;
-}
-
-/* Explain why a host has not replied.
- * GP_EPEER: the request may have had an effect. Other codes: it certainly had none. */
-static gp_status call_explain(const ssh_call *call, const cluster_tool *tool, gp_error *err)
-{
-    const char *text = gp_buffer_text(&call->result.errors), *host = call->request.host;
-    const int code = call->result.code;
-    const gp_profile *profile = call->profile;
-    gp_error last;
-
-    (void)cluster_tool_fail(&last, GP_EPEER, tool, &call->result);
-    if (code == NO_PROGRAM_CODE)
-        return gp_fail(
-            err, GP_EVERSION,
-            "%s: there is no program '%s' in the PATH of ssh commands; install gradpool on %s, or set "
-            "'gradpool' in profile '%s' to its absolute path there",
-            host, profile->gradpool, host, profile->name);
-    if (code == NO_CONNECTION_CODE && (strstr(text, "Host key verification failed.") != NULL ||
-                                       strstr(text, "HOST IDENTIFICATION HAS CHANGED") != NULL)) {
-        if (strstr(text, "HAS CHANGED") != NULL)
-            return gp_fail(err, GP_EPERM,
-                           "%s: the host key has changed; another machine may be answering. Ask its "
-                           "administrator; only if the new key is right: ssh-keygen -R %s",
-                           host, host);
-        return gp_fail(
-            err, GP_EPERM,
-            "%s: the host key is not known; run 'ssh %s' once, and compare the key before you accept it",
-            host, host);
-    }
-    if (code == NO_CONNECTION_CODE && strstr(text, "Permission denied (") != NULL)
-        return gp_fail(
-            err, GP_EPERM,
-            "%s: permission denied; check 'user' in profile '%s', and that 'ssh %s true' works without "
-            "a password (%.160s)",
-            host, profile->name, host, last.message);
-    if (code == NO_CONNECTION_CODE)
-        return gp_fail(err, is_unreached(text) ? GP_EIO : GP_EPEER, "%s: %.300s", host, last.message);
-    if (code > 128)
-        return gp_fail(err, GP_EPEER, "%s: %.300s", host, last.message);
-    return gp_fail(
-        err, GP_EVERSION,
-        "%s: '%s ssh-host' gave no reply; install the same version of gradpool there (%s here): %.200s", host,
-        profile->gradpool, ssh_build(), last.message);
-}
-
-/* Send the request and parse the reply.
- * GP_ETIMEDOUT, GP_EPEER: it is unknown whether the request had an effect. Other errors: the host
- * has refused it, or was not reached. */
-static gp_status call_run(ssh_call *call, int timeout_ms, gp_error *err)
-{
-    static const char *const drop[] = { "GRADPOOL_JOB", "GRADPOOL_SSH_JOB",
-                                        NULL }; /* of a job that submits */
-    const char *words[WORDS];
-    cluster_tool tool = {
-        .words = words, .drop = drop, .output_max = SSH_REPLY_MAX, .timeout_ms = timeout_ms
-    };
-    bool greeted = false;
-    gp_buffer remote, input;
-    gp_status status;
-
-    gp_buffer_init(&remote, 4096);
-    gp_buffer_init(&input, SSH_REQUEST_MAX);
-    status = words_fill(words, &remote, call->profile, call->request.host, err);
-    if (status == GP_OK)
-        status = ssh_request_format(&call->request, call->command, call->command_bytes, &input, err);
-    tool.input = gp_buffer_text(&input);
-    tool.input_bytes = input.bytes;
-    if (status == GP_OK) {
-        status = cluster_tool_run(&call->result, &tool, err);
-        if (status == GP_ELIMIT)
-            status = recode(err, GP_EPEER);
-        if (status == GP_ENOENT) /* no ssh; GP_ENOENT means that there is no job */
-            status = recode(err, GP_EUNSUPPORTED);
-        if (status != GP_OK)
-            gp_error_prefix(err, "%s", call->request.host);
-    }
-    if (status == GP_OK) {
-        status = ssh_reply_parse(&call->reply, gp_buffer_text(&call->result.output),
-                                 call->result.output.bytes, &greeted, err);
-        if (status != GP_OK && !greeted)
-            status = call_explain(call, &tool, err);
-        else if (status == GP_OK)
-            status = ssh_reply_status(&call->reply, err);
-        if (status != GP_OK && greeted) {
-            /* A complete reply is certain; these codes mean an unknown outcome. */
-            if (call->reply.head != NULL && (status == GP_EPEER || status == GP_ETIMEDOUT))
-                status = recode(err, GP_EIO);
-            gp_error_prefix(err, "%s", call->request.host);
-        }
-    }
-    gp_buffer_deinit(&remote);
-    gp_buffer_deinit(&input);
-    return status;
-}
-
 /* ---- several connections ---- */
 
 /* Calls that several threads carry out. */
@@ -301,7 +116,7 @@ static void *calls_work(void *context)
 
         call->status = left_ms < FLOOR_MS ? gp_fail(&call->err, GP_ETIMEDOUT, "%s: the other hosts took %d s",
                                                     call->request.host, CALL_MS / 1000)
-                                          : call_run(call, (int)left_ms, &call->err);
+                                          : ssh_call_run(call, (int)left_ms, &call->err);
         if ((call->status == GP_OK) == calls->until_found)
             atomic_store(&calls->stop, true);
     }
@@ -342,7 +157,7 @@ static gp_status calls_run(ssh_calls *calls, const gp_profile *profile, const ss
 static void calls_free(ssh_calls *calls)
 {
     for (size_t i = 0; calls->list != NULL && i < calls->count; i++)
-        call_deinit(&calls->list[i]);
+        ssh_call_deinit(&calls->list[i]);
     gp_free(calls->list);
     calls->list = NULL;
 }
@@ -362,7 +177,7 @@ static bool has_folder(const ssh_call *call)
 }
 
 /* Send a request about a job to its host: the host that this process has seen last, else all.
- *   out  call with the reply of the host that has the folder of the job; call_deinit() it, also
+ *   out  call with the reply of the host that has the folder of the job; ssh_call_deinit() it, also
  *        after an error
  * GP_ENOENT: no host has the folder, if `out` has no reply; else as the host replied. */
 static gp_status call_job(ssh_call *out, const gp_profile *profile, const ssh_request *request, gp_error *err)
@@ -375,10 +190,10 @@ static gp_status call_job(ssh_call *out, const gp_profile *profile, const ssh_re
     *out = (ssh_call){ .profile = profile, .request = *request };
     if (host != NULL) {
         snprintf(out->request.host, SSH_HOST_BYTES, "%s", host);
-        status = call_run(out, CALL_MS, err);
+        status = ssh_call_run(out, CALL_MS, err);
         if (out->reply.head == NULL || has_folder(out))
             return status;
-        call_deinit(out);
+        ssh_call_deinit(out);
     }
     status = calls_run(&calls, profile, request, true, err);
     for (size_t i = 0; status == GP_OK && !found && i < calls.count; i++) {
@@ -391,11 +206,11 @@ static gp_status call_job(ssh_call *out, const gp_profile *profile, const ssh_re
             found = true;
             seen_add(request->name, out->request.host);
         } else if (call->reply.head == NULL && call->status != GP_ECANCELED && failed == GP_OK) {
-            failed = call_status(call, err);
+            failed = ssh_call_status(call, err);
         }
     }
     if (status == GP_OK && found) {
-        status = call_status(out, err);
+        status = ssh_call_status(out, err);
     } else if (status == GP_OK) {
         status = failed != GP_OK ? failed
                                  : gp_fail(err, GP_ENOENT, "no host of profile '%s' has the job %s",
@@ -445,14 +260,14 @@ static gp_status ssh_launch(const gp_profile *profile, const cluster_launch *lau
         if (left_ms < FLOOR_MS)
             return gp_fail(err, GP_EBUSY, "no free host within %d s: %.300s", CALL_MS / 1000, busy);
         snprintf(call.request.host, SSH_HOST_BYTES, "%s", hosts.name[i]);
-        call.status = call_run(&call, (int)left_ms, &call.err);
-        call_deinit(&call);
+        call.status = ssh_call_run(&call, (int)left_ms, &call.err);
+        ssh_call_deinit(&call);
         if (call.status == GP_OK) {
             id_format(id, hosts.name[i], launch->name);
             seen_add(launch->name, hosts.name[i]);
         }
         if (call.status != GP_EBUSY)
-            return call_status(&call, err);
+            return ssh_call_status(&call, err);
         if (used < sizeof(busy))
             used += (size_t)snprintf(busy + used, sizeof(busy) - used, "%s%s", used > 0 ? "; " : "",
                                      call.err.message);
@@ -502,7 +317,7 @@ static gp_status ssh_list(const gp_profile *profile, cluster_listing *listing, g
     status = calls_run(&calls, profile, &request, false, err);
     for (size_t i = 0; status == GP_OK && i < calls.count; i++)
         if (calls.list[i].status != GP_OK && calls.list[i].status != GP_ECANCELED) {
-            status = call_status(&calls.list[i], err);
+            status = ssh_call_status(&calls.list[i], err);
         }
     for (size_t i = 0; status == GP_OK && i < calls.count; i++)
         status = reply_list(listing, &calls.list[i], err);
@@ -541,8 +356,8 @@ static gp_status ssh_cancel(const gp_profile *profile, const cluster_entry *entr
         return GP_EINVAL;
     request_init(&call.request, profile, "cancel", entry->name);
     snprintf(call.request.host, SSH_HOST_BYTES, "%s", host);
-    status = call_run(&call, CALL_MS, err);
-    call_deinit(&call);
+    status = ssh_call_run(&call, CALL_MS, err);
+    ssh_call_deinit(&call);
     return status;
 }
 
@@ -551,14 +366,14 @@ static gp_status ssh_cancel(const gp_profile *profile, const cluster_entry *entr
 static gp_status ssh_script(const gp_profile *profile, const cluster_launch *launch, gp_buffer *out,
                             gp_error *err)
 {
-    const char *words[WORDS];
+    const char *words[SSH_WORDS];
     ssh_request request;
     gp_buffer remote;
     gp_status status = launch_request(&request, profile, launch, err);
 
     gp_buffer_init(&remote, 4096);
     if (status == GP_OK)
-        status = words_fill(words, &remote, profile, "HOST", err);
+        status = ssh_words(words, &remote, profile, "HOST", err);
     if (status == GP_OK)
         status = gp_buffer_printf(out, err, "# HOST: the first of these without a job: %s\n", profile->hosts);
     for (size_t i = 0; status == GP_OK && words[i] != NULL; i++) {
@@ -622,7 +437,7 @@ static gp_status ssh_facts(const gp_profile *profile, const char *name, cluster_
         *facts = found;
         status = GP_OK;
     }
-    call_deinit(&call);
+    ssh_call_deinit(&call);
     return status;
 }
 
@@ -634,7 +449,7 @@ static gp_status ssh_mark(const gp_profile *profile, const char *name, gp_error 
 
     request_init(&request, profile, "mark", name);
     status = call_job(&call, profile, &request, err);
-    call_deinit(&call);
+    ssh_call_deinit(&call);
     return status;
 }
 
@@ -645,7 +460,9 @@ static gp_status ssh_read(const gp_profile *profile, const char *name, const cha
     size_t done = 0, piece = 1;
     gp_status status = GP_OK;
 
-    request_init(&request, profile, "read", name);
+    request_init(&request, profile, offset == CLUSTER_READ_ENDS ? "ends" : "read", name);
+    if (offset == CLUSTER_READ_ENDS)
+        offset = 0;
     if (!ssh_file_valid(path) ||
         (size_t)snprintf(request.file, sizeof(request.file), "%s", path) >= sizeof(request.file))
         return gp_fail(err, GP_EINVAL, "'%.80s' is not a file of a job folder", path);
@@ -663,7 +480,7 @@ static gp_status ssh_read(const gp_profile *profile, const char *name, const cha
         done += piece;
         if ((int64_t)piece < request.count)
             piece = 0; /* end of file */
-        call_deinit(&call);
+        ssh_call_deinit(&call);
     }
     if (status == GP_OK)
         *got = done;

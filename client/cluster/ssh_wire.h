@@ -37,12 +37,12 @@ const char *ssh_build(void);
 
 /* A request. Members that the verb does not need are empty or 0. */
 typedef struct ssh_request {
-    char verb[16];                   /* launch, list, facts, mark, cancel, read */
+    char verb[16];                   /* launch, list, facts, mark, cancel, read, ends */
     char host[SSH_HOST_BYTES];       /* name of the host, as in the profile */
     char folder[SSH_FOLDER_BYTES];   /* folder of the profile */
     char name[CLUSTER_NAME_BYTES];   /* launch name of the job */
     char file[SSH_FILE_BYTES];       /* read: path in the folder of the job */
-    int64_t offset, count;           /* read: piece of the file, at most SSH_PIECE_MAX bytes */
+    int64_t offset, count;           /* read, ends: piece of the file, at most SSH_PIECE_MAX bytes */
     int64_t gpus, cores, memory_mib; /* launch: granted resources; cores, memory_mib 0: no limit */
     int64_t time_s;                  /* launch: time limit; 0: none */
 } ssh_request;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,7 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
-#include "tests/proto/scratch.h"
+#include "tests/cluster/folders.h"
 #include "tests/gp_test.h"
 
 enum { WAIT_MS = 60000, PROCESSES_MAX = 64 };
@@ -32,22 +31,6 @@ static bool started;
 TEARDOWN()
 {
     cluster_listing_deinit(&listing);
-}
-
-/* Run a shell command in the scratch directory and return its exit code. */
-__attribute__((format(printf, 1, 2))) static int shell(const char *format, ...)
-{
-    char command[4096], text[4200];
-    va_list arguments;
-    int state;
-
-    va_start(arguments, format);
-    vsnprintf(command, sizeof(command), format, arguments);
-    va_end(arguments);
-    snprintf(text, sizeof(text), "cd %s && { %s\n}", scratch_dir, command);
-    fflush(stdout);
-    state = system(text);
-    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
 }
 
 static void put(const char *name, const char *text)
@@ -609,4 +592,55 @@ TEST(faults_of_hosts_name_the_host_and_a_fix)
     CHECK_CONTAINS(err.message, "set 'directory' in the profile");
     CHECK_INT(0, shell("mv away work"));
     gp_buffer_deinit(&j.text);
+}
+
+/* The key and the program are checked before a job; the profile works with the right ones. */
+TEST(validate_names_the_stage_and_a_fix_that_works)
+{
+    char path[512];
+
+    HOSTS("h1");
+    snprintf(path, sizeof(path), "%s/config", scratch_dir);
+    setenv("XDG_CONFIG_HOME", path, 1);
+    snprintf(path, sizeof(path), "%s/bin/gradpool", getenv("GP_BUILD_DIR"));
+    setenv("G", path, 1);
+    CHECK_INT(
+        0,
+        shell("$G cluster new lab --type ssh --hosts h1 --folder \"$PWD/the jobs\" --cores 1 --gradpool $G "
+              "> profile && cp config/gradpool/lab.conf good && mv ssh/authorized_keys key"));
+    CHECK_INT(1, shell("$G cluster validate lab > checked"));
+    CHECK_INT(
+        0,
+        shell("mv key ssh/authorized_keys; grep -q '^engine *FAILED .*permission denied' checked && "
+              "grep -q \"fix: check 'user' in profile 'lab', and that 'ssh h1 true' works\" checked || { cat "
+              "checked; false; }"));
+    CHECK_INT(1,
+              shell("sed 's|^gradpool .*|gradpool = no-such-gradpool|' good > config/gradpool/lab.conf; $G "
+                    "cluster validate lab > checked"));
+    CHECK_INT(
+        0,
+        shell("cp good config/gradpool/lab.conf; grep -q \"^build *FAILED .*no program 'no-such-gradpool'\" "
+              "checked && grep -q 'fix: install gradpool on h1' checked || { cat checked; false; }"));
+    CHECK_INT(0,
+              shell("$G cluster validate lab > checked && grep -q '^end *PASSED' checked || { cat checked; "
+                    "false; }"));
+    CHECK_INT(0, shell("$G jobs --profile lab | grep -q 'no running or queued jobs'"));
+    /* a report of files that are on the host */
+    CHECK_INT(
+        0,
+        shell("$G submit --quiet --profile lab --directory \"$PWD/work\" --no-checkpoint -- train --network "
+              "lenet --data digits:200 --epochs 1 > id && $G wait $(cat id) > waited"));
+    CHECK_INT(0, shell("$G report $(cat id) > report && grep -q '^command: .*digits:200' report && grep -q "
+                       "'^last steps' report || { cat waited report; false; }"));
+    CHECK_INT(0, shell("ls -d /tmp/gpreport-* 2> /dev/null | wc -l | grep -q '^0$'"));
+    /* the step is the last one of a long file */
+    CHECK_INT(0, shell("cd \"$(dirname \"$(grep -l digits:200 'the jobs'/*/command.json)\")\" && for i in "
+                       "$(seq 1000); do "
+                       "echo \"{\\\"step\\\": $i, \\\"note\\\": \\\"a line of 64 bytes "
+                       ".....................\\\"}\"; done > "
+                       "metrics.jsonl && [ $(stat -c %%s metrics.jsonl) -gt 40000 ]"));
+    CHECK_INT(
+        0,
+        shell("$G jobs --profile lab --all --json > listed && grep -q '\"step\": 1000[,}]' listed || { cat "
+              "listed; false; }"));
 }

@@ -15,7 +15,6 @@
 #include "client/cluster/job_folder.h"
 #include "client/cluster/ssh_jobs.h"
 #include "client/cluster/ssh_wire.h"
-#include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/directory.h"
 #include "common/base/system/file.h"
@@ -25,7 +24,6 @@
 enum {
     LIFE_S = 120, /* the kernel ends this process then; a file server may not answer */
     LOCK_MS = 10000,
-    LOCK_POLL_MS = 20,
     JOB_PATH_BYTES = SSH_FOLDER_BYTES + CLUSTER_NAME_BYTES,
     PATH_BYTES = JOB_PATH_BYTES + SSH_FILE_BYTES,
     VARIABLES_MAX = 4096,
@@ -49,7 +47,6 @@ typedef struct exchange {
 /* Lock the folder of the profile, so that launches on this host follow one another. */
 static gp_status folder_lock(int *fd, const char *folder, gp_error *err)
 {
-    const int64_t deadline_ms = gp_now_ms() + LOCK_MS;
     char path[PATH_BYTES];
     gp_status status = gp_directory_make(folder, 0700, err);
 
@@ -60,8 +57,7 @@ static gp_status folder_lock(int *fd, const char *folder, gp_error *err)
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (*fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot open %s", path);
-    while ((status = gp_file_lock(*fd)) == GP_EBUSY && gp_now_ms() < deadline_ms)
-        gp_sleep_ms(LOCK_POLL_MS);
+    status = gp_file_lock_wait(*fd, LOCK_MS);
     if (status == GP_EBUSY)
         return gp_fail(err, GP_EBUSY, "another launch has locked %s for %d s", path, LOCK_MS / 1000);
     return status == GP_OK ? GP_OK : gp_fail_errno(err, status, "cannot lock %s", path);
@@ -292,7 +288,9 @@ static gp_status do_cancel(exchange *x, gp_error *err)
     return ssh_job_cancel(x->request.host, x->request.folder, x->request.name, err);
 }
 
-static gp_status do_read(exchange *x, gp_error *err)
+/* Read a piece of a file.
+ *   ends  its beginning and its end: see CLUSTER_READ_ENDS */
+static gp_status read_file(exchange *x, bool ends, gp_error *err)
 {
     char path[PATH_BYTES];
     struct stat info;
@@ -308,6 +306,8 @@ static gp_status do_read(exchange *x, gp_error *err)
         return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
         errno = EINVAL;
+    else if (ends)
+        got = gp_read_ends(fd, x->data.data, (size_t)x->request.count);
     else
         got = gp_read_at(fd, x->data.data, (size_t)x->request.count, (uint64_t)x->request.offset);
     if (got < 0)
@@ -316,6 +316,16 @@ static gp_status do_read(exchange *x, gp_error *err)
         x->data.bytes = (size_t)got;
     close(fd);
     return status;
+}
+
+static gp_status do_read(exchange *x, gp_error *err)
+{
+    return read_file(x, false, err);
+}
+
+static gp_status do_ends(exchange *x, gp_error *err)
+{
+    return read_file(x, true, err);
 }
 
 static const struct {
@@ -327,6 +337,7 @@ static const struct {
     { "launch", do_launch, true, false }, { "list", do_list, false, false },
     { "facts", do_facts, true, true },    { "mark", do_mark, true, true },
     { "cancel", do_cancel, true, false }, { "read", do_read, true, true },
+    { "ends", do_ends, true, true },
 };
 
 /* Carry out a request. `folder` of the reply tells whether the folder of the job exists. */
