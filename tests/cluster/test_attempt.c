@@ -11,7 +11,7 @@
 #include "client/cluster/job_folder.h"
 #include "common/base/clock.h"
 #include "common/base/system/file.h"
-#include "tests/proto/scratch.h"
+#include "tests/cluster/folders.h"
 #include "tests/gp_test.h"
 
 enum { WAIT_MS = 60000 };
@@ -76,29 +76,12 @@ static int attempt_finish(pid_t child)
     return WIFEXITED(ended) ? WEXITSTATUS(ended) : -1;
 }
 
-static const char *folder_read(const char *name)
-{
-    static char text[1 << 16];
-    char path[300];
-    FILE *file;
-    size_t got = 0;
-
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    file = fopen(path, "re");
-    if (file != NULL) {
-        got = fread(text, 1, sizeof(text) - 1, file);
-        fclose(file);
-    }
-    text[got] = '\0';
-    return text;
-}
-
 static void wait_steps(void)
 {
     for (int64_t end_ms = gp_now_ms() + WAIT_MS; gp_now_ms() < end_ms; gp_sleep_ms(10))
-        if (strstr(folder_read("metrics.jsonl"), "\"step\": 5,") != NULL)
+        if (strstr(folder_read(folder, "metrics.jsonl"), "\"step\": 5,") != NULL)
             return;
-    GP_TEST_FAIL("no step: %s", folder_read("log"));
+    GP_TEST_FAIL("no step: %s", folder_read(folder, "log"));
 }
 
 /* Check the result, and that nothing is left of the attempt on this host. */
@@ -127,8 +110,8 @@ TEST(notice_stops_the_training_with_a_checkpoint)
     kill(child, SIGTERM);
     CHECK_INT(130, attempt_finish(child));
     check_result(130, "signal, and the job cannot be requeued: this engine does not requeue jobs");
-    CHECK_CONTAINS(folder_read("log"), "wrote the checkpoint of step");
-    CHECK_CONTAINS(folder_read("attempts/1/end.json"), "signal");
+    CHECK_CONTAINS(folder_read(folder, "log"), "wrote the checkpoint of step");
+    CHECK_CONTAINS(folder_read(folder, "attempts/1/end.json"), "signal");
 }
 
 TEST(cancel_mark_stops_the_job)
@@ -136,7 +119,8 @@ TEST(cancel_mark_stops_the_job)
     FOLDER(true, scratch_dir, "spmd", "--workers", "2", "--", "sleep", "1000");
     pid_t child = attempt_start();
 
-    for (int64_t end_ms = gp_now_ms() + WAIT_MS; gp_now_ms() < end_ms && folder_read("job.json")[0] == '\0';)
+    for (int64_t end_ms = gp_now_ms() + WAIT_MS;
+         gp_now_ms() < end_ms && folder_read(folder, "job.json")[0] == '\0';)
         gp_sleep_ms(10);
     REQUIRE_OK(cluster_folder_cancel(folder, &err), err);
     CHECK_INT(130, attempt_finish(child));
@@ -149,7 +133,7 @@ TEST(job_canceled_before_it_starts_does_not_run)
     REQUIRE_OK(cluster_folder_cancel(folder, &err), err);
     CHECK_INT(130, attempt_finish(attempt_start()));
     check_result(130, "canceled");
-    CHECK_TEXT("", folder_read("job.json"));
+    CHECK_TEXT("", folder_read(folder, "job.json"));
 }
 
 TEST(exit_code_and_output_of_the_command_are_kept)
@@ -157,8 +141,8 @@ TEST(exit_code_and_output_of_the_command_are_kept)
     FOLDER(false, scratch_dir, "train", "--network", "lenet", "--data", "no-such-data");
     CHECK_INT(1, attempt_finish(attempt_start()));
     check_result(1, "exit code 1");
-    CHECK_CONTAINS(folder_read("log"), "no-such-data");
-    CHECK_CONTAINS(folder_read("job.json"), "no-such-data");
+    CHECK_CONTAINS(folder_read(folder, "log"), "no-such-data");
+    CHECK_CONTAINS(folder_read(folder, "job.json"), "no-such-data");
 }
 
 TEST(missing_directory_is_the_reason_of_the_result)

@@ -139,7 +139,8 @@ static int lines_in(const job *j, const char *name)
     return lines_of(path);
 }
 
-/* Count the jobs that the engine has; *live: those that have not ended. */
+/* Return the number of jobs in the listing of the engine. Set *live to the number of jobs that the
+ * engine has not ended. */
 static int engine_jobs(const job *j, int *live)
 {
     cluster_listing listing = { 0 };
@@ -182,6 +183,26 @@ TEST(job_runs_in_a_pool_of_its_own_and_has_a_result)
     slurp(path, out, sizeof(out));
     CHECK_CONTAINS(out, j->record.job.name); /* the launch name is the name of the pool */
     CHECK(access(path_in(j->work, "m.onnx"), F_OK) == 0);
+}
+
+/* All trials of the sweep run in the one allocation of the job. */
+TEST(sweep_runs_with_its_trials_in_one_allocation)
+{
+    job *j = job_begin(0);
+    char path[CLUSTER_PATH_BYTES];
+    int live;
+
+    SUBMIT(j, "sweep", "x=1,2,3,4", "--minimize", "--", "sh", "-c", "echo $(((3-{x})*(3-{x})))");
+    jobs_settle(1);
+    CHECK(j->record.job.end == CLUSTER_END_RESULT);
+    CHECK_INT(0, j->record.job.exit_code);
+    CHECK_INT(1, engine_jobs(j, &live));
+    snprintf(path, sizeof(path), "%s/%s/log", j->profile.folder, j->record.job.name);
+    slurp(path, out, sizeof(out));
+    CHECK_CONTAINS(out, "4 trials: 4 done");
+    CHECK_CONTAINS(out, "best: trial 3: objective 0: x 3");
+    snprintf(path, sizeof(path), "%s/%s/sweep/trials.jsonl", j->profile.folder, j->record.job.name);
+    CHECK(access(path, R_OK) == 0);
 }
 
 TEST(directories_of_the_submitting_host_are_ignored)

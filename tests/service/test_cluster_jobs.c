@@ -46,6 +46,10 @@ TEST(training_runs_on_a_cluster_and_every_command_shows_it)
     RUN_CODE(0, "logs", "spool:101", "-f");
     CHECK_CONTAINS(out, "finished after");
     CHECK_CONTAINS(err, "job spool:101 (night): done");
+    RUN_CODE(0, "logs", "spool:101", "-f", "--plots", "live");
+    CHECK_CONTAINS(out, "step 2/2");
+    CHECK_CONTAINS(out, "finished after");
+    CHECK(strstr(out, "| Batch") == NULL); /* the curves replace the table */
     RUN_CODE(0, "wait", "spool:101", "--json");
     CHECK_CONTAINS(out, "\"state\": \"done\"");
     CHECK(reported("exit_code") == 0 && reported("attempts") == 1 && reported("step") == 2);
@@ -54,6 +58,56 @@ TEST(training_runs_on_a_cluster_and_every_command_shows_it)
     CHECK_CONTAINS(out, "state:    completed");
     RUN_CODE(0, "jobs", "--profile", "spool");
     CHECK_TEXT("no running or queued jobs\n", out);
+}
+
+/* Return whether `runs list` shows a run in a state. */
+static bool run_is(const char *run, const char *state)
+{
+    char text[60];
+
+    snprintf(text, sizeof(text), "\"state\": \"%s\"", state);
+    return RUN("runs", "list", run, "--json") == 0 && strstr(out, text) != NULL;
+}
+
+TEST(trainings_are_in_the_index_of_the_submitting_host)
+{
+    char folder[600], end[700];
+    gp_json *runs;
+
+    REQUIRE(spool_begin(&profile));
+    spool_control("hold", "");
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", TRAIN);
+    RUN_CODE(0, "runs");
+    CHECK_TEXT("no runs\n", out); /* it has not begun */
+    unlink(in_root("spool/hold"));
+    RUN_CODE(0, "wait", "spool:101");
+    CHECK(run_is("1", "completed"));
+    CHECK_CONTAINS(out, "\"steps\": 2,");
+    CHECK_CONTAINS(out, in_root("jobs/gp-"));
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", "train", "--network", "lenet", "--data",
+             "digits:200", "--epochs", "100000", "--checkpoint-path", "ck");
+    RUN_CODE(1, "wait", "spool:102");
+    CHECK(run_is("2", "failed"));
+    CHECK_CONTAINS(out, "ck already has checkpoints");
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", "train", "--network", "lenet", "--data",
+             "digits:200", "--epochs", "100000", "--checkpoint-path", "other");
+    AWAIT(run_is("3", "running") && strstr(out, "\"steps\": 0,") == NULL, 60);
+    runs = pools_json(out);
+    snprintf(folder, sizeof(folder), "%s",
+             gp_json_text(gp_json_member(gp_json_element(runs, 0), "folder"), ""));
+    gp_json_free(runs);
+    /* as if the engine had ended the attempt */
+    snprintf(end, sizeof(end), "%s/attempts/1/end.json", folder);
+    fclose(fopen(end, "w"));
+    CHECK(run_is("latest", "queued"));
+    unlink(end);
+    RUN_CODE(0, "cancel", "spool:103");
+    CHECK(run_is("3", "stopped") || run_is("3", "killed")); /* the engine may kill a canceled job */
+    RUN_CODE(0, "runs", "compare", "1", "3");
+    CHECK_CONTAINS(out, "max-epochs");
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", "spmd", "-n", "1", "--", "true");
+    RUN_CODE(0, "wait", "spool:104");
+    CHECK_INT(1, RUN("runs", "list", "4")); /* not a training */
 }
 
 TEST(exit_codes_of_wait_are_those_of_local_jobs)

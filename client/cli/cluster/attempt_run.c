@@ -155,8 +155,11 @@ static void program_read(program *run, const attempt_files *files, attempt_stops
     if (got <= 0) {
         close(run->output);
         run->output = -1;
-    } else if (!gp_write_all(files->log, text, (size_t)got)) {
-        fprintf(stderr, "gradpool: cannot write to the job's log: %s\n", strerror(errno));
+    } else {
+        if (!gp_write_all(files->log, text, (size_t)got))
+            fprintf(stderr, "gradpool: cannot write to the job's log: %s\n", strerror(errno));
+        if (files->copied)
+            (void)gp_write_all(STDERR_FILENO, text, (size_t)got);
     }
 }
 

@@ -24,6 +24,7 @@ typedef struct attempt_files {
     gp_fence fence;
     int log, signals; /* opened for appending; signalfd for the notices */
     pid_t guard;      /* parent process, which ends what this process leaves (job_attempt.c) */
+    bool copied;      /* output goes to standard error, too: the log of a container */
 } attempt_files;
 
 /* Open the log and block the signals of notices. Close the files also after an error. */

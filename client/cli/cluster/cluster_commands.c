@@ -2,10 +2,11 @@
 #include <inttypes.h>
 
 #include "client/cli/cluster/cluster_jobs.h"
+#include "client/cli/jobs/job_view.h"
 #include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 
-enum { EXIT_TIMED_OUT = 124, FOLLOW_MS = 300, PIECE_BYTES = 1 << 16 };
+enum { EXIT_TIMED_OUT = 124, FOLLOW_MS = 300, PIECE_BYTES = 1 << 16, END_BYTES = 1 << 14 };
 
 /* Report an engine that does not answer, once per silence. */
 static void note_trouble(const cli_call *call, const cluster_ref *ref, bool *noted)
@@ -189,7 +190,7 @@ static gp_status log_print(const cluster_ref *ref, uint64_t *offset, bool *writt
             return status;
         *offset += got;
         *written = fwrite(text, 1, got, stdout) == got && fflush(stdout) == 0;
-    } while (*written && got > 0);
+    } while (*written && got == sizeof(text)); /* less: the end of the log, as it was then */
     return GP_OK;
 }
 
@@ -208,34 +209,81 @@ static void log_wait_reason(const cli_call *call, const cluster_ref *ref, char *
     snprintf(shown, bytes, "%s", text);
 }
 
-static gp_status log_follow(cli_call *call, cluster_ref *ref, bool follow, gp_error *err)
+/* Draw the live picture of a training if there is one. Return whether it replaces the text. */
+static bool log_draw(const cluster_ref *ref, job_view **view)
+{
+    if (*view == NULL)
+        *view = job_view_new(ref->record.path, stdout);
+    if (*view == NULL)
+        return false;
+    if (job_view_feed(*view)) { /* another attempt */
+        job_view_free(*view);
+        *view = NULL;
+    }
+    return true;
+}
+
+/* Print the text of the log that follows the table of a training. */
+static bool log_print_end(const cluster_ref *ref)
+{
+    static char text[END_BYTES + 1];
+    char path[CLUSTER_PATH_BYTES + 8];
+    const char *rest = text;
+    FILE *file;
+    size_t got = 0;
+
+    snprintf(path, sizeof(path), "%s/log", ref->record.path);
+    file = fopen(path, "re");
+    if (file != NULL) {
+        if (fseek(file, -(long)END_BYTES, SEEK_END) != 0)
+            rewind(file);
+        got = fread(text, 1, END_BYTES, file);
+        fclose(file);
+    }
+    text[got] = '\0';
+    for (const char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
+        if (*line == '|')
+            rest = end + 1;
+    return fputs(rest, stdout) != EOF && fflush(stdout) == 0;
+}
+
+static gp_status log_follow(cli_call *call, cluster_ref *ref, bool follow, bool live, gp_error *err)
 {
     char shown[600] = "";
     uint64_t offset = 0;
-    bool written = true, over, noted = false, exists = false;
-    gp_status status;
+    bool written = true, over, noted = false, exists = false, drawn = false;
+    job_view *view = NULL;
+    gp_status status = GP_OK;
 
     do {
         status = cluster_ref_visit(ref, false, 0, err);
         if (status != GP_OK)
-            return status;
+            break;
         /* checked before the last text, so that no output is missed */
         over = !follow || cluster_is_over(&ref->record);
-        status = log_print(ref, &offset, &written, err);
-        exists |= status == GP_OK;
+        if (live && log_draw(ref, &view)) {
+            drawn = exists = true;
+        } else {
+            status = log_print(ref, &offset, &written, err);
+            exists |= status == GP_OK;
+        }
         if (status != GP_OK && status != GP_ENOENT)
-            return status;
+            break;
+        status = GP_OK;
         if (!exists && !cluster_is_over(&ref->record))
             log_wait_reason(call, ref, shown, sizeof(shown));
         note_trouble(call, ref, &noted);
         if (!over && written && cli_stop == 0)
             cluster_ref_sleep(ref, FOLLOW_MS);
     } while (!over && written && cli_stop == 0);
+    job_view_free(view);
+    if (drawn && status == GP_OK && cli_stop == 0)
+        written = log_print_end(ref) && written;
     call->code = !written ? CLI_FAILED : cli_stop != 0 ? CLI_INTERRUPTED : CLI_OK;
-    return GP_OK;
+    return status;
 }
 
-gp_status cluster_jobs_log(cli_call *call, bool follow, gp_error *err)
+gp_status cluster_jobs_log(cli_call *call, bool follow, bool live, gp_error *err)
 {
     const cli_common *options = call->options;
     cluster_ref ref;
@@ -246,7 +294,7 @@ gp_status cluster_jobs_log(cli_call *call, bool follow, gp_error *err)
         return status;
     if (follow)
         cli_catch_interrupts();
-    status = log_follow(call, &ref, follow, err);
+    status = log_follow(call, &ref, follow, live && ref.place->site.engine->read == NULL, err);
     cluster_view_of(&view, &ref.place->site, &ref.record, NULL);
     if (status == GP_OK && cli_stop != 0)
         fprintf(stderr, "\ndetached; job %s continues; attach again with 'gradpool logs %s -f'\n", view.job,

@@ -7,12 +7,13 @@
 
 #include "client/cli/show.h"
 #include "client/cluster/job_folder.h"
+#include "client/runs/run_reader.h"
 #include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "proto/local/paths.h"
 
 enum {
-    TAIL_BYTES = 16384,
+    ENDS_BYTES = 16384,
     SLEEP_STEP_MS = 100,
     ELSEWHERE_MS = 3000,
     LIST_SOON_MS = 2000,
@@ -410,44 +411,32 @@ int cluster_exit_code(const cluster_record *record)
     }
 }
 
-/* Return the number after the first, or the last, "step": in a text; -1: none. */
-static int64_t find_step(const char *text, bool last)
+/* Return the step of a line and free the line; -1: none. */
+static int64_t step_of(run_line *line)
 {
-    static const char key[] = "\"step\":";
-    int64_t step = -1;
+    const int64_t step = gp_json_integer(gp_json_member(line->json, "step"), -1);
 
-    for (const char *at = text; (at = strstr(at, key)) != NULL && (last || step < 0); at += sizeof(key) - 1)
-        step = strtoll(at + sizeof(key) - 1, NULL, 10);
+    run_line_deinit(line);
     return step;
 }
 
 /* Read the first and the last step in the metrics of the newest attempt; -1: none. */
 static void read_steps(const cluster_site *site, const char *name, int64_t *first, int64_t *last)
 {
-    static char text[TAIL_BYTES + 1];
-    gp_buffer path;
+    static char text[ENDS_BYTES + 1];
+    const char *rest = text;
     size_t got = 0;
-    FILE *file;
+    run_line line;
 
     *first = *last = -1;
-    if (cluster_file_read(site, name, "metrics.jsonl", 0, text, TAIL_BYTES, &got, NULL) != GP_OK)
+    if (cluster_file_read(site, name, "metrics.jsonl", CLUSTER_READ_ENDS, text, ENDS_BYTES, &got, NULL) !=
+        GP_OK)
         return;
     text[got] = '\0';
-    *first = find_step(text, false);
-    *last = find_step(text, true);
-    if (got < TAIL_BYTES || site->engine->read != NULL)
-        return;
-    gp_buffer_init(&path, CLUSTER_PATH_BYTES + CLUSTER_NAME_BYTES);
-    file = gp_buffer_printf(&path, NULL, "%s/%s/metrics.jsonl", site->root, name) == GP_OK
-               ? fopen(gp_buffer_text(&path), "re")
-               : NULL;
-    if (file != NULL && fseek(file, -(long)TAIL_BYTES, SEEK_END) == 0) {
-        text[fread(text, 1, TAIL_BYTES, file)] = '\0';
-        *last = find_step(text, true);
-    }
-    if (file != NULL)
-        fclose(file);
-    gp_buffer_deinit(&path);
+    if (run_line_next(&line, &rest))
+        *first = step_of(&line);
+    if (run_line_last(&line, text))
+        *last = step_of(&line);
 }
 
 /* Describe why the job waits, or what happened to it. */

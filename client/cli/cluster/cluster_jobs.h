@@ -122,7 +122,11 @@ gp_status cluster_jobs_wait(cli_call *call, bool any, double timeout, gp_error *
 /* Cancel the jobs of the words, or all jobs of a profile.
  *   profile  "": those of the words */
 gp_status cluster_jobs_cancel(cli_call *call, const char *profile, gp_error *err);
-gp_status cluster_jobs_log(cli_call *call, bool follow, gp_error *err);
+
+/* Print the log of a job.
+ *   follow  print new output until the job is over
+ *   live    draw curves in place of the table of a training, if this host sees the job folder */
+gp_status cluster_jobs_log(cli_call *call, bool follow, bool live, gp_error *err);
 
 /* Options of `submit` for a cluster. */
 typedef struct cluster_submit {
@@ -138,6 +142,11 @@ typedef struct cluster_submit {
     const char *array;    /* name of its array; "": none */
     uint32_t array_index; /* from 1 */
 } cluster_submit;
+
+/* Create and lock the record of a job that is not launched yet. With dry_run, only print what the
+ * engine would get. */
+gp_status cluster_submit_create(cluster_record *record, const cluster_place *place,
+                                const cluster_submit *options, gp_error *err);
 
 /* Submit one job, and print its name unless it belongs to an array. */
 gp_status cluster_jobs_submit(cli_call *call, cluster_place *place, const cluster_submit *options,

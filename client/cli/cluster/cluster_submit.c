@@ -7,9 +7,12 @@
 
 #include "client/cli/cluster/cluster_jobs.h"
 #include "client/cluster/job_folder.h"
+#include "client/cluster/tool.h"
+#include "client/runs/run_index.h"
 #include "common/base/clock.h"
 #include "common/base/printable.h"
 #include "common/base/system/directory.h"
+#include "proto/local/paths.h"
 
 enum { SUBMIT_MS = 60000, POLL_MS = 1000 };
 
@@ -23,6 +26,8 @@ static gp_status choose_directory(char *out, size_t bytes, const cluster_place *
         given = place->profile.directory;
     if (given[0] != '\0')
         snprintf(out, bytes, "%s", given);
+    else if (place->site.engine->directory != NULL)
+        snprintf(out, bytes, "%s", place->site.engine->directory(&place->profile));
     else if (place->site.engine->facts != NULL)
         return gp_fail(err, GP_EINVAL,
                        "the host of the job has other folders than this one; give --directory, or set "
@@ -45,6 +50,9 @@ static gp_status format_command(gp_buffer *out, const cluster_place *place, cons
     char directory[1024];
     gp_status status = choose_directory(directory, sizeof(directory), place, options->directory, err);
 
+    if (status == GP_OK && place->site.engine->check != NULL)
+        status =
+            place->site.engine->check(&place->profile, directory, options->words, options->word_count, err);
     if (status != GP_OK)
         return status;
     command.directory = directory;
@@ -81,6 +89,29 @@ static gp_status describe(cluster_record *record, const cluster_place *place, co
     else if (place->profile.time[0] != '\0')
         status = gp_profile_time_s(place->profile.time, &record->time_s, err);
     return status;
+}
+
+/* Add a training to the index of runs, with its job folder. An error is only reported: the index is
+ * a convenience. */
+static void add_to_index(const cli_call *call, const cluster_record *record, const char *command)
+{
+    const time_t submitted_s = (time_t)(record->submitted_ms / 1000);
+    char submitted[32];
+    struct tm utc;
+    gp_paths paths;
+    gp_error err;
+    gp_status status;
+
+    if (strcmp(command, "train") != 0)
+        return;
+    strftime(submitted, sizeof(submitted), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&submitted_s, &utc));
+    status = gp_paths_find(&paths, cli_pool_name(call), &err);
+    if (status == GP_OK)
+        status = gp_directory_make(paths.state_dir, 0700, &err);
+    if (status == GP_OK)
+        status = run_index_append(paths.state_dir, record->path, submitted, &err);
+    if (status != GP_OK)
+        fprintf(stderr, "the run is missing in `gradpool runs`: %s\n", err.message);
 }
 
 /* Print what launch() would give to the engine. */
@@ -131,31 +162,51 @@ static gp_status launch(const cli_call *call, const cluster_place *place, cluste
     return status;
 }
 
+gp_status cluster_submit_create(cluster_record *record, const cluster_place *place,
+                                const cluster_submit *options, gp_error *err)
+{
+    gp_buffer json;
+    gp_status status = describe(record, place, options, err);
+
+    gp_buffer_init(&json, CLUSTER_COMMAND_JSON_MAX);
+    if (status == GP_OK)
+        status = format_command(&json, place, options, err);
+    if (status == GP_OK && options->dry_run)
+        status = print_script(place, record, &json, err);
+    else if (status == GP_OK && (status = gp_directory_make(place->site.root, 0700, err)) == GP_OK)
+        status = cluster_record_create(record, place->site.root, gp_buffer_text(&json), json.bytes, err);
+    gp_buffer_deinit(&json);
+    return status;
+}
+
+/* Write the job to disk while the process that will launch it starts, and launch it. */
+static gp_status create_and_launch(const cli_call *call, cluster_place *place, const cluster_submit *options,
+                                   cluster_record *record, gp_error *err)
+{
+    cluster_site *site = &place->site;
+    gp_status status;
+
+    if (site->engine->prepare != NULL && !options->dry_run)
+        site->prepared = site->engine->prepare(&place->profile);
+    status = cluster_submit_create(record, place, options, err);
+    if (status == GP_OK && !options->dry_run) {
+        add_to_index(call, record, options->words[0]);
+        status = launch(call, place, record, err);
+    }
+    cluster_tool_prepared_free(site->prepared);
+    site->prepared = NULL;
+    return status;
+}
+
 gp_status cluster_jobs_submit(cli_call *call, cluster_place *place, const cluster_submit *options,
                               gp_error *err)
 {
     const cli_common *common = call->options;
     cluster_record record;
-    gp_buffer json;
     const char *id;
-    gp_status status = describe(&record, place, options, err);
+    gp_status status = create_and_launch(call, place, options, &record, err);
 
-    gp_buffer_init(&json, CLUSTER_COMMAND_JSON_MAX);
-    if (status == GP_OK)
-        status = format_command(&json, place, options, err);
-    if (status == GP_OK && options->dry_run) {
-        status = print_script(place, &record, &json, err);
-        gp_buffer_deinit(&json);
-        return status;
-    }
-    if (status == GP_OK)
-        status = gp_directory_make(place->site.root, 0700, err);
-    if (status == GP_OK)
-        status = cluster_record_create(&record, place->site.root, gp_buffer_text(&json), json.bytes, err);
-    gp_buffer_deinit(&json);
-    if (status == GP_OK)
-        status = launch(call, place, &record, err);
-    if (status != GP_OK)
+    if (status != GP_OK || options->dry_run)
         return status;
     if (options->array[0] != '\0')
         return GP_OK;

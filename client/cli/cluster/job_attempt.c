@@ -2,7 +2,6 @@
 #include "client/cli/cluster/job_attempt.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
@@ -16,10 +15,12 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/cluster/attempt_container.h"
 #include "client/cli/cluster/attempt_run.h"
 #include "client/cluster/allocation.h"
 #include "client/cluster/job_folder.h"
 #include "common/base/clock.h"
+#include "common/base/system/directory.h"
 
 enum {
     LOCAL_BYTES = 64,   /* path of the local directories: sockets need a short one */
@@ -28,12 +29,14 @@ enum {
     REQUEUE_WAIT_MS = 2000,
     KILLED_MS = 90000, /* the engine kills a requeued job within this time */
     REASON_BYTES = 300,
+    DEVICES_BYTES = 5 * CLUSTER_ALLOCATION_GPUS_MAX,
 };
 
 static const char canceled[] = "canceled";
 
 typedef struct attempt {
-    const char *folder; /* job folder */
+    const char *folder;       /* job folder */
+    const char *message_path; /* termination message of the container; NULL: not in a container */
     cluster_command command;
     cluster_allocation allocation;
     attempt_files files;
@@ -65,15 +68,6 @@ static gp_status local_open(attempt *a, gp_error *err)
     snprintf(path, sizeof(path), "%s/state", a->local);
     setenv("GRADPOOL_STATE_DIR", path, 1);
     return mkdir(path, 0700) == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot create %s", path);
-}
-
-static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
-{
-    (void)facts;
-    (void)kind;
-    (void)at;
-    remove(path);
-    return 0;
 }
 
 /* Return whether a variable of the submitting host has no meaning in the allocation: directories
@@ -120,9 +114,27 @@ static gp_status environment_set(const attempt *a, gp_error *err)
 
 /* ---- pool and command ---- */
 
+/* Return the devices of the pool, for `gradpool up --devices`: the visible GPUs, else the first of
+ * this host or container.
+ *   text  room for the list */
+static const char *devices_of(const cluster_allocation *allocation, char text[DEVICES_BYTES])
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    size_t bytes = 0;
+
+    if (allocation->gpus == 0)
+        return "cpu";
+    if (visible != NULL && visible[0] != '\0')
+        return visible;
+    for (uint32_t i = 0; i < allocation->gpus && bytes < DEVICES_BYTES; i++)
+        bytes += (size_t)snprintf(text + bytes, DEVICES_BYTES - bytes, "%s%" PRIu32, i == 0 ? "" : ",", i);
+    return text;
+}
+
 static gp_status pool_start(attempt *a, gp_error *err)
 {
     const char *words[8] = { "gradpool", "up", "--quiet", "--idle-timeout", "10m" };
+    char devices[DEVICES_BYTES];
     int code = 0;
     gp_status status;
 
@@ -130,7 +142,7 @@ static gp_status pool_start(attempt *a, gp_error *err)
      * work would train on the CPU. */
     if (a->allocation.gpus_limited) {
         words[5] = "--devices";
-        words[6] = a->allocation.gpus == 0 ? "cpu" : getenv("CUDA_VISIBLE_DEVICES");
+        words[6] = devices_of(&a->allocation, devices);
     }
     status = attempt_run(&a->files, words, &code, &a->stops, err);
     if (status == GP_OK && code != 0 && !a->stops.noticed && !a->stops.canceled && !a->stops.outdated)
@@ -289,8 +301,16 @@ static int attempt_finish(attempt *a, const gp_error *failure)
     cluster_attempt_end(a->folder, number, reason, &err);
     if (!finished)
         attempt_note(&a->files, "gradpool: attempt %" PRIu32 " ended: %s", number, reason);
-    if (result && cluster_attempt_result(a->folder, &a->files.fence, code, reason, &err) != GP_OK)
+    if (result && cluster_attempt_result(a->folder, &a->files.fence, code, reason, &err) != GP_OK) {
         fprintf(stderr, "gradpool: cannot write the result: %s\n", err.message);
+        result = err.code != GP_ESTALE;
+    }
+    if (a->message_path != NULL) {
+        kubernetes_message message = { .attempt = number, .has_result = result, .exit_code = code & 255 };
+
+        snprintf(message.reason, sizeof(message.reason), "%.150s", reason);
+        attempt_message_write(a->message_path, &message);
+    }
     return code;
 }
 
@@ -310,8 +330,8 @@ static gp_status attempt_open(attempt *a, gp_error *err)
         status = cluster_attempt_detach(a->folder, fence.number, err);
     if (status == GP_OK)
         status = cluster_allocation_open(&a->allocation, a->command.engine, err);
-    attempt_note(&a->files, "== attempt %" PRIu32 " on %s%s%s ==", fence.number, a->allocation.host,
-                 a->allocation.id[0] != '\0' ? ", job " : "", a->allocation.id);
+    attempt_note(&a->files, "== attempt %" PRIu32 " on %s%s%s, %s ==", fence.number, a->allocation.host,
+                 a->allocation.id[0] != '\0' ? ", job " : "", a->allocation.id, gp_version());
     if (status == GP_OK)
         status = cluster_attempt_begin(a->folder, fence.number, a->allocation.host, a->allocation.id, err);
     if (status == GP_OK)
@@ -336,8 +356,11 @@ static int attempt_main(attempt *a)
     status = attempt_open(a, &err);
     if (a->files.fence.number == 0) { /* not an attempt: the job does not concern this process */
         fprintf(stderr, "gradpool job-attempt: %s\n", err.message);
+        if (a->message_path != NULL)
+            attempt_message_refused(a->message_path, a->folder, &err, CLI_FAILED);
         return CLI_FAILED;
     }
+    a->files.copied = a->message_path != NULL;
     attempt_check(&a->files, &a->stops);
     if (status == GP_OK && !a->stops.canceled && !a->stops.noticed && !a->stops.outdated)
         status = pool_start(a, &err);
@@ -382,7 +405,9 @@ static int attempt_guard(pid_t child)
 
 int job_attempt_main(int argc, char **argv)
 {
-    attempt a = { .folder = argc == 3 ? argv[2] : "", .files = { .log = -1, .signals = -1 } };
+    attempt a = { .folder = argc == 3 || argc == 5 ? argv[2] : "",
+                  .message_path = argc == 5 ? argv[4] : NULL,
+                  .files = { .log = -1, .signals = -1 } };
     gp_error err;
     sigset_t notices, before;
     pid_t child;
@@ -394,8 +419,14 @@ int job_attempt_main(int argc, char **argv)
     }
     umask(077);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (local_open(&a, &err) != GP_OK) {
+    /* one stream, so that the lines of the container's log keep their order */
+    if (a.message_path != NULL)
+        dup2(STDOUT_FILENO, STDERR_FILENO);
+    if ((a.message_path != NULL && attempt_folder_create(a.folder, argv[3], &err) != GP_OK) ||
+        local_open(&a, &err) != GP_OK) {
         fprintf(stderr, "gradpool job-attempt: %s\n", err.message);
+        if (a.message_path != NULL)
+            attempt_message_refused(a.message_path, a.folder, &err, CLI_FAILED);
         return CLI_FAILED;
     }
     /* The child blocks the notices, too; one that arrives before the handlers exist is not lost. */
@@ -409,6 +440,6 @@ int job_attempt_main(int argc, char **argv)
         _exit(attempt_main(&a));
     sigprocmask(SIG_SETMASK, &before, NULL);
     code = child > 0 ? attempt_guard(child) : CLI_FAILED;
-    nftw(a.local, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    gp_directory_remove(a.local);
     return code;
 }

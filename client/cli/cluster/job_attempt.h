@@ -1,6 +1,9 @@
-/* `gradpool job-attempt FOLDER`: run one attempt of a cluster job inside its allocation.
+/* `gradpool job-attempt FOLDER [COMMAND_FILE MESSAGE_FILE]`: run one attempt of a cluster job
+ * inside its allocation.
  *
- * The engine's script starts this process. It is not a command for users, so no help lists it.
+ * The engine's script starts this process. It is not a command for users, so no help lists it. In a
+ * container of Kubernetes it has all three words (attempt_container.h), and copies the log to
+ * standard output.
  *
  *   1. take the next attempt number in the job folder, which fences older attempts
  *   2. start a pool on the granted cores or GPUs, with runtime and state directories on this host
@@ -16,7 +19,9 @@
 #ifndef GP_CLI_CLUSTER_JOB_ATTEMPT_H
 #define GP_CLI_CLUSTER_JOB_ATTEMPT_H
 
-/* Run an attempt. argv[2] is the job folder. Return the exit code of the process. */
+/* Run an attempt. argv[2] is the job folder. argv[3] and argv[4] are optional: the file with the
+ * command of the job, and the file for the termination message. Return the exit code of the
+ * process. */
 int job_attempt_main(int argc, char **argv);
 
 #endif
