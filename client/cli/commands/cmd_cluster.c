@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/cluster/validate.h"
 #include "client/cli/show.h"
 #include "client/cluster/profile.h"
 #include "common/base/memory/alloc.h"
@@ -14,6 +15,8 @@ typedef struct cluster_options {
     gp_profile profile; /* settings of `new` */
     char name[GP_PROFILE_NAME_MAX + 1];
     bool force;
+    char data[1024]; /* of `validate` */
+    bool no_job;
 } cluster_options;
 
 /* Beginning of the help text of a setting, by the types that have it. */
@@ -40,6 +43,10 @@ static const gp_param cluster_params[] = {
       GP_PARAM_FIELD(cluster_options, force),
       .basic = true,
       .help = "new, import: replace an existing profile" },
+    { .name = "data",
+      GP_PARAM_FIELD(cluster_options, data),
+      .help = "validate: data source to open on the host of the job" },
+    { .name = "no-job", GP_PARAM_FIELD(cluster_options, no_job), .help = "validate: submit no job" },
     CLI_JSON_PARAM(cluster_options),
     CLI_COMMON_PARAMS(cluster_options),
     { 0 },
@@ -330,12 +337,20 @@ static gp_status cluster_remove(cli_call *call, gp_error *err)
     return gp_profile_remove(call->words[1], err);
 }
 
+static gp_status cluster_validate_run(cli_call *call, gp_error *err)
+{
+    const cluster_options *options = call->options;
+
+    return cluster_validate(call, call->words[1], options->data, !options->no_job, err);
+}
+
 /* Refuse options of another verb, which would have no effect. */
 static int cluster_check(cli_call *call)
 {
     const cluster_options *options = call->options;
     const char *verb = call->word_count > 0 ? call->words[0] : "";
     const bool new = strcmp(verb, "new") == 0, import = strcmp(verb, "import") == 0;
+    const bool validate = strcmp(verb, "validate") == 0;
 
     for (const gp_param *param = cluster_params; !new && param->type != GP_PARAM_NONE; param++)
         if (param->offset >= offsetof(cluster_options, profile) &&
@@ -348,6 +363,11 @@ static int cluster_check(cli_call *call)
         return cli_usage(call, "--force is an option of `gradpool cluster new` and `import`");
     if (options->name[0] != '\0' && !import)
         return cli_usage(call, "--name is an option of `gradpool cluster import`");
+    if ((options->data[0] != '\0' || options->no_job) && !validate)
+        return cli_usage(call, "--%s is an option of `gradpool cluster validate`",
+                         options->no_job ? "no-job" : "data");
+    if (options->data[0] != '\0' && options->no_job)
+        return cli_usage(call, "--data is opened by the job, so it excludes --no-job");
     return CLI_OK;
 }
 
@@ -358,6 +378,8 @@ static const cli_verb cluster_verbs[] = {
     { "default", "[PROFILE|none]", "set or print the default profile", 0, 1, cluster_default },
     { "export", "PROFILE", "print a profile as a file for other users and hosts", 1, 1, cluster_export },
     { "import", "FILE [--name NAME]", "check a file and store it as a profile", 1, 1, cluster_import },
+    { "validate", "PROFILE [--data SOURCE] [--no-job]", "check a profile with a job, stage by stage", 1, 1,
+      cluster_validate_run },
     { "remove", "PROFILE", "remove a profile; its jobs continue", 1, 1, cluster_remove },
     { 0 },
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client/cli/cluster/job_attempt.h"
+#include "client/cli/cluster/job_check.h"
 #include "client/cli/cluster/ssh_host.h"
 #include "client/cli/commands/call.h"
 #include "client/cli/help.h"
@@ -53,6 +54,8 @@ static int run_words(int argc, char **argv)
     }
     if (strcmp(word, "job-attempt") == 0)
         return job_attempt_main(argc, argv);
+    if (strcmp(word, "job-check") == 0)
+        return job_check_main(argc, argv, job_self_folder());
     if (strcmp(word, "ssh-host") == 0)
         return ssh_host_main();
     if (word[0] == '-')
