@@ -9,10 +9,10 @@ int main()
     gp_pool *pool = nullptr;
     gp_error err;
 
-    request.needs = GP_RESOURCES_CPU;
+    request.environment = GP_ENVIRONMENT_CPU;
     options.attach_only = true;
     if (gp_pool_open(&pool, &options, &err) == GP_ENOPOOL)
         std::cout << gp_version() << ": " << err.message << std::endl;
     gp_pool_close(pool);
-    return request.needs == GP_RESOURCES_CPU ? 0 : 1;
+    return request.environment == GP_ENVIRONMENT_CPU ? 0 : 1;
 }
