@@ -1,7 +1,9 @@
-/* bench_futures.c: measure futures while workers are killed, and futures with different durations.
+/* bench_futures.c: measure futures while workers are killed, with different durations, and with
+ * needs.
  *
  *   bench_futures kills [--rounds N] [--gap MS] [--limit MS] [--seed N]
  *   bench_futures mixed [--rounds N] [--seed N]
+ *   bench_futures needs [--rounds N]
  *   bench_futures --help
  *
  * kills: a team of four workers. In every second round worker 1 is killed, and worker 2 follows 0
@@ -13,7 +15,10 @@
  * verdict.
  *
  * mixed: eight calls of 1 s and 500 calls of 1 ms in random order on four workers. Prints the
- * elapsed time and the time of list scheduling with the same durations in the same order. */
+ * elapsed time and the time of list scheduling with the same durations in the same order.
+ *
+ * needs: 500 calls of 1 ms and 5000 empty calls on four workers, in turn without needs and with a
+ * resource that all workers have. Prints the median of the rounds and of their ratios. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -35,17 +40,20 @@ enum {
     CALLS_MAX = 1 << 16
 };
 enum { LONG_CALLS = 8, CALLS = 508, LONG_MS = 1000, SHORT_MS = 1 };
+enum { NEEDS_CALLS = 500, NEEDS_EMPTY = 5000, NEEDS_ROUNDS_MAX = 10000 };
 
 static const char usage[] =
     "usage: bench_futures kills [--rounds N] [--gap MS] [--limit MS] [--seed N]\n"
     "       bench_futures mixed [--rounds N] [--seed N]\n"
+    "       bench_futures needs [--rounds N]\n"
     "\n"
     "kills    calls to workers 3 and 4 of a team while workers 1 and 2 are killed; exit code 1: a call "
     "stalled\n"
     "mixed    eight calls of 1 s among 500 of 1 ms on four workers, beside list scheduling of the same "
     "durations\n"
+    "needs    calls with needs beside calls without, in turn\n"
     "\n"
-    "  --rounds N   rounds with kills [500], or repetitions of mixed [5]\n"
+    "  --rounds N   rounds with kills [500], or repetitions of mixed [5] and needs [20]\n"
     "  --gap MS     longest time between the two kills [20]\n"
     "  --limit MS   allowed time of a call beyond the longest call of the rounds without kills [100]\n"
     "  --seed N     seed of the times between kills, or of the order of calls [1]\n";
@@ -91,7 +99,9 @@ static void begin(bench *b)
 
     setenv("GP_BUILD_DIR", BUILD_DIRECTORY, 0);
     pools_begin(NULL);
-    if (gp_pool_open(&b->pool, &(gp_pool_options){ .workers = WORKERS, .devices = "cpu" }, &err) != GP_OK ||
+    if (gp_pool_open(&b->pool,
+                     &(gp_pool_options){ .workers = WORKERS, .devices = "cpu", .resources = "license=2" },
+                     &err) != GP_OK ||
         gp_team_open(&b->team, b->pool, NULL, &err) != GP_OK)
         die("pool", &err);
     b->nothing = find(b, "nothing");
@@ -384,10 +394,63 @@ static void mixed_once(bench *b, uint64_t *state)
     printf("%.0f ms; list scheduling %.0f ms; %+.1f %%\n", took, best, (took / best - 1) * 100);
 }
 
+/* ---- needs ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Make `count` equal calls, and return the time until all have ended, in ms. */
+static double calls_ms(bench *b, const gp_function *function, double ms, uint32_t count, const char *needs)
+{
+    static gp_future *futures[NEEDS_EMPTY];
+    gp_error err;
+    int64_t begin_ns = gp_now_ns();
+
+    for (uint32_t i = 0; i < count; i++)
+        if (gp_parfeval(&futures[i], b->team,
+                        &(gp_parfeval_request){
+                            .function = function, .argument = &ms, .bytes = sizeof(ms), .needs = needs },
+                        &err) != GP_OK)
+            die("call", &err);
+    if (gp_futures_wait(futures, count, GP_WAIT_ALL, -1, &err) != GP_OK)
+        die("wait", &err);
+    double took = (double)(gp_now_ns() - begin_ns) * 1e-6;
+
+    for (uint32_t i = 0; i < count; i++)
+        gp_future_free(futures[i]);
+    return took;
+}
+
+static void needs_compare(bench *b, const char *name, const gp_function *function, double ms, uint32_t count,
+                          uint32_t rounds)
+{
+    static double without[NEEDS_ROUNDS_MAX], with[NEEDS_ROUNDS_MAX], ratio[NEEDS_ROUNDS_MAX];
+
+    calls_ms(b, function, ms, count, NULL);
+    for (uint32_t i = 0; i < rounds; i++) {
+        if (i % 2 == 0)
+            without[i] = calls_ms(b, function, ms, count, NULL);
+        with[i] = calls_ms(b, function, ms, count, "license");
+        if (i % 2 == 1)
+            without[i] = calls_ms(b, function, ms, count, NULL);
+        ratio[i] = with[i] / without[i];
+    }
+    qsort(without, rounds, sizeof(*without), by_value);
+    qsort(with, rounds, sizeof(*with), by_value);
+    qsort(ratio, rounds, sizeof(*ratio), by_value);
+    printf("%u %s calls: without needs %.2f ms, with needs %.2f ms, ratio %.3f (quartiles %.3f, %.3f)\n",
+           count, name, without[rounds / 2], with[rounds / 2], ratio[rounds / 2], ratio[rounds / 4],
+           ratio[rounds * 3 / 4]);
+}
+
 int main(int argc, char **argv)
 {
     options o = { .gap_ms = 20, .limit_ms = 100, .seed = 1 };
-    bool mixed = argc > 1 && strcmp(argv[1], "mixed") == 0;
+    bool mixed = argc > 1 && strcmp(argv[1], "mixed") == 0, needs = argc > 1 && strcmp(argv[1], "needs") == 0;
     bench b = { 0 };
     int code = 0;
 
@@ -395,7 +458,7 @@ int main(int argc, char **argv)
         fputs(usage, stdout);
         return 0;
     }
-    o.rounds = mixed ? 5 : 500;
+    o.rounds = mixed ? 5 : needs ? 20 : 500;
     for (int i = 2; i + 1 < argc; i += 2) {
         uint32_t number = (uint32_t)strtoul(argv[i + 1], NULL, 10);
 
@@ -410,19 +473,24 @@ int main(int argc, char **argv)
         else
             argc = 0;
     }
-    if (argc < 2 || argc % 2 != 0 || (!mixed && strcmp(argv[1], "kills") != 0)) {
+    if (argc < 2 || argc % 2 != 0 || (needs && o.rounds > NEEDS_ROUNDS_MAX) ||
+        (!mixed && !needs && strcmp(argv[1], "kills") != 0)) {
         fputs(usage, stderr);
         return 9;
     }
     begin(&b);
-    if (mixed)
+    if (needs) {
+        needs_compare(&b, "1 ms", b.sleep_ms, SHORT_MS, NEEDS_CALLS, o.rounds);
+        needs_compare(&b, "empty", b.nothing, 0, NEEDS_EMPTY, o.rounds);
+    } else if (mixed) {
         for (uint32_t i = 0; i < o.rounds; i++) {
             uint64_t state = o.seed;
 
             mixed_once(&b, &state);
         }
-    else
+    } else {
         code = kills_run(&b, &o);
+    }
     end(&b);
     return code;
 }
