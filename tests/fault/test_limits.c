@@ -645,6 +645,48 @@ TEST(full_disk_gives_one_error_or_a_training_without_checkpoints)
     stage_end();
 }
 
+/* Run a sweep whose models are larger than the disk with its folder. */
+static void sweep_on_tiny_disk(void)
+{
+    CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
+    CHECK_INT(1, STAGE_RUN("sweep", "seed=1,2,3,4", "--max-failures", "2", "--max-concurrent", "1",
+                           "--folder", "s", "--", "train", "--network", "lenet", "--data", "digits:120",
+                           "--epochs", "1", "--mini-batch-size", "60"));
+    if (strstr(stage_err, "too many trials failed") == NULL || strstr(stage_err, "model.onnx") == NULL)
+        GP_TEST_FAIL("no reason with model.onnx in: %s", stage_err);
+    CHECK_INT(0, STAGE_RUN("sweep", "show", "s"));
+    if (strstr(stage_out, "2 trials: 0 done, 0 stopped early, 2 failed") == NULL)
+        GP_TEST_FAIL("not two failed trials: %s", stage_out);
+    STAGE_RUN("down");
+}
+
+TEST(a_model_larger_than_the_disk_fails_its_trial)
+{
+    enum { DISK_KIB = 400, NOT_PERMITTED = 77 }; /* a model of LeNet has 506 KiB */
+
+    stage_begin();
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0) {
+        gp_test_failures = 0;
+        if (!tiny_disk(in_root("w"), DISK_KIB))
+            _exit(NOT_PERMITTED);
+        sweep_on_tiny_disk();
+        for (int i = 0; i < POOLS_TIMEOUT_MS && stage_signal_all(0, false) > 0; i++)
+            gp_sleep_ms(1);
+        CHECK_INT(0, stage_signal_all(0, true));
+        fflush(stdout);
+        _exit(gp_test_failures != 0);
+    }
+    int code = child_exit_code(child);
+
+    stage_end();
+    if (code == NOT_PERMITTED)
+        SKIP("user namespaces are not permitted here: cannot mount small file systems");
+    CHECK_INT(0, code);
+}
+
 /* ---- single files ---- */
 
 typedef struct file_case {
@@ -683,6 +725,9 @@ TEST(unwritable_file_affects_only_itself)
 {
     static const file_case cases[] = {
         { "write:3+:ENOSPC:metrics.jsonl", true, "lines of metrics: No space left" },
+        { "write:1+:ENOSPC:workers.jsonl", true, "lines of metrics: No space left" },
+        { "write:2+:ENOSPC:events.out", true, "lines of metrics: No space left" },
+        { "write:1+:ENOSPC:runs.jsonl", true, "the run is missing in `gradpool runs`: cannot write" },
         { "link:1+:ENOSPC:model.onnx", false, "model.onnx" },
         { "mkdir:1+:EROFS:gradpool-runs", false, "gradpool-runs" },
         { "write:1+:ENOSPC:scheduler.log", true, "" },
