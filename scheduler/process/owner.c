@@ -1,13 +1,13 @@
 /* Owner process of a pool: pidfd, and removal of the pool's files. */
 #include "scheduler/process/owner.h"
 
-#include <ftw.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/base/system/directory.h"
 #include "common/base/system/proc_stat.h"
 
 gp_status gp_owner_open(gp_owner *out, const char *text, gp_error *err)
@@ -43,25 +43,16 @@ bool gp_owner_exited(const gp_owner *owner)
     return owner->pid != 0 && (owner->fd < 0 || poll(&ended, 1, 0) > 0);
 }
 
-static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *at)
-{
-    (void)status;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
 /* Remove a directory with its contents. Rename it first: the next pool of this name may create its
  * directory at any time. Pool names contain no '~'. */
 static void directory_remove(const char *path)
 {
-    enum { DESCRIPTORS = 16 };
     char aside[GP_TEXT_PATH + 1];
 
     snprintf(aside, sizeof(aside), "%s~", path);
-    nftw(aside, remove_entry, DESCRIPTORS, FTW_DEPTH | FTW_PHYS); /* left by a killed scheduler */
+    gp_directory_remove(aside); /* left by a killed scheduler */
     if (rename(path, aside) == 0)
-        nftw(aside, remove_entry, DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
+        gp_directory_remove(aside);
 }
 
 void gp_owner_remove_files(const gp_owner *owner, const gp_paths *paths)
