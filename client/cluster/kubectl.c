@@ -34,7 +34,7 @@ static bool says(const cluster_tool_result *result, const char *const *texts)
     return false;
 }
 
-/* Set *err to the failure of a command. Return the status as kubectl(). */
+/* Set *err to the failure of a command. Return the status that kubectl() returns for it. */
 static gp_status kubectl_fail(const cluster_tool *tool, const cluster_tool_result *result, gp_error *err)
 {
     static const char *const exists[] = { "(AlreadyExists)", NULL }, *const absent[] = { "(NotFound)", NULL };
@@ -61,7 +61,7 @@ static gp_status kubectl_fail(const cluster_tool *tool, const cluster_tool_resul
 gp_status kubectl(cluster_tool_result *out, const kubectl_call *call, const char *const *verb,
                   const gp_buffer *input, size_t output_max, gp_error *err)
 {
-    static const char *const drop[] = { "GRADPOOL_JOB", NULL }; /* of a job that submits */
+    static const char *const drop[] = { "GRADPOOL_JOB", NULL }; /* set in a job that submits another one */
     const int64_t left_ms = gp_timeout_left(call->timeout);
     char options[KUBECTL_OPTIONS][KUBECTL_OPTION_BYTES];
     const char *words[KUBECTL_WORDS];

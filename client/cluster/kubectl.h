@@ -15,7 +15,7 @@ enum {
     KUBECTL_REPLY_MAX = 4096, /* bytes of a short reply */
 };
 
-/* One call of the engine, which may run several commands. */
+/* State of one call of an engine function, which may run several commands. */
 typedef struct kubectl_call {
     const gp_profile *profile;
     gp_timeout timeout; /* of all commands together */

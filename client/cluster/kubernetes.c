@@ -30,7 +30,7 @@
 
 enum {
     CALL_MS = 28000,   /* all commands of one call of the engine */
-    EXPLAIN_MS = 5000, /* a reason for people is not worth more */
+    EXPLAIN_MS = 5000, /* commands for reasons, which are only shown to the user */
     SNAPSHOT_MS = 10000,
     LOG_MAX = 16 << 20, /* bytes of a log; Kubernetes keeps 10 MiB by default */
     CANCEL_S = 45,      /* from SIGTERM to SIGKILL after a cancel */
@@ -58,7 +58,8 @@ static gp_status secret_delete(const kubectl_call *call, const char *name, gp_er
     return kubectl_do(call, VERB("delete", "secret", name, "--ignore-not-found", "--wait=false"), err);
 }
 
-/* Create the Secret. One that exists is of an earlier launch, with the same command. */
+/* Create the Secret. GP_OK also if it exists: an earlier launch created it with the same
+ * command. */
 static gp_status secret_create(const kubectl_call *call, const cluster_launch *launch, gp_error *err)
 {
     cluster_tool_result result;
@@ -200,7 +201,7 @@ static gp_status kubernetes_test(const gp_profile *profile, const cluster_launch
 
 /* ---- list ---- */
 
-/* Add the reasons of jobs that wait without a pod, as far as they are known. */
+/* Add the reasons of jobs that wait without a pod, as far as Kubernetes reports them. */
 static void list_explain(cluster_listing *listing, const gp_profile *profile)
 {
     const kubectl_call call = { .profile = profile, .timeout = gp_timeout_in(EXPLAIN_MS) };
@@ -220,9 +221,9 @@ static void list_explain(cluster_listing *listing, const gp_profile *profile)
     }
 }
 
-/* The last listing of this process. It has the facts of its jobs, too, so `jobs` needs no further
- * command for a job without a running container. Each job uses it once: a later look at the job
- * must see what changed. */
+/* Last listing of this process. Its reply also contains the facts of the jobs, which saves `jobs` a
+ * command for each job without a running container. Each job uses the reply once, because a later
+ * poll must see changes. */
 static struct {
     char profile[GP_PROFILE_NAME_MAX + 1];
     int64_t taken_ms;
@@ -231,7 +232,8 @@ static struct {
     size_t count;
 } snapshot;
 
-/* Keep a reply of kubectl, which is moved, with the jobs that it lists from `first` on. */
+/* Store a reply of kubectl for snapshot_use(). Takes ownership of `text`.
+ *   first  first entry of `listing` that the reply has added */
 static void snapshot_keep(const gp_profile *profile, gp_buffer *text, const cluster_listing *listing,
                           size_t first)
 {
@@ -260,7 +262,7 @@ static const gp_buffer *snapshot_use(const gp_profile *profile, const char *name
     return NULL;
 }
 
-/* Return the code of an error of a listing: any failure counts as no reply. */
+/* Return the code of a failed listing: any failure counts as no reply. */
 static gp_status unlisted(gp_status status, gp_error *err)
 {
     if (status == GP_EBUSY || status == GP_ENOENT)
@@ -411,14 +413,14 @@ static gp_status kubernetes_mark(const gp_profile *profile, const char *name, gp
     return secret_delete(&call, name, err);
 }
 
-/* The log that this process read last: the logs of all pods of a job, in their order. kubectl has
- * no offsets, so a piece of a log would otherwise cost the whole log each time. */
+/* Log that this process read last: the logs of all pods of a job, in the order of the pods. kubectl
+ * cannot read from an offset, so without this cache each piece would cost the whole log. */
 static struct {
     char name[CLUSTER_NAME_BYTES];
     gp_buffer text;
 } cached;
 
-/* Read the log of a job again. GP_ENOENT: no container has started. */
+/* Read the whole log of a job into the cache. GP_ENOENT: no container has started. */
 static gp_status log_read(const gp_profile *profile, const char *name, gp_error *err)
 {
     const kubectl_call call = call_begin(profile);
@@ -446,7 +448,7 @@ static gp_status log_read(const gp_profile *profile, const char *name, gp_error 
     return status;
 }
 
-/* Read a piece of a file in a running container, by the same program as over ssh. */
+/* Read a piece of a file in a running container, through `gradpool ssh-host` as over ssh. */
 static gp_status piece_read(const kubectl_call *call, const char *pod, const ssh_request *request, void *to,
                             size_t *got, gp_error *err)
 {
@@ -520,7 +522,8 @@ static gp_status log_piece(const gp_profile *profile, const char *name, uint64_t
     return GP_OK;
 }
 
-/* The log is that of Kubernetes. Other files exist for this host while the container runs. */
+/* Read the log from Kubernetes, or another file of the job folder from the running container.
+ * GP_ENOENT: no container runs, so this host cannot read the file. */
 static gp_status kubernetes_read(const gp_profile *profile, const char *name, const char *path,
                                  uint64_t offset, void *to, size_t bytes, size_t *got, gp_error *err)
 {

@@ -1,4 +1,4 @@
-/* The engine `kubernetes`: a Job for each job, by the command kubectl. */
+/* Engine `kubernetes`: one Kubernetes Job for each gradpool job, managed through kubectl. */
 #ifndef GP_CLUSTER_KUBERNETES_H
 #define GP_CLUSTER_KUBERNETES_H
 

@@ -29,7 +29,8 @@ const char *kubernetes_volume_path(const gp_profile *profile)
     return colon != NULL ? colon + 1 : SCRATCH;
 }
 
-/* Return whether an absolute path is inside a folder, or equal to it. Paths with ".." are not. */
+/* Return whether an absolute path is inside a folder, or equal to it. Paths with ".." are never
+ * inside. */
 static bool is_inside(const char *path, const char *folder)
 {
     size_t bytes = strlen(folder);
@@ -225,9 +226,9 @@ static void put_variable(gp_json_writer *to, const char *name, int64_t number)
     gp_json_end_object(to);
 }
 
-/* Write the amounts of one kind. GPUs have equal requests and limits. Cores are limited for a job
- * without GPUs only: its pool has a worker for each core. The threads that feed GPUs would be
- * throttled. */
+/* Write the resource requests or limits of the container. GPUs have equal requests and limits.
+ * Cores are limited only for a job without GPUs, whose pool has a worker for each core. With GPUs,
+ * a limit would throttle the threads that feed them. */
 static void put_amounts(gp_json_writer *to, const char *kind, const gp_profile *profile, int64_t mib,
                         bool limits)
 {
@@ -308,8 +309,8 @@ static void put_container(gp_json_writer *to, const gp_profile *profile, const c
     gp_json_end_object(to);
 }
 
-/* Write the volumes. The default /dev/shm of a container has 64 MiB, which is too small for the
- * exchange between workers; this one counts against the memory limit. */
+/* Write the volumes. The container's default /dev/shm of 64 MiB is too small for the exchange
+ * between workers, so the pod gets a larger one, which counts against the memory limit. */
 static void put_volumes(gp_json_writer *to, const gp_profile *profile, const char *name, int64_t mib)
 {
     char text[300];

@@ -1,8 +1,8 @@
-/* The objects that a job of Kubernetes consists of.
+/* Kubernetes objects of a job.
  *
- * A Secret has the command of the job, because the values of `submit --env` may be secret. A Job
- * has everything else: it runs `gradpool job-attempt` in a pod, which mounts the Secret as a file.
- * Both are named like the launch, so creating them twice is harmless. */
+ * A Secret contains the command of the job, because the values of `submit --env` may be secret. A
+ * Job contains everything else: it runs `gradpool job-attempt` in a pod, which mounts the Secret as
+ * a file. Both are named like the launch, so creating them twice is harmless. */
 #ifndef GP_CLUSTER_KUBERNETES_MANIFEST_H
 #define GP_CLUSTER_KUBERNETES_MANIFEST_H
 

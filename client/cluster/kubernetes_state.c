@@ -30,7 +30,7 @@ static void copy(char *to, size_t bytes, const char *from)
     gp_printable(to);
 }
 
-/* Copy "REASON: MESSAGE", or the one of them that is not empty. */
+/* Copy "REASON: MESSAGE", or only the part that is not empty. */
 static void copy_pair(char *to, size_t bytes, const char *reason, const char *message)
 {
     char pair[2 * CLUSTER_REASON_BYTES];
@@ -435,7 +435,7 @@ gp_status kubernetes_explain(cluster_listing *listing, const char *text, size_t 
 
 /* ---- facts ---- */
 
-/* Add what a pod tells about its attempt.
+/* Add the facts that a pod reports about its attempt.
  *   job_ended  no other pod will follow */
 static void facts_from_pod(cluster_facts *facts, const gp_json *pod, bool job_ended)
 {
@@ -452,7 +452,7 @@ static void facts_from_pod(cluster_facts *facts, const gp_json *pod, bool job_en
     if (end == NULL)
         return;
     if (!kubernetes_message_parse(&message, text_of(end, "message"))) {
-        /* no message: the process could not write one, or was killed, which is no result */
+        /* without a message the process was killed or could not write; a kill is no result */
         message = (kubernetes_message){ .exit_code = (int)code };
         message.has_result = job_ended && code >= 0 && code <= 127 &&
                              (strcmp(cause, "Completed") == 0 || strcmp(cause, "Error") == 0);

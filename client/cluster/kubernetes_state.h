@@ -27,7 +27,7 @@ enum {
 
 /* ---- termination message ---- */
 
-/* What an attempt tells Kubernetes at its end. */
+/* Termination message, which an attempt leaves to Kubernetes when it ends. */
 typedef struct kubernetes_message {
     uint32_t attempt; /* 0: the process did not become an attempt */
     bool has_result;  /* the job has ended; exit_code is valid */

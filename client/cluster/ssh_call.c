@@ -125,7 +125,7 @@ static gp_status call_explain(const ssh_call *call, const cluster_tool *tool, gp
 gp_status ssh_call_run(ssh_call *call, int timeout_ms, gp_error *err)
 {
     static const char *const drop[] = { "GRADPOOL_JOB", "GRADPOOL_SSH_JOB",
-                                        NULL }; /* of a job that submits */
+                                        NULL }; /* set in a job that submits another one */
     const char *words[SSH_WORDS];
     cluster_tool tool = {
         .words = words, .drop = drop, .output_max = SSH_REPLY_MAX, .timeout_ms = timeout_ms
@@ -158,7 +158,8 @@ gp_status ssh_call_run(ssh_call *call, int timeout_ms, gp_error *err)
         else if (status == GP_OK)
             status = ssh_reply_status(&call->reply, err);
         if (status != GP_OK && greeted) {
-            /* A complete reply is certain; these codes mean an unknown outcome. */
+            /* The reply is complete, so the outcome is known. These codes would mean that it is
+             * unknown. */
             if (call->reply.head != NULL && (status == GP_EPEER || status == GP_ETIMEDOUT))
                 status = recode(err, GP_EIO);
             gp_error_prefix(err, "%s", call->request.host);

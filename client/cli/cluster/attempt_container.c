@@ -37,7 +37,7 @@ gp_status attempt_folder_create(const char *folder, const char *command_file, gp
 
     if (access(folder, F_OK) == 0)
         return GP_OK;
-    /* the name of a pod is unique, so no other process uses this draft */
+    /* The host name is the name of the pod, which is unique: no other process uses this draft. */
     gethostname(host, sizeof(host) - 1);
     if ((size_t)snprintf(draft, sizeof(draft), "%s.%s-%d", folder, host, (int)getpid()) >= sizeof(draft))
         return gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", folder);
@@ -45,7 +45,7 @@ gp_status attempt_folder_create(const char *folder, const char *command_file, gp
     if (status == GP_OK)
         status = gp_file_read(&command, &bytes, command_file, CLUSTER_COMMAND_JSON_MAX, err);
     if (status == GP_OK) {
-        folder_remove(draft); /* of a container that was restarted */
+        folder_remove(draft); /* left by a container that was restarted */
         status = cluster_folder_create(draft, (const char *)command, bytes, err);
     }
     if (status == GP_OK && rename(draft, folder) != 0) {
@@ -62,7 +62,7 @@ void attempt_message_write(const char *path, const kubernetes_message *message)
     int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     gp_buffer text;
 
-    /* the file of Kubernetes belongs to root, and O_CREAT may be refused for it */
+    /* Kubernetes creates the file as root; open() with O_CREAT may be refused for such a file. */
     if (fd < 0 && errno == ENOENT)
         fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     gp_buffer_init(&text, KUBERNETES_MESSAGE_BYTES);

@@ -18,7 +18,7 @@
 
 enum { STATUS_MS = 30000, DATA_MS = 100000, TEXT_BYTES = 240 };
 
-/* Write the line of a check. Return whether it passed. */
+/* Print the result line of a check. Return `passed`. */
 static bool report(const char *stage, bool passed, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -124,7 +124,8 @@ static bool check_data(const char *program, const char *source)
     return true;
 }
 
-/* Become a training on synthetic data. It ends by itself within minutes if nothing stops it. */
+/* Replace this process by a training on synthetic data, which ends within minutes if nothing stops
+ * it. Return only after a failure. */
 static int training_become(const char *program, const char *folder)
 {
     char checkpoints[PATH_MAX];
@@ -132,7 +133,7 @@ static int training_become(const char *program, const char *folder)
                             "--epochs", "10000", "--checkpoint-path", checkpoints, NULL };
 
     snprintf(checkpoints, sizeof(checkpoints), "%s/" JOB_CHECK_CHECKPOINTS, folder);
-    setenv("GRADPOOL_JOB_DIR", folder, 1); /* the training is the job */
+    setenv("GRADPOOL_JOB_DIR", folder, 1); /* the training acts as the job */
     execv(program, (char *const *)(uintptr_t)words);
     perror("gradpool job-check");
     return CLI_FAILED;

@@ -6,7 +6,7 @@
  *     gradpool-check devices passed 2 workers (cpu)
  *     gradpool-check data failed cannot open the data /d: No such file or directory
  *
- * Then it becomes a training with checkpoints, until the job is stopped. */
+ * Then the process becomes a training with checkpoints, which runs until the job is stopped. */
 #ifndef GP_CLI_CLUSTER_JOB_CHECK_H
 #define GP_CLI_CLUSTER_JOB_CHECK_H
 

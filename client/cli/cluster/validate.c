@@ -41,7 +41,7 @@ static gp_status folder_probe(const char *folder, gp_error *err)
     return status;
 }
 
-/* Check the file of the profile, and the folder of the jobs if this host sees it. */
+/* Check the profile file and, if this host sees it, the folder of the jobs. */
 static void stage_profile(validation *v)
 {
     gp_error err;

@@ -15,11 +15,11 @@
 
 enum {
     TIME_S = 600,       /* time limit of the job, if the profile has no shorter one */
-    STAGE_MS = 120000,  /* from one stage of a running job to the next */
-    SILENT_MS = 60000,  /* listings that fail one after the other */
+    STAGE_MS = 120000,  /* time limit of a stage of a running job */
+    SILENT_MS = 60000,  /* time after which failing listings end the validation */
     LIST_HERE_MS = 250, /* poll intervals, if this host sees the folder of the job */
     ROUND_HERE_MS = 30,
-    LIST_ELSEWHERE_MS = 1000, /* and if each look is a connection */
+    LIST_ELSEWHERE_MS = 1000, /* poll intervals, if each poll opens a connection */
     ROUND_ELSEWHERE_MS = 300,
     LOG_MAX = 1 << 20,
     CLOCK_TOLERANCE_MS = 30000,
@@ -28,7 +28,7 @@ enum {
 
 extern char **environ;
 
-/* The job and the observations of this process. */
+/* Job of a validation, and what this process has observed so far. */
 typedef struct follow {
     validation *v;
     const cluster_site *site;
@@ -51,7 +51,8 @@ static int64_t unix_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Return whether each look at the job is a connection to another host. */
+/* Return whether the job folder is on another host, so that each poll of the job opens a
+ * connection. */
 static bool is_elsewhere(const follow *f)
 {
     return f->site->engine->facts != NULL;
@@ -103,7 +104,7 @@ static gp_status job_create(follow *f, gp_error *err)
     return cluster_submit_create(&v->record, v->place, &submit, err);
 }
 
-/* Launch the job. Return whether the engine may have it. */
+/* Launch the job. Return whether the engine may have accepted it. */
 static bool job_launch(follow *f)
 {
     validation *v = f->v;
@@ -143,7 +144,8 @@ static void log_read(follow *f)
     while (got == sizeof(text));
 }
 
-/* Visit the job, with a listing if one is due. */
+/* Update the record of the job, and cancel the job first if `cancel` is set. List the jobs of the
+ * engine first if the last listing is too old. */
 static gp_status job_visit(follow *f, bool cancel, gp_error *err)
 {
     cluster_record *record = &f->v->record;
@@ -169,7 +171,8 @@ static gp_status job_visit(follow *f, bool cancel, gp_error *err)
     return status;
 }
 
-/* The job is in the queue: print why it waits, when that changes. Fail if waiting cannot help. */
+/* Print why the job waits in the queue, each time that the reason changes. Fail the stage if the
+ * job can never start. */
 static void check_queue(follow *f)
 {
     static const char *const stuck[] = {
@@ -219,7 +222,7 @@ static void stage_done(follow *f)
     f->stage_ms = gp_now_ms();
 }
 
-/* The attempt has begun: check that the host has the time of this host. */
+/* Compare the clock of the job's host with that of this host, once the attempt has begun. */
 static void stage_allocation(follow *f)
 {
     const cluster_job *job = &f->v->record.job;
@@ -245,7 +248,8 @@ static void stage_allocation(follow *f)
     stage_done(f);
 }
 
-/* The log begins with "== attempt 1 on HOST, job ID, BUILD ==". */
+/* Compare the version in the first line of the log, "== attempt 1 on HOST, job ID, BUILD ==", with
+ * the version of this program. */
 static void stage_build(follow *f)
 {
     const char *log = gp_buffer_text(&f->log), *line = line_find(log, "== attempt 1 on ", true);
@@ -271,7 +275,7 @@ static void stage_build(follow *f)
     validate_fail(f->v, VALIDATE_BUILD, text);
 }
 
-/* Take the result of a check that job-check has written to the log. */
+/* Read the result of a check from the log, where job-check writes it. */
 static void stage_checked(follow *f, validate_stage stage, const char *word)
 {
     const char *log = gp_buffer_text(&f->log), *line, *text;
@@ -291,7 +295,7 @@ static void stage_checked(follow *f, validate_stage stage, const char *word)
     }
 }
 
-/* The training prints a table with a line for some of its steps. */
+/* Pass the stage when the log has the first line of the training's table of steps. */
 static void stage_job(follow *f)
 {
     const char *line = gp_buffer_text(&f->log);
@@ -308,7 +312,8 @@ static void stage_job(follow *f)
     }
 }
 
-/* Send the notice once, and wait until the engine has queued the job again. */
+/* Send the notice that announces the end of the allocation, once. Pass the stage when the engine
+ * has requeued the job. */
 static void stage_notice(follow *f)
 {
     const cluster_engine *engine = f->site->engine;
@@ -338,7 +343,8 @@ static void stage_notice(follow *f)
 
 /* ---- early end ---- */
 
-/* Explain why a job ended before its attempt wrote a record: only the engine's output tells. */
+/* Explain why a job ended before its attempt wrote a record. Only the output of the engine can name
+ * the cause. */
 static void explain_not_begun(follow *f)
 {
     static const char *const missing[] = {
@@ -410,7 +416,7 @@ static validate_stage stage_of(const validation *v)
     return stage;
 }
 
-/* Evaluate a stage of a job that was just looked at. */
+/* Evaluate a stage after the record of the job was updated. */
 static void stage_evaluate(follow *f, validate_stage stage)
 {
     if (stage == VALIDATE_ALLOCATION)
@@ -427,7 +433,7 @@ static void stage_evaluate(follow *f, validate_stage stage)
         stage_notice(f);
 }
 
-/* Fail a stage whose time is over. The time in the queue is unlimited. */
+/* Fail a stage whose time limit has passed. The time in the queue is unlimited. */
 static void check_time(follow *f, validate_stage stage)
 {
     const cluster_job *job = &f->v->record.job;

@@ -10,7 +10,7 @@ static const char *const stage_words[VALIDATE_STAGES] = { "profile", "engine",  
                                                           "job",     "notice",  "end" };
 static const char *const result_words[] = { "OPEN", "PASSED", "FAILED", "SKIPPED" };
 
-/* Fixes of known causes. Engines name a cause, but seldom what to do. */
+/* Fixes of known causes. Messages of engines name a cause, but seldom a fix. */
 static const struct {
     const char *words; /* part of the cause */
     const char *fix;
@@ -43,7 +43,7 @@ static const struct {
       "remove folders of ended jobs, or set 'folder' in the profile to another file system" },
     { "no program 'scontrol'", "install the commands of Slurm on the nodes, or add their folder to PATH "
                                "here: Slurm passes PATH to jobs" },
-    { "set no CUDA_VISIBLE_DEVICES", "let File= in gres.conf of that host name the character devices of the "
+    { "set no CUDA_VISIBLE_DEVICES", "set File= in gres.conf of that host to the character devices of the "
                                      "GPUs, such as /dev/nvidia[0-3]" },
 };
 
