@@ -26,8 +26,8 @@ typedef struct builder {
     uint32_t trial, repeat;
 } builder;
 
-/* Return the value of an option --seed: of "--seed=5", or of "--seed" with the word after it. NULL:
- * another word. */
+/* Return the value of the option --seed: from "--seed=5", or from "--seed" with the word after it.
+ * NULL: `word` is another word. */
 static const char *seed_value(const char *word, const char *next)
 {
     if (strncmp(word, "--seed=", 7) == 0)
@@ -68,9 +68,9 @@ static gp_status put_value(gp_buffer *out, const gp_json *value, gp_error *err)
     return gp_json_writer_finish(&writer, err);
 }
 
-/* ---- places ---- */
+/* ---- placeholders ---- */
 
-/* Find the next place {NAME} in a word.
+/* Find the next placeholder {NAME} in a word.
  *   name  set to the name
  * Returns the opening brace; NULL: there is none. */
 static const char *place_find(const char *word, char name[SWEEP_PLACE_BYTES])
@@ -103,7 +103,8 @@ bool sweep_command_has_place(const sweep_plan *plan, const char *name)
 static gp_status check_place(void *context, const char *name, const gp_json *value, gp_error *err)
 {
     (void)value;
-    return sweep_command_has_place(context, name) ? GP_OK : gp_fail(err, GP_ENOENT, "no place {%s}", name);
+    return sweep_command_has_place(context, name) ? GP_OK
+                                                  : gp_fail(err, GP_ENOENT, "no placeholder {%s}", name);
 }
 
 bool sweep_command_places_all(const sweep_plan *plan, const char *values)
@@ -116,8 +117,8 @@ bool sweep_command_places_all(const sweep_plan *plan, const char *values)
     return all;
 }
 
-/* Append a word with the values of the trial in its places. Braces around other names are literal
- * text. */
+/* Append a word, with its placeholders replaced by the values of the trial. Braces around other
+ * names are literal text. */
 static gp_status put_word(const builder *b, const char *word, gp_error *err)
 {
     gp_buffer *out = &b->command->text;
@@ -143,7 +144,7 @@ static gp_status put_word(const builder *b, const char *word, gp_error *err)
     return status == GP_OK ? gp_buffer_append(out, from, strlen(from) + 1, err) : status;
 }
 
-/* Append a parameter without a place as an option. */
+/* Append a parameter without a placeholder as an option. */
 static gp_status put_option(void *context, const char *name, const gp_json *value, gp_error *err)
 {
     const builder *b = context;
@@ -169,7 +170,8 @@ static gp_status put_seed(const builder *b, gp_error *err)
     return gp_buffer_append(&b->command->text, text, (size_t)bytes + 1, err);
 }
 
-/* Fill in the text: the words of the plan, and the other values as options. */
+/* Fill in the text of the command: the words of the plan, then the values without a placeholder as
+ * options. */
 static gp_status put_text(const builder *b, gp_error *err)
 {
     const bool reseeded = b->repeat > 0 && sweep_plan_trains(b->plan);

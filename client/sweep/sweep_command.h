@@ -6,17 +6,17 @@
 
 typedef struct sweep_command sweep_command;
 
-enum { SWEEP_PLACE_BYTES = 80 }; /* length of the name in a place, with its NUL */
+enum { SWEEP_PLACE_BYTES = 80 }; /* length of the name in a placeholder, with its NUL */
 
 /* Build the command of a trial. Free *out with sweep_command_free().
  *   repeat  0: with the seed of the plan; N: with the N-th seed after it
  *   values  JSON object
  *
- * The words are those of the plan. A value stands in each place {NAME} of its parameter, the number
- * of the trial in {trial} and the seed in {seed}; a value without a place follows as --NAME VALUE.
- * A training gets the options for its folder, checkpoints and workers. A program becomes
- * `spmd ... -- PROGRAM`.
- * GP_EINVAL: values are no JSON object. GP_ELIMIT: the command is too long. */
+ * The words are those of the plan. The placeholder {NAME} is replaced by the value of that
+ * parameter, {trial} by the number of the trial, and {seed} by the seed. A value without a
+ * placeholder follows as --NAME VALUE. A training gets the options for its folder, checkpoints and
+ * workers. A program becomes `spmd ... -- PROGRAM`. GP_EINVAL: values are no JSON object.
+ * GP_ELIMIT: the command is too long. */
 gp_status sweep_command_new(sweep_command **out, const sweep_folder *folder, const sweep_plan *plan,
                             uint32_t trial, uint32_t repeat, const char *values, uint32_t workers,
                             gp_error *err);
@@ -30,10 +30,10 @@ const char *const *sweep_command_words(const sweep_command *command);
 gp_status sweep_command_line(gp_buffer *out, const sweep_plan *plan, uint32_t trial, const char *values,
                              gp_error *err);
 
-/* Return whether a word of the plan has the place {NAME}. */
+/* Return whether a word of the plan has the placeholder {NAME}. */
 bool sweep_command_has_place(const sweep_plan *plan, const char *name);
 
-/* Return whether each value of a point has a place. */
+/* Return whether each value of a point has a placeholder. */
 bool sweep_command_places_all(const sweep_plan *plan, const char *values);
 
 #endif

@@ -176,9 +176,9 @@ static void handle_value(sweep *s, const sweep_event *event)
                             .stop = trial->stop });
 }
 
-/* Create a trial and append its line. false: the sweep is full.
+/* Create a trial and append its line. Return false if the sweep is full.
  *   line  how, values, of, repeat and request
- *   told  the search knows the point: it proposed it */
+ *   told  the search already knows the point, because it proposed it */
 static bool append_trial(sweep *s, sweep_line line, bool told)
 {
     gp_error ignored;
@@ -194,7 +194,7 @@ static bool append_trial(sweep *s, sweep_line line, bool told)
     return true;
 }
 
-/* Run a point of the user, or that of a trial without a result. */
+/* Create a trial with a point that the user added, or with the point of a trial to retry. */
 static void handle_request(sweep *s, const sweep_event *event)
 {
     const bool open = s->closing == SWEEP_REASON_NONE || s->closing == SWEEP_REASON_EXHAUSTED;
@@ -212,7 +212,7 @@ static void handle_request(sweep *s, const sweep_event *event)
             false);
 }
 
-/* Stop all jobs, so that a restarted controller continues their trials with another attempt. */
+/* Stop all jobs. A restarted controller continues their trials with further attempts. */
 static void handle_halt(sweep *s)
 {
     uint64_t line;
@@ -235,7 +235,7 @@ static void handle_halt(sweep *s)
 
 /* ---- progress after each event ---- */
 
-/* Remove trials whose end is durable, and link the best model. */
+/* Remove trials whose end is durable from the active ones, and link the model of the best trial. */
 static void settle(sweep *s)
 {
     uint32_t kept = 0;

@@ -29,7 +29,7 @@
  * The user can add points, and retry trials that ended without a result. Both become trials of
  * their own, which come in addition to trials_max. Their lines name the request, so that a
  * controller that restarts knows which requests it has taken. After the last trial, the best one is
- * repeated with further seeds; a repeat is neither stopped early nor the best.
+ * repeated with further seeds; a repeat is never stopped early and never counts as the best trial.
  *
  * act must not call sweep_step(). */
 #ifndef GP_SWEEP_CORE_H
@@ -59,7 +59,7 @@ typedef struct sweep_trial {
     uint32_t rung;            /* last epoch reported to the search */
     uint32_t workers;         /* size as last requested; 0: unknown */
     bool stop;                /* a stop was decided; the trial ends as STOPPED */
-    bool interrupted;         /* the controller was interrupted; a cancel is no end */
+    bool interrupted;         /* the controller was interrupted; a cancel does not end the trial */
     bool resumed;             /* an earlier controller may have submitted this attempt */
     bool known;               /* the pool acknowledged the job of this attempt */
     bool stop_sent;
@@ -141,14 +141,15 @@ typedef enum sweep_verdict {
     SWEEP_STOP,     /* recorded; the trial is not worth its cost */
 } sweep_verdict;
 
-/* What to try next. Trials have the numbers 1, 2, ... in the order of ask() and add(). */
+/* Interface to a search, which chooses the points. Trials have the numbers 1, 2, ... in the order
+ * of ask() and add(). */
 typedef struct sweep_search {
     void *context;
 
     /* Propose a point as JSON, valid until the next call. GP_ENOENT: no point is left. */
     gp_status (*ask)(void *context, const char **values, gp_error *err);
 
-    /* Take over a point of the user, or of the journal. */
+    /* Add a point that the user requested, or that the journal contains. */
     gp_status (*add)(void *context, const char *values, gp_error *err);
     sweep_verdict (*report)(void *context, uint32_t trial, uint32_t epoch, double value);
     void (*tell)(void *context, uint32_t trial, sweep_state state, double value);

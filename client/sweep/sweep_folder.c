@@ -218,7 +218,8 @@ static gp_status set_path(sweep_folder *folder, const char *path, gp_error *err)
     return status;
 }
 
-/* Write what identifies this process: the pid and the host, which may share the folder. */
+/* Write the owner of the lock: the process id, and the name of this host, because several hosts may
+ * share the folder. */
 static void own_text(char text[OWNER_BYTES], int pid)
 {
     char host[64] = "";
@@ -270,7 +271,7 @@ int sweep_folder_controller(const char *folder)
     return pid > 1 && strcmp(text, expected) == 0 ? pid : 0;
 }
 
-/* Report that the folder of a new sweep exists. */
+/* Fail because the folder of a new sweep already exists. */
 static gp_status fail_exists(const char *path, gp_error *err)
 {
     char plan[SWEEP_PATH_MAX + 20];

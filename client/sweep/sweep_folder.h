@@ -87,7 +87,7 @@ void sweep_folder_trial(const sweep_folder *folder, uint32_t trial, const char *
 /* Set `path` to the checkpoints of a trial. */
 void sweep_folder_checkpoints(const sweep_folder *folder, uint32_t trial, char path[SWEEP_PATH_MAX + 100]);
 
-/* Let best.onnx be the model of a trial. A missing model is no error. */
+/* Link best.onnx to the model of a trial. A missing model is no error. */
 void sweep_folder_link_best(const sweep_folder *folder, uint32_t trial);
 
 #endif

@@ -26,7 +26,8 @@ void sweep_inbox_path(const sweep_folder *folder, const char *number, const char
     snprintf(path, PATH, "%s/inbox/%.*s%s", folder->path, SWEEP_REQUEST_BYTES - 1, number, kind);
 }
 
-/* Return the number of a request: it sorts by time, and no other process of this host uses it. */
+/* Choose the number of a request. Numbers sort by time, and no other process of this host chooses
+ * the same one. */
 static void make_number(char number[SWEEP_REQUEST_BYTES])
 {
     static unsigned count;

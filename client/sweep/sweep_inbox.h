@@ -6,7 +6,7 @@
  * A request appears by rename, so it is complete. The controller appends a line with the number of
  * the request to the journal, and removes the file when the line is durable. A controller that is
  * killed in between finds the number in the journal and only removes the file. So a request becomes
- * one trial, whatever is killed. */
+ * exactly one trial, whichever process is killed. */
 #ifndef GP_SWEEP_INBOX_H
 #define GP_SWEEP_INBOX_H
 

@@ -21,7 +21,7 @@ struct sweep {
     uint64_t number, persisted; /* numbers of the last line, and of the last durable line */
     uint32_t workers;           /* that trials can lease; 0: unknown */
     uint32_t best, failures;    /* best trial; failures in a row */
-    sweep_reason closing;       /* no further trial is asked; NONE: open */
+    sweep_reason closing;       /* why no further trial is created; NONE: open */
     bool begun, failed, over;   /* failed: the journal failed */
     char text[SWEEP_TEXT_MAX];  /* explains `closing` */
 };
@@ -49,16 +49,16 @@ bool sweep_has_room(const sweep *s, gp_error *err);
  * GP_ELIMIT: too many trials. */
 gp_status sweep_trial_new(sweep *s, const sweep_line *line, gp_error *err);
 
-/* Record a value at a rung. The search has to know each one once, also if an attempt repeats the
+/* Record a value at a rung. Report it to the search only once, even if an attempt repeats the
  * epochs since the last checkpoint. */
 sweep_verdict sweep_trial_report(sweep *s, uint32_t number, uint32_t epoch, double value);
 
-/* Set the final state of a trial and tell the search. */
+/* Set the final state of a trial and report it to the search. */
 void sweep_trial_end(sweep *s, uint32_t number, sweep_state state, uint32_t epoch, double value,
                      const char *text);
 
 /* Begin an attempt.
- *   lost  the one before it was lost */
+ *   lost  the previous attempt was lost */
 void sweep_trial_attempt(sweep_trial *trial, uint32_t attempt, bool lost);
 
 #endif

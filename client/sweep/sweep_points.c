@@ -114,7 +114,7 @@ static gp_status points_add(void *context, const char *values, gp_error *err)
     return gp_search_add(((sweep_points *)context)->search, values, NULL, err);
 }
 
-/* Return whether a trial reaches a rung with an epoch. */
+/* Return whether a trial has reached a rung since epoch `before`. */
 static bool is_rung(const sweep_points *points, uint32_t before, uint32_t epoch)
 {
     for (uint64_t rung = points->epochs_min; rung < points->epochs_max && rung <= epoch;
@@ -124,7 +124,8 @@ static bool is_rung(const sweep_points *points, uint32_t before, uint32_t epoch)
     return false;
 }
 
-/* Only values at rungs are recorded: they decide, and a trial has few. */
+/* Report a value to the search if the trial has reached a rung. Other values decide nothing, and
+ * would only make the journal longer. */
 static sweep_verdict points_report(void *context, uint32_t trial, uint32_t epoch, double value)
 {
     sweep_points *points = context;

@@ -16,10 +16,10 @@ typedef struct sweep_points {
 gp_status sweep_points_new(sweep_points **out, const sweep_plan *plan, gp_error *err);
 void sweep_points_free(sweep_points *points); /* accepts NULL */
 
-/* Return the interface to the points, which must live longer. */
+/* Return the interface to the points, which must outlive it. */
 sweep_search sweep_points_search(sweep_points *points);
 
-/* Return what each parameter explains of the objective, as JSON; free it with gp_buffer_free().
+/* Return how much of the objective each parameter explains, as JSON; free it with gp_buffer_free().
  * NULL: too few trials have a value. */
 char *sweep_points_importance(sweep_points *points);
 
@@ -40,7 +40,8 @@ gp_status sweep_point_read(sweep_point *out, const gp_space *space, const char *
 const char *sweep_point_text(const sweep_point *point, const gp_space *space, uint32_t parameter,
                              char number[32]);
 
-/* Return the type of a range by the training option of that name; see gp_search_options. */
+/* Return the type of the training option `name`, which a range of that name takes; implements
+ * gp_search_options.type_of. */
 gp_search_type sweep_points_type(void *context, const char *name);
 
 #endif

@@ -25,7 +25,7 @@ enum {
     POLL_MS = 20, /* with FEW_TRIALS at once; more trials are polled less often */
     POLL_MANY_MS = 100,
     FEW_TRIALS = 16,
-    WORKERS_EVERY_MS = 2000, /* between questions for the number of workers */
+    WORKERS_EVERY_MS = 2000, /* interval of requests for the number of workers */
     CANCEL_EVERY_MS = 1000,
     POOL_RETRY_MS = 60000, /* how long to wait for another scheduler */
     ATTEMPTS = 65536,      /* seq of a submit: trial * ATTEMPTS + attempt */
@@ -40,7 +40,7 @@ typedef struct trial_job {
     uint64_t id; /* 0: not submitted yet */
     uint32_t workers;
     bool wanted, running, stop;
-    bool ended; /* its files are to be cleaned */
+    bool ended; /* clean_ended() must remove its files */
     int64_t canceled_ms;
     trial_reader reader;
     sweep_state shown;
@@ -142,8 +142,8 @@ static void flush(runner *r)
     }
 }
 
-/* Clean the files of trials that have ended; best.onnx is a link of its own. Called when the next
- * trials are submitted, so that they do not wait for it. */
+/* Remove the files that ended trials no longer need. Called after the next trials were submitted,
+ * so that they need not wait. */
 static void clean_ended(const runner *r)
 {
     gp_error err;
@@ -208,7 +208,8 @@ static void retry_failed(runner *r)
     }
 }
 
-/* Take the requests, unless another controller will continue the sweep and take them. */
+/* Process the requests in the inbox, unless another controller will continue the sweep and process
+ * them. */
 static void take_requests(runner *r, bool halted)
 {
     if (!halted && !r->failed && !r->over)
@@ -217,7 +218,7 @@ static void take_requests(runner *r, bool halted)
 
 /* ---- submitting ---- */
 
-/* Return the job that left a result in the folder of a trial. 0: there is no result. */
+/* Return the number of the job whose result is in the folder of a trial. 0: there is no result. */
 static uint64_t finished_job(const runner *r, uint32_t trial)
 {
     char path[PATH];
@@ -265,7 +266,8 @@ static gp_status submit(runner *r, uint32_t trial, gp_error *err)
         sweep_folder_trial(r->folder, trial, ".job", path);
         snprintf(text, sizeof(text), "%" PRIu64 "\n", id);
         if (status == GP_OK)
-            gp_file_write_record(path, text, strlen(text), NULL); /* only saves a repeated training */
+            gp_file_write_record(path, text, strlen(text),
+                                 NULL); /* a failure only costs a repeated training */
     }
     if (status == GP_OK) {
         job->id = id;
@@ -413,8 +415,8 @@ static gp_status iterate(runner *r, int64_t *workers_ms, gp_error *err)
     return status;
 }
 
-/* Sleep until the next poll, or until the job of a trial ends: then the next trial can start. Many
- * trials are only polled, because each watched job is a message. */
+/* Sleep until the next poll, or until the job of a trial ends, so that the next trial starts at
+ * once. With many trials only poll, because each watched job costs a message. */
 static void rest(runner *r)
 {
     gp_job_info infos[FEW_TRIALS];
@@ -444,7 +446,7 @@ static gp_status loop(runner *r, uint32_t workers, gp_error *err)
     feed(r, (sweep_event){ .kind = SWEEP_EVENT_WORKERS, .count = workers }); /* for the first trials */
     if (r->options->retry)
         retry_failed(r);
-    take_requests(r, false); /* those that a sweep without trials would not wait for */
+    take_requests(r, false); /* a sweep without open trials would end before the next poll */
     feed(r, (sweep_event){ .kind = SWEEP_EVENT_BEGIN });
     while (!r->over && status == GP_OK && *r->options->stop < 2) {
         if (*r->options->stop != 0 && !halted) {

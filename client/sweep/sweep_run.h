@@ -1,5 +1,5 @@
 /* Controller of a sweep: run the trials as jobs of a pool, follow their metrics and keep the
- * journal. The decisions are those of sweep_core.h. */
+ * journal. sweep_core.h makes the decisions. */
 #ifndef GP_SWEEP_RUN_H
 #define GP_SWEEP_RUN_H
 
@@ -33,7 +33,7 @@ typedef struct sweep_run_options {
 /* Run a sweep in its folder until it is over.
  *   core    set to the trials, also after an error; free it with sweep_free()
  *   reason  set to why the sweep is over
- *   importance  set to what each parameter explains, as JSON (gp_search_importance()), or to NULL;
+ *   importance  set to the importance of each parameter as JSON (gp_search_importance()), or NULL;
  *               free it with gp_buffer_free()
  * GP_ENOPOOL: the pool was shut down; the next pool of that name runs the trials. Other errors: the
  * sweep could not start or continue. Trials that run continue without the controller. */
@@ -45,7 +45,7 @@ gp_status sweep_load(sweep **core, char **importance, sweep_folder *folder, cons
                      gp_error *err);
 
 /* Determine whether a sweep without a controller has ended: all its trials have ended, and it would
- * ask for no other one. */
+ * start no other one. */
 gp_status sweep_has_ended(bool *ended, sweep_folder *folder, const sweep_plan *plan, gp_error *err);
 
 #endif

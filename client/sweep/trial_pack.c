@@ -23,8 +23,8 @@ static gp_status put_member(void *context, const char *key, const gp_json *value
     return GP_OK;
 }
 
-/* Put the lines of workers.jsonl as an array, if the file exists. false: it does not fit, or a line
- * is malformed. */
+/* Write the lines of workers.jsonl as an array, if the file exists. Return false if it does not
+ * fit, or if a line is malformed. */
 static bool put_lines(gp_json_writer *writer, const char *folder)
 {
     run_lines *lines = run_lines_new(folder, "workers.jsonl");
@@ -48,7 +48,7 @@ static bool put_lines(gp_json_writer *writer, const char *folder)
     return valid;
 }
 
-/* Put the log as a text, if the file exists. false: it does not fit. */
+/* Write the log as a text, if the file exists. Return false if it does not fit. */
 static bool put_log(gp_json_writer *writer, const char *folder)
 {
     char path[PATH_MAX];

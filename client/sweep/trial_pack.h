@@ -16,8 +16,8 @@ enum { TRIAL_PACK_BYTES_MAX = 4096 };
  * GP_EIO: see err; no record is lost. */
 gp_status trial_pack(const char *folder, gp_error *err);
 
-/* Remove the files that a trial needs no longer when its job has ended: the checkpoints, and the
- * model unless keep_model is set. best.onnx is a link of its own.
+/* Remove the files that an ended trial no longer needs: the checkpoints, and the model unless
+ * keep_model is set. best.onnx is a separate link and stays.
  *   pack  also pack the folder; a trial that failed keeps its files for `gradpool report`
  * Errors as for trial_pack(). */
 gp_status trial_clean(const sweep_folder *folder, uint32_t trial, bool keep_model, bool pack, gp_error *err);

@@ -46,7 +46,7 @@ void trial_reader_deinit(trial_reader *reader)
     *reader = (trial_reader){ .lines = NULL };
 }
 
-/* Take the objective of a line. false: it has none. */
+/* Read the objective of a line. Return false if it has none. */
 static bool take(trial_reader *reader, const sweep_plan *plan, const run_line *line, uint32_t *epoch,
                  double *value)
 {
@@ -170,8 +170,8 @@ void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], const tria
     } else if (info != NULL && info->cancel_asked) {
         event->outcome = SWEEP_OUTCOME_CANCELED;
     } else if (info != NULL && info->state == GP_JOB_FAILED && info->exit_code > 0 && end == NULL) {
-        /* A training failed before it began. A program that fails has a result: it was killed, or
-         * gradpool itself failed. */
+        /* Without a result, a training failed before it began. A program that fails leaves a
+         * result; without one, it was killed, or gradpool itself failed. */
         event->outcome = trains ? SWEEP_OUTCOME_FAILED : SWEEP_OUTCOME_LOST;
         read_job(text, info);
     }

@@ -2,8 +2,8 @@
  *
  * A training writes its validations to metrics.jsonl and its final values to end.json. A program
  * appends lines such as {"step": 7, "f1": 0.8} to metrics.jsonl (GRADPOOL_METRICS); the last line
- * with the objective counts. A program without any line counts by the last number that it printed,
- * which `gradpool spmd --folder` writes to end.json. */
+ * with the objective counts. If a program appends no line, its objective is the last number that it
+ * printed, which `gradpool spmd --folder` writes to end.json. */
 #ifndef GP_SWEEP_TRIAL_RESULT_H
 #define GP_SWEEP_TRIAL_RESULT_H
 

@@ -148,8 +148,8 @@ static void note(void *context, const char *text)
         cli_note(s->call, text);
 }
 
-/* Open the folder of the sweep: a new one, that of --resume, or that of the earlier attempt of this
- * job. */
+/* Open the folder of the sweep: the one of --resume, the one that an earlier attempt of this job
+ * created, or a new one. */
 static gp_status open_folder(const cli_call *call, sweep_folder *folder, sweep_plan *plan, gp_error *err)
 {
     const sweep_options *options = call->options;
@@ -208,7 +208,8 @@ static gp_status report(const cli_call *call, const sweep *core, const sweep_fol
     return GP_OK;
 }
 
-/* Return why the first trial failed: the text, or with `before` what stands before it. */
+/* Return the reason of the first trial that failed, or, with `before`, the words that introduce
+ * it. */
 static const char *first_text(const sweep *core, bool before)
 {
     for (uint32_t trial = 1; trial <= sweep_count(core); trial++)
@@ -287,17 +288,15 @@ const cli_command cli_command_sweep = {
         "Run one training per point of a space of options, several at a time, and report the best. NAME is "
         "an option of `gradpool train` without --; VALUES is a list (32,64,128), a range (0.5:0.99), a "
         "logarithmic range (log:1e-4:0.3), or LOW:STEP:HIGH. Each trial is a background job of the pool.\n\n"
-        "A command that does not begin with `train` is a program. Values stand in the places {NAME}, or "
-        "follow "
-        "as --NAME VALUE. The objective is a member of the lines that the program appends to the file "
-        "GRADPOOL_METRICS, or else the last number that it prints.\n\n"
-        "The folder of the sweep has a journal of all trials. The command may be killed at any moment, also "
-        "with the pool or the host: --resume FOLDER continues, and a trial that was complete does not run "
-        "again. Ctrl-C stops the running trials at a step; --resume continues them from their last "
+        "A command that does not begin with `train` is a program. Values replace the placeholders "
+        "{NAME}, or follow as --NAME VALUE. The objective is a member of the lines that the program appends "
+        "to the file GRADPOOL_METRICS, or else the last number that it prints.\n\n"
+        "The folder of the sweep has a journal of all trials. The command may be killed at any moment, even "
+        "with the pool or the host: --resume FOLDER continues, and does not repeat complete "
+        "trials. Ctrl-C stops the running trials at a step; --resume continues them from their last "
         "checkpoint. With --trials N it runs more trials.\n\n"
-        "`add` runs one more trial with given values; `retry` runs a trial again that failed, was lost or "
-        "was "
-        "stopped. Both go to the running sweep, or wait for --resume.\n\n"
+        "`add` runs one more trial with given values; `retry` runs a failed, lost or stopped trial "
+        "again. Both go to the running sweep, or wait for --resume.\n\n"
         "With --stop asha a trial ends early if its value at a rung is not among the best third so far; the "
         "rungs are at 1, 3, 9, ... epochs. --workers N:M gives each trial N to M workers: the running trials "
         "share the workers of the pool.",

@@ -41,7 +41,7 @@ typedef struct gp_session {
     bool pixels;         /* targets are pixel classes */
     int64_t stepped_ms;  /* when the last step was reported; 0: none yet */
 
-    /* for the SIGTERM grace period: step times that a soft stop takes, and seconds to save */
+    /* SIGTERM grace period: duration of a soft stop in steps, and seconds to save the state */
     double passes, state_s;
 } gp_session;
 

@@ -22,7 +22,8 @@ bool program_folder_number(const char *line, double *out)
     char before = ' ', *end;
 
     for (const char *at = line; *at != '\0'; before = at[-1]) {
-        /* A number may follow a blank or a sign such as '=' or '(', but not a letter or digit. */
+        /* A number may follow a blank or a character such as '=' or '(', but no letter, digit, '_'
+         * or '.'. */
         const bool begins = !isalnum((unsigned char)before) && before != '_' && before != '.';
         double number = begins && !isspace((unsigned char)*at) ? strtod(at, &end) : 0;
 
@@ -82,7 +83,7 @@ gp_status program_folder_open(program_folder *folder, const char *path, gp_error
 
 /* ---- output ---- */
 
-/* Take the number of a complete line of standard output. */
+/* Record the last number of a complete line of standard output. */
 static void take_number(program_folder *folder)
 {
     double number;
@@ -128,9 +129,9 @@ static void put_reason(gp_json_writer *writer, const program_folder *folder, int
     gp_json_put_text(writer, "reason", text);
 }
 
-/* Return whether a run failed for another reason than the program: gradpool failed, or a signal
- * ended the program, such as one of a cluster that ends its jobs, or of a kernel that is out of
- * memory. */
+/* Return whether something other than the program ended a run: gradpool failed, or a signal ended
+ * the program. A cluster sends such signals at the end of an allocation, and the kernel when memory
+ * runs out. */
 static bool was_lost(const command_set_result *result)
 {
     static const int outside[] = { SIGHUP, SIGINT, SIGKILL, SIGTERM };

@@ -36,11 +36,11 @@ gp_status program_folder_open(program_folder *folder, const char *path, gp_error
 void program_folder_output(void *context, int which, const char *text, size_t bytes);
 
 /* Write end.json for the result of a run and close the folder.
- *   result  NULL: the run failed for another reason than the program */
+ *   result  NULL: the run failed for a reason outside the program */
 void program_folder_close(program_folder *folder, const command_set_result *result);
 
-/* Find the last number of a line, such as 0.91 in "epoch 3: accuracy=0.91". Digits within a word
- * are no number.
+/* Find the last number of a line, such as 0.91 in "epoch 3: accuracy=0.91". Digits inside a word do
+ * not count.
  *   out  set to the number; "nan" and "inf" are numbers
  * false: the line has no number. */
 bool program_folder_number(const char *line, double *out);

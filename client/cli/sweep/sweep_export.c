@@ -99,7 +99,7 @@ gp_status sweep_export_csv(const char *path, const sweep *core, const sweep_fold
 
 /* ---- Optuna ---- */
 
-/* Numbers in Optuna's journal (optuna/storages/journal/_storage.py). */
+/* Operation codes and directions in Optuna's journal (optuna/storages/journal/_storage.py). */
 enum { CREATE_STUDY = 0, CREATE_TRIAL = 4, MINIMIZE = 1, MAXIMIZE = 2 };
 
 static int optuna_state(sweep_state state)

@@ -92,7 +92,7 @@ static double progress(const sweep_live *live, const sweep *core)
     return sum;
 }
 
-/* Return the number of trials that the sweep will have. */
+/* Return how many trials the sweep will have in total. */
 static uint32_t planned(const sweep_live *live, const sweep *core)
 {
     const uint64_t points = gp_space_points(live->space, SWEEP_TRIALS_MAX);
@@ -106,7 +106,7 @@ double sweep_live_seconds_left(const sweep_live *live, const sweep *core, int64_
     const double now = progress(live, core), made = now - live->first_progress,
                  seconds = (double)(now_ms - live->first_ms) * 1e-3;
 
-    /* Less than one trial is no basis: the first ones start together. */
+    /* An estimate needs the work of at least one trial: the first trials start together. */
     return made >= 1 && seconds > 0 ? (planned(live, core) - now) / made * seconds : NAN;
 }
 

@@ -1,5 +1,5 @@
-/* Live table of a sweep on a terminal, redrawn in place: the running trials, then the others from
- * the best on, as many as fit, and a line with counts and the time left. */
+/* Live table of a sweep on a terminal, redrawn in place. It lists the running trials first, then
+ * the others with the best on top, as many as fit. The last line has counts and the time left. */
 #ifndef GP_CLI_SWEEP_LIVE_H
 #define GP_CLI_SWEEP_LIVE_H
 
@@ -10,7 +10,7 @@
 
 typedef struct sweep_live sweep_live;
 
-/* Create a live table. The plan must live longer. GP_EINVAL: a malformed space. GP_ENOMEM. */
+/* Create a live table. The plan must outlive the table. GP_EINVAL: a malformed space. GP_ENOMEM. */
 gp_status sweep_live_new(sweep_live **out, FILE *file, const sweep_plan *plan, gp_error *err);
 
 /* Draw the trials, at most five times a second.

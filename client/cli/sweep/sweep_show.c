@@ -43,7 +43,8 @@ static gp_status join(void *context, const char *name, const gp_json *value, gp_
     return GP_OK;
 }
 
-/* Write the values of a trial as "lr 0.04, solver adam", or as options. */
+/* Write the values of a trial as text: "lr 0.04, solver adam", or with `options` "--lr 0.04
+ * --solver adam". */
 static char *values_text(const sweep_trial *trial, char *text, size_t bytes, bool options)
 {
     joined j = { .text = text,
@@ -60,7 +61,7 @@ static char *values_text(const sweep_trial *trial, char *text, size_t bytes, boo
     return text;
 }
 
-/* Append a name and its part of the variance. */
+/* Append the name of a parameter and its importance, a fraction of the variance. */
 static gp_status join_part(void *context, const char *name, const gp_json *value, gp_error *err)
 {
     joined *j = context;

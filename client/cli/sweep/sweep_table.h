@@ -24,11 +24,11 @@ typedef struct sweep_table {
     uint32_t rows;              /* largest number of rows; 0: all */
 } sweep_table;
 
-/* Create a table: the best trial first, then by value trials that were stopped, then those that run
- * or have no value. NULL: there are no trials, or no memory. */
+/* Create a table: the best trial first, then stopped trials by value, then trials that run or have
+ * no value. NULL: there are no trials, or out of memory. */
 show_table *sweep_table_new(const sweep_table *table);
 
-/* Return the numbers of all trials in the order of the table; free it with gp_free(). NULL: no
+/* Return the numbers of all trials in the order of the table; free it with gp_free(). NULL: out of
  * memory. */
 uint32_t *sweep_table_order(const sweep *core, const sweep_plan *plan, bool running_first);
 

@@ -62,7 +62,7 @@ static void close_sweep(asking *a)
 
 /* ---- values ---- */
 
-/* Append the value of a word: a number, true, false or a text. */
+/* Append the value of a word as JSON: a number, true, false or a text. */
 static void put_word_value(gp_json_writer *writer, const char *name, const char *text)
 {
     char *end;
@@ -119,7 +119,7 @@ static gp_status refuse_ended(const sweep_folder *folder, uint32_t trials, gp_er
                    trials, folder->path);
 }
 
-/* Take the lock of the sweep. -1: a controller has it. */
+/* Try to lock the sweep. Return the descriptor of the lock; -1: a controller holds it. */
 static int try_lock(const sweep_folder *folder)
 {
     char path[PATH];
@@ -159,8 +159,8 @@ static gp_status report(const cli_call *call, asking *a, const char *number, gp_
     return GP_OK;
 }
 
-/* Settle a request while no controller runs: withdraw it, unless the journal has it. The caller
- * has the lock. */
+/* Settle a request while no controller runs: report its trial if the journal has the request,
+ * otherwise withdraw it. The caller holds the lock. */
 static gp_status settle(const cli_call *call, asking *a, const char *number, gp_error *err)
 {
     char path[PATH];

@@ -10,8 +10,8 @@
  * space. */
 gp_status sweep_verb_add(const cli_call *call, const char *const *words, int count, gp_error *err);
 
-/* Run `sweep retry FOLDER TRIAL`: run a trial again that ended without a result. GP_EINVAL: the
- * trial cannot be retried. GP_ESTATE: the sweep has ended. */
+/* Run `sweep retry FOLDER TRIAL`: run a new trial with the values of one that ended without a
+ * result. GP_EINVAL: the trial cannot be retried. GP_ESTATE: the sweep has ended. */
 gp_status sweep_verb_retry(const cli_call *call, const char *const *words, gp_error *err);
 
 #endif

@@ -47,7 +47,7 @@ const gp_param sweep_params[] = {
       GP_PARAM_FIELD(sweep_options, stop),
       .fallback_text = "none",
       .placeholder = "RULE",
-      .help = "early stopping: none, asha or asha:ETA; of the trials at a rung, one of ETA [3] continues" },
+      .help = "early stopping: none, asha or asha:ETA; one of ETA [3] trials continues at each rung" },
     { .name = "min-epochs",
       GP_PARAM_FIELD(sweep_options, min_epochs),
       .fallback = 1,
@@ -93,7 +93,7 @@ const gp_param sweep_params[] = {
       GP_PARAM_FIELD(sweep_options, seed),
       .min = 0,
       .max = 1e15,
-      .help = "seed of the search; the seed of the trainings belongs behind --" },
+      .help = "seed of the search; for the seed of the trainings, write --seed after --" },
     { .name = "priority",
       GP_PARAM_FIELD(sweep_options, priority),
       .min = -1000,
@@ -120,7 +120,7 @@ const gp_param sweep_params[] = {
       .help = "show: draw the best so far and parallel coordinates" },
     { .name = "retry-failed",
       GP_PARAM_FIELD(sweep_options, retry_failed),
-      .help = "with --resume: run the trials again that failed or were lost" },
+      .help = "with --resume: retry the trials that failed or were lost" },
     CLI_JSON_PARAM(sweep_options),
     CLI_COMMON_PARAMS(sweep_options),
     { 0 },
@@ -263,8 +263,8 @@ static gp_status put_method(const cli_call *call, sweep_plan *plan, gp_error *er
     return status;
 }
 
-/* Set the objective. The direction of a known name is known; else --minimize or --maximize is
- * required, see check_program(). */
+/* Set the objective and its direction. If the name does not imply a direction, check_program()
+ * requires --minimize or --maximize. */
 static void put_objective(const cli_call *call, sweep_plan *plan)
 {
     const sweep_options *options = call->options;
@@ -343,14 +343,15 @@ gp_status sweep_words_limits(const cli_call *call, sweep_run_options *run, gp_er
 
 /* ---- checks ---- */
 
-/* Check that a parameter with a condition has no place: a trial without it could not fill it. */
+/* Check that a parameter with a condition has no placeholder, because trials without the parameter
+ * could not fill it. */
 static gp_status check_condition(void *context, const char *name, const gp_json *parameter, gp_error *err)
 {
     if (gp_json_member(parameter, "when") == NULL || !sweep_command_has_place(context, name))
         return GP_OK;
     return gp_fail(err, GP_EINVAL,
-                   "%s has a condition, so it cannot stand in {%s}; without a place, it follows as --%s "
-                   "VALUE where it applies",
+                   "%s has a condition, so it cannot stand in {%s}; without a placeholder, it follows as "
+                   "--%s VALUE where it applies",
                    name, name, name);
 }
 
@@ -371,7 +372,8 @@ static gp_status check_parameters(const sweep_plan *plan, const char *values, gp
     if (gp_json_parse(&json, values, strlen(values), NULL) == GP_OK && gp_json_member(json, "seed") != NULL)
         status = gp_fail(err, GP_EINVAL, "--confirm changes the seed, which is a parameter of this sweep");
     else if (!sweep_plan_trains(plan) && !sweep_command_has_place(plan, "seed"))
-        status = gp_fail(err, GP_EINVAL, "--confirm needs the place {seed} in the command of a program");
+        status =
+            gp_fail(err, GP_EINVAL, "--confirm needs the placeholder {seed} in the command of a program");
     gp_json_free(json);
     return status;
 }
@@ -418,7 +420,7 @@ static int check_training(const cli_call *call)
         for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
             if (strncmp(call->rest[i], ours[k], strlen(ours[k])) == 0 &&
                 strchr("=", call->rest[i][strlen(ours[k])]) != NULL)
-                return cli_usage(call, "the sweep sets %s of its trials; remove it behind --", ours[k]);
+                return cli_usage(call, "the sweep sets %s of its trials; remove it after --", ours[k]);
     return CLI_OK;
 }
 
@@ -454,7 +456,8 @@ static int check_program(const cli_call *call, const sweep_plan *plan)
     }
     sweep_points_free(points);
     return placed ? CLI_OK
-                  : cli_usage(call, "a command line for the shell needs the place {NAME} of each parameter");
+                  : cli_usage(call,
+                              "a command line for the shell needs the placeholder {NAME} of each parameter");
 }
 
 int sweep_words_check(const cli_call *call)
@@ -471,9 +474,8 @@ int sweep_words_check(const cli_call *call)
     if (((const sweep_options *)call->options)->retry_failed)
         return cli_usage(call, "--retry-failed needs --resume FOLDER");
     if (call->rest_count == 0)
-        return cli_usage(call,
-                         "the command of the trials is missing; write -- train --network ... behind the "
-                         "parameters");
+        return cli_usage(call, "the command of the trials is missing; write -- train --network ... after the "
+                               "parameters");
     code = trains(call) ? check_training(call) : CLI_OK;
     if (code != CLI_OK)
         return code;

@@ -230,7 +230,7 @@ TEST(a_sweep_runs_any_program)
     RUN_CODE(2, "sweep", "x=1,2", "--", "true");
     CHECK_CONTAINS(err, "add --minimize or --maximize: is a low or a high 'objective' good?");
     RUN_CODE(2, "sweep", "x=1,2", "--minimize", "--", "echo 1 2");
-    CHECK_CONTAINS(err, "needs the place {NAME} of each parameter");
+    CHECK_CONTAINS(err, "needs the placeholder {NAME} of each parameter");
     RUN_CODE(2, "sweep", "x=1,2", "--minimize", "--workers", "1:2", "--", "true");
     CHECK_CONTAINS(err, "a program has a fixed number of workers");
     RUN_CODE(2, "sweep", "x=1,2", "--minimize", "--", "spmd", "--", "true");
