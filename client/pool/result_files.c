@@ -24,7 +24,7 @@
 enum {
     LOCK_MS = 10000,             /* a change takes milliseconds; a suspended process may hold the lock */
     PRUNE_MS = 60000,            /* interval of result_prune() */
-    TOMBSTONE_MS = 86400000,     /* how long a read or expired entry explains itself */
+    TOMBSTONE_MS = 86400000,     /* how long a read or expired entry stays as a tombstone */
     ABANDONED_MS = 7 * 86400000, /* how long an entry waits for a process */
 };
 
@@ -235,8 +235,8 @@ gp_status result_draft_write(const result_store *store, const result_head *head,
     return status;
 }
 
-/* Rename a draft to its name; it is removed if that fails. old: the entry that it replaces; NULL:
- * none. */
+/* Rename a draft to the name of its entry, or remove the draft on failure. old: the entry that it
+ * replaces; NULL: none. */
 gp_status result_draft_commit(const result_store *store, result_totals *sums, const char *draft,
                               const result_head *head, const result_head *old, gp_error *err)
 {
@@ -285,7 +285,7 @@ static void draft_prune(const result_store *store, const char *draft)
         unlinkat(store->entries, draft, 0);
 }
 
-/* Remove what has expired, and count the rest. `live`: set to the number of calls that have not
+/* Remove expired entries, and count the others. `live`: set to the number of calls that have not
  * ended; may be NULL. */
 gp_status result_scan(result_store *store, result_totals *sums, uint64_t *live, int64_t now_ms, gp_error *err)
 {
@@ -347,7 +347,7 @@ static void prune_buried(const result_store *store, result_totals *sums)
         closedir(all);
 }
 
-/* Prune once a minute, and whenever a limit is exceeded. GP_ELIMIT: it still is. */
+/* Prune once a minute, and whenever a limit is exceeded. GP_ELIMIT: the limit is still exceeded. */
 gp_status result_make_room(result_store *store, result_totals *sums, uint64_t count, uint64_t bytes,
                            int64_t now_ms, gp_error *err)
 {

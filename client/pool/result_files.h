@@ -47,8 +47,8 @@ gp_status result_draft_write(const result_store *store, const result_head *head,
 
 /* ---- with the lock held ---- */
 
-/* Rename a draft to its name; it is removed if that fails. old: the entry that it replaces; NULL:
- * none. */
+/* Rename a draft to the name of its entry, or remove the draft on failure. old: the entry that it
+ * replaces; NULL: none. */
 gp_status result_draft_commit(const result_store *store, result_totals *sums, const char *draft,
                               const result_head *head, const result_head *old, gp_error *err);
 

@@ -14,7 +14,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
 
-/* time without a second request for a keeper, which takes a moment to start */
+/* interval between two requests for a keeper, which needs some time to start */
 enum { KEEPER_ASKED_MS = 5000 };
 
 /* ---- changes ---- */
@@ -93,7 +93,7 @@ gp_status result_end(result_store *store, const result_key *key, gp_status ended
         return status;
     close(e.fd);
 
-    /* Write without the lock, because it may take long. */
+    /* Write without the lock, because the write may take long. */
     result_head head = e.head;
 
     if (ended == GP_OK && bytes > store->bytes_max) {
@@ -252,7 +252,7 @@ static gp_status state_status(const result_head *head, gp_error *err)
     case RESULT_READY:
         return GP_OK;
     case RESULT_READ:
-        return gp_fail(err, GP_ESTATE, "the result '%s' was read %" PRIu32 " time%s, as often as it may be",
+        return gp_fail(err, GP_ESTATE, "the result '%s' was read %" PRIu32 " time%s, as often as allowed",
                        head->key.name, head->reads, head->reads == 1 ? "" : "s");
     case RESULT_EXPIRED:
         if (head->ended_ms == 0)
@@ -289,7 +289,8 @@ static gp_status read_count(result_store *store, const result_entry *e, int64_t 
     return status;
 }
 
-/* Turn an expired entry into a tombstone, which its head describes from then on. */
+/* Replace an expired entry by a tombstone, and set head->state to RESULT_EXPIRED. Other entries are
+ * unchanged. */
 static void expire(result_store *store, result_head *head, int64_t now_ms)
 {
     result_totals sums;
@@ -438,7 +439,8 @@ gp_status result_keeper_begin(int *fd, result_store *store, gp_error *err)
                                 : result_lock(store, &sums, err);
 
     if (status == GP_OK) {
-        /* Under the lock, because result_keeper_wanted() takes this one for an instant. */
+        /* Lock the keeper file under the store's lock: result_keeper_wanted() holds the file's lock
+         * briefly, and would make this call fail. */
         status = gp_file_lock(file);
         if (status != GP_OK)
             gp_fail(err, status, "another process keeps the results of this pool");

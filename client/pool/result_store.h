@@ -11,9 +11,9 @@
  *          release v  |                               '-----------------------------> EXPIRED
  *                 RELEASED
  *
- * A process owns a PENDING entry: it runs the call and stores the end. If the process has exited,
- * or has released the entry, another process may claim it. Entries in state READ or EXPIRED have no
- * payload; they exist for the error message, and disappear a day later.
+ * A process owns a PENDING entry: it runs the call and stores its outcome. If the process has
+ * exited, or has released the entry, another process may claim it. Entries in state READ or EXPIRED
+ * have no payload; they exist for the error message, and disappear a day later.
  *
  * An entry is replaced by rename, so a killed process leaves the old or the new one. Nothing is
  * synced: entries survive the end of any process, but not a power failure within the last seconds.
@@ -125,9 +125,9 @@ gp_status result_name_check(const char *name, gp_error *err);
 gp_status result_add(result_store *store, const result_head *head, const void *data, size_t bytes,
                      const result_object *object, int64_t now_ms, gp_error *err);
 
-/* Store the end of a call whose entry this process owns: the result, or with another status the
- * error message. A result above the limits becomes the error GP_ELIMIT. GP_ESTALE: the entry was
- * removed, or has another owner. GP_EIO. */
+/* Store the outcome of a call whose entry this process owns: the result, or, if `status` is not
+ * GP_OK, the error message. A result above the limits becomes the error GP_ELIMIT. GP_ESTALE: the
+ * entry was removed, or has another owner. GP_EIO. */
 gp_status result_end(result_store *store, const result_key *key, gp_status status, const void *data,
                      size_t bytes, int64_t now_ms, gp_error *err);
 
@@ -169,7 +169,7 @@ gp_status result_each(result_store *store, bool (*visit)(void *context, const re
 /* Remove an entry. GP_ENOENT: no such name. */
 gp_status result_remove(result_store *store, const char *name, gp_error *err);
 
-/* Remove what has expired, and the drafts of killed writers. Changes do this once a minute. */
+/* Remove expired entries, and the drafts of killed writers. Changes do this once a minute. */
 gp_status result_prune(result_store *store, int64_t now_ms, gp_error *err);
 
 /* Return whether this process should start a keeper: none runs, and none was requested within the
@@ -179,11 +179,11 @@ bool result_keeper_wanted(result_store *store, int64_t now_ms);
 /* Report that the keeper could not be requested, so that the next caller tries again. */
 void result_keeper_missed(result_store *store);
 
-/* Become the keeper. GP_EBUSY: another process is. */
+/* Become the keeper. GP_EBUSY: another process is the keeper. */
 gp_status result_keeper_begin(int *fd, result_store *store, gp_error *err);
 
-/* Stop being the keeper, unless a call has not ended; then return false. Also removes the task
- * objects. */
+/* Stop being the keeper and remove the task objects. Return false, without effect, if a call has
+ * not ended. */
 bool result_keeper_end(int *fd, result_store *store, int64_t now_ms);
 
 #endif

@@ -18,7 +18,7 @@ gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, gp_err
 {
     static const char *const words[] = { "results", "keep", NULL };
 
-    /* Like a team: no new pool after an orderly shutdown. */
+    /* Attach only, unless the scheduler failed: no new pool starts after an orderly shutdown. */
     const gp_pool_options same = { .pool = pool->paths.pool, .attach_only = !pool_missed(pool) };
     gp_pool *own = NULL;
     uint64_t job;
@@ -27,7 +27,8 @@ gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, gp_err
         return GP_OK;
     gp_status status = gp_pool_open(&own, &same, err);
 
-    /* A job of this kind does not take the place of the calls that it waits for. */
+    /* Jobs of this kind run beside the jobs that need workers, so the keeper takes no slot from
+     * them while it waits for calls. */
     if (status == GP_OK)
         status = gp_job_submit(
             &job, own,
@@ -86,7 +87,7 @@ gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void 
             if (result_get(&store, name, &head, result_now_ms(), NULL) == GP_OK && result_is_abandoned(&head))
                 status = results_keeper_ensure(pool, &store, &why);
             if (status == GP_ENOPOOL || status == GP_EPERM || status == GP_EVERSION)
-                break; /* other errors pass: a new scheduler starts, the disk is slow */
+                break; /* other errors are temporary: a new scheduler starts, the disk is slow */
         }
         if (now_ms >= deadline) {
             status = gp_fail(&why, GP_ETIMEDOUT, "the call of result '%s' did not end within %d ms", name,
@@ -94,7 +95,7 @@ gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void 
             break;
         }
 
-        /* Read once more after the watch exists: an earlier change sends no event. */
+        /* Read once more now that the watch exists: no event reports a change before it. */
         if (inotify < 0) {
             inotify = result_watch(&store);
             if (inotify >= 0)

@@ -47,7 +47,7 @@ static uint32_t mix(uint32_t a, uint32_t b, double share)
     return colour;
 }
 
-/* Draw the line of a row; a value between two gaps has a mark only. */
+/* Draw the line of a row. A value between two gaps is drawn as a mark only. */
 static void row_draw(plot *p, const plot_area *frame, const double *positions, size_t count, int stroke,
                      uint32_t colour)
 {
@@ -85,7 +85,7 @@ void plot_parallel(plot *picture, plot_area area, const char *title, const plot_
         const int x = axis_x(&frame, i, axis_count);
 
         plot_box(picture, x - SCALE / 2, frame.top, SCALE, frame.height, PLOT_BLACK);
-        /* The names stand on two lines in turn, so that each has twice the room. */
+        /* The names alternate between two lines, so that each has twice the width. */
         text_centre(picture, x, frame.top - (i % 2 == 0 ? 2 : 1) * LINE - SCALE * 3, 2 * room - ADVANCE,
                     axes[i].name);
         for (size_t k = 0; k < axes[i].label_count; k++) {
@@ -93,7 +93,7 @@ void plot_parallel(plot *picture, plot_area area, const char *title, const plot_
             const int width = plot_text_width(axes[i].labels[k].text) + 2 * SCALE;
 
             plot_box(picture, x - 2 * SCALE, y, 4 * SCALE, SCALE, PLOT_BLACK);
-            /* Text on the lines of the rows needs a white ground. */
+            /* Draw a white background, so that the lines of the rows do not cross the text. */
             plot_box(picture, x + 3 * SCALE, y - LINE / 2, width, LINE, 0xffffff);
             plot_text(picture, x + 4 * SCALE, y - GLYPH_HEIGHT * SCALE / 2, false, axes[i].labels[k].text,
                       PLOT_BLACK);

@@ -51,8 +51,8 @@ void detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome)
 
     future->result = NULL;
     if (results_of(team, &store, NULL) == GP_OK) {
-        /* Release the entry if the end of the team ended the call. Cancels and time limits are ends
-         * of the call itself. */
+        /* Release the entry if the call ended only because the team ended. A cancel and a time
+         * limit end the call itself, so their outcome is stored. */
         if (team->failure.code != GP_OK && outcome->answer == NULL && !unit->canceled && !unit->over_limit)
             result_release(store, key, outcome->attempts, NULL);
         else if (result_end(store, key, outcome->status, fine ? outcome->data : outcome->sentence,
@@ -189,8 +189,8 @@ gp_status detach_adopt(gp_future *future, const result_key *key, gp_error *err)
     return GP_OK;
 }
 
-/* Make sure that a keeper will run. Uses a separate store, because background work may use that of
- * the team. On an error, remove the entry: the future is no longer detached. */
+/* Make sure that a keeper will run. Uses a separate store, because a background thread may be using
+ * the store of the team. On an error, remove the entry: the future is no longer detached. */
 static gp_status keeper_ensure(gp_future *future, const char *name, gp_error *err)
 {
     gp_team *team = future->team;

@@ -56,7 +56,7 @@ void team_needs_deinit(team_needs *needs)
     gp_free(needs->joining);
 }
 
-/* Return the workers of the grant that meet a need: bit w - 1 for worker w. */
+/* Return the workers of the grant that meet a need, as a bit set: bit w - 1 for worker w. */
 static uint64_t workers_of(const gp_team *team, const team_need *need)
 {
     const gp_lease_grant *grant = &team->pool->grant;

@@ -47,7 +47,7 @@ void team_needs_reply(team_needs *needs, const gp_incoming *in);
  * pool: their number and their resources can change. */
 void team_needs_check(gp_team *team);
 
-/* Describe the needs of a class that no worker meets, and the workers that there are. */
+/* Describe the needs of a class that no worker meets, and the resources of the workers. */
 void team_needs_text(const gp_team *team, uint32_t class, char *text, size_t bytes);
 
 /* Implement team_needs_find() for calls with needs. */

@@ -1,5 +1,5 @@
-/* parfor_answers.c: what happens to the chunks of a loop that have ended: results, failures and
- * their delivery. */
+/* parfor_answers.c: handle ended chunks of a loop: store results, handle failures, deliver both to
+ * the caller. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -97,7 +97,7 @@ void parfor_fail(parfor *loop, uint64_t position, gp_status status, const char *
 }
 
 /* Keep a chunk until it is delivered. In an ordered loop, a chunk without results keeps its
- * position too. Takes the chunk over. */
+ * position too. Takes ownership of the chunk. */
 static void chunk_keep(parfor *loop, parfor_chunk *chunk)
 {
     parfor_chunk **link = &loop->finished;
@@ -117,7 +117,8 @@ static void chunk_keep(parfor *loop, parfor_chunk *chunk)
     *link = chunk;
 }
 
-/* Add the accumulator that an iteration starts with as the result of a failed one. */
+/* Add a failed iteration to the reduction: an accumulator in its initial state, which contributes
+ * nothing. */
 static gp_status reduce_nothing(parfor *loop, uint64_t position, gp_error *err)
 {
     size_t bytes = loop->wire.reduce_bytes;
@@ -216,7 +217,7 @@ static void iteration_failed(parfor *loop, parfor_piece piece, gp_error *failure
     }
 }
 
-/* Return iterations that were started to the plan, or end them if no start is left. */
+/* Give iterations that were started back to the plan, or end them if no attempt is left. */
 static void piece_lost(parfor *loop, const parfor_piece *piece, const char *why)
 {
     uint32_t most = loop->request->attempts == 0 ? DISPATCH_ATTEMPTS : loop->request->attempts;
@@ -350,7 +351,7 @@ static gp_status answer_take(parfor_chunk *chunk, const team_outcome *outcome, g
     return team_bytes_take(&chunk->answer, outcome, err);
 }
 
-/* Handle the answer to a chunk. Takes the chunk over. */
+/* Handle the answer to a chunk. Takes ownership of the chunk. */
 static void chunk_answered(parfor_chunk *chunk, const team_outcome *outcome)
 {
     parfor *loop = chunk->loop;

@@ -23,8 +23,8 @@ enum {
     RETRY_MS = 200,     /* after the team failed */
     RETRIES_MS = 30000, /* time without a team after which the keeper fails */
 
-    /* Longest wait for a moment in which no worker returns from any lease. A worker that does not
-     * return is killed long before. */
+    /* Longest wait until no lease is returning its workers. The scheduler kills a worker that does
+     * not return long before. */
     RETURN_MS = 60000,
     TEAMS_MAX = 8,    /* teams at once */
     LINGER_MS = 1000, /* time without pending calls after which the keeper ends */
@@ -46,7 +46,7 @@ typedef struct keeper {
     int lock, inotify;
     keeper_team teams[TEAMS_MAX];
     uint64_t started;
-    int64_t waits_ms; /* since when calls of earlier owners are ending; 0: not */
+    int64_t waits_ms; /* start of the wait for calls of earlier owners; 0: no wait */
 
     /* Result of a scan. */
     result_owner self;
@@ -228,7 +228,8 @@ static bool lease_exists(const gp_status_reply *reply, const result_head *head)
     return false;
 }
 
-/* Claim an abandoned entry and start the call. GP_OK also if another process was faster. */
+/* Claim an abandoned entry and start the call. GP_OK also if another process has claimed it
+ * first. */
 static gp_status take_over(keeper *k, const char *name, const gp_status_reply *reply, bool *later,
                            gp_error *err)
 {
@@ -271,9 +272,10 @@ static gp_status take_over(keeper *k, const char *name, const gp_status_reply *r
     return status;
 }
 
-/* Claim what a scan found, after the earlier runs of these calls have ended. The scheduler ends the
- * lease of a process that exited, and kills the workers that do not return from it.
- *   waits  set to whether entries wait for that */
+/* Claim the abandoned entries of the last scan, once the earlier runs of their calls have ended.
+ * The scheduler ends the lease of a process that exited, and kills workers that do not return from
+ * it.
+ *   waits  set to whether entries still wait for an earlier run */
 static gp_status take_over_all(keeper *k, bool *waits, gp_error *err)
 {
     const int64_t now_ms = gp_now_ms();
@@ -324,7 +326,7 @@ static void keeper_wait(const keeper *k, int64_t ms)
 /* Run until all calls have ended. */
 static gp_status keep(keeper *k, gp_error *err)
 {
-    int64_t failed_ms = 0;            /* when the last team failed first; 0: it did not */
+    int64_t failed_ms = 0;            /* first of the latest failures in a row; 0: none */
     int64_t pending_ms = gp_now_ms(); /* when a call was pending last */
     gp_error why = { GP_OK, "" };
 

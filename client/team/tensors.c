@@ -1,7 +1,7 @@
-/* tensors.c: values on the workers that are typed arrays, and their files.
+/* tensors.c: typed arrays as values on the workers, and in files.
  *
- * The bytes of such a value are a .npy file: header and elements. So a worker, another client call
- * and a file need no further description, and a mismatch is noticed by the reader. */
+ * The bytes of such a value are a .npy file: header and elements. They contain the type and the
+ * shape, so a reader needs no further description and detects a mismatch. */
 #include <stdio.h>
 #include <string.h>
 

@@ -23,7 +23,8 @@ gp_status value_put(gp_team *team, uint32_t worker, const char *name, const valu
 /* Get a value from one worker. Release *out with team_bytes_deinit(). */
 gp_status value_get(gp_team *team, uint32_t worker, const char *name, team_bytes *out, gp_error *err);
 
-/* Convert bytes to a heap block for gp_buffer_free(). GP_ENOMEM: out of memory; the bytes stay. */
+/* Convert bytes to a heap block for gp_buffer_free(). GP_ENOMEM: out of memory; `bytes` is
+ * unchanged. */
 gp_status value_to_heap(team_bytes *bytes, void **data, size_t *count, gp_error *err);
 
 #endif

@@ -38,7 +38,7 @@ extern const char *const task_words_as[];
           .help = "functions: seed of the random numbers" },                                                 \
     {                                                                                                        \
         .name = "log", GP_PARAM_FIELD(options_type, task.log),                                               \
-        .help = "functions: show on standard error what they print, with worker and iteration"               \
+        .help = "functions: copy their output to standard error, with worker and iteration"                  \
     }
 
 /* Function options for parfor. */
