@@ -1,7 +1,7 @@
 /* gradpool/tensor.h -- arrays with an element type and a shape.
  *
  * Values of a team can be typed arrays (gp_team_put_tensor(), gp_task_put_tensor()). Such a value
- * consists of the bytes of a NumPy file (.npy), so it describes itself wherever it is read. */
+ * consists of the bytes of a NumPy file (.npy), which contain its type and shape. */
 #ifndef GP_PUBLIC_TENSOR_H
 #define GP_PUBLIC_TENSOR_H
 
@@ -28,7 +28,7 @@ typedef struct gp_tensor {
     gp_dtype dtype;
     gp_shape shape;
     const void *data;
-    void *memory; /* released by gp_tensor_deinit(); NULL: the data belong to someone else */
+    void *memory; /* released by gp_tensor_deinit(); NULL: the caller owns the data */
 } gp_tensor;
 
 #ifdef __cplusplus

@@ -14,7 +14,7 @@ enum {
     CANDIDATES_NEAR = 200,  /* points around the incumbent */
     STARTS = 8,             /* candidates that are refined */
     EVALUATIONS_MAX = 30,   /* of a refinement by gradient */
-    ROUNDS = 2,             /* refinements by gradient and by neighbours in turn */
+    ROUNDS = 2,             /* rounds of a refinement: by gradient, then by neighbours */
     NEIGHBOURS_MAX = 16,    /* values of a parameter that are tried one by one */
 };
 
@@ -180,14 +180,15 @@ static uint32_t select_starts(const gp_acquisition *a, candidate *candidates, ui
 
 /* ---- refinement ---- */
 
-/* Return whether the values of a parameter are tried one by one; the gradient moves the others. */
+/* Return whether refinement tries the values of a parameter one by one. The gradient moves the
+ * other parameters. */
 static bool is_enumerated(const gp_space_parameter *parameter)
 {
     return parameter->kind == GP_SPACE_LIST ||
            (parameter->kind == GP_SPACE_INTEGER && parameter->high - parameter->low < NEIGHBOURS_MAX);
 }
 
-/* State of a refinement by gradient: the coordinates that move. */
+/* State of a refinement by gradient, which moves only the coordinates in `moving`. */
 typedef struct refinement {
     const gp_acquisition *acquisition;
     double unit[GP_SEARCH_PARAMETERS_MAX];
@@ -210,7 +211,7 @@ static double cost_at(void *context, const double *x, double *gradient)
     return value;
 }
 
-/* Lower the cost of a candidate in its real coordinates. */
+/* Lower the cost of a candidate by moving the coordinates of parameters that are not enumerated. */
 static void refine_reals(const gp_acquisition *a, candidate *one)
 {
     static const double low[GP_SEARCH_PARAMETERS_MAX] = { 0 };
@@ -237,7 +238,7 @@ static void refine_reals(const gp_acquisition *a, candidate *one)
     rate(a, one, 1);
 }
 
-/* Replace one value that is enumerated by a better one. Return whether there is one. */
+/* Replace one enumerated value by a better one. Return false if no value is better. */
 static bool refine_values(const gp_acquisition *a, candidate *one)
 {
     candidate neighbours[NEIGHBOURS_MAX], best = *one;

@@ -1,11 +1,12 @@
-/* Acquisition: how much the evaluation of a point promises, and the point that promises most. */
+/* Acquisition: rate how promising it is to evaluate a point, and find the most promising point. */
 #ifndef GP_ACQUIRE_H
 #define GP_ACQUIRE_H
 
 #include "common/search/regression.h"
 #include "common/search/space.h"
 
-/* Points of a space that are all rated; a larger space is searched by candidates. */
+/* Largest number of points for which all points are rated. A larger space is searched with
+ * candidates. */
 enum { GP_ACQUIRE_ALL_MAX = 1000 };
 
 /* Criterion for the next point. */
@@ -20,13 +21,13 @@ typedef enum gp_criterion {
  *   slope  set to the derivative; NULL: not needed */
 double gp_log_improvement(double z, double *slope);
 
-/* Choice of the next point, with all that it depends on. */
+/* Inputs to the choice of the next point. */
 typedef struct gp_acquisition {
     const gp_space *space;
     gp_regression *model; /* conditioned, with pending points; low targets are good */
     gp_criterion criterion;
     const double *incumbent; /* coordinates of the best point */
-    double target;           /* its mean: the improvement is counted from here */
+    double target;           /* mean of the incumbent; improvements are relative to it */
     uint64_t seed;           /* of the candidates, with `when` */
     uint32_t stream, when;
 

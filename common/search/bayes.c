@@ -1,9 +1,10 @@
 /* Fit the model of a search, and choose the next point by it.
  *
  * The model sees one level: the trials that are done, or with early stopping the highest rung with
- * enough values. Its hyperparameters are a function of the observations of that level in their
- * order: each of a sequence of growing prefixes continues the fit of the prefix before. A search
- * that repeats a history therefore has the same hyperparameters, whenever it asks. */
+ * enough values. Its hyperparameters depend only on the observations of that level and their order:
+ * the model is fitted to growing prefixes of the observations, and each fit continues the one
+ * before. A search that repeats a history therefore has the same hyperparameters, whenever it
+ * asks. */
 #include "common/search/bayes.h"
 
 #include <math.h>
@@ -20,15 +21,16 @@ enum {
     MODEL_ROWS_MAX = 400,   /* observations in the model */
     MODEL_BEST = 150,       /* best observations among them */
     PENDING_MAX = 100,      /* pending trials in the model */
-    EACH_UNTIL = 100,       /* each observation leads to a fit, then every 50th part */
+    EACH_UNTIL = 100,       /* up to here each observation leads to a fit, then 2 % more do */
     FIT_EVALUATIONS = 12,   /* evaluations of the likelihood in a fit */
     FIRST_EVALUATIONS = 60, /* the same for a fit from the prior */
-    RESTART_EVERY = 16,     /* a fit of these numbers starts from the prior, too */
-    BOUND_EVERY = 4,        /* each fourth proposal maximizes a confidence bound */
+    RESTART_EVERY = 16,     /* every 16th fit also starts from the prior */
+    BOUND_EVERY = 4,        /* every fourth proposal maximizes a confidence bound */
 };
 
-/* Interquartile ranges that the worse half extends to. In a small space, the model cannot resolve
- * the cliff between good trainings and trainings that diverge; a stronger squeeze lowers it. */
+/* Range into which the worse half of the values is squeezed, in interquartile ranges. In a small
+ * space, the model cannot resolve the cliff between good trainings and trainings that diverge; a
+ * stronger squeeze lowers it. */
 #define SQUEEZE       1.5
 #define SQUEEZE_SMALL 0.5
 
@@ -42,7 +44,7 @@ typedef struct sample {
     double *costs;    /* [count] low is good; NaN: the trial failed */
     double *targets;  /* [count] standardized */
     uint32_t count;
-    double squeeze; /* interquartile ranges that the worse half extends to */
+    double squeeze; /* SQUEEZE or SQUEEZE_SMALL */
 } sample;
 
 static void sample_deinit(sample *s)
@@ -69,8 +71,8 @@ uint32_t search_design_size(const gp_search *search)
 
 /* ---- observations ---- */
 
-/* Return whether an observation belongs to a level. A failed trial belongs to the levels that it
- * has not reached. */
+/* Return whether an observation belongs to a level. The observation of a failed trial belongs to
+ * all levels that the trial has not reached. */
 static bool belongs(const gp_search *search, const search_observation *o, uint32_t level)
 {
     return isnan(o->cost) ? search->trials[o->trial - 1].rungs <= level : o->level == level;
@@ -151,7 +153,7 @@ static bool standardize(sample *s, uint32_t count)
     return true;
 }
 
-/* Order of rows: by target, or by a random key. */
+/* Row of a model, and its sort key: the target, or a random number. */
 typedef struct row_key {
     double key;
     uint32_t row;
@@ -164,8 +166,8 @@ static int compare_keys(const void *a, const void *b)
     return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : (x->row > y->row) - (x->row < y->row);
 }
 
-/* Add the first `count` observations to a model; of more than rows_max the best ones, and others at
- * random. */
+/* Add the first `count` observations to a model. If there are more than rows_max, add the `best`
+ * best ones, and a random choice of the others. */
 static gp_status add_rows(const gp_search *search, const sample *s, uint32_t count, uint32_t best,
                           uint32_t rows_max, gp_regression *model, gp_error *err)
 {
@@ -212,8 +214,8 @@ static gp_status model_init(const gp_search *search, uint32_t rows, gp_regressio
     return status;
 }
 
-/* Continue the sequence of fits up to the first `count` observations. Without proposals by the
- * model there is no sequence to repeat: one fit to all observations is enough. */
+/* Continue the sequence of fits up to the first `count` observations. A method that does not
+ * propose by the model needs no sequence: one fit to all observations is enough. */
 static gp_status fit(gp_search *search, sample *s, uint32_t level, uint32_t count, gp_error *err)
 {
     const bool once = search->options.method != GP_SEARCH_BAYES;

@@ -347,7 +347,8 @@ gp_status gp_search_tell(gp_search *search, uint32_t trial, gp_search_state stat
                        value);
     const bool has_value = state == GP_SEARCH_DONE || (state == GP_SEARCH_STOPPED && isfinite(value));
 
-    /* With early stopping, the value of a stopped trial counts at its rungs only. */
+    /* Record the final value. With early stopping, the value of a stopped trial counts at its rungs
+     * only. */
     if (state == GP_SEARCH_FAILED)
         status = observe(search, trial, search->asha.rung_count, NAN, err);
     else if (has_value && (state == GP_SEARCH_DONE || search->asha.rung_count == 0))

@@ -147,7 +147,7 @@ typedef enum gp_search_state {
 
 /* End a trial.
  *   value  objective; ignored if the trial failed; NaN is valid for a stopped trial
- * GP_EINVAL: no such trial, invalid state or value. GP_ESTATE: the trial has ended before. */
+ * GP_EINVAL: no such trial, invalid state or value. GP_ESTATE: the trial has already ended. */
 gp_status gp_search_tell(gp_search *search, uint32_t trial, gp_search_state state, double value,
                          gp_error *err);
 

@@ -1,4 +1,4 @@
-/* State of a search, shared by the files that choose points. */
+/* State of a search, shared by the source files of the search. */
 #ifndef GP_SEARCH_STATE_H
 #define GP_SEARCH_STATE_H
 
@@ -33,7 +33,7 @@ typedef struct search_fit {
 struct gp_search {
     gp_space *space;
     gp_search_options options;
-    uint64_t points; /* of the space; more than GP_SEARCH_TRIALS_MAX: too many to run out */
+    uint64_t points; /* of the space; more than GP_SEARCH_TRIALS_MAX: never used up */
 
     search_trial *trials; /* [trial_count], trial 1 first */
     double *values;       /* [trial_count, parameters]: the points of the trials */

@@ -25,7 +25,7 @@ typedef enum gp_space_kind { GP_SPACE_LIST, GP_SPACE_INTEGER, GP_SPACE_REAL } gp
 /* Value of a list. */
 typedef struct gp_space_value {
     char *text;    /* as shown to the user; owned */
-    bool is_text;  /* a text, also if it looks like a number */
+    bool is_text;  /* a text, even if it looks like a number */
     bool is_bool;  /* true or false; `number` is 1 or 0 */
     double number; /* if neither text nor bool */
 } gp_space_value;

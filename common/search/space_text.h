@@ -1,4 +1,4 @@
-/* What the parsers of spaces and points share. */
+/* Functions that the parsers of spaces and points share. */
 #ifndef GP_SPACE_TEXT_H
 #define GP_SPACE_TEXT_H
 

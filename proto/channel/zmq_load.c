@@ -1,9 +1,9 @@
 /* Load libzmq on its first call instead of at the start of the process.
  *
  * The command `gradpool` links this file in place of libzmq. libzmq and the libraries that it needs
- * (libsodium, libpgm, libnorm, Kerberos, libstdc++) load for 1.7 ms, more than half of the start of
- * a command. Commands on files, profiles and jobs of clusters call none of them. The daemons link
- * libzmq itself, because accept.c replaces functions that libzmq calls. */
+ * (libsodium, libpgm, libnorm, Kerberos, libstdc++) take 1.7 ms to load, more than half of the
+ * start time of a command. Commands on files, profiles and jobs of clusters call none of them. The
+ * daemons link libzmq itself, because accept.c replaces functions that libzmq calls. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

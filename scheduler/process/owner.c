@@ -57,7 +57,8 @@ static void directory_remove(const char *path)
 
 void gp_owner_remove_files(const gp_owner *owner, const gp_paths *paths)
 {
-    /* The lock in the runtime directory keeps the next scheduler away from the state. */
+    /* Remove the state first: the lock in the runtime directory prevents the next scheduler from
+     * using it. */
     if (owner->temporary)
         directory_remove(paths->state_dir);
     directory_remove(paths->pool_dir);

@@ -1,4 +1,4 @@
-/* Owner of a pool: a process with which the pool ends, however that process exits. */
+/* Owner of a pool: a process whose exit, for any reason, shuts the pool down. */
 #ifndef GP_OWNER_H
 #define GP_OWNER_H
 
@@ -9,7 +9,8 @@
 #include "common/base/error.h"
 #include "proto/local/paths.h"
 
-/* Owner process, identified by pid and start time, so that a reused pid is not taken for it. */
+/* Owner process, identified by pid and start time, so that a process with a reused pid is not
+ * mistaken for the owner. */
 typedef struct gp_owner {
     pid_t pid;           /* 0: the pool has no owner */
     uint64_t start_time; /* as in gp_proc_stat */

@@ -73,7 +73,8 @@ static size_t queued_bytes(size_t text_bytes)
     return sizeof(queued_line) + ((text_bytes + 7) & ~(size_t)7);
 }
 
-/* Reserve an answer for a line of that size. NULL: the client has not read enough. */
+/* Reserve space in the answer ring for a line of `bytes` bytes. NULL: the client reads too
+ * slowly. */
 static gp_answer *ring_reserve(gp_capture *o, size_t bytes)
 {
     return gp_link_unread(o->link) < RING_BYTES_MAX ? gp_link_reserve(o->link, bytes) : NULL;
@@ -131,7 +132,7 @@ static void queue_put(void *context, const char *text, size_t bytes)
     o->tail += needed;
 }
 
-/* Write bytes to the log. Errors are ignored, as those of gp_log(). */
+/* Write bytes to the log. Errors are ignored, as in gp_log(). */
 static void log_write(const gp_capture *o, const char *at, size_t bytes)
 {
     while (bytes > 0) {
@@ -193,7 +194,7 @@ static void *capture_run(void *context)
 /* ---- the end of the process ---- */
 
 /* Pass on the output of a process that is about to end, and restore the descriptors for messages
- * that follow. Runs in signal handlers: allocates no memory, and gives up if another thread keeps
+ * that follow. Runs in signal handlers: allocates no memory, and gives up if another thread holds
  * the lock, or if the fault happened while this thread held it. */
 static void capture_finish(gp_capture *o)
 {
@@ -241,8 +242,8 @@ static void on_fatal(int number, siginfo_t *info, void *context)
             sigaction(number, &o->before[i], NULL);
     if (o == NULL)
         signal(number, SIG_DFL);
-    /* A fault happens again on return, with the previous action. Repeat a signal that a process
-     * sent. */
+    /* The instruction of a fault runs again on return, and now meets the previous action. A signal
+     * that a process sent does not repeat, so raise it again. */
     if (info->si_code <= 0)
         raise(number);
     errno = saved;
@@ -278,7 +279,8 @@ static gp_status capture_redirect(gp_capture *o, gp_error *err)
 
     fflush(stdout);
     o->log_fd = log_open();
-    /* If both are the log, use one descriptor, which follows the rotation of the log. */
+    /* If standard output and standard error are both the log, use one descriptor, which follows the
+     * rotation of the log. */
     if (o->log_fd >= 0)
         o->stdout_fd = same_file(STDOUT_FILENO, o->log_fd)
                            ? o->log_fd

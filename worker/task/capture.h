@@ -4,7 +4,7 @@
  *                         '---> lines -> queue -> answer ring (GP_ANSWER_OUTPUT)
  *
  * The compute thread reads the pipe when a call ends, so the lines of a call precede its result. A
- * thread of its own reads the pipe at all other times, so the lines of a long call arrive while the
+ * separate thread reads the pipe at all other times, so the lines of a long call arrive while the
  * call runs. Both hold the same lock, which also guards the answer ring against two producers.
  *
  * A call never waits for the client because of its lines: they leave half of the ring to results.

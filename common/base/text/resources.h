@@ -61,7 +61,7 @@ gp_status gp_resources_assign(gp_resource_table *tables, size_t stride, uint32_t
                               bool strict, gp_error *err);
 
 /* Write the resources of workers 1 to `count` for a message: "workers 1-2: license=1; worker 3:
- * none". A text that does not fit ends with "...". Return out.
+ * none". If the text does not fit, it ends with "...". Return `out`.
  *   texts  [count] as gp_resources_text() writes them */
 char *gp_resources_describe(char *out, size_t bytes, const char *const *texts, uint32_t count);
 

@@ -4,7 +4,7 @@
  *
  * A library pads the channels to its tile, so it multiplies many zeros. Here a thread multiplies a
  * row of a K x K kernel by a span of SPAN pixels, for four channels, in registers. A block copies
- * its operands to shared memory, slice by slice. The copies include the padding, and zeros behind
+ * its operands to shared memory, slice by slice. The copies include the padding, and zeros after
  * the last pixel of a row, so the loops check no borders.
  *
  *   n[0]       channels or rows of a slice
@@ -53,8 +53,8 @@ struct column_at {
     uint32_t step;
 };
 
-/* Copy the elements first, first + step, ... of a column, and zeros from element `count` on until
- * `length`. */
+/* Copy the elements first, first + step, ... of a column. Elements from `count` to `length` become
+ * 0. */
 PART void column_copy(column_at to, const float *from, uint32_t from_step, uint32_t first, uint32_t step,
                       uint32_t count, uint32_t length)
 {
@@ -71,7 +71,7 @@ PART void column_copy(column_at to, const float *from, uint32_t from_step, uint3
 }
 
 /* Call f(K, SPAN, block) with the kernel and the span of the arguments, as types, for each block of
- * this block of threads. A launch has fewer blocks than a large batch needs. */
+ * this block of threads. A large batch needs more blocks than a launch has. */
 template <class F> PART void with_kernel_and_span(const gp_kernel_args &a, uint32_t blocks, F f)
 {
 #pragma unroll 1
@@ -86,8 +86,8 @@ template <class F> PART void with_kernel_and_span(const gp_kernel_args &a, uint3
 
 /* ---- forward ---- */
 
-/* Items of a sample: (four outputs, row, span), spans first. A block processes one or more samples,
- * or a part of a sample. */
+/* Compute the outputs of the blocks. The items of a sample are (four outputs, row, span), spans
+ * first. A block processes one or more samples, or a part of a sample. */
 template <int K, int SPAN> PART void direct_conv(const gp_kernel_args &a, uint32_t block, float *shared)
 {
     const gp_kernel_image &x = a.x[0], &y = a.y[0];
@@ -158,9 +158,9 @@ template <int K, int SPAN> PART void direct_conv(const gp_kernel_args &a, uint32
     }
 }
 
-/* Convolution: x[0], f[0] weights [O, C, K, K], f[1] bias or NULL -> y[0]. Two blocks of a
- * multiprocessor leave 128 registers for a thread. By default ptxas allows 64 for sm_100, and
- * spills. */
+/* Convolution: x[0], f[0] weights [O, C, K, K], f[1] bias or NULL -> y[0]. The launch bound of two
+ * blocks for each multiprocessor gives a thread 128 registers. Without it, ptxas allows 64 for
+ * sm_100, and spills. */
 static __global__ void __launch_bounds__(THREADS, 2) grid_direct_conv(GRID_ARGS count)
 {
     __shared__ float shared[CONV_SHARED];

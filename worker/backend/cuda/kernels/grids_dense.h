@@ -18,7 +18,8 @@ PART window_place window_place_of(const gp_kernel_args &a, uint32_t i, uint32_t 
     return { plane, row - plane * height, i - row * width };
 }
 
-/* PAIRS: rows of the larger image have vectors of two elements. */
+/* Pool windows.
+ *   PAIRS  rows of the larger image can be read as vectors of two elements */
 template <bool MAX, bool PAIRS> PART void window_pool(const gp_kernel_args &a)
 {
     const gp_kernel_image &x = a.x[0], &y = a.y[0];
@@ -67,8 +68,8 @@ GRID grid_window_pool(GRID_ARGS)
         args.kind == 0 ? window_pool<true, false>(args) : window_pool<false, false>(args);
 }
 
-/* Windows cover all of dx. In the last row or column of an odd size they have no element of dy, and
- * dx is 0. */
+/* Compute the input gradient. The windows cover all of dx. In the last row or column of an odd size
+ * they have no element of dy, so dx is 0 there. */
 template <bool MAX, bool PAIRS> PART void window_pool_backward(const gp_kernel_args &a)
 {
     const gp_kernel_image &dy = a.x[0], &dx = a.y[0];

@@ -1,8 +1,8 @@
-/* Lowers convolutions with few channels to the kernels of grids_conv.h.
+/* Lower convolutions with few channels to the kernels of grids_conv.h.
  *
  * In strict float32 a library pads the channels to multiples of 32, for example 20 or 50, and
- * cannot use tensor cores. These kernels pad to multiples of 4. Larger convolutions have no waste
- * to save, and their operands do not fit in shared memory. */
+ * cannot use tensor cores. These kernels pad to multiples of 4. Convolutions with more channels
+ * waste nothing in a library, and their operands do not fit in shared memory. */
 #include "worker/backend/cuda/plan/lower_inside.h"
 
 enum {

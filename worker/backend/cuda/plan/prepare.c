@@ -1,4 +1,4 @@
-/* Joins the copies of weights to one step. */
+/* Merge the steps that copy weights into one step. */
 #include "worker/backend/cuda/plan/prepare.h"
 
 #include <assert.h>

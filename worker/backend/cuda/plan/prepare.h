@@ -1,4 +1,4 @@
-/* The step that copies all weights for libraries. Private to this folder. */
+/* Merge the copies of weights for libraries into one step. Private to this folder. */
 #ifndef GP_CUDA_PREPARE_H
 #define GP_CUDA_PREPARE_H
 
