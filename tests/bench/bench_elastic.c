@@ -50,7 +50,8 @@ static double round_ms(gp_pool *pool, gp_team *team, const gp_function *function
         futures[i] = submit(team, function);
     if (gp_futures_wait(futures, WARM_UP, GP_WAIT_ALL, -1, &err) != GP_OK)
         die("wait", &err);
-    /* Times of futures count from the opening of the team: this call has that of the request. */
+    /* Times of futures count from the opening of the team. The submit time of this call stands for
+     * the time of the resize. */
     gp_future *marker = submit(team, function);
 
     gp_future_get_info(marker, &info);

@@ -1,4 +1,4 @@
-/* Functions with known minima, on which searches are measured. peers_search.py has the same
+/* Functions with known minima, for the measurement of searches. peers_search.py has the same
  * functions in Python; `run_search --check` compares them. */
 #ifndef GP_SEARCH_FUNCTIONS_H
 #define GP_SEARCH_FUNCTIONS_H

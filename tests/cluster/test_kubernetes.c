@@ -67,7 +67,7 @@ static int objects(const char *kind)
     return count;
 }
 
-/* Let the controllers of the cluster work, without gradpool. */
+/* Run kubectl without gradpool. Each call also advances the controllers of the fake cluster. */
 static void kubectl(const char *words)
 {
     char line[600];
@@ -340,7 +340,7 @@ TEST(values_of_variables_appear_in_the_secret_only)
     CHECK_CONTAINS(out, "it is set");
     CHECK(jobs_show("done"));
     setenv("GP_TEST_ROOT", pools_root, 1);
-    /* the Secret has it, and the call that creates the Secret */
+    /* only the Secret has the value, and the recorded call that created it */
     CHECK(system("cd $GP_TEST_ROOT/k && grep -q squeamish secrets/*") == 0);
     CHECK(system("cd $GP_TEST_ROOT/k && test $(grep -c squeamish calls.jsonl) = 1") == 0);
     CHECK(system("cd $GP_TEST_ROOT/k && grep squeamish calls.jsonl | grep -q '\"create\"' &&"

@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Abort unless kept. Unlike assert(), it works in every build. */
+/* Abort if a promise of the parser is broken. Unlike assert(), this works in every build. */
 static void promise(int kept)
 {
     if (!kept)

@@ -100,7 +100,7 @@ static void end_process(pid_t child)
     waitpid(child, NULL, 0);
 }
 
-/* Occupy a worker by a task that ignores cancel requests, and another one by a job. */
+/* Occupy a worker with a task that ignores cancel requests, and another one with a job. */
 static void work_deaf(gp_pool *pool)
 {
     static const char *const words[] = { "spmd", "-n", "1", "--", "sleep", "100000", NULL };

@@ -13,7 +13,7 @@ static void number_of(uint32_t request, char text[NUMBER_BYTES])
     snprintf(text, NUMBER_BYTES, "r-%u", request);
 }
 
-/* Half of all sweeps get requests: at any time, also while no controller runs. */
+/* Give half of all sweeps requests, at any time, even while no controller runs. */
 void sim_requests_arrive(sim *s)
 {
     sim_sweep *c = &s->sweep;

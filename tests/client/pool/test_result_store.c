@@ -278,7 +278,7 @@ TEST(call_without_a_process_expires_after_seven_days)
 
 enum { READERS = 6, VALUES = 40 };
 
-/* Read all results, in an order of its own. Return how many it received. */
+/* Read all results, in an order that depends on the process. Return how many it received. */
 static int read_all(void)
 {
     int got = 0;

@@ -256,7 +256,7 @@ TEST(the_csv_has_a_row_for_each_trial)
     strike();
 }
 
-/* The format is that of Optuna 5.0.0. The lines of docs/sweeps.md load such a file. */
+/* The format is that of Optuna 5.0.0. The Python lines in docs/sweeps.md load such a file. */
 TEST(the_optuna_journal_has_a_line_for_each_trial_that_has_ended)
 {
     static const int states[] = { 1, 1, 2, 3 }; /* complete, complete, pruned, failed */

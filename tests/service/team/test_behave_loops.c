@@ -67,7 +67,7 @@ static gp_parfor_request loop_of(uint32_t chunk)
                                 .errors = errors };
 }
 
-/* Count the starts of an iteration. The last attempt number of it goes to *attempt. */
+/* Count the starts of an iteration, and set *attempt to the attempt number of the last one. */
 static int starts_of(int64_t iteration, int64_t *attempt)
 {
     FILE *file = fopen(trouble.path, "re");

@@ -139,13 +139,13 @@ static void leave_running(void)
 {
     gp_future_free(detach_gated("gated", 0, 1));
 
-    /* The second worker: a call that must not run twice. */
+    /* Occupy the second worker with a call that must not run twice. */
     gp_future_free(detach("hold", in_root("hold"), strlen(in_root("hold")) + 1, 1, "once", 0));
     AWAIT(access(in_root("hold.begun"), F_OK) == 0, 2);
 }
 
-/* Fetch "gated" in a process of its own, with one read for all. Return 0: it got the result; 1: it
- * was read by another process. */
+/* Fetch "gated" in a child process; one read is allowed in total. Exit code 0: it got the result;
+ * 1: another process has read it. */
 static pid_t reader_start(void)
 {
     fflush(stdout);
@@ -202,7 +202,7 @@ TEST(call_of_a_closed_team_is_run_by_the_pool)
     CHECK_STATUS(GP_EPEER, fetch_number("killed", &number));
     CHECK_CONTAINS(err.message, "was killed by signal 9");
 
-    /* A future that has ended, with a random name; a name that is in use. */
+    /* Detach under a name that is in use, and, after the end of the call, under a random name. */
     gp_parfeval_request request = { .function = team_function(tasks(), "square"),
                                     .argument = &x,
                                     .bytes = sizeof(x) };

@@ -35,7 +35,7 @@ GP_TASK gp_status print_iteration(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* Rank of a block: print before and after a barrier. */
+/* Run a rank of a block: print before and after a barrier. */
 GP_TASK gp_status print_rank(gp_task *task, gp_error *err)
 {
     gp_status status;
