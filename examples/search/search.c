@@ -1,5 +1,5 @@
-/* Search the cheapest can of one liter: its radius, its metal, and for steel the thickness of the
- * coating. No pool is needed.
+/* Search for the cheapest can of one liter: its radius, its metal, and for steel the thickness of
+ * the coating. No pool is needed.
  *
  *   cmake -B build && cmake --build build && build/search */
 #include <gradpool/gradpool.h>
