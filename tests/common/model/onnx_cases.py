@@ -1,18 +1,17 @@
-"""onnx_cases.py TOOL docs/onnx.md [--update] -- the operator cases of the onnx package, read as models and run.
+"""onnx_cases.py TOOL docs/onnx.md [--update] -- compare the reader with the operator cases of the onnx package.
 
-Every case of an operator that is in the document's table, and every model of the package's folders pytorch-converted,
-pytorch-operator and simple that has no other, is read by gp_onnx_read() and computed by the float64 oracle and by the
-CPU backend:
-  passed   within |ours - theirs| <= 1e-3 |theirs| + 1e-5 of the case's own output (the package's tolerance is 1e-3, 1e-7
-           for float32 arithmetic whose order is free);
-  refused  by an error that names the node, its operator and the opset, or by one of the whole model;
-  WRONG    anything else, a crash among it: fails this test.
-A network has one input and constant weights, so of a case's inputs the first of float32 and two dimensions at least
-stays an input and all others become initializers; what does not end in a Softmax is read as a network of values (mse).
-Where that cannot be, or is refused, and also for all operators that fold constants, all inputs become initializers, and
-the case's output is added to an input of zeros ("of constants").
-The document's lists are compared with what came out, so that they cannot rot; --update writes them (for another
-version of the package only WRONG fails)."""
+A case is tested if docs/onnx.md lists all of its operators. gp_onnx_read() reads the models of these cases, and of the
+package's folders pytorch-converted, pytorch-operator and simple. The float64 oracle and the CPU backend compute them:
+  passed   |ours - theirs| <= 1e-3 |theirs| + 1e-5 for the expected output of the case (the package's own tolerance is
+           1e-3, 1e-7, for float32 arithmetic in any order)
+  refused  the error names the node, its operator and the opset, or concerns the whole model
+  WRONG    any other result, for example a crash; the test fails
+A network has one input and constant weights. The first float32 input with at least two dimensions remains an input, and all
+others become initializers. A model that does not end in a Softmax is read as a network of values (mse). If that is impossible
+or refused, and for all operators that fold constants, all inputs become initializers, and an input of zeros is added to the
+expected output ("with constant inputs").
+The test also compares the lists in the document with the results. --update writes the lists. With another version of the
+package only WRONG fails the test."""
 import collections
 import glob
 import os
@@ -53,7 +52,7 @@ def array_of(path):
 
 
 def as_array(value):
-    """Of what a case gives; a sequence stays one."""
+    """Return a value of a case as an array; a sequence is returned as it is."""
     if isinstance(value, TensorProto):
         return numpy_helper.to_array(value)
     return np.asarray(value) if isinstance(value, np.generic) else value
@@ -71,31 +70,31 @@ def all_cases():
             try:
                 inputs = [array_of(p) for p in sorted(glob.glob(os.path.join(sets, "input_*.pb")))]
                 outputs = [array_of(p) for p in sorted(glob.glob(os.path.join(sets, "output_*.pb")))]
-            except Exception:  # sequences and optional values: not of our operators
+            except Exception:  # sequences and optional values: not supported
                 continue
             if outputs:
                 yield f"{folder}/{os.path.basename(at)}", onnx.load(path), inputs, outputs
 
 
 def as_network(model, inputs, outputs):
-    """The model with one input and one flat output, and that input; or why not."""
+    """Return ((model with one input and one flat output, that input, opset), None), or (None, reason)"""
     model = onnx.ModelProto.FromString(model.SerializeToString())
     graph = model.graph
     if not all(isinstance(i, np.ndarray) for i in [*inputs, *outputs]):
-        return None, "a sequence or an optional value is no tensor"
+        return None, "a sequence or an optional value is not a tensor"
     given = {i.name for i in graph.initializer}
     ports = [i for i in graph.input if i.name not in given]
     data = next((k for k, i in enumerate(inputs) if i.dtype == np.float32 and 2 <= i.ndim <= 4), None)
     if len(ports) != len(inputs):
-        return None, "inputs that are left out"
+        return None, "missing inputs"
     if data is None:
-        return None, "no input is float32 of two to four dimensions"
+        return None, "no float32 input with two to four dimensions"
     output = outputs[0]
     if output.dtype != np.float32:
-        return None, f"its output is {output.dtype}"
+        return None, f"the output is {output.dtype}"
     samples = inputs[data].shape[0]
     if output.ndim < 2 or output.shape[0] != samples or output.size == 0 or inputs[data].size == 0:
-        return None, "its output does not have the samples' axis first"
+        return None, "the first axis of the output is not that of the samples"
     for port, array in zip(ports, inputs):
         if port is not ports[data]:
             graph.input.remove(port)
@@ -107,17 +106,17 @@ def as_network(model, inputs, outputs):
 
 
 def as_constants(model, inputs, outputs):
-    """The model with an input of zeros, [1, numbers], to which the case's output is added as [1, numbers]; or why not."""
+    """Add the output of the case to an input of zeros; both have shape [1, numbers]. Return as as_network()."""
     model = onnx.ModelProto.FromString(model.SerializeToString())
     graph = model.graph
     if not all(isinstance(i, np.ndarray) for i in [*inputs, *outputs]):
-        return None, "a sequence or an optional value is no tensor"
+        return None, "a sequence or an optional value is not a tensor"
     output = np.asarray(outputs[0])
     given = {i.name for i in graph.initializer}
     ports = [i for i in graph.input if i.name not in given]
     opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
     if len(ports) != len(inputs) or output.size == 0 or opset < 7:
-        return None, "inputs that are left out, an output without numbers, or an opset before 7"
+        return None, "missing inputs, an empty output, or an opset before 7"
     for port, array in zip(ports, inputs):
         graph.input.remove(port)
         graph.initializer.append(numpy_helper.from_array(np.asarray(array), port.name))
@@ -144,11 +143,11 @@ def run(model, x, folder):
     if out.returncode == 1:
         return None, out.stderr.decode().strip().splitlines()[-1].removeprefix("onnx_tool: ")
     numbers = np.array(out.stdout.split(), dtype=np.float64)
-    return numbers.reshape(2, len(x), -1), None  # the oracle's, the backend's
+    return numbers.reshape(2, len(x), -1), None  # of the oracle, of the backend
 
 
 def judge(network, why, output, folder):
-    """("passed" | "refused" | "WRONG", why)"""
+    """Return ("passed" | "refused" | "WRONG", reason)"""
     if network is None:
         return "refused", why
     model, x, opset = network
@@ -161,7 +160,7 @@ def judge(network, why, output, folder):
         return ("refused" if whole else "WRONG"), why or "no message"
     wanted = np.asarray(output).reshape(len(x), -1).astype(np.float64)
     if got.shape[1:] != wanted.shape:
-        return "WRONG", f"{got.shape[2]} numbers a sample, the case has {wanted.shape[1]}"
+        return "WRONG", f"{got.shape[2]} numbers per sample, but the case has {wanted.shape[1]}"
     with np.errstate(all="ignore"):
         over = np.abs(got - wanted) - (RTOL * np.abs(wanted) + ATOL)
     same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
@@ -176,7 +175,7 @@ def judge_both(model, inputs, outputs, folder):
         return first
     second = judge(*as_constants(model, inputs, outputs), outputs[0], folder)
     if second[0] == "WRONG":
-        return second[0], "of constants: " + second[1]
+        return second[0], "with constant inputs: " + second[1]
     if first[0] == second[0] == "passed":
         return "passed", "both"
     if second[0] == "passed":
@@ -187,7 +186,7 @@ def judge_both(model, inputs, outputs, folder):
 def document(results):
     lines = [START, "", f"With the cases of onnx {onnx.__version__}: {sum(r == 'passed' for r, _ in results.values())} passed, "
              f"{sum(r == 'refused' for r, _ in results.values())} refused.", "",
-             "Passed (* of constants, + both as a layer and of constants):", ""]
+             "Passed (*: with constant inputs; +: as a layer and with constant inputs):", ""]
     groups = collections.defaultdict(list)
     for name, (result, why) in results.items():
         if result == "passed":
@@ -195,7 +194,7 @@ def document(results):
             groups[folder or "node"].append(case.removeprefix("test_") + {"": "", "constants": "*", "both": "+"}[why])
     for folder in ["node", *FOLDERS]:
         lines += [f"- {folder}: {', '.join(sorted(groups[folder]))}"]
-    lines += ["", "Refused, and why:", ""]
+    lines += ["", "Refused, with the reason:", ""]
     reasons = collections.defaultdict(list)
     for name, (result, why) in results.items():
         if result == "refused":
@@ -225,6 +224,6 @@ if "--update" in sys.argv:
         f.write(text.replace(before, part) if before else text + "\n" + part + "\n")
     stale = False
 if stale:
-    print(f"FAIL {DOC} lists other results; look at the difference, then run this with --update")
+    print(f"FAIL {DOC} lists other results; check the difference, then run this script with --update")
 print(f"{len(results)} cases, {wrong} wrong")
 sys.exit(wrong != 0 or stale)

@@ -1,11 +1,11 @@
-"""onnx_light.py TOOL -- the nine light_*.onnx graphs of the onnx package on our CPU backend.
+"""onnx_light.py TOOL -- run the nine light_*.onnx graphs of the onnx package on the CPU backend.
 
-Their weights are made by ConstantOfShape, so that the files are small; each is read and run twice:
-  as it is           on the package's own input, against the package's own output; all weights are equal there, and so are
-                     all scores, which shows that the graph is read, and little of what it computes;
-  with random weights  in a second file (external data), on two random images, against onnxruntime; its scores before
-                     the softmax are brought to a deviation of 1, so that no score is all and the others nothing.
-Precision: |ours - theirs| <= 1e-4 |theirs| + 1e-7 for each score, of which there are 1000 (so they are about 1e-3)."""
+ConstantOfShape nodes create the weights, so that the files are small. Each graph is read and run twice:
+  as it is             with the input and the expected output of the package. All weights and all scores are equal, so this
+                       tests the reader, and hardly the computation.
+  with random weights  in a second file (external data), on two random images, beside onnxruntime. The logits are scaled to a
+                       standard deviation of 1, so that the softmax does not saturate.
+Tolerance: |ours - theirs| <= 1e-4 |theirs| + 1e-7 for each of the 1000 scores, which are about 1e-3."""
 import glob
 import os
 import subprocess
@@ -27,7 +27,7 @@ NAMES = ["bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet5
          "zfnet512"]
 SHAPE = (3, 224, 224)
 RTOL, ATOL = 1e-4, 1e-7
-WEIGHTS_MAX = 40_000_000  # vgg19's first matrix, of 103 million, is left as it is
+WEIGHTS_MAX = 40_000_000  # the first matrix of vgg19 has 103 million weights and is not replaced
 rng = np.random.default_rng(5)
 failures = 0
 

@@ -1,8 +1,8 @@
-"""onnx_oracle.py TOOL -- our ONNX files against the onnx checker and onnxruntime, and theirs against our reader.
+"""onnx_oracle.py TOOL -- compare the writer and the reader of ONNX files with onnx.checker and onnxruntime.
 
-Ours: what gp_onnx_write() writes passes onnx.checker, and onnxruntime's scores are those of the float64 oracle.
-Theirs: models that the onnx package writes, and ours after another program took the metadata out, are read by
-gp_onnx_read(), and the oracle's scores of what was read are onnxruntime's."""
+Writer: files from gp_onnx_write() pass onnx.checker, and onnxruntime computes the scores of the float64 oracle.
+Reader: gp_onnx_read() reads models that the onnx package wrote, and ours after another program removed the metadata. The
+scores that the oracle computes for them are those of onnxruntime."""
 import os
 import subprocess
 import sys
@@ -73,7 +73,7 @@ def check_ours(net, shape, folder, opset=13):
 
 
 def check_external(net, shape, folder):
-    """A model that keeps its weights in a second file."""
+    """Check a model with its weights in a second file"""
     path = os.path.join(folder, "apart.onnx")
     subprocess.run([TOOL, "save", net, path], check=True)
     onnx.checker.check_model(path, full_check=True)
@@ -86,7 +86,7 @@ def check_external(net, shape, folder):
 
 
 def backend(net, x):
-    """The CPU backend's scores of all ends, or why not."""
+    """Return the scores of the CPU backend for all outputs, or an error message"""
     out = subprocess.run([TOOL, "infer", net, str(len(x))], input=x.tobytes(), capture_output=True)
     if out.returncode != 0:
         return out.stderr.decode().strip()
@@ -94,7 +94,7 @@ def backend(net, x):
 
 
 def check_losses(net, shape, folder, outputs=("scores",)):
-    """Ends that are no classes of a sample: what the file gives is what the backend gives, end behind end."""
+    """Compare outputs that are not classes: the backend returns the outputs of the file one after the other"""
     path = os.path.join(folder, net + ".onnx")
     subprocess.run([TOOL, "write", net, path], check=True)
     model = onnx.load(path)
@@ -112,7 +112,7 @@ def tensor(name, *shape):
 
 
 def check_theirs(name, nodes, initializers, shape, folder, opset=13, softmax=True, batch="N"):
-    """shape: of the input x, or a dictionary of several inputs' shapes, which we read packed in that order."""
+    """shape: of the input x, or a dictionary of the shapes of several inputs, which the reader packs in that order"""
     shapes = shape if isinstance(shape, dict) else {"x": shape}
     graph = helper.make_graph(nodes, name, [helper.make_tensor_value_info(n, TensorProto.FLOAT, [batch, *s]) for n, s in shapes.items()],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, None])], initializers)
@@ -221,7 +221,7 @@ def foreign(folder):
     ], [tensor("scale", 6), tensor("offset", 6), tensor("a", 6, 8), tensor("b", 8, 6), tensor("m", 30, 4)],
         (5, 6), folder, opset=17)
     whole = lambda name, array: numpy_helper.from_array(np.array(array, dtype=np.int64), name)
-    for batch in ("N", SAMPLES):  # of a fixed batch the exporter writes the indices
+    for batch in ("N", SAMPLES):  # for a fixed batch the exporter writes the indices
         rows = [node("Shape", ["x"], ["n1"], start=0, end=1), node("Squeeze", ["n1"], ["n"]), node("Range", ["zero", "n", "one"], ["r"]),
                 node("Mul", ["four", "r"], ["r4"]), node("Unsqueeze", ["r4", "axes"], ["u"]), node("Add", ["u", "columns"], ["i"])]
         check_theirs(f"gather_of_{batch}_samples", [
