@@ -136,11 +136,13 @@ static void check_owner(shell *s)
 {
     const gp_core_event end = { .kind = GP_CORE_EVENT_SHUTDOWN, .grace_ms = SHELL_OWNER_GRACE_MS };
 
-    if (s->core->stopping == GP_CORE_STOPPING || !gp_owner_exited(&s->owner))
+    if (!gp_owner_exited(&s->owner))
+        return;
+    gp_owner_close(&s->owner); /* the descriptor would wake every poll() from here on */
+    if (s->core->stopping == GP_CORE_STOPPING)
         return;
     gp_log_event(GP_LOG_INFO, "owner-exited", GP_LOG_WITH({ "process", .number = s->owner.pid }),
                  "the owner of the pool has exited; shutting down");
-    gp_owner_close(&s->owner); /* the descriptor would wake every poll() from here on */
     shell_step(s, &end);
 }
 
