@@ -12,6 +12,7 @@
 
 #include "client/pool/result_files.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
 #include "common/base/system/file.h"
 
 /* interval between two requests for a keeper, which needs some time to start */
@@ -109,6 +110,7 @@ gp_status result_end(result_store *store, const result_key *key, gp_status ended
     status = result_draft_write(store, &head, data, bytes, draft, err);
     if (status != GP_OK)
         return status;
+    gp_fault_point("result-written");
     status = result_lock(store, &sums, err);
     if (status != GP_OK) {
         unlinkat(store->entries, draft, 0);

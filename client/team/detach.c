@@ -10,6 +10,7 @@
 #include "client/team/shared.h"
 #include "client/team/team.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
 
 /* Open the results of the pool, once per team. */
 static gp_status results_of(gp_team *team, result_store **out, gp_error *err)
@@ -235,6 +236,8 @@ gp_status gp_future_detach(gp_future *future, const gp_detach_options *options, 
     status = team_is_forked(team) ? team_check(team, err) : detach(future, options, &key, err);
     pending = !future->ended;
     team_leave(team);
+    if (status == GP_OK && pending)
+        gp_fault_point("result-added");
     if (status == GP_OK && pending)
         status = keeper_ensure(future, key.name, err);
     if (status == GP_OK && name != NULL)

@@ -13,6 +13,7 @@
 #include "client/team/team.h"
 #include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
 
 enum {
     OWNERS_MAX = 64,    /* owners watched at once; the others are noticed by the next scan */
@@ -261,6 +262,7 @@ static gp_status take_over(keeper *k, const char *name, const gp_status_reply *r
         return GP_OK;
     k->own_count++;
     k->own_bytes += head.bytes;
+    gp_fault_point("result-claimed");
     status = GP_OK;
     if (!never && head.starts >= head.attempts)
         gp_fail(

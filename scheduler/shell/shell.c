@@ -143,6 +143,7 @@ static void check_owner(shell *s)
         return;
     gp_log_event(GP_LOG_INFO, "owner-exited", GP_LOG_WITH({ "process", .number = s->owner.pid }),
                  "the owner of the pool has exited; shutting down");
+    gp_fault_point("owner-exited");
     shell_step(s, &end);
 }
 

@@ -12,3 +12,6 @@ foreach(name behave_futures behave_views behave_loops behave_blocks behave_failu
     behave_constructor behave_missing)
 endforeach()
 target_link_libraries(test_behave_history PRIVATE gp_history)
+gp_test(detached_kills team/test_detached_kills.c $<TARGET_OBJECTS:gp_client> LIBS gp_proto gp_model gp_data LABELS service)
+target_include_directories(test_detached_kills PRIVATE ${PROJECT_BINARY_DIR}/include)
+add_dependencies(test_detached_kills gradpool_cli gradpool-scheduler gradpool-worker behave_tasks)

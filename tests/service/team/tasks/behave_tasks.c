@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -184,6 +185,30 @@ GP_TASK gp_status recorded(gp_task *task, gp_error *err)
         return gp_fail_errno(err, GP_EIO, "%s", argument->path);
     return gp_task_result(task, &(behave_recorded){ argument->number, getpid() }, sizeof(behave_recorded),
                           err);
+}
+
+/* Hold a lock on the file PATH.NUMBER for the given time and return the number. GP_ESTATE: another
+ * call with that number runs at the same time. */
+GP_TASK gp_status alone(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const behave_tally *argument = gp_task_argument(task, &bytes);
+    char path[160];
+    int file;
+
+    if (bytes != sizeof(*argument))
+        return gp_fail(err, GP_EINVAL, "alone wants a behave_tally");
+    snprintf(path, sizeof(path), "%s.%lld", argument->path, (long long)argument->number);
+    file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0)
+        return gp_fail_errno(err, GP_EIO, "%s", path);
+    if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+        close(file);
+        return gp_fail(err, GP_ESTATE, "two calls with %s run at the same time", path);
+    }
+    sleep_ms(argument->ms);
+    close(file);
+    return gp_task_result(task, &argument->number, sizeof(argument->number), err);
 }
 
 /* ---- failing tasks ---- */

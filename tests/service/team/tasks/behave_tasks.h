@@ -12,7 +12,7 @@ typedef struct behave_place { /* result of where, nap, stubborn */
     uint32_t worker, index, size, attempt;
 } behave_place;
 
-typedef struct behave_tally { /* argument of tally, recorded */
+typedef struct behave_tally { /* argument of tally, recorded, alone */
     int64_t number, ms;
     char path[112];
 } behave_tally;
