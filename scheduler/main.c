@@ -1,7 +1,6 @@
 /* gradpool-scheduler: parse the arguments, set up the daemon and run the shell. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@
 #include "proto/device/device_holder.h"
 #include "proto/device/device_probe.h"
 #include "proto/channel/endpoint.h"
-#include "scheduler/shell/pool_record.h"
+#include "scheduler/shell/ownerless.h"
 #include "scheduler/shell/shell.h"
 #include "scheduler/process/supervise.h"
 #include "scheduler/process/process_env.h"
@@ -26,7 +25,6 @@ enum {
     EXIT_USAGE = 2,
     EXIT_LOCK_HELD = 75,
     IDLE_MS = 30 * 60 * 1000,
-    OWNERLESS_MS = 1000, /* time for a killed worker to exit */
 };
 
 typedef struct arguments {
@@ -35,7 +33,7 @@ typedef struct arguments {
     int64_t idle_timeout_ms, suspect_ms, silence_ms;
     const char *listen, *owner;
     int ready_fd;
-    bool detach, help;
+    bool resume, detach, help;
 } arguments;
 
 static const char usage[] =
@@ -49,7 +47,7 @@ static const char usage[] =
     "or a long step;\n                       0: never [15000]\n  --listen ENDPOINT    "
     "tcp://ADDRESS:PORT for clients on other hosts with authorized keys [none]\n  --owner PID:START    shut "
     "down when this process exits, and remove the pool's files; START: field 22 of /proc/PID/stat [none]\n  "
-    "--ready-fd N         "
+    "--resume             start only to continue a pool whose scheduler crashed\n  --ready-fd N         "
     "write ready, adopted, busy, error: REASON or ended: STATUS to this descriptor\n  --detach         "
     "    run in a child process; exit when the child is ready\nExit codes: 0 shut down, 1 cannot "
     "start, 2 invalid arguments, 75 another scheduler holds the pool\n";
@@ -68,6 +66,7 @@ static gp_status parse_arguments(arguments *out, int count, char **values, gp_er
         { GP_TEXT("listen", arguments, listen) },
         { GP_TEXT("owner", arguments, owner) },
         { GP_NUMBER("ready-fd", arguments, ready_fd), .max = 1 << 20 },
+        { GP_FLAG("resume", arguments, resume) },
         { GP_FLAG("detach", arguments, detach) },
         { GP_FLAG("help", arguments, help) },
         { .name = NULL },
@@ -118,47 +117,30 @@ static void find_devices(gp_device_list *out, const char *asked, const char *pro
                    out->devices[i].name, why);
 }
 
-/* Return whether the recorded pool had an owner that has exited. End such a pool: kill its workers,
- * wait until they have exited, and remove their sockets. */
-static bool end_without_owner(const gp_pool_record *record, gp_orphans *orphans, const gp_paths *paths)
-{
-    gp_owner owner;
-
-    if (gp_owner_open(&owner, record->owner, NULL) != GP_OK || !gp_owner_exited(&owner)) {
-        gp_owner_close(&owner);
-        return false;
-    }
-    gp_owner_close(&owner);
-    for (uint32_t i = 0; i < orphans->count; i++) {
-        struct pollfd ended = { .fd = orphans->workers[i].child.pidfd, .events = POLLIN };
-
-        gp_supervise_kill(&orphans->workers[i].child);
-        poll(&ended, 1, OWNERLESS_MS);
-    }
-    gp_orphans_free(orphans);
-    gp_orphans_find(orphans, paths);
-    unlink(paths->record);
-    gp_log_event(GP_LOG_INFO, "owner-exited", GP_LOG_WITH({ "process", .number = owner.pid }),
-                 "the previous scheduler crashed and the owner of its pool has exited; ended that pool");
-    return true;
-}
-
 /* Resume the pool of a crashed scheduler with the recorded settings. Exceptions: no worker survived
  * and the arguments request other settings, or the owner of the pool has exited. GP_EINVAL:
- * malformed owner. */
+ * malformed owner. GP_ENOPOOL: with --resume, the owner has exited or the pool has ended. */
 static gp_status go_on(gp_shell_options *options, gp_pool_record *record, gp_orphans *orphans,
-                       const char *owner, gp_error *err)
+                       const arguments *given, gp_error *err)
 {
-    const char *devices = options->request.devices;
+    const char *devices = options->request.devices, *owner = given->owner;
+    const bool fresh = options->lock->epoch == 1; /* no pool had this name */
     bool asked = options->request.workers != 0 || (devices != NULL && strcmp(devices, "auto") != 0) ||
                  options->request.resources != NULL || owner != NULL;
     bool known = gp_pool_record_read(record, options->paths);
+    bool ended = known && ownerless_end(record, orphans, options->paths);
     gp_status status;
 
     options->follows = known || orphans->count != 0;
-    if (!known || end_without_owner(record, orphans, options->paths) || (asked && orphans->count == 0)) {
+    if (given->resume && (ended || (orphans->count == 0 && access(options->paths->record, F_OK) != 0))) {
+        if (ended || fresh)
+            gp_owner_remove_files(&(gp_owner){ .fd = -1, .temporary = fresh || record->temporary },
+                                  options->paths);
+        return gp_fail(err, GP_ENOPOOL, "pool %s has ended", options->paths->pool);
+    }
+    if (!known || ended || (asked && orphans->count == 0)) {
         status = gp_owner_open(&options->owner, owner, err);
-        options->owner.temporary = options->lock->epoch == 1 || record->temporary;
+        options->owner.temporary = fresh || record->temporary;
         return status;
     }
     gp_log_event(
@@ -223,9 +205,10 @@ static gp_status serve(const arguments *given, gp_error *err)
         status = redirect(paths.scheduler_log, err);
     if (status == GP_OK) {
         gp_orphans_find(orphans, &paths);
-        status = go_on(&options, &record, orphans, given->owner, err);
+        status = go_on(&options, &record, orphans, given, err);
     }
     if (status == GP_OK) {
+        ownerless_end_others(&paths);
         if (options.process_env == NULL && gp_process_env_write(&own, err) == GP_OK)
             options.process_env = gp_buffer_text(&own);
         find_devices(devices, options.request.devices, program);

@@ -139,10 +139,13 @@ static gp_status launch_owner(char *text, size_t bytes, uint32_t pid, gp_error *
 /* Start the scheduler process.
  *   ready  set to the read end of a pipe on which the scheduler reports "ready" or "error: ..."
  *   pid    set to an intermediate process that exits after this report; see gp_launch(). The
- *          scheduler itself is not a child of this process. */
-static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *paths, const gp_pool_options *options,
+ *          scheduler itself is not a child of this process.
+ *   given  NULL: resume the pool of a failed scheduler */
+static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *paths, const gp_pool_options *given,
                               gp_error *err)
 {
+    static const gp_pool_options usual;
+    const gp_pool_options *options = given != NULL ? given : &usual;
     const bool owned = options->owner_pid != 0;
     const struct {
         const char *name;
@@ -173,6 +176,8 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_paths *paths, con
         argv[count++] = "--devices";
         argv[count++] = options->devices;
     }
+    if (given == NULL)
+        argv[count++] = "--resume";
     if (options->resources != NULL) {
         argv[count++] = "--resource";
         argv[count++] = options->resources;
@@ -380,7 +385,7 @@ gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *s
     gp_status status;
 
     *started = false;
-    if (options->attach_only)
+    if (options != NULL && options->attach_only)
         return launch_attach(control_socket, reply, paths, session, *timeout, err);
     for (;;) {
         int ready = -1;

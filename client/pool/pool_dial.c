@@ -58,7 +58,8 @@ static gp_status send_secrets(gp_pool *pool, const char *names, int timeout_ms, 
     return status;
 }
 
-/* Try once to connect. On failure the caller closes everything that is open. */
+/* Try once to connect. On failure the caller closes everything that is open.
+ *   options  NULL: as in gp_launch() */
 static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *started, gp_timeout *timeout,
                            gp_error *err)
 {
@@ -69,7 +70,8 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
     gp_status status =
         gp_launch(&pool->control_socket, &reply, started, &pool->paths, options, pool->session, timeout, err);
 
-    if (status == GP_OK && !*started && options->secret_env != NULL && options->owner_pid == 0)
+    if (status == GP_OK && !*started && options != NULL && options->secret_env != NULL &&
+        options->owner_pid == 0)
         status = send_secrets(pool, options->secret_env, (int)gp_timeout_left(*timeout), err);
     if (status != GP_OK)
         return status;
@@ -178,8 +180,6 @@ bool pool_missed(const gp_pool *pool)
 
 gp_status pool_reconnect(gp_pool *pool, gp_error *err)
 {
-    /* the new scheduler takes the options from the pool record: scheduler/shell/pool_record.h */
-    static const gp_pool_options as_it_was;
     gp_timeout timeout = gp_timeout_in(POOL_REUNION_MS);
     int64_t began = gp_now_ms();
     gp_channel *channel = pool->scheduler;
@@ -209,7 +209,8 @@ gp_status pool_reconnect(gp_pool *pool, gp_error *err)
     while (status != GP_OK && gp_timeout_left(timeout) > 0) {
         bool started;
 
-        status = dial_once(pool, &as_it_was, &started, &timeout, &why);
+        /* the new scheduler takes the settings from the pool record (scheduler/shell/) */
+        status = dial_once(pool, NULL, &started, &timeout, &why);
         if (status == GP_OK && pool->lease != 0 && !pool->revoked)
             status = claim_lease(pool, timeout, &why);
         if (status == GP_OK)
