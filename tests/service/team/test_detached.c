@@ -135,6 +135,53 @@ TEST(result_outlives_a_program_that_exits)
     await_keeper();
 }
 
+/* Run `gradpool results` with output to the file OUT. Return the exit code. */
+static int results(const char *words)
+{
+    const int state = shell("'%s' results %s > out 2>&1", in_build("bin/gradpool"), words);
+
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+static const char *output(void)
+{
+    static char text[4000];
+
+    slurp(in_root("out"), text, sizeof(text));
+    return text;
+}
+
+TEST(command_lists_fetches_and_removes_results)
+{
+    double number = 0;
+
+    pools_begin(NULL);
+    program(leave_two, false);
+    CHECK_INT(0, results("list"));
+    CHECK_CONTAINS(output(), "nine   ready    square");
+    CHECK_CONTAINS(output(), "gated  pending  hold_alone");
+    CHECK_INT(0, results("get nine --out number"));
+    FILE *file = fopen(in_root("number"), "re");
+
+    REQUIRE(file != NULL);
+    CHECK_INT(1, fread(&number, sizeof(number), 1, file));
+    CHECK_INT(EOF, fgetc(file));
+    fclose(file);
+    CHECK(number == 49);
+    CHECK_INT(1, results("get gated --timeout 0.05"));
+    CHECK_CONTAINS(output(), "the call of result 'gated' did not end within 0.05 s");
+    write_file("gate", "");
+    CHECK_INT(0, results("get gated"));
+    CHECK_INT(1, results("get gated"));
+    CHECK_CONTAINS(output(), "was read 1 time, as often as it may be");
+    CHECK_INT(0, results("list --json"));
+    CHECK_CONTAINS(output(), "\"state\": \"read\"");
+    CHECK_INT(1, results("remove other nine"));
+    CHECK_CONTAINS(output(), "there is no result 'other'");
+    CHECK_INT(1, results("get nine"));
+    CHECK_CONTAINS(output(), "there is no result 'nine'");
+}
+
 static void leave_running(void)
 {
     gp_future_free(detach_gated("gated", 0, 1));
