@@ -175,3 +175,91 @@ TEST(without_a_callback_the_log_has_the_lines)
     CHECK_INT(5, number_of(call("print_number", 5)));
     CHECK_CONTAINS(worker_log(), "out 5\nerr 5\n");
 }
+
+/* ---- random kills ---- */
+
+enum { PLACES_MAX = 20000, STARTS_MAX = 8 };
+
+/* Processes that printed the line of an iteration, and the one that returned its result. */
+typedef struct printed {
+    int64_t pids[STARTS_MAX], result_pid;
+    int count;
+} printed;
+
+static printed places[PLACES_MAX + 1];
+static int kills_left, results_left;
+
+static void take_place(void *context, const gp_output_line *line)
+{
+    long long iteration = 0, pid = 0;
+    int end = 0;
+
+    (void)context;
+    if (sscanf(line->text, "iteration %lld in process %lld%n", &iteration, &pid, &end) != 2 ||
+        (size_t)end != line->bytes || iteration < 1 || iteration > PLACES_MAX) {
+        GP_TEST_FAIL("not a whole line: %s", line->text);
+        return;
+    }
+    CHECK_INT(iteration, line->iteration);
+    printed *place = &places[iteration];
+
+    for (int i = 0; i < place->count; i++)
+        CHECK(place->pids[i] != pid); /* no line arrives twice */
+    if (place->count < STARTS_MAX)
+        place->pids[place->count++] = pid;
+}
+
+static bool kill_after_result(void *context, int64_t iteration, const void *data, size_t bytes)
+{
+    int64_t place[2] = { 0 };
+
+    (void)context;
+    if (bytes == sizeof(place))
+        memcpy(place, data, sizeof(place));
+    CHECK_INT(iteration, place[0]);
+    CHECK_INT(0, places[iteration].result_pid);
+    places[iteration].result_pid = place[1];
+    if (kills_left > 0 && --results_left <= 0) {
+        kills_left -= kill((pid_t)place[1], SIGKILL) == 0;
+        results_left = 10 + rand() % 20;
+    }
+    return true;
+}
+
+/* GRADPOOL_TEST_KILLS, GRADPOOL_TEST_SEED: for longer runs by hand. */
+TEST(each_result_has_its_line_once_despite_random_kills)
+{
+    const char *kills = getenv("GRADPOOL_TEST_KILLS"), *given = getenv("GRADPOOL_TEST_SEED");
+    const unsigned seed = given != NULL ? (unsigned)atoi(given) : (unsigned)getpid();
+    int64_t last;
+
+    team_prepare();
+    memset(places, 0, sizeof(places));
+    kills_left = kills != NULL ? atoi(kills) : 6;
+    results_left = 10;
+    srand(seed);
+    printf("     seed %u, %d kills\n", seed, kills_left);
+    last = 60 * ((int64_t)kills_left + 2) < PLACES_MAX ? 60 * ((int64_t)kills_left + 2) : PLACES_MAX;
+    REQUIRE(team_begin(3, &(gp_team_options){ .output = take_place }));
+    REQUIRE_OK(gp_parfor(team,
+                         &(gp_parfor_request){ .function = find("print_place"),
+                                               .first = 1,
+                                               .last = last,
+                                               .chunk = 3,
+                                               .unordered = true,
+                                               .attempts = 1000,
+                                               .on_result = kill_after_result },
+                         &err),
+               err);
+    CHECK_INT(0, kills_left);
+    CHECK_INT(0, team_info().output_dropped);
+    for (int64_t i = 1; i <= last; i++) {
+        bool found_line = false;
+
+        for (int k = 0; k < places[i].count; k++)
+            found_line = found_line || places[i].pids[k] == places[i].result_pid;
+        if (!found_line)
+            GP_TEST_FAIL("iteration %d returned from process %d and has no line of it", (int)i,
+                         (int)places[i].result_pid);
+    }
+}

@@ -21,11 +21,13 @@ TEARDOWN()
     pools_end();
 }
 
-/* Start a pool of three CPU workers. */
+/* Start a pool of three CPU workers, the first of which has a license. */
 static bool pool_begin(void)
 {
+    const gp_pool_options options = { .workers = 3, .devices = "cpu", .resources = "1:license" };
+
     pools_begin(NULL);
-    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = 3, .devices = "cpu" }, &err) != GP_OK) {
+    if (gp_pool_open(&pool, &options, &err) != GP_OK) {
         GP_TEST_FAIL("no pool: %s", err.message);
         return false;
     }
@@ -338,12 +340,23 @@ static pid_t command_begin(uint32_t workers)
     return child;
 }
 
+/* Check that a call that needed a license ran on worker 1 of the pool. */
+static void check_licensed(gp_future *future)
+{
+    gp_future_info info = { .pool_worker = 0 };
+
+    CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &err));
+    gp_future_get_info(future, &info);
+    CHECK_INT(1, info.pool_worker);
+}
+
 /* While commands take and return workers, kill workers and the scheduler at random. Each call has
- * exactly one result, and the team reaches its full size again. ELASTIC_KILLS: number of kills. */
+ * exactly one result, on a worker that meets its needs, and the team reaches its full size again.
+ * GRADPOOL_TEST_KILLS, GRADPOOL_TEST_SEED: for longer runs by hand. */
 TEST(no_call_is_lost_while_workers_come_go_and_die)
 {
-    enum { WAVE = 60 };
-    const char *kills_text = getenv("ELASTIC_KILLS"), *seed_text = getenv("ELASTIC_SEED");
+    enum { WAVE = 60, LICENSED = 5 };
+    const char *kills_text = getenv("GRADPOOL_TEST_KILLS"), *seed_text = getenv("GRADPOOL_TEST_SEED");
     int kills = kills_text != NULL ? atoi(kills_text) : 8;
     unsigned seed = seed_text != NULL ? (unsigned)atoi(seed_text) : (unsigned)getpid();
 
@@ -361,6 +374,7 @@ TEST(no_call_is_lost_while_workers_come_go_and_die)
             gp_parfeval_request request = { .function = i % 2 == 0 ? square : spin,
                                             .argument = i % 2 == 0 ? &x[i] : &us,
                                             .bytes = sizeof(double),
+                                            .needs = i % LICENSED == 0 ? "license" : NULL,
                                             .attempts = 1000 };
 
             REQUIRE_OK(gp_parfeval(&calls[i], team, &request, &err), err);
@@ -371,6 +385,8 @@ TEST(no_call_is_lost_while_workers_come_go_and_die)
         for (int i = 0; i < WAVE; i++) {
             double y = x[i] * x[i];
 
+            if (i % LICENSED == 0)
+                check_licensed(calls[i]);
             check_result(calls[i], &y, i % 2 == 0 ? sizeof(y) : 0);
         }
         if (command != 0)

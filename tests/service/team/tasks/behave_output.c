@@ -35,6 +35,15 @@ GP_TASK gp_status print_iteration(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
+/* Print the iteration and the process, and return both. */
+GP_TASK gp_status print_place(gp_task *task, gp_error *err)
+{
+    const int64_t place[2] = { gp_task_iteration(task), getpid() };
+
+    printf("iteration %" PRId64 " in process %" PRId64 "\n", place[0], place[1]);
+    return gp_task_result(task, place, sizeof(place), err);
+}
+
 /* Run a rank of a block: print before and after a barrier. */
 GP_TASK gp_status print_rank(gp_task *task, gp_error *err)
 {
