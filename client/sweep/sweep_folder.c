@@ -14,6 +14,7 @@
 #include "client/runs/run_reader.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
+#include "common/base/system/fault.h"
 #include "proto/message/limits.h"
 
 enum { TRIES = 1000, PLAN_BYTES_MAX = 64 << 10, OWNER_BYTES = 100 };
@@ -413,3 +414,4 @@ void sweep_folder_link_best(const sweep_folder *folder, uint32_t trial)
     if (rename(draft, best) == 0)
         unlink(draft);
 }
+    gp_fault_point("sweep-linked");

@@ -41,6 +41,7 @@ typedef struct trial_job {
     uint32_t workers;
     bool wanted, running, stop;
     bool ended; /* clean_ended() must remove its files */
+    bool model; /* its model may be there and belong to the best ones */
     int64_t canceled_ms;
     trial_reader reader;
     sweep_state shown;
@@ -526,12 +527,25 @@ gp_status sweep_run(sweep **core, sweep_reason *reason, char **importance, sweep
     if (status == GP_OK)
         status = core_new(r, concurrent, options, err);
     for (uint32_t trial = 1; status == GP_OK && trial <= sweep_count(r->core); trial++)
-        r->jobs[trial - 1].shown = sweep_find(r->core, trial)->state;
+        begin_job(r, trial);
     if (status == GP_OK)
         status = loop(r, workers, err);
     gp_pool_close(r->pool);
     for (uint32_t i = 0; r->jobs != NULL && i < SWEEP_TRIALS_MAX; i++)
         trial_reader_deinit(&r->jobs[i].reader);
+/* Set what is known about a trial of the journal. An earlier controller may have been killed before
+ * it cleaned the files of an ended trial: the number of its job is still there. */
+static void begin_job(runner *r, uint32_t trial)
+{
+    trial_job *job = job_of(r, trial);
+    char path[PATH];
+
+    job->shown = sweep_find(r->core, trial)->state;
+    job->model = job->shown == SWEEP_DONE;
+    sweep_folder_trial(r->folder, trial, ".job", path);
+    job->ended = job->shown >= SWEEP_DONE && access(path, F_OK) == 0;
+}
+
     gp_free(r->jobs);
     gp_buffer_deinit(&r->lines);
     *importance = NULL;

@@ -108,7 +108,7 @@ gp_status trial_pack(const char *folder, gp_error *err)
         snprintf(path, sizeof(path), "%s/end.json", folder);
         status = gp_file_write(path, text.data, text.bytes, err);
         packed = status == GP_OK;
-        gp_fault_point("trial-packed");
+        gp_fault_point("sweep-packed");
     }
     if (packed) {
         for (int i = 0; i < DOCUMENTS; i++)
@@ -122,20 +122,29 @@ gp_status trial_pack(const char *folder, gp_error *err)
     return status;
 }
 
-gp_status trial_clean(const sweep_folder *folder, uint32_t trial, bool keep_model, bool pack, gp_error *err)
+void trial_remove_model(const sweep_folder *folder, uint32_t trial)
 {
     char path[SWEEP_PATH_MAX + 100];
 
+    sweep_folder_trial(folder, trial, "/result/model.onnx", path);
+    unlink(path);
+    sweep_folder_trial(folder, trial, "/result", path);
+    rmdir(path); /* keep it if it has other files */
+}
+
+gp_status trial_clean(const sweep_folder *folder, uint32_t trial, bool keep_model, bool pack, gp_error *err)
+{
+    char path[SWEEP_PATH_MAX + 100];
+    gp_status status;
+
     sweep_folder_checkpoints(folder, trial, path);
     gp_directory_remove(path);
-    sweep_folder_trial(folder, trial, ".job", path); /* only a trial without an end needs it */
-    unlink(path);
-    if (!keep_model) {
-        sweep_folder_trial(folder, trial, "/result/model.onnx", path);
-        unlink(path);
-        sweep_folder_trial(folder, trial, "/result", path);
-        rmdir(path); /* keep it if it has other files */
-    }
+    if (!keep_model)
+        trial_remove_model(folder, trial);
     sweep_folder_trial(folder, trial, NULL, path);
-    return pack ? trial_pack(path, err) : GP_OK;
+    status = pack ? trial_pack(path, err) : GP_OK;
+    sweep_folder_trial(folder, trial, ".job", path); /* only a trial without an end needs it */
+    if (status == GP_OK)
+        unlink(path);
+    return status;
 }

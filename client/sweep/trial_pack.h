@@ -19,7 +19,11 @@ gp_status trial_pack(const char *folder, gp_error *err);
 /* Remove the files that an ended trial no longer needs: the checkpoints, and the model unless
  * keep_model is set. best.onnx is a separate link and stays.
  *   pack  also pack the folder; a trial that failed keeps its files for `gradpool report`
- * Errors as for trial_pack(). */
+ * Errors as for trial_pack(). The file with the number of the job goes last: while it is there,
+ * the controller calls this again after a restart. */
 gp_status trial_clean(const sweep_folder *folder, uint32_t trial, bool keep_model, bool pack, gp_error *err);
+
+/* Remove the model of a trial. best.onnx is a separate link and stays. */
+void trial_remove_model(const sweep_folder *folder, uint32_t trial);
 
 #endif

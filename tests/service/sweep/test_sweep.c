@@ -149,6 +149,8 @@ TEST(an_interrupted_sweep_resumes_its_trials)
     FINISH_CODE(130, child);
     CHECK_CONTAINS(out, "continue: gradpool sweep --resume ");
     CHECK_INT(1, lines_with("\"halt\""));
+    char path[60];
+
     RUN_CODE(0, "jobs", "--trials");
     CHECK_CONTAINS(out, "no running or queued jobs");
     RUN_CODE(0, "sweep", "--resume", "s", "--trials", "4");
@@ -157,6 +159,18 @@ TEST(an_interrupted_sweep_resumes_its_trials)
     CHECK(lines_with("\"attempt\": 2") >= 1);
     pools_end();
 }
+    CHECK(access(in_sweep("best.onnx"), R_OK) == 0);
+    CHECK(access(in_sweep("best.onnx.new"), F_OK) != 0);
+    for (int trial = 1; trial <= 3; trial++) {
+        static const char *const left[] = { "trials/%04d.job", "trials/%04d/job.json",
+                                            "trials/%04d/result/model.onnx", "checkpoints/%04d" };
+
+        for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
+            snprintf(path, sizeof(path), left[i], trial);
+            if (access(in_sweep(path), F_OK) == 0)
+                GP_TEST_FAIL("%s is left after %s", path, fault);
+        }
+    }
 
 TEST(early_stopping_ends_bad_trials)
 {
@@ -165,6 +179,8 @@ TEST(early_stopping_ends_bad_trials)
              "--folder", "s", TRAIN, "9");
     CHECK_CONTAINS(out, "stopped, ");
     CHECK_INT(4, lines_with("\"end\""));
+    kill_at("sweep-linked:1:kill");
+    kill_at("sweep-packed:3:kill"); /* of the last trial: only a resumed sweep cleans its folder */
     CHECK(lines_with("\"stop\": true") >= 1);
     CHECK_INT(lines_with("\"stop\": true"), lines_with("\"state\": \"stopped\""));
     pools_end();
