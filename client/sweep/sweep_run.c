@@ -381,7 +381,7 @@ static gp_status ask_workers(runner *r, gp_error *err)
     return status;
 }
 
-/* Open the pool again after a failure of the scheduler. */
+/* Open the pool again after a failure of the scheduler, but not after a shutdown. */
 static gp_status reopen(runner *r, gp_error *err)
 {
     int64_t deadline = gp_now_ms() + POOL_RETRY_MS;
@@ -390,8 +390,9 @@ static gp_status reopen(runner *r, gp_error *err)
     gp_pool_close(r->pool);
     r->pool = NULL;
     for (;;) {
-        status = r->options->open_pool(r->options->context, &r->pool, err);
-        if (status == GP_OK || *r->options->stop != 0 || gp_now_ms() >= deadline || status == GP_EINVAL)
+        status = r->options->open_pool(r->options->context, true, &r->pool, err);
+        if (status == GP_OK || *r->options->stop != 0 || gp_now_ms() >= deadline || status == GP_EINVAL ||
+            status == GP_ENOPOOL)
             return status;
         gp_sleep_ms(POLL_MANY_MS);
     }
@@ -516,7 +517,7 @@ gp_status sweep_run(sweep **core, sweep_reason *reason, char **importance, sweep
     if (status == GP_OK)
         status = sweep_points_new(&r->points, plan, err);
     if (status == GP_OK)
-        status = options->open_pool(options->context, &r->pool, err);
+        status = options->open_pool(options->context, false, &r->pool, err);
     if (status == GP_OK)
         status = gp_pool_workers(r->pool, &workers, err);
     if (concurrent == 0)

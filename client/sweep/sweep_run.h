@@ -17,8 +17,9 @@ typedef struct sweep_run_options {
     bool retry;            /* begin with the trials that failed or were lost, and were not retried */
     bool keep_models;      /* keep the model of each trial; false: of the best */
 
-    /* Open the pool; called again after a failure of the scheduler. */
-    gp_status (*open_pool)(void *context, gp_pool **pool, gp_error *err);
+    /* Open the pool, and again after the link to its scheduler is lost. GP_ENOPOOL, for the second
+     * and later calls: the pool was shut down. */
+    gp_status (*open_pool)(void *context, bool again, gp_pool **pool, gp_error *err);
 
     /* Report that a trial has another state; may be NULL. */
     void (*on_trial)(void *context, const sweep *core, uint32_t trial);

@@ -12,6 +12,7 @@
 #include "client/cli/sweep/sweep_words.h"
 #include "common/base/clock.h"
 
+#include "proto/local/paths.h"
 enum { ROWS = 10 };
 
 /* State of the callbacks. */
@@ -112,11 +113,21 @@ static gp_status end_sweep(cli_call *call, gp_error *err)
 
 /* ---- running ---- */
 
-static gp_status open_pool(void *context, gp_pool **pool, gp_error *err)
+/* Open the pool of the trials. As for a team, there is no new pool after an orderly shutdown, which
+ * removes the record of the pool. */
+static gp_status open_pool(void *context, bool again, gp_pool **pool, gp_error *err)
 {
     const sweeping *s = context;
 
-    return cli_open(s->call, false, pool, err);
+    bool elsewhere = true;
+    gp_paths paths;
+    gp_status status;
+    if (again && cli_elsewhere(s->call, &elsewhere, err) == GP_OK && !elsewhere &&
+        gp_paths_find(&paths, cli_pool_name(s->call), err) == GP_OK && access(paths.record, F_OK) != 0)
+        return gp_fail(err, GP_ENOPOOL, "pool %s was shut down; its trials restart with the next pool",
+                       paths.pool);
+    status = cli_open(s->call, false, pool, err);
+    return again && status == GP_ENOPOOL ? GP_EPEER : status; /* another host may only be unreachable */
 }
 
 static void show_trial(void *context, const sweep *core, uint32_t trial)

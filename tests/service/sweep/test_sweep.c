@@ -403,6 +403,57 @@ TEST(errors_of_a_sweep_are_reported_before_it_starts)
     pools_end();
 }
 
+/* The pool is shut down while a sweep runs. In the foreground, the sweep ends and says how to
+ * continue; as a job, it restarts with the next pool. */
+TEST(a_sweep_continues_after_a_shutdown_of_the_pool)
+{
+    exec_begin();
+    pid_t child = START("sweep", "seed=1:4", "--method", "grid", "--folder", "s", TRAIN, "2");
+
+    REQUIRE(await_ends(1));
+    RUN_OTHER(0, "down");
+    FINISH_CODE(1, child);
+    CHECK_CONTAINS(err, "pool default was shut down; its trials restart with the next pool");
+    CHECK_CONTAINS(out, "continue: gradpool sweep --resume ");
+    RUN_CODE(0, "up", "--workers", "2");
+    RUN_CODE(0, "sweep", "--resume", "s");
+    check_trials(4);
+    leftovers_clear(in_w("s"));
+    RUN_CODE(0, "submit", "--quiet", "--", "sweep", "seed=1:4", "--method", "grid", "--folder", "s", TRAIN,
+             "2");
+    char job[20];
+
+    snprintf(job, sizeof(job), "%.*s", (int)strcspn(out, "\n"), out);
+    REQUIRE(await_ends(1));
+    RUN_CODE(0, "down");
+    RUN_CODE(0, "up", "--workers", "2");
+    RUN_CODE(0, "wait", job);
+    check_trials(4);
+    pools_end();
+}
+
+/* The folder of a trial is removed: while the trial runs, and after its end while no controller
+ * runs. */
+TEST(a_trial_without_its_folder_runs_again)
+{
+    exec_begin();
+    RUN_CODE(0, "sweep", "x=1,2", "--maximize", "--folder", "s", "--max-concurrent", "1", "--", "sh", "-c",
+             "test -e once || { touch once; rm -rf $GRADPOOL_RUN_FOLDER; }; echo {x}");
+    CHECK_CONTAINS(out, "2 trials: 2 done");
+    CHECK_INT(1, lines_with("\"lost\": true"));
+    leftovers_clear(in_w("s"));
+    setenv("GRADPOOL_FAULT", "sweep-submitted:2:kill", 1);
+    RUN_CODE(-1, "sweep", "x=1,2", "--maximize", "--folder", "s", "--", "echo", "{x}");
+    unsetenv("GRADPOOL_FAULT");
+    AWAIT(RUN("jobs", "--trials") == 0 && strstr(out, "no running or queued jobs") != NULL, 5);
+    leftovers_clear(in_sweep("trials"));
+    mkdir(in_sweep("trials"), 0700);
+    RUN_CODE(0, "sweep", "--resume", "s");
+    CHECK_CONTAINS(out, "2 trials: 2 done");
+    CHECK_INT(2, lines_with("\"lost\": true"));
+    pools_end();
+}
+
 TEST(a_second_controller_is_refused_with_the_process_of_the_first)
 {
     char pid[20];
