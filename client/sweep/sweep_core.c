@@ -99,12 +99,12 @@ static void stop_all(sweep *s, sweep_reason reason)
 }
 
 /* Close the sweep if the best trial reached the goal, or too many trials failed. */
-static void check_end(sweep *s, const char *text)
+static void check_end(sweep *s)
 {
     if (s->best != 0 && !isnan(s->config.goal) && !is_better(s, s->config.goal, trial_at(s, s->best)->value))
         stop_all(s, SWEEP_REASON_GOAL);
     if (s->config.failures_max > 0 && s->failures >= s->config.failures_max)
-        close_with(s, SWEEP_REASON_FAILURES, text);
+        close_with(s, SWEEP_REASON_FAILURES, trial_at(s, s->first_failure)->text);
 }
 
 static void handle_ended(sweep *s, const sweep_event *event)
@@ -130,7 +130,7 @@ static void handle_ended(sweep *s, const sweep_event *event)
     else
         append_end(s, number, SWEEP_FAILED, event->epoch, NAN, event->text);
     if (has_ended(trial))
-        check_end(s, event->text);
+        check_end(s);
 }
 
 /* ---- other events ---- */
@@ -408,7 +408,7 @@ static void begin(sweep *s)
         trial_at(s, s->active[i])->resumed = true;
     if (s->best != 0)
         act_on(s, SWEEP_LINK_BEST, s->best, 0);
-    check_end(s, NULL);
+    check_end(s);
 }
 
 void sweep_step(sweep *s, const sweep_event *event)

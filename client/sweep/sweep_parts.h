@@ -18,12 +18,13 @@ struct sweep {
     /* Trials that have not ended, or whose end is not durable, in the order of their start. */
     uint32_t active[SWEEP_CONCURRENT_MAX + SWEEP_WAITING_MAX];
     uint32_t active_count;
-    uint64_t number, persisted; /* numbers of the last line, and of the last durable line */
-    uint32_t workers;           /* that trials can lease; 0: unknown */
-    uint32_t best, failures;    /* best trial; failures in a row */
-    sweep_reason closing;       /* why no further trial is created; NONE: open */
-    bool begun, failed, over;   /* failed: the journal failed */
-    char text[SWEEP_TEXT_MAX];  /* explains `closing` */
+    uint64_t number, persisted;       /* numbers of the last line, and of the last durable line */
+    uint32_t workers;                 /* that trials can lease; 0: unknown */
+    uint32_t best;                    /* best trial; 0: none */
+    uint32_t failures, first_failure; /* failures in a row; the trial of the first one */
+    sweep_reason closing;             /* why no further trial is created; NONE: open */
+    bool begun, failed, over;         /* failed: the journal failed */
+    char text[SWEEP_TEXT_MAX];        /* explains `closing` */
 };
 
 static inline sweep_trial *trial_at(const sweep *s, uint32_t trial)

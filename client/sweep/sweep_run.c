@@ -476,7 +476,8 @@ static gp_status loop(runner *r, uint32_t workers, gp_error *err)
                     r->failure.message);
     if (status == GP_OK && (r->reason == SWEEP_REASON_FAILURES || r->reason == SWEEP_REASON_SEARCH))
         status = gp_fail(err, GP_EINVAL, "%s: %s",
-                         r->reason == SWEEP_REASON_SEARCH ? "the search failed" : "too many trials failed",
+                         r->reason == SWEEP_REASON_SEARCH ? "the search failed"
+                                                          : "too many trials failed in a row; the first one",
                          r->text);
     return status;
 }

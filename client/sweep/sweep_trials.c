@@ -122,6 +122,8 @@ void sweep_trial_end(sweep *s, uint32_t number, sweep_state state, uint32_t epoc
     if (text != NULL && text[0] != '\0')
         trial->text = gp_strdup(text); /* out of memory: the journal has it */
     s->failures = state == SWEEP_FAILED || state == SWEEP_LOST ? s->failures + 1 : 0;
+    if (s->failures == 1)
+        s->first_failure = number;
     if (state == SWEEP_DONE && trial->repeat == 0 &&
         (s->best == 0 || is_better(s, value, trial_at(s, s->best)->value)))
         s->best = number;

@@ -317,7 +317,12 @@ TEST(a_goal_a_time_limit_or_failures_end_a_sweep)
     for (uint32_t trial = 1; trial <= 2; trial++) {
         persisted(); /* the end of the last trial */
         persisted(); /* the next point */
-        ended(trial, 1, SWEEP_OUTCOME_FAILED, NAN);
+        step((sweep_event){ .kind = SWEEP_EVENT_ENDED,
+                            .trial = trial,
+                            .attempt = 1,
+                            .outcome = SWEEP_OUTCOME_FAILED,
+                            .value = NAN,
+                            .text = trial == 1 ? "the loss is not finite" : "another reason" });
     }
     persisted();
     REQUIRE(seen(SWEEP_OVER) != NULL);
