@@ -4,6 +4,7 @@
 
 #include "client/cli/jobs/job_self.h"
 #include "client/cli/sweep/sweep_export.h"
+#include "client/cli/sweep/sweep_find.h"
 #include "client/cli/sweep/sweep_live.h"
 #include "client/cli/sweep/sweep_picture.h"
 #include "client/cli/sweep/sweep_repeats.h"
@@ -32,21 +33,21 @@ static int sweep_check(cli_call *call)
 {
     const sweep_options *options = call->options;
 
-    if (!is_verb(call, "show") &&
-        (cli_given(call, "csv") || cli_given(call, "optuna") || cli_given(call, "plot")))
-        return cli_usage(call, "--csv, --optuna and --plot belong to gradpool sweep show FOLDER");
+    if (!is_verb(call, "show") && (cli_given(call, "csv") || cli_given(call, "optuna") ||
+                                   cli_given(call, "plot") || cli_given(call, "sort")))
+        return cli_usage(call, "--csv, --optuna, --plot and --sort belong to gradpool sweep show SWEEP");
     if (is_verb(call, "show") || is_verb(call, "end"))
         return call->word_count == 2 && call->rest_count == 0
                    ? CLI_OK
-                   : cli_usage(call, "usage: gradpool sweep %s FOLDER", call->words[0]);
+                   : cli_usage(call, "usage: gradpool sweep %s SWEEP", call->words[0]);
     if (is_verb(call, "add"))
         return call->word_count >= 3 && call->rest_count == 0
                    ? CLI_OK
-                   : cli_usage(call, "usage: gradpool sweep add FOLDER NAME=VALUE...");
+                   : cli_usage(call, "usage: gradpool sweep add SWEEP NAME=VALUE...");
     if (is_verb(call, "retry"))
         return call->word_count == 3 && call->rest_count == 0
                    ? CLI_OK
-                   : cli_usage(call, "usage: gradpool sweep retry FOLDER TRIAL");
+                   : cli_usage(call, "usage: gradpool sweep retry SWEEP TRIAL");
     if (options->resume[0] == '\0')
         return sweep_words_check(call);
     if (call->word_count > 0 || call->rest_count > 0)
@@ -63,11 +64,12 @@ static gp_status show_sweep(cli_call *call, gp_error *err)
     sweep_folder folder;
     sweep_plan plan;
     sweep *core = NULL;
-    char *importance = NULL;
-    gp_status status;
+    char *importance = NULL, path[SWEEP_PATH_MAX];
+    gp_status status = sweep_find_folder(path, call, call->words[1], err);
 
     sweep_plan_init(&plan);
-    status = sweep_folder_open(&folder, call->words[1], false, &plan, err);
+    if (status == GP_OK)
+        status = sweep_folder_open(&folder, path, false, &plan, err);
     if (status == GP_OK)
         status = sweep_load(&core, &importance, &folder, &plan, err);
     if (status == GP_OK && options->csv[0] != '\0')
@@ -79,7 +81,7 @@ static gp_status show_sweep(cli_call *call, gp_error *err)
     if (status == GP_OK && options->common.json)
         status = sweep_show_json(core, &folder, &plan, importance, err);
     else if (status == GP_OK)
-        status = sweep_show_table(core, &folder, &plan, 0, err);
+        status = sweep_show_table(core, &folder, &plan, 0, options->sort, err);
     if (status == GP_OK && !options->common.json) {
         sweep_show_summary(core, &folder, &plan, importance);
         sweep_repeats_show(core, &plan);
@@ -95,11 +97,13 @@ static gp_status end_sweep(cli_call *call, gp_error *err)
 {
     sweep_folder folder;
     sweep_plan plan;
-    gp_status status;
+    char path[SWEEP_PATH_MAX];
+    gp_status status = sweep_find_folder(path, call, call->words[1], err);
     int pid;
 
     sweep_plan_init(&plan);
-    status = sweep_folder_open(&folder, call->words[1], false, &plan, err);
+    if (status == GP_OK)
+        status = sweep_folder_open(&folder, path, false, &plan, err);
     sweep_plan_deinit(&plan);
     if (status != GP_OK)
         return status;
@@ -209,7 +213,7 @@ static gp_status report(const cli_call *call, const sweep *core, const sweep_fol
 
     if (options->common.json)
         return sweep_show_json(core, folder, plan, importance, err);
-    sweep_show_table(core, folder, plan, ROWS, err);
+    sweep_show_table(core, folder, plan, ROWS, "", err);
     sweep_show_summary(core, folder, plan, importance);
     sweep_repeats_show(core, plan);
     if (ending_of(reason, plan) != NULL)
@@ -287,14 +291,14 @@ static gp_status sweep_main(cli_call *call, gp_error *err)
     }
     sweep_plan_deinit(&plan);
     return status;
+        sweep_link_folder(&folder);
 }
 
 const cli_command cli_command_sweep = {
     .name = "sweep",
     .summary = "find good options of a training or program with many trials",
-    .usage =
-        "NAME=VALUES... [options] -- train ...|PROGRAM... | --resume FOLDER | show FOLDER | end FOLDER | "
-        "add FOLDER NAME=VALUE... | retry FOLDER TRIAL",
+    .usage = "NAME=VALUES... [options] -- train ...|PROGRAM... | --resume SWEEP | show SWEEP | end SWEEP | "
+             "add SWEEP NAME=VALUE... | retry SWEEP TRIAL",
     .description =
         "Run one training per point of a space of options, several at a time, and report the best. NAME is "
         "an option of `gradpool train` without --; VALUES is a list (32,64,128), a range (0.5:0.99), a "
@@ -303,13 +307,14 @@ const cli_command cli_command_sweep = {
         "{NAME}, or follow as --NAME VALUE. The objective is a member of the lines that the program appends "
         "to the file GRADPOOL_METRICS, or else the last number that it prints.\n\n"
         "The folder of the sweep has a journal of all trials. The command may be killed at any moment, even "
-        "with the pool or the host: --resume FOLDER continues, and does not repeat complete "
+        "with the pool or the host: --resume SWEEP continues, and does not repeat complete "
         "trials. Ctrl-C stops the running trials at a step; --resume continues them from their last "
         "checkpoint. With --trials N it runs more trials.\n\n"
         "`add` runs one more trial with given values; `retry` runs a failed, lost or stopped trial "
         "again. Both go to the running sweep, or wait for --resume.\n\n"
         "With --stop asha a trial ends early if its value at a rung is not among the best third so far; the "
         "rungs are at 1, 3, 9, ... epochs. --workers N:M gives each trial N to M workers: the running trials "
+        "SWEEP is the folder of a sweep, or the number of the job that runs it.\n\n"
         "share the workers of the pool.",
     .examples =
         "  gradpool sweep lr=log:1e-4:0.3 momentum=0.5:0.99 --trials 20 --stop asha -- train --network "

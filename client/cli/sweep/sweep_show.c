@@ -124,15 +124,19 @@ void sweep_show_end(const sweep *core, const sweep_plan *plan, uint32_t number)
 /* ---- table ---- */
 
 gp_status sweep_show_table(const sweep *core, const sweep_folder *folder, const sweep_plan *plan,
-                           uint32_t rows, gp_error *err)
+                           uint32_t rows, const char *sort, gp_error *err)
 {
-    sweep_table table = { .core = core, .plan = plan, .folder = folder, .rows = rows };
+    sweep_table table = { .core = core, .plan = plan, .folder = folder, .rows = rows, .sort = sort };
     gp_space *space = NULL;
     gp_status status = sweep_points_space(&space, plan, err);
 
-    if (status != GP_OK)
-        return status;
     table.space = space;
+    if (status == GP_OK)
+        status = sweep_table_check_sort(&table, err);
+    if (status != GP_OK) {
+        gp_space_free(space);
+        return status;
+    }
     show_table_print_free(sweep_table_new(&table));
     if (rows != 0 && sweep_count(core) > rows)
         printf("%" PRIu32 " more; `gradpool sweep show` lists all\n", sweep_count(core) - rows);
@@ -149,10 +153,10 @@ void sweep_show_summary(const sweep *core, const sweep_folder *folder, const swe
 
     for (uint32_t i = 1; i <= sweep_count(core); i++)
         counts[sweep_find(core, i)->state]++;
-    printf("%" PRIu32 " trials: %" PRIu32 " done, %" PRIu32 " stopped early, %" PRIu32 " failed, %" PRIu32
+    printf("%" PRIu32 " trial%s: %" PRIu32 " done, %" PRIu32 " stopped early, %" PRIu32 " failed, %" PRIu32
            " lost, %" PRIu32 " open\n",
-           sweep_count(core), counts[SWEEP_DONE], counts[SWEEP_STOPPED], counts[SWEEP_FAILED],
-           counts[SWEEP_LOST],
+           sweep_count(core), sweep_count(core) == 1 ? "" : "s", counts[SWEEP_DONE], counts[SWEEP_STOPPED],
+           counts[SWEEP_FAILED], counts[SWEEP_LOST],
            counts[SWEEP_ASKED] + counts[SWEEP_SUBMITTED] + counts[SWEEP_RUNNING] + counts[SWEEP_STOPPING]);
     if (best == 0)
         return;

@@ -12,9 +12,11 @@ void sweep_show_head(const sweep_folder *folder, const sweep_plan *plan);
 void sweep_show_end(const sweep *core, const sweep_plan *plan, uint32_t trial);
 
 /* Print a table of the trials (sweep_table.h).
- *   rows  largest number of rows; 0: all */
+ *   rows  largest number of rows; 0: all
+ *   sort  column, or "-" and a column; "": the best trial first
+ * GP_EINVAL: no such column. */
 gp_status sweep_show_table(const sweep *core, const sweep_folder *folder, const sweep_plan *plan,
-                           uint32_t rows, gp_error *err);
+                           uint32_t rows, const char *sort, gp_error *err);
 
 /* Print counts of trials, the best one, the model and the command that repeats it.
  *   importance  of the parameters, as JSON; NULL: unknown */

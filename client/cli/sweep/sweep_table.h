@@ -22,14 +22,14 @@ typedef struct sweep_table {
     const double *seconds;      /* by trial, from trial 1; NaN: unknown */
     bool running_first;         /* running trials stand above those that are done */
     uint32_t rows;              /* largest number of rows; 0: all */
+    const char *sort;           /* column, or "-" and a column; NULL or "": best trial first */
 } sweep_table;
 
 /* Create a table: the best trial first, then stopped trials by value, then trials that run or have
  * no value. NULL: there are no trials, or out of memory. */
 show_table *sweep_table_new(const sweep_table *table);
 
-/* Return the numbers of all trials in the order of the table; free it with gp_free(). NULL: out of
- * memory. */
-uint32_t *sweep_table_order(const sweep *core, const sweep_plan *plan, bool running_first);
+/* Check the column of `sort`. GP_EINVAL: there is no such column; err lists them. */
+gp_status sweep_table_check_sort(const sweep_table *table, gp_error *err);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "client/cli/sweep/sweep_find.h"
 #include "client/cli/sweep/sweep_words.h"
 #include "client/sweep/sweep_inbox.h"
 #include "client/sweep/sweep_points.h"
@@ -44,13 +45,15 @@ static gp_status load(asking *a, gp_error *err)
     return GP_OK;
 }
 
-static gp_status open_sweep(asking *a, const char *path, gp_error *err)
+static gp_status open_sweep(asking *a, const cli_call *call, const char *word, gp_error *err)
 {
-    gp_status status;
+    char path[SWEEP_PATH_MAX];
+    gp_status status = sweep_find_folder(path, call, word, err);
 
     *a = (asking){ .core = NULL };
     sweep_plan_init(&a->plan);
-    status = sweep_folder_open(&a->folder, path, false, &a->plan, err);
+    if (status == GP_OK)
+        status = sweep_folder_open(&a->folder, path, false, &a->plan, err);
     return status == GP_OK ? load(a, err) : status;
 }
 
@@ -231,7 +234,7 @@ gp_status sweep_verb_add(const cli_call *call, const char *const *words, int cou
 {
     asking a;
     gp_buffer values;
-    gp_status status = open_sweep(&a, words[0], err);
+    gp_status status = open_sweep(&a, call, words[0], err);
 
     gp_buffer_init(&values, SWEEP_REQUEST_FILE_MAX);
     if (status == GP_OK)
@@ -249,7 +252,7 @@ gp_status sweep_verb_retry(const cli_call *call, const char *const *words, gp_er
     const sweep_trial *trial = NULL;
     char *end;
     unsigned long number;
-    gp_status status = open_sweep(&a, words[0], err);
+    gp_status status = open_sweep(&a, call, words[0], err);
 
     number = strtoul(words[1], &end, 10);
     if (status == GP_OK && *end == '\0' && number <= SWEEP_TRIALS_MAX)

@@ -8,7 +8,7 @@
 typedef struct sweep_options {
     cli_common common;
     char folder[1024], resume[1024], space[1024];
-    char csv[1024], optuna[1024], plot[1024]; /* files of `show` */
+    char csv[1024], optuna[1024], plot[1024], sort[128]; /* of `show` */
     char method[16], objective[64], stop[24], time_limit[24], until[32], workers[24], keep[8];
     bool minimize, maximize, retry_failed;
     int64_t trials, max_concurrent, min_epochs, priority, max_failures, seed, confirm;

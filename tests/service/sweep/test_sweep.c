@@ -239,7 +239,7 @@ TEST(a_sweep_runs_any_program)
     CHECK_CONTAINS(err, "no trial is done; the first one exit code 3: no 1");
     RUN_CODE(0, "sweep", "x=1", "--maximize", "--folder", "k", "--", "sh", "-c",
              "test -e killed || { touch killed; kill -9 $$; }; echo {x}");
-    CHECK_CONTAINS(out, "1 trials: 1 done");
+    CHECK_CONTAINS(out, "1 trial: 1 done");
     CHECK_INT(1, count_in_file(in_w("k/trials.jsonl"), "\"lost\": true"));
     RUN_CODE(2, "sweep", "x=1,2", "--maximize", "--", "./missing");
     CHECK_CONTAINS(err, "cannot run ./missing: No such file or directory");
@@ -378,7 +378,7 @@ TEST(errors_of_a_sweep_are_reported_before_it_starts)
     RUN_CODE(2, "sweep", "lern-rate=0.1,0.2", TRAIN, "1");
     CHECK_CONTAINS(err, "unknown option --lern-rate");
     RUN_CODE(2, "sweep", "lr=0.1", "--csv", "t.csv", TRAIN, "1");
-    CHECK_CONTAINS(err, "--csv, --optuna and --plot belong to gradpool sweep show");
+    CHECK_CONTAINS(err, "--csv, --optuna, --plot and --sort belong to gradpool sweep show");
     RUN_CODE(2, "sweep", "lr=0.1", TRAIN, "1", "--folder", "x");
     CHECK_CONTAINS(err, "the sweep sets --folder of its trials");
     RUN_CODE(2, "sweep", "lr=0.1", "--workers", "2:1", TRAIN, "1");
