@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,8 @@
 
 #include "client/runs/run_reader.h"
 #include "common/base/memory/alloc.h"
-#include "common/base/system/file.h"
 #include "common/base/system/fault.h"
+#include "common/base/system/file.h"
 #include "proto/message/limits.h"
 
 enum { TRIES = 1000, PLAN_BYTES_MAX = 64 << 10, OWNER_BYTES = 100 };
@@ -45,6 +46,9 @@ bool sweep_method_find(const char *word, gp_search_method *out)
 void sweep_plan_init(sweep_plan *plan)
 {
     memset(plan, 0, sizeof(*plan));
+    plan->goal = NAN;
+    plan->failures_max = SWEEP_FAILURES_MAX;
+    plan->models = 1;
     gp_buffer_init(&plan->space, GP_SEARCH_SPACE_BYTES_MAX);
     gp_buffer_init(&plan->words, PLAN_BYTES_MAX);
 }
@@ -75,7 +79,7 @@ bool sweep_plan_trains(const sweep_plan *plan)
     return word != NULL && strcmp(word, "train") == 0;
 }
 
-static gp_status write_plan(const sweep_folder *folder, const sweep_plan *plan, gp_error *err)
+gp_status sweep_folder_save(const sweep_folder *folder, const sweep_plan *plan, gp_error *err)
 {
     char path[SWEEP_PATH_MAX + 20], key[33];
     gp_json_writer writer;
@@ -100,6 +104,9 @@ static gp_status write_plan(const sweep_folder *folder, const sweep_plan *plan, 
     gp_json_put_integer(&writer, "asha_eta", plan->asha_eta);
     gp_json_put_integer(&writer, "epochs_min", plan->epochs_min);
     gp_json_put_integer(&writer, "epochs_max", plan->epochs_max);
+    gp_json_put_number(&writer, "until", plan->goal);
+    gp_json_put_integer(&writer, "max_failures", plan->failures_max);
+    gp_json_put_integer(&writer, "models", plan->models);
     gp_json_put_integer(&writer, "priority", plan->priority);
     gp_json_put_text(&writer, "directory", plan->directory);
     gp_json_put_text(&writer, "key", key);
@@ -137,6 +144,16 @@ static bool read_number(const gp_json *json, const char *name, int64_t min, int6
     return number >= min && number <= max;
 }
 
+/* Read the limits, which may be missing. */
+static bool read_limits(const gp_json *json, sweep_plan *plan)
+{
+    plan->goal = gp_json_number(gp_json_member(json, "until"), NAN);
+    return (gp_json_member(json, "max_failures") == NULL ||
+            read_number(json, "max_failures", 0, SWEEP_TRIALS_MAX, &plan->failures_max)) &&
+           (gp_json_member(json, "models") == NULL ||
+            read_number(json, "models", 1, SWEEP_TRIALS_MAX, &plan->models));
+}
+
 static gp_status read_plan(const sweep_folder *folder, sweep_plan *plan, gp_error *err)
 {
     gp_json *json = run_document_read(folder->path, "sweep.json");
@@ -166,7 +183,7 @@ static gp_status read_plan(const sweep_folder *folder, sweep_plan *plan, gp_erro
             read_number(json, "workers_max", plan->workers_min, INT32_MAX, &plan->workers_max) &&
             read_number(json, "asha_eta", 0, INT32_MAX, &plan->asha_eta) &&
             read_number(json, "epochs_min", 0, INT32_MAX, &plan->epochs_min) &&
-            read_number(json, "epochs_max", 0, INT32_MAX, &plan->epochs_max);
+            read_number(json, "epochs_max", 0, INT32_MAX, &plan->epochs_max) && read_limits(json, plan);
     for (size_t i = 0; valid && status == GP_OK && i < gp_json_count(words); i++)
         status = sweep_plan_word(plan, gp_json_text(gp_json_element(words, i), ""), err);
     gp_json_free(json);
@@ -303,7 +320,7 @@ gp_status sweep_folder_create(sweep_folder *folder, const char *path, const char
     if (status == GP_OK)
         status = take_lock(folder, err);
     if (status == GP_OK)
-        status = write_plan(folder, plan, err);
+        status = sweep_folder_save(folder, plan, err);
     for (int i = 0; status == GP_OK && i < 2; i++) {
         snprintf(inner, sizeof(inner), "%s/%s", folder->path, i == 0 ? "trials" : "checkpoints");
         if (mkdir(inner, 0777) != 0)
@@ -410,8 +427,8 @@ void sweep_folder_link_best(const sweep_folder *folder, uint32_t trial)
     unlink(draft);
     if (link(model, draft) != 0)
         return;
+    gp_fault_point("sweep-linked");
     /* rename() of two links to one file does nothing and leaves both */
     if (rename(draft, best) == 0)
         unlink(draft);
 }
-    gp_fault_point("sweep-linked");

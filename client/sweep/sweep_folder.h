@@ -1,7 +1,7 @@
 /* Files of a sweep:
  *
  *   gradpool-sweeps/2026-11-22-181500-lenet/
- *     sweep.json      what to search: space, method, command; written once
+ *     sweep.json      what to search: space, method, command, limits
  *     trials.jsonl    the journal (trial_lines.h)
  *     trials/0007     run folder of trial 7, packed after its end (trial_pack.h)
  *     trials/0007.job number of the job of its last attempt
@@ -17,7 +17,7 @@
 
 #include "client/sweep/sweep_core.h"
 
-enum { SWEEP_PATH_MAX = 3000, SWEEP_WORDS_MAX = 512 };
+enum { SWEEP_PATH_MAX = 3000, SWEEP_WORDS_MAX = 512, SWEEP_FAILURES_MAX = 5 };
 
 /* Contents of sweep.json. */
 typedef struct sweep_plan {
@@ -30,12 +30,16 @@ typedef struct sweep_plan {
     uint32_t workers_min, workers_max;
     uint32_t repeats;                          /* of the best trial, with further seeds */
     uint32_t asha_eta, epochs_min, epochs_max; /* as in gp_search_options */
+    double goal;                               /* end when a value reaches it; NaN: none */
+    uint32_t failures_max;                     /* end after this many failures in a row; 0: never */
+    uint32_t models;                           /* trials whose model is kept, from the best; at least 1 */
     int32_t priority;
     gp_buffer words; /* command of the trials, each word with a NUL */
     char directory[SWEEP_PATH_MAX];
     uint8_t key[16]; /* of the submits */
 } sweep_plan;
 
+/* Initialize a plan with the defaults of the limits. */
 void sweep_plan_init(sweep_plan *plan);
 void sweep_plan_deinit(sweep_plan *plan);
 
@@ -70,6 +74,9 @@ gp_status sweep_folder_create(sweep_folder *folder, const char *path, const char
 gp_status sweep_folder_open(sweep_folder *folder, const char *path, bool lock, sweep_plan *plan,
                             gp_error *err);
 void sweep_folder_close(sweep_folder *folder);
+
+/* Replace sweep.json, for options that --resume may change. The caller has the lock. */
+gp_status sweep_folder_save(const sweep_folder *folder, const sweep_plan *plan, gp_error *err);
 
 /* Return the process id of the controller; 0: none runs on this host. */
 int sweep_folder_controller(const char *path);

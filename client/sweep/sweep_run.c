@@ -143,20 +143,53 @@ static void flush(runner *r)
     }
 }
 
+/* Return whether the model of an ended trial stays in the folder of the trial: all models, or those
+ * of the best trials. A single best model stays as best.onnx only. */
+static bool keeps_model(const runner *r, uint32_t number)
+{
+    const uint32_t models = r->plan->models;
+    const sweep_trial *trial = sweep_find(r->core, number);
+    uint32_t better = 0;
+
+    if (models == 1 || models >= SWEEP_TRIALS_MAX)
+        return models > 1;
+    if (trial->state != SWEEP_DONE || trial->repeat > 0)
+        return false;
+    for (uint32_t i = 1; i <= sweep_count(r->core); i++) {
+        const sweep_trial *other = sweep_find(r->core, i);
+
+        if (other->state == SWEEP_DONE && other->repeat == 0)
+            better += other->value == trial->value ? i < number
+                                                   : (other->value < trial->value) == r->plan->minimize;
+    }
+    return better < models;
+}
+
 /* Remove the files that ended trials no longer need. Called after the next trials were submitted,
  * so that they need not wait. */
 static void clean_ended(const runner *r)
 {
+    bool cleaned = false;
     gp_error err;
 
     for (uint32_t trial = 1; trial <= sweep_count(r->core); trial++) {
         const sweep_state state = sweep_find(r->core, trial)->state;
         const bool succeeded = state == SWEEP_DONE || state == SWEEP_STOPPED;
+        trial_job *job = job_of(r, trial);
 
-        if (job_of(r, trial)->ended && trial_clean(r->folder, trial, r->options->keep_models,
-                                                   succeeded && sweep_plan_trains(r->plan), &err) != GP_OK)
+        if (!job->ended)
+            continue;
+        job->ended = false;
+        job->model = keeps_model(r, trial);
+        cleaned = true;
+        if (trial_clean(r->folder, trial, job->model, succeeded && sweep_plan_trains(r->plan), &err) != GP_OK)
             note(r, err.message);
-        job_of(r, trial)->ended = false;
+    }
+    for (uint32_t trial = 1; cleaned && trial <= sweep_count(r->core); trial++) {
+        if (!job_of(r, trial)->model || keeps_model(r, trial))
+            continue;
+        job_of(r, trial)->model = false;
+        trial_remove_model(r->folder, trial);
     }
 }
 
@@ -482,7 +515,7 @@ static gp_status loop(runner *r, uint32_t workers, gp_error *err)
     return status;
 }
 
-static gp_status core_new(runner *r, uint32_t concurrent, const sweep_run_options *options, gp_error *err)
+static gp_status core_new(runner *r, uint32_t concurrent, gp_error *err)
 {
     const sweep_plan *plan = r->plan;
     const sweep_config config = { .trials_max = plan->trials,
@@ -490,14 +523,27 @@ static gp_status core_new(runner *r, uint32_t concurrent, const sweep_run_option
                                   .workers_min = plan->workers_min,
                                   .workers_max = plan->workers_max,
                                   .repeats = plan->repeats,
-                                  .failures_max = options != NULL ? options->failures_max : 0,
+                                  .failures_max = plan->failures_max,
                                   .minimize = plan->minimize,
-                                  .goal = options != NULL ? options->goal : NAN,
+                                  .goal = plan->goal,
                                   .how = sweep_method_word(plan->method),
                                   .search = sweep_points_search(r->points) };
     gp_status status = sweep_new(&r->core, &config, act, r, err);
 
     return status == GP_OK ? sweep_folder_replay(r->folder, r->core, err) : status;
+}
+
+/* Set what is known about a trial of the journal. An earlier controller may have been killed before
+ * it cleaned the files of an ended trial: the number of its job is still there. */
+static void begin_job(runner *r, uint32_t trial)
+{
+    trial_job *job = job_of(r, trial);
+    char path[PATH];
+
+    job->shown = sweep_find(r->core, trial)->state;
+    job->model = job->shown == SWEEP_DONE;
+    sweep_folder_trial(r->folder, trial, ".job", path);
+    job->ended = job->shown >= SWEEP_DONE && access(path, F_OK) == 0;
 }
 
 gp_status sweep_run(sweep **core, sweep_reason *reason, char **importance, sweep_folder *folder,
@@ -527,7 +573,7 @@ gp_status sweep_run(sweep **core, sweep_reason *reason, char **importance, sweep
         concurrent = SWEEP_CONCURRENT_MAX;
     r->poll_ms = concurrent <= FEW_TRIALS ? POLL_MS : POLL_MANY_MS;
     if (status == GP_OK)
-        status = core_new(r, concurrent, options, err);
+        status = core_new(r, concurrent, err);
     for (uint32_t trial = 1; status == GP_OK && trial <= sweep_count(r->core); trial++)
         begin_job(r, trial);
     if (status == GP_OK)
@@ -535,19 +581,6 @@ gp_status sweep_run(sweep **core, sweep_reason *reason, char **importance, sweep
     gp_pool_close(r->pool);
     for (uint32_t i = 0; r->jobs != NULL && i < SWEEP_TRIALS_MAX; i++)
         trial_reader_deinit(&r->jobs[i].reader);
-/* Set what is known about a trial of the journal. An earlier controller may have been killed before
- * it cleaned the files of an ended trial: the number of its job is still there. */
-static void begin_job(runner *r, uint32_t trial)
-{
-    trial_job *job = job_of(r, trial);
-    char path[PATH];
-
-    job->shown = sweep_find(r->core, trial)->state;
-    job->model = job->shown == SWEEP_DONE;
-    sweep_folder_trial(r->folder, trial, ".job", path);
-    job->ended = job->shown >= SWEEP_DONE && access(path, F_OK) == 0;
-}
-
     gp_free(r->jobs);
     gp_buffer_deinit(&r->lines);
     *importance = NULL;
@@ -567,7 +600,7 @@ gp_status sweep_load(sweep **core, char **importance, sweep_folder *folder, cons
     gp_status status = sweep_points_new(&r.points, plan, err);
 
     if (status == GP_OK)
-        status = core_new(&r, 1, NULL, err);
+        status = core_new(&r, 1, err);
     if (status == GP_OK)
         *importance = sweep_points_importance(r.points);
     sweep_points_free(r.points);
@@ -585,7 +618,7 @@ gp_status sweep_has_ended(bool *ended, sweep_folder *folder, const sweep_plan *p
     const char *values;
 
     if (status == GP_OK)
-        status = core_new(&r, 1, NULL, err);
+        status = core_new(&r, 1, err);
     if (status == GP_OK)
         *ended = sweep_is_complete(r.core) ||
                  (sweep_is_idle(r.core) &&

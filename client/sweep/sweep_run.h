@@ -12,10 +12,7 @@
 /* What to run. All pointers are borrowed. */
 typedef struct sweep_run_options {
     int64_t time_limit_ms; /* 0: none */
-    double goal;           /* NaN: none */
-    uint32_t failures_max; /* in a row; 0: no limit */
     bool retry;            /* begin with the trials that failed or were lost, and were not retried */
-    bool keep_models;      /* keep the model of each trial; false: of the best */
 
     /* Open the pool, and again after the link to its scheduler is lost. GP_ENOPOOL, for the second
      * and later calls: the pool was shut down. */

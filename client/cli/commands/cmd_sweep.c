@@ -12,8 +12,8 @@
 #include "client/cli/sweep/sweep_verbs.h"
 #include "client/cli/sweep/sweep_words.h"
 #include "common/base/clock.h"
-
 #include "proto/local/paths.h"
+
 enum { ROWS = 10 };
 
 /* State of the callbacks. */
@@ -50,10 +50,7 @@ static int sweep_check(cli_call *call)
                    : cli_usage(call, "usage: gradpool sweep retry SWEEP TRIAL");
     if (options->resume[0] == '\0')
         return sweep_words_check(call);
-    if (call->word_count > 0 || call->rest_count > 0)
-        return cli_usage(call, "--resume continues the sweep as it was; parameters and command are in %s",
-                         options->resume);
-    return CLI_OK;
+    return cli_given(call, "folder") ? cli_usage(call, "--resume names the folder; remove --folder") : CLI_OK;
 }
 
 /* ---- verbs ---- */
@@ -122,10 +119,10 @@ static gp_status end_sweep(cli_call *call, gp_error *err)
 static gp_status open_pool(void *context, bool again, gp_pool **pool, gp_error *err)
 {
     const sweeping *s = context;
-
     bool elsewhere = true;
     gp_paths paths;
     gp_status status;
+
     if (again && cli_elsewhere(s->call, &elsewhere, err) == GP_OK && !elsewhere &&
         gp_paths_find(&paths, cli_pool_name(s->call), err) == GP_OK && access(paths.record, F_OK) != 0)
         return gp_fail(err, GP_ENOPOOL, "pool %s was shut down; its trials restart with the next pool",
@@ -169,12 +166,20 @@ static gp_status open_folder(const cli_call *call, sweep_folder *folder, sweep_p
 {
     const sweep_options *options = call->options;
     const char *path = options->folder[0] != '\0' ? options->folder : NULL;
-    char own[600], record[620];
+    char own[600], record[620], resumed[SWEEP_PATH_MAX];
     gp_status status;
 
     if (options->resume[0] != '\0') {
-        status = sweep_folder_open(folder, options->resume, true, plan, err);
-        sweep_words_override(call, plan);
+        status = sweep_find_folder(resumed, call, options->resume, err);
+        if (status == GP_OK)
+            status = sweep_folder_open(folder, resumed, true, plan, err);
+        if (status != GP_OK)
+            return status;
+        status = sweep_words_resume(call, plan, err);
+        if (status == GP_OK)
+            status = sweep_folder_save(folder, plan, err); /* for the next controller */
+        if (status != GP_OK)
+            sweep_folder_close(folder);
         return status;
     }
     if (path == NULL && job_self_folder() != NULL) {
@@ -247,7 +252,7 @@ static gp_status run_sweep(cli_call *call, sweep_folder *folder, const sweep_pla
     char *importance = NULL;
     sweep_reason reason = SWEEP_REASON_NONE;
     gp_error ignored;
-    gp_status status = sweep_words_limits(call, &run, err);
+    gp_status status = sweep_words_run(call, &run, err);
 
     if (status != GP_OK)
         return status;
@@ -286,12 +291,12 @@ static gp_status sweep_main(cli_call *call, gp_error *err)
     sweep_plan_init(&plan);
     status = open_folder(call, &folder, &plan, err);
     if (status == GP_OK) {
+        sweep_link_folder(&folder);
         status = run_sweep(call, &folder, &plan, err);
         sweep_folder_close(&folder);
     }
     sweep_plan_deinit(&plan);
     return status;
-        sweep_link_folder(&folder);
 }
 
 const cli_command cli_command_sweep = {
@@ -310,11 +315,11 @@ const cli_command cli_command_sweep = {
         "with the pool or the host: --resume SWEEP continues, and does not repeat complete "
         "trials. Ctrl-C stops the running trials at a step; --resume continues them from their last "
         "checkpoint. With --trials N it runs more trials.\n\n"
+        "SWEEP is the folder of a sweep, or the number of the job that runs it.\n\n"
         "`add` runs one more trial with given values; `retry` runs a failed, lost or stopped trial "
         "again. Both go to the running sweep, or wait for --resume.\n\n"
         "With --stop asha a trial ends early if its value at a rung is not among the best third so far; the "
         "rungs are at 1, 3, 9, ... epochs. --workers N:M gives each trial N to M workers: the running trials "
-        "SWEEP is the folder of a sweep, or the number of the job that runs it.\n\n"
         "share the workers of the pool.",
     .examples =
         "  gradpool sweep lr=log:1e-4:0.3 momentum=0.5:0.99 --trials 20 --stop asha -- train --network "

@@ -2,6 +2,7 @@
 #include "client/cli/sweep/sweep_words.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -15,9 +16,11 @@
 #include "common/base/text/json.h"
 #include "common/model/train_options.h"
 
-enum { TRIALS_DEFAULT = 30, ETA_DEFAULT = 3, ETA_MAX = 16 };
+enum { TRIALS_DEFAULT = 30, ETA_DEFAULT = 3, ETA_MAX = 16, OPTION_BYTES = 24 };
 
 static const char *const option_methods = "bayes, random, sobol or grid";
+static const char bad_workers[] = "--workers is '%s'; it must be N or N:M, from 1 to %u";
+static const char bad_stop[] = "--stop is '%s'; it must be none, asha or asha:ETA with 2 to %d";
 
 const gp_param sweep_params[] = {
     { .name = "space",
@@ -74,15 +77,15 @@ const gp_param sweep_params[] = {
       .help = "end when a trial reaches the value" },
     { .name = "max-failures",
       GP_PARAM_FIELD(sweep_options, max_failures),
-      .fallback = 5,
+      .fallback = SWEEP_FAILURES_MAX,
       .min = 0,
       .max = SWEEP_TRIALS_MAX,
       .help = "end after this many failures in a row; 0: never" },
     { .name = "keep",
       GP_PARAM_FIELD(sweep_options, keep),
       .fallback_text = "best",
-      .placeholder = "best|all",
-      .help = "models to keep" },
+      .placeholder = "best|N|all",
+      .help = "models to keep: of the best trial, of the N best, or of all" },
     { .name = "confirm",
       GP_PARAM_FIELD(sweep_options, confirm),
       .placeholder = "N",
@@ -104,8 +107,8 @@ const gp_param sweep_params[] = {
       .help = "folder of the sweep [new folder below gradpool-sweeps]" },
     { .name = "resume",
       GP_PARAM_FIELD(sweep_options, resume),
-      .placeholder = "FOLDER",
-      .help = "continue a sweep, also with more --trials" },
+      .placeholder = "SWEEP",
+      .help = "continue a sweep (its folder or job), also with more --trials" },
     { .name = "csv",
       GP_PARAM_FIELD(sweep_options, csv),
       .placeholder = "FILE",
@@ -118,13 +121,13 @@ const gp_param sweep_params[] = {
       GP_PARAM_FIELD(sweep_options, plot),
       .placeholder = "FILE.png",
       .help = "show: draw the best so far and parallel coordinates" },
-    { .name = "retry-failed",
-      GP_PARAM_FIELD(sweep_options, retry_failed),
-      .help = "with --resume: retry the trials that failed or were lost" },
     { .name = "sort",
       GP_PARAM_FIELD(sweep_options, sort),
       .placeholder = "COLUMN",
       .help = "show: sort by trial, epochs, time, the objective or a parameter; -COLUMN reverses the order" },
+    { .name = "retry-failed",
+      GP_PARAM_FIELD(sweep_options, retry_failed),
+      .help = "with --resume: retry the trials that failed or were lost" },
     CLI_JSON_PARAM(sweep_options),
     CLI_COMMON_PARAMS(sweep_options),
     { 0 },
@@ -281,6 +284,34 @@ static void put_objective(const cli_call *call, sweep_plan *plan)
                      (options->minimize || strstr(name, "loss") != NULL || strstr(name, "rmse") != NULL);
 }
 
+/* Set the limits: --until, --max-failures and --keep. Of a resumed sweep, the others stay. */
+static gp_status put_limits(const cli_call *call, sweep_plan *plan, gp_error *err)
+{
+    const sweep_options *options = call->options;
+    char none[1] = "", *end = none;
+    unsigned long models;
+
+    if (cli_given(call, "max-failures"))
+        plan->failures_max = (uint32_t)options->max_failures;
+    if (options->until[0] != '\0')
+        plan->goal = strtod(options->until, &end);
+    if (options->until[0] != '\0' && (*end != '\0' || !isfinite(plan->goal)))
+        return gp_fail(err, GP_EINVAL, "--until is '%s'; it must be a number", options->until);
+    if (!cli_given(call, "keep"))
+        return GP_OK;
+    models = strtoul(options->keep, &end, 10);
+    if (strcmp(options->keep, "best") == 0)
+        plan->models = 1;
+    else if (strcmp(options->keep, "all") == 0)
+        plan->models = SWEEP_TRIALS_MAX;
+    else if (*end == '\0' && models >= 1 && models <= SWEEP_TRIALS_MAX)
+        plan->models = (uint32_t)models;
+    else
+        return gp_fail(err, GP_EINVAL, "--keep is '%s'; it must be best, all or a number from 1 to %d",
+                       options->keep, SWEEP_TRIALS_MAX);
+    return GP_OK;
+}
+
 gp_status sweep_words_plan(const cli_call *call, sweep_plan *plan, gp_error *err)
 {
     const sweep_options *options = call->options;
@@ -294,15 +325,15 @@ gp_status sweep_words_plan(const cli_call *call, sweep_plan *plan, gp_error *err
     if (status == GP_OK && options->minimize && options->maximize)
         status = gp_fail(err, GP_EINVAL, "--minimize and --maximize exclude each other");
     if (status == GP_OK && !read_workers(options->workers, plan))
-        status = gp_fail(err, GP_EINVAL, "--workers is '%s'; it must be N or N:M, from 1 to %u",
-                         options->workers, GP_MEMBERS_MAX);
+        status = gp_fail(err, GP_EINVAL, bad_workers, options->workers, GP_MEMBERS_MAX);
     if (status == GP_OK && !read_stop(call, plan))
-        status = gp_fail(err, GP_EINVAL, "--stop is '%s'; it must be none, asha or asha:ETA with 2 to %d",
-                         options->stop, ETA_MAX);
+        status = gp_fail(err, GP_EINVAL, bad_stop, options->stop, ETA_MAX);
     for (int i = 0; status == GP_OK && i < call->rest_count; i++)
         status = sweep_plan_word(plan, call->rest[i], err);
     if (status == GP_OK)
         status = put_method(call, plan, err); /* the command decides on the types of the ranges */
+    if (status == GP_OK)
+        status = put_limits(call, plan, err);
     if (status == GP_OK && getcwd(plan->directory, sizeof(plan->directory)) == NULL)
         status = gp_fail_errno(err, GP_EIO, "cannot determine the current directory");
     if (status == GP_OK && getrandom(plan->key, sizeof(plan->key), 0) != (ssize_t)sizeof(plan->key))
@@ -310,33 +341,126 @@ gp_status sweep_words_plan(const cli_call *call, sweep_plan *plan, gp_error *err
     return status;
 }
 
-void sweep_words_override(const cli_call *call, sweep_plan *plan)
+/* Append the command of the trials for a message. */
+static void command_text(const sweep_plan *plan, gp_buffer *out)
+{
+    for (const char *word = NULL; (word = sweep_plan_next(plan, word)) != NULL;) {
+        if (out->bytes > 0)
+            gp_buffer_append(out, " ", 1, NULL);
+        gp_buffer_shell_word(out, word, NULL);
+    }
+}
+
+/* Refuse an option that differs from that of the sweep.
+ *   what          as the user knows it
+ *   there, given  as texts */
+static gp_status check_same(const char *what, const char *there, const char *given, gp_error *err)
+{
+    if (strcmp(there, given) == 0)
+        return GP_OK;
+    return gp_fail(err, GP_EINVAL,
+                   "--resume continues a sweep as it was: its %s is '%.80s', not '%.80s'; begin a new sweep",
+                   what, there, given);
+}
+
+/* Write the options of a sweep that have numbers, as the command line has them. */
+static void option_texts(const sweep_plan *plan, char stop[OPTION_BYTES], char workers[OPTION_BYTES],
+                         char epochs[OPTION_BYTES], char seed[OPTION_BYTES])
+{
+    if (plan->asha_eta > 0)
+        snprintf(stop, OPTION_BYTES, "asha:%" PRIu32, plan->asha_eta);
+    else
+        snprintf(stop, OPTION_BYTES, "none");
+    snprintf(workers, OPTION_BYTES, "%" PRIu32 ":%" PRIu32, plan->workers_min, plan->workers_max);
+    snprintf(epochs, OPTION_BYTES, "%" PRIu32, plan->epochs_min);
+    snprintf(seed, OPTION_BYTES, "%" PRIu64, plan->seed);
+}
+
+/* Compare the command and the parameters on the command line, if there are any, with those of the
+ * sweep. */
+static gp_status check_same_words(const cli_call *call, const sweep_plan *plan, const sweep_plan *given,
+                                  gp_error *err)
+{
+    gp_buffer there, here;
+    gp_status status = GP_OK;
+
+    gp_buffer_init(&there, GP_JSON_BYTES_MAX);
+    gp_buffer_init(&here, GP_JSON_BYTES_MAX);
+    command_text(plan, &there);
+    command_text(given, &here);
+    if (given->space.bytes > 0)
+        status = check_same("space", gp_buffer_text(&plan->space), gp_buffer_text(&given->space), err);
+    if (status == GP_OK && call->rest_count > 0)
+        status = check_same("command", gp_buffer_text(&there), gp_buffer_text(&here), err);
+    gp_buffer_deinit(&there);
+    gp_buffer_deinit(&here);
+    return status;
+}
+
+/* Compare the options that define a sweep, as far as they are given. */
+static gp_status check_same_options(const cli_call *call, const sweep_plan *plan, gp_error *err)
 {
     const sweep_options *options = call->options;
+    sweep_plan given = { .seed = (uint64_t)options->seed };
+    char there[4][OPTION_BYTES], here[4][OPTION_BYTES];
+    static const char *const names[4] = { "stop", "workers", "min-epochs", "seed" };
+    gp_status status = GP_OK;
 
+    if (!read_workers(options->workers, &given))
+        return gp_fail(err, GP_EINVAL, bad_workers, options->workers, GP_MEMBERS_MAX);
+    if (!read_stop(call, &given))
+        return gp_fail(err, GP_EINVAL, bad_stop, options->stop, ETA_MAX);
+    given.epochs_min = (uint32_t)options->min_epochs;
+    option_texts(plan, there[0], there[1], there[2], there[3]);
+    option_texts(&given, here[0], here[1], here[2], here[3]);
+    for (int i = 0; status == GP_OK && i < 4; i++)
+        if (cli_given(call, names[i]))
+            status = check_same(names[i], there[i], here[i], err);
+    if (status == GP_OK && cli_given(call, "method"))
+        status = check_same("method", sweep_method_word(plan->method), options->method, err);
+    if (status == GP_OK && cli_given(call, "objective"))
+        status = check_same("objective", plan->objective, options->objective, err);
+    if (status == GP_OK && (options->minimize || options->maximize))
+        status = check_same("direction", plan->minimize ? "--minimize" : "--maximize",
+                            options->minimize ? "--minimize" : "--maximize", err);
+    return status;
+}
+
+gp_status sweep_words_resume(const cli_call *call, sweep_plan *plan, gp_error *err)
+{
+    const sweep_options *options = call->options;
+    sweep_plan given;
+    gp_status status;
+
+    sweep_plan_init(&given);
+    status = put_space(call, &given, err);
+    for (int i = 0; status == GP_OK && i < call->rest_count; i++)
+        status = sweep_plan_word(&given, call->rest[i], err);
+    if (status == GP_OK)
+        status = check_same_words(call, plan, &given, err);
+    sweep_plan_deinit(&given);
+    if (status == GP_OK)
+        status = check_same_options(call, plan, err);
+    if (status == GP_OK)
+        status = put_limits(call, plan, err);
     if (options->trials > 0)
         plan->trials = (uint32_t)options->trials;
     if (cli_given(call, "confirm"))
         plan->repeats = (uint32_t)options->confirm;
     if (cli_given(call, "max-concurrent"))
         plan->concurrent = (uint32_t)options->max_concurrent;
+    if (cli_given(call, "priority"))
+        plan->priority = (int32_t)options->priority;
+    return status;
 }
 
-gp_status sweep_words_limits(const cli_call *call, sweep_run_options *run, gp_error *err)
+gp_status sweep_words_run(const cli_call *call, sweep_run_options *run, gp_error *err)
 {
     const sweep_options *options = call->options;
     int64_t seconds = 0;
-    char none[1] = "", *end = none;
     gp_status status = GP_OK;
 
-    run->goal = options->until[0] != '\0' ? strtod(options->until, &end) : NAN;
-    run->failures_max = (uint32_t)options->max_failures;
     run->retry = options->retry_failed;
-    run->keep_models = strcmp(options->keep, "all") == 0;
-    if (options->until[0] != '\0' && (*end != '\0' || !isfinite(run->goal)))
-        return gp_fail(err, GP_EINVAL, "--until is '%s'; it must be a number", options->until);
-    if (!run->keep_models && strcmp(options->keep, "best") != 0)
-        return gp_fail(err, GP_EINVAL, "--keep is '%s'; it must be best or all", options->keep);
     if (options->time_limit[0] != '\0')
         status = gp_profile_time_s(options->time_limit, &seconds, err);
     if (status != GP_OK)
@@ -484,7 +608,7 @@ int sweep_words_check(const cli_call *call)
     if (code != CLI_OK)
         return code;
     sweep_plan_init(&plan);
-    if (sweep_words_plan(call, &plan, &err) != GP_OK || sweep_words_limits(call, &run, &err) != GP_OK)
+    if (sweep_words_plan(call, &plan, &err) != GP_OK || sweep_words_run(call, &run, &err) != GP_OK)
         code = cli_usage(call, "%s", err.message);
     else
         code = trains(call) ? CLI_OK : check_program(call, &plan);

@@ -23,11 +23,12 @@ int sweep_words_check(const cli_call *call);
 /* Fill in a plan from checked words. `plan` is initialized. */
 gp_status sweep_words_plan(const cli_call *call, sweep_plan *plan, gp_error *err);
 
-/* Apply the options that may differ from those of an earlier controller. */
-void sweep_words_override(const cli_call *call, sweep_plan *plan);
+/* Apply the command line of --resume to the plan of the sweep: the options that may change, such as
+ * --trials. GP_EINVAL: another option, the space or the command differs; err has both values. */
+gp_status sweep_words_resume(const cli_call *call, sweep_plan *plan, gp_error *err);
 
-/* Fill in the limits of a run. */
-gp_status sweep_words_limits(const cli_call *call, sweep_run_options *run, gp_error *err);
+/* Fill in the options of a run. */
+gp_status sweep_words_run(const cli_call *call, sweep_run_options *run, gp_error *err);
 
 /* Return the network of the command, for the name of the folder. */
 const char *sweep_words_network(const cli_call *call);

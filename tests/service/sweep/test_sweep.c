@@ -45,6 +45,34 @@ static void check_trials(int count)
     CHECK_INT(count, lines_with("\"state\": \"done\""));
 }
 
+/* Check that the best trials have a model, and no others. */
+static void check_models(size_t expected)
+{
+    char path[60];
+    size_t models = 0;
+
+    RUN_CODE(0, "sweep", "show", "s", "--json");
+    gp_json *json = pools_json(out);
+    const gp_json *trials = gp_json_member(json, "trials");
+
+    for (size_t i = 0; i < gp_json_count(trials); i++) {
+        const double value = gp_json_number(gp_json_member(gp_json_element(trials, i), "value"), NAN);
+        size_t better = 0;
+
+        for (size_t k = 0; k < gp_json_count(trials); k++) {
+            const double other = gp_json_number(gp_json_member(gp_json_element(trials, k), "value"), NAN);
+
+            better += other > value || (other == value && k < i);
+        }
+        snprintf(path, sizeof(path), "trials/%04zu/result/model.onnx", i + 1);
+        CHECK_INT(better < expected, access(in_sweep(path), F_OK) == 0);
+        models += better < expected;
+    }
+    CHECK_INT((int64_t)expected, (int64_t)models);
+    CHECK(access(in_sweep("best.onnx"), R_OK) == 0);
+    gp_json_free(json);
+}
+
 /* Wait until `count` trials have ended. */
 static bool await_ends(int count)
 {
@@ -100,7 +128,7 @@ TEST(a_sweep_runs_all_combinations_and_keeps_the_best_model)
 TEST(a_killed_sweep_continues_with_each_trial_once)
 {
     exec_begin();
-    pid_t child = START("sweep", "seed=1:6", "--method", "grid", "--folder", "s", TRAIN, "2");
+    pid_t child = START("sweep", "seed=1:6", "--method", "grid", "--folder", "s", "--keep", "2", TRAIN, "2");
 
     REQUIRE(await_ends(2));
     kill(child, SIGKILL);
@@ -111,6 +139,7 @@ TEST(a_killed_sweep_continues_with_each_trial_once)
     FINISH_CODE(0, child);
     CHECK_CONTAINS(out, "6 trials: 6 done");
     check_trials(6);
+    check_models(2);
     CHECK(jobs_of_trials() >= 6);
     RUN_CODE(0, "sweep", "--resume", "s"); /* nothing is left to do */
     check_trials(6);
@@ -120,6 +149,8 @@ TEST(a_killed_sweep_continues_with_each_trial_once)
 /* Kill the controller at a fault point, and continue. */
 static void kill_at(const char *fault)
 {
+    char path[60];
+
     leftovers_clear(in_w("s"));
     setenv("GRADPOOL_FAULT", fault, 1);
     RUN_CODE(-1, "sweep", "seed=1:3", "--method", "grid", "--folder", "s", TRAIN, "1");
@@ -128,6 +159,18 @@ static void kill_at(const char *fault)
     CHECK_INT(3, lines_with("\"asked\""));
     CHECK_INT(3, lines_with("\"state\": \"done\""));
     CHECK_INT(3, lines_with("\"end\""));
+    CHECK(access(in_sweep("best.onnx"), R_OK) == 0);
+    CHECK(access(in_sweep("best.onnx.new"), F_OK) != 0);
+    for (int trial = 1; trial <= 3; trial++) {
+        static const char *const left[] = { "trials/%04d.job", "trials/%04d/job.json",
+                                            "trials/%04d/result/model.onnx", "checkpoints/%04d" };
+
+        for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
+            snprintf(path, sizeof(path), left[i], trial);
+            if (access(in_sweep(path), F_OK) == 0)
+                GP_TEST_FAIL("%s is left after %s", path, fault);
+        }
+    }
 }
 
 TEST(a_controller_that_is_killed_between_two_actions_continues)
@@ -136,6 +179,8 @@ TEST(a_controller_that_is_killed_between_two_actions_continues)
     kill_at("sweep-appended:1:kill");  /* the points are on disk, and no job exists */
     kill_at("sweep-submitted:1:kill"); /* the pool has the job */
     kill_at("sweep-appended:3:kill");
+    kill_at("sweep-linked:1:kill");
+    kill_at("sweep-packed:3:kill"); /* of the last trial: only a resumed sweep cleans its folder */
     pools_end();
 }
 
@@ -149,8 +194,6 @@ TEST(an_interrupted_sweep_resumes_its_trials)
     FINISH_CODE(130, child);
     CHECK_CONTAINS(out, "continue: gradpool sweep --resume ");
     CHECK_INT(1, lines_with("\"halt\""));
-    char path[60];
-
     RUN_CODE(0, "jobs", "--trials");
     CHECK_CONTAINS(out, "no running or queued jobs");
     RUN_CODE(0, "sweep", "--resume", "s", "--trials", "4");
@@ -159,18 +202,6 @@ TEST(an_interrupted_sweep_resumes_its_trials)
     CHECK(lines_with("\"attempt\": 2") >= 1);
     pools_end();
 }
-    CHECK(access(in_sweep("best.onnx"), R_OK) == 0);
-    CHECK(access(in_sweep("best.onnx.new"), F_OK) != 0);
-    for (int trial = 1; trial <= 3; trial++) {
-        static const char *const left[] = { "trials/%04d.job", "trials/%04d/job.json",
-                                            "trials/%04d/result/model.onnx", "checkpoints/%04d" };
-
-        for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
-            snprintf(path, sizeof(path), left[i], trial);
-            if (access(in_sweep(path), F_OK) == 0)
-                GP_TEST_FAIL("%s is left after %s", path, fault);
-        }
-    }
 
 TEST(early_stopping_ends_bad_trials)
 {
@@ -179,8 +210,6 @@ TEST(early_stopping_ends_bad_trials)
              "--folder", "s", TRAIN, "9");
     CHECK_CONTAINS(out, "stopped, ");
     CHECK_INT(4, lines_with("\"end\""));
-    kill_at("sweep-linked:1:kill");
-    kill_at("sweep-packed:3:kill"); /* of the last trial: only a resumed sweep cleans its folder */
     CHECK(lines_with("\"stop\": true") >= 1);
     CHECK_INT(lines_with("\"stop\": true"), lines_with("\"state\": \"stopped\""));
     pools_end();
@@ -214,6 +243,20 @@ TEST(a_sweep_runs_as_a_job_of_a_pool_with_one_worker)
     CHECK_CONTAINS(out, "trials of sweeps: 2");
     RUN_CODE(0, "logs", "1");
     CHECK_CONTAINS(out, "2 trials: 2 done");
+    RUN_CODE(0, "sweep", "show", "1");
+    CHECK_CONTAINS(out, "2 trials: 2 done");
+    RUN_CODE(1, "sweep", "show", "1", "--sort", "rate");
+    CHECK_CONTAINS(err, "--sort: trials have no 'rate'; use trial, epochs, time, validation-accuracy or");
+    RUN_CODE(0, "submit", "--", "sweep", "x=3111,3222", "--maximize", "--folder", "f", "--", "echo", "{x}");
+    RUN_CODE(0, "wait", "4");
+    RUN_CODE(0, "sweep", "--resume", "4"); /* the job folder leads to the folder f */
+    CHECK_CONTAINS(out, "best: trial 2: objective 3222: x 3222");
+    RUN_CODE(0, "sweep", "show", "4", "--sort", "x");
+    CHECK(strstr(out, "3111") < strstr(out, "3222"));
+    RUN_CODE(0, "sweep", "show", "4", "--sort", "-x");
+    CHECK(strstr(out, "3111") > strstr(out, "3222"));
+    RUN_CODE(1, "sweep", "show", "2");
+    CHECK_CONTAINS(err, "job 2 has no sweep: there is no ");
     pools_end();
 }
 
@@ -392,14 +435,49 @@ TEST(errors_of_a_sweep_are_reported_before_it_starts)
     CHECK_CONTAINS(err, "ended without f1; the result has: validation_loss, validation_accuracy");
     RUN_CODE(1, "sweep", "lr=0.1", "--folder", "s", TRAIN, "1");
     CHECK_CONTAINS(err, "s has a sweep; view it with `gradpool sweep show`");
-    RUN_CODE(2, "sweep", "lr=0.2", "--resume", "s");
-    CHECK_CONTAINS(err, "parameters and command are in s");
+    RUN_CODE(1, "sweep", "lr=0.2", "--resume", "s");
+    CHECK_CONTAINS(err, "--resume continues a sweep as it was: its space is 'lr=0.1', not 'lr=0.2'");
     RUN_CODE(1, "sweep", "l2-regularization=1000", "--max-failures", "1", "--folder", "d", TRAIN, "2", "--lr",
              "900", "--mini-batch-size", "16"); /* the weights grow until they overflow */
     CHECK_CONTAINS(err, "is not a number: the first non-finite value is in the output of layer");
     RUN_CODE(0, "sweep", "lr=0.1,1e6", "--trials", "5", "--folder", "t", TRAIN, "1");
     CHECK_CONTAINS(out, "ended: all points of the space were tried");
     CHECK_CONTAINS(out, "exit code 2; see `gradpool logs "); /* the training with 1e6 */
+    pools_end();
+}
+
+TEST(a_resumed_sweep_keeps_its_options)
+{
+    exec_begin();
+    setenv("GRADPOOL_FAULT", "sweep-appended:1:kill", 1); /* two points are on disk */
+    RUN_CODE(-1, "sweep", "x=1:1:9", "--maximize", "--method", "sobol", "--trials", "8", "--until=-5",
+             "--folder", "s", "--stop", "asha", "--", "echo", "{x}");
+    unsetenv("GRADPOOL_FAULT");
+    RUN_CODE(1, "sweep", "--resume", "s", "--stop", "none");
+    CHECK_CONTAINS(err, "its stop is 'asha:3', not 'none'");
+    RUN_CODE(1, "sweep", "--resume", "s", "--workers", "2");
+    CHECK_CONTAINS(err, "its workers is '1:1', not '2:2'");
+    RUN_CODE(1, "sweep", "--resume", "s", "--method", "grid");
+    CHECK_CONTAINS(err, "its method is 'sobol', not 'grid'");
+    RUN_CODE(1, "sweep", "--resume", "s", "--minimize");
+    CHECK_CONTAINS(err, "its direction is '--maximize', not '--minimize'");
+    RUN_CODE(1, "sweep", "x=1:1:9", "--resume", "s", "--", "echo", "{x}", "1 2");
+    CHECK_CONTAINS(err, "its command is 'echo '{x}'', not 'echo '{x}' '1 2''");
+    RUN_CODE(2, "sweep", "--resume", "s", "--folder", "t");
+    CHECK_CONTAINS(err, "--resume names the folder; remove --folder");
+
+    /* the same words again are no difference, and the goal of the first command counts */
+    RUN_CODE(0, "sweep", "x=1:1:9", "--resume", "s", "--stop", "asha", "--", "echo", "{x}");
+    CHECK_CONTAINS(out, "ended: a trial reached --until");
+    CHECK(lines_with("\"asked\"") <= 4);
+
+    /* the larger number of trials counts for the next controller, too */
+    setenv("GRADPOOL_FAULT", "sweep-submitted:1:kill", 1);
+    RUN_CODE(-1, "sweep", "--resume", "s", "--trials", "9", "--until", "99");
+    unsetenv("GRADPOOL_FAULT");
+    RUN_CODE(0, "sweep", "--resume", "s");
+    CHECK_CONTAINS(out, "9 trials: ");
+    CHECK_INT(9, lines_with("\"end\""));
     pools_end();
 }
 
