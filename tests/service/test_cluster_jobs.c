@@ -60,6 +60,19 @@ TEST(training_runs_on_a_cluster_and_every_command_shows_it)
     CHECK_TEXT("no running or queued jobs\n", out);
 }
 
+/* The local pool has leases and workers with the same numbers at the same time. */
+TEST(report_has_no_logs_of_the_local_pool)
+{
+    REQUIRE(spool_begin(&profile));
+    RUN_CODE(0, "up", "--workers", "1", "--devices", "cpu", "--quiet");
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", TRAIN);
+    RUN_CODE(0, "wait", "spool:101");
+    RUN_CODE(0, "report", "spool:101", "--json");
+    CHECK_CONTAINS(out, "\"name\": \"log\"");
+    CHECK(strstr(out, "scheduler.log") == NULL && strstr(out, "worker-1.log") == NULL);
+    CHECK(strstr(out, "\"processors\"") == NULL); /* nor the facts of this host */
+}
+
 /* Return whether `runs list` shows a run in a state. */
 static bool run_is(const char *run, const char *state)
 {

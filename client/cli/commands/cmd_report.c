@@ -244,8 +244,10 @@ static gp_status end_fetch(const cluster_ref *ref, const char *name, const char 
 
 /* Replace the job of a cluster on the command line by its folder.
  *   fetched  set to a temporary folder with copies if the files are on another host; the caller
- *            removes it */
-static gp_status cluster_folder(cli_call *call, char fetched[64], gp_error *err)
+ *            removes it
+ *   shown    set to the folder on that host if it is known, else to the name of the job */
+static gp_status cluster_folder(cli_call *call, char fetched[64], char shown[CLUSTER_COMMAND_BYTES],
+                                gp_error *err)
 {
     static const char *const names[] = { "report.json",   "job.json",      "facts.json", "end.json",
                                          "metrics.jsonl", "workers.jsonl", "log" };
@@ -264,6 +266,10 @@ static gp_status cluster_folder(cli_call *call, char fetched[64], gp_error *err)
         }
         for (size_t i = 0; status == GP_OK && i < sizeof(names) / sizeof(names[0]); i++)
             status = end_fetch(&ref, names[i], fetched, err);
+        if (ref.place->profile.folder[0] != '\0')
+            snprintf(shown, CLUSTER_COMMAND_BYTES, "%s/%s", ref.place->profile.folder, ref.name);
+        else
+            snprintf(shown, CLUSTER_COMMAND_BYTES, "%s", call->words[0]);
         snprintf(folder, sizeof(folder), "%s", fetched);
     }
     cluster_ref_close(&ref);
@@ -292,7 +298,8 @@ static gp_status get_elsewhere(cli_call *call, gp_buffer *out, gp_job_info *info
 static gp_status report_run(cli_call *call, gp_error *err)
 {
     const report_options *options = call->options;
-    char folder[600] = "", path[700], fetched[64] = "";
+    char folder[600] = "", path[700];
+    char fetched[64] = "", shown[CLUSTER_COMMAND_BYTES] = "";
     gp_paths paths;
     bool elsewhere = false;
     uint8_t *data;
@@ -308,7 +315,7 @@ static gp_status report_run(cli_call *call, gp_error *err)
         return GP_OK;
     }
     gp_buffer_init(&text, REPORT_BYTES_MAX);
-    gp_status status = cluster_word(call->words[0]) ? cluster_folder(call, fetched, err)
+    gp_status status = cluster_word(call->words[0]) ? cluster_folder(call, fetched, shown, err)
                                                     : cli_elsewhere(call, &elsewhere, err);
 
     if (status == GP_OK && elsewhere) {
@@ -323,7 +330,11 @@ static gp_status report_run(cli_call *call, gp_error *err)
             status = gp_buffer_append(&text, data, bytes, err);
             gp_free(data);
         } else if (status == GP_OK) {
-            status = report_make(&text, &(report_source){ .folder = folder, .paths = &paths }, NULL, err);
+            report_source source = { .folder = folder, .shown = shown, .paths = &paths };
+
+            snprintf(path, sizeof(path), "%s/command.json", folder);
+            source.other_pool = fetched[0] != '\0' || access(path, F_OK) == 0; /* a job of a cluster */
+            status = report_make(&text, &source, NULL, err);
         }
         /* without a running pool, use the state in the files */
         if (status == GP_OK && strchr(call->words[0], '/') == NULL &&

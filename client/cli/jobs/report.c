@@ -364,7 +364,8 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     gp_json_writer_init(&writer, out, true);
     gp_json_begin_object(&writer, NULL);
     gp_json_put_text(&writer, "made", made);
-    gp_json_put_text(&writer, "folder", source->folder);
+    gp_json_put_text(&writer, "folder",
+                     source->shown != NULL && source->shown[0] != '\0' ? source->shown : source->folder);
     if (failure == NULL) {
         gp_json_put_null(&writer, "error");
     } else {
@@ -378,7 +379,7 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     gp_json_begin_object(&writer, "versions");
     gp_json_put_text(&writer, "gradpool", gp_version());
     gp_json_put_integer(&writer, "protocol", GP_PROTOCOL);
-    if (source->paths != NULL && uname(&host) == 0) {
+    if (source->paths != NULL && !source->other_pool && uname(&host) == 0) {
         gp_json_put_text(&writer, "kernel", host.release);
         gp_json_put_text(&writer, "machine", host.machine);
         gp_json_put_integer(&writer, "processors", sysconf(_SC_NPROCESSORS_ONLN));
@@ -392,8 +393,10 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     logs->own = own_lines_of(record, info, end);
     put_steps(&writer, &r);
     log_add(logs, &r, GP_JOB_FILE_LOG, 0, "log", TAIL_BYTES);
-    log_add(logs, &r, GP_JOB_FILE_SCHEDULER_LOG, 0, "scheduler.log", TAIL_BYTES);
-    logs_of_workers(logs, &r, info);
+    if (!source->other_pool) {
+        log_add(logs, &r, GP_JOB_FILE_SCHEDULER_LOG, 0, "scheduler.log", TAIL_BYTES);
+        logs_of_workers(logs, &r, info);
+    }
     put_exchange(&writer, logs);
     gp_json_begin_array(&writer, "logs");
     for (uint32_t i = 0; i < logs->count; i++) {

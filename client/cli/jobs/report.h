@@ -17,8 +17,12 @@ enum { REPORT_BYTES_MAX = 1 << 20 };
  * folder, and the logs of scheduler and workers. Missing files are skipped. */
 typedef struct report_source {
     const char *folder;
+    const char *shown; /* path of the folder in the report; NULL, "": folder */
     /* pool paths; NULL: the pool is on another host, and files are read through `pool` */
     const gp_paths *paths;
+    /* the run used another pool than that of `paths`, in the allocation of a cluster: the logs of
+     * `paths`, and this machine, are not those of the run */
+    bool other_pool;
     /* used only if places is NULL */
     gp_pool *pool;
     uint64_t job;
