@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3 -IS
 """A kubectl for tests, with a cluster of one node behind it that runs containers as processes of this host.
 
 The folder of the (linked) program holds the cluster: calls.jsonl (words and standard input of each call), and a JSON file for each

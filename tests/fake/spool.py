@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3 -IS
 """A batch engine for tests that runs jobs as processes of this host and injects faults.
 
     spool.py SPOOL launch NAME SCRIPT    queue a job and print its id
