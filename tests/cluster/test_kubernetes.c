@@ -124,11 +124,17 @@ TEST(training_runs_in_a_pod_and_every_command_shows_it)
 
 TEST(exit_code_of_the_job_is_that_of_wait)
 {
+    char job[80];
+
     REQUIRE(cluster_begin());
-    RUN_CODE(0, SUBMIT, "--", "spmd", "-n", "1", "--", "sh", "-c", "exit 7");
-    RUN_CODE(7, "wait", submitted());
+    RUN_CODE(0, SUBMIT, "--", "spmd", "-n", "1", "--", "sh", "-c",
+             "seq 200000; echo the cause; exit 7"); /* 1.3 MB */
+    snprintf(job, sizeof(job), "%s", submitted());
+    RUN_CODE(7, "wait", job);
     CHECK_CONTAINS(out, "failed");
     CHECK_CONTAINS(out, "exit code 7");
+    RUN_CODE(0, "report", job);
+    CHECK_CONTAINS(out, "the cause");
 }
 
 TEST(running_job_shows_its_step_and_is_canceled_without_a_trace)
@@ -263,6 +269,7 @@ TEST(listing_that_fails_or_is_cut_changes_nothing)
 
     REQUIRE(cluster_begin());
     RUN_CODE(0, SUBMIT, "--", SLEEP);
+    AWAIT(jobs_show("\"state\": \"running\""), 60); /* a call of kubectl starts the pod */
     REQUIRE(wait_for_lines("pids", 1));
     for (int i = 0; i < 2; i++) {
         control("fault-get", faults[i]);
@@ -270,7 +277,6 @@ TEST(listing_that_fails_or_is_cut_changes_nothing)
         CHECK_CONTAINS(out, "unknown since ");
         control("fault-get", "");
         CHECK(jobs_show("\"state\": \"running\""));
-    AWAIT(jobs_show("\"state\": \"running\""), 60); /* a call of kubectl starts the pod */
     }
     control("fault-delete", "lost");
     RUN_CODE(0, "cancel", "--all", "--profile", "k8s");

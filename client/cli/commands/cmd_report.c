@@ -35,8 +35,8 @@ static const gp_param report_params[] = {
 /* Lines shown per log, and number of last steps shown. */
 enum { SHOWN_LINES = 12, SHOWN_STEPS = 8 };
 
-/* Bytes of a file on the host of a job that are fetched at a time, and searched for its end. */
-enum { FETCH_BYTES = 1 << 20, FETCH_MAX = 1 << 28 };
+/* Bytes that are fetched of each file on the host of a job. */
+enum { FETCH_BYTES = 1 << 20, FETCHED_PATH_BYTES = 256 };
 
 /* ---- text output ---- */
 
@@ -220,21 +220,17 @@ static gp_status find_folder(char *out, size_t bytes, const char *word, const gp
     return GP_OK;
 }
 
-/* Copy the end of a file of a job on another host into a folder. A missing file has no copy. */
-static gp_status end_fetch(const cluster_ref *ref, const char *name, const char *folder, gp_error *err)
+/* Copy a file of a job on another host into a folder. Of a long file only the ends are copied. A
+ * missing file has no copy. */
+static gp_status ends_fetch(const cluster_ref *ref, const char *name, const char *folder, gp_error *err)
 {
     char path[700], *text = gp_malloc(FETCH_BYTES);
-    uint64_t offset = 0;
     size_t got = 0;
     gp_status status = text == NULL ? gp_fail(err, GP_ENOMEM, "no memory for %s", name) : GP_OK;
 
-    /* Step by half a piece, so that the last piece of a long file is not a small rest. */
-    while (status == GP_OK) {
-        status = cluster_file_read(&ref->place->site, ref->name, name, offset, text, FETCH_BYTES, &got, err);
-        if (status != GP_OK || got < FETCH_BYTES || offset > FETCH_MAX)
-            break;
-        offset += FETCH_BYTES / 2;
-    }
+    if (status == GP_OK)
+        status = cluster_file_read(&ref->place->site, ref->name, name, CLUSTER_READ_ENDS, text, FETCH_BYTES,
+                                   &got, err);
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     if (status == GP_OK)
         status = gp_file_write(path, text, got, err);
@@ -242,15 +238,27 @@ static gp_status end_fetch(const cluster_ref *ref, const char *name, const char 
     return status == GP_ENOENT ? GP_OK : status;
 }
 
+/* Create a temporary folder for copies. */
+static gp_status fetched_create(char fetched[FETCHED_PATH_BYTES], gp_error *err)
+{
+    const char *given = getenv("TMPDIR"), *root = given != NULL && given[0] == '/' ? given : "/tmp";
+
+    if (snprintf(fetched, FETCHED_PATH_BYTES, "%s/gpreport-XXXXXX", root) < FETCHED_PATH_BYTES &&
+        mkdtemp(fetched) != NULL)
+        return GP_OK;
+    fetched[0] = '\0';
+    return gp_fail_errno(err, GP_EIO, "cannot create a directory in %.200s", root);
+}
+
 /* Replace the job of a cluster on the command line by its folder.
  *   fetched  set to a temporary folder with copies if the files are on another host; the caller
  *            removes it
  *   shown    set to the folder on that host if it is known, else to the name of the job */
-static gp_status cluster_folder(cli_call *call, char fetched[64], char shown[CLUSTER_COMMAND_BYTES],
-                                gp_error *err)
+static gp_status cluster_folder(cli_call *call, char fetched[FETCHED_PATH_BYTES],
+                                char shown[CLUSTER_COMMAND_BYTES], gp_error *err)
 {
-    static const char *const names[] = { "report.json",   "job.json",      "facts.json", "end.json",
-                                         "metrics.jsonl", "workers.jsonl", "log" };
+    static const char *const names[] = { "report.json", "job.json",      "facts.json",
+                                         "end.json",    "metrics.jsonl", "log" };
     static char folder[CLUSTER_PATH_BYTES + CLUSTER_NAME_BYTES];
     cluster_ref ref;
     gp_status status = cluster_ref_open(&ref, call->words[0], err);
@@ -259,13 +267,9 @@ static gp_status cluster_folder(cli_call *call, char fetched[64], char shown[CLU
         return status;
     snprintf(folder, sizeof(folder), "%s/%s", ref.place->site.root, ref.name);
     if (ref.place->site.engine->read != NULL) {
-        snprintf(fetched, 64, "/tmp/gpreport-XXXXXX");
-        if (mkdtemp(fetched) == NULL) {
-            fetched[0] = '\0';
-            status = gp_fail_errno(err, GP_EIO, "cannot create a directory in /tmp");
-        }
+        status = fetched_create(fetched, err);
         for (size_t i = 0; status == GP_OK && i < sizeof(names) / sizeof(names[0]); i++)
-            status = end_fetch(&ref, names[i], fetched, err);
+            status = ends_fetch(&ref, names[i], fetched, err);
         if (ref.place->profile.folder[0] != '\0')
             snprintf(shown, CLUSTER_COMMAND_BYTES, "%s/%s", ref.place->profile.folder, ref.name);
         else
@@ -299,7 +303,7 @@ static gp_status report_run(cli_call *call, gp_error *err)
 {
     const report_options *options = call->options;
     char folder[600] = "", path[700];
-    char fetched[64] = "", shown[CLUSTER_COMMAND_BYTES] = "";
+    char fetched[FETCHED_PATH_BYTES] = "", shown[CLUSTER_COMMAND_BYTES] = "";
     gp_paths paths;
     bool elsewhere = false;
     uint8_t *data;
