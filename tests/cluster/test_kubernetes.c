@@ -120,6 +120,8 @@ TEST(training_runs_in_a_pod_and_every_command_shows_it)
     AWAIT(jobs_show("\"engine\": \"-\""), 30);
     RUN_CODE(0, "jobs", "--profile", "k8s");
     CHECK_TEXT("no running or queued jobs\n", out);
+    /* the index of runs has no folders of other hosts */
+    CHECK(system("! ls \"$HOME\"/state/*/*/runs.jsonl > \"$HOME\"/listed 2>&1") == 0);
 }
 
 TEST(exit_code_of_the_job_is_that_of_wait)

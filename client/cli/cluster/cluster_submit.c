@@ -91,9 +91,10 @@ static gp_status describe(cluster_record *record, const cluster_place *place, co
     return status;
 }
 
-/* Add a training to the index of runs, with its job folder. An error is only reported: the index is
- * a convenience. */
-static void add_to_index(const cli_call *call, const cluster_record *record, const char *command)
+/* Add a training to the index of runs, with its job folder, if this host sees the folder. An error
+ * is only reported: the index is a convenience. */
+static void add_to_index(const cli_call *call, const cluster_place *place, const cluster_record *record,
+                         const char *command)
 {
     const time_t submitted_s = (time_t)(record->submitted_ms / 1000);
     char submitted[32];
@@ -102,7 +103,7 @@ static void add_to_index(const cli_call *call, const cluster_record *record, con
     gp_error err;
     gp_status status;
 
-    if (strcmp(command, "train") != 0)
+    if (strcmp(command, "train") != 0 || place->site.engine->facts != NULL)
         return;
     strftime(submitted, sizeof(submitted), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&submitted_s, &utc));
     status = gp_paths_find(&paths, cli_pool_name(call), &err);
@@ -190,7 +191,7 @@ static gp_status create_and_launch(const cli_call *call, cluster_place *place, c
         site->prepared = site->engine->prepare(&place->profile);
     status = cluster_submit_create(record, place, options, err);
     if (status == GP_OK && !options->dry_run) {
-        add_to_index(call, record, options->words[0]);
+        add_to_index(call, place, record, options->words[0]);
         status = launch(call, place, record, err);
     }
     cluster_tool_prepared_free(site->prepared);
