@@ -1,9 +1,9 @@
-/* Read the state of jobs from the JSON that kubectl prints, and from what a job writes itself.
+/* Read the state of jobs from the JSON that kubectl prints, and from texts that the jobs write.
  *
  * All functions are pure. The JSON comes from another host, so every count and length has a
- * ceiling. Kubernetes reports a job in two kinds of objects: the Job says whether further pods will
- * run, and its pods say what runs now. Both carry the label KUBERNETES_JOB_LABEL with the launch
- * name. */
+ * ceiling. Kubernetes reports a job in two kinds of objects: the Job shows whether further pods
+ * will run, and its pods show the running processes. Both carry the label KUBERNETES_JOB_LABEL with
+ * the launch name. */
 #ifndef GP_CLUSTER_KUBERNETES_STATE_H
 #define GP_CLUSTER_KUBERNETES_STATE_H
 

@@ -102,7 +102,7 @@ typedef struct cluster_job {
     cluster_end end;
     char id[CLUSTER_ID_BYTES];         /* engine's id; "": unknown */
     char attempt_id[CLUSTER_ID_BYTES]; /* engine's id of the newest attempt; "": unknown */
-    char stray_id[CLUSTER_ID_BYTES];   /* another job of this name, or a rest of it, to be canceled */
+    char stray_id[CLUSTER_ID_BYTES];   /* second job of this name, or one with a result, to cancel */
     uint32_t launches;                 /* launch calls begun */
     uint32_t attempt;                  /* newest attempt; 0: none */
     uint32_t attempts_over;            /* attempts up to this number have ended */
