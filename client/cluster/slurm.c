@@ -60,6 +60,8 @@ static void set_variables(cluster_tool *tool, slurm_variables *variables, bool u
     tool->set = variables->set;
     tool->drop = dropped;
     tool->timeout_ms = CLUSTER_CALL_MS;
+    /* the last line can end with an unrelated errno, such as "No error" for an unknown host */
+    tool->cause = "Unable to";
 }
 
 static gp_status slurm_run(cluster_tool_result *result, cluster_tool *tool, bool unix_times, gp_error *err)

@@ -395,14 +395,21 @@ void cluster_tool_deinit(cluster_tool_result *result)
 gp_status cluster_tool_fail(gp_error *err, gp_status code, const cluster_tool *tool,
                             const cluster_tool_result *result)
 {
-    const char *text = gp_buffer_text(&result->errors), *last = text;
+    const char *text = gp_buffer_text(&result->errors), *last = text, *cause = NULL;
     const char *name = strrchr(tool->words[0], '/');
     char line[LINE_BYTES];
     size_t length;
 
-    for (const char *at = text; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n')
+    for (const char *at = text; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n') {
+        const char *words = tool->cause != NULL ? strstr(at, tool->cause) : NULL;
+
+        if (words != NULL && words < at + strcspn(at, "\n"))
+            cause = at;
         if (*at != '\n')
             last = at;
+    }
+    if (cause != NULL)
+        last = cause;
     length = strcspn(last, "\r\n"); /* ssh ends its lines with both */
     snprintf(line, sizeof(line), "%.*s", (int)(length < sizeof(line) ? length : sizeof(line) - 1), last);
     return gp_fail(err, code, "%s exited with code %d: %s", name != NULL ? name + 1 : tool->words[0],

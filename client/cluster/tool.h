@@ -33,6 +33,7 @@ typedef struct cluster_tool {
     const char *const *drop; /* NULL-terminated prefixes of variables to remove; NULL: none */
     size_t output_max;       /* limit on standard output; 0: CLUSTER_TOOL_OUTPUT_MAX */
     int timeout_ms;          /* time limit; 0: CLUSTER_TOOL_MS */
+    const char *cause;       /* words in the line of standard error with the cause; NULL: the last line */
     bool one_line;           /* the first line of output of a prepared process is its answer */
     /* process of the same words and environment, from cluster_tool_prepare(); NULL: none */
     cluster_tool_prepared *prepared;

@@ -184,6 +184,27 @@ TEST(refusals_of_sbatch_differ_from_unknown_outcomes)
     }
 }
 
+TEST(message_has_the_line_with_the_cause)
+{
+    cluster_listing listing = { 0 };
+    char id[CLUSTER_ID_BYTES];
+    gp_error err;
+
+    fake("sbatch", "printf 'sbatch: error: Unable to resolve \"ctl\"\\nsbatch: error: Batch job submission "
+                   "failed: No error\\n' >&2; exit 1");
+    CHECK_STATUS(GP_EINVAL, ENGINE->launch(&plain, &launch, id, &err));
+    CHECK_CONTAINS(err.message, "code 1: sbatch: error: Unable to resolve \"ctl\"");
+    CHECK(strstr(err.message, "No error") == NULL);
+    fake("squeue",
+         "printf 'squeue: error: Unable to establish control machine address\\nslurm_load_jobs error: "
+         "Inappropriate ioctl for device\\n' >&2; exit 1");
+    CHECK_STATUS(GP_EPEER, ENGINE->list(&plain, &listing, &err));
+    CHECK_CONTAINS(err.message, "Unable to establish control machine address");
+    fake("squeue", "echo 'squeue: error: Invalid user' >&2; exit 1");
+    CHECK_STATUS(GP_EPEER, ENGINE->list(&plain, &listing, &err));
+    CHECK_CONTAINS(err.message, "Invalid user");
+}
+
 TEST(missing_sbatch_is_a_refusal)
 {
     char id[CLUSTER_ID_BYTES];
