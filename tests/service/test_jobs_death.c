@@ -249,3 +249,32 @@ TEST(background_training_continues_when_its_scheduler_is_killed)
     CHECK_CONTAINS(text_of(in_job(job, "log")), "finished after");
     CHECK(strstr(text_of(in_job(job, "log")), "== attempt 2 ==") == NULL);
 }
+
+/* A training that resumes replaces metrics.jsonl of its run folder. */
+TEST(metrics_of_a_later_attempt_are_in_the_folder_of_the_job)
+{
+    struct stat run = { 0 }, shown = { 0 };
+    gp_job_info info;
+
+    stage_begin(false);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "8", "--folder",
+                          "folder", "--checkpoint-path", "checkpoints", "--resume", "auto");
+
+    REQUIRE(await_text(in_root("folder/metrics.jsonl"), "\"epoch\": 2,"));
+    info = look(job);
+    REQUIRE(info.pid > 0);
+    kill_scheduler();
+    kill((pid_t)info.pid, SIGKILL);
+    while (process_alive((pid_t)info.pid))
+        gp_sleep_ms(1);
+    REQUIRE(open_pool());
+    info = wait_end(job);
+    CHECK_INT(GP_JOB_DONE, info.state);
+    CHECK_INT(2, info.attempts);
+    CHECK_INT(0, stat(in_root("folder/metrics.jsonl"), &run));
+    CHECK_INT(0, stat(in_job(job, "metrics.jsonl"), &shown));
+    CHECK_INT(run.st_ino, shown.st_ino);
+    RUN_CODE(0, "a", "logs", "1", "-f", "--plots", "live");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "step 128/128");
+}

@@ -377,6 +377,7 @@ static gp_status trim(run_folder *folder, uint64_t steps, uint64_t validations, 
         return status;
     fclose(folder->metrics); /* the old file */
     folder->metrics = metrics;
+    job_self_link(folder->path, "metrics.jsonl"); /* the first link refers to the old file */
     write_missing(folder, last, steps);
     return worker_lines_resume(folder->workers, steps, err);
 }
