@@ -32,10 +32,13 @@ struct worker_lines {
     uint64_t last[WORKERS_MAX + 1];    /* last step; after a restart, workers repeat earlier steps */
     uint64_t lost;
     int problem;
+    bool torn; /* the file may end within a line */
 };
 
 static void write_line(worker_lines *lines, const interval *i)
 {
+    if (lines->torn)
+        fputc('\n', lines->file);
     if (fprintf(lines->file,
                 "{\"worker\": %" PRIu32 ", \"seconds\": %.6f, \"first_step\": %" PRIu64 ", \"step\": %" PRIu64
                 ", \"steps\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"time\": {",
@@ -44,7 +47,8 @@ static void write_line(worker_lines *lines, const interval *i)
             fprintf(lines->file, "%s\"%s\": %.4f", phase == 0 ? "" : ", ", step_phase_names[phase],
                     i->ms[phase]);
     fputs("}}\n", lines->file);
-    if (fflush(lines->file) == 0 && !ferror(lines->file))
+    lines->torn = fflush(lines->file) != 0 || ferror(lines->file);
+    if (!lines->torn)
         return;
     lines->lost++;
     lines->problem = errno;

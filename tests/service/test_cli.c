@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "common/data/format/idx.h"
@@ -413,6 +414,41 @@ TEST(resumed_training_continues_the_records_of_its_folder)
     CHECK_INT(1, lines_with("w/run/facts.json", "\"network\": \"lenet\""));
     CHECK_INT(1, lines_with("w/run/workers.jsonl", "\"first_step\": 1,"));
     CHECK_INT(1, lines_with("w/run/workers.jsonl", "\"first_step\": 17,"));
+}
+
+/* A limit of the file size cuts a line, as a full disk does. */
+TEST(line_after_a_full_disk_begins_with_a_newline)
+{
+    struct rlimit before, full;
+    struct stat metrics = { 0 };
+    char next[2] = "";
+
+    cli_begin();
+    RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
+    signal(SIGXFSZ, SIG_IGN); /* the command inherits this */
+    pid_t child = START("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "100000",
+                        "--folder", "run", "--quiet");
+
+    signal(SIGXFSZ, SIG_DFL);
+    AWAIT(stat(in_root("w/run/metrics.jsonl"), &metrics) == 0 && metrics.st_size > 0, 20);
+    CHECK_INT(0, prlimit(child, RLIMIT_FSIZE, NULL, &before));
+    full = (struct rlimit){ .rlim_cur = (rlim_t)metrics.st_size + 3000, .rlim_max = before.rlim_max };
+    CHECK_INT(0, prlimit(child, RLIMIT_FSIZE, &full, NULL));
+    AWAIT(stat(in_root("w/run/metrics.jsonl"), &metrics) == 0 && (rlim_t)metrics.st_size >= full.rlim_cur,
+          20);
+    gp_sleep_ms(50); /* lines are lost */
+    CHECK_INT(0, prlimit(child, RLIMIT_FSIZE, &before, NULL));
+    AWAIT(stat(in_root("w/run/metrics.jsonl"), &metrics) == 0 &&
+              (rlim_t)metrics.st_size >= full.rlim_cur + sizeof(next),
+          20);
+    kill(child, SIGINT);
+    FINISH_CODE(130, child);
+    CHECK_CONTAINS(err, "lines of metrics: File too large");
+    int fd = open(in_root("w/run/metrics.jsonl"), O_RDONLY | O_CLOEXEC);
+
+    CHECK_INT(2, pread(fd, next, sizeof(next), (off_t)full.rlim_cur));
+    close(fd);
+    CHECK(next[0] == '\n' && next[1] == '{');
 }
 
 TEST(runs_are_listed_sorted_and_compared)

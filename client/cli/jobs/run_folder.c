@@ -328,9 +328,12 @@ static void folder_line(run_folder *folder, const char *line)
     for (int i = 0; i < 2; i++) {
         if (files[i] == NULL)
             continue;
-        if (fputs(line, files[i]) != EOF && fflush(files[i]) == 0)
+        if (folder->torn[i])
+            fputc('\n', files[i]);
+        folder->torn[i] = fputs(line, files[i]) == EOF || fflush(files[i]) != 0;
+        if (!folder->torn[i])
             continue;
-        folder->lost++; /* reported at the end; a partly written line is skipped by readers */
+        folder->lost++; /* reported at the end; readers skip a part of a line */
         folder->problem = errno;
         clearerr(files[i]);
     }

@@ -48,6 +48,7 @@ typedef struct run_folder {
     run_folder_request request;
     FILE *metrics, *log;
     FILE *copy;     /* second metrics file (--metrics); NULL: none */
+    bool torn[2];   /* metrics and copy may end within a line, because a write failed */
     gp_buffer line; /* of metrics.jsonl */
     worker_lines *workers;
     run_board *board;

@@ -1,6 +1,9 @@
 /* test_worker_lines.c: sums of the workers over intervals, after kills and resumes; run_trim(). */
 #include "client/runs/worker_lines.h"
 
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -163,6 +166,42 @@ TEST(lines_end_with_epochs)
     CHECK_STATUS(GP_OK, worker_lines_resume(lines, 8, &err));
     worker_lines_close(lines, &problem);
     CHECK_INT(66, sums_of(1).samples);
+    folder_remove();
+}
+
+TEST(line_that_a_full_disk_cut_does_not_damage_the_next_one)
+{
+    struct rlimit before, limit;
+    int problem = 0, whole = 0;
+    const char *text;
+    size_t bytes;
+
+    folder_make();
+    worker_lines *lines = open_lines();
+
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    limit = (struct rlimit){ .rlim_cur = 100, .rlim_max = before.rlim_max };
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    add(lines, 1, 15); /* a second ends, and a part of its lines is written */
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    add(lines, 16, 25);
+    CHECK_INT(2, worker_lines_close(lines, &problem));
+    CHECK_INT(EFBIG, problem);
+
+    run_lines *read = run_lines_new(folder, "workers.jsonl");
+
+    while ((text = run_lines_next(read, &bytes)) != NULL) {
+        run_line line;
+
+        if (!run_line_parse(&line, text, bytes))
+            continue;
+        CHECK(gp_json_integer(gp_json_member(line.json, "first_step"), 0) > 10);
+        whole++;
+        run_line_deinit(&line);
+    }
+    run_lines_free(read);
+    CHECK_INT(4, whole); /* two of each worker */
     folder_remove();
 }
 
