@@ -56,6 +56,9 @@ static const char *job_state(const char *folder)
     gp_json *record;
     bool ended;
 
+    snprintf(path, sizeof(path), "%s/record.json", folder);
+    if (access(path, F_OK) != 0)
+        return NULL;
     snprintf(path, sizeof(path), "%s/result.json", folder);
     if (access(path, F_OK) == 0)
         return NULL;
