@@ -148,6 +148,11 @@ static void write_waits(writer *w)
     put(w, "_count", "", (double)p->grants_total);
 }
 
+static void write_journal(writer *w)
+{
+    put(w, "", "", w->jobs != NULL);
+}
+
 static void write_jobs(writer *w)
 {
     if (w->jobs == NULL)
@@ -167,6 +172,7 @@ static void write_jobs(writer *w)
 #define phases()              write_phases(w)
 #define leases()              write_leases(w)
 #define waits()               write_waits(w)
+#define journal()             write_journal(w)
 #define jobs()                write_jobs(w)
 #define pool(member, scale)   put(w, "", "", (double)w->pool->member *(scale))
 #define worker(member, scale) write_counters(w, offsetof(gp_worker_row, member), scale)

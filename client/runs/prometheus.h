@@ -12,7 +12,7 @@
 
 /* Append all families of prometheus.def.
  *   version       of the command
- *   jobs          totals of the jobs; NULL: the family has no samples
+ *   jobs          totals of the jobs; NULL: the pool cannot record jobs
  *   open_metrics  write OpenMetrics instead of the Prometheus format
  * GP_ENOMEM or GP_ELIMIT: the buffer is full. */
 gp_status prometheus_write(gp_buffer *out, const gp_status_reply *status, const gp_jobs_reply *jobs,

@@ -190,6 +190,10 @@ TEST(damaged_journal_disables_jobs_with_a_reason)
     RUN_CODE(0, "a", "status");
     CHECK_CONTAINS(text_of(in_root("a.out")), "pool default: 2 workers");
     CHECK_CONTAINS(text_of(in_root("a.err")), "jobs.db is damaged");
+    RUN_CODE(0, "a", "metrics");
+    CHECK_CONTAINS(text_of(in_root("a.out")), "\ngradpool_journal_up 0\n");
+    CHECK(strstr(text_of(in_root("a.out")), "gradpool_jobs{") == NULL); /* unknown, not 0 */
+    CHECK_CONTAINS(text_of(in_root("a.err")), "jobs.db is damaged");
     CHECK_STATUS(GP_OK, gp_pool_workers(pool, &workers, &err));
     CHECK_INT(2, workers);
     CHECK_CONTAINS(text_of(in_root("journal")), "no database at all");

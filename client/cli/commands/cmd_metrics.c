@@ -19,6 +19,22 @@ static const gp_param metrics_params[] = {
 
 enum { METRICS_BYTES_MAX = 8 << 20 };
 
+/* Get the totals of the jobs. If the pool cannot record jobs, set *out to NULL and report the
+ * reason through the note callback. */
+static gp_status totals_get(gp_jobs_reply **out, gp_pool *pool, gp_error *err)
+{
+    gp_error why;
+    const gp_status status = pool_jobs_page(pool, 0, POOL_JOBS_UNFINISHED, 1, out, &why);
+
+    if (status == GP_EPEER || status == GP_ETIMEDOUT || status == GP_ENOMEM)
+        return gp_fail(err, status, "%s", why.message);
+    if (status != GP_OK) {
+        pool_note(pool, "jobs: %s", why.message);
+        *out = NULL;
+    }
+    return GP_OK;
+}
+
 static gp_status metrics_run(cli_call *call, gp_error *err)
 {
     const metrics_options *options = call->options;
@@ -29,7 +45,7 @@ static gp_status metrics_run(cli_call *call, gp_error *err)
 
     gp_buffer_init(&text, METRICS_BYTES_MAX);
     if (status == GP_OK)
-        status = pool_jobs_glance(call->pool, POOL_JOBS_UNFINISHED, 1, &jobs, err);
+        status = totals_get(&jobs, call->pool, err);
     if (status == GP_OK)
         status = prometheus_write(&text, reply, jobs, gp_version(), options->open_metrics, err);
     if (status == GP_OK)
