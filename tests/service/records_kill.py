@@ -4,7 +4,7 @@
 
 Each training resumes in the same run folder until it completes. Then each step is in metrics.jsonl once, in order; the sums of
 workers.jsonl equal those of the steps, less those that a killed process had not sent or received; and TensorBoard's curve has no step
-twice.
+twice. If GP_CLOCK_AHEAD names a library for LD_PRELOAD, the clock of the first attempt is ten minutes ahead and goes back later.
 """
 
 import json
@@ -25,6 +25,7 @@ TRAININGS = int(sys.argv[2]) if len(sys.argv) > 2 else 4
 SEED = int(sys.argv[3]) if len(sys.argv) > 3 else random.randrange(1 << 30)
 EPOCHS, SAMPLES = 12, 2000
 TARGETS = ["client", "scheduler", "worker", "all"]
+CLOCK_AHEAD, AHEAD_S = os.environ.get("GP_CLOCK_AHEAD", ""), 600
 
 
 def status():
@@ -55,10 +56,13 @@ def kill_target(target, client, draw):
 def train(root, name, draw):
     """Train in one folder until the training completes. Return the targets of the kills."""
     kills = []
+    ahead = CLOCK_AHEAD != ""
     while True:
+        environment = dict(os.environ, LD_PRELOAD=CLOCK_AHEAD) if ahead else os.environ
+        ahead = CLOCK_AHEAD != "" and draw.random() < 0.5
         client = subprocess.Popen([GRADPOOL, "train", "--network", "lenet", "--data", f"digits:{SAMPLES}", "--epochs", str(EPOCHS),
                                    "--folder", name, "--checkpoint-path", name + "-ck", "--resume", "auto", "--quiet"],
-                                  cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                                  cwd=root, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if len(kills) < 3:
             try:
                 client.wait(timeout=draw.uniform(0.1, 1.5))
@@ -77,6 +81,25 @@ def lines(path):
     return [json.loads(line) for line in open(path)]
 
 
+def check_sums(name, steps, intervals):
+    """Check that the intervals of each worker are disjoint, and that they equal the sums of the steps. Metrics have the steps of rank 0."""
+    compared, last = 0, {}
+    for interval in intervals:
+        worker, first, end = interval["worker"], interval["first_step"], interval["step"]
+        check(first > last.get(worker, 0), f"{name}: worker {worker} has steps {first} to {end} after step {last.get(worker)}")
+        last[worker] = end
+        within = [step for step in steps if step["worker"] == worker and first <= step["step"] <= end]
+        if len(within) != interval["steps"]:
+            continue
+        compared += 1
+        check(sum(step["samples"] for step in within) == interval["samples"], f"{name}: samples of {interval}")
+        for phase, ms in interval["time"].items():
+            rounding = 5e-5 * (len(within) + 1)  # of four decimals
+            total = sum(step["time"][phase] for step in within)
+            check(abs(total - ms) <= rounding + 1e-6 * ms, f"{name}: {phase} of the steps {total}, of {interval}")
+    check(compared >= EPOCHS // 2, f"{name}: only {compared} of {len(intervals)} intervals compared")
+
+
 def check_records(root, name, kills):
     folder = f"{root}/{name}"
     metrics = lines(folder + "/metrics.jsonl")
@@ -93,7 +116,12 @@ def check_records(root, name, kills):
     lost = sum(step % facts["steps_per_epoch"] == 0 for step in missing) + kills.count("client") + kills.count("all")
     check(validations == sorted(set(validations)) and EPOCHS - lost <= len(validations) <= EPOCHS, f"{name} after {kills}: validations {validations}")
     check("end.json" in os.listdir(folder) and "workers.open" not in os.listdir(folder), f"{name}: files {os.listdir(folder)}")
-    trained = sum(line["samples"] for line in lines(folder + "/workers.jsonl"))
+    intervals = lines(folder + "/workers.jsonl")
+    check_sums(f"{name} after {kills}", [line for line in metrics if "time" in line], intervals)
+    # A clock that goes back does not appear in any duration.
+    durations = [line["seconds"] for line in metrics + intervals if "seconds" in line] + [json.load(open(folder + "/end.json"))["seconds"]]
+    check(0 < min(durations) and max(durations) < AHEAD_S / 2, f"{name} after {kills}: from {min(durations)} to {max(durations)} s")
+    trained = sum(interval["samples"] for interval in intervals)
     # Workers send their records several times a second, each for itself. A killed worker takes the records of its last steps with it,
     # and a killed client those of the workers whose messages it had not received yet.
     if set(kills) <= {"scheduler"}:
