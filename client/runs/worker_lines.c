@@ -12,13 +12,14 @@
 #include "client/runs/run_trim.h"
 #include "common/base/memory/alloc.h"
 
-enum { WORKERS_MAX = 256, INTERVAL_MS = 1000, MAGIC = 0x47505750, SLOW_STEPS_MIN = 20 };
+enum { WORKERS_MAX = 256, INTERVAL_MS = 1000, MAGIC = 0x47505751, SLOW_STEPS_MIN = 20 };
 
 /* Sums of one worker over consecutive steps; also the format of workers.open. */
 typedef struct interval {
     uint32_t magic, worker; /* magic: MAGIC if `steps` is not 0 */
     uint64_t epoch;
     uint64_t first_step, step, steps, samples;
+    uint64_t memory_bytes, cpu_ms; /* memory_bytes 0: unknown */
     double seconds, ms[STEP_PHASES];
 } interval;
 
@@ -29,6 +30,7 @@ struct worker_lines {
     interval open[WORKERS_MAX + 1];
     interval totals[WORKERS_MAX + 1];  /* all steps of this process */
     int64_t begin_ms[WORKERS_MAX + 1]; /* first step of the interval */
+    uint64_t cpu_ms[WORKERS_MAX + 1];  /* of the processes when they were last measured; 0: never */
     uint64_t last[WORKERS_MAX + 1];    /* last step; after a restart, workers repeat earlier steps */
     uint64_t lost;
     int problem;
@@ -46,7 +48,11 @@ static void write_line(worker_lines *lines, const interval *i)
         for (int phase = 0; phase < STEP_PHASES; phase++)
             fprintf(lines->file, "%s\"%s\": %.4f", phase == 0 ? "" : ", ", step_phase_names[phase],
                     i->ms[phase]);
-    fputs("}}\n", lines->file);
+    fputc('}', lines->file);
+    if (i->memory_bytes != 0)
+        fprintf(lines->file, ", \"memory_bytes\": %" PRIu64 ", \"cpu_ms\": %" PRIu64, i->memory_bytes,
+                i->cpu_ms);
+    fputs("}\n", lines->file);
     lines->torn = fflush(lines->file) != 0 || ferror(lines->file);
     if (!lines->torn)
         return;
@@ -132,6 +138,8 @@ static bool interval_get(interval *out, const gp_json *json)
                        .step = (uint64_t)step,
                        .steps = (uint64_t)steps,
                        .samples = (uint64_t)samples,
+                       .memory_bytes = run_count(json, "memory_bytes"),
+                       .cpu_ms = run_count(json, "cpu_ms"),
                        .seconds = gp_json_number(gp_json_member(json, "seconds"), 0) };
     for (int phase = 0; phase < STEP_PHASES; phase++)
         out->ms[phase] = gp_json_number(gp_json_member(time, step_phase_names[phase]), 0);
@@ -145,6 +153,7 @@ static void interval_cut(interval *i, uint64_t step)
 
     i->steps = (uint64_t)((double)i->steps * part + 0.5);
     i->samples = (uint64_t)((double)i->samples * part + 0.5);
+    i->cpu_ms = (uint64_t)((double)i->cpu_ms * part + 0.5);
     for (int phase = 0; phase < STEP_PHASES; phase++)
         i->ms[phase] *= part;
     i->step = step;
@@ -213,6 +222,19 @@ void worker_lines_add(worker_lines *lines, const gp_train_step *step, int64_t no
         finish(lines, step->worker);
     else
         store(lines, step->worker);
+}
+
+void worker_lines_usage(worker_lines *lines, uint32_t worker, uint64_t cpu_ms_total, uint64_t memory_bytes)
+{
+    if (worker > WORKERS_MAX || memory_bytes == 0)
+        return;
+    interval *i = &lines->open[worker];
+    uint64_t *before = &lines->cpu_ms[worker];
+
+    if (*before != 0 && cpu_ms_total > *before) /* the time of a new process begins at 0 */
+        i->cpu_ms += cpu_ms_total - *before;
+    *before = cpu_ms_total;
+    i->memory_bytes = memory_bytes;
 }
 
 /* Return the time of a worker per step, without waiting for others. */

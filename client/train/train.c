@@ -148,6 +148,15 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
     run_end_rank(run, rank, status == GP_OK ? MEMBERSHIP_FINISHED : MEMBERSHIP_FAILED);
 }
 
+/* Keep the measurements of a worker process for the step events. */
+static void run_take_usage(gp_run *run, uint32_t rank, const gp_train_steps *steps)
+{
+    const uint32_t worker = run->report.info.worker_index[rank];
+
+    if (steps->memory_bytes != 0 && worker <= GP_WORKERS_MAX)
+        run->pool->usage[worker] = (pool_usage){ steps->cpu_ms_total, steps->memory_bytes };
+}
+
 /* Handle one message from a rank. */
 static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 {
@@ -186,8 +195,10 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
         gp_run_report_pending(run, &run->report.early);
         break;
     case GP_ID(train_steps):
-        if (gp_incoming_decode(in, &message, &err) == GP_OK)
-            run_stepped(run, gp_report_steps(&run->report, rank, &message.steps, run_is_early(run)));
+        if (gp_incoming_decode(in, &message, &err) != GP_OK)
+            break;
+        run_take_usage(run, rank, &message.steps);
+        run_stepped(run, gp_report_steps(&run->report, rank, &message.steps, run_is_early(run)));
         break;
     case GP_ID(train_validation):
         if (rank == 0 && gp_incoming_decode(in, &message, &err) == GP_OK)

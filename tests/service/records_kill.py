@@ -118,6 +118,9 @@ def check_records(root, name, kills):
     check("end.json" in os.listdir(folder) and "workers.open" not in os.listdir(folder), f"{name}: files {os.listdir(folder)}")
     intervals = lines(folder + "/workers.jsonl")
     check_sums(f"{name} after {kills}", [line for line in metrics if "time" in line], intervals)
+    # Workers measure ten times a second; a short attempt may have no line with a measurement.
+    measured = [interval for interval in intervals if "memory_bytes" in interval]
+    check(all(interval["memory_bytes"] > 1 << 20 for interval in measured), f"{name}: memory of the workers {measured}")
     # A clock that goes back does not appear in any duration.
     durations = [line["seconds"] for line in metrics + intervals if "seconds" in line] + [json.load(open(folder + "/end.json"))["seconds"]]
     check(0 < min(durations) and max(durations) < AHEAD_S / 2, f"{name} after {kills}: from {min(durations)} to {max(durations)} s")
@@ -129,6 +132,7 @@ def check_records(root, name, kills):
     check(0.9 * EPOCHS * SAMPLES <= trained <= EPOCHS * SAMPLES, f"{name} after {kills}: {trained} samples in workers.jsonl")
     options = json.load(open(folder + "/job.json"))["options"]
     check(options["max-epochs"] == EPOCHS and options["solver"] == "sgdm", f"{name}: options {options}")
+    return sum(interval["cpu_ms"] for interval in measured)
 
 
 def check_curve(folder):
@@ -151,10 +155,12 @@ def main():
             os.makedirs(os.environ[name], 0o700)
         subprocess.run([GRADPOOL, "up", "--workers", "2", "--devices", "cpu", "--quiet"], check=True)
         try:
+            cpu_ms = 0
             for i in range(TRAININGS):
                 kills = train(root, f"run{i}", draw)
-                check_records(root, f"run{i}", kills)
+                cpu_ms += check_records(root, f"run{i}", kills)
                 check_curve(f"{root}/run{i}")
+            check(cpu_ms > 0, "processor time of the workers")
         finally:
             subprocess.run([GRADPOOL, "down", "--quiet"], check=False)
             time.sleep(0.2)

@@ -261,7 +261,9 @@ void control_outbound(control *c)
         /* Send all step and validation messages that precede the next reply. */
         for (gp_mailbox_event_kind kind;
              (kind = gp_mailbox_peek_event(c->mailbox, &event)) != GP_MAILBOX_EVENT_NONE;
-             gp_mailbox_drop_event(c->mailbox))
+             gp_mailbox_drop_event(c->mailbox)) {
+            if (kind == GP_MAILBOX_EVENT_STEPS)
+                counters_get_usage(&c->counters, gp_now_ms(), &event.steps);
             if (pass_on(c, &c->work.peer, &c->work.envelope, types[kind], &event, NULL, 0, &err) ==
                 GP_EBUSY) {
                 c->blocked = true;
@@ -269,5 +271,6 @@ void control_outbound(control *c)
             } else if (kind == GP_MAILBOX_EVENT_STEPS) {
                 counters_add_steps(&c->counters, &event.steps);
             }
+        }
     } while (reply_pass_on(c));
 }

@@ -49,6 +49,27 @@ static uint64_t resident_bytes(void)
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Return the processor time of all threads of this process in milliseconds. */
+static uint64_t processor_ms(void)
+{
+    struct timespec cpu = { 0 };
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    return (uint64_t)cpu.tv_sec * 1000 + (uint64_t)cpu.tv_nsec / 1000000;
+}
+
+void counters_get_usage(counters *c, int64_t now_ms, gp_train_steps *out)
+{
+    enum { USAGE_MS = 100 }; /* a measurement takes some 20 us */
+
+    out->cpu_ms_total = out->memory_bytes = 0;
+    if (now_ms - c->usage_ms < USAGE_MS)
+        return;
+    c->usage_ms = now_ms;
+    out->cpu_ms_total = processor_ms();
+    out->memory_bytes = resident_bytes();
+}
+
 static uint64_t microseconds(double ms)
 {
     return ms > 0 ? (uint64_t)(ms * 1e3) : 0;
@@ -56,9 +77,6 @@ static uint64_t microseconds(double ms)
 
 void counters_get(const counters *c, const gp_train_control *train, int64_t now_ms, gp_beat *out)
 {
-    struct timespec cpu = { 0 };
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     out->samples_total = c->samples;
     out->steps_total = c->steps;
     out->data_us_total = microseconds(c->data_ms);
@@ -68,7 +86,7 @@ void counters_get(const counters *c, const gp_train_control *train, int64_t now_
     out->commit_us_total = microseconds(c->commit_ms);
     out->wait_us_total = microseconds(c->wait_ms);
     out->calls_total = atomic_load(&train->calls);
-    out->cpu_ms_total = (uint64_t)cpu.tv_sec * 1000 + (uint64_t)cpu.tv_nsec / 1000000;
+    out->cpu_ms_total = processor_ms();
     out->held_ms_total = (uint64_t)(c->held_ms + (c->lease_ms == 0 ? 0 : now_ms - c->lease_ms));
     out->failures_total = c->failures;
     out->memory_bytes = resident_bytes();

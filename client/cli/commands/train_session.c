@@ -144,7 +144,9 @@ static void train_step_event(void *context, const gp_train_step *step)
 {
     gp_session *session = context;
     int64_t now_ms = gp_now_ms();
+    const pool_usage *usage = &session->pool->usage[step->worker <= GP_WORKERS_MAX ? step->worker : 0];
 
+    run_folder_usage(&session->folder, step->worker, usage->cpu_ms_total, usage->memory_bytes);
     run_folder_step(&session->folder, step, now_ms);
     if (step->rank == 0) {
         /* Adapt the SIGTERM grace period, so that a soft stop has time to finish the current step,

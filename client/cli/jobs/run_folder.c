@@ -414,6 +414,12 @@ void run_folder_step(run_folder *folder, const gp_train_step *step, int64_t now_
         run_board_step(folder->board, step, now_ms);
 }
 
+void run_folder_usage(run_folder *folder, uint32_t worker, uint64_t cpu_ms_total, uint64_t memory_bytes)
+{
+    if (folder->workers != NULL)
+        worker_lines_usage(folder->workers, worker, cpu_ms_total, memory_bytes);
+}
+
 void run_folder_validation(run_folder *folder, const gp_train_validation_result *validation)
 {
     if (!folder->begun)

@@ -89,6 +89,9 @@ void run_folder_facts(run_folder *folder, const gp_train_info *info);
  * run_folder_step() with the steps in order.
  *   now_ms  clock of gp_now_ms() */
 void run_folder_step(run_folder *folder, const gp_train_step *step, int64_t now_ms);
+
+/* Set memory and processor time of a worker process. Arguments: see worker_lines_usage(). */
+void run_folder_usage(run_folder *folder, uint32_t worker, uint64_t cpu_ms_total, uint64_t memory_bytes);
 void run_folder_validation(run_folder *folder, const gp_train_validation_result *validation);
 void run_folder_regroup(run_folder *folder, const gp_train_rescale *regroup);
 

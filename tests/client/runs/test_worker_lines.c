@@ -144,6 +144,52 @@ TEST(resume_keeps_the_sums_up_to_the_step)
     folder_remove();
 }
 
+TEST(lines_have_memory_and_processor_time)
+{
+    static const int64_t memory[] = { 0, 5000, 6000, 6000 }, cpu[] = { 0, 200, 300, 40 };
+    const char *text;
+    size_t bytes;
+    int problem, count = 0;
+    gp_error err;
+
+    folder_make();
+    worker_lines *lines = open_lines();
+
+    add(lines, 1, 11); /* one interval without a measurement */
+    worker_lines_usage(lines, 1, 1000, 4000);
+    add(lines, 12, 15);
+    worker_lines_usage(lines, 1, 1200, 5000);
+    worker_lines_usage(lines, 1, 1200, 5000); /* the same measurement at each step */
+    add(lines, 16, 22);
+    worker_lines_usage(lines, 1, 1500, 6000);
+    add(lines, 23, 33);
+    worker_lines_usage(lines, 1, 10, 6000); /* another process */
+    add(lines, 34, 35);
+    worker_lines_usage(lines, 1, 50, 6000);
+    add(lines, 36, 37);
+    worker_lines_close(lines, &problem);
+    lines = open_lines();
+    CHECK_STATUS(GP_OK, worker_lines_resume(lines, 100, &err)); /* lines are kept */
+    worker_lines_close(lines, &problem);
+
+    run_lines *read = run_lines_new(folder, "workers.jsonl");
+
+    while ((text = run_lines_next(read, &bytes)) != NULL) {
+        run_line line;
+
+        REQUIRE(run_line_parse(&line, text, bytes));
+        const bool first = gp_json_integer(gp_json_member(line.json, "worker"), 0) == 1;
+
+        CHECK_INT(first ? memory[count] : 0, gp_json_integer(gp_json_member(line.json, "memory_bytes"), 0));
+        CHECK_INT(first ? cpu[count] : 0, gp_json_integer(gp_json_member(line.json, "cpu_ms"), 0));
+        count += first;
+        run_line_deinit(&line);
+    }
+    run_lines_free(read);
+    CHECK_INT(4, count);
+    folder_remove();
+}
+
 TEST(lines_end_with_epochs)
 {
     worker_lines *lines;
