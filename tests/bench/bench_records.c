@@ -109,7 +109,7 @@ static void train(gp_pool *pool, bool records, const char *epochs, const char *b
     *per_second = (double)summary.samples_trained / summary.seconds;
 }
 
-/* Print the mean of n values and half its 95 % interval, by Student's t (Cornish-Fisher). */
+/* Print the mean of n values and its 95 % interval, by Student's t (Cornish-Fisher). */
 static void print_interval(const char *what, const double *values, int n)
 {
     const double z = 1.959964, t = z + (z * z * z + z) / (4.0 * (n - 1));

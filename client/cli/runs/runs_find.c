@@ -160,7 +160,7 @@ static gp_status add_latest(runs_set *set, const listing *l, gp_error *err)
     return gp_fail(err, GP_ENOENT, "no run latest; `gradpool runs` lists them");
 }
 
-/* Return the number that a word is; 0: none. */
+/* Return the number of a run from the command line; 0: the word is not a number. */
 static uint64_t number_of(const char *word)
 {
     char *end;

@@ -199,7 +199,7 @@ template <int ROWS> struct gradient_rows {
     uint32_t index[ROWS];
 };
 
-/* Load the rows below `rows`; the first always is. */
+/* Load the rows whose index is below `rows`. That of the first row always is. */
 template <int ROWS, int MASK>
 PART gradient_rows<ROWS> gradient_rows_get(const gp_kernel_args &a, const column &at, uint32_t row,
                                            uint32_t rows)
@@ -219,8 +219,8 @@ PART gradient_rows<ROWS> gradient_rows_get(const gp_kernel_args &a, const column
     return g;
 }
 
-/* Return elements 2 h and 2 h + 1 of a row of the gradient, 0 where the mask lets none pass. low
- * and high: the same elements of x. */
+/* Return elements 2 h and 2 h + 1 of a row of the gradient, or 0 where the mask is 0.
+ *   low, high  the same elements of x */
 template <class T, int MASK, int ROWS>
 PART uint32_t gradient_passed(const gradient_rows<ROWS> &g, const norm_channels &c, int r, int h, float low,
                               float high)
