@@ -153,6 +153,23 @@ class Commands(unittest.TestCase):
         self.assertRegex(text, r"\d of 5 musts are predicted with each constant 15 % off")
         self.assertIn("MISSED" if any(r["must_reached_at_worst"] is False for r in predict.goals() if r["predicted"]) else "yes", text)
 
+    def test_the_manual_has_the_predicted_numbers(self):
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/gpu.md"), encoding="utf-8") as file:
+            page = " ".join(file.read().split())
+        model = predict.times_of(predict.Constants(), "lenet", "gradpool", "f32", "train")
+        rows = predict.goals()
+        lenet = {row["against"]: row for row in rows if row["what"] == "lenet-train-f32"}
+        musts = [row for row in rows if row["must"] is not None]
+        middle = sum(node.seconds for node in model.nodes if node.layer == "conv2" and node.kernel.startswith("direct_conv"))
+        words = ("None", "One", "Two", "Three", "Four", "Five")
+        for text in (f"{words[sum(row['must_reached_at_worst'] for row in musts)]} of the {words[len(musts)].lower()} musts are predicted",
+                     f"{lenet['graph']['predicted']:.2f} times PyTorch's CUDA graph (at least {lenet['graph']['worst']:.2f})",
+                     f"{lenet['eager']['predicted']:.2f} times PyTorch eager, which must be {lenet['eager']['must']}",
+                     f"less host time per module in PyTorch it is {lenet['eager']['worst']:.2f}",
+                     f"The step takes {1e6 * model.total():.0f} us", f"three convolutions of `conv2` take {1e6 * middle:.0f} us",
+                     f"{len(model.nodes)} nodes take {1e6 * len(model.nodes) * predict.Constants().node_cost:.0f} us"):
+            self.assertTrue(text in page, f"docs/gpu.md has not: {text}")
+
 
 # ---- steps of plans ----
 
