@@ -210,8 +210,8 @@ static gp_status call_start(keeper *k, gp_team *team, const result_head *head, c
 /* Ask the pool which leases exist and whether it is taking workers back. GP_OK: `out` must be freed
  * with gp_free().
  *
- * A worker in state "starting" counts too: it may be one that has not reported to a new scheduler
- * yet, or that was just killed, and its call may still run. */
+ * A worker in state "starting" counts too. It may not have reported to a new scheduler yet, or was
+ * just killed, and its call may still run. */
 static gp_status leases_get(keeper *k, gp_status_reply **out, bool *returning, gp_error *err)
 {
     gp_status status = pool_status(k->pool, out, err);

@@ -1,7 +1,7 @@
 /* ownerless.h: end pools whose scheduler was killed and whose owner has exited.
  *
- * No process of such a pool removes its files: its workers exit when they have no scheduler for a
- * few seconds. The next scheduler of the user does it, whatever its pool. */
+ * The workers of such a pool exit when they have had no scheduler for a few seconds, and leave its
+ * files. The next scheduler that the user starts, for any pool, removes them. */
 #ifndef GP_OWNERLESS_H
 #define GP_OWNERLESS_H
 

@@ -352,7 +352,7 @@ TEST(pool_recovers_from_a_kill_or_stop_at_every_fault_point)
 TEST(every_point_of_the_table_has_a_row)
 {
     for (const gp_fault_entry *entry = gp_fault_points; entry->point != NULL; entry++) {
-        /* Other tests pass these: tests/client/cluster/test_drive.c and tests/cluster,
+        /* Other tests cover these groups: tests/client/cluster/test_drive.c and tests/cluster,
          * tests/service/sweep/test_sweep.c, tests/service/team/test_detached_kills.c,
          * tests/service/test_owned_pool.c */
         static const char *const elsewhere[] = { "cluster-", "sweep-", "result-", "owner-" };

@@ -21,7 +21,7 @@ TEARDOWN()
     pools_end();
 }
 
-/* Start a pool of three CPU workers, the first of which has a license. */
+/* Start a pool of three CPU workers. Worker 1 has a license. */
 static bool pool_begin(void)
 {
     const gp_pool_options options = { .workers = 3, .devices = "cpu", .resources = "1:license" };
