@@ -124,6 +124,32 @@ TEST(controller_without_replies_gets_one_job)
                     "jobs/$name/attempts | wc -l > attempts; [ $(cat attempts) = 1 ]"));
 }
 
+/* The commands run in a network without hosts, which drops their packets to the controller. Its own
+ * address is there because sbatch resolves no names without one. */
+TEST(unreachable_controller_gets_one_job_later)
+{
+    CLUSTER();
+    commands_begin();
+    if (shell("unshare -rn true 2> errors") != 0)
+        SKIP("no network namespaces for users here");
+    CHECK_INT(
+        0,
+        shell("sed 's/(127.0.0.1)/(192.0.2.1)/' cluster/slurm.conf > far.conf; cat > far <<'END'\n"
+              "ip link set lo up && ip addr add 198.51.100.1/32 dev lo && ip route add 192.0.2.0/24 dev lo\n"
+              "export SLURM_CONF=$PWD/far.conf\n"
+              "timeout --signal=KILL 60 $G submit --profile hpc --directory $PWD/work -- train "
+              "--network lenet --data digits:1280 --epochs 1 --checkpoint-path far > id\n"
+              "timeout --signal=KILL 60 $G jobs --profile hpc > listed\nEND"));
+    CHECK_INT(0,
+              shell("unshare -rn sh far 2> errors; grep -q 'queued *unknown' listed && ! grep -q 'hpc:[0-9]' "
+                    "listed || { cat listed errors; false; }"));
+    CHECK_INT(0,
+              shell("for i in $(seq 60); do $G jobs --profile hpc --all > listed 2> errors; grep -q "
+                    "'^hpc:[0-9]* *done' listed && break; sleep 1; done; name=$(basename $(dirname $(find "
+                    "jobs -name command.json | xargs grep -l '\"far\"'))); [ $(ls jobs/$name/attempts | wc "
+                    "-l) = 1 ] && [ -z \"$(squeue --noheader)\" ] || { cat listed errors; squeue; false; }"));
+}
+
 /* ---- random kills ---- */
 
 static unsigned long state;
