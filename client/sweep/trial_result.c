@@ -144,6 +144,16 @@ static void read_job(char text[SWEEP_TEXT_MAX], const gp_job_info *info)
     gp_json_free(record);
 }
 
+/* Return whether a result is that of a training that failed by itself, and not because its lease or
+ * its pool ended. */
+static bool failed_itself(const gp_json *end)
+{
+    const char *error = gp_json_text(gp_json_member(end, "error"), "");
+
+    return strcmp(gp_json_text(gp_json_member(end, "state"), ""), "failed") == 0 &&
+           strcmp(error, gp_status_name(GP_ECANCELED)) != 0 && strcmp(error, gp_status_name(GP_ENOPOOL)) != 0;
+}
+
 void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], const trial_reader *reader,
                        const sweep_folder *folder, const sweep_plan *plan, const gp_job_info *info)
 {
@@ -164,7 +174,7 @@ void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], const tria
             read_training(event, text, end, plan);
         else
             read_program(event, text, end, reader, plan);
-    } else if (strcmp(state, "failed") == 0) {
+    } else if (failed_itself(end)) {
         event->outcome = SWEEP_OUTCOME_FAILED;
         snprintf(text, SWEEP_TEXT_MAX, "%s", gp_json_text(gp_json_member(end, "reason"), "failed"));
     } else if (info != NULL && info->cancel_asked) {

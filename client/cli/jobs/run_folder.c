@@ -480,8 +480,10 @@ void run_folder_close(run_folder *folder, const gp_training_summary *summary, co
                          : summary->stopped       ? "stopped"
                          : summary->early_stopped ? "stopped early"
                                                   : "completed");
-        if (failure != NULL)
+        if (failure != NULL) {
             gp_json_put_text(writer, "reason", failure->message);
+            gp_json_put_text(writer, "error", gp_status_name(failure->code));
+        }
         job_self_now(ended);
         gp_json_put_text(writer, "ended", ended);
         if (summary != NULL)

@@ -206,6 +206,9 @@ TEST(the_result_of_a_training_is_in_end_json)
                  "ended without f1-score; the result has: validation_loss");
 }
 
+#define SHUT_DOWN                                                                                            \
+    "{\"state\": \"failed\", \"reason\": \"the pool is shutting down\", \"error\": \"GP_ECANCELED\"}"
+
 TEST(a_job_without_a_result_failed_or_was_lost)
 {
     const gp_job_info canceled = { .cancel_asked = true }, forgotten = { .state = GP_JOB_LOST },
@@ -220,6 +223,10 @@ TEST(a_job_without_a_result_failed_or_was_lost)
     CHECK_TEXT("exit code 3: oops", event.text);
     CHECK_INT(SWEEP_OUTCOME_CANCELED,
               result_of("./prog", NULL, "{\"state\": \"stopped\"}", &canceled, &epochs).outcome);
+
+    /* the pool was shut down; the controller of an interrupted sweep may have canceled the job */
+    CHECK_INT(SWEEP_OUTCOME_LOST, result_of("train", NULL, SHUT_DOWN, NULL, &epochs).outcome);
+    CHECK_INT(SWEEP_OUTCOME_CANCELED, result_of("train", NULL, SHUT_DOWN, &canceled, &epochs).outcome);
     CHECK_INT(SWEEP_OUTCOME_LOST, result_of("train", NULL, NULL, &forgotten, &epochs).outcome);
     CHECK_INT(SWEEP_OUTCOME_LOST, result_of("train", NULL, NULL, NULL, &epochs).outcome);
     CHECK_INT(SWEEP_OUTCOME_FAILED, result_of("train", NULL, NULL, &code2, &epochs).outcome);
