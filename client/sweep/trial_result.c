@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH = SWEEP_PATH_MAX + 100, MEMBER_BYTES = 64 };
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+
+enum { PATH = SWEEP_PATH_MAX + 100, MEMBER_BYTES = 64, LOG_BYTES_MAX = 64 << 10 };
 
 /* Return the objective of a line or of end.json: the member "validation-accuracy", or
  * "validation_accuracy". NaN: it has none. */
@@ -128,6 +131,33 @@ static void read_program(sweep_event *event, char text[SWEEP_TEXT_MAX], const gp
                  plan->objective);
 }
 
+/* Set the text to the first error in the log of a job, such as "gradpool train: --lr is 7". A usage
+ * error is only there. */
+static void read_log(char text[SWEEP_TEXT_MAX], const char *folder)
+{
+    static const char begin[] = "gradpool ", hint[] = "; did you mean";
+    char path[PATH];
+    uint8_t *log = NULL;
+    size_t bytes;
+
+    snprintf(path, sizeof(path), "%s/log", folder);
+    if (gp_file_read(&log, &bytes, path, LOG_BYTES_MAX, NULL) != GP_OK)
+        return;
+    for (const char *line = (const char *)log; *line != '\0'; line += strspn(line, "\n")) {
+        const size_t length = strcspn(line, "\n");
+        const char *colon = memchr(line, ':', length);
+
+        if (strncmp(line, begin, sizeof(begin) - 1) == 0 && colon != NULL && colon[1] == ' ') {
+            snprintf(text, SWEEP_TEXT_MAX, "%.*s", (int)(length - (size_t)(colon + 2 - line)), colon + 2);
+            if (strstr(text, hint) != NULL) /* the command that follows in the log */
+                *strstr(text, hint) = '\0';
+            break;
+        }
+        line += length;
+    }
+    gp_free(log);
+}
+
 /* Describe why a job failed that left no result: the last error of its process. */
 static void read_job(char text[SWEEP_TEXT_MAX], const gp_job_info *info)
 {
@@ -138,7 +168,9 @@ static void read_job(char text[SWEEP_TEXT_MAX], const gp_job_info *info)
         message = info->reason;
     if (message[0] != '\0')
         snprintf(text, SWEEP_TEXT_MAX, "%s", message);
-    else
+    else if (info->folder[0] != '\0')
+        read_log(text, info->folder);
+    if (text[0] == '\0')
         snprintf(text, SWEEP_TEXT_MAX, "exit code %d; see `gradpool logs %" PRIu64 "`", info->exit_code,
                  info->id);
     gp_json_free(record);

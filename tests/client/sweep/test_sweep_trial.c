@@ -235,6 +235,11 @@ TEST(a_job_without_a_result_failed_or_was_lost)
     write_file("job.json", "{\"exit\": {\"code\": 1, \"message\": \"no data\"}}");
     snprintf(code1.folder, sizeof(code1.folder), "%s/trials/0007", root);
     CHECK_TEXT("no data", result_of("train", NULL, NULL, &code1, &epochs).text);
+    write_file("job.json", "{\"exit\": {\"code\": 2, \"message\": \"\"}}");
+    write_file("log",
+               "a line: 1\ngradpool train: --momentum has no effect: --solver is adam; did you mean\n  x\n");
+    CHECK_TEXT("--momentum has no effect: --solver is adam",
+               result_of("train", NULL, NULL, &code1, &epochs).text);
     event = result_of("./prog", NULL, NULL, &code255, &epochs);
     CHECK_INT(SWEEP_OUTCOME_LOST, event.outcome);
     CHECK_TEXT("no pool", event.text);
