@@ -1,7 +1,6 @@
 /* Command line of `gradpool sweep`. */
 #include "client/cli/sweep/sweep_words.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +8,6 @@
 #include <unistd.h>
 
 #include "client/cluster/profile.h"
-#include "client/sweep/sweep_command.h"
 #include "client/sweep/sweep_points.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
@@ -467,153 +465,4 @@ gp_status sweep_words_run(const cli_call *call, sweep_run_options *run, gp_error
         gp_error_prefix(err, "--time-limit");
     run->time_limit_ms = seconds * 1000;
     return status;
-}
-
-/* ---- checks ---- */
-
-/* Check that a parameter with a condition has no placeholder, because trials without the parameter
- * could not fill it. */
-static gp_status check_condition(void *context, const char *name, const gp_json *parameter, gp_error *err)
-{
-    if (gp_json_member(parameter, "when") == NULL || !sweep_command_has_place(context, name))
-        return GP_OK;
-    return gp_fail(err, GP_EINVAL,
-                   "%s has a condition, so it cannot stand in {%s}; without a placeholder, it follows as "
-                   "--%s VALUE where it applies",
-                   name, name, name);
-}
-
-/* Check the parameters against the command: conditions, and the seed that --confirm changes.
- *   values  first point of the search */
-static gp_status check_parameters(const sweep_plan *plan, const char *values, gp_error *err)
-{
-    const char *space = gp_buffer_text(&plan->space);
-    gp_json *json = NULL;
-    gp_status status = GP_OK;
-
-    if (space[0] == '{' && gp_json_parse(&json, space, strlen(space), NULL) == GP_OK)
-        status = gp_json_each(json, check_condition, (void *)(uintptr_t)plan, err);
-    gp_json_free(json);
-    json = NULL;
-    if (status != GP_OK || plan->repeats == 0)
-        return status;
-    if (gp_json_parse(&json, values, strlen(values), NULL) == GP_OK && gp_json_member(json, "seed") != NULL)
-        status = gp_fail(err, GP_EINVAL, "--confirm changes the seed, which is a parameter of this sweep");
-    else if (!sweep_plan_trains(plan) && !sweep_command_has_place(plan, "seed"))
-        status =
-            gp_fail(err, GP_EINVAL, "--confirm needs the placeholder {seed} in the command of a program");
-    gp_json_free(json);
-    return status;
-}
-
-/* Check the command line of the first trial, with the first point of the search. */
-static int check_first(const cli_call *call, const sweep_plan *plan, gp_error *err)
-{
-    static const sweep_folder nowhere = { .path = "/tmp" };
-    char *argv[CLI_WORDS_MAX + 2] = { call->argv[0] };
-    const char *values;
-    sweep_points *points = NULL;
-    sweep_command *command = NULL;
-    sweep_search search;
-    int count = 1, code = CLI_USAGE;
-    gp_status status = sweep_points_new(&points, plan, err);
-
-    if (status == GP_OK) {
-        search = sweep_points_search(points);
-        status = search.ask(search.context, &values, err);
-    }
-    if (status == GP_OK)
-        status = check_parameters(plan, values, err);
-    if (status == GP_OK)
-        status = sweep_command_new(&command, &nowhere, plan, 1, 0, values, plan->workers_min, err);
-    if (status == GP_OK) {
-        for (const char *const *word = sweep_command_words(command); *word != NULL && count < CLI_WORDS_MAX;)
-            argv[count++] = (char *)(uintptr_t)*word++;
-        code = cli_check_words(count, argv);
-    } else {
-        code = cli_usage(call, "%s", err->message);
-    }
-    sweep_command_free(command);
-    sweep_points_free(points);
-    return code;
-}
-
-/* Check the words of a training. */
-static int check_training(const cli_call *call)
-{
-    static const char *const ours[] = { "--workers",         "--folder", "--resume", "--json",
-                                        "--checkpoint-path", "--quiet",  "--pool" };
-
-    for (int i = 1; i < call->rest_count; i++)
-        for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
-            if (strncmp(call->rest[i], ours[k], strlen(ours[k])) == 0 &&
-                strchr("=", call->rest[i][strlen(ours[k])]) != NULL)
-                return cli_usage(call, "the sweep sets %s of its trials; remove it after --", ours[k]);
-    return CLI_OK;
-}
-
-/* Check the words of a program. */
-static int check_program(const cli_call *call, const sweep_plan *plan)
-{
-    static const char *const commands[] = { "predict", "evaluate", "spmd", "parfor", "sweep" };
-    const sweep_options *options = call->options;
-    const char *program = call->rest[0];
-    sweep_points *points = NULL;
-    const char *values;
-    bool placed = true;
-
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        if (strcmp(program, commands[i]) == 0)
-            return cli_usage(
-                call, "the trials of a sweep cannot be '%s'; write -- train ... or -- PROGRAM ...", program);
-    if (plan->workers_min < plan->workers_max)
-        return cli_usage(call, "--workers is '%s'; a program has a fixed number of workers",
-                         options->workers);
-    if (!options->minimize && !plan->minimize && !options->maximize &&
-        strstr(plan->objective, "accuracy") == NULL)
-        return cli_usage(call, "add --minimize or --maximize: is a low or a high '%s' good?",
-                         plan->objective);
-    if (strchr(program, '/') != NULL && strpbrk(program, " {") == NULL && access(program, X_OK) != 0)
-        return cli_usage(call, "cannot run %s: %s", program, strerror(errno));
-    if (call->rest_count > 1 || strchr(program, ' ') == NULL)
-        return CLI_OK;
-    if (sweep_points_new(&points, plan, NULL) == GP_OK) {
-        sweep_search search = sweep_points_search(points);
-
-        placed = search.ask(search.context, &values, NULL) != GP_OK || sweep_command_places_all(plan, values);
-    }
-    sweep_points_free(points);
-    return placed ? CLI_OK
-                  : cli_usage(call,
-                              "a command line for the shell needs the placeholder {NAME} of each parameter");
-}
-
-int sweep_words_check(const cli_call *call)
-{
-    sweep_run_options run;
-    sweep_plan plan;
-    gp_error err;
-    int code;
-
-    if (call->word_count > 0 && ((const sweep_options *)call->options)->space[0] != '\0')
-        return cli_usage(call, "'%s': give the parameters either as words or with --space", call->words[0]);
-    if (call->word_count == 0 && ((const sweep_options *)call->options)->space[0] == '\0')
-        return cli_usage(call, "no parameters; for example lr=log:1e-4:0.3 mini-batch-size=32,64");
-    if (((const sweep_options *)call->options)->retry_failed)
-        return cli_usage(call, "--retry-failed needs --resume FOLDER");
-    if (call->rest_count == 0)
-        return cli_usage(call, "the command of the trials is missing; write -- train --network ... after the "
-                               "parameters");
-    code = trains(call) ? check_training(call) : CLI_OK;
-    if (code != CLI_OK)
-        return code;
-    sweep_plan_init(&plan);
-    if (sweep_words_plan(call, &plan, &err) != GP_OK || sweep_words_run(call, &run, &err) != GP_OK)
-        code = cli_usage(call, "%s", err.message);
-    else
-        code = trains(call) ? CLI_OK : check_program(call, &plan);
-    if (code == CLI_OK)
-        code = check_first(call, &plan, &err);
-    sweep_plan_deinit(&plan);
-    return code;
 }

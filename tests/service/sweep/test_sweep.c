@@ -440,9 +440,15 @@ TEST(errors_of_a_sweep_are_reported_before_it_starts)
     RUN_CODE(1, "sweep", "l2-regularization=1000", "--max-failures", "1", "--folder", "d", TRAIN, "2", "--lr",
              "900", "--mini-batch-size", "16"); /* the weights grow until they overflow */
     CHECK_CONTAINS(err, "is not a number: the first non-finite value is in the output of layer");
-    RUN_CODE(0, "sweep", "lr=0.1,1e6", "--trials", "5", "--folder", "t", TRAIN, "1");
+    RUN_CODE(0, "sweep", "lr=0.1,0.2", "--trials", "5", "--folder", "t", TRAIN, "1");
     CHECK_CONTAINS(out, "ended: all points of the space were tried");
-    CHECK_CONTAINS(out, "exit code 2; see `gradpool logs "); /* the training with 1e6 */
+    RUN_CODE(2, "sweep", "lr=0.1,1e6", TRAIN, "1");
+    CHECK_CONTAINS(err, "trials with lr=1e+06 would fail; remove the value");
+    RUN_CODE(2, "sweep", "lr=log:0.1:1e6", TRAIN, "1");
+    CHECK_CONTAINS(err, "trials with lr=1000000 would fail");
+    RUN_CODE(2, "sweep", "solver=sgdm,adam", "momentum=0.5,0.9", TRAIN, "1");
+    CHECK_CONTAINS(err, "--momentum has no effect: --solver is adam");
+    CHECK_CONTAINS(err, "trials with solver=adam would fail");
     pools_end();
 }
 
