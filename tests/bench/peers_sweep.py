@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""peers_sweep.py: the sweeps of `run_sweep lenet` and `run_sweep resnet` with Optuna's TPE and PyTorch.
+"""peers_sweep.py: the sweeps of `run_sweep lenet`, `run_sweep resnet` and `run_sweep overhead` with other programs.
 
-    peers_sweep.py lenet|resnet FOLDER SEED TRIALS EPOCHS
+    peers_sweep.py lenet|resnet FOLDER SEED TRIALS EPOCHS     Optuna's TPE and PyTorch
+    peers_sweep.py ray|ray-reuse|optuna FOLDER COUNT          COUNT empty trials, two at a time: seconds, without the start
+                                                              of Ray or of the two processes; ray-reuse: several trials
+                                                              share a process (reuse_actors)
 
 Two processes with one thread each train; the samples are in their memory before the first trial. Prints the best validation
 accuracy after the last epoch, the number of failed trials, and the seconds from the first to the last trial. PyTorch is eager,
@@ -10,7 +13,7 @@ because torch.compile takes longer than a trial, with channels last, its faster 
 lenet: FOLDER has Fashion-MNIST as IDX files; resnet: FOLDER has the images train/CLASS/NAME and test/CLASS/NAME. The networks,
 distributions of initial weights, and options are those of `gradpool train`.
 
-Needs a Python with torch, optuna and pillow."""
+Needs a Python with torch, optuna and pillow; ray[tune] for ray."""
 import math
 import multiprocessing
 import os
@@ -121,5 +124,65 @@ def main(kind, folder, seed, trials, epochs):
     print(study.best_value, states.count(optuna.trial.TrialState.FAIL), seconds)
 
 
+def empty_ray(folder, count, reuse=False):
+    """Run empty function trainables of Ray Tune, each with one of two processors."""
+    import ray
+    from ray import tune
+
+    ray.init(num_cpus=PROCESSES, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    tuner = tune.Tuner(tune.with_resources(lambda config: tune.report({"value": config["seed"]}), {"cpu": 1}),
+                       param_space={"seed": tune.grid_search(list(range(count)))},
+                       tune_config=tune.TuneConfig(reuse_actors=reuse),
+                       run_config=tune.RunConfig(storage_path=os.path.abspath(folder), verbose=0))
+    begin = time.monotonic()
+    results = tuner.fit()
+    seconds = time.monotonic() - begin
+    done = sum(result.metrics is not None and "value" in result.metrics for result in results)
+    ray.shutdown()
+    return seconds, done
+
+
+def optuna_process(path, count, ready, go):
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.load_study(study_name="empty", storage=JournalStorage(JournalFileBackend(path)),
+                              sampler=optuna.samplers.RandomSampler())
+    ready.release()
+    go.wait()
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=count)
+
+
+def empty_optuna(folder, count):
+    """Run empty trials in two processes that share Optuna's journal."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    path = os.path.join(folder, "optuna.log")
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Semaphore(0), context.Event()
+    optuna.create_study(study_name="empty", storage=JournalStorage(JournalFileBackend(path)))
+    processes = [context.Process(target=optuna_process, args=(path, count // PROCESSES, ready, go)) for _ in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    for _ in processes:
+        ready.acquire()
+    begin = time.monotonic()
+    go.set()
+    for process in processes:
+        process.join()
+    seconds = time.monotonic() - begin
+    study = optuna.load_study(study_name="empty", storage=JournalStorage(JournalFileBackend(path)))
+    return seconds, sum(trial.state == optuna.trial.TrialState.COMPLETE for trial in study.trials)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:3], *map(int, sys.argv[3:]))
+    if sys.argv[1] in ("ray", "ray-reuse"):
+        print(*empty_ray(sys.argv[2], int(sys.argv[3]), sys.argv[1] == "ray-reuse"))
+    elif sys.argv[1] == "optuna":
+        print(*empty_optuna(sys.argv[2], int(sys.argv[3])))
+    else:
+        main(*sys.argv[1:3], *map(int, sys.argv[3:]))
