@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "client/cli/jobs/job_self.h"
+#include "client/cli/jobs/job_wait.h"
 #include "client/cli/sweep/sweep_export.h"
 #include "client/cli/sweep/sweep_find.h"
 #include "client/cli/sweep/sweep_live.h"
@@ -89,6 +90,19 @@ static gp_status show_sweep(cli_call *call, gp_error *err)
     return status;
 }
 
+/* Cancel the job of a sweep, if the word is its number. Return whether that ends the sweep. */
+static bool cancel_job(const cli_call *call, const char *word)
+{
+    gp_pool *pool = NULL;
+    uint32_t count = 0;
+    uint64_t job;
+
+    if (job_number(word, &job, NULL) == GP_OK && cli_open(call, true, &pool, NULL) == GP_OK)
+        gp_job_cancel(&count, pool, job, NULL);
+    gp_pool_close(pool);
+    return count > 0;
+}
+
 /* Interrupt the controller of a sweep. */
 static gp_status end_sweep(cli_call *call, gp_error *err)
 {
@@ -107,6 +121,8 @@ static gp_status end_sweep(cli_call *call, gp_error *err)
     pid = sweep_folder_controller(folder.path);
     if (pid == 0)
         return gp_fail(err, GP_ESTATE, "no process on this host runs the sweep %s", call->words[1]);
+    if (strcmp(path, call->words[1]) != 0 && cancel_job(call, call->words[1]))
+        return GP_OK; /* the state of the job is "canceled", not "failed" */
     if (kill(pid, SIGTERM) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot signal process %d", pid);
     return GP_OK;

@@ -257,6 +257,12 @@ TEST(a_sweep_runs_as_a_job_of_a_pool_with_one_worker)
     CHECK(strstr(out, "3111") > strstr(out, "3222"));
     RUN_CODE(1, "sweep", "show", "2");
     CHECK_CONTAINS(err, "job 2 has no sweep: there is no ");
+    RUN_CODE(0, "submit", "--", "sweep", "x=1,2", "--maximize", "--folder", "s", "--", "sleep", "60");
+    AWAIT(lines_with("\"asked\"") >= 1, 5);
+    RUN_CODE(0, "sweep", "end", "7");
+    RUN_CODE(130, "wait", "7");
+    CHECK_CONTAINS(out, "job 7: canceled");
+    CHECK_INT(1, lines_with("\"halt\""));
     pools_end();
 }
 
