@@ -173,7 +173,7 @@ TEST(command_lists_fetches_and_removes_results)
     write_file("gate", "");
     CHECK_INT(0, results("get gated"));
     CHECK_INT(1, results("get gated"));
-    CHECK_CONTAINS(output(), "was read 1 time, as often as it may be");
+    CHECK_CONTAINS(output(), "was read 1 time, as often as allowed");
     CHECK_INT(0, results("list --json"));
     CHECK_CONTAINS(output(), "\"state\": \"read\"");
     CHECK_INT(1, results("remove other nine"));
