@@ -13,7 +13,7 @@ enum { SEARCH_RANDOM, SEARCH_SOBOL, SEARCH_CANDIDATES, SEARCH_ROWS, SEARCH_IMPOR
 typedef struct search_trial {
     gp_search_state state;
     double value;   /* objective; NaN: none */
-    uint32_t rungs; /* rungs passed, of which the last one has the trial's score */
+    uint32_t rungs; /* rungs passed; the last one has the trial's score */
     bool stop;      /* early stopping has decided to stop the trial */
 } search_trial;
 

@@ -12,8 +12,8 @@ gp_status sweep_export_csv(const char *path, const sweep *core, const sweep_fold
 /* Write the trials that have ended as a journal of Optuna 5, which JournalFileBackend of Python's
  * optuna reads. The study has the name of the folder.
  *
- * A trial that was stopped early is pruned, and one that was lost has failed. The intermediate
- * value of a trial is that of its last epoch. */
+ * A stopped trial is PRUNED there, and a lost trial FAIL. The intermediate value of a trial is that
+ * of its last epoch. */
 gp_status sweep_export_optuna(const char *path, const sweep *core, const sweep_folder *folder,
                               const sweep_plan *plan, gp_error *err);
 
