@@ -249,10 +249,27 @@ static void snapshot_keep(const gp_profile *profile, gp_buffer *text, const clus
         memcpy(snapshot.names[i], listing->entries[first + i].name, sizeof(*snapshot.names));
 }
 
+static bool snapshot_is_recent(const gp_profile *profile)
+{
+    return strcmp(snapshot.profile, profile->name) == 0 && gp_now_ms() - snapshot.taken_ms <= SNAPSHOT_MS;
+}
+
+/* Return whether the last listing, if it is recent, shows that no container of a job runs. */
+static bool snapshot_is_idle(const gp_profile *profile, const char *name)
+{
+    cluster_facts facts;
+    kubernetes_pods pods;
+
+    return snapshot_is_recent(profile) &&
+           kubernetes_facts_parse(&facts, &pods, name, gp_buffer_text(&snapshot.text), snapshot.text.bytes,
+                                  NULL) == GP_OK &&
+           (pods.count == 0 || !pods.list[pods.count - 1].running);
+}
+
 /* Return the reply with the facts of a job, and mark it as used; NULL: no reply. */
 static const gp_buffer *snapshot_use(const gp_profile *profile, const char *name)
 {
-    if (strcmp(snapshot.profile, profile->name) != 0 || gp_now_ms() - snapshot.taken_ms > SNAPSHOT_MS)
+    if (!snapshot_is_recent(profile))
         return NULL;
     for (size_t i = 0; i < snapshot.count; i++)
         if (strcmp(snapshot.names[i], name) == 0) {
@@ -561,7 +578,8 @@ static gp_status kubernetes_read(const gp_profile *profile, const char *name, co
         strcpy(request.verb, "ends");
         offset = 0;
     }
-    if (status == GP_OK)
+    pods.count = 0;
+    if (status == GP_OK && !snapshot_is_idle(profile, name))
         status = job_read(&facts, &pods, &call, name, err);
     if (status == GP_OK && (pods.count == 0 || !pods.list[pods.count - 1].running))
         status = gp_fail(err, GP_ENOENT, "no container of job %s runs", name);

@@ -120,6 +120,11 @@ TEST(training_runs_in_a_pod_and_every_command_shows_it)
     AWAIT(jobs_show("\"engine\": \"-\""), 30);
     RUN_CODE(0, "jobs", "--profile", "k8s");
     CHECK_TEXT("no running or queued jobs\n", out);
+    /* no further call for each job that has ended */
+    unlink(in_root("k/calls.jsonl"));
+    RUN_CODE(0, "jobs", "--profile", "k8s", "--all");
+    CHECK_CONTAINS(out, "done");
+    CHECK(system("test $(wc -l < \"$HOME\"/k/calls.jsonl) = 1") == 0);
     /* the index of runs has no folders of other hosts */
     CHECK(system("! ls \"$HOME\"/state/*/*/runs.jsonl > \"$HOME\"/listed 2>&1") == 0);
 }
