@@ -167,6 +167,10 @@ static gp_status check_range(const gp_space_parameter *parameter, gp_error *err)
     if (parameter->logarithmic && low < (parameter->kind == GP_SPACE_INTEGER ? 1.0 : DBL_MIN))
         return gp_fail(err, GP_EINVAL, "%s: the lower bound of a logarithmic range is %g; it must be %s",
                        name, low, parameter->kind == GP_SPACE_INTEGER ? "at least 1" : "above 0");
+    if (parameter->logarithmic && !(log(low) < log(high)))
+        return gp_fail(err, GP_EINVAL,
+                       "%s: the bounds %.17g and %.17g are too close for a logarithmic range; remove log:",
+                       name, low, high);
     if (!isfinite(high - low))
         return gp_fail(err, GP_EINVAL, "%s: the range %g to %g is too wide", name, low, high);
     return GP_OK;

@@ -116,6 +116,8 @@ TEST(each_error_of_a_space_names_its_cause)
         { "a=int:1.5:3", "must be whole numbers", GP_EINVAL },
         { "a=int:0:1e300", "at most 2^53", GP_EINVAL },
         { "a=log:0.0:1.0", "must be above 0", GP_EINVAL },
+        { "a=log:1e20:100000000000000010000.0", "too close for a logarithmic range", GP_EINVAL },
+        { "a=int:log:9007199254740990:9007199254740991", "too close for a logarithmic range", GP_EINVAL },
         { "a=int:log:0:5", "must be at least 1", GP_EINVAL },
         { "a=-1e308:1e308", "too wide", GP_EINVAL },
         { "{\"a\": 3}", "array or a range as text", GP_EINVAL },
