@@ -315,7 +315,9 @@ static gp_status submit(runner *r, uint32_t trial, gp_error *err)
                                .text = err->message });
         status = GP_OK;
     }
-    return status == GP_EBUSY ? GP_OK : status; /* busy: the next iteration tries again */
+    /* The next iteration tries again. GP_ESTATE: the pool is shutting down, and its end will be
+     * GP_EPEER. */
+    return status == GP_EBUSY || status == GP_ESTATE ? GP_OK : status;
 }
 
 /* ---- following ---- */
