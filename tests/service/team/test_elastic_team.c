@@ -7,6 +7,7 @@
 
 #include "client/team/team.h"
 #include "tests/service/pools.h"
+#include "tests/service/team/team_function.h"
 
 static gp_pool *pool;
 static gp_team *team;
@@ -47,13 +48,7 @@ static bool elastic_open(uint32_t workers_min)
 
 static const gp_function *task(const char *name)
 {
-    const gp_function *found = NULL;
-    char path[700];
-
-    snprintf(path, sizeof(path), "%s:%s", in_build("tests/service/team_tasks.so"), name);
-    if (gp_function_find(&found, team, path, &err) != GP_OK)
-        GP_TEST_FAIL("%s: %s", path, err.message);
-    return found;
+    return team_function(team, name);
 }
 
 /* Make a call with the team until it has that number of workers. */

@@ -5,6 +5,7 @@
 
 #include "client/team/team.h"
 #include "tests/service/pools.h"
+#include "tests/service/team/team_function.h"
 
 enum { MIB = 1 << 20 };
 
@@ -26,13 +27,7 @@ static fixture f; /* of the running test */
 /* Look up a function in the object built with the tests. */
 static const gp_function *function(fixture *s, const char *name)
 {
-    const gp_function *found = NULL;
-    char path[600];
-
-    snprintf(path, sizeof(path), "%s:%s", in_build("tests/service/team_tasks.so"), name);
-    if (gp_function_find(&found, s->team, path, &s->err) != GP_OK)
-        GP_TEST_FAIL("no function %s: %s", name, s->err.message);
-    return found;
+    return team_function(s->team, name);
 }
 
 static bool begin(fixture *s, uint32_t workers)

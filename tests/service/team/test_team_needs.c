@@ -3,6 +3,7 @@
 
 #include "client/team/team.h"
 #include "tests/service/pools.h"
+#include "tests/service/team/team_function.h"
 
 static gp_pool *pool, *second;
 static gp_team *team;
@@ -43,13 +44,7 @@ static bool team_open(const gp_team_options *options)
 
 static const gp_function *task(const char *name)
 {
-    const gp_function *found = NULL;
-    char path[700];
-
-    snprintf(path, sizeof(path), "%s:%s", in_build("tests/service/team_tasks.so"), name);
-    if (gp_function_find(&found, team, path, &err) != GP_OK)
-        GP_TEST_FAIL("%s: %s", path, err.message);
-    return found;
+    return team_function(team, name);
 }
 
 static gp_future *start(const gp_parfeval_request *request)
