@@ -68,25 +68,32 @@ TEST(arrays_of_a_non_dumpable_process_can_be_opened)
     unsigned pid, descriptor;
     uint64_t token;
     gp_error err;
-    int fd, state;
+    int fd, served[2], state;
+    char byte = 0;
 
     REQUIRE_OK(gp_shared_arrays_make(&fd, source, &info, samples, labels, &err), err);
     REQUIRE(sscanf(source, "arrays:%u:%u:%" SCNx64, &pid, &descriptor, &token) == 3);
-    REQUIRE_OK(gp_shared_arrays_serve(&lender, fd, source, &err), err);
 
     /* With a wrong descriptor number, /proc has no such file, so the owner must pass the
      * descriptor. */
     snprintf(other, sizeof(other), "arrays:%u:%u:%016" PRIx64, pid, 9999u, token);
-    prctl(PR_SET_DUMPABLE, 0);
-    for (int i = 0; i < 20; i++)
-        REQUIRE_OK(gp_store_open(&stores[i], other, GP_DATA_TRAIN, &err), err);
-    pid_t child = fork();
+    REQUIRE(pipe(served) == 0);
+    pid_t child = fork(); /* before the serving thread exists, which could hold an allocator's lock */
 
     if (child == 0) {
         gp_store *store;
 
+        if (read(served[0], &byte, 1) != 1)
+            _exit(2);
         _exit(gp_store_open(&store, other, GP_DATA_TRAIN, NULL) != GP_OK);
     }
+    CHECK_STATUS(GP_OK, gp_shared_arrays_serve(&lender, fd, source, &err));
+    prctl(PR_SET_DUMPABLE, 0);
+    for (int i = 0; i < 20; i++)
+        CHECK_STATUS(GP_OK, gp_store_open(&stores[i], other, GP_DATA_TRAIN, &err));
+    CHECK(write(served[1], &byte, 1) == 1);
+    close(served[0]);
+    close(served[1]);
     waitpid(child, &state, 0);
     CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 0);
     prctl(PR_SET_DUMPABLE, 1);
