@@ -251,7 +251,7 @@ class Gradpool(Times):
     PARTS_MANY, PARTS_FEW, PARTS_WIDE, ITEMS, CHUNKS_MAX = 4096, 64, 264, 1 << 18, 512
     THREADS, WARPS, UNROLLED = 256, 8, 8  # of batchnorm_sum: threads of a block, warps that share the parts, loads at once
     SHARED, BIAS_BLOCKS = 8192, 528
-    COPY_PLANE, COPY_COLUMN = 35, 12  # instructions for an element, in the loops of grids_conv.h that copy
+    COPY_PLANE, COPY_FOUR = 29, 8  # instructions for an element, in the loops of grids_conv.h that copy
 
     def __init__(self, constants, precision, layers, batch, generation):
         super().__init__(constants, precision)
@@ -315,7 +315,7 @@ class Gradpool(Times):
             length, rows = (wide + kernel - 1) | 1, height + kernel - 1
             per = samples * rows * length + 4 * groups * taps
             copies = math.ceil(inputs / min(inputs, (self.SHARED - 4 * groups) // per))
-            copied = self.copied_planes(length, rows, inputs * samples) + self.COPY_COLUMN * 4 * groups * taps * inputs / 32
+            copied = self.copied_planes(length, rows, inputs * samples) + self.COPY_FOUR * 4 * groups * taps * inputs / 32
             multiplications = inputs * taps * span * 4
         elif way == "data":
             items = kernel * height * spans
@@ -324,7 +324,7 @@ class Gradpool(Times):
             length, per = wide | 1, height * (wide | 1) + 4 * some * taps
             tile = 4 * some * (height + kernel - 1) * (wide + kernel - 1)
             copies = math.ceil(outputs / min(outputs, (self.SHARED - tile) // per))
-            copied = self.copied_planes(length, height, outputs) + self.COPY_COLUMN * 4 * some * taps * outputs / 32
+            copied = self.copied_planes(length, height, outputs) + self.COPY_FOUR * 4 * some * taps * outputs / 32
             multiplications = outputs * kernel * span * 4
         else:
             items = inputs * kernel * groups + groups
@@ -334,8 +334,8 @@ class Gradpool(Times):
             rest = chunks * math.ceil(items % self.THREADS / 32)  # warps of the last blocks, which run beside the others
             loaded, length = min(inputs, (self.THREADS - 1) // (kernel * groups) + 2), (wide + kernel - 1) | 1
             border = loaded * (kernel - 1) * length
-            copies = samples * math.ceil(height / min(height, (self.SHARED - border) // (wide * 4 * groups + loaded * length)))
-            copied = samples * (self.copied_planes(length, height + kernel - 1, loaded) + self.COPY_COLUMN * 4 * groups * wide * height / 32)
+            copies = samples * math.ceil(height / min(height, (self.SHARED - border) // ((wide | 1) * 4 * groups + loaded * length)))
+            copied = samples * (self.copied_planes(length, height + kernel - 1, loaded) + self.COPY_FOUR * 4 * groups * wide * height / 32)
             multiplications = samples * height * wide * kernel * 4
         c, name = self.c, "direct_conv" + {"forward": "", "data": "_data", "weights": "_weights"}[way]
         warps = (math.ceil(blocks / c.multiprocessors) * self.WARPS + rest / c.multiprocessors) / c.schedulers

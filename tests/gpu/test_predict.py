@@ -131,7 +131,7 @@ class Commands(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             for kernel, ms in groups.items():
                 what = names.get(kernel, f"{kernel:24} " + ("" if kernel in ("input", "commit") else kernel))
-                file.write(f"{ms:9.3f} ms   1.0%  forward  {what:52} 3 steps\n")
+                file.write(f"{ms:9.5f} ms   1.0%  forward  {what:52} 3 steps\n")
             file.write("    0.100 ms   1.0%  forward  pool                     pool                         pool1\n")
             file.flush()
             lines = run("--compare", file.name, "--network", "lenet", "--precision", "f32").splitlines()

@@ -23,51 +23,65 @@ enum {
     COLUMNS = THREADS / 2 /* columns that a block copies at once; two threads share a column */
 };
 
-/* A planar image in global memory: rows of `width` elements. */
+/* Planes in global memory from element `first` on: rows of `width` elements. Indices of 32 bits
+ * from the beginning of the data save instructions. */
 struct plane_rows {
     const float *data;
-    int32_t height, width, top, left; /* position of the copy in the image */
+    uint32_t first, height, width;
+    int32_t top, left; /* position of the copy in the image */
 };
 
 /* Copy `channels` planes to `to`, each with n[4, 5] rows of n[7] elements. Elements outside the
- * image are 0. Channels from `present` on are 0. */
+ * image are 0. */
 PART void planes_copy(const gp_kernel_args &a, float *to, const plane_rows &from, uint32_t channels,
-                      uint32_t present, uint32_t rows)
+                      uint32_t rows)
 {
     const uint32_t length = a.n[7];
 
     for (uint32_t e = threadIdx.x; e < channels * rows * length; e += THREADS) {
-        const uint32_t row = quotient(e, &a.n[2]), channel = quotient(row, &a.n[4]);
-        const int32_t y = (int32_t)(row - channel * rows) + from.top,
-                      x = (int32_t)(e - row * length) + from.left;
-        const bool inside =
-            channel < present && (uint32_t)y < (uint32_t)from.height && (uint32_t)x < (uint32_t)from.width;
+        const uint32_t row = quotient(e, &a.n[2]), channel = quotient(row, &a.n[4]),
+                       y = row - channel * rows + (uint32_t)from.top,
+                       x = e - row * length + (uint32_t)from.left,
+                       at = from.first + (channel * from.height + y) * from.width + x;
+        const bool inside = y < from.height && x < from.width;
 
-        to[e] = inside ? __ldg(from.data + ((int32_t)channel * from.height + y) * from.width + x) : 0.0f;
+        to[e] = inside ? __ldg(&from.data[at]) : 0.0f;
     }
 }
 
-/* A column in shared memory: its first element, and the distance between two of its elements. */
-struct column_at {
-    float *to;
-    uint32_t step;
+/* Vectors of four elements. Element i of vector v is data[at + v * vector_step + i * step]. The
+ * first `full` vectors have all elements. Later ones have those with v * shift + i < count, and
+ * zeros. */
+struct fours {
+    const float *data;
+    uint32_t at, vector_step, step, full, shift, count;
 };
 
-/* Copy the elements first, first + step, ... of a column. Elements from `count` to `length` become
- * 0. */
-PART void column_copy(column_at to, const float *from, uint32_t from_step, uint32_t first, uint32_t step,
-                      uint32_t count, uint32_t length)
+/* Copy vectors first, first + 2, ... below `vectors`: vector v to to[v * to_step]. The two threads
+ * of a column have different values of `first`. */
+PART void fours_copy(float4 *to, uint32_t to_step, const fours &from, uint32_t first, uint32_t vectors)
 {
-    float *out = to.to + first * to.step;
-    uint32_t i = first;
+    enum { EACH = THREADS / COLUMNS };
+    uint32_t v = first;
 
-    from += first * from_step;
-#pragma unroll 4
-    for (; i < count; i += step, out += step * to.step, from += step * from_step)
-        *out = __ldg(from);
+#pragma unroll 2
+    for (; v < from.full; v += EACH) {
+        const uint32_t at = from.at + v * from.vector_step;
+
+        to[v * to_step] = { __ldg(&from.data[at]), __ldg(&from.data[at + from.step]),
+                            __ldg(&from.data[at + 2 * from.step]), __ldg(&from.data[at + 3 * from.step]) };
+    }
 #pragma unroll 1
-    for (; i < length; i += step, out += step * to.step)
-        *out = 0.0f;
+    for (; v < vectors; v += EACH) {
+        float four[FEW];
+
+#pragma unroll
+        for (uint32_t i = 0; i < FEW; i++)
+            four[i] = v * from.shift + i < from.count
+                          ? __ldg(&from.data[from.at + v * from.vector_step + i * from.step])
+                          : 0.0f;
+        to[v * to_step] = { four[0], four[1], four[2], four[3] };
+    }
 }
 
 /* Call f(K, SPAN, block) with the kernel and the span of the arguments, as types, for each block of
@@ -95,29 +109,32 @@ template <int K, int SPAN> PART void direct_conv(const gp_kernel_args &a, uint32
                    length = a.n[7], rows = y.height + K - 1, groups = (outputs + FEW - 1) / FEW,
                    items = groups * y.height * spans, blocks = a.n[6],
                    samples = items < THREADS ? THREADS / items : 1, width = slice * K * K | 1,
-                   unit = block % blocks * THREADS + threadIdx.x, local = samples == 1 ? 0 : unit / items,
-                   item = unit - local * items, first = block / blocks * samples, n = first + local,
-                   span = item % spans, oy = item / spans % y.height, group = item / spans / y.height;
+                   step = channels * K * K, unit = block % blocks * THREADS + threadIdx.x,
+                   local = samples == 1 ? 0 : unit / items, item = unit - local * items,
+                   first = block / blocks * samples, n = first + local, span = item % spans,
+                   oy = item / spans % y.height, group = item / spans / y.height;
     const bool active = item < items && local < samples && n < a.rows;
-    float *weights = shared + samples * slice * rows * length;
+    float4 *weights = (float4 *)shared;
+    float *images = shared + FEW * groups * width;
     float sums[FEW][SPAN] = {};
 
     for (uint32_t c = 0; c < channels; c += slice) {
         const uint32_t present = channels - c < slice ? channels - c : slice;
 
         for (uint32_t s = 0; s < samples && first + s < a.rows; s++)
-            planes_copy(a, shared + s * slice * rows * length,
-                        { (const float *)x.data + (size_t)(first + s) * x.sample + c * x.pixels,
-                          (int32_t)x.height, (int32_t)x.width, -a.padding[0], -a.padding[1] },
-                        slice, present, rows);
+            planes_copy(a, images + s * slice * rows * length,
+                        { (const float *)x.data, (first + s) * x.sample + c * x.pixels, x.height, x.width,
+                          -a.padding[0], -a.padding[1] },
+                        present, rows);
 #pragma unroll 1
         for (uint32_t k = threadIdx.x % COLUMNS; k < present * K * K; k += COLUMNS)
-            column_copy({ weights + k, width }, a.f[0] + c * K * K + k, channels * K * K,
-                        threadIdx.x / COLUMNS, THREADS / COLUMNS, outputs, groups * FEW);
+            fours_copy(weights + k, width,
+                       { a.f[0], c * K * K + k, FEW * step, step, outputs / FEW, FEW, outputs },
+                       threadIdx.x / COLUMNS, groups);
         __syncthreads();
         if (active) {
-            const float *pixels = shared + (local * slice * rows + oy) * length + span * SPAN,
-                        *w = weights + group * FEW * width;
+            const float *pixels = images + (local * slice * rows + oy) * length + span * SPAN;
+            const float4 *w = weights + group * width;
 
 #pragma unroll 1
             for (uint32_t i = 0; i < present; i++, pixels += (rows - K) * length)
@@ -129,15 +146,17 @@ template <int K, int SPAN> PART void direct_conv(const gp_kernel_args &a, uint32
                     for (int k = 0; k < SPAN + K - 1; k++)
                         row[k] = pixels[k];
 #pragma unroll
-                    for (int kx = 0; kx < K; kx++)
-#pragma unroll
-                        for (int o = 0; o < FEW; o++) {
-                            const float by = w[o * width + kx];
+                    for (int kx = 0; kx < K; kx++) {
+                        const float4 by = w[kx];
 
 #pragma unroll
-                            for (int k = 0; k < SPAN; k++)
-                                sums[o][k] = fmaf(by, row[k + kx], sums[o][k]);
+                        for (int k = 0; k < SPAN; k++) {
+                            sums[0][k] = fmaf(by.x, row[k + kx], sums[0][k]);
+                            sums[1][k] = fmaf(by.y, row[k + kx], sums[1][k]);
+                            sums[2][k] = fmaf(by.z, row[k + kx], sums[2][k]);
+                            sums[3][k] = fmaf(by.w, row[k + kx], sums[3][k]);
                         }
+                    }
                 }
         }
         __syncthreads();
@@ -158,12 +177,14 @@ template <int K, int SPAN> PART void direct_conv(const gp_kernel_args &a, uint32
     }
 }
 
-/* Convolution: x[0], f[0] weights [O, C, K, K], f[1] bias or NULL -> y[0]. The launch bound of two
- * blocks for each multiprocessor gives a thread 128 registers. Without it, ptxas allows 64 for
- * sm_100, and spills. */
-static __global__ void __launch_bounds__(THREADS, 2) grid_direct_conv(GRID_ARGS count)
+/* A kernel with at least `blocks` resident blocks for each multiprocessor. Two give a thread 128
+ * registers, three 80. Without a number ptxas allows 64 for sm_80 and sm_100, and spills. */
+#define CONV_GRID(blocks) static __global__ void __launch_bounds__(THREADS, blocks)
+
+/* Convolution: x[0], f[0] weights [O, C, K, K], f[1] bias or NULL -> y[0]. */
+CONV_GRID(2) grid_direct_conv(GRID_ARGS count)
 {
-    __shared__ float shared[CONV_SHARED];
+    __shared__ __align__(16) float shared[CONV_SHARED];
 
     with_kernel_and_span(args, count / THREADS, [&](auto kernel, auto span, uint32_t block) {
         direct_conv<decltype(kernel)::value, decltype(span)::value>(args, block, shared);
@@ -184,10 +205,10 @@ template <int K, int SPAN> PART void direct_conv_data(const gp_kernel_args &a, u
                    first = block % blocks * groups * FEW, span = threadIdx.x % spans,
                    oy = threadIdx.x / spans % dy.height, ky = threadIdx.x / spans / dy.height % K,
                    group = threadIdx.x / each, tall = dy.height + K - 1, wide = spans * SPAN + K - 1,
-                   width = groups * FEW * K * K, most = first < channels ? (channels - first) * K * K : 0;
+                   width = groups * K * K;
     const bool active = group < groups;
-    float *tile = shared, *slopes = tile + groups * FEW * tall * wide,
-          *weights = slopes + slice * dy.height * length;
+    float *tile = shared, *slopes = tile + groups * FEW * tall * wide + FEW * slice * width;
+    float4 *weights = (float4 *)(tile + groups * FEW * tall * wide);
     float sums[FEW][SPAN + K - 1] = {};
 
     for (uint32_t e = threadIdx.x; e < groups * FEW * tall * wide; e += THREADS)
@@ -196,16 +217,21 @@ template <int K, int SPAN> PART void direct_conv_data(const gp_kernel_args &a, u
         const uint32_t present = outputs - o < slice ? outputs - o : slice;
 
         planes_copy(a, slopes,
-                    { (const float *)dy.data + (size_t)n * dy.sample + o * dy.pixels, (int32_t)dy.height,
-                      (int32_t)dy.width, 0, 0 },
-                    present, present, dy.height);
+                    { (const float *)dy.data, n * dy.sample + o * dy.pixels, dy.height, dy.width, 0, 0 },
+                    present, dy.height);
 #pragma unroll 1
-        for (uint32_t k = threadIdx.x; k < width; k += THREADS)
-            column_copy({ weights + k, width }, a.f[0] + (o * channels + first) * K * K + k, channels * K * K,
-                        0, 1, k < most ? present : 0, present);
+        for (uint32_t k = threadIdx.x % COLUMNS; k < width; k += COLUMNS) {
+            const uint32_t c = first + k / (K * K) * FEW, at = (o * channels + c) * K * K + k % (K * K);
+
+            fours_copy(weights + k, width,
+                       { a.f[0], at, channels * K * K, K * K, c + FEW <= channels ? present : 0, 0,
+                         c < channels ? channels - c : 0 },
+                       threadIdx.x / COLUMNS, present);
+        }
         __syncthreads();
         if (active) {
-            const float *row = slopes + oy * length + span * SPAN, *w = weights + (group * FEW * K + ky) * K;
+            const float *row = slopes + oy * length + span * SPAN;
+            const float4 *w = weights + (group * K + ky) * K;
 
 #pragma unroll 1
             for (uint32_t i = 0; i < present; i++, row += dy.height * length, w += width) {
@@ -215,15 +241,17 @@ template <int K, int SPAN> PART void direct_conv_data(const gp_kernel_args &a, u
                 for (int k = 0; k < SPAN; k++)
                     slope[k] = row[k];
 #pragma unroll
-                for (int c = 0; c < FEW; c++)
-#pragma unroll
-                    for (int kx = 0; kx < K; kx++) {
-                        const float by = w[c * K * K + kx];
+                for (int kx = 0; kx < K; kx++) {
+                    const float4 by = w[kx];
 
 #pragma unroll
-                        for (int k = 0; k < SPAN; k++)
-                            sums[c][k + kx] = fmaf(by, slope[k], sums[c][k + kx]);
+                    for (int k = 0; k < SPAN; k++) {
+                        sums[0][k + kx] = fmaf(by.x, slope[k], sums[0][k + kx]);
+                        sums[1][k + kx] = fmaf(by.y, slope[k], sums[1][k + kx]);
+                        sums[2][k + kx] = fmaf(by.z, slope[k], sums[2][k + kx]);
+                        sums[3][k + kx] = fmaf(by.w, slope[k], sums[3][k + kx]);
                     }
+                }
             }
         }
         __syncthreads();
@@ -251,9 +279,9 @@ template <int K, int SPAN> PART void direct_conv_data(const gp_kernel_args &a, u
 }
 
 /* Convolution, input gradient: x[0] dy, f[0] weights -> y[0] dx, 0 where x[7] is not above 0. */
-GRID grid_direct_conv_data(GRID_ARGS count)
+CONV_GRID(2) grid_direct_conv_data(GRID_ARGS count)
 {
-    __shared__ float shared[CONV_SHARED];
+    __shared__ __align__(16) float shared[CONV_SHARED];
 
     with_kernel_and_span(args, count / THREADS, [&](auto kernel, auto span, uint32_t block) {
         direct_conv_data<decltype(kernel)::value, decltype(span)::value>(args, block, shared);
@@ -262,20 +290,22 @@ GRID grid_direct_conv_data(GRID_ARGS count)
 
 /* ---- gradient of the weights ---- */
 
-/* Copy `rows` rows of dy from row `top` on to `to` [row][pixel][output]: `length` pixels of a row
- * and `stride` outputs of a pixel. */
-PART void slopes_copy(const gp_kernel_args &a, float *to, uint32_t n, uint32_t top, uint32_t rows,
-                      uint32_t stride, uint32_t length)
+/* Copy `rows` rows of dy from row `top` on to `to` [row][output][pixel]: `groups` vectors of
+ * outputs, each for `length` pixels of a row, `step` vectors apart. */
+PART void slopes_copy(const gp_kernel_args &a, float4 *to, uint32_t n, uint32_t top, uint32_t rows,
+                      uint32_t groups, uint32_t step, uint32_t length)
 {
     const gp_kernel_image &dy = a.x[1];
-    const float *sample = (const float *)dy.data + (size_t)n * dy.sample + top * dy.width;
+    const uint32_t first = n * dy.sample + top * dy.width;
 
 #pragma unroll 1
     for (uint32_t p = threadIdx.x % COLUMNS; p < rows * length; p += COLUMNS) {
-        const uint32_t y = p / length, x = p - y * length;
+        const uint32_t y = p / length, x = p - y * length, outputs = x < dy.width ? dy.channels : 0;
 
-        column_copy({ to + p * stride, 1 }, sample + y * dy.width + x, dy.pixels, threadIdx.x / COLUMNS,
-                    THREADS / COLUMNS, x < dy.width ? dy.channels : 0, stride);
+        fours_copy(to + y * groups * step + x, step,
+                   { (const float *)dy.data, first + y * dy.width + x, FEW * dy.pixels, dy.pixels,
+                     outputs / FEW, FEW, outputs },
+                   threadIdx.x / COLUMNS, groups);
     }
 }
 
@@ -291,37 +321,38 @@ PART void direct_conv_weights(const gp_kernel_args &a, uint32_t block, float *sh
                    first = begin / each, last = (begin + THREADS - 1) / each,
                    some = (last < channels ? last + 1 : channels) - (first < channels ? first : channels),
                    channel = item / each, ky = item / groups % K, group = item % groups, tall = slice + K - 1,
-                   stride = groups * FEW;
+                   wide = spans * SPAN, step = wide | 1;
     const bool weight = channel < channels, bias = !weight && item - channels * each < groups;
-    float *slopes = shared, *pixels = shared + slice * spans * SPAN * stride;
+    float4 *slopes = (float4 *)shared;
+    float *pixels = shared + FEW * slice * groups * step;
     float sums[K][FEW] = {};
 
     for (uint32_t n = chunk; n < a.call->count; n += a.chunks)
         for (uint32_t top = 0; top < dy.height; top += slice) {
             const uint32_t rows = dy.height - top < slice ? dy.height - top : slice;
 
-            slopes_copy(a, slopes, n, top, rows, stride, spans * SPAN);
+            slopes_copy(a, slopes, n, top, rows, groups, step, wide);
             planes_copy(a, pixels,
-                        { (const float *)x.data + (size_t)n * x.sample + first * x.pixels, (int32_t)x.height,
-                          (int32_t)x.width, (int32_t)top - a.padding[0], -a.padding[1] },
-                        some, some, tall);
+                        { (const float *)x.data, n * x.sample + first * x.pixels, x.height, x.width,
+                          (int32_t)top - a.padding[0], -a.padding[1] },
+                        some, tall);
             __syncthreads();
             if (weight) {
                 const float *from = pixels + ((channel - first) * tall + ky) * length;
-                const float4 *slope = (const float4 *)slopes + group;
+                const float4 *slope = slopes + group * step;
 
 #pragma unroll 1
-                for (uint32_t y = 0; y < rows; y++, from += length - spans * SPAN)
+                for (uint32_t y = 0; y < rows; y++, from += length - wide, slope += groups * step - wide)
 #pragma unroll 1
-                    for (uint32_t s = 0; s < spans; s++, from += SPAN) {
+                    for (uint32_t s = 0; s < spans; s++, from += SPAN, slope += SPAN) {
                         float row[SPAN + K - 1];
 
 #pragma unroll
                         for (int k = 0; k < SPAN + K - 1; k++)
                             row[k] = from[k];
 #pragma unroll
-                        for (int k = 0; k < SPAN; k++, slope += groups) {
-                            const float4 by = *slope;
+                        for (int k = 0; k < SPAN; k++) {
+                            const float4 by = slope[k];
 
 #pragma unroll
                             for (int kx = 0; kx < K; kx++) {
@@ -333,10 +364,12 @@ PART void direct_conv_weights(const gp_kernel_args &a, uint32_t block, float *sh
                         }
                     }
             } else if (bias) {
-                for (uint32_t k = 0; k < rows * spans * SPAN; k++)
-#pragma unroll
-                    for (int o = 0; o < FEW; o++)
-                        sums[0][o] += slopes[k * stride + group * FEW + o];
+                for (uint32_t y = 0; y < rows; y++)
+                    for (uint32_t k = 0; k < wide; k++) {
+                        const float4 by = slopes[(y * groups + group) * step + k];
+
+                        sums[0][0] += by.x, sums[0][1] += by.y, sums[0][2] += by.z, sums[0][3] += by.w;
+                    }
             }
             __syncthreads();
         }
@@ -355,8 +388,9 @@ PART void direct_conv_weights(const gp_kernel_args &a, uint32_t block, float *sh
 }
 
 /* Convolution, weight gradient: x[0] x, x[1] dy -> f[1] partial sums [chunks][count]: weights, and
- * bias if `count` includes it. */
-GRID grid_direct_conv_weights(GRID_ARGS count)
+ * bias if `count` includes it. The last block of a chunk, which has few items, must run beside
+ * the others. */
+CONV_GRID(3) grid_direct_conv_weights(GRID_ARGS count)
 {
     __shared__ __align__(16) float shared[CONV_SHARED];
 

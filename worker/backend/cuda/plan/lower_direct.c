@@ -124,7 +124,7 @@ static bool weights_args(const lowering *l, const shape *s, gp_kernel_args *args
                    busy = items > THREADS ? items : THREADS, rows = l->plan->options.micro_batch;
     /* channels of x whose items a block has */
     const uint32_t some = (THREADS - 1) / each + 2, loaded = some < s->x->channels ? some : s->x->channels;
-    const uint64_t row = (uint64_t)wide * groups * FEW + (uint64_t)loaded * length,
+    const uint64_t row = (uint64_t)odd(wide) * groups * FEW + (uint64_t)loaded * length,
                    border = (uint64_t)loaded * (s->kernel - 1) * length;
     const uint32_t slice = border >= SHARED ? 0 : slice_of(s->y->height, (uint32_t)((SHARED - border) / row)),
                    samples = blocks_of((uint64_t)rows * busy, BLOCKS * THREADS);
