@@ -251,6 +251,7 @@ class Gradpool(Times):
     PARTS_MANY, PARTS_FEW, PARTS_WIDE, ITEMS, CHUNKS_MAX = 4096, 64, 264, 1 << 18, 512
     THREADS, WARPS, UNROLLED = 256, 8, 8  # of batchnorm_sum: threads of a block, warps that share the parts, loads at once
     SHARED, BIAS_BLOCKS = 8192, 528
+    WAITING = 1 << 20  # parameters of a plan whose gradients one kernel adds
     COPY_PLANE, COPY_FOUR = 29, 8  # instructions for an element, in the loops of grids_conv.h that copy
 
     def __init__(self, constants, precision, layers, batch, generation):
@@ -258,13 +259,34 @@ class Gradpool(Times):
         self.layers, self.batch, self.old = layers, batch, generation == "3e87935"
         self.kernels = kernel_table(generation)
         self.packed = precision != "f32"
+        self.waits = not self.old and parameters(layers) <= self.WAITING
+        self.additions = []  # layer and times of the additions that wait
         self.host = constants.step_cost
 
     def is_wide(self, channels):
         return self.precision == "bf16" and channels % 8 == 0
 
-    def own(self, layer, group, kernel, elements, count, channels=None, threads=None, chain=None):
-        """Add a kernel of gradpool.
+    def own(self, layer, group, kernel, *arguments, **more):
+        """Add a kernel of gradpool. arguments, more: see own_times()."""
+        self.put(layer, group, kernel, self.own_times(kernel, *arguments, **more))
+
+    def add_gradient(self, layer, group, kernel, *arguments, **more):
+        """Add a kernel that adds to a gradient, at once or with those of the other layers."""
+        if not self.waits:
+            self.own(layer, group, kernel, *arguments, **more)
+        else:
+            self.additions.append((layer, self.own_times("add_gradients" if kernel == "weights_unpack" else kernel, *arguments, **more)))
+
+    def add_gradients(self):
+        """Add the kernel of all additions that wait: blocks for each of them, which run beside each other."""
+        if self.additions:
+            layer, _ = self.additions[-1]
+            bounds = {bound for _, times in self.additions for bound in times}
+            self.put(layer, "weights, solver", "add_gradients",
+                     {b: (sum if b in ("bytes", "issue", "l1") else max)(times.get(b, 0) for _, times in self.additions) for b in bounds})
+
+    def own_times(self, kernel, elements, count, channels=None, threads=None, chain=None):
+        """Return the times of a kernel of gradpool by bound.
         elements  numbers over all items;  count: bytes
         channels  for kernels whose parameters depend on the channel
         threads   threads that exist, if fewer than elements / numbers of an item
@@ -288,7 +310,7 @@ class Gradpool(Times):
             times["in flight"] = count / (exist * flight) * latency
         if chain or row.get("chain"):
             times["chain"] = (chain or row["chain"]) * c.l2_latency
-        self.put(layer, group, kernel, {bound: seconds * c.own_kernels for bound, seconds in times.items()})
+        return {bound: seconds * c.own_kernels for bound, seconds in times.items()}
 
     # ---- kernels of grids_conv.h and grids_dense.h ----
 
@@ -350,8 +372,8 @@ class Gradpool(Times):
     def parts_add(self, layer, group, chunks, count):
         """Add the kernel that adds up partial sums. A thread has four loads at once."""
         by_warp = not self.old and chunks >= 32 and count < 1 << 13
-        self.own(layer.name, group, "parts_add_warp" if by_warp else "parts_add", count, 4 * count * (chunks + 1),
-                 chain=1 if self.old else math.ceil(chunks / (32 if by_warp else 4)))
+        self.add_gradient(layer.name, group, "parts_add_warp" if by_warp else "parts_add", count, 4 * count * (chunks + 1),
+                          chain=1 if self.old else math.ceil(chunks / (32 if by_warp else 4)))
 
     def has_windows(self, layer):
         """Return whether the windows of a pool do not overlap and are those of a kernel for dense images."""
@@ -396,7 +418,7 @@ class Gradpool(Times):
         return layer is self.layers[-2]
 
     def unpack(self, layer, width):
-        self.own(layer.name, "weights, solver", "weights_unpack", weights(layer), weights(layer) * (4 + width))
+        self.add_gradient(layer.name, "weights, solver", "weights_unpack", weights(layer), weights(layer) * (4 + width))
 
     def input_channels(self, layer):
         return 8 if layer.first and self.width == 2 and layer.x[0] < 8 else layer.x[0]
@@ -501,7 +523,7 @@ class Gradpool(Times):
             one = not self.old and (self.precision == "f32" or pixels == 1 or layer.x[0] == 1) and 4 * weights(layer) % ALIGNMENT == 0
             self.unpack(layer, 4)
             if not one:
-                self.own(layer.name, "weights, solver", "weights_unpack", layer.y[0], 8 * layer.y[0])
+                self.add_gradient(layer.name, "weights, solver", "weights_unpack", layer.y[0], 8 * layer.y[0])
             if to_narrow:
                 self.own(layer.name, "products", "reshape", y, 6 * y)
             self.product(layer, n, "data")
@@ -509,7 +531,7 @@ class Gradpool(Times):
     def bias_gradient(self, layer, y):
         if not self.old and self.is_wide(layer.y[0]):
             self.own(layer.name, "bias gradients", "wide_bias_part", y, y * self.width, threads=2 * self.c.multiprocessors * self.c.block)
-            self.own(layer.name, "bias gradients", "parts_add_warp", layer.y[0], 0)
+            self.add_gradient(layer.name, "bias gradients", "parts_add_warp", layer.y[0], 0)
             return
         if not self.old and self.precision == "f32" and layer.y[1] * layer.y[2] % 4 == 0 and layer.y[0] <= self.BIAS_BLOCKS:
             chunks = min(self.batch, self.BIAS_BLOCKS // layer.y[0])
@@ -518,7 +540,7 @@ class Gradpool(Times):
             return
         chunks = self.chunks(layer.y[0], self.batch * layer.y[1] * layer.y[2], self.CHUNKS_MAX)
         self.own(layer.name, "bias gradients", "bias_part", y, y * self.width, threads=chunks * layer.y[0])
-        self.own(layer.name, "bias gradients", "parts_add" if self.old or chunks < 32 else "parts_add_warp", layer.y[0], 0)
+        self.add_gradient(layer.name, "bias gradients", "parts_add" if self.old or chunks < 32 else "parts_add_warp", layer.y[0], 0)
 
     def loss(self, layer, x):
         by_warp = not self.old and size(layer.x) >= 8
@@ -540,6 +562,7 @@ class Gradpool(Times):
             self.forward(layer)
         for layer in reversed(self.layers):
             self.backward(layer)
+        self.add_gradients()
         for name in ("stamp", "stamp", "latch")[0 if self.old else 1:]:
             self.own("step", "step", name, 1, 0)
         if self.old or any(l.kind == "bn" for l in self.layers):

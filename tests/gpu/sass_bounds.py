@@ -75,6 +75,8 @@ BOUNDS = {
     "prepare_weights": Row(allowed(48), STORE, loads=["LDG.E"]),
     # The library's gradient, 16 bytes or 32 in float32, gathered and added to 32 bytes of float32.
     "weights_unpack": Row(allowed(80), STORE, 2, loads=["LDG.E.U16", "LDG.E"]),
+    # The same, for several gradients.
+    "add_gradients": Row(allowed(80), STORE, 2, loads=["LDG.E.U16", "LDG.E"]),
     # float32 windows of 2 x 2 pixels, eight of which read 32 elements and write eight: 160 bytes. A row of a window is a load.
     "window_pool": Row(allowed(160), "STG.E", 8, loads=["LDG.E.64", "LDG.E"]),
     # Eight elements of dx and of the relu's output, 32 bytes each, and two of dy: 72 bytes.

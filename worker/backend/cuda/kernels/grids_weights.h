@@ -88,23 +88,30 @@ PART void weights_copy(const gp_kernel_args &a, const items &own)
     }
 }
 
-/* Copy weights and biases. bytes: the copies; index: the copy of each block. */
-GRID grid_prepare_weights(GRID_ARGS count)
+/* Call f(args, items) with the arguments of each block's copy, and the items of a thread in it.
+ * bytes: the copies; index: the copy of each block. */
+template <class F> PART void with_copies(const gp_kernel_args &a, uint32_t count, F f)
 {
     enum { COPY_WORDS = sizeof(gp_kernel_copy) / sizeof(uint32_t) };
     __shared__ gp_kernel_copy shared;
 
 #pragma unroll 1
     for (uint32_t block = blockIdx.x; block < count / THREADS; block += gridDim.x) {
-        const uint32_t *from = (const uint32_t *)((const gp_kernel_copy *)args.bytes + args.index[block]);
+        const uint32_t *from = (const uint32_t *)((const gp_kernel_copy *)a.bytes + a.index[block]);
 
         for (uint32_t i = threadIdx.x; i < COPY_WORDS; i += THREADS)
             ((uint32_t *)&shared)[i] = __ldg(from + i);
         __syncthreads();
-        weights_copy(shared.args, { (block - shared.first_block) * THREADS + threadIdx.x,
-                                    shared.blocks * THREADS, shared.count });
+        f(shared.args, items{ (block - shared.first_block) * THREADS + threadIdx.x, shared.blocks * THREADS,
+                              shared.count });
         __syncthreads();
     }
+}
+
+/* Copy weights and biases. Arguments: see with_copies(). */
+GRID grid_prepare_weights(GRID_ARGS count)
+{
+    with_copies(args, count, [](const gp_kernel_args &a, const items &own) { weights_copy(a, own); });
 }
 
 /* ---- gradients ---- */
@@ -144,16 +151,17 @@ template <int NARROW> PART float weight_slope(const gp_kernel_args &a, uint32_t 
                              : number_wide(NARROW, ((const uint16_t *)a.x[0].data)[at]);
 }
 
-template <int NARROW> PART void weights_unpack(const gp_kernel_args &a)
+/* own: the thread and the number of all threads. */
+template <int NARROW> PART void weights_unpack(const gp_kernel_args &a, const items &own)
 {
-    const uint32_t count = (uint32_t)a.count, thread = blockIdx.x * THREADS + threadIdx.x,
+    const uint32_t count = (uint32_t)a.count, thread = own.first,
                    before = (uint32_t)(-(uintptr_t)a.f[0] / sizeof(float) % 4),
                    head = before < count ? before : count, vectors = (count - head) / 4,
                    tail = (count - head) % 4;
     const bool first = a.call->first != 0;
     const float unscale = a.call->unscale;
 
-    for (uint32_t v = thread; v < vectors; v += gridDim.x * THREADS) {
+    for (uint32_t v = thread; v < vectors; v += own.step) {
         weight_place w = weight_place_of(a, head + 4 * v);
         float *out = a.f[0] + head + 4 * v, slopes[4], old[4] = {};
 
@@ -179,14 +187,34 @@ template <int NARROW> PART void weights_unpack(const gp_kernel_args &a)
 
 /* Unpack a weight gradient x[0] [O][P][stored] and add it to f[0] [O][I][P], which has `count`
  * elements and is a part of the blob at any element. n[0]: inputs, n[1]: P, n[2]: stored inputs. */
-GRID grid_weights_unpack(GRID_ARGS)
+PART void any_weights_unpack(const gp_kernel_args &a, const items &own)
 {
-    if (args.x[0].narrow == GP_NARROW_BF16)
-        weights_unpack<GP_NARROW_BF16>(args);
-    else if (args.x[0].narrow == GP_NARROW_F16)
-        weights_unpack<GP_NARROW_F16>(args);
+    if (a.x[0].narrow == GP_NARROW_BF16)
+        weights_unpack<GP_NARROW_BF16>(a, own);
+    else if (a.x[0].narrow == GP_NARROW_F16)
+        weights_unpack<GP_NARROW_F16>(a, own);
     else
-        weights_unpack<GP_WIDE>(args);
+        weights_unpack<GP_WIDE>(a, own);
+}
+
+GRID grid_weights_unpack(GRID_ARGS count)
+{
+    any_weights_unpack(args, { blockIdx.x * THREADS + threadIdx.x, gridDim.x * THREADS, count });
+}
+
+/* Add to the gradients of several parameters. Arguments: see with_copies(). */
+GRID grid_add_gradients(GRID_ARGS count)
+{
+    with_copies(args, count, [](const gp_kernel_args &a, const items &own) {
+        if (a.number[0] == GP_KERNEL_ADD_UNPACKED)
+            any_weights_unpack(a, own);
+        else if (a.number[0] == GP_KERNEL_ADD_PARTS)
+            for (uint32_t i = own.first; i < own.count; i += own.step)
+                body_parts_add(&a, i);
+        else
+            for (uint32_t i = own.first; i < own.count; i += own.step)
+                body_parts_add_warp(&a, i);
+    });
 }
 
 } // namespace

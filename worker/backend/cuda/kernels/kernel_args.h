@@ -151,8 +151,12 @@ typedef struct gp_kernel_args {
 /* Ways to copy weights: eight inputs at a time, or elements, or a bias. */
 enum { GP_KERNEL_COPY_WIDE, GP_KERNEL_COPY_ELEMENTS, GP_KERNEL_COPY_VECTOR };
 
-/* A copy of weights, one of those that prepare_weights executes. args.number[0]:
- * GP_KERNEL_COPY_*. */
+/* Ways to add to the gradient of a parameter: from the order and type of a library, or the sums of
+ * parts_add or parts_add_warp. */
+enum { GP_KERNEL_ADD_UNPACKED, GP_KERNEL_ADD_PARTS, GP_KERNEL_ADD_PARTS_WARP };
+
+/* One of the copies of weights that prepare_weights executes, or of the additions that
+ * add_gradients executes. args.number[0]: GP_KERNEL_COPY_* or GP_KERNEL_ADD_*. */
 typedef struct gp_kernel_copy {
     gp_kernel_args args;
     uint32_t count; /* work items */

@@ -127,7 +127,7 @@ static bool library_conv(lowering *l, const conv_pass *p)
     if (p->pass == GP_CONV_WEIGHTS) {
         at.first = p->x->data;
         at.second = p->y->data;
-        at.out = gp_lower_scratch(l, shape.outputs * shape.stored * shape.pixels * (p->x->narrow ? 2 : 4));
+        at.out = gp_lower_gradient(l, shape.outputs * shape.stored * shape.pixels * (p->x->narrow ? 2 : 4));
         gp_lower_work(l, STEP_CONV, work, workspace, &at);
         gp_lower_weights_unpack(l, p->weights, &shape, p->x, at.out, p->x->narrow);
         return true;
@@ -202,7 +202,7 @@ static void conv_weights(lowering *l, const gp_kernel_image *x, const gp_kernel_
         *bias = NULL;
     }
     args.f[0] = gradient;
-    args.f[1] = gp_lower_scratch(l, args.chunks * args.count * sizeof(float));
+    args.f[1] = gp_lower_gradient(l, args.chunks * args.count * sizeof(float));
     gp_lower_kernel(l, GP_KERNEL_direct_conv_weights, &args, threads);
     gp_lower_parts_add(l, &args);
 }

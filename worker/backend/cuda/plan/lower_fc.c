@@ -101,16 +101,16 @@ static bool library_weights(lowering *l, const fc_pass *p)
     if (r.sums && gradients_are_one(p, &shape)) {
         const uint32_t count = p->y->sample * (p->x->sample + 1);
 
-        at.out = gp_lower_scratch(l, count * sizeof(float));
+        at.out = gp_lower_gradient(l, count * sizeof(float));
         at.vector = (float *)at.out + (size_t)p->y->sample * p->x->sample;
         gp_lower_work(l, STEP_PRODUCT, work, workspace, &at);
         gp_lower_weights_unpack(l, p->weights, &(gp_weights_shape){ 1, count, count, 1 }, p->x, at.out,
                                 GP_WIDE);
         return true;
     }
-    at.out = gp_lower_scratch(l, (uint64_t)p->y->sample * p->x->sample * sizeof(float));
+    at.out = gp_lower_gradient(l, (uint64_t)p->y->sample * p->x->sample * sizeof(float));
     if (r.sums)
-        at.vector = sums = gp_lower_scratch(l, (uint64_t)p->y->sample * sizeof(float));
+        at.vector = sums = gp_lower_gradient(l, (uint64_t)p->y->sample * sizeof(float));
     gp_lower_work(l, STEP_PRODUCT, work, workspace, &at);
     gp_lower_weights_unpack(l, p->weights, &shape, p->x, at.out, GP_WIDE);
     if (r.sums)

@@ -122,6 +122,10 @@ bool gp_lower_direct(const lowering *l, gp_conv_pass pass, const gp_kernel_image
 
 enum { GP_LIBRARY_ALIGNMENT = 256 }; /* in bytes; required by cuBLASLt (cuDNN requires 16) */
 
+/* Reserve memory for a gradient, or for its partial sums, until the step that adds it to the
+ * gradients of parameters. */
+void *gp_lower_gradient(lowering *l, size_t bytes);
+
 /* Append the kernel that adds args->chunks partial sums in f[1] to the gradient f[0], which has
  * args->count elements. */
 void gp_lower_parts_add(lowering *l, const gp_kernel_args *args);

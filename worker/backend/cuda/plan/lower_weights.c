@@ -3,6 +3,11 @@
 
 /* ---- parameter gradients: partial sums, then their sum ---- */
 
+void *gp_lower_gradient(lowering *l, size_t bytes)
+{
+    return gp_plan_gradients_wait(l->plan) ? gp_lower_persistent(l, bytes) : gp_lower_scratch(l, bytes);
+}
+
 void gp_lower_parts_add(lowering *l, const gp_kernel_args *args)
 {
     enum { MANY = 32, FULL = 1 << 13 }; /* a single item would take too long; items for a device */
@@ -21,7 +26,7 @@ void gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *
     args->count = count;
     args->chunks = gp_lower_chunks(count, units, PLAN_CHUNKS_MAX);
     args->f[0] = gradient;
-    args->f[1] = gp_lower_scratch(l, (size_t)args->chunks * count * sizeof(float));
+    args->f[1] = gp_lower_gradient(l, (size_t)args->chunks * count * sizeof(float));
     gp_lower_kernel(l, kernel, args, args->chunks * count);
     gp_lower_parts_add(l, args);
 }
@@ -37,7 +42,7 @@ static void plane_bias_add(lowering *l, gp_kernel_args *args, float *gradient)
     args->count = dy->channels;
     args->chunks = rows < most ? rows : most;
     args->f[0] = gradient;
-    args->f[1] = gp_lower_scratch(l, (size_t)args->chunks * args->count * sizeof(float));
+    args->f[1] = gp_lower_gradient(l, (size_t)args->chunks * args->count * sizeof(float));
     gp_kernel_divisor(&args->n[0], dy->pixels / 4);
     gp_lower_kernel(l, GP_KERNEL_plane_bias_part, args,
                     (uint64_t)args->chunks * args->count * GP_KERNEL_THREADS);
@@ -70,7 +75,7 @@ void gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradi
     args.count = dy->channels;
     args.chunks = gp_lower_column_parts(l, dy, &threads);
     args.f[0] = gradient;
-    args.f[1] = gp_lower_scratch(l, (size_t)args.chunks * args.count * sizeof(float));
+    args.f[1] = gp_lower_gradient(l, (size_t)args.chunks * args.count * sizeof(float));
     gp_lower_kernel(l, GP_KERNEL_wide_bias_part, &args, threads);
     gp_lower_parts_add(l, &args);
 }

@@ -165,6 +165,8 @@ static gp_status plan_build(gp_plan *plan, gp_error *err)
         status = plan_take_regions(plan, err);
     if (status == GP_OK)
         status = gp_plan_join_prepare(plan, err);
+    if (status == GP_OK && gp_plan_gradients_wait(plan))
+        status = gp_plan_join_gradients(plan, err);
     if (status == GP_OK)
         status =
             plan->options.phase == GP_PHASE_TRAIN

@@ -125,6 +125,17 @@ static inline bool gp_plan_eager(const gp_plan *plan)
     return plan->backend->eager || plan->profile != NULL;
 }
 
+/* Return whether one step at the end of a call adds to the gradients of all parameters. The
+ * gradients are then complete at once, so the plan must be small: an exchange that starts during
+ * the backward pass gains nothing, and memory for all of them is cheap. */
+static inline bool gp_plan_gradients_wait(const gp_plan *plan)
+{
+    enum { PARAMETERS_MAX = 1 << 20 };
+
+    return plan->options.phase == GP_PHASE_TRAIN && plan->graph->blob_count <= PARAMETERS_MAX &&
+           !plan->backend->apart;
+}
+
 /* Fuse ops (fuse.c). */
 gp_status gp_plan_fuse(gp_plan *plan, gp_error *err);
 

@@ -53,6 +53,8 @@ static void step_touch(const gp_plan *plan, uint32_t *last, uint32_t at)
     /* only counts values that are not finite, which a sum over the ranks preserves */
     if (s->kernel == GP_KERNEL_bad_part)
         return;
+    for (uint32_t i = 0; s->kernel == GP_KERNEL_add_gradients && i < plan->graph->parameter_count; i++)
+        last[i] = at;
     for (int k = 0; k < GP_KERNEL_FLOATS; k++)
         touch(plan, last, s->args.f[k], at);
     for (int k = 0; k < GP_KERNEL_IMAGES; k++)
