@@ -554,7 +554,8 @@ class Gradpool(Times):
 
     def train(self):
         count = parameters(self.layers)
-        for name in ("feed_turn", "feed_index", "feed_rows")[:3 if self.old else 2]:
+        for name in (("feed_turn", "feed_index", "feed_rows") if self.old else ("feed_begin",) if self.batch <= 2 * self.THREADS else
+                     ("feed_turn", "feed_index")):
             self.own("input", "input", name, self.batch, 0)
         self.pack()
         self.normalize()
@@ -851,7 +852,7 @@ def explain(arguments):
 # Operations in a profile whose engines have names of the library, and kernels in parts of a call that are no operation.
 LIBRARY_STEPS = {"conv2d": "conv forward", "conv2d_backward_data": "conv data", "conv2d_backward_weights": "conv weights",
                  "fc": "product forward", "fc_backward_data": "product data", "fc_backward_weights": "product weights"}
-PARTS = {"feed_turn": "input", "feed_index": "input", "feed_rows": "input", "stamp": "commit", "latch": "commit", "statistics": "commit",
+PARTS = {"feed_begin": "input", "feed_turn": "input", "feed_index": "input", "feed_rows": "input", "stamp": "commit", "latch": "commit", "statistics": "commit",
          "sgdm": "commit", "tell": "commit"}
 LIBRARY_NAME = re.compile(r"(\d+-)?[0-9a-f]{8}")  # of an engine or algorithm
 PROFILE_LINE = re.compile(r" *([0-9.]+) ms +[0-9.]+% +(?:forward|backward) +(\S+) +(\S+ +)?[0-9]+ steps$")

@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/crc32c.h"
+#include "common/data/store/sampler.h"
 #include "tests/fake/gpu/fake_gpu.h"
 #include "tests/worker/backend/backend_check.h"
 #include "tests/worker/sink.h"
@@ -38,13 +39,15 @@ typedef struct flow {
     size_t samples_bytes, bytes;
 } flow;
 
-static void flow_open(flow *f)
+/* rows: samples for which a call has room; resident: data that stay on the device, NULL: calls pass
+ * them. */
+static void flow_open(flow *f, uint32_t rows, const gp_resident *resident)
 {
-    gp_plan_options options = { .phase = GP_PHASE_TRAIN, .micro_batch = ROWS, .sample_dtype = GP_U8 };
+    gp_plan_options options = { .phase = GP_PHASE_TRAIN, .micro_batch = rows, .sample_dtype = GP_U8 };
     gp_plan_memory memory;
     uint32_t blobs;
     uint64_t *count;
-    bool resident;
+    bool stays;
     gp_error err;
 
     *f = (flow){ 0 };
@@ -67,9 +70,11 @@ static void flow_open(flow *f)
 
     REQUIRE_OK(gp_backend_cuda.steps->make_resident(
                    f->plan,
-                   &(gp_resident_request){ .options = &f->train, .state = state, .state_blobs = blobs },
-                   &resident, &err),
+                   &(gp_resident_request){
+                       .options = &f->train, .state = state, .state_blobs = blobs, .resident = resident },
+                   &stays, &err),
                err);
+    CHECK_INT(resident != NULL, stays);
 }
 
 static void flow_close(flow *f)
@@ -112,7 +117,7 @@ static double first_loss(uint32_t batch)
     gp_error err;
     flow f;
 
-    flow_open(&f);
+    flow_open(&f, ROWS, NULL);
     flow_fill(&f, batch);
     if (flow_launch(&f, &err) != GP_OK || gp_backend_cuda.steps->reported(f.plan, &reported, &err) != GP_OK)
         GP_TEST_FAIL("%s", err.message);
@@ -137,7 +142,7 @@ TEST(call_reads_locked_memory_until_its_copy_ends)
     gp_error err;
     flow f;
 
-    flow_open(&f);
+    flow_open(&f, ROWS, NULL);
     REQUIRE_OK(steps->lock(f.plan, f.memory, f.bytes, &err), err);
     CHECK_INT(1, fake_gpu_count("cudaHostRegister"));
     pthread_mutex_lock(&gate);
@@ -164,7 +169,7 @@ TEST(memory_that_cannot_be_locked_is_copied)
     gp_error err;
     flow f;
 
-    flow_open(&f);
+    flow_open(&f, ROWS, NULL);
     fake_gpu_faults("cudaHostRegister:1=2");
     CHECK_STATUS(GP_EIO, gp_backend_cuda.steps->lock(f.plan, f.memory, f.bytes, &err));
     flow_fill(&f, 0);
@@ -174,6 +179,69 @@ TEST(memory_that_cannot_be_locked_is_copied)
     REQUIRE_OK(gp_backend_cuda.steps->reported(f.plan, &reported, &err), err);
     CHECK_NEAR(expected, reported.sums[GP_SUM_LOSS], 0);
     flow_close(&f);
+}
+
+/* ---- launches ---- */
+
+static gp_status flow_read(void *context, uint32_t first, uint32_t count, void *samples, void *targets,
+                           gp_error *err)
+{
+    const flow *f = context;
+
+    (void)err;
+    memcpy(samples, f->n.bytes + first * f->n.pixels, count * f->n.pixels);
+    memcpy(targets, f->n.labels + first, count * f->n.graph->target_bytes);
+    return GP_OK;
+}
+
+/* Return the loss of a step with resident data, whose calls have room for `rows` samples. The step
+ * must launch `others` kernels besides those of the plan. */
+static double resident_loss(uint32_t rows, uint32_t others)
+{
+    gp_sampler sampler;
+    flow f;
+    const gp_resident resident = { .sampler = &sampler,
+                                   .count = 2 * ROWS,
+                                   .patches = 1,
+                                   .sample_bytes = 3 * 8 * 8,
+                                   .target_bytes = sizeof(int32_t),
+                                   .channels = 3,
+                                   .height = 8,
+                                   .width = 8,
+                                   .read = flow_read,
+                                   .context = &f };
+    const gp_step_call call = {
+        .batch = { .count = ROWS, .first = true, .last = true }, .at = 1, .learn_rate = 0.05, .samples = ROWS
+    };
+    gp_step_reported reported = { .committed = false };
+    uint32_t kernels;
+    gp_error err;
+
+    gp_sampler_init(&sampler, resident.count, GP_SHUFFLE_EVERY_EPOCH, 1);
+    flow_open(&f, rows, &resident);
+    kernels = f.plan->prepare.count;
+    for (uint32_t i = 0; i < f.plan->steps.count; i++)
+        kernels += f.plan->steps.step[i].kind == STEP_KERNEL;
+    fake_gpu_reset_counts();
+    if (gp_backend_cuda.steps->launch(f.plan, &call, &err) != GP_OK ||
+        gp_backend_cuda.steps->reported(f.plan, &reported, &err) != GP_OK)
+        GP_TEST_FAIL("%s", err.message);
+    CHECK_INT(kernels + others, fake_gpu_count("cudaLaunchKernel"));
+    CHECK(reported.committed);
+    CHECK(reported.forward_ns > 0);
+    flow_close(&f);
+    return reported.sums[GP_SUM_LOSS];
+}
+
+/* A launch takes about as long as a small kernel. Besides the steps of the plan, a step has one
+ * kernel for the call and the samples, or two in large calls, and four for the end of the forward
+ * pass, the latch, the solver and the report. */
+TEST(step_with_resident_data_launches_five_kernels_besides_its_plan)
+{
+    const double loss = resident_loss(ROWS, 5);
+
+    CHECK(loss != 0.0);
+    CHECK_NEAR(loss, resident_loss(513, 6), 1e-9);
 }
 
 /* ---- a training ---- */

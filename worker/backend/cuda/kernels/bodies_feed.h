@@ -13,19 +13,19 @@
 /* ---- call ---- */
 
 /* Copy the call from the next slot; runs as one work item.
- *   bytes      number[0] slots of `count` bytes each
- *   y[0].data  destination
- *   d[1]       n[0] step sums, which are cleared */
+ *   x[i].data  slot i of number[0] slots
+ *   call       destination
+ *   d[1]       n[7] step sums, which are cleared */
 BODY void body_feed_turn(const gp_kernel_args *a, uint32_t i)
 {
     gp_kernel_kept *kept = a->kept;
     uint32_t slot = (uint32_t)(kept->calls++ % (uint32_t)a->number[0]);
-    gp_kernel_call *call = (gp_kernel_call *)a->y[0].data;
+    gp_kernel_call *call = (gp_kernel_call *)(uintptr_t)a->call;
 
     (void)i;
     /* Copies words directly. A bytewise copy or a local variable would need more registers than are
      * available. */
-    *call = *(const gp_kernel_call *)(const void *)((const char *)a->bytes + slot * a->count);
+    *call = *(const gp_kernel_call *)a->x[slot].data;
     call->slot = slot;
     if (kept->loss_scale > 0.0) {
         double scale = kept->loss_scale * (double)call->scale;
@@ -37,7 +37,7 @@ BODY void body_feed_turn(const gp_kernel_args *a, uint32_t i)
     if (!call->first)
         return;
     kept->forward_ns = kept->backward_ns = 0;
-    for (uint32_t k = 0; k < a->n[0]; k++)
+    for (uint32_t k = 0; k < a->n[7]; k++)
         a->d[1][k] = 0.0;
 }
 

@@ -42,6 +42,17 @@ template <class T, class SAMPLE> PART void normalize(const gp_kernel_args &a)
     }
 }
 
+/* feed_turn, and feed_index for `rows` rows. One block, whose threads all read the call that the
+ * first one copies. */
+GRID grid_feed_begin(GRID_ARGS)
+{
+    if (threadIdx.x == 0)
+        body_feed_turn(&args, 0);
+    __syncthreads();
+    for (uint32_t row = threadIdx.x; row < args.rows; row += THREADS)
+        body_feed_index(&args, row);
+}
+
 /* body_normalize() for an image of eight channels, padding included. */
 GRID grid_wide_normalize(GRID_ARGS)
 {

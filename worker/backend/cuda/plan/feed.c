@@ -17,8 +17,9 @@
 #include "common/data/store/sampler.h"
 #include "worker/backend/cuda/plan/resident.h"
 
-/* TARGET_WORDS: words of a target that one thread copies. */
-enum { READ_BYTES = 16 << 20, SPARE_BYTES = 512 << 20, TARGET_WORDS = 4 };
+/* TARGET_WORDS: words of a target that one thread copies. BLOCK_ROWS: samples that one block
+ * selects. */
+enum { READ_BYTES = 16 << 20, SPARE_BYTES = 512 << 20, TARGET_WORDS = 4, BLOCK_ROWS = 2 * GP_KERNEL_THREADS };
 
 _Static_assert((int)GP_SHUFFLE_NEVER == 0 && (int)GP_SHUFFLE_ONCE == 1, "body_feed_index uses these numbers");
 
@@ -292,19 +293,22 @@ gp_status gp_feed_launch(gp_plan *plan, gp_error *err)
     const gp_feed *feed = &plan->resident->feed;
     const gp_kernel_args base = { .call = plan->buffers.call, .kept = plan->resident->kept };
     const uint32_t words = (uint32_t)(plan->graph->target_bytes / sizeof(uint32_t));
+    const bool at_once = feed->resident != NULL && plan->options.micro_batch <= BLOCK_ROWS;
     gp_kernel_args args = base;
-    gp_status status;
+    gp_status status = GP_OK;
 
-    status = gp_slot_turn(plan, plan->resident->kept, &feed->slots, err);
-    args.y[0].data = plan->buffers.targets;
+    if (!at_once)
+        status = gp_slot_turn(plan, plan->resident->kept, &feed->slots, err);
     if (feed->resident == NULL) {
+        args.y[0].data = plan->buffers.targets;
         args.bytes = feed->slots.mirrors + feed->targets_at;
         args.count = feed->slots.bytes;
         return status == GP_OK ? gp_device_launch(device, GP_KERNEL_feed_targets, &args,
                                                   plan->options.micro_batch * words, err)
                                : status;
     }
-    args = base;
+    args = gp_slot_args(plan, plan->resident->kept, &feed->slots);
+    args.rows = plan->options.micro_batch;
     args.kind = feed->resident->sampler->shuffle;
     args.count = feed->resident->sampler->seed;
     args.n[0] = feed->resident->sampler->count;
@@ -318,7 +322,8 @@ gp_status gp_feed_launch(gp_plan *plan, gp_error *err)
         args.bytes = feed->data_targets;
     }
     if (status == GP_OK)
-        status = gp_device_launch(device, GP_KERNEL_feed_index, &args, plan->options.micro_batch, err);
+        status = gp_device_launch(device, at_once ? GP_KERNEL_feed_begin : GP_KERNEL_feed_index, &args,
+                                  at_once ? GP_KERNEL_THREADS : args.rows, err);
     args = base;
     args.y[0].data = plan->buffers.targets;
     args.bytes = feed->data_targets;

@@ -67,18 +67,26 @@ static inline gp_status gp_slot_put(const gp_slots *slots, gp_device *device, ui
                            : status;
 }
 
-/* Launch the kernel that makes the next slot's call the current one and clears the sums. */
-static inline gp_status gp_slot_turn(gp_plan *plan, gp_kernel_kept *kept, const gp_slots *slots,
-                                     gp_error *err)
+/* Return the arguments of the kernel that makes the next slot's call the current one and clears the
+ * sums. */
+static inline gp_kernel_args gp_slot_args(gp_plan *plan, gp_kernel_kept *kept, const gp_slots *slots)
 {
     gp_kernel_args args = { .call = plan->buffers.call, .kept = kept };
 
-    args.bytes = slots->mirrors;
-    args.count = slots->bytes;
+    for (uint32_t slot = 0; slot < GP_SLOTS; slot++)
+        args.x[slot].data = gp_slot_mirror(slots, slot);
     args.number[0] = GP_SLOTS;
-    args.y[0].data = plan->buffers.call;
     args.d[1] = plan->buffers.sums;
-    args.n[0] = PLAN_SUMS;
+    args.n[7] = PLAN_SUMS;
+    return args;
+}
+
+/* Launch this kernel. */
+static inline gp_status gp_slot_turn(gp_plan *plan, gp_kernel_kept *kept, const gp_slots *slots,
+                                     gp_error *err)
+{
+    const gp_kernel_args args = gp_slot_args(plan, kept, slots);
+
     return gp_device_launch(plan->backend->device, GP_KERNEL_feed_turn, &args, 1, err);
 }
 
