@@ -564,7 +564,7 @@ class Gradpool(Times):
         for layer in reversed(self.layers):
             self.backward(layer)
         self.add_gradients()
-        for name in ("stamp", "stamp", "latch")[0 if self.old else 1:]:
+        for name in ("stamp", "stamp", "latch")[0 if self.old else 2:]:
             self.own("step", "step", name, 1, 0)
         if self.old or any(l.kind == "bn" for l in self.layers):
             means = count if self.old else sum(l.y[0] for l in self.layers if l.kind == "bn")

@@ -249,8 +249,10 @@ BODY void body_values_loss(const gp_kernel_args *a, uint32_t i)
     parts_put(a, i, sums);
 }
 
-/* Reduce partial sums d[0]. kind 0: to n[0] partial sums d[1]; kind 1: add all to d[1]. Items: 32
- * for each (part, index of the sum). */
+BODY void pass_end(const gp_kernel_args *a, int32_t pass); /* bodies_step.h */
+
+/* Reduce partial sums d[0]. kind 0: to n[0] partial sums d[1]; kind 1: add all to d[1]. kept: end
+ * the forward pass; NULL: do not. Items: 32 for each (part, index of the sum). */
 BODY void body_loss_sums(const gp_kernel_args *a, uint32_t i)
 {
     uint32_t part = i / 32 / BODY_SUMS, k = i / 32 % BODY_SUMS;
@@ -265,6 +267,8 @@ BODY void body_loss_sums(const gp_kernel_args *a, uint32_t i)
         a->d[1][k] += sum;
     else
         a->d[1][i / 32] = sum;
+    if (i == 0 && a->kept != NULL)
+        pass_end(a, 0);
 }
 
 /* ---- generalised Dice: sums per sample and class, sums per sample, gradient ---- */

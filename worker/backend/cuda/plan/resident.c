@@ -258,6 +258,20 @@ static gp_status state_take(gp_plan *plan, const gp_resident_request *keep, gp_e
     return status == GP_OK ? gp_device_sync(device, err) : status; /* wait for uploads from local memory */
 }
 
+/* Let the last step of the forward pass end it, if that step adds up the sums of a loss. */
+static void forward_end(gp_plan *plan)
+{
+    const uint32_t forward_count = plan->graph->ops[plan->options.phase].forward_count;
+    gp_resident_state *kept = plan->resident;
+    step *last = NULL;
+
+    for (uint32_t i = 0; i < plan->steps.count && plan->steps.step[i].op < forward_count; i++)
+        last = &plan->steps.step[i];
+    kept->loss_ends_pass = last != NULL && last->kind == STEP_KERNEL && last->kernel == GP_KERNEL_loss_sums;
+    if (kept->loss_ends_pass)
+        last->args.kept = kept->kept;
+}
+
 static gp_status keep_begin(gp_plan *plan, const gp_resident_request *keep, bool *resident, gp_error *err)
 {
     const uint32_t blocks = plan->heap.count;
@@ -285,6 +299,7 @@ static gp_status keep_begin(gp_plan *plan, const gp_resident_request *keep, bool
         gp_heap_cut(&plan->heap, blocks);
         return status;
     }
+    forward_end(plan);
     gp_device_register(plan->backend->device, plan->buffers.gradients,
                        plan->graph->blob_count * sizeof(float));
     *resident = kept->feed.resident != NULL;

@@ -53,6 +53,7 @@ typedef struct gp_resident_state {
     size_t state_stride; /* elements between state blobs */
     commit_tables tables;
     gp_kernel_kept *kept;
+    bool loss_ends_pass; /* the last step of the forward pass takes its time; no stamp is needed */
     /* the same memory at the host address and at the device address */
     gp_kernel_mail *mail, *mail_there;
     gp_feed feed;

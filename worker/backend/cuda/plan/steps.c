@@ -97,7 +97,7 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
 {
     const uint32_t forward_count = plan->graph->ops[plan->options.phase].forward_count;
     gp_device *device = plan->backend->device;
-    bool sums = last && gp_device_joined(device), turned = false;
+    bool sums = last && gp_device_joined(device), turned = plan->resident->loss_ends_pass;
     const step_list *steps = &plan->steps;
     uint32_t next = 0;
     gp_status status = gp_profile_part(plan, PART_INPUT, err);
