@@ -250,7 +250,7 @@ class Gradpool(Times):
 
     PARTS_MANY, PARTS_FEW, PARTS_WIDE, ITEMS, CHUNKS_MAX = 4096, 64, 264, 1 << 18, 512
     THREADS, WARPS, UNROLLED = 256, 8, 8  # of batchnorm_sum: threads of a block, warps that share the parts, loads at once
-    SHARED, BIAS_BLOCKS = 8192, 528
+    SHARED, BIAS_BLOCKS, POOL_BLOCKS = 8192, 528, 1056
     WAITING = 1 << 20  # parameters of a plan whose gradients one kernel adds
     COPY_PLANE, COPY_FOUR = 29, 8  # instructions for an element, in the loops of grids_conv.h that copy
 
@@ -367,7 +367,7 @@ class Gradpool(Times):
         extra = {"data": self.width * self.batch * size(layer.x), "weights": 0, "forward": 0}[way]
         self.put(layer.name, "convolutions", name, {"issue": issue * c.own_kernels, "bytes": (count + extra) / c.memory_rate * c.own_kernels})
         if way == "weights":
-            self.parts_add(layer, "convolutions", chunks, weights(layer) + (layer.y[0] if layer.bias else 0))
+            self.parts_add(layer, "convolutions", chunks, weights(layer) + (layer.y[0] if layer.bias and not self.pool_sums_bias(layer) else 0))
 
     def parts_add(self, layer, group, chunks, count):
         """Add the kernel that adds up partial sums. A thread has four loads at once."""
@@ -378,6 +378,19 @@ class Gradpool(Times):
     def has_windows(self, layer):
         """Return whether the windows of a pool do not overlap and are those of a kernel for dense images."""
         return not self.old and self.precision == "f32" and layer.kernel == 2 and layer.stride == 2
+
+    def bias_chunks(self, layer, blocks):
+        return min(self.batch, blocks // layer.y[0])
+
+    def pool_sums_bias(self, layer):
+        """Return whether the pool after a convolution also sums the gradient of the bias (window_bias_add() in plan/lower.c)."""
+        pool = self.layers[self.layers.index(layer) + 1]
+        chunks = self.bias_chunks(layer, self.POOL_BLOCKS)
+        return (layer.kind == "conv" and layer.bias and pool.kind in ("maxpool", "avgpool") and self.has_windows(pool) and chunks > 0 and
+                self.batch // chunks * self.windows(pool) >= self.THREADS)
+
+    def windows(self, pool):
+        return math.ceil(pool.x[1] / 2) * math.ceil(pool.x[2] / 2)
 
     def chunks(self, each, units, most):
         return max(1, min(self.ITEMS // each, most, units))
@@ -488,7 +501,7 @@ class Gradpool(Times):
             else:
                 self.conv(layer, n, "weights", channels=self.input_channels(layer))
                 self.unpack(layer, e)
-            if layer.bias and not self.is_direct(layer, "weights"):
+            if layer.bias and not self.is_direct(layer, "weights") and not self.pool_sums_bias(layer):
                 self.bias_gradient(layer, y)
             if self.is_direct(layer, "data") and not layer.first:
                 self.direct(layer, "data")
@@ -509,7 +522,14 @@ class Gradpool(Times):
             before = self.layers[self.layers.index(layer) - 1]
             masked = not before.pooled and before.relu and not self.old
             index = 4 if layer.kind == "maxpool" or self.old else 0
-            self.own(layer.name, group, name, x, x * e * (2 if masked or (self.old and layer.kind == "maxpool") else 1) + y * (e + index))
+            chunks, threads = 0, None
+            if self.pool_sums_bias(before):
+                name, chunks = "window_pool_bias", self.bias_chunks(before, self.POOL_BLOCKS)
+                share = math.ceil(self.batch / chunks) * self.windows(layer)  # of a block; its last items leave threads idle
+                threads = chunks * layer.x[0] * min(self.THREADS, share)
+            self.own(layer.name, group, name, x, x * e * (2 if masked or (self.old and layer.kind == "maxpool") else 1) + y * (e + index), threads=threads)
+            if chunks:
+                self.parts_add(layer, group, chunks, layer.x[0])
         elif layer.kind == "dropout":
             self.own(layer.name, "dropout", "dropout", x, 2 * x * e)
         elif layer.kind == "fc":
@@ -534,7 +554,7 @@ class Gradpool(Times):
             self.add_gradient(layer.name, "bias gradients", "parts_add_warp", layer.y[0], 0)
             return
         if not self.old and self.precision == "f32" and layer.y[1] * layer.y[2] % 4 == 0 and layer.y[0] <= self.BIAS_BLOCKS:
-            chunks = min(self.batch, self.BIAS_BLOCKS // layer.y[0])
+            chunks = self.bias_chunks(layer, self.BIAS_BLOCKS)
             self.own(layer.name, "bias gradients", "plane_bias_part", y, y * self.width, threads=chunks * layer.y[0] * self.THREADS)
             self.parts_add(layer, "bias gradients", chunks, layer.y[0])
             return

@@ -81,6 +81,7 @@ BOUNDS = {
     "window_pool": Row(allowed(160), "STG.E", 8, loads=["LDG.E.64", "LDG.E"]),
     # Eight elements of dx and of the relu's output, 32 bytes each, and two of dy: 72 bytes.
     "window_pool_backward": Row(allowed(72), PAIR, 4, loads=["LDG.E.64", "LDG.E"]),
+    "window_pool_bias": Row(allowed(72), PAIR, 4, loads=["LDG.E.64", "LDG.E"]),
     # dy: 32 bytes.
     "plane_bias_part": Row(allowed(32), LOAD, 2),
     # Limited by arithmetic: eight multiplications with addition, and at most a fifth as many other instructions.

@@ -173,7 +173,9 @@ class Commands(unittest.TestCase):
 
 # ---- steps of plans ----
 
-PLANS = [(network, precision, 2) for network in ("lenet", "alexnet", "resnet18", "resnet50") for precision in ("f32", "tf32", "bf16")]
+# Large batches of small networks: some kernels need many samples.
+PLANS = [(network, precision, batch) for network, batch in (("lenet", predict.BATCH), ("lenet", 2), ("alexnet", 2), ("resnet18", 2), ("resnet50", 2))
+         for precision in ("f32", "tf32", "bf16")]
 STEP_LINE = re.compile(r"(?:forward|backward) +(\S+) +(\S+) +(\S+)$")
 
 

@@ -9,6 +9,7 @@
  *             batch norm -> relu -> max pool, in training: the backward pass recomputes the relu
  *             conv ( -> sums of the following batch norm ), in training, with 2-byte types
  *   backward  relu into batch norm;     conv, fc, pool, or a sum of gradients into relu
+ *             pool ( -> bias gradient of the convolution before it )
  *
  * in[PLAN_WITH] is the second operand of the addition, or the relu output. */
 #include "common/base/memory/alloc.h"
@@ -163,6 +164,17 @@ static void fuse_forward(fusing *f, uint32_t index)
         see_moments(f, index);
 }
 
+/* Let the backward pass of a pool sum the bias gradient of the convolution before the pool: the sum
+ * of the values that the pool writes. The convolution decides at lowering whether it does. */
+static void see_bias(fusing *f, uint32_t index)
+{
+    const gp_op *op = &f->plan->ops[index];
+
+    for (uint32_t i = index + 1; op->code == GP_OP_POOL_BACKWARD && i < f->count; i++)
+        if (f->plan->ops[i].code == GP_OP_CONV2D_BACKWARD_WEIGHTS && f->plan->ops[i].in[1] == op->out[0])
+            f->plan->follows[index].bias_of = i;
+}
+
 /* Fuse a relu's backward pass with the batch norm before it, otherwise with the op that computes
  * the gradient. */
 static void fuse_back(fusing *f, uint32_t index)
@@ -248,6 +260,8 @@ gp_status gp_plan_fuse(gp_plan *plan, gp_error *err)
         fuse_forward(&f, i);
     for (uint32_t i = f.forward_count; i < f.count && !plan->backend->apart; i++)
         fuse_back(&f, i);
+    for (uint32_t i = f.forward_count; i < f.count && !plan->backend->apart; i++)
+        see_bias(&f, i);
     plan->spread_input = input_is_spread(plan);
     gp_free(f.links);
     return GP_OK;

@@ -165,6 +165,23 @@ static bool windows_are_apart(const gp_kernel_args *args, const gp_kernel_image 
            small->width == large->width / 2;
 }
 
+/* Append the kernel for the backward pass of a pool that also sums a bias gradient, if one is
+ * requested and each block has enough windows. */
+static bool window_bias_add(lowering *l, gp_kernel_args *args, uint32_t windows)
+{
+    enum { BLOCKS = 132 * 8 };
+    const uint32_t rows = l->plan->options.micro_batch, channels = args->y[0].channels,
+                   op = l->follow->bias_of, chunks = gp_lower_bias_chunks(l, channels, BLOCKS);
+    float *gradient = op == 0 ? NULL : gp_plan_data(l->plan, l->plan->ops[op].out[1]);
+
+    if (gradient == NULL || chunks == 0 || rows / chunks * windows < GP_KERNEL_THREADS)
+        return false;
+    gp_kernel_divisor(&args->n[0], windows);
+    gp_lower_bias_parts(l, GP_KERNEL_window_pool_bias, args, gradient, channels, chunks);
+    l->plan->follows[op].bias_summed = true;
+    return true;
+}
+
 /* Append a kernel of grids_dense.h, with a thread for each window. Return false if it does not
  * support the pool. */
 static bool window_pool_add(lowering *l, gp_kernel_args *args, bool forward)
@@ -177,6 +194,8 @@ static bool window_pool_add(lowering *l, gp_kernel_args *args, bool forward)
     if (!windows_are_apart(args, large, small) || height == 0 || width == 0)
         return false;
     gp_kernel_divisor(&args->n[2], width);
+    if (!forward && window_bias_add(l, args, height * width))
+        return true;
     gp_kernel_divisor(&args->n[4], height);
     gp_lower_kernel(l, forward ? GP_KERNEL_window_pool : GP_KERNEL_window_pool_backward, args,
                     (uint64_t)l->plan->options.micro_batch * large->channels * height * width);

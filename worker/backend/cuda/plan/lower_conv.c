@@ -216,7 +216,7 @@ void gp_lower_conv(lowering *l)
                turned = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS;
 
     if (op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS || turned) {
-        float *bias = gp_plan_data(l->plan, op->out[1]);
+        float *bias = l->follow->bias_summed ? NULL : gp_plan_data(l->plan, op->out[1]);
 
         /* transposed: dy is the convolution's x */
         conv_weights(l, &l->args.x[turned], &l->args.x[!turned], gp_plan_data(l->plan, op->out[0]), &bias);

@@ -33,22 +33,26 @@ void gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *
 
 enum { BIAS_BLOCKS = 132 * 4 };
 
-/* Append plane_bias_part for a float32 image whose planes consist of vectors of four elements. */
-static void plane_bias_add(lowering *l, gp_kernel_args *args, float *gradient)
+uint32_t gp_lower_bias_chunks(const lowering *l, uint32_t channels, uint32_t blocks)
 {
-    const gp_kernel_image *dy = &args->x[0];
-    const uint32_t rows = l->plan->options.micro_batch, most = BIAS_BLOCKS / dy->channels;
+    const uint32_t rows = l->plan->options.micro_batch, most = blocks / channels;
 
-    args->count = dy->channels;
-    args->chunks = rows < most ? rows : most;
+    return rows < most ? rows : most;
+}
+
+void gp_lower_bias_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *gradient,
+                         uint32_t channels, uint32_t chunks)
+{
+    args->count = channels;
+    args->chunks = chunks;
     args->f[0] = gradient;
-    args->f[1] = gp_lower_gradient(l, (size_t)args->chunks * args->count * sizeof(float));
-    gp_kernel_divisor(&args->n[0], dy->pixels / 4);
-    gp_lower_kernel(l, GP_KERNEL_plane_bias_part, args,
-                    (uint64_t)args->chunks * args->count * GP_KERNEL_THREADS);
+    args->f[1] = gp_lower_gradient(l, (size_t)chunks * channels * sizeof(float));
+    gp_lower_kernel(l, kernel, args, (uint64_t)chunks * channels * GP_KERNEL_THREADS);
     gp_lower_parts_add(l, args);
 }
 
+/* Return true if plane_bias_part supports the image: float32, and planes of vectors of four
+ * elements. */
 static bool has_plane_vectors(const gp_kernel_image *dy)
 {
     return !dy->narrow && dy->pixel_stride == 1 && dy->channel_stride == dy->pixels && dy->pixels % 4 == 0 &&
@@ -62,7 +66,9 @@ void gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradi
 
     args.x[0] = *dy;
     if (gradient != NULL && has_plane_vectors(dy)) {
-        plane_bias_add(l, &args, gradient);
+        gp_kernel_divisor(&args.n[0], dy->pixels / 4);
+        gp_lower_bias_parts(l, GP_KERNEL_plane_bias_part, &args, gradient, dy->channels,
+                            gp_lower_bias_chunks(l, dy->channels, BIAS_BLOCKS));
         return;
     }
     if (!gp_lower_image_is_wide(dy)) {

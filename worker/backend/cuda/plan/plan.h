@@ -53,6 +53,8 @@ typedef struct plan_follow {
     /* conv: the batch norm op whose sums it computes, in the library or by a kernel; 0: none */
     uint32_t moments;
     double *sums;     /* the batch norm's sums, if the convolution computed them */
+    uint32_t bias_of; /* backward pass of a pool: the conv op whose bias gradient it sums; 0: none */
+    bool bias_summed; /* conv, gradient of the weights: another op computes that of the bias */
     bool mask_wanted; /* fc with relu: a product of the backward pass needs the mask bits */
 } plan_follow;
 
