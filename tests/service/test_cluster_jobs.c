@@ -123,6 +123,39 @@ TEST(trainings_are_in_the_index_of_the_submitting_host)
     CHECK_INT(1, RUN("runs", "list", "4")); /* not a training */
 }
 
+/* The sweep runs in the one allocation of its job. PROFILE:ID names it from its begin. */
+TEST(id_of_a_job_names_the_sweep_of_the_job)
+{
+    REQUIRE(spool_begin(&profile));
+    spool_control("hold", "");
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", "sweep", "x=1,2,3", "--maximize",
+             "--max-concurrent", "1", "--", "sh", "-c",
+             "while test {x} = 3 -a ! -e go; do sleep 0.02; done; echo {x}");
+    RUN_CODE(1, "sweep", "show", "spool:101");
+    CHECK_CONTAINS(err, "job spool:101 has no sweep: there is no ");
+    unlink(in_root("spool/hold"));
+    CHECK(jobs_show("\"state\": \"")); /* the engine starts it */
+    AWAIT(RUN("sweep", "show", "spool:101") == 0 && strstr(out, "3 trials: 2 done") != NULL, 60);
+    CHECK_CONTAINS(out, "1 open");
+    RUN_CODE(0, "sweep", "add", "spool:101", "x=2");
+    CHECK_CONTAINS(out, "trial 4");
+    fclose(fopen(in_w("go"), "w"));
+    RUN_CODE(0, "wait", "spool:101");
+    RUN_CODE(0, "sweep", "show", "spool:101", "--csv", "t.csv");
+    CHECK_CONTAINS(out, "4 trials: 4 done, 0 stopped early, 0 failed, 0 lost, 0 open");
+    CHECK_CONTAINS(out, "best: trial 3: objective 3: x 3");
+    CHECK_INT(5, count_in_file(in_w("t.csv"), "\n"));
+    RUN_CODE(0, "sweep", "show", "spool:101", "--json");
+    CHECK(reported("best") == 3);
+    CHECK_CONTAINS(out, in_root("jobs/gp-"));
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", "spmd", "-n", "1", "--", "true");
+    RUN_CODE(0, "wait", "spool:102");
+    RUN_CODE(1, "sweep", "show", "spool:102");
+    CHECK_CONTAINS(err, "job spool:102 has no sweep");
+    RUN_CODE(1, "sweep", "show", "spool:103");
+    CHECK_CONTAINS(err, "profile 'spool' has no job '103'");
+}
+
 TEST(exit_codes_of_wait_are_those_of_local_jobs)
 {
     REQUIRE(spool_begin(&profile));
