@@ -156,6 +156,30 @@ TEST(id_of_a_job_names_the_sweep_of_the_job)
     CHECK_CONTAINS(err, "profile 'spool' has no job '103'");
 }
 
+/* Start a sweep as job `job`, in the folder f, and wait for its trials. */
+static void submit_endless_sweep(const char *job)
+{
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", "sweep", "x=1,2", "--maximize", "--folder",
+             "f", "--", "sh", "-c", "exec sleep 600", "{x}");
+    CHECK_CONTAINS(out, job);
+    AWAIT(count_in_file(in_w("f/trials.jsonl"), "\"asked\"") >= 1, 60);
+}
+
+/* In a job of a cluster, commands ignore the SIGTERM of the engine. */
+TEST(sweep_of_a_cluster_job_can_be_ended)
+{
+    REQUIRE(spool_begin(&profile));
+    submit_endless_sweep("spool:101");
+    RUN_CODE(0, "sweep", "end", "spool:101");
+    RUN_CODE(130, "wait", "spool:101");
+    CHECK_CONTAINS(out, "job spool:101: canceled");
+    leftovers_clear(in_w("f"));
+    submit_endless_sweep("spool:102");
+    RUN_CODE(0, "sweep", "end", "f"); /* the controller is a process of this host */
+    RUN_CODE(130, "wait", "spool:102");
+    CHECK_INT(1, count_in_file(in_w("f/trials.jsonl"), "\"halt\""));
+}
+
 TEST(exit_codes_of_wait_are_those_of_local_jobs)
 {
     REQUIRE(spool_begin(&profile));

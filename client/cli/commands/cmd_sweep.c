@@ -2,6 +2,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "client/cli/cluster/cluster_jobs.h"
 #include "client/cli/jobs/job_self.h"
 #include "client/cli/jobs/job_wait.h"
 #include "client/cli/sweep/sweep_export.h"
@@ -103,6 +104,19 @@ static bool cancel_job(const cli_call *call, const char *word)
     return count > 0;
 }
 
+/* Cancel the job of a cluster whose sweep is to end. The controller may be on another host. */
+static gp_status cancel_cluster_job(cli_call *call, gp_error *err)
+{
+    cli_call cancel = *call;
+    gp_status status;
+
+    cancel.words[0] = call->words[1];
+    cancel.word_count = 1;
+    status = cluster_jobs_cancel(&cancel, "", err);
+    call->code = cancel.code;
+    return status;
+}
+
 /* Interrupt the controller of a sweep. */
 static gp_status end_sweep(cli_call *call, gp_error *err)
 {
@@ -118,12 +132,15 @@ static gp_status end_sweep(cli_call *call, gp_error *err)
     sweep_plan_deinit(&plan);
     if (status != GP_OK)
         return status;
+    if (strcmp(path, call->words[1]) != 0 && cluster_word(call->words[1]))
+        return cancel_cluster_job(call, err);
     pid = sweep_folder_controller(folder.path);
     if (pid == 0)
         return gp_fail(err, GP_ESTATE, "no process on this host runs the sweep %s", call->words[1]);
     if (strcmp(path, call->words[1]) != 0 && cancel_job(call, call->words[1]))
         return GP_OK; /* the state of the job is "canceled", not "failed" */
-    if (kill(pid, SIGTERM) != 0)
+    /* not SIGTERM: a command in a job of a cluster ignores it */
+    if (kill(pid, SIGINT) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot signal process %d", pid);
     return GP_OK;
 }
