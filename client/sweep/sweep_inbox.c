@@ -26,16 +26,25 @@ void sweep_inbox_path(const sweep_folder *folder, const char *number, const char
     snprintf(path, PATH, "%s/inbox/%.*s%s", folder->path, SWEEP_REQUEST_BYTES - 1, number, kind);
 }
 
-/* Choose the number of a request. Numbers sort by time, and no other process of this host chooses
- * the same one. */
-static void make_number(char number[SWEEP_REQUEST_BYTES])
+/* Choose the number of a request: the time in nanoseconds, and parts that no other process of this
+ * host chooses. The number is larger than those in the inbox, although the clock may have gone back
+ * since. */
+static void make_number(const char *inbox, char number[SWEEP_REQUEST_BYTES])
 {
     static unsigned count;
+    DIR *dir = opendir(inbox);
+    struct dirent *entry;
     struct timespec now;
+    uint64_t time_ns, other_ns;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(number, SWEEP_REQUEST_BYTES, "%016" PRIx64 "-%d-%u",
-             (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, (int)getpid(), count++ % 1000);
+    time_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
+        if (sscanf(entry->d_name, "%16" SCNx64 "-", &other_ns) == 1 && other_ns >= time_ns)
+            time_ns = other_ns + 1;
+    if (dir != NULL)
+        closedir(dir);
+    snprintf(number, SWEEP_REQUEST_BYTES, "%016" PRIx64 "-%d-%u", time_ns, (int)getpid(), count++ % 1000);
 }
 
 gp_status sweep_inbox_put(const sweep_folder *folder, const char *values, uint32_t retry,
@@ -62,7 +71,8 @@ gp_status sweep_inbox_put(const sweep_folder *folder, const char *values, uint32
         gp_json_put_integer(&writer, "retry", retry);
     gp_json_end_object(&writer);
     status = gp_json_writer_finish(&writer, err);
-    make_number(number);
+    sweep_inbox_path(folder, "", "", path);
+    make_number(path, number);
     sweep_inbox_path(folder, number, request_kind, path);
     if (status == GP_OK)
         status = gp_file_write(path, text.data, text.bytes, err);

@@ -550,6 +550,141 @@ TEST(a_trial_without_its_folder_runs_again)
     pools_end();
 }
 
+/* ---- the wall clock ---- */
+
+enum { DAY_S = 86400 };
+
+/* Set the clock of all processes that are started with clock_begin(). */
+static void set_clock(int64_t offset_s)
+{
+    FILE *file = fopen(in_root("clock"), "r+");
+
+    if (file == NULL)
+        file = fopen(in_root("clock"), "w");
+    if (file == NULL || fwrite(&offset_s, sizeof(offset_s), 1, file) != 1 || fclose(file) != 0)
+        abort();
+}
+
+static void clock_begin(void)
+{
+    commands_begin();
+    set_clock(0);
+    setenv("GP_CLOCK_FILE", in_root("clock"), 1);
+    setenv("LD_PRELOAD", in_build("tests/fault_clock.so"), 1);
+    RUN_CODE(0, "up", "--workers", "2");
+}
+
+static void clock_end(void)
+{
+    pools_end();
+    unsetenv("LD_PRELOAD");
+    unsetenv("GP_CLOCK_FILE");
+}
+
+/* Check the times that `sweep show` prints for the trials of a training. */
+static void check_durations(size_t trials, double limit_s)
+{
+    RUN_CODE(0, "sweep", "show", "s", "--json");
+    gp_json *json = pools_json(out);
+    const gp_json *list = gp_json_member(json, "trials");
+
+    CHECK_INT((int64_t)trials, (int64_t)gp_json_count(list));
+    for (size_t i = 0; i < gp_json_count(list); i++) {
+        const double seconds = gp_json_number(gp_json_member(gp_json_element(list, i), "seconds"), NAN);
+
+        if (!(seconds > 0 && seconds < limit_s))
+            GP_TEST_FAIL("trial %zu took %g s", i + 1, seconds);
+    }
+    gp_json_free(json);
+}
+
+/* The clock goes back and forth while the sweep runs, and back before it is resumed. */
+TEST(a_sweep_continues_when_the_clock_goes_back)
+{
+    if (GP_SANITIZED)
+        SKIP("a sanitizer must be loaded before the library that sets the clock");
+    clock_begin();
+    const int64_t begin_ms = gp_now_ms();
+    pid_t child =
+        START("sweep", "seed=1:3", "--method", "grid", "--folder", "s", "--max-concurrent", "1", TRAIN, "40");
+
+    AWAIT(access(in_sweep("checkpoints/0001"), F_OK) == 0, 5);
+    set_clock(-3 * DAY_S);
+    REQUIRE(await_ends(1));
+    AWAIT(access(in_sweep("checkpoints/0002"), F_OK) == 0, 5);
+    set_clock(2 * DAY_S);
+    kill(child, SIGINT);
+    FINISH_CODE(130, child);
+    set_clock(-9 * DAY_S);
+    RUN_CODE(0, "sweep", "--resume", "s");
+    CHECK_CONTAINS(out, "3 trials: 3 done");
+    check_trials(3);
+    check_durations(3, (double)(gp_now_ms() - begin_ms) / 1000);
+    CHECK_INT(1, lines_with("\"attempt\": 2")); /* the interrupted trial, from its checkpoint */
+    for (int epoch = 1; epoch <= 40; epoch++) {
+        char text[40];
+
+        snprintf(text, sizeof(text), "\"epoch\": %d, \"seconds\"", epoch);
+        CHECK(count_in_file(in_sweep("trials/0002/metrics.jsonl"), text) >= 1);
+    }
+    clock_end();
+}
+
+TEST(a_time_limit_does_not_follow_the_clock)
+{
+    static const int64_t jumps[] = { -30 * DAY_S, DAY_S };
+
+    if (GP_SANITIZED)
+        SKIP("a sanitizer must be loaded before the library that sets the clock");
+    clock_begin();
+    for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
+        const int64_t begin_ms = gp_now_ms();
+        pid_t child = START("sweep", "x=1,2,3", "--maximize", "--folder", "s", "--time-limit", "1s", "--",
+                            "sh", "-c", "exec sleep 600", "{x}");
+
+        AWAIT(lines_with("\"asked\"") >= 1, 5);
+        set_clock(jumps[i]);
+        finish(child);
+        CHECK_CONTAINS(out, "the time limit was reached");
+        CHECK(gp_now_ms() - begin_ms >= 1000);
+        CHECK(lines_with("\"asked\"") == 2);
+        leftovers_clear(in_w("s"));
+    }
+    clock_end();
+}
+
+/* Requests wait for a controller, and the clock goes back between them. */
+TEST(requests_keep_their_order_when_the_clock_goes_back)
+{
+    if (GP_SANITIZED)
+        SKIP("a sanitizer must be loaded before the library that sets the clock");
+    clock_begin();
+    setenv("GRADPOOL_FAULT", "sweep-appended:1:kill", 1);
+    RUN_CODE(-1, "sweep", "x=1,2,3", "--maximize", "--folder", "s", "--", "echo", "{x}");
+    unsetenv("GRADPOOL_FAULT");
+    for (int x = 3; x >= 1; x--) {
+        char value[8];
+
+        snprintf(value, sizeof(value), "x=%d", x);
+        RUN_CODE(0, "sweep", "add", "s", value);
+        set_clock((x - 4) * DAY_S);
+    }
+    RUN_CODE(0, "sweep", "--resume", "s");
+    RUN_CODE(0, "sweep", "show", "s", "--csv", "t.csv", "--sort", "trial");
+    slurp(in_w("t.csv"), out, sizeof(out));
+    const char *at = out;
+
+    for (int x = 3; x >= 1; x--) {
+        char text[20];
+
+        snprintf(text, sizeof(text), ",added,%d", x);
+        at = at != NULL ? strstr(at, text) : NULL;
+    }
+    if (at == NULL)
+        GP_TEST_FAIL("%s", out);
+    clock_end();
+}
+
 TEST(a_second_controller_is_refused_with_the_process_of_the_first)
 {
     char pid[20];
