@@ -82,7 +82,9 @@ static tensorboard_hparam hparam_of(const gp_param *param, const gp_train_option
 static void write_hparams(run_board *board, const char *folder, const char *network, const char *data,
                           const gp_train_options *options)
 {
-    static const char *const metrics[] = { "loss/validation", "accuracy/validation", "loss/train" };
+    /* a training has an accuracy or an rmse; the other column stays empty */
+    static const char *const metrics[] = { "loss/validation", "accuracy/validation", "rmse/validation",
+                                           "loss/train" };
     char values[OPTIONS_MAX][32];
     tensorboard_hparam hparams[OPTIONS_MAX + 2] = {
         { .name = "network", .type = TENSORBOARD_TEXT, .text = network },
@@ -95,7 +97,7 @@ static void write_hparams(run_board *board, const char *folder, const char *netw
             hparams[count] = hparam_of(param, options, values[count], sizeof(values[count]));
             count++;
         }
-    tensorboard_hparams(board->file, folder, wall_s(), hparams, count, metrics, 3);
+    tensorboard_hparams(board->file, folder, wall_s(), hparams, count, metrics, 4);
 }
 
 gp_status run_board_open(run_board **out, const char *folder, run_board_mode mode, const char *network,

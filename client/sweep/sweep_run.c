@@ -14,6 +14,7 @@
 #include "client/sweep/sweep_command.h"
 #include "client/sweep/sweep_inbox.h"
 #include "client/sweep/sweep_points.h"
+#include "client/sweep/trial_board.h"
 #include "client/sweep/trial_pack.h"
 #include "client/sweep/trial_result.h"
 #include "common/base/clock.h"
@@ -182,6 +183,8 @@ static void clean_ended(const runner *r)
         job->ended = false;
         job->model = keeps_model(r, trial);
         cleaned = true;
+        if (!sweep_plan_trains(r->plan))
+            trial_board_write(r->folder, r->plan, trial, sweep_find(r->core, trial));
         if (trial_clean(r->folder, trial, job->model, succeeded && sweep_plan_trains(r->plan), &err) != GP_OK)
             note(r, err.message);
     }
