@@ -14,9 +14,11 @@ lenet: FOLDER has Fashion-MNIST as IDX files; resnet: FOLDER has the images trai
 distributions of initial weights, and options are those of `gradpool train`.
 
 Needs a Python with torch, optuna and pillow; ray[tune] for ray."""
+import ctypes
 import math
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -24,7 +26,16 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy
 
 PROCESSES = 2
+PR_SET_PDEATHSIG = 1  # see prctl(2)
 samples = {}  # "train" and "test": tensors of images and labels, set by prepare()
+
+
+def end_with_parent():
+    """Let the kernel kill this process when the one that started it exits, for example because it was interrupted."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is not None and os.getppid() != parent.pid:
+        sys.exit("the process that started this one is gone")
 
 
 def idx_of(folder, kind):
@@ -54,6 +65,7 @@ def new_network(kind):
 
 def prepare(kind, folder):
     """Set up a process: read the samples and import PyTorch completely."""
+    end_with_parent()
     import torch
 
     import cifar
@@ -147,6 +159,7 @@ def optuna_process(path, count, ready, go):
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    end_with_parent()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.load_study(study_name="empty", storage=JournalStorage(JournalFileBackend(path)),
                               sampler=optuna.samplers.RandomSampler())
@@ -180,6 +193,7 @@ def empty_optuna(folder, count):
 
 
 if __name__ == "__main__":
+    end_with_parent()
     if sys.argv[1] in ("ray", "ray-reuse"):
         print(*empty_ray(sys.argv[2], int(sys.argv[3]), sys.argv[1] == "ray-reuse"))
     elif sys.argv[1] == "optuna":
