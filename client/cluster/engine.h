@@ -26,6 +26,7 @@ enum {
     CLUSTER_REASON_BYTES = 160,
     CLUSTER_COMMAND_BYTES = 1024,
     CLUSTER_ENTRIES_MAX = 100000, /* entries of one listing */
+    CLUSTER_STEPS_MAX = 10000,    /* jobs of one call of steps() */
 };
 
 /* Offset of a read: the first quarter of the buffer receives the beginning of the file, then follow
@@ -95,6 +96,11 @@ typedef struct cluster_facts {
     int64_t begin_ms, end_ms;          /* Unix time of the first begin and of the result; 0: unknown */
 } cluster_facts;
 
+/* The first and the last step in metrics.jsonl of a job; -1: none, or unknown. */
+typedef struct cluster_steps {
+    int64_t first, last;
+} cluster_steps;
+
 /* Functions of an engine. All are required unless marked optional. */
 typedef struct cluster_engine {
     const char *type; /* value of the profile's setting `type` */
@@ -132,11 +138,15 @@ typedef struct cluster_engine {
      * mark: create the cancel mark, an empty file `cancel` in the job folder.
      * read: read up to `bytes` bytes at `offset` of a file in the job folder, such as "log". *got
      * is smaller only at the end of the file, or with CLUSTER_READ_ENDS. GP_ENOENT: no such
-     * file. */
+     * file.
+     * steps: optional; NULL: each job needs a read. Set the steps of several jobs, at most
+     * CLUSTER_STEPS_MAX, in one call. A host without a reply leaves those of its jobs unknown. */
     gp_status (*facts)(const gp_profile *profile, const char *name, cluster_facts *facts, gp_error *err);
     gp_status (*mark)(const gp_profile *profile, const char *name, gp_error *err);
     gp_status (*read)(const gp_profile *profile, const char *name, const char *path, uint64_t offset,
                       void *to, size_t bytes, size_t *got, gp_error *err);
+    void (*steps)(const gp_profile *profile, const char (*names)[CLUSTER_NAME_BYTES], size_t count,
+                  cluster_steps *steps);
 
     /* Optional; NULL: only a launch shows it. Ask whether the engine would accept a job, without
      * launching it, and write its answer to `note`. GP_EINVAL: the engine would refuse the job. */

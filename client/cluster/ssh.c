@@ -124,17 +124,17 @@ static void *calls_work(void *context)
 }
 
 /* Send a request to all hosts, to at most AT_ONCE at a time.
+ *   call         profile, request without a host, and bytes after it
  *   until_found  stop after the first success; false: after the first failure
  *   calls        one per host, freed by the caller with calls_free(); those that did not begin have
  *                the status GP_ECANCELED */
-static gp_status calls_run(ssh_calls *calls, const gp_profile *profile, const ssh_request *request,
-                           bool until_found, gp_error *err)
+static gp_status calls_run(ssh_calls *calls, const ssh_call *call, bool until_found, gp_error *err)
 {
     pthread_t threads[AT_ONCE];
     size_t started = 0;
     ssh_hosts hosts;
 
-    hosts_split(&hosts, profile);
+    hosts_split(&hosts, call->profile);
     *calls = (ssh_calls){ .list = gp_calloc(hosts.count, sizeof(*calls->list)),
                           .count = hosts.count,
                           .until_found = until_found,
@@ -142,7 +142,8 @@ static gp_status calls_run(ssh_calls *calls, const gp_profile *profile, const ss
     if (calls->list == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu connections", hosts.count);
     for (size_t i = 0; i < hosts.count; i++) {
-        calls->list[i] = (ssh_call){ .profile = profile, .request = *request, .status = GP_ECANCELED };
+        calls->list[i] = *call;
+        calls->list[i].status = GP_ECANCELED;
         snprintf(calls->list[i].request.host, SSH_HOST_BYTES, "%s", hosts.name[i]);
     }
     while (started + 1 < AT_ONCE && started + 1 < hosts.count &&
@@ -195,7 +196,7 @@ static gp_status call_job(ssh_call *out, const gp_profile *profile, const ssh_re
             return status;
         ssh_call_deinit(out);
     }
-    status = calls_run(&calls, profile, request, true, err);
+    status = calls_run(&calls, &(ssh_call){ .profile = profile, .request = *request }, true, err);
     for (size_t i = 0; status == GP_OK && !found && i < calls.count; i++) {
         ssh_call *call = &calls.list[i];
 
@@ -309,12 +310,12 @@ static gp_status reply_list(cluster_listing *listing, const ssh_call *call, gp_e
 static gp_status ssh_list(const gp_profile *profile, cluster_listing *listing, gp_error *err)
 {
     const size_t before = listing->count;
-    ssh_request request;
+    ssh_call all = { .profile = profile };
     ssh_calls calls;
     gp_status status;
 
-    request_init(&request, profile, "list", "");
-    status = calls_run(&calls, profile, &request, false, err);
+    request_init(&all.request, profile, "list", "");
+    status = calls_run(&calls, &all, false, err);
     for (size_t i = 0; status == GP_OK && i < calls.count; i++)
         if (calls.list[i].status != GP_OK && calls.list[i].status != GP_ECANCELED) {
             status = ssh_call_status(&calls.list[i], err);
@@ -487,6 +488,40 @@ static gp_status ssh_read(const gp_profile *profile, const char *name, const cha
     return status;
 }
 
+static void ssh_steps(const gp_profile *profile, const char (*names)[CLUSTER_NAME_BYTES], size_t count,
+                      cluster_steps *steps)
+{
+    ssh_call all = { .profile = profile };
+    ssh_calls calls = { .list = NULL };
+    gp_buffer text;
+    gp_status status = GP_OK;
+
+    gp_buffer_init(&text, CLUSTER_COMMAND_JSON_MAX);
+    for (size_t i = 0; i < count; i++) {
+        steps[i] = (cluster_steps){ -1, -1 };
+        if (status == GP_OK)
+            status = gp_buffer_printf(&text, NULL, "%s\n", names[i]);
+    }
+    request_init(&all.request, profile, "steps", "");
+    all.command = gp_buffer_text(&text);
+    all.command_bytes = text.bytes;
+    if (status == GP_OK)
+        status = calls_run(&calls, &all, false, NULL);
+    for (size_t host = 0; status == GP_OK && host < calls.count; host++) {
+        const gp_json *found = gp_json_member(calls.list[host].reply.head, "steps");
+
+        for (size_t i = 0; i < count; i++) {
+            const gp_json *pair = gp_json_member(found, names[i]);
+
+            if (pair != NULL)
+                steps[i] = (cluster_steps){ gp_json_integer(gp_json_element(pair, 0), -1),
+                                            gp_json_integer(gp_json_element(pair, 1), -1) };
+        }
+    }
+    calls_free(&calls);
+    gp_buffer_deinit(&text);
+}
+
 const cluster_engine cluster_engine_ssh = {
     .type = "ssh",
     .launch = ssh_launch,
@@ -497,4 +532,5 @@ const cluster_engine cluster_engine_ssh = {
     .facts = ssh_facts,
     .mark = ssh_mark,
     .read = ssh_read,
+    .steps = ssh_steps,
 };

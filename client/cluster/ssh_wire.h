@@ -37,7 +37,7 @@ const char *ssh_build(void);
 
 /* A request. Members that the verb does not need are empty or 0. */
 typedef struct ssh_request {
-    char verb[16];                   /* launch, list, facts, mark, cancel, read, ends */
+    char verb[16];                   /* launch, list, facts, mark, cancel, read, ends, steps */
     char host[SSH_HOST_BYTES];       /* name of the host, as in the profile */
     char folder[SSH_FOLDER_BYTES];   /* folder of the profile */
     char name[CLUSTER_NAME_BYTES];   /* launch name of the job */
@@ -48,7 +48,7 @@ typedef struct ssh_request {
 } ssh_request;
 
 /* Append a request.
- *   command, bytes  launch: contents of command.json */
+ *   command, bytes  launch: contents of command.json; steps: names of jobs, a line each */
 gp_status ssh_request_format(const ssh_request *request, const char *command, size_t bytes, gp_buffer *out,
                              gp_error *err);
 

@@ -641,6 +641,16 @@ TEST(validate_names_the_stage_and_a_fix_that_works)
         0,
         shell("$G jobs --profile lab --all --json > listed && grep -q '\"step\": 80000[,}]' listed || { cat "
               "listed; false; }"));
+    /* `jobs` asks each host twice: for the listing, and for the steps of all jobs. */
+    CHECK_INT(
+        0,
+        shell("for i in 1 2 3; do $G submit --quiet --profile lab --directory \"$PWD/work\" --no-checkpoint "
+              "-- train --network lenet --data digits:200 --epochs $i > next && $G wait $(cat next) > waited "
+              "|| exit; done; $G jobs --profile lab > /dev/null; before=$(grep -c ' ssh-host$' seen); $G "
+              "jobs --profile lab --all --json > "
+              "listed && calls=$(($(grep -c ' ssh-host$' seen) - before)) && [ $calls -eq 2 ] && for step in "
+              "80000 2 4 6; do grep -q \"\\\"step\\\": $step[,}]\" listed || exit; done || { echo $calls "
+              "calls; cat listed; false; }"));
     CHECK_INT(0,
               shell("before=$(grep -c ssh-host seen); $G report $(cat id) --json > report && grep -q "
                     "'\"step\": 80000[,}]' report && calls=$(($(grep -c ssh-host seen) - before)) && "

@@ -34,7 +34,7 @@ static void wait_report(cli_call *call, const cluster_ref *ref)
 
     if (!cluster_is_over(&ref->record))
         return;
-    cluster_view_of(&view, &ref->place->site, &ref->record, NULL);
+    cluster_view_of(&view, &ref->place->site, &ref->record, NULL, NULL);
     if (call->code == CLI_OK)
         call->code = cluster_exit_code(&ref->record);
     if (options->json)
@@ -201,7 +201,7 @@ static void log_wait_reason(const cli_call *call, const cluster_ref *ref, char *
     cluster_view view;
     char text[sizeof(view.engine) + sizeof(view.reason) + 32];
 
-    cluster_view_of(&view, &ref->place->site, &ref->record, NULL);
+    cluster_view_of(&view, &ref->place->site, &ref->record, NULL, NULL);
     snprintf(text, sizeof(text), "%s: %s%s%s", gp_job_state_word(view.state), view.engine,
              view.reason[0] != '\0' ? ", " : "", view.reason);
     if (!options->quiet && strcmp(text, shown) != 0)
@@ -295,7 +295,7 @@ gp_status cluster_jobs_log(cli_call *call, bool follow, bool live, gp_error *err
     if (follow)
         cli_catch_interrupts();
     status = log_follow(call, &ref, follow, live && ref.place->site.engine->read == NULL, err);
-    cluster_view_of(&view, &ref.place->site, &ref.record, NULL);
+    cluster_view_of(&view, &ref.place->site, &ref.record, NULL, NULL);
     if (status == GP_OK && cli_stop != 0)
         fprintf(stderr, "\ndetached; job %s continues; attach again with 'gradpool logs %s -f'\n", view.job,
                 view.job);

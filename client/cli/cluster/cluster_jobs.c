@@ -12,14 +12,7 @@
 #include "common/base/memory/alloc.h"
 #include "proto/local/paths.h"
 
-enum {
-    ENDS_BYTES = 16384,
-    SLEEP_STEP_MS = 100,
-    ELSEWHERE_MS = 3000,
-    LIST_SOON_MS = 2000,
-    REFS_POLL_MS = 1000,
-    EXIT_FAILED = 1
-};
+enum { SLEEP_STEP_MS = 100, ELSEWHERE_MS = 3000, LIST_SOON_MS = 2000, REFS_POLL_MS = 1000, EXIT_FAILED = 1 };
 
 static int64_t unix_ms(void)
 {
@@ -420,23 +413,30 @@ static int64_t step_of(run_line *line)
     return step;
 }
 
-/* Read the first and the last step in the metrics of the newest attempt; -1: none. */
-static void read_steps(const cluster_site *site, const char *name, int64_t *first, int64_t *last)
+cluster_steps cluster_steps_of(const char *text)
 {
-    static char text[ENDS_BYTES + 1];
+    cluster_steps steps = { -1, -1 };
     const char *rest = text;
-    size_t got = 0;
     run_line line;
 
-    *first = *last = -1;
-    if (cluster_file_read(site, name, "metrics.jsonl", CLUSTER_READ_ENDS, text, ENDS_BYTES, &got, NULL) !=
-        GP_OK)
-        return;
-    text[got] = '\0';
     if (run_line_next(&line, &rest))
-        *first = step_of(&line);
+        steps.first = step_of(&line);
     if (run_line_last(&line, text))
-        *last = step_of(&line);
+        steps.last = step_of(&line);
+    return steps;
+}
+
+/* Read the steps in the metrics of the newest attempt. */
+static cluster_steps read_steps(const cluster_site *site, const char *name)
+{
+    static char text[CLUSTER_METRICS_ENDS + 1];
+    size_t got = 0;
+
+    if (cluster_file_read(site, name, "metrics.jsonl", CLUSTER_READ_ENDS, text, CLUSTER_METRICS_ENDS, &got,
+                          NULL) != GP_OK)
+        return (cluster_steps){ -1, -1 };
+    text[got] = '\0';
+    return cluster_steps_of(text);
 }
 
 /* Describe why the job waits, or what happened to it. */
@@ -479,16 +479,17 @@ static void describe(cluster_view *out, const cluster_record *record, int64_t fi
 }
 
 void cluster_view_of(cluster_view *out, const cluster_site *site, const cluster_record *record,
-                     const char *unknown)
+                     const char *unknown, const cluster_steps *steps)
 {
     const cluster_job *job = &record->job;
     const int64_t now_ms = unix_ms(), end_ms = job->end_ms > 0 ? job->end_ms : now_ms;
-    int64_t first_step = -1;
+    cluster_steps found = { -1, -1 };
 
     *out = (cluster_view){ .state = cluster_state_of(job), .step = -1, .exit_code = -1 };
     snprintf(out->job, sizeof(out->job), "%s:%s", record->profile, job->id[0] != '\0' ? job->id : job->name);
     if (job->attempt > 0)
-        read_steps(site, job->name, &first_step, &out->step);
+        found = steps != NULL ? *steps : read_steps(site, job->name);
+    out->step = found.last;
     if (cluster_is_over(record) && job->exit_code >= 0 && out->state != GP_JOB_CANCELED)
         out->exit_code = job->exit_code;
     if (job->state == CLUSTER_ENDED)
@@ -502,7 +503,7 @@ void cluster_view_of(cluster_view *out, const cluster_site *site, const cluster_
     out->age_seconds = (double)(now_ms - record->submitted_ms) / 1000;
     if (job->begin_ms > 0)
         out->run_seconds = (double)(end_ms - job->begin_ms) / 1000;
-    describe(out, record, first_step);
+    describe(out, record, found.first);
 }
 
 void cluster_view_put(gp_json_writer *writer, const cluster_view *view, const cluster_record *record)

@@ -14,6 +14,7 @@ enum {
     CLUSTER_WORD_BYTES = GP_PROFILE_NAME_MAX + CLUSTER_ID_BYTES + 2,
     CLUSTER_CANCEL_LIMIT_MS = 60000, /* until a cancel gives up */
     CLUSTER_LOCK_WAIT_MS = 35000,    /* longer than one call of an engine */
+    CLUSTER_METRICS_ENDS = 16384,    /* bytes of metrics.jsonl that are read for its steps */
 };
 
 /* A profile with its site. */
@@ -89,9 +90,13 @@ typedef struct cluster_view {
 } cluster_view;
 
 /* Describe a job.
- *   unknown  why the engine's state is unknown, such as "unknown since 14:02"; NULL: it is known */
+ *   unknown  why the engine's state is unknown, such as "unknown since 14:02"; NULL: it is known
+ *   steps    steps of the job; NULL: read them */
 void cluster_view_of(cluster_view *out, const cluster_site *site, const cluster_record *record,
-                     const char *unknown);
+                     const char *unknown, const cluster_steps *steps);
+
+/* Return the first and the last step in the ends of a file metrics.jsonl. */
+cluster_steps cluster_steps_of(const char *text);
 
 /* Return the state of a job as it is shown to the user. */
 gp_job_state cluster_state_of(const cluster_job *job);

@@ -16,7 +16,8 @@ typedef struct listed_job {
     char name[CLUSTER_NAME_BYTES];
     int64_t submitted_ms;
     uint64_t changes;
-    bool ended;
+    bool ended, begun;   /* begun: an attempt has started */
+    cluster_steps steps; /* with `begun`, if the engine fetches the steps of several jobs */
 } listed_job;
 
 /* The jobs of one array, for its line. */
@@ -88,7 +89,9 @@ static gp_status list_visit(void *context, const char *name, gp_error *err)
     }
     list->jobs[list->count] = (listed_job){ .submitted_ms = record.submitted_ms,
                                             .changes = record.job.changes,
-                                            .ended = record.job.state == CLUSTER_ENDED };
+                                            .ended = record.job.state == CLUSTER_ENDED,
+                                            .begun = record.job.attempt > 0,
+                                            .steps = { -1, -1 } };
     snprintf(list->jobs[list->count++].name, CLUSTER_NAME_BYTES, "%s", name);
     if (list->jobs[list->count - 1].ended && !list->all)
         array_add(list, &record); /* it is not visited */
@@ -103,6 +106,32 @@ static int by_submission(const void *left, const void *right)
     if (a->submitted_ms != b->submitted_ms)
         return a->submitted_ms < b->submitted_ms ? 1 : -1;
     return strcmp(a->name, b->name);
+}
+
+/* Fetch the steps of the newest CLUSTER_STEPS_MAX jobs that are shown. Return false if the engine
+ * reads those of each job. */
+static bool fetch_steps(job_list *list)
+{
+    const cluster_engine *engine = list->place->site.engine;
+    char(*names)[CLUSTER_NAME_BYTES];
+    cluster_steps *steps;
+    size_t count = 0, done = 0;
+
+    if (engine->steps == NULL || list->count < 2)
+        return false;
+    names = gp_calloc(CLUSTER_STEPS_MAX, sizeof(*names));
+    steps = gp_calloc(CLUSTER_STEPS_MAX, sizeof(*steps));
+    for (size_t i = 0; names != NULL && i < list->count && count < CLUSTER_STEPS_MAX; i++)
+        if (list->jobs[i].begun && (list->all || !list->jobs[i].ended))
+            memcpy(names[count++], list->jobs[i].name, sizeof(*names));
+    if (steps != NULL && count > 0)
+        engine->steps(&list->place->profile, names, count, steps);
+    for (size_t i = 0; steps != NULL && done < count; i++)
+        if (strcmp(list->jobs[i].name, names[done]) == 0)
+            list->jobs[i].steps = steps[done++];
+    gp_free(names);
+    gp_free(steps);
+    return true;
 }
 
 /* The file whose modification time is that of the last listing. */
@@ -217,6 +246,7 @@ static gp_status list_place(const cli_call *call, const cluster_place *place, bo
     cluster_listing listing = { 0 };
     cluster_shared_listing shared = { .requested_ms = 0 };
     char unknown[64] = "";
+    bool fetched = false;
     gp_error why;
     gp_status status = cluster_records_list(place->site.root, list_visit, &list, err);
 
@@ -231,6 +261,7 @@ static gp_status list_place(const cli_call *call, const cluster_place *place, bo
             if (!options->quiet)
                 fprintf(stderr, "profile '%s': %s\n", place->profile.name, why.message);
         }
+        fetched = fetch_steps(&list);
     }
     for (size_t i = 0; status == GP_OK && i < list.count; i++) {
         cluster_record record = { .lock = -1 };
@@ -254,7 +285,8 @@ static gp_status list_place(const cli_call *call, const cluster_place *place, bo
         array_add(&list, &record);
         if (out->table != NULL && record.array[0] != '\0')
             continue;
-        cluster_view_of(&view, &place->site, &record, unknown[0] != '\0' ? unknown : NULL);
+        cluster_view_of(&view, &place->site, &record, unknown[0] != '\0' ? unknown : NULL,
+                        fetched ? &list.jobs[i].steps : NULL);
         if (all || !gp_job_state_ended(view.state))
             print_job(out, &view, &record);
     }

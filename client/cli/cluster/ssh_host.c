@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
+#include "client/cli/cluster/cluster_jobs.h"
 #include "client/cluster/job_folder.h"
 #include "client/cluster/ssh_jobs.h"
 #include "client/cluster/ssh_wire.h"
@@ -328,6 +329,43 @@ static gp_status do_ends(exchange *x, gp_error *err)
     return read_file(x, true, err);
 }
 
+/* Reply with the steps of the jobs whose names are in the lines after the request. Jobs without a
+ * folder or without steps are missing. */
+static gp_status do_steps(exchange *x, gp_error *err)
+{
+    static char text[CLUSTER_METRICS_ENDS + 1];
+    const char *end = x->command + x->command_bytes, *next;
+
+    gp_json_begin_object(x->head, "steps");
+    for (const char *at = x->command; at < end && (next = memchr(at, '\n', (size_t)(end - at))) != NULL;
+         at = next + 1) {
+        char name[CLUSTER_NAME_BYTES], path[PATH_BYTES];
+        cluster_steps steps;
+        ssize_t got;
+        int fd;
+
+        snprintf(name, sizeof(name), "%.*s", (int)(next - at), at);
+        if (!cluster_name_valid(name))
+            return gp_fail(err, GP_EPROTO, "the request has a malformed name of a job");
+        if (snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", x->request.folder, name) >= PATH_BYTES)
+            continue;
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        got = fd < 0 ? -1 : gp_read_ends(fd, text, CLUSTER_METRICS_ENDS);
+        if (fd >= 0)
+            close(fd);
+        text[got > 0 ? got : 0] = '\0';
+        steps = cluster_steps_of(text);
+        if (steps.last < 0)
+            continue;
+        gp_json_begin_array(x->head, name);
+        gp_json_put_integer(x->head, NULL, steps.first);
+        gp_json_put_integer(x->head, NULL, steps.last);
+        gp_json_end_array(x->head);
+    }
+    gp_json_end_object(x->head);
+    return GP_OK;
+}
+
 static const struct {
     const char *verb;
     gp_status (*function)(exchange *x, gp_error *err);
@@ -337,7 +375,7 @@ static const struct {
     { "launch", do_launch, true, false }, { "list", do_list, false, false },
     { "facts", do_facts, true, true },    { "mark", do_mark, true, true },
     { "cancel", do_cancel, true, false }, { "read", do_read, true, true },
-    { "ends", do_ends, true, true },
+    { "ends", do_ends, true, true },      { "steps", do_steps, false, false },
 };
 
 /* Carry out a request. `folder` of the reply tells whether the folder of the job exists. */
