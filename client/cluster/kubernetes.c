@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/cluster/container_file.h"
 #include "client/cluster/job_folder.h"
 #include "client/cluster/kubectl.h"
 #include "client/cluster/kubernetes_manifest.h"
@@ -465,61 +466,6 @@ static gp_status log_read(const gp_profile *profile, const char *name, gp_error 
     return status;
 }
 
-/* Read a piece of a file in a running container, through `gradpool ssh-host` as over ssh. */
-static gp_status piece_read(const kubectl_call *call, const char *pod, const ssh_request *request, void *to,
-                            size_t *got, gp_error *err)
-{
-    cluster_tool_result result;
-    ssh_reply reply;
-    gp_buffer input;
-    bool greeted;
-    gp_status status;
-
-    gp_buffer_init(&input, SSH_REQUEST_MAX);
-    status = ssh_request_format(request, NULL, 0, &input, err);
-    if (status == GP_OK)
-        status = kubectl(
-            &result, call,
-            VERB("exec", "-i", pod, "--container=gradpool", "--", call->profile->gradpool, "ssh-host"),
-            &input, SSH_REPLY_MAX, err);
-    gp_buffer_deinit(&input);
-    if (status != GP_OK)
-        return status;
-    status = ssh_reply_parse(&reply, gp_buffer_text(&result.output), result.output.bytes, &greeted, err);
-    if (status == GP_OK) {
-        status = ssh_reply_status(&reply, err);
-        if (status == GP_OK && reply.bytes > (size_t)request->count)
-            status = gp_fail(err, GP_EPEER, "the container sent more bytes than requested");
-        if (status == GP_OK) {
-            memcpy(to, reply.data, reply.bytes);
-            *got = reply.bytes;
-        }
-        ssh_reply_deinit(&reply);
-    }
-    cluster_tool_deinit(&result);
-    return status;
-}
-
-/* Fill in a request for a file of the folder of a job. */
-static gp_status request_fill(ssh_request *out, const gp_profile *profile, const char *name, const char *path,
-                              gp_error *err)
-{
-    char folder[CLUSTER_COMMAND_BYTES];
-    gp_status status = kubernetes_folder(folder, profile, name, err);
-
-    *out = (ssh_request){ .verb = "read", .host = "pod" };
-    if (status != GP_OK)
-        return status;
-    if (!ssh_file_valid(path) ||
-        (size_t)snprintf(out->file, sizeof(out->file), "%s", path) >= sizeof(out->file))
-        return gp_fail(err, GP_EINVAL, "'%.80s' is not a file of a job folder", path);
-    *strrchr(folder, '/') = '\0';
-    if ((size_t)snprintf(out->folder, sizeof(out->folder), "%s", folder) >= sizeof(out->folder))
-        return gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", folder);
-    snprintf(out->name, sizeof(out->name), "%s", name);
-    return GP_OK;
-}
-
 /* Copy the ends of the cached log: see CLUSTER_READ_ENDS. Return the number of bytes. */
 static size_t log_ends(char *to, size_t bytes)
 {
@@ -573,7 +519,7 @@ static gp_status kubernetes_read(const gp_profile *profile, const char *name, co
 
     if (strcmp(path, "log") == 0)
         return log_piece(profile, name, offset, to, bytes, got, err);
-    status = request_fill(&request, profile, name, path, err);
+    status = container_file_request(&request, profile, name, path, err);
     if (offset == CLUSTER_READ_ENDS) {
         strcpy(request.verb, "ends");
         offset = 0;
@@ -586,7 +532,8 @@ static gp_status kubernetes_read(const gp_profile *profile, const char *name, co
     while (status == GP_OK && done < bytes && (int64_t)piece == request.count) {
         request.offset = (int64_t)(offset + done);
         request.count = (int64_t)(bytes - done < SSH_PIECE_MAX ? bytes - done : SSH_PIECE_MAX);
-        status = piece_read(&call, pods.list[pods.count - 1].name, &request, (char *)to + done, &piece, err);
+        status = container_file_read(&call, pods.list[pods.count - 1].name, &request, (char *)to + done,
+                                     &piece, err);
         done += status == GP_OK ? piece : 0;
     }
     if (status == GP_OK)
