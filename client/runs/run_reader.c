@@ -106,6 +106,60 @@ void run_tail_read(const char *folder, const char *name, char *text, size_t byte
     text[got > 0 ? got : 0] = '\0';
 }
 
+/* Parse the last validation of a text.
+ *   bytes  set to the length of the incomplete first line, which continues the text before
+ * false: no line is a validation. */
+static bool find_validation(run_line *out, const char *text, size_t *bytes)
+{
+    static const char key[] = "\"validation_loss\"";
+    const char *end = memrchr(text, '\n', *bytes), *before;
+
+    for (; end != NULL; end = before) {
+        before = memrchr(text, '\n', (size_t)(end - text));
+        *bytes = (size_t)(end - text) + 1;
+        if (before == NULL)
+            break;
+        if (memmem(before + 1, (size_t)(end - before - 1), key, sizeof(key) - 1) == NULL ||
+            !run_line_parse(out, before + 1, (size_t)(end - before - 1)))
+            continue;
+        if (out->kind == RUN_LINE_VALIDATION)
+            return true;
+        run_line_deinit(out);
+    }
+    return false;
+}
+
+bool run_validation_last(run_line *out, const char *folder)
+{
+    char path[PATH_BYTES], text[1 + (64 << 10)];
+    bool found = false;
+    struct stat info;
+    off_t end = 0, first = 0;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+        end = info.st_size;
+        first = end > RUN_SEARCH_BYTES_MAX ? end - RUN_SEARCH_BYTES_MAX : 0;
+    }
+    while (!found && end > first) {
+        const off_t from = end - first > (off_t)sizeof(text) - 1 ? end - (off_t)sizeof(text) + 1 : first;
+        size_t bytes = (size_t)(end - from) + (from == 0);
+
+        text[0] = '\n'; /* in front of the first line of the file */
+        if (gp_read_at(fd, text + (from == 0), (size_t)(end - from), (uint64_t)from) != end - from)
+            break;
+        found = find_validation(out, text, &bytes);
+        if (from == first || from + (off_t)bytes >= end)
+            break;
+        end = from + (off_t)bytes;
+    }
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
 struct run_lines {
     char path[PATH_BYTES];
     int fd; /* -1: the file does not exist yet */

@@ -13,8 +13,9 @@
 #include "common/base/text/json.h"
 
 enum {
-    RUN_LINE_BYTES_MAX = 4096,       /* longer lines are skipped */
-    RUN_DOCUMENT_BYTES_MAX = 1 << 18 /* size limit of job.json, facts.json and end.json */
+    RUN_LINE_BYTES_MAX = 4096,        /* longer lines are skipped */
+    RUN_DOCUMENT_BYTES_MAX = 1 << 18, /* size limit of job.json, facts.json and end.json */
+    RUN_SEARCH_BYTES_MAX = 16 << 20   /* about 60,000 steps */
 };
 #define RUN_COUNT_MAX ((int64_t)1 << 50)
 
@@ -49,6 +50,10 @@ bool run_line_last(run_line *out, const char *text);
 /* Read the last complete lines of a file of the folder, at most `bytes` - 1 bytes. "": no such
  * file. */
 void run_tail_read(const char *folder, const char *name, char *text, size_t bytes);
+
+/* Read the last validation in metrics.jsonl, among the last RUN_SEARCH_BYTES_MAX bytes. Free *out
+ * with run_line_deinit(). false: there is none. */
+bool run_validation_last(run_line *out, const char *folder);
 
 /* Reader of the lines of a file, from the beginning. */
 typedef struct run_lines run_lines;

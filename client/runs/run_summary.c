@@ -91,8 +91,9 @@ static const char *argument_of(const gp_json *command, const char *option)
     return "";
 }
 
-/* Take the results of the last lines of metrics.jsonl. */
-static void read_tail(run_summary *out)
+/* Take the results of the last lines of metrics.jsonl.
+ *   validated  the training has validation data */
+static void read_tail(run_summary *out, bool validated)
 {
     char text[TAIL_BYTES];
     const char *rest = text;
@@ -110,11 +111,13 @@ static void read_tail(run_summary *out)
             out->epochs = parsed.step.epoch;
             out->loss = parsed.step.loss;
             out->seconds = parsed.step.seconds;
-        } else if (parsed.kind == RUN_LINE_VALIDATION) {
-            out->validation_loss = parsed.validation.loss;
-            out->accuracy = parsed.validation.accuracy;
-            out->rmse = parsed.validation.rmse;
         }
+        run_line_deinit(&parsed);
+    }
+    if (validated && run_validation_last(&parsed, out->folder)) { /* many steps may follow it */
+        out->validation_loss = parsed.validation.loss;
+        out->accuracy = parsed.validation.accuracy;
+        out->rmse = parsed.validation.rmse;
         run_line_deinit(&parsed);
     }
     if (out->seconds > began_s)
@@ -172,10 +175,12 @@ static void read_note(run_summary *out)
     out->note = NULL;
 }
 
-/* Take the sizes of facts.json. */
-static void read_facts(run_summary *out)
+/* Take the sizes of facts.json. false: the training has no validation data. */
+static bool read_facts(run_summary *out)
 {
     gp_json *facts = run_document_read(out->folder, "facts.json");
+    const bool validated =
+        gp_json_member(facts, "validation_samples") == NULL || run_count(facts, "validation_samples") > 0;
     const char *network = text_of(facts, "network"), *data = text_of(facts, "data");
 
     if (network[0] == '\0')
@@ -191,12 +196,14 @@ static void read_facts(run_summary *out)
     out->max_epochs = (int64_t)run_count(facts, "epochs");
     out->steps_per_epoch = (int64_t)run_count(facts, "steps_per_epoch");
     gp_json_free(facts);
+    return validated;
 }
 
 gp_status run_summary_read(run_summary *out, const char *folder, gp_error *err)
 {
     const char *job = job_state(folder);
     gp_json *end;
+    bool validated;
 
     *out = (run_summary){ .state = "killed",
                           .loss = NAN,
@@ -212,10 +219,10 @@ gp_status run_summary_read(run_summary *out, const char *folder, gp_error *err)
                                                  : "there is no folder %s",
                        folder);
     snprintf(out->began, sizeof(out->began), "%s", text_of(out->command, "began"));
-    read_facts(out);
+    validated = read_facts(out);
     end = run_document_read(folder, "end.json");
     if (end == NULL || gp_json_member(end, "steps") == NULL)
-        read_tail(out);
+        read_tail(out, validated);
     if (end != NULL)
         read_end(out, end);
     else if (is_active(folder))

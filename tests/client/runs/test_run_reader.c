@@ -1,5 +1,7 @@
-/* test_run_reader.c: lines of metrics.jsonl that are incomplete or too long, and replaced files. */
+/* test_run_reader.c: lines of metrics.jsonl that are incomplete or too long, replaced files, and
+ * the summary of a training without an end. */
 #include "client/runs/run_reader.h"
+#include "client/runs/run_summary.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -160,6 +162,51 @@ TEST(end_of_a_file_is_read_whatever_its_size)
     put("metrics.jsonl", "a", "9");
     run_tail_read(folder, "metrics.jsonl", text, sizeof(text));
     CHECK_TEXT("23456789", text);
+    folder_remove("metrics.jsonl");
+}
+
+/* Append steps `first` to `last` to metrics.jsonl. */
+static void put_steps(int first, int last)
+{
+    char path[100];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    file = fopen(path, "a");
+    REQUIRE(file != NULL);
+    for (int step = first; step <= last; step++)
+        fprintf(file,
+                "{\"step\": %d, \"epoch\": 2, \"seconds\": %d, \"loss\": 0.5, \"time\": {\"data\": 0}}\n",
+                step, step);
+    CHECK(fclose(file) == 0);
+}
+
+TEST(last_validation_of_a_killed_training_is_found_before_many_steps)
+{
+    run_line line;
+    run_summary run;
+
+    folder_make();
+    CHECK(!run_validation_last(&line, folder));
+    put("metrics.jsonl", "w", "{\"step\": 1, \"validation_loss\": 0.75, \"validation_accuracy\": 0.5}\n");
+    put_steps(2, 5000); /* several blocks of the reader */
+    REQUIRE(run_validation_last(&line, folder));
+    CHECK(line.validation.loss == 0.75);
+    run_line_deinit(&line);
+    put("metrics.jsonl", "a",
+        "{\"step\": 5000, \"validation_loss\": 0.25, \"validation_accuracy\": 0.875}\n");
+    put_steps(5001, 8000);
+    put("metrics.jsonl", "a", "{\"step\": 8000, \"validation_loss\": 0.12"); /* incomplete */
+    put("job.json", "w", "{\"began\": \"2026-11-28T20:00:00Z\"}");
+    REQUIRE(run_summary_read(&run, folder, NULL) == GP_OK);
+    CHECK_TEXT("killed", run.state);
+    CHECK_INT(8000, run.steps);
+    CHECK(run.accuracy == 0.875 && run.validation_loss == 0.25);
+    run_summary_deinit(&run);
+    put("metrics.jsonl", "w", "");
+    put_steps(1, 300000); /* too far from the end */
+    CHECK(!run_validation_last(&line, folder));
+    folder_remove("job.json");
     folder_remove("metrics.jsonl");
 }
 
