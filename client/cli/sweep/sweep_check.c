@@ -7,8 +7,58 @@
 #include "client/sweep/sweep_points.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/text/json.h"
+#include "common/model/train_options.h"
 
 enum { CHECKED_MAX = 64 }; /* values of a list that are checked */
+
+/* Options of a training that the sweep sets. */
+static const gp_param own_options[] = {
+    { .name = "workers", .type = GP_PARAM_TEXT },
+    { .name = "folder", .type = GP_PARAM_TEXT },
+    { .name = "resume", .type = GP_PARAM_TEXT },
+    { .name = "json", .type = GP_PARAM_BOOL },
+    { .name = "checkpoint-path", .type = GP_PARAM_TEXT },
+    { .name = "quiet", .type = GP_PARAM_BOOL },
+    { .name = "pool", .type = GP_PARAM_TEXT },
+    { 0 },
+};
+
+/* Return the name of the option in a word, such as "--folder" or "--folder=x", if the sweep sets
+ * that option. NULL: another word. */
+static const char *own_option(const char *word)
+{
+    const gp_param *param;
+    char name[SWEEP_PLACE_BYTES];
+
+    if (strncmp(word, "--", 2) != 0)
+        return NULL;
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    param = gp_params_find(own_options, name);
+    return param != NULL ? param->name : NULL;
+}
+
+/* Check that a parameter of a training is not an option that the sweep sets, and is no other name
+ * of an earlier parameter. With conditions, an option may have several ranges. */
+static gp_status check_option(const sweep_plan *plan, const gp_space *space, uint32_t parameter,
+                              gp_error *err)
+{
+    const gp_space_parameter *p = &space->parameters[parameter], *other;
+    const gp_param *param = gp_params_find(gp_train_options_table, p->name);
+
+    if (sweep_command_has_place(plan, p->name))
+        return GP_OK;
+    if (gp_params_find(own_options, p->name) != NULL)
+        return gp_fail(err, GP_EINVAL, "the sweep sets --%s of its trials, so it cannot be a parameter",
+                       gp_params_find(own_options, p->name)->name);
+    for (uint32_t i = 0; i < parameter && param != NULL && p->condition_count == 0; i++) {
+        other = &space->parameters[i];
+        if (other->condition_count == 0 && !sweep_command_has_place(plan, other->name) &&
+            gp_params_find(gp_train_options_table, other->name) == param)
+            return gp_fail(err, GP_EINVAL, "%s and %s are the same option; remove one of them", other->name,
+                           p->name);
+    }
+    return GP_OK;
+}
 
 /* Check that a parameter with a condition has no placeholder, because trials without the parameter
  * could not fill it. */
@@ -21,6 +71,18 @@ static gp_status check_condition(void *context, const char *name, const gp_json 
         "%s has a condition, so it cannot stand in {%s}; without a placeholder, it follows as --%s "
         "VALUE where it applies",
         name, name, name);
+}
+
+/* Check the names of the parameters of a training. */
+static gp_status check_options(const sweep_plan *plan, gp_error *err)
+{
+    gp_space *space = NULL;
+    gp_status status = sweep_points_space(&space, plan, err);
+
+    for (uint32_t i = 0; status == GP_OK && i < space->count; i++)
+        status = check_option(plan, space, i, err);
+    gp_space_free(space);
+    return status;
 }
 
 /* Check the parameters against the command: conditions, and the seed that --confirm changes.
@@ -137,6 +199,8 @@ static int check_first(const cli_call *call, const sweep_plan *plan, gp_error *e
     }
     if (status == GP_OK)
         status = check_parameters(plan, values, err);
+    if (status == GP_OK && sweep_plan_trains(plan))
+        status = check_options(plan, err);
     code = status == GP_OK ? check_command(call, plan, values) : cli_usage(call, "%s", err->message);
     if (code == CLI_OK && sweep_plan_trains(plan))
         code = check_values(call, plan, values);
@@ -147,14 +211,12 @@ static int check_first(const cli_call *call, const sweep_plan *plan, gp_error *e
 /* Check the words of a training. */
 static int check_training(const cli_call *call)
 {
-    static const char *const ours[] = { "--workers",         "--folder", "--resume", "--json",
-                                        "--checkpoint-path", "--quiet",  "--pool" };
+    for (int i = 1; i < call->rest_count; i++) {
+        const char *option = own_option(call->rest[i]);
 
-    for (int i = 1; i < call->rest_count; i++)
-        for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
-            if (strncmp(call->rest[i], ours[k], strlen(ours[k])) == 0 &&
-                strchr("=", call->rest[i][strlen(ours[k])]) != NULL)
-                return cli_usage(call, "the sweep sets %s of its trials; remove it after --", ours[k]);
+        if (option != NULL)
+            return cli_usage(call, "the sweep sets --%s of its trials; remove it after --", option);
+    }
     return CLI_OK;
 }
 

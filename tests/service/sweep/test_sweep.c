@@ -436,6 +436,12 @@ TEST(errors_of_a_sweep_are_reported_before_it_starts)
     CHECK_CONTAINS(err, "--csv, --optuna, --plot and --sort belong to gradpool sweep show");
     RUN_CODE(2, "sweep", "lr=0.1", TRAIN, "1", "--folder", "x");
     CHECK_CONTAINS(err, "the sweep sets --folder of its trials");
+    RUN_CODE(2, "sweep", "lr=0.1", TRAIN, "1", "--checkpoint_path=x");
+    CHECK_CONTAINS(err, "the sweep sets --checkpoint-path of its trials");
+    RUN_CODE(2, "sweep", "workers=1,2", TRAIN, "1");
+    CHECK_CONTAINS(err, "the sweep sets --workers of its trials, so it cannot be a parameter");
+    RUN_CODE(2, "sweep", "initial_learn_rate=0.1,0.2", "lr=0.3", TRAIN, "1");
+    CHECK_CONTAINS(err, "initial_learn_rate and lr are the same option");
     RUN_CODE(2, "sweep", "lr=0.1", "--workers", "2:1", TRAIN, "1");
     CHECK_CONTAINS(err, "--workers is '2:1'");
     RUN_CODE(2, "sweep", "lr=0.1", "--stop", "median", TRAIN, "1");
