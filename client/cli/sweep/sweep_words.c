@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/cluster/profile.h"
+#include "client/sweep/sweep_command.h"
 #include "client/sweep/sweep_points.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
@@ -177,28 +178,68 @@ static bool read_workers(const char *text, sweep_plan *plan)
     return *end == '\0' && low >= 1 && low <= high && high <= GP_MEMBERS_MAX && strchr(text, '-') == NULL;
 }
 
-/* Read "none", "asha" or "asha:ETA", and the epochs of a trial. */
+/* Return the epochs in the command of a training. */
+static double command_epochs(const cli_call *call)
+{
+    const gp_param *epochs = gp_params_find(gp_train_options_table, "max-epochs");
+    double count = epochs->fallback;
+    char name[SWEEP_PLACE_BYTES];
+
+    for (int i = 1; i < call->rest_count; i++) {
+        const char *word = call->rest[i], *value = strchr(word, '=');
+
+        if (strncmp(word, "--", 2) != 0)
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 2, "="), word + 2);
+        value = value != NULL ? value + 1 : i + 1 < call->rest_count ? call->rest[i + 1] : "";
+        if (gp_params_find(gp_train_options_table, name) == epochs)
+            count = strtod(value, NULL);
+    }
+    return count;
+}
+
+/* Return the highest number of epochs of a trial: in the command, or of the parameter that
+ * replaces it. */
+static uint32_t highest_epochs(const cli_call *call, const sweep_plan *plan)
+{
+    const gp_param *epochs = gp_params_find(gp_train_options_table, "max-epochs");
+    double highest = command_epochs(call), high;
+    gp_space *space = NULL;
+
+    if (gp_space_parse(&space, gp_buffer_text(&plan->space), sweep_points_type, NULL, NULL) != GP_OK)
+        return (uint32_t)fmax(1, fmin(highest, INT32_MAX)); /* put_method() reports the error */
+    for (uint32_t i = 0; i < space->count; i++) {
+        const gp_space_parameter *p = &space->parameters[i];
+
+        if (gp_params_find(gp_train_options_table, p->name) != epochs)
+            continue;
+        high = p->kind != GP_SPACE_LIST ? p->high : 0;
+        for (uint32_t k = 0; k < p->count; k++)
+            high = fmax(high, p->values[k].number);
+        highest = p->condition_count > 0 ? fmax(highest, high) : high;
+    }
+    gp_space_free(space);
+    return (uint32_t)fmax(1, fmin(highest, INT32_MAX));
+}
+
+/* Read "none", "asha" or "asha:ETA", and the epochs of a trial. The space is in the plan. */
 static bool read_stop(const cli_call *call, sweep_plan *plan)
 {
     const sweep_options *options = call->options;
-    const char *epochs = trial_option(call, "--max-epochs");
+    unsigned long eta = ETA_DEFAULT;
     char none[1] = "", *end = none;
 
     if (strcmp(options->stop, "none") == 0)
         return true;
     if (strncmp(options->stop, "asha", 4) != 0 || strchr(":", options->stop[4]) == NULL)
         return false;
-    plan->asha_eta = options->stop[4] == ':' ? (uint32_t)strtoul(options->stop + 5, &end, 10) : ETA_DEFAULT;
+    if (options->stop[4] == ':')
+        eta = strtoul(options->stop + 5, &end, 10);
+    plan->asha_eta = (uint32_t)eta;
     plan->epochs_min = (uint32_t)options->min_epochs;
-    if (epochs == NULL)
-        epochs = trial_option(call, "--epochs");
-    if (!trains(call))
-        plan->epochs_max = INT32_MAX; /* a program does not announce its epochs */
-    else if (epochs != NULL)
-        plan->epochs_max = (uint32_t)strtoul(epochs, NULL, 10);
-    else
-        plan->epochs_max = (uint32_t)gp_params_find(gp_train_options_table, "max-epochs")->fallback;
-    return *end == '\0' && plan->asha_eta >= 2 && plan->asha_eta <= ETA_MAX;
+    /* a program does not announce its epochs */
+    plan->epochs_max = trains(call) ? highest_epochs(call, plan) : INT32_MAX;
+    return *end == '\0' && eta >= 2 && eta <= ETA_MAX;
 }
 
 /* Set the space from a JSON file, as one line. */

@@ -215,6 +215,18 @@ TEST(early_stopping_ends_bad_trials)
     pools_end();
 }
 
+TEST(the_last_rung_depends_on_the_epochs_of_the_trials)
+{
+    exec_begin();
+    RUN_CODE(0, "sweep", "lr=0.1", "--stop", "asha", "--folder", "a", TRAIN, "3", "--max_epochs=5");
+    CHECK_CONTAINS(out, "early stopping after epoch 1, 3, ... of 5: one of 3 continues");
+    RUN_CODE(0, "sweep", "epochs=2,4", "--stop", "asha", "--folder", "b", TRAIN, "3");
+    CHECK_CONTAINS(out, "early stopping after epoch 1, 3, ... of 4: one of 3 continues");
+    RUN_CODE(2, "sweep", "lr=0.1", "--stop", "asha:4294967299", TRAIN, "3"); /* 2^32 + 3 */
+    CHECK_CONTAINS(err, "it must be none, asha or asha:ETA with 2 to 16");
+    pools_end();
+}
+
 /* Return whether end.json of a trial has a number of workers. */
 static bool ended_with(const char *sweep, uint32_t trial, uint32_t workers)
 {
