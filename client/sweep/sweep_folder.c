@@ -1,6 +1,7 @@
 /* Files of a sweep; sweep_folder.h lists them. */
 #include "client/sweep/sweep_folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -303,30 +304,65 @@ static gp_status fail_exists(const char *path, gp_error *err)
                    path);
 }
 
+/* Return whether a folder has nothing but files of sweep_folder_create(). That function may have
+ * been killed before it wrote sweep.json. */
+static bool is_unfinished(const char *path)
+{
+    static const char *const own[] = { ".", "..", "lock", "trials", "checkpoints" };
+    static const char draft[] = "sweep.json.";
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+    bool unfinished = dir != NULL;
+
+    while (unfinished && (entry = readdir(dir)) != NULL) {
+        unfinished = strncmp(entry->d_name, draft, sizeof(draft) - 1) == 0;
+        for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+            unfinished |= strcmp(entry->d_name, own[i]) == 0;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return unfinished;
+}
+
+/* Create an empty folder in the folder of the sweep; an empty one may exist. */
+static gp_status make_inner(const sweep_folder *folder, const char *name, gp_error *err)
+{
+    char path[SWEEP_PATH_MAX + 20];
+
+    snprintf(path, sizeof(path), "%s/%s", folder->path, name);
+    rmdir(path);
+    return mkdir(path, 0777) == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot create the folder %s", path);
+}
+
+/* sweep.json comes last: a folder that has it can be resumed. */
 gp_status sweep_folder_create(sweep_folder *folder, const char *path, const char *name,
                               const sweep_plan *plan, gp_error *err)
 {
-    char made[SWEEP_PATH_MAX], inner[SWEEP_PATH_MAX + 20];
+    char made[SWEEP_PATH_MAX];
     gp_status status = GP_OK;
 
     *folder = (sweep_folder){ .lock = -1, .journal = -1 };
     if (path == NULL)
         status = make_named(made, sizeof(made), name, err);
-    else if (mkdir(path, 0777) != 0)
-        status = errno == EEXIST ? fail_exists(path, err)
-                                 : gp_fail_errno(err, GP_EIO, "cannot create the folder %s", path);
+    else if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        status = gp_fail_errno(err, GP_EIO, "cannot create the folder %s", path);
+    else if (!is_unfinished(path))
+        status = fail_exists(path, err);
     if (status == GP_OK)
         status = set_path(folder, path == NULL ? made : path, err);
     if (status == GP_OK)
         status = take_lock(folder, err);
+    if (status == GP_OK && !is_unfinished(folder->path)) /* another process had the lock before */
+        status = fail_exists(folder->path, err);
+    if (status == GP_OK)
+        status = make_inner(folder, "trials", err);
+    if (status == GP_OK)
+        status = make_inner(folder, "checkpoints", err);
     if (status == GP_OK)
         status = sweep_folder_save(folder, plan, err);
-    for (int i = 0; status == GP_OK && i < 2; i++) {
-        snprintf(inner, sizeof(inner), "%s/%s", folder->path, i == 0 ? "trials" : "checkpoints");
-        if (mkdir(inner, 0777) != 0)
-            status = gp_fail_errno(err, GP_EIO, "cannot create the folder %s", inner);
-    }
-    if (status != GP_OK)
+    if (status == GP_OK)
+        gp_fault_point("sweep-created");
+    else
         sweep_folder_close(folder);
     return status;
 }

@@ -62,8 +62,9 @@ typedef struct sweep_folder {
 } sweep_folder;
 
 /* Create the folder of a sweep and lock it.
- *   path  folder to create; NULL: gradpool-sweeps/DATE-TIME-NAME
- * GP_EBUSY: the folder exists. GP_EIO. */
+ *   path  folder to create, or an empty one, or one that a killed process left without sweep.json;
+ *         NULL: gradpool-sweeps/DATE-TIME-NAME
+ * GP_EBUSY: the folder has other files, or another process creates it. GP_EIO. */
 gp_status sweep_folder_create(sweep_folder *folder, const char *path, const char *name,
                               const sweep_plan *plan, gp_error *err);
 

@@ -1,6 +1,7 @@
 /* `gradpool sweep` with real daemons: results, kills, interrupts and errors. */
 #include <math.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include "tests/service/commands.h"
 
@@ -176,11 +177,31 @@ static void kill_at(const char *fault)
 TEST(a_controller_that_is_killed_between_two_actions_continues)
 {
     exec_begin();
+    kill_at("sweep-created:1:kill");
     kill_at("sweep-appended:1:kill");  /* the points are on disk, and no job exists */
     kill_at("sweep-submitted:1:kill"); /* the pool has the job */
     kill_at("sweep-appended:3:kill");
     kill_at("sweep-linked:1:kill");
     kill_at("sweep-packed:3:kill"); /* of the last trial: only a resumed sweep cleans its folder */
+    pools_end();
+}
+
+TEST(a_folder_that_a_killed_sweep_left_incomplete_is_used_again)
+{
+    exec_begin();
+    setenv("GRADPOOL_FAULT", "file-written:1:kill", 1); /* sweep.json has a temporary name */
+    RUN_CODE(-1, "sweep", "lr=0.1", "--folder", "s", TRAIN, "1");
+    unsetenv("GRADPOOL_FAULT");
+    CHECK(access(in_sweep("lock"), F_OK) == 0 && access(in_sweep("sweep.json"), F_OK) != 0);
+    RUN_CODE(1, "sweep", "--resume", "s");
+    CHECK_CONTAINS(err, "not the folder of a sweep");
+    RUN_CODE(0, "sweep", "lr=0.1,0.2", "--folder", "s", TRAIN, "1");
+    check_trials(2);
+    REQUIRE(mkdir(in_w("t"), 0777) == 0);
+    RUN_CODE(0, "sweep", "lr=0.1", "--folder", "t", TRAIN, "1");
+    REQUIRE(mkdir(in_w("u"), 0777) == 0 && symlink("x", in_w("u/notes")) == 0);
+    RUN_CODE(1, "sweep", "lr=0.1", "--folder", "u", TRAIN, "1");
+    CHECK_CONTAINS(err, "the folder u exists and has no sweep; use another --folder");
     pools_end();
 }
 
