@@ -88,39 +88,6 @@ static gp_status open_file(worker_lines *lines, gp_error *err)
     return lines->file != NULL ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
 }
 
-gp_status worker_lines_open(worker_lines **out, const char *folder, gp_error *err)
-{
-    worker_lines *lines = gp_calloc(1, sizeof(*lines));
-    char path[700];
-    gp_status status;
-
-    *out = NULL;
-    if (lines == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the records of the workers");
-    snprintf(lines->folder, sizeof(lines->folder), "%s", folder);
-    snprintf(path, sizeof(path), "%s/workers.open", folder);
-    lines->open_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    status =
-        lines->open_fd >= 0 ? open_file(lines, err) : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
-    if (status != GP_OK) {
-        if (lines->open_fd >= 0)
-            close(lines->open_fd);
-        gp_free(lines);
-        return status;
-    }
-    if (pread(lines->open_fd, lines->open, sizeof(lines->open), 0) < 0)
-        memset(lines->open, 0, sizeof(lines->open));
-    for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++)
-        if (lines->open[worker].steps > 0 && lines->open[worker].magic == MAGIC &&
-            lines->open[worker].worker == worker)
-            finish(lines, worker);
-    memset(lines->open, 0, sizeof(lines->open));
-    *out = lines;
-    return GP_OK;
-}
-
-/* ---- resume ---- */
-
 /* Read an interval from a line. false: malformed. */
 static bool interval_get(interval *out, const gp_json *json)
 {
@@ -145,6 +112,90 @@ static bool interval_get(interval *out, const gp_json *json)
         out->ms[phase] = gp_json_number(gp_json_member(time, step_phase_names[phase]), 0);
     return true;
 }
+
+/* Set `lines->torn` if a killed process left a part of a line. */
+static void find_torn(worker_lines *lines)
+{
+    char path[700], last = '\n';
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/workers.jsonl", lines->folder);
+    file = fopen(path, "re");
+    if (file != NULL && fseek(file, -1, SEEK_END) == 0 && fread(&last, 1, 1, file) == 1)
+        lines->torn = last != '\n';
+    if (file != NULL)
+        fclose(file);
+}
+
+/* Drop the stored intervals that are in the file: a process may be killed after it wrote a line and
+ * before it cleared the interval. */
+static void drop_written(worker_lines *lines)
+{
+    run_lines *old = run_lines_new(lines->folder, "workers.jsonl");
+    const char *text;
+    size_t bytes;
+
+    while (old != NULL && (text = run_lines_next(old, &bytes)) != NULL) {
+        interval i;
+        run_line line;
+
+        if (!run_line_parse(&line, text, bytes))
+            continue;
+        if (interval_get(&i, line.json) && i.step >= lines->open[i.worker].first_step)
+            lines->open[i.worker] = (interval){ 0 };
+        run_line_deinit(&line);
+    }
+    run_lines_free(old);
+}
+
+/* Write the intervals that a killed process stored. */
+static void restore(worker_lines *lines)
+{
+    bool any = false;
+
+    if (pread(lines->open_fd, lines->open, sizeof(lines->open), 0) < 0)
+        memset(lines->open, 0, sizeof(lines->open));
+    for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++) {
+        interval *i = &lines->open[worker];
+
+        if (i->steps == 0 || i->magic != MAGIC || i->worker != worker)
+            *i = (interval){ 0 };
+        any |= i->steps > 0;
+    }
+    find_torn(lines);
+    if (any)
+        drop_written(lines);
+    for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++)
+        if (lines->open[worker].steps > 0)
+            finish(lines, worker);
+}
+
+gp_status worker_lines_open(worker_lines **out, const char *folder, gp_error *err)
+{
+    worker_lines *lines = gp_calloc(1, sizeof(*lines));
+    char path[700];
+    gp_status status;
+
+    *out = NULL;
+    if (lines == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the records of the workers");
+    snprintf(lines->folder, sizeof(lines->folder), "%s", folder);
+    snprintf(path, sizeof(path), "%s/workers.open", folder);
+    lines->open_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    status =
+        lines->open_fd >= 0 ? open_file(lines, err) : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    if (status != GP_OK) {
+        if (lines->open_fd >= 0)
+            close(lines->open_fd);
+        gp_free(lines);
+        return status;
+    }
+    restore(lines);
+    *out = lines;
+    return GP_OK;
+}
+
+/* ---- resume ---- */
 
 /* Reduce an interval that contains `step` to the steps up to `step`. */
 static void interval_cut(interval *i, uint64_t step)
@@ -184,6 +235,8 @@ gp_status worker_lines_resume(worker_lines *lines, uint64_t step, gp_error *err)
     run_lines_free(old);
     fclose(lines->file);
     status = run_trim(lines->folder, "workers.jsonl", step, step, NULL, err);
+    if (status == GP_OK)
+        lines->torn = false; /* only complete lines are left */
     if (open_file(lines, status == GP_OK ? err : NULL) != GP_OK)
         return status == GP_OK ? GP_EIO : status;
     for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++)

@@ -121,6 +121,44 @@ TEST(open_intervals_survive_a_kill)
     folder_remove();
 }
 
+TEST(a_process_killed_while_it_writes_a_line_leaves_the_sums_exact)
+{
+    static char state[1 << 20];
+    char open_path[120];
+    worker_lines *lines, *next;
+    size_t bytes;
+    FILE *file;
+    int problem;
+
+    folder_make();
+    snprintf(open_path, sizeof(open_path), "%s/workers.open", folder);
+    lines = open_lines();
+    add(lines, 1, 21);
+    file = fopen(open_path, "r");
+    REQUIRE(file != NULL);
+    bytes = fread(state, 1, sizeof(state), file);
+    fclose(file);
+    add(lines, 22, 22); /* the line of the steps 12 to 22 */
+    CHECK_INT(22, sums_of(1).steps);
+    file = fopen(open_path, "w"); /* as before the line */
+    REQUIRE(file != NULL && fwrite(state, 1, bytes, file) == bytes && fclose(file) == 0);
+    next = open_lines();
+    CHECK_INT(22, sums_of(1).steps);
+    CHECK_INT(440, sums_of(2).samples);
+    add(next, 23, 25);
+    REQUIRE(truncate(path, 40) == 0); /* within the first line */
+    worker_lines_close(open_lines(), &problem);
+    file = fopen(path, "r");
+    REQUIRE(file != NULL && fgets(state, sizeof(state), file) != NULL);
+    CHECK(strlen(state) == 41 && fgets(state, sizeof(state), file) != NULL); /* then a line of its own */
+    CHECK_CONTAINS(state, "{\"worker\": 1,");
+    CHECK_CONTAINS(state, "\"first_step\": 23, \"step\": 25,");
+    fclose(file);
+    worker_lines_close(next, &problem);
+    worker_lines_close(lines, &problem);
+    folder_remove();
+}
+
 TEST(resume_keeps_the_sums_up_to_the_step)
 {
     worker_lines *lines;
