@@ -232,6 +232,16 @@ const char *run_lines_next(run_lines *lines, size_t *bytes)
     }
 }
 
+const char *run_lines_rest(run_lines *lines, size_t *bytes)
+{
+    if (lines->used == 0 || lines->used > RUN_LINE_BYTES_MAX)
+        return NULL;
+    *bytes = lines->used;
+    lines->used = 0;
+    lines->line[*bytes] = '\0';
+    return lines->line;
+}
+
 bool run_lines_failed(const run_lines *lines)
 {
     return lines->failed;

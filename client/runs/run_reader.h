@@ -66,6 +66,10 @@ void run_lines_free(run_lines *lines); /* accepts NULL */
  * further line yet. The caller may call again later. */
 const char *run_lines_next(run_lines *lines, size_t *bytes);
 
+/* Get the rest of a file after run_lines_next() has returned NULL: an incomplete line, which is the
+ * last one if the writer has exited. NULL: there is none, or it is too long. */
+const char *run_lines_rest(run_lines *lines, size_t *bytes);
+
 /* Return whether the file could not be read. A file that does not exist is no error. */
 bool run_lines_failed(const run_lines *lines);
 

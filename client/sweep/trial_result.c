@@ -97,6 +97,21 @@ bool trial_reader_next(trial_reader *reader, const sweep_folder *folder, const s
     return taken;
 }
 
+/* Read the last line of a program that has exited, if it has no newline. */
+static void read_rest(trial_reader *reader, const sweep_plan *plan)
+{
+    size_t bytes;
+    const char *text = reader->lines != NULL ? run_lines_rest(reader->lines, &bytes) : NULL;
+    uint32_t epoch;
+    double value;
+    run_line line;
+
+    if (text == NULL || !run_line_parse(&line, text, bytes))
+        return;
+    take(reader, plan, &line, &epoch, &value);
+    run_line_deinit(&line);
+}
+
 /* ---- results ---- */
 
 /* Set the value of a complete training; without one, describe what its result has. */
@@ -113,10 +128,11 @@ static void read_training(sweep_event *event, char text[SWEEP_TEXT_MAX], const g
 
 /* Set the value of a complete program. */
 static void read_program(sweep_event *event, char text[SWEEP_TEXT_MAX], const gp_json *end,
-                         const trial_reader *reader, const sweep_plan *plan)
+                         trial_reader *reader, const sweep_plan *plan)
 {
     const gp_json *number = gp_json_member(end, "number");
 
+    read_rest(reader, plan);
     event->value = reader->found ? reader->value : !reader->any ? gp_json_number(number, NAN) : NAN;
     if (!isnan(event->value))
         return;
@@ -186,7 +202,7 @@ static bool failed_itself(const gp_json *end)
            strcmp(error, gp_status_name(GP_ECANCELED)) != 0 && strcmp(error, gp_status_name(GP_ENOPOOL)) != 0;
 }
 
-void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], const trial_reader *reader,
+void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], trial_reader *reader,
                        const sweep_folder *folder, const sweep_plan *plan, const gp_job_info *info)
 {
     const bool trains = sweep_plan_trains(plan);

@@ -28,9 +28,10 @@ bool trial_reader_next(trial_reader *reader, const sweep_folder *folder, const s
 void trial_reader_deinit(trial_reader *reader);
 
 /* Determine how the job of a trial ended, after the last value was read: set the outcome, the value
- * and the text of an event. `text` is the memory for the text.
+ * and the text of an event. `text` is the memory for the text. The last line of a program may lack
+ * its newline.
  *   info  state of the job; NULL: the pool has forgotten it */
-void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], const trial_reader *reader,
+void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], trial_reader *reader,
                        const sweep_folder *folder, const sweep_plan *plan, const gp_job_info *info);
 
 #endif

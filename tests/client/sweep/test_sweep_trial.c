@@ -184,6 +184,9 @@ TEST(the_last_line_of_a_program_with_the_objective_counts)
     check_result("./prog",
                  "{\"step\": 1, \"f1_score\": 0.5}\n{\"step\": 2, \"f1-score\": 0.75}\n{\"step\": 3}\n",
                  COMPLETED ", \"number\": 9}", 0.75, "");
+    check_result("./prog", "{\"f1-score\": 0.5}\n{\"f1-score\": 0.25}", COMPLETED "}", 0.25,
+                 ""); /* no newline */
+    check_result("./prog", "{\"f1-score\": 0.5}\n{\"f1-score\": 0.2", COMPLETED "}", 0.5, "");
     check_result("./prog", NULL, COMPLETED ", \"number\": 9}", 9, "");
     check_result("./prog", "{\"step\": 1, \"loss\": 0.5, \"f1\": 1}\n", COMPLETED ", \"number\": 9}", NAN,
                  "ended without f1-score; the lines of GRADPOOL_METRICS have: loss, f1");
