@@ -569,6 +569,27 @@ TEST(folder_of_an_older_version_is_listed_and_compared)
     CHECK_TEXT("no runs\n", out);
 }
 
+TEST(runs_with_long_values_are_compared_by_all_bytes)
+{
+    char text[400], data[120];
+
+    cli_begin();
+    memset(data, 'd', sizeof(data) - 1);
+    data[sizeof(data) - 1] = '\0';
+    for (int i = 1; i <= 2; i++) {
+        snprintf(text, sizeof(text), "w/long%d", i);
+        mkdir(in_root(text), 0700);
+        snprintf(text, sizeof(text), "{\"arguments\": [\"gradpool\", \"train\", \"--data\", \"/%s/%d\"]}",
+                 data, i);
+        write_file(i == 1 ? "w/long1/job.json" : "w/long2/job.json", text);
+    }
+    RUN_OK("runs", "compare", "long1", "long2");
+    CHECK_CONTAINS(out, "data ");
+    CHECK_CONTAINS(out, "dd/1  ...ddd");
+    CHECK_CONTAINS(out, "dd/2\n");
+    pools_end();
+}
+
 TEST(warnings_of_a_training_are_printed_with_quiet)
 {
     cli_begin();

@@ -11,23 +11,40 @@
 #include "common/model/train_options.h"
 
 /* COLUMNS_MAX: runs side by side in a table; more runs become rows. */
-enum { COLUMNS_MAX = 8, CELL_BYTES = 100, POINTS_MAX = PLOT_COLOURS };
+enum { COLUMNS_MAX = 8, CELL_BYTES = 100, VALUE_BYTES = 1024, POINTS_MAX = PLOT_COLOURS };
 
 /* Values of one line for each run. */
 typedef char cells[RUNS_COMPARED_MAX][CELL_BYTES];
 
+/* Copy a value to a cell. Of a long value, such as a path, the end is kept. */
+static void set_cell(char cell[CELL_BYTES], const char *value)
+{
+    const size_t bytes = strlen(value), room = CELL_BYTES - sizeof("...");
+
+    if (bytes < CELL_BYTES) {
+        snprintf(cell, CELL_BYTES, "%s", value[0] != '\0' ? value : "-");
+        return;
+    }
+    value += bytes - room;
+    while (((unsigned char)*value & 0xc0) == 0x80) /* within a character */
+        value++;
+    snprintf(cell, CELL_BYTES, "...%s", value);
+}
+
 /* Fill in the value of a column or option for each run. true: the runs differ. */
 static bool fill(cells out, const runs_set *set, const char *name)
 {
+    char first[VALUE_BYTES], value[VALUE_BYTES];
     bool differ = false;
 
     for (size_t i = 0; i < set->count; i++) {
         double number;
 
-        runs_value(&set->runs[i], name, out[i], CELL_BYTES, &number);
-        if (out[i][0] == '\0')
-            strcpy(out[i], "-");
-        differ |= strcmp(out[i], out[0]) != 0;
+        runs_value(&set->runs[i], name, value, sizeof(value), &number);
+        if (i == 0)
+            strcpy(first, value);
+        differ |= strcmp(value, first) != 0;
+        set_cell(out[i], value);
     }
     return differ;
 }
