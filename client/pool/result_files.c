@@ -97,7 +97,8 @@ gp_status result_store_open(result_store *out, const char *state_dir, gp_error *
                            .lock = -1,
                            .bytes_max = RESULT_BYTES_MAX,
                            .total_max = RESULT_TOTAL_MAX,
-                           .count_max = RESULT_COUNT_MAX };
+                           .count_max = RESULT_COUNT_MAX,
+                           .lock_ms = LOCK_MS };
     gp_status status;
 
     if (state_dir[0] == '\0')
@@ -194,11 +195,11 @@ bool result_has_expired(const result_head *head, int64_t now_ms)
 
 gp_status result_lock(result_store *store, result_totals *sums, gp_error *err)
 {
-    gp_status status = gp_file_lock_wait(store->lock, LOCK_MS);
+    gp_status status = gp_file_lock_wait(store->lock, store->lock_ms);
 
     if (status != GP_OK)
         return gp_fail(err, status, "cannot lock %s/lock; another process has held it for %d s",
-                       store->folder, LOCK_MS / 1000);
+                       store->folder, store->lock_ms / 1000);
     if (gp_read_at(store->lock, sums, sizeof(*sums), 0) != (ssize_t)sizeof(*sums) ||
         sums->magic != TOTALS_MAGIC)
         *sums = (result_totals){ .magic = TOTALS_MAGIC };

@@ -267,19 +267,23 @@ static gp_status state_status(const result_head *head, gp_error *err)
     }
 }
 
-/* Count a read of the entry, unless it was replaced meanwhile: GP_EBUSY. */
-static gp_status read_count(result_store *store, const result_entry *e, int64_t now_ms, gp_error *err)
+/* Count a read of the entry.
+ *   replaced  set to whether the entry was replaced meanwhile; the read is then not counted
+ * GP_EBUSY: another process holds the lock. */
+static gp_status read_count(result_store *store, const result_entry *e, bool *replaced, int64_t now_ms,
+                            gp_error *err)
 {
     result_totals sums;
     result_entry now;
     gp_status status = result_lock(store, &sums, err);
 
+    *replaced = false;
     if (status != GP_OK)
         return status;
     status = result_entry_open(&now, store, e->head.key.name, err);
     if (status == GP_OK) {
         if (now.info.st_ino != e->info.st_ino || now.info.st_dev != e->info.st_dev) {
-            status = GP_EBUSY;
+            *replaced = true;
         } else if (++now.head.reads == now.head.reads_max && now.head.reads_max != 0) {
             status = result_bury(store, &sums, &now.head, RESULT_READ, now_ms, err);
         } else {
@@ -328,6 +332,7 @@ gp_status result_read(result_store *store, const char *name, void **data, size_t
                       int64_t now_ms, gp_error *err)
 {
     void *payload = NULL;
+    bool replaced;
     gp_status status;
     result_entry e;
 
@@ -339,15 +344,16 @@ gp_status result_read(result_store *store, const char *name, void **data, size_t
         expire(store, &e.head, now_ms);
         status = state_status(&e.head, err);
         *pending = status == GP_EBUSY;
+        replaced = false;
         if (status == GP_OK)
             status = payload_read(&payload, &e, err);
         if (status == GP_OK) {
-            status = read_count(store, &e, now_ms, err);
-            if (status != GP_OK)
+            status = read_count(store, &e, &replaced, now_ms, err);
+            if (status != GP_OK || replaced)
                 gp_free(payload);
         }
         close(e.fd);
-    } while (status == GP_EBUSY && !*pending);
+    } while (replaced);
     if (status != GP_OK)
         return status;
     if (e.head.status != GP_OK) {

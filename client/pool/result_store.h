@@ -94,6 +94,7 @@ typedef struct result_store {
     /* limits; set by result_store_open(), changed only by tests */
     uint64_t bytes_max, total_max;
     uint32_t count_max;
+    int lock_ms; /* longest wait for the lock */
 } result_store;
 
 /* Task object of a detached call. */
@@ -152,9 +153,9 @@ void result_object_path(const result_store *store, const result_head *head, char
 /* Read a result, and count the read. If the call failed, return its status and error message.
  *   data     set to the result, NUL-terminated; free it with gp_free()
  *   pending  set to whether the call has not ended
- * GP_EBUSY: the call has not ended. GP_ENOENT: no such name. GP_ESTATE: it was read reads_max
- * times. GP_ESTALE: it has expired. GP_EPERM: the file belongs to another user. GP_ENOMEM,
- * GP_ECORRUPT, GP_EIO. */
+ * GP_EBUSY: the call has not ended; without `pending`: another process has held the lock for
+ * lock_ms. GP_ENOENT: no such name. GP_ESTATE: it was read reads_max times. GP_ESTALE: it has
+ * expired. GP_EPERM: the file belongs to another user. GP_ENOMEM, GP_ECORRUPT, GP_EIO. */
 gp_status result_read(result_store *store, const char *name, void **data, size_t *bytes, bool *pending,
                       int64_t now_ms, gp_error *err);
 

@@ -80,9 +80,9 @@ gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void 
         result_head head;
 
         status = result_read(&store, name, data, bytes, &pending, result_now_ms(), &why);
-        if (status == GP_OK || !pending)
+        if (status == GP_OK || (!pending && status != GP_EBUSY))
             break;
-        if (now_ms - looked_ms >= LOOK_MS) {
+        if (pending && now_ms - looked_ms >= LOOK_MS) {
             looked_ms = now_ms;
             if (result_get(&store, name, &head, result_now_ms(), NULL) == GP_OK && result_is_abandoned(&head))
                 status = results_keeper_ensure(pool, &store, &why);
@@ -90,8 +90,9 @@ gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void 
                 break; /* other errors are temporary: a new scheduler starts, the disk is slow */
         }
         if (now_ms >= deadline) {
-            status = gp_fail(&why, GP_ETIMEDOUT, "the call of result '%s' did not end within %d ms", name,
-                             timeout_ms);
+            status = GP_ETIMEDOUT; /* without `pending`: `why` names the lock that another process holds */
+            if (pending)
+                gp_fail(&why, status, "the call of result '%s' did not end within %d ms", name, timeout_ms);
             break;
         }
 

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/system/file.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
@@ -322,6 +323,27 @@ TEST(each_result_of_one_read_goes_to_one_of_many_readers)
         total += WEXITSTATUS(state);
     }
     CHECK_INT(VALUES, total);
+}
+
+TEST(read_ends_while_another_process_holds_the_lock)
+{
+    char path[80];
+
+    REQUIRE(begin());
+    CHECK_STATUS(GP_OK, add_text("a", RESULT_READY, 1, "once"));
+    snprintf(path, sizeof(path), "%s/results/lock", root);
+    int other = open(path, O_RDWR | O_CLOEXEC);
+    void *data = NULL;
+    size_t bytes;
+    bool pending = true;
+
+    CHECK_STATUS(GP_OK, gp_file_lock(other));
+    store.lock_ms = 10;
+    CHECK_STATUS(GP_EBUSY, result_read(&store, "a", &data, &bytes, &pending, NOW, &err));
+    CHECK(!pending);
+    CHECK_CONTAINS(err.message, "cannot lock");
+    close(other);
+    CHECK_STATUS(GP_OK, read_text("a", "once", NOW));
 }
 
 TEST(damaged_entry_is_reported_and_can_be_removed)
