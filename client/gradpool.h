@@ -934,7 +934,8 @@ typedef struct gp_parfeval_request {
     gp_future *const *depends_on;
     uint32_t depends_on_count;
 
-    /* start after this future, on the same worker; GP_EINVAL: `worker` is another worker */
+    /* start after this future, on the same worker; GP_EINVAL: `worker` is another worker, or the
+     * worker has left the team */
     gp_future *same_worker_as;
 
     /* Called once when the call has ended. May be NULL. */

@@ -250,6 +250,10 @@ static gp_status follow_check(gp_team *team, const gp_parfeval_request *request,
                        "both");
     if (worker == 0)
         return GP_OK;
+    gp_status status = team_check_worker(team, worker, err); /* it may have left the team */
+
+    if (status != GP_OK)
+        return status;
     return team_needs_find(team, request->environment, request->needs, worker, &needs, err);
 }
 

@@ -181,7 +181,9 @@ TEST(a_worker_leaves_after_its_call_and_the_calls_that_only_it_may_run)
     const gp_function *hold = task("hold"), *who = task("who");
 
     CHECK_INT(3, gp_team_size(team));
-    gp_future *held[3], *own[10], *any[30];
+    gp_future *held[3], *own[10], *any[30], *last = start(who, NULL, 0, 3);
+
+    CHECK_STATUS(GP_OK, gp_future_wait(last, -1, &err));
 
     for (uint32_t w = 1; w <= 3; w++)
         held[w - 1] = start_hold(hold, in_root(w == 1 ? "gate1" : w == 2 ? "gate2" : "gate3"), w);
@@ -204,6 +206,10 @@ TEST(a_worker_leaves_after_its_call_and_the_calls_that_only_it_may_run)
     rival_join(&r);
     CHECK_STATUS(GP_EINVAL,
                  gp_parfeval(NULL, team, &(gp_parfeval_request){ .function = who, .worker = 3 }, &err));
+    CHECK_STATUS(
+        GP_EINVAL,
+        gp_parfeval(NULL, team, &(gp_parfeval_request){ .function = who, .same_worker_as = last }, &err));
+    CHECK_CONTAINS(err.message, "there is no worker 3; the team has 1");
     write_file("gate1", "");
     for (int i = 0; i < 30; i++)
         CHECK_STATUS(GP_OK, gp_future_wait(any[i], -1, &err));
