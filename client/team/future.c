@@ -306,6 +306,14 @@ static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval
     return status;
 }
 
+/* Return the deadline for the start of a call that is submitted now. 0: no limit. */
+static int64_t start_by_ns(gp_team *team, int64_t queue_timeout_ms)
+{
+    return queue_timeout_ms == 0 || queue_timeout_ms > INT64_MAX / 2000000
+               ? 0
+               : team_now(team) + queue_timeout_ms * 1000000;
+}
+
 static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_request *request, gp_error *err)
 {
     bool failed = false;
@@ -326,9 +334,8 @@ static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_reques
         return gp_fail(err, GP_ENOMEM, "no memory for a future");
     status = future_fill(team, future, request, needs, &failed, err);
     if (status == GP_OK)
-        status = dispatch_submit(
-            team->dispatch, &future->unit,
-            request->queue_timeout_ms == 0 ? 0 : team_now(team) + request->queue_timeout_ms * 1000000, err);
+        status =
+            dispatch_submit(team->dispatch, &future->unit, start_by_ns(team, request->queue_timeout_ms), err);
     if (status != GP_OK) {
         future_recycle(&team->futures, future);
         return status;

@@ -243,7 +243,7 @@ static gp_status parfor_chunk_submit(parfor *loop, const parfor_piece *piece, gp
     /* A chunk of several iterations ends after the one that exceeds the budget. If it has run for
      * the budget and the time limit, one iteration has exceeded the limit. */
     terms.timeout_ms = loop->request->timeout_ms;
-    if (terms.timeout_ms > 0 && piece->count > 1)
+    if (terms.timeout_ms > 0 && terms.timeout_ms < UINT32_MAX && piece->count > 1)
         terms.timeout_ms += PARFOR_BUDGET_NS / 1000000;
     if (at != 0)
         call.payload = loop->request->next == NULL

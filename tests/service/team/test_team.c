@@ -653,7 +653,14 @@ TEST(start_deadlines_and_time_limits_are_enforced)
     CHECK_INT(GP_FUTURE_RUNNING, info(busy).state);
     CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(busy, 1, &f.err));
     CHECK_CONTAINS(f.err.message, "did not end within 1 ms: running on worker 1");
+    gp_future *unlimited = call(
+        &f,
+        (gp_parfeval_request){ .function = nothing, .queue_timeout_ms = INT64_MAX, .timeout_ms = INT64_MAX });
+
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(unlimited, 10, &f.err));
+    CHECK_INT(GP_FUTURE_WAITING, info(unlimited).state);
     let_go("go");
+    CHECK_STATUS(GP_OK, gp_future_result(unlimited, NULL, NULL, &f.err));
     gp_future *running =
         call(&f, (gp_parfeval_request){
                      .function = sleeper, .argument = &ms, .bytes = sizeof(ms), .timeout_ms = 150 });
