@@ -955,7 +955,8 @@ void dispatch_over_all(dispatch *d, gp_status status)
 
         /* revoked units are never started; the others are running */
         for (team_unit *unit; (unit = d->lanes[w - 1].sent.first) != NULL; dispatch_over(d, unit, status))
-            (void)d->hooks.revoke(d->hooks.context, w, unit);
+            if (d->hooks.revoke(d->hooks.context, w, unit))
+                unit->attempts--;
         while (d->lanes[w - 1].dying.first != NULL)
             dispatch_over(d, d->lanes[w - 1].dying.first, status);
     }

@@ -394,6 +394,24 @@ TEST(deadlines_end_waiting_calls_and_stop_running_ones)
     dispatch_free(w.d);
 }
 
+TEST(a_call_that_never_started_counts_no_attempt_when_all_calls_end)
+{
+    world w;
+
+    world_begin(&w, 1, 0);
+    team_unit *running = submit(&w, unit_new(&w)), *inside;
+
+    let_begin(&w, 1);
+    inside = submit(&w, unit_new(&w));
+    CHECK_INT(UNIT_SENT, inside->state);
+    dispatch_over_all(w.d, GP_ECANCELED);
+    CHECK(dispatch_next_over(w.d) == running && running->attempts == 1);
+    CHECK(dispatch_next_over(w.d) == inside && inside->attempts == 0);
+    gp_free(running);
+    gp_free(inside);
+    dispatch_free(w.d);
+}
+
 TEST(stale_calls_end_with_their_worker_and_urgent_calls_run_first)
 {
     world w;

@@ -232,6 +232,25 @@ TEST(call_of_a_killed_program_is_run_by_the_pool_and_read_once)
     CHECK_INT(1, info.st_size);
 }
 
+TEST(call_that_never_started_is_run_by_the_pool_despite_one_attempt)
+{
+    gp_future *running, *next;
+    gp_future_info info = { .state = GP_FUTURE_WAITING };
+    uint32_t number;
+
+    REQUIRE(team_pool_begin(1) && team_open(NULL));
+    running = detach_gated("running", 1, 0);
+    next = detach_gated("next", 1, 0); /* behind the first call, in the ring of the worker */
+    REQUIRE(running != NULL && next != NULL);
+    AWAIT((gp_future_get_info(running, &info), info.state == GP_FUTURE_RUNNING), 1);
+    gp_team_close(team);
+    team = NULL;
+    write_file("gate", "");
+    CHECK_STATUS(GP_OK, fetch_number("next", &number));
+    CHECK_INT(7, number);
+    CHECK_STATUS(GP_EPEER, fetch_number("running", &number));
+}
+
 TEST(call_of_a_closed_team_is_run_by_the_pool)
 {
     static const char once[] = "once kill", always[] = "kill";
