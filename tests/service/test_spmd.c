@@ -110,6 +110,9 @@ TEST(range_of_workers_uses_the_available_ones_and_too_many_are_refused)
     CHECK_CONTAINS(err.message, "has 3");
     request.workers_max = 3;
     CHECK_STATUS(GP_EINVAL, gp_spmd(&block, team, &request, &err));
+    request.bytes = 8;
+    CHECK_STATUS(GP_EINVAL, gp_spmd(&block, team, &request, &err));
+    CHECK_CONTAINS(err.message, "the argument has 8 bytes and no address");
     request.function = NULL;
     CHECK_STATUS(GP_EINVAL, gp_spmd(&block, team, &request, &err));
 }
