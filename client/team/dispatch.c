@@ -881,11 +881,18 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t late_ns, int64_t n
         return;
     }
     l = &d->lanes[unit->worker - 1];
-    if (unit->timeout_ms != 0 && l->sent.first == unit) {
+    const bool runs = unit->timeout_ms != 0 && l->sent.first == unit;
+
+    if (take_back(d, unit, now_ns)) {
+        /* The worker has not started the call, for example because it is suspended, so the time
+         * limit does not apply yet. */
+        if (runs && (unit->start_ms_max == 0 || unit->start_ms_max > unit->timeout_ms))
+            ready_put(d, unit, true);
+        else
+            over_at(d, unit, GP_ETIMEDOUT, now_ns);
+    } else if (runs) {
         unit->over_limit = true;
         dispatch_cancel(d, unit, unit->grace_ms, now_ns);
-    } else if (take_back(d, unit, now_ns)) {
-        over_at(d, unit, GP_ETIMEDOUT, now_ns);
     }
 }
 

@@ -394,6 +394,40 @@ TEST(deadlines_end_waiting_calls_and_stop_running_ones)
     dispatch_free(w.d);
 }
 
+TEST(time_limit_of_a_call_that_has_not_started_does_not_end_it)
+{
+    world w;
+
+    world_begin(&w, 1, 0);
+    team_unit *first = unit_new(&w), *limited = unit_new(&w);
+
+    first->timeout_ms = limited->timeout_ms = 50;
+    limited->start_ms_max = 50;
+    submit(&w, first); /* the worker is suspended: it does not start the call */
+    w.now += 51 * MS;
+    dispatch_tick(w.d, w.now);
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(UNIT_SENT, first->state);
+    CHECK(!first->over_limit && dispatch_next_over(w.d) == NULL);
+    CHECK_INT(1, first->attempts);
+    let_begin(&w, 1);
+    w.now += 51 * MS;
+    dispatch_tick(w.d, w.now);
+    CHECK(first->over_limit);
+    CHECK_INT(first->call.id, w.workers[0].stopped);
+    CHECK(answer(&w, 1, GP_ECANCELED, 51 * MS) == first);
+
+    /* its time limit to start has passed as well */
+    submit(&w, limited);
+    w.now += 51 * MS;
+    dispatch_tick(w.d, w.now);
+    CHECK(dispatch_next_over(w.d) == limited && limited->status == GP_ETIMEDOUT);
+    CHECK_INT(0, limited->attempts);
+    gp_free(first);
+    gp_free(limited);
+    dispatch_free(w.d);
+}
+
 TEST(a_call_that_never_started_counts_no_attempt_when_all_calls_end)
 {
     world w;
