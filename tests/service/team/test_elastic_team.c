@@ -222,6 +222,34 @@ TEST(a_worker_leaves_after_its_call_and_the_calls_that_only_it_may_run)
     check_result(start(who, NULL, 0, 3), &three, sizeof(three));
 }
 
+static uint32_t broadcast_count(void)
+{
+    uint32_t count = 0;
+
+    for (const team_broadcast *b = team->broadcasts; b != NULL; b = b->next)
+        count++;
+    return count;
+}
+
+TEST(value_removed_from_all_workers_is_not_sent_to_workers_that_join)
+{
+    void *data;
+    size_t bytes;
+
+    REQUIRE(pool_begin() && elastic_open(3));
+    for (int i = 0; i < 20; i++) {
+        char name[16];
+
+        snprintf(name, sizeof(name), "name-%d", i);
+        REQUIRE_OK(gp_team_put(team, GP_EVERY_WORKER, name, "x", 1, &err), err);
+        REQUIRE_OK(gp_team_put(team, 2, name, "y", 1, &err), err);
+        REQUIRE_OK(gp_team_put(team, GP_EVERY_WORKER, name, NULL, 0, &err), err);
+        CHECK_STATUS(GP_ENOENT, gp_team_get(team, 1, name, &data, &bytes, &err));
+        CHECK_STATUS(GP_ENOENT, gp_team_get(team, 2, name, &data, &bytes, &err));
+    }
+    CHECK_INT(0, broadcast_count());
+}
+
 TEST(an_idle_team_gives_workers_back_without_a_call_of_its_program)
 {
     rival r = { .workers = 2 };
