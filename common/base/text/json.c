@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/printable.h"
 #include "common/base/text/text.h"
 
 #define WHOLE_MAX 0x1p53 /* largest magnitude of a real that is written as a whole number */
@@ -175,21 +176,35 @@ static void writer_newline(gp_json_writer *writer)
         writer_raw(writer, "  ", 2);
 }
 
-/* Write a quoted string. Control characters, quotes and backslashes are escaped. */
+/* Return the number of bytes of a character that a string can hold as it is; 0: it must be escaped
+ * or replaced, or the text ends. */
+static size_t plain_length(const char *c)
+{
+    if ((unsigned char)*c >= 0x80)
+        return gp_utf8_length((const uint8_t *)c, strnlen(c, 4));
+    return (unsigned char)*c >= 0x20 && *c != '"' && *c != '\\' ? 1 : 0;
+}
+
+/* Write a quoted string. Control characters, quotes and backslashes are escaped. Bytes that are no
+ * UTF-8, such as a character that was cut, become '?': no reader accepts them. */
 static void writer_quoted(gp_json_writer *writer, const char *text)
 {
     char escape[8];
+    size_t length;
 
     writer_raw(writer, "\"", 1);
     for (const char *c = text;; c++) {
         const char *plain = c;
 
-        while ((unsigned char)*c >= 0x20 && *c != '"' && *c != '\\')
-            c++;
+        while ((length = plain_length(c)) > 0)
+            c += length;
         writer_raw(writer, plain, (size_t)(c - plain));
         if (*c == '\0')
             break;
-        snprintf(escape, sizeof(escape), *c == '"' || *c == '\\' ? "\\%c" : "\\u%04x", (unsigned char)*c);
+        if ((unsigned char)*c >= 0x80)
+            snprintf(escape, sizeof(escape), "?");
+        else
+            snprintf(escape, sizeof(escape), *c == '"' || *c == '\\' ? "\\%c" : "\\u%04x", (unsigned char)*c);
         writer_raw(writer, escape, strlen(escape));
     }
     writer_raw(writer, "\"", 1);

@@ -74,7 +74,7 @@ void gp_json_end_object(gp_json_writer *writer);
 void gp_json_begin_array(gp_json_writer *writer, const char *key);
 void gp_json_end_array(gp_json_writer *writer);
 
-/* Write a value of the given type. */
+/* Write a value of the given type. In texts, '?' replaces each byte that is no UTF-8. */
 void gp_json_put_text(gp_json_writer *writer, const char *key, const char *text);
 void gp_json_put_integer(gp_json_writer *writer, const char *key, int64_t value);
 

@@ -240,6 +240,26 @@ TEST(record_survives_a_round_trip)
     CHECK_STATUS(GP_ENOENT, cluster_record_find(name, c.site.root, "hpc", "../4803", &err));
 }
 
+/* The reason of a refusal is cut to the bytes of the record. */
+TEST(record_with_a_character_that_was_cut_is_readable)
+{
+    cluster_record record, again = { 0 };
+    site_case c;
+    gp_error err;
+
+    case_open(&c, 1004);
+    REQUIRE(create(&c, true, &record, &err) == GP_OK);
+    memset(record.job.reason, 'x', sizeof(record.job.reason));
+    record.job.reason[sizeof(record.job.reason) - 2] = (char)0xc3; /* first byte of an umlaut */
+    record.job.reason[sizeof(record.job.reason) - 1] = '\0';
+    CHECK_STATUS(GP_OK, cluster_record_store(&record, &err));
+    cluster_record_close(&record);
+    REQUIRE_OK(cluster_record_open(&again, c.site.root, record.job.name, 0, &err), err);
+    record.job.reason[sizeof(record.job.reason) - 2] = '?';
+    CHECK_TEXT(record.job.reason, again.job.reason);
+    cluster_record_close(&again);
+}
+
 /* An engine that lost its state in a crash assigns ids again. */
 TEST(id_names_the_job_that_has_not_ended)
 {

@@ -332,6 +332,24 @@ TEST(parsed_json_is_written_with_equal_numbers)
     gp_json_free(document);
 }
 
+/* The last character is cut. */
+TEST(bytes_that_are_no_utf8_are_written_as_question_marks)
+{
+    gp_json_writer writer;
+    gp_json *document;
+    gp_buffer buffer;
+    gp_error err;
+
+    gp_buffer_init(&buffer, 1000);
+    gp_json_writer_init(&writer, &buffer, false);
+    gp_json_put_text(&writer, NULL, "\xc3\xbc\xff\xe2\x82\xac\xc0\x80\n\xf0\x9f\x98\x80\xe2\x82");
+    REQUIRE_OK(gp_json_writer_finish(&writer, &err), err);
+    CHECK_TEXT("\"\xc3\xbc?\xe2\x82\xac??\\u000a\xf0\x9f\x98\x80??\"", gp_buffer_text(&buffer));
+    REQUIRE_OK(gp_json_parse(&document, gp_buffer_text(&buffer), buffer.bytes, &err), err);
+    gp_json_free(document);
+    gp_buffer_deinit(&buffer);
+}
+
 TEST(json_parser_rejects_depth_duplicates_and_garbage)
 {
     gp_json *document;
