@@ -509,7 +509,8 @@ gp_status cluster_record_find(char name[CLUSTER_NAME_BYTES], const char *root, c
     ssize_t bytes = -1;
     gp_status status = GP_OK;
 
-    if (cluster_name_valid(id) && cluster_record_read(&s.record, root, id, &ignored) == GP_OK) {
+    if (cluster_name_valid(id) && cluster_record_read(&s.record, root, id, &ignored) == GP_OK &&
+        strcmp(s.record.profile, profile) == 0) {
         snprintf(name, CLUSTER_NAME_BYTES, "%s", id);
         return GP_OK;
     }

@@ -70,7 +70,7 @@ gp_status cluster_records_list(const char *root,
                                gp_status (*visit)(void *context, const char *name, gp_error *err),
                                void *context, gp_error *err);
 
-/* Find a job by the engine's id, or by its launch name.
+/* Find a job of a profile by the engine's id, or by its launch name. Profiles can share ROOT.
  * GP_ENOENT: no such job. */
 gp_status cluster_record_find(char name[CLUSTER_NAME_BYTES], const char *root, const char *profile,
                               const char *id, gp_error *err);

@@ -237,6 +237,7 @@ TEST(record_survives_a_round_trip)
     CHECK_TEXT(record.job.name, name);
     CHECK_STATUS(GP_OK, cluster_record_find(name, c.site.root, "hpc", record.job.name, &err));
     CHECK_STATUS(GP_ENOENT, cluster_record_find(name, c.site.root, "other", "4803", &err));
+    CHECK_STATUS(GP_ENOENT, cluster_record_find(name, c.site.root, "other", record.job.name, &err));
     CHECK_STATUS(GP_ENOENT, cluster_record_find(name, c.site.root, "hpc", "../4803", &err));
 }
 
