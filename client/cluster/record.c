@@ -26,6 +26,25 @@ static gp_status join(char path[CLUSTER_PATH_BYTES], const char *folder, const c
     return GP_OK;
 }
 
+/* ---- owner ---- */
+
+/* Check that no other user created the folder, or the link to it. A record decides which commands
+ * are launched and which jobs are canceled. Where only this user can create folders, the owner does
+ * not matter: file servers can assign all files to another user. */
+static gp_status owner_check(const char *root, const char *folder, gp_error *err)
+{
+    struct stat info, above;
+
+    if (lstat(folder, &info) != 0)
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", folder);
+    if (info.st_uid == geteuid() || (stat(root, &above) == 0 && (above.st_mode & 022) == 0))
+        return GP_OK;
+    return gp_fail(err, GP_EPERM,
+                   "%s belongs to another user (uid %u), and other users can write to %s; use a folder of "
+                   "your own",
+                   folder, (unsigned)info.st_uid, root);
+}
+
 /* ---- lock ---- */
 
 /* Open and lock the lock file once. */
@@ -422,6 +441,8 @@ gp_status cluster_record_read(cluster_record *record, const char *root, const ch
     record->lock = -1;
     record->stored = NULL;
     if (status == GP_OK)
+        status = owner_check(root, record->path, err);
+    if (status == GP_OK)
         status = load(record, err);
     gp_free(record->stored);
     record->stored = NULL;
@@ -435,6 +456,8 @@ gp_status cluster_record_open(cluster_record *record, const char *root, const ch
 
     record->lock = -1;
     record->stored = NULL;
+    if (status == GP_OK)
+        status = owner_check(root, record->path, err);
     if (status == GP_OK)
         status = lock_wait(&record->lock, record->path, wait_ms, err);
     if (status == GP_OK)
@@ -469,7 +492,10 @@ gp_status cluster_records_list(const char *root,
     if (directory == NULL)
         return gp_fail_errno(err, GP_EIO, "cannot read %s", root);
     while (status == GP_OK && (errno = 0, entry = readdir(directory)) != NULL) {
-        if (!cluster_name_valid(entry->d_name))
+        char path[CLUSTER_PATH_BYTES];
+
+        if (!cluster_name_valid(entry->d_name) || join(path, root, entry->d_name, NULL) != GP_OK ||
+            owner_check(root, path, NULL) == GP_EPERM)
             continue;
         status = ++count > CLUSTER_RECORDS_MAX
                      ? gp_fail(err, GP_ELIMIT, "%s has more than %d jobs; remove old ones", root,
@@ -556,8 +582,9 @@ void cluster_record_discard(const char *root, const char *name)
     gp_error ignored;
     int lock;
 
-    if (join(folder, root, name, NULL) != GP_OK || stat(folder, &file) != 0 ||
-        time(NULL) - file.st_mtime < YOUNG_S || lock_try(&lock, folder, &ignored) != GP_OK)
+    if (join(folder, root, name, NULL) != GP_OK || owner_check(root, folder, NULL) != GP_OK ||
+        stat(folder, &file) != 0 || time(NULL) - file.st_mtime < YOUNG_S ||
+        lock_try(&lock, folder, &ignored) != GP_OK)
         return;
     /* a record that appeared before the lock */
     if (is_empty(folder, files[0]) && is_empty(folder, files[1])) {

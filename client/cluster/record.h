@@ -10,7 +10,10 @@
  * folder. Otherwise it is a folder of the state directory. record.json is replaced by rename, so a
  * reader without the lock gets a complete, possibly old record. Before a launch it is synced,
  * together with command.json. The kernel releases the lock when the command exits, however it
- * exits. File systems without flock() give no lock: see gp_file_lock(). */
+ * exits. File systems without flock() give no lock: see gp_file_lock().
+ *
+ * If other users can write to ROOT, only folders of this user count: a record decides which
+ * commands are launched and which jobs are canceled. */
 #ifndef GP_CLUSTER_RECORD_H
 #define GP_CLUSTER_RECORD_H
 
@@ -49,7 +52,8 @@ gp_status cluster_record_create(cluster_record *record, const char *root, const 
                                 gp_error *err);
 
 /* Read a record without a lock. A record that was open is closed first; record->job.seen is kept.
- * GP_ENOENT: no such job. GP_ECORRUPT, GP_EVERSION: malformed, or written by a newer gradpool. */
+ * GP_ENOENT: no such job. GP_EPERM: of another user. GP_ECORRUPT, GP_EVERSION: malformed, or
+ * written by a newer gradpool. */
 gp_status cluster_record_read(cluster_record *record, const char *root, const char *name, gp_error *err);
 
 /* Lock a record, then read it.
@@ -64,8 +68,8 @@ gp_status cluster_record_store(cluster_record *record, gp_error *err);
 /* Release the lock and the memory. The other members stay valid. Accepts a closed record. */
 void cluster_record_close(cluster_record *record);
 
-/* Call visit() with the launch name of each folder, in no order, until it returns another status
- * than GP_OK. No ROOT: GP_OK. GP_ELIMIT: more than CLUSTER_RECORDS_MAX. */
+/* Call visit() with the launch name of each folder of this user, in no order, until it returns
+ * another status than GP_OK. No ROOT: GP_OK. GP_ELIMIT: more than CLUSTER_RECORDS_MAX. */
 gp_status cluster_records_list(const char *root,
                                gp_status (*visit)(void *context, const char *name, gp_error *err),
                                void *context, gp_error *err);

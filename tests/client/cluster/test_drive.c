@@ -327,6 +327,42 @@ TEST(malformed_records_are_refused)
     }
 }
 
+/* Another user creates a folder with a record, so that a command of this user launches its job. */
+TEST(record_of_another_user_is_ignored_where_others_can_write)
+{
+    struct timespec old[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
+    cluster_record record, again = { 0 };
+    char name[CLUSTER_NAME_BYTES];
+    site_case c;
+    gp_error err;
+
+    if (geteuid() != 0)
+        SKIP("only root can give a folder to another user");
+    case_open(&c, 1005);
+    REQUIRE(create(&c, true, &record, &err) == GP_OK);
+    cluster_record_close(&record);
+    REQUIRE(chown(record.path, 65534, 65534) == 0);
+    /* a file server can assign the files of all users to one user */
+    only_job(&c, name);
+    CHECK_TEXT(record.job.name, name);
+    CHECK_STATUS(GP_OK, cluster_record_read(&again, c.site.root, record.job.name, &err));
+    REQUIRE(chmod(c.site.root, 01777) == 0);
+    only_job(&c, name);
+    CHECK_TEXT("", name);
+    CHECK_STATUS(GP_EPERM, cluster_record_read(&again, c.site.root, record.job.name, &err));
+    CHECK_CONTAINS(err.message, "belongs to another user (uid 65534)");
+    CHECK_STATUS(GP_EPERM, cluster_record_open(&again, c.site.root, record.job.name, 0, &err));
+    CHECK_STATUS(GP_ENOENT, cluster_record_find(name, c.site.root, "hpc", record.job.name, &err));
+    utimensat(AT_FDCWD, record.path, old, 0);
+    cluster_record_discard(c.site.root, record.job.name);
+    CHECK(access(record.path, F_OK) == 0);
+    /* folders of this user count */
+    REQUIRE(create(&c, true, &again, &err) == GP_OK);
+    cluster_record_close(&again);
+    only_job(&c, name);
+    CHECK_TEXT(again.job.name, name);
+}
+
 /* A power failure can leave an empty record; launch.json is on disk before the launch. */
 TEST(empty_record_falls_back_to_that_of_the_launch)
 {
