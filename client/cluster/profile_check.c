@@ -90,6 +90,11 @@ gp_status profile_check_slurm_option(const char *value, gp_error *err)
         return gp_fail(err, GP_EINVAL, "write the option in its long form: --NAME or --NAME=VALUE");
     if (value[bytes] == ' ')
         return gp_fail(err, GP_EINVAL, "separate the option and its value by '=', without blanks");
+    if (strncmp("clusters", value + 2, bytes - 2) == 0)
+        return gp_fail(
+            err, GP_EINVAL,
+            "gradpool lists and cancels jobs on the cluster of SLURM_CONF only; remove --clusters, "
+            "and set SLURM_CONF for another cluster");
     for (size_t i = 0; i < sizeof(slurm_reserved) / sizeof(slurm_reserved[0]); i++) {
         const struct slurm_reserved *reserved = &slurm_reserved[i];
 

@@ -96,6 +96,7 @@ TEST(wrong_lines_are_refused_with_their_number_and_cause)
         { SLURM "slurm.option = --time=1:00\n",
           "--time has a setting of its own; write 'time = VALUE' instead" },
         { SLURM "slurm.option = --requeue\n", "gradpool sets --requeue itself" },
+        { SLURM "slurm.option = --cluster=other\n", "lists and cancels jobs on the cluster of SLURM_CONF" },
         { SLURM "hosts = a\n",
           "line 3 of p.conf: 'hosts' is a setting of type ssh; this profile has the type slurm" },
         { SSH "partition = a\n", "'partition' is a setting of type slurm; this profile has the type ssh" },
