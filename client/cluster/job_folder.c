@@ -65,6 +65,41 @@ static void put_texts(gp_json_writer *writer, const char *key, const char *const
     gp_json_end_array(writer);
 }
 
+/* Check that JSON can hold a text as it is. The message does not contain the text, which may be
+ * secret; `what` names it. */
+static gp_status text_check(const char *text, const char *what, gp_error *err)
+{
+    for (const char *at = text; *at != '\0';) {
+        const size_t bytes = gp_utf8_length((const uint8_t *)at, strnlen(at, 4));
+
+        if (bytes == 0)
+            return gp_fail(err, GP_EINVAL,
+                           "%s is not valid UTF-8 (0x%02x at byte %zu), which a job on a cluster needs; "
+                           "change it, such as by a link with another name",
+                           what, (unsigned char)*at, (size_t)(at - text) + 1);
+        at += bytes;
+    }
+    return GP_OK;
+}
+
+/* Check all texts of a command. */
+static gp_status texts_check(const cluster_command *command, gp_error *err)
+{
+    gp_status status = text_check(command->directory, "the directory", err);
+    char what[120];
+
+    for (size_t i = 0; status == GP_OK && i < command->word_count; i++) {
+        snprintf(what, sizeof(what), "word %zu of the command", i + 1);
+        status = text_check(command->words[i], what, err);
+    }
+    for (size_t i = 0; status == GP_OK && i < command->variable_count; i++) {
+        snprintf(what, sizeof(what), "the variable %.*s", (int)strcspn(command->variables[i], "="),
+                 command->variables[i]);
+        status = text_check(command->variables[i], what, err);
+    }
+    return status;
+}
+
 gp_status cluster_command_format(const cluster_command *command, gp_buffer *out, gp_error *err)
 {
     gp_json_writer writer;
@@ -76,6 +111,9 @@ gp_status cluster_command_format(const cluster_command *command, gp_buffer *out,
         return gp_fail(
             err, GP_ELIMIT, "the command has %zu words and %zu variables; at most %d and %d are supported",
             command->word_count, command->variable_count, CLUSTER_WORDS_MAX, CLUSTER_VARIABLES_MAX);
+    status = texts_check(command, err);
+    if (status != GP_OK)
+        return status;
     snprintf(mask, sizeof(mask), "%03o", (unsigned)command->umask & 0777);
     gp_json_writer_init(&writer, out, true);
     gp_json_begin_object(&writer, NULL);

@@ -59,7 +59,8 @@ typedef struct cluster_command {
     gp_json *document; /* owns the texts of a command that was read; NULL: borrowed texts */
 } cluster_command;
 
-/* Append the contents of command.json. GP_ELIMIT: too many words, variables or bytes. */
+/* Append the contents of command.json. GP_ELIMIT: too many words, variables or bytes. GP_EINVAL: a
+ * text is not valid UTF-8, so that JSON cannot hold it. */
 gp_status cluster_command_format(const cluster_command *command, gp_buffer *out, gp_error *err);
 
 /* Parse the contents of command.json; free *out with cluster_command_deinit(). GP_ECORRUPT: a value

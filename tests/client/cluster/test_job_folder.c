@@ -84,6 +84,31 @@ TEST(command_is_read_as_it_was_written)
     gp_buffer_deinit(&text);
 }
 
+TEST(command_that_is_no_utf8_is_refused)
+{
+    const char *words[] = { "train", "--data", "/photos/\xe9t\xe9" }, *variables[] = { "TOKEN=secret\xff" };
+    cluster_command command = {
+        .engine = "slurm", .directory = "/", .words = words, .word_count = 3, .variables = variables
+    };
+    gp_buffer text;
+    gp_error err;
+
+    gp_buffer_init(&text, CLUSTER_COMMAND_JSON_MAX);
+    CHECK_STATUS(GP_EINVAL, cluster_command_format(&command, &text, &err));
+    CHECK_CONTAINS(err.message, "word 3 of the command is not valid UTF-8 (0xe9 at byte 9)");
+    words[2] = "/photos/\xc3\xa9t\xc3\xa9";
+    REQUIRE_OK(cluster_command_format(&command, &text, &err), err);
+    command.variable_count = 1;
+    CHECK_STATUS(GP_EINVAL, cluster_command_format(&command, &text, &err));
+    CHECK_CONTAINS(err.message, "the variable TOKEN is not valid UTF-8 (0xff at byte 13)");
+    CHECK(strstr(err.message, "secret") == NULL);
+    command.variable_count = 0;
+    command.directory = "/\x80";
+    CHECK_STATUS(GP_EINVAL, cluster_command_format(&command, &text, &err));
+    CHECK_CONTAINS(err.message, "the directory is not valid UTF-8");
+    gp_buffer_deinit(&text);
+}
+
 TEST(malformed_commands_are_refused)
 {
     static const struct {
