@@ -222,9 +222,26 @@ static gp_status slurm_script(const gp_profile *profile, const cluster_launch *l
  * failure of the communication, not a refusal. */
 static bool is_unknown(const cluster_tool_result *result)
 {
-    static const char *const words[] = { "socket",    "timed out", "timeout",       "contact",
-                                         "connect",   "transmi",   "communication", "unexpected message",
-                                         "slurmctld", "munge",     "credential" };
+    /* not "contact" alone: plug-ins of sites ask users to contact their support */
+    static const char *const words[] = {
+        "socket",
+        "timed out",
+        "timeout",
+        "unable to contact",
+        "connect",
+        "transmi",
+        "communication",
+        "slurmctld",
+        "munge",
+        "credential",
+        "broken pipe",
+        "unexpected message",
+        "message length",
+        "send failure",
+        "receive failure",
+        "unpack",
+        "protocol version",
+    };
     const char *text = gp_buffer_text(&result->errors);
 
     if (result->code > 128) /* killed */

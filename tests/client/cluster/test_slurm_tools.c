@@ -159,6 +159,9 @@ TEST(refusals_of_sbatch_differ_from_unknown_outcomes)
     } replies[] = {
         { "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1", GP_EINVAL },
         { "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1", GP_EINVAL },
+        { "echo 'sbatch: error: no such project; contact the help desk' >&2; "
+          "echo 'sbatch: error: Batch job submission failed: Unspecified error' >&2; exit 1",
+          GP_EINVAL },
         { "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; "
           "exit 1",
           GP_EPEER },
@@ -167,6 +170,11 @@ TEST(refusals_of_sbatch_differ_from_unknown_outcomes)
         { "echo 'sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received' >&2; "
           "exit 1",
           GP_EPEER },
+        { "echo 'sbatch: error: Batch job submission failed: Insane message length' >&2; exit 1", GP_EPEER },
+        { "echo 'sbatch: error: slurm_unpack_received_msg: [[n1]:6817] Message receive failure' >&2; "
+          "echo 'sbatch: error: Batch job submission failed: Unspecified error' >&2; exit 1",
+          GP_EPEER },
+        { "echo 'sbatch: error: Batch job submission failed: Broken pipe' >&2; exit 1", GP_EPEER },
         { "kill -9 $$", GP_EPEER },
         { "echo", GP_EPEER },
         { "echo 48x3", GP_EPEER },
