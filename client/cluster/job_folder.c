@@ -596,6 +596,9 @@ gp_status cluster_folder_facts(const char *folder, cluster_facts *facts, gp_erro
         json = record_read(folder, found.attempt, "begin.json");
         found.begun = json != NULL;
         text_get(found.host, sizeof(found.host), json, "host");
+        text_get(found.engine_id, sizeof(found.engine_id), json, "engine_id");
+        if (cluster_name_valid(found.engine_id)) /* the attempt does not know the engine's id */
+            found.engine_id[0] = '\0';
         found.begin_ms = gp_json_integer(gp_json_member(json, "began_ms"), 0);
         gp_json_free(json);
     }

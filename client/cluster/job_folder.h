@@ -104,7 +104,7 @@ gp_status cluster_attempt_detach(const char *folder, uint32_t attempt, gp_error 
 
 /* Write attempts/N/begin.json: the attempt is running.
  *   host       name of this host, as the engine calls it
- *   engine_id  the engine's id of the job; "": none */
+ *   engine_id  the engine's id of the job; "": none. The launch name: unknown to the attempt */
 gp_status cluster_attempt_begin(const char *folder, uint32_t attempt, const char *host, const char *engine_id,
                                 gp_error *err);
 

@@ -306,7 +306,9 @@ TEST(facts_describe_the_attempts_and_the_result)
     REQUIRE_OK(cluster_attempt_begin(folder, 1, "n1", "4803", &err), err);
     REQUIRE_OK(cluster_attempt_end(folder, 1, "time limit", &err), err);
     REQUIRE_OK(cluster_attempt_take(&fence, folder, &err), err);
-    REQUIRE_OK(cluster_attempt_begin(folder, 2, "n2", "4803", &err), err);
+    REQUIRE_OK(cluster_folder_facts(folder, &facts, &err), err);
+    CHECK_TEXT("", facts.engine_id);
+    REQUIRE_OK(cluster_attempt_begin(folder, 2, "n2", "4804", &err), err);
     REQUIRE_OK(cluster_folder_cancel(folder, &err), err);
     REQUIRE_OK(cluster_folder_cancel(folder, &err), err);
     REQUIRE_OK(cluster_attempt_result(folder, &fence, 3, "a \"reason\"", &err), err);
@@ -314,11 +316,19 @@ TEST(facts_describe_the_attempts_and_the_result)
     CHECK_INT(2, facts.attempt);
     CHECK(facts.begun && facts.canceled && facts.has_result);
     CHECK_TEXT("n2", facts.host);
+    CHECK_TEXT("4804", facts.engine_id);
     CHECK_TEXT("time limit", facts.attempt_reason);
     CHECK_INT(2, facts.result_attempt);
     CHECK_INT(3, facts.exit_code);
     CHECK_TEXT("a \"reason\"", facts.reason);
     CHECK(facts.begin_ms > 0 && facts.end_ms >= facts.begin_ms);
+    /* engines other than Slurm pass the launch name to the job */
+    folder = folder_new();
+    REQUIRE_OK(cluster_attempt_take(&fence, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_begin(folder, 1, "n1", "gp-0123456789abcdef", &err), err);
+    REQUIRE_OK(cluster_folder_facts(folder, &facts, &err), err);
+    CHECK(facts.begun);
+    CHECK_TEXT("", facts.engine_id);
 }
 
 /* Run a check in a child process, whose environment has the fence. Return its exit code. */
