@@ -347,10 +347,11 @@ static bool can_launch_again(const cluster_job *job, int64_t now_ms)
            now_ms - job->seen.gone_sure_ms < CLUSTER_REPEAT_MS && job->seen.read_ms >= job->seen.gone_sure_ms;
 }
 
-/* Return whether to send the first cancel request of this process, or to repeat it. */
+/* Return whether to send the first cancel request of this process, or to repeat it. If a listing
+ * lacks the job, its id may belong to another job by now. */
 static bool can_cancel(const cluster_job *job, int64_t now_ms)
 {
-    return job->canceled && job->id[0] != '\0' &&
+    return job->canceled && job->id[0] != '\0' && job->seen.list_ms != 0 && job->seen.gone_ms == 0 &&
            (job->seen.cancel_ms == 0 ||
             (job->seen.live && now_ms - job->seen.cancel_ms >= CLUSTER_CANCEL_MS));
 }

@@ -112,6 +112,8 @@ gp_status cluster_pass(cluster_job *job, const cluster_hooks *hooks, const clust
     if (shared != NULL) {
         if (shared->listing != NULL)
             apply_listing(&p, shared->listing, shared->requested_ms, shared->changes);
+        else if (job->seen.list_ms == 0) /* the first listing of this process has failed */
+            apply_plain(&p, CLUSTER_LIST_FAILED);
         if (job->state != CLUSTER_ENDED || job->end == CLUSTER_END_LOST)
             do_read(&p);
     }

@@ -160,6 +160,29 @@ TEST(cancel_is_repeated_while_the_job_is_listed)
     CHECK(job.state == CLUSTER_ENDED && job.end == CLUSTER_END_CANCELED);
 }
 
+/* The engine has ended the job, and uses its id for another one. */
+TEST(cancel_is_sent_only_for_a_job_that_the_engine_has)
+{
+    launch();
+    apply(CLUSTER_CANCEL, NULL);
+    apply(CLUSTER_MARKED, NULL);
+    memset(&job.seen, 0, sizeof(job.seen)); /* another command */
+    apply(CLUSTER_OPENED, "boot 1");
+    CHECK(cluster_next(&job, now).kind == CLUSTER_DO_LIST);
+    list(NULL, CLUSTER_ENTRY_ENDED);
+    for (int i = 0; i < 2; i++, now += CLUSTER_CONFIRM_MS) {
+        read_facts(&(cluster_facts){ 0 });
+        CHECK(cluster_next(&job, now).kind != CLUSTER_DO_CANCEL);
+    }
+    list("4803", CLUSTER_ENTRY_RUNNING);
+    CHECK(cluster_next(&job, now).kind == CLUSTER_DO_CANCEL);
+    /* an engine that cannot list may still cancel */
+    memset(&job.seen, 0, sizeof(job.seen));
+    apply(CLUSTER_OPENED, "boot 1");
+    apply(CLUSTER_LIST_FAILED, NULL);
+    CHECK(cluster_next(&job, now).kind == CLUSTER_DO_CANCEL);
+}
+
 /* slurmctld has recovered a state in which the job runs. */
 TEST(allocation_of_a_job_with_a_result_is_canceled_after_two_minutes)
 {
