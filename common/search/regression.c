@@ -12,6 +12,14 @@
 #define SQRT_5       2.2360679774997896964
 #define VARIANCE_MIN 1e-20 /* of a prediction; rounding can make it negative */
 
+/* Variance of the unknown constant mean, relative to the signal's variance (Rasmussen, Williams,
+ * section 2.7). Targets around a minimum shift their average. A model that returns to the average
+ * far from all observations takes unexplored regions for promising. */
+#define MEAN_VARIANCE 1.0
+
+/* Smallest pivot relative to its diagonal element; a smaller one is rounding. */
+#define PIVOT_MIN 1e-12
+
 enum { LANES = 8 };
 
 /* Prior and range of a hyperparameter: normal in the logarithm. */
@@ -110,7 +118,7 @@ static bool factorize(gp_regression *model)
         }
         const double square = row[i] - dot(row, row, i);
 
-        if (!(square > 0.0))
+        if (!(square > PIVOT_MIN * row[i]))
             return false;
         row[i] = sqrt(square);
     }
@@ -162,6 +170,12 @@ static void add_squares(const gp_regression *model, uint32_t k, double x, double
     }
 }
 
+/* Return the variance of the function, without noise. */
+static double prior_variance(const double *theta, uint32_t dimensions)
+{
+    return (1.0 + MEAN_VARIANCE) * exp(theta[dimensions]);
+}
+
 /* Return the kernel at a squared scaled distance, and -2 times its derivative with respect to that
  * square. */
 static double kernel(double square, double signal, double *derivative)
@@ -169,7 +183,7 @@ static double kernel(double square, double signal, double *derivative)
     const double r = SQRT_5 * sqrt(square), e = signal * exp(-r);
 
     *derivative = (5.0 / 3.0) * (1.0 + r) * e;
-    return (1.0 + r + r * r / 3.0) * e;
+    return (1.0 + r + r * r / 3.0) * e + MEAN_VARIANCE * signal;
 }
 
 /* Set the lower triangles of `factor` to the covariance and of `slope` to the derivatives. */
@@ -186,7 +200,7 @@ static void set_covariance(gp_regression *model, const double *theta)
                         slope);
         for (uint32_t j = 0; j < i; j++)
             row[j] = kernel(slope[j], signal, &slope[j]);
-        row[i] = signal + noise;
+        row[i] = prior_variance(theta, model->dimensions) + noise;
     }
 }
 
@@ -359,13 +373,13 @@ void gp_regression_add_pending(gp_regression *model, const double *input)
 {
     const uint32_t row = model->count + model->pending;
     double *covariances = row_of(model->factor, model, row);
-    const double signal = exp(model->theta[model->dimensions]),
-                 noise = exp(model->theta[model->dimensions + 1]);
+    const double noise = exp(model->theta[model->dimensions + 1]);
 
     set_input(model, row, input);
     set_covariances(model, input, covariances, model->slope);
     solve_forward(model, covariances, row);
-    const double square = signal + noise - dot(covariances, covariances, row);
+    const double square =
+        prior_variance(model->theta, model->dimensions) + noise - dot(covariances, covariances, row);
 
     covariances[row] = sqrt(square > noise ? square : noise);
     model->weights[row] = 0.0;
@@ -410,7 +424,8 @@ void gp_regression_predict(gp_regression *model, const double *const *points, ui
         }
     }
     for (uint32_t i = 0; i < count; i++)
-        deviations[i] = sqrt(fmax(exp(model->theta[model->dimensions]) - squares[i], VARIANCE_MIN));
+        deviations[i] =
+            sqrt(fmax(prior_variance(model->theta, model->dimensions) - squares[i], VARIANCE_MIN));
 }
 
 void gp_regression_predict_gradient(gp_regression *model, const double *point, double *mean,
@@ -423,7 +438,7 @@ void gp_regression_predict_gradient(gp_regression *model, const double *point, d
     *mean = dot(solution, model->weights, model->count);
     solve_forward(model, solution, rows);
     const double variance =
-        fmax(exp(model->theta[model->dimensions]) - dot(solution, solution, rows), VARIANCE_MIN);
+        fmax(prior_variance(model->theta, model->dimensions) - dot(solution, solution, rows), VARIANCE_MIN);
 
     *deviation = sqrt(variance);
     solve_backward(model, solution, rows);

@@ -1,5 +1,5 @@
 /* Gaussian process regression (Rasmussen, Williams: "Gaussian Processes for Machine Learning",
- * 2006) with the Matern 5/2 kernel and a length scale for each coordinate.
+ * 2006) with the Matern 5/2 kernel, a length scale for each coordinate and an unknown mean.
  *
  * Inputs are points of the unit cube; targets have mean 0 and variance 1. Coordinates of categories
  * are equal or differ by 1. The hyperparameters are logarithms: of the length scales, of the

@@ -31,8 +31,9 @@ def squares(a, b):
 
 
 def kernel(square):
+    """Matern 5/2, and a constant mean of the signal's variance."""
     r = numpy.sqrt(5 * square.sum(-1))
-    return numpy.exp(THETA[-2]) * (1 + r + r * r / 3) * numpy.exp(-r)
+    return numpy.exp(THETA[-2]) * ((1 + r + r * r / 3) * numpy.exp(-r) + 1)
 
 
 def main():
@@ -58,7 +59,7 @@ def main():
     gradient = [numpy.trace((inverse - numpy.outer(weights, weights)) @ d) / 2 for d in derivatives]
     cross = kernel(squares(others, inputs))
     means = cross @ weights
-    deviations = numpy.sqrt(numpy.exp(THETA[-2]) - numpy.einsum("ij,jk,ik->i", cross, inverse, cross))
+    deviations = numpy.sqrt(2 * numpy.exp(THETA[-2]) - numpy.einsum("ij,jk,ik->i", cross, inverse, cross))
 
     mpmath.mp.dps = 60
     steps = [-40.0, -12.5, -5.1, -5.0, -4.9, -1.0, 0.0, 0.7, 6.0, 40.0]

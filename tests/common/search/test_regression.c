@@ -145,6 +145,23 @@ TEST(equal_inputs_do_not_break_the_model)
     CHECK(model.theta[3] > -2.0); /* all of it is noise */
 }
 
+/* Observations of 1 everywhere are evidence for a mean of 1 far from them. */
+TEST(predictions_return_to_the_mean_of_the_observations)
+{
+    const double far[2] = { 1.0, 1.0 }, *points[1] = { far };
+    double mean, deviation;
+    gp_error err;
+
+    REQUIRE_OK(gp_regression_init(&model, 4, 2, &err), err);
+    for (int i = 0; i < 4; i++)
+        gp_regression_add(&model, (const double[]){ 0.1 * i, 0.0 }, 1.0);
+    gp_regression_prior(&model, model.theta);
+    model.theta[0] = model.theta[1] = -4.0; /* far points are independent */
+    gp_regression_condition(&model);
+    gp_regression_predict(&model, points, 1, &mean, &deviation);
+    CHECK_NEAR(0.8, mean, 1e-3); /* four observations beside a prior mean of 0 */
+}
+
 TEST(a_fit_finds_the_relevant_coordinate)
 {
     uint64_t state = 3;
