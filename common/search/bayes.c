@@ -25,7 +25,7 @@ enum {
     FIT_EVALUATIONS = 12,   /* evaluations of the likelihood in a fit */
     FIRST_EVALUATIONS = 60, /* the same for a fit from the prior */
     RESTART_EVERY = 16,     /* every 16th fit also starts from the prior */
-    BOUND_EVERY = 4,        /* every fourth proposal maximizes a confidence bound */
+    BOUND_EVERY = 4,        /* every fourth proposal of a large space maximizes a confidence bound */
 };
 
 /* Range into which the worse half of the values is squeezed, in interquartile ranges. In a small
@@ -330,9 +330,10 @@ gp_status search_bayes(gp_search *search, double *point, gp_error *err)
         return status;
     gp_acquisition acquisition = { .space = search->space,
                                    .model = &model,
-                                   .criterion = (search->trial_count + 1) % BOUND_EVERY == 0
-                                                    ? GP_CONFIDENCE_BOUND
-                                                    : GP_EXPECTED_IMPROVEMENT,
+                                   .criterion =
+                                       !is_small(search) && (search->trial_count + 1) % BOUND_EVERY == 0
+                                           ? GP_CONFIDENCE_BOUND
+                                           : GP_EXPECTED_IMPROVEMENT,
                                    .incumbent = incumbent,
                                    .seed = search->options.seed,
                                    .stream = gp_rng_stream(GP_RNG_SEARCH, SEARCH_CANDIDATES),
