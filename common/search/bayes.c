@@ -34,6 +34,11 @@ enum {
 #define SQUEEZE       1.5
 #define SQUEEZE_SMALL 0.5
 
+/* Doubt about the target of a failed trial, see gp_regression_add(). A trial may fail by chance at
+ * a good point; with the worst value as an exact target, the model would have to bend around it.
+ * Several failures beside each other still keep the search out of their region. */
+#define DOUBT_FAILED 1.0
+
 /* Prior of the noise in a small space, where no value is refined to many digits. */
 #define NOISE_MEAN_SMALL      (-5.0)
 #define NOISE_DEVIATION_SMALL 2.0
@@ -192,7 +197,8 @@ static gp_status add_rows(const gp_search *search, const sample *s, uint32_t cou
     }
     for (uint32_t i = 0; i < count; i++) {
         gp_space_encode(search->space, search_point(search, s->trials[keys[i].row]), unit);
-        gp_regression_add(model, unit, s->targets[keys[i].row]);
+        gp_regression_add(model, unit, s->targets[keys[i].row],
+                          isnan(s->costs[keys[i].row]) ? DOUBT_FAILED : 0.0);
     }
     gp_free(keys);
     return GP_OK;

@@ -48,12 +48,13 @@ gp_status gp_regression_init(gp_regression *model, uint32_t rows, uint32_t dimen
     };
     model->inputs = gp_calloc(stride, dimensions * sizeof(double));
     model->targets = gp_calloc(stride, sizeof(double));
+    model->doubts = gp_calloc(stride, sizeof(double));
     model->weights = gp_calloc(stride, sizeof(double));
     model->factor = gp_calloc(stride, stride * sizeof(double));
     model->slope = gp_calloc(stride, stride * sizeof(double));
     model->batch = gp_calloc(stride, GP_REGRESSION_BATCH * sizeof(double));
-    if (model->inputs != NULL && model->targets != NULL && model->weights != NULL && model->factor != NULL &&
-        model->slope != NULL && model->batch != NULL)
+    if (model->inputs != NULL && model->targets != NULL && model->doubts != NULL && model->weights != NULL &&
+        model->factor != NULL && model->slope != NULL && model->batch != NULL)
         return GP_OK;
     gp_regression_deinit(model);
     return gp_fail(err, GP_ENOMEM, "no memory for a model of %u points", rows);
@@ -63,6 +64,7 @@ void gp_regression_deinit(gp_regression *model)
 {
     gp_free(model->inputs);
     gp_free(model->targets);
+    gp_free(model->doubts);
     gp_free(model->weights);
     gp_free(model->factor);
     gp_free(model->slope);
@@ -77,9 +79,10 @@ static void set_input(gp_regression *model, uint32_t row, const double *input)
         model->inputs[(size_t)k * model->stride + row] = input[k];
 }
 
-void gp_regression_add(gp_regression *model, const double *input, double target)
+void gp_regression_add(gp_regression *model, const double *input, double target, double doubt)
 {
     set_input(model, model->count, input);
+    model->doubts[model->count] = doubt;
     model->targets[model->count++] = target;
 }
 
@@ -200,7 +203,7 @@ static void set_covariance(gp_regression *model, const double *theta)
                         slope);
         for (uint32_t j = 0; j < i; j++)
             row[j] = kernel(slope[j], signal, &slope[j]);
-        row[i] = prior_variance(theta, model->dimensions) + noise;
+        row[i] = prior_variance(theta, model->dimensions) + model->doubts[i] * signal + noise;
     }
 }
 

@@ -26,10 +26,11 @@ typedef struct gp_regression {
     double theta[GP_REGRESSION_DIMENSIONS_MAX + 2]; /* hyperparameters */
     double *inputs;                                 /* [dimensions, stride]; owned, like the arrays below */
     double *targets;                                /* [stride] */
-    double *weights;                                /* [stride] inverse covariance times targets */
-    double *factor; /* [stride, stride] lower Cholesky factor of the covariance */
-    double *slope;  /* [stride, stride] derivative of the kernel, and then the inverse covariance */
-    double *batch;  /* [stride, GP_REGRESSION_BATCH] */
+    double *doubts;  /* [stride] variances of noise in single targets, see gp_regression_add() */
+    double *weights; /* [stride] inverse covariance times targets */
+    double *factor;  /* [stride, stride] lower Cholesky factor of the covariance */
+    double *slope;   /* [stride, stride] derivative of the kernel, and then the inverse covariance */
+    double *batch;   /* [stride, GP_REGRESSION_BATCH] */
 } gp_regression;
 
 /* Allocate a model for at most `rows` observations and pending points; release it with
@@ -38,8 +39,10 @@ typedef struct gp_regression {
 gp_status gp_regression_init(gp_regression *model, uint32_t rows, uint32_t dimensions, gp_error *err);
 void gp_regression_deinit(gp_regression *model);
 
-/* Append an observation at input[dimensions]. */
-void gp_regression_add(gp_regression *model, const double *input, double target);
+/* Append an observation at input[dimensions].
+ *   doubt  variance of its target in addition to the common noise, relative to the signal's
+ *          variance; 0: none */
+void gp_regression_add(gp_regression *model, const double *input, double target, double doubt);
 
 /* Return the negative logarithm of the marginal likelihood of the observations, and set its
  * gradient with respect to theta; INFINITY if the covariance is singular. The factor is

@@ -12,6 +12,7 @@ import numpy
 COUNT, DIMENSIONS, PREDICTIONS = 30, 4, 5
 THETA = [-0.7, 0.3, -1.2, 0.1, 0.4, -5.0]  # logarithms: four lengths, signal, noise
 CATEGORY = 3
+DOUBTED, DOUBT = 4, 0.5  # an observation with a doubtful target
 
 
 def uniforms(seed):
@@ -48,6 +49,7 @@ def main():
 
     square = squares(inputs, inputs)
     plain = kernel(square)
+    plain[DOUBTED, DOUBTED] += DOUBT * numpy.exp(THETA[-2])
     covariance = plain + numpy.exp(THETA[-1]) * numpy.eye(COUNT)
     inverse = numpy.linalg.inv(covariance)
     weights = inverse @ targets
@@ -71,8 +73,9 @@ def main():
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "regression_facts.h")
     with open(path, "w", encoding="ascii") as file:
         file.write("/* Written by regression_numpy.py (NumPy %s, mpmath %s). */\n" % (numpy.__version__, mpmath.__version__))
-        file.write("enum { COUNT = %d, DIMENSIONS = %d, PREDICTIONS = %d, CATEGORY = %d };\n" %
-                   (COUNT, DIMENSIONS, PREDICTIONS, CATEGORY))
+        file.write("enum { COUNT = %d, DIMENSIONS = %d, PREDICTIONS = %d, CATEGORY = %d, DOUBTED = %d };\n" %
+                   (COUNT, DIMENSIONS, PREDICTIONS, CATEGORY, DOUBTED))
+        file.write("static const double DOUBT = %.17g;\n" % DOUBT)
         file.write(array("expected_theta", THETA) + "static const double expected_likelihood = %.17g;\n" % likelihood)
         file.write(array("expected_gradient", gradient) + array("expected_means", means))
         file.write(array("expected_deviations", deviations))

@@ -29,7 +29,7 @@ static gp_status prepare(gp_error *err)
     }
     model.category[CATEGORY] = true;
     for (int i = 0; i < COUNT; i++)
-        gp_regression_add(&model, inputs[i], random_uniform(&state) * 2 - 1);
+        gp_regression_add(&model, inputs[i], random_uniform(&state) * 2 - 1, i == DOUBTED ? DOUBT : 0);
     memcpy(model.theta, expected_theta, sizeof(expected_theta));
     return GP_OK;
 }
@@ -117,8 +117,8 @@ TEST(pending_points_reduce_the_variance_and_keep_the_mean)
     gp_regression_add_pending(&model, others[1]);
     gp_regression_predict(&model, points, PREDICTIONS, means[1], deviations[1]);
     CHECK(deviations[1][0] < 0.5 * deviations[0][0]);
-    gp_regression_add(&model, others[0], means[0][0]);
-    gp_regression_add(&model, others[1], means[0][1]);
+    gp_regression_add(&model, others[0], means[0][0], 0);
+    gp_regression_add(&model, others[1], means[0][1], 0);
     gp_regression_condition(&model);
     gp_regression_predict(&model, points, PREDICTIONS, means[0], deviations[0]);
     for (int i = 0; i < PREDICTIONS; i++) {
@@ -135,7 +135,7 @@ TEST(equal_inputs_do_not_break_the_model)
 
     REQUIRE_OK(gp_regression_init(&model, 12, 2, &err), err);
     for (int i = 0; i < 12; i++)
-        gp_regression_add(&model, point, i % 2 == 0 ? 1.0 : -1.0);
+        gp_regression_add(&model, point, i % 2 == 0 ? 1.0 : -1.0, 0);
     gp_regression_prior(&model, model.theta);
     model.theta[3] = -60.0; /* no noise: the covariance is singular */
     gp_regression_condition(&model);
@@ -154,7 +154,7 @@ TEST(predictions_return_to_the_mean_of_the_observations)
 
     REQUIRE_OK(gp_regression_init(&model, 4, 2, &err), err);
     for (int i = 0; i < 4; i++)
-        gp_regression_add(&model, (const double[]){ 0.1 * i, 0.0 }, 1.0);
+        gp_regression_add(&model, (const double[]){ 0.1 * i, 0.0 }, 1.0, 0);
     gp_regression_prior(&model, model.theta);
     model.theta[0] = model.theta[1] = -4.0; /* far points are independent */
     gp_regression_condition(&model);
@@ -171,7 +171,7 @@ TEST(a_fit_finds_the_relevant_coordinate)
     for (int i = 0; i < 40; i++) {
         const double point[3] = { random_uniform(&state), random_uniform(&state), random_uniform(&state) };
 
-        gp_regression_add(&model, point, 1.4 * sin(9 * point[1]));
+        gp_regression_add(&model, point, 1.4 * sin(9 * point[1]), 0);
     }
     gp_regression_prior(&model, model.theta);
     gp_regression_fit(&model, 60, false);
