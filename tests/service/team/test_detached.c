@@ -191,21 +191,31 @@ static void leave_running(void)
     AWAIT(access(in_root("hold.begun"), F_OK) == 0, 2);
 }
 
-/* Fetch "gated" in a child process; one read is allowed in total. Exit code 0: it got the result;
- * 1: another process has read it. */
+/* Fetch "gated" in a child process, which is attached to the pool on return; one read is allowed in
+ * total. Exit code 0: it got the result; 1: another process has read it. */
 static pid_t reader_start(void)
 {
+    int attached[2];
+    char byte = 0;
+
     fflush(stdout);
+    if (pipe2(attached, O_CLOEXEC) != 0)
+        abort();
     pid_t child = fork();
 
     if (child == 0) {
         uint32_t number;
 
         attach();
+        if (pool == NULL || write(attached[1], &byte, 1) != 1)
+            _exit(3);
         gp_status status = fetch_number("gated", &number);
 
         _exit(status == GP_OK && number == 7 ? 0 : status == GP_ESTATE ? 1 : 2);
     }
+    close(attached[1]);
+    CHECK(read(attached[0], &byte, 1) == 1);
+    close(attached[0]);
     return child;
 }
 
@@ -218,8 +228,8 @@ TEST(call_of_a_killed_program_is_run_by_the_pool_and_read_once)
     program(leave_running, true);
     pid_t readers[2] = { reader_start(), reader_start() };
 
-    gp_sleep_ms(30); /* lets them wait before the end; the outcome is the same without */
-    kill(holder(), SIGKILL);
+    gp_sleep_ms(30);         /* lets them wait before the end; the outcome is the same without */
+    kill(holder(), SIGKILL); /* the readers are attached and start another scheduler */
     write_file("gate", "");
     int first = child_exit_code(readers[0]), second = child_exit_code(readers[1]);
 
