@@ -70,6 +70,8 @@ static bool take(trial_reader *reader, const sweep_plan *plan, const run_line *l
     *epoch = trains ? line->validation.epoch : number < 0 || number > INT32_MAX ? 0 : (uint32_t)number;
     reader->found = true;
     reader->value = *value;
+    if (*epoch > 0)
+        reader->epoch = *epoch;
     return true;
 }
 
@@ -233,6 +235,8 @@ void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], trial_read
         event->outcome = trains ? SWEEP_OUTCOME_FAILED : SWEEP_OUTCOME_LOST;
         read_job(text, info);
     }
+    if (reader->epoch > 0)
+        event->epoch = reader->epoch;
     event->text = text;
     gp_json_free(end);
 }

@@ -17,6 +17,7 @@ typedef struct trial_reader {
     run_lines *lines;           /* NULL: not opened yet */
     bool found, any;            /* a line has the objective; there is a line */
     double value;               /* the last objective, if found */
+    uint32_t epoch;             /* last epoch with an objective; 0: none */
     char names[SWEEP_TEXT_MAX]; /* numbers in the last line without the objective: "loss, f1" */
 } trial_reader;
 
@@ -27,9 +28,9 @@ bool trial_reader_next(trial_reader *reader, const sweep_folder *folder, const s
                        uint32_t trial, uint32_t *epoch, double *value);
 void trial_reader_deinit(trial_reader *reader);
 
-/* Determine how the job of a trial ended, after the last value was read: set the outcome, the value
- * and the text of an event. `text` is the memory for the text. The last line of a program may lack
- * its newline.
+/* Determine how the job of a trial ended, after the last value was read: set the outcome, the
+ * epoch, the value and the text of an event. The epoch stays if no line has one. `text` is the
+ * memory for the text. The last line of a program may lack its newline.
  *   info  state of the job; NULL: the pool has forgotten it */
 void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], trial_reader *reader,
                        const sweep_folder *folder, const sweep_plan *plan, const gp_job_info *info);

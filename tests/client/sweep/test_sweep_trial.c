@@ -145,7 +145,7 @@ static sweep_event result_of(const char *program, const char *metrics, const cha
 {
     static char text[SWEEP_TEXT_MAX];
     trial_reader reader = { .lines = NULL };
-    sweep_event event = { .trial = 7 };
+    sweep_event event = { .trial = 7, .epoch = 5 };
     uint32_t epoch = 0;
     double value;
     sweep_plan plan;
@@ -199,6 +199,20 @@ TEST(the_last_line_of_a_program_with_the_objective_counts)
               "{\"step\": 4, \"f1-score\": 2}\n{\"f1-score\": 2}\n{\"step\": 5, \"loss\": 2}\n",
               NULL, NULL, &epochs);
     CHECK_INT(1 + 2 + 4, epochs);
+}
+
+/* The state machine ignores the values after its decision to stop a trial. A trial may be complete
+ * before its job is canceled. */
+TEST(the_epoch_of_a_result_is_that_of_its_value)
+{
+    uint32_t epochs;
+    sweep_event event = result_of("./prog", "{\"step\": 1, \"f1-score\": 1}\n{\"step\": 3, \"f1-score\": 2}",
+                                  COMPLETED "}", NULL, &epochs);
+
+    CHECK_INT(3, event.epoch);
+    CHECK(event.value == 2);
+    event = result_of("./prog", NULL, COMPLETED ", \"number\": 9}", NULL, &epochs);
+    CHECK_INT(5, event.epoch);
 }
 
 TEST(the_result_of_a_training_is_in_end_json)
