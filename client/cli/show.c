@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -37,6 +38,13 @@ size_t show_cut(const char *line, uint32_t columns)
     while (line[at] != '\0' && line[at] != '\n' && (columns > 0 || ((unsigned char)line[at] & 0xc0) == 0x80))
         columns -= ((unsigned char)line[at++] & 0xc0) != 0x80;
     return at;
+}
+
+bool show_can_redraw(FILE *out)
+{
+    const char *term = getenv("TERM");
+
+    return isatty(fileno(out)) && term != NULL && term[0] != '\0' && strcmp(term, "dumb") != 0;
 }
 
 void show_terminal_size(FILE *out, uint32_t *width, uint32_t *height)
@@ -285,9 +293,10 @@ enum { PROGRESS_FIRST_MS = 2000, PROGRESS_EACH_MS = 200 };
 
 void cli_progress_begin(const cli_call *call, cli_progress *progress, const char *unit)
 {
-    *progress = (cli_progress){ .unit = unit,
-                                .begin_ms = gp_now_ms(),
-                                .tell = isatty(2) && !((const cli_common *)call->options)->quiet };
+    *progress =
+        (cli_progress){ .unit = unit,
+                        .begin_ms = gp_now_ms(),
+                        .tell = show_can_redraw(stderr) && !((const cli_common *)call->options)->quiet };
 }
 
 /* Format an amount; unit NULL: bytes. */

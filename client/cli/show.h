@@ -2,6 +2,7 @@
 #ifndef GP_CLI_SHOW_H
 #define GP_CLI_SHOW_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -17,6 +18,9 @@ char *show_clean(char *out, size_t bytes, const char *text);
 /* Return the byte count of the first `columns` UTF-8 characters in a line; each is taken to be one
  * column wide. */
 size_t show_cut(const char *line, uint32_t columns);
+
+/* Return whether a stream is a terminal that can be redrawn: TERM is set and not "dumb". */
+bool show_can_redraw(FILE *out);
 
 /* Get the terminal size; 80x24: unknown. */
 void show_terminal_size(FILE *out, uint32_t *width, uint32_t *height);

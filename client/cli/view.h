@@ -17,7 +17,7 @@ typedef struct view_options {
     FILE *out;          /* destination of the output; NULL: only the log is written */
     FILE *log;          /* second table destination; may be NULL */
     bool live;          /* draw the picture instead of the table */
-    bool terminal;      /* `out` is a terminal: show progress between table lines */
+    bool terminal;      /* `out` can be redrawn: show progress between table lines */
     uint32_t frequency; /* steps between two table lines */
 } view_options;
 

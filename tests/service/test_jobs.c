@@ -358,8 +358,10 @@ TEST(every_listing_shows_jobs)
     CHECK_CONTAINS(text_of(in_root("a.out")), "failed");
 }
 
-/* Run a command on a terminal and return the output; press `key` once `text` was displayed. */
-static int on_terminal(char *shown, size_t bytes, const char *const *words, const char *text, char key)
+/* Run a command on a terminal of the type `term` and return the output; press `key` once `text` was
+ * displayed. */
+static int on_terminal(const char *term, char *shown, size_t bytes, const char *const *words,
+                       const char *text, char key)
 {
     struct winsize size = { .ws_row = 30, .ws_col = 100 };
     size_t used = 0;
@@ -368,6 +370,7 @@ static int on_terminal(char *shown, size_t bytes, const char *const *words, cons
     pid_t child = forkpty(&terminal, NULL, NULL, &size);
 
     if (child == 0) {
+        setenv("TERM", term, 1);
         execv(in_build("bin/gradpool"), (char *const *)(uintptr_t)words);
         _exit(98);
     }
@@ -393,14 +396,19 @@ TEST(top_draws_on_a_terminal_until_q_is_pressed)
     uint64_t job = SUBMIT("train", "until", in_root("end"));
 
     CHECK(await_state(job, GP_JOB_RUNNING));
-    CHECK_INT(0, on_terminal(shown, sizeof(shown),
+    CHECK_INT(0, on_terminal("xterm", shown, sizeof(shown),
                              (const char *const[]){ "gradpool", "top", "--interval", "0.1", NULL },
                              "jobs: 1 running", 'q'));
     CHECK_CONTAINS(shown, "\033[?1049h"); /* on the alternate screen, which is left at the end */
     CHECK_CONTAINS(shown, "\033[?1049l");
     CHECK_CONTAINS(shown, "pool default: 2 workers");
-    CHECK_INT(0, on_terminal(shown, sizeof(shown), (const char *const[]){ "gradpool", "top", NULL },
+    CHECK_INT(0, on_terminal("xterm", shown, sizeof(shown), (const char *const[]){ "gradpool", "top", NULL },
                              "jobs: 1 running", '\003')); /* Ctrl-C */
+
+    /* once, as to a file */
+    CHECK_INT(0, on_terminal("dumb", shown, sizeof(shown), (const char *const[]){ "gradpool", "top", NULL },
+                             "jobs: 1 running", 'q'));
+    CHECK(strchr(shown, '\033') == NULL);
     write_file("end", "");
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
 }

@@ -10,6 +10,7 @@
 #include "client/cli/cluster/cluster_jobs.h"
 #include "client/cli/jobs/job_view.h"
 #include "client/cli/jobs/job_wait.h"
+#include "client/cli/show.h"
 #include "client/pool/remote.h"
 
 typedef struct logs_options {
@@ -131,7 +132,7 @@ static bool print_without_pool(cli_call *call, gp_tail *tail)
 /* Return whether to draw live curves instead of the table of a training. */
 static bool wants_curves(const logs_options *options)
 {
-    return options->plots == 2 || (options->plots == 0 && isatty(STDOUT_FILENO));
+    return options->plots == 2 || (options->plots == 0 && show_can_redraw(stdout));
 }
 
 /* Print the log, and with --follow new output until the job ends or Ctrl-C is pressed. Live curves

@@ -5,6 +5,7 @@
 #include "client/cli/cluster/cluster_jobs.h"
 #include "client/cli/jobs/job_self.h"
 #include "client/cli/jobs/job_wait.h"
+#include "client/cli/show.h"
 #include "client/cli/sweep/sweep_export.h"
 #include "client/cli/sweep/sweep_find.h"
 #include "client/cli/sweep/sweep_live.h"
@@ -291,7 +292,7 @@ static gp_status run_sweep(cli_call *call, sweep_folder *folder, const sweep_pla
         return status;
     if (s.lines)
         sweep_show_head(folder, plan);
-    if (s.lines && isatty(STDOUT_FILENO))
+    if (s.lines && show_can_redraw(stdout))
         sweep_live_new(&s.live, stdout, plan, &ignored); /* without memory: lines */
     cli_catch_interrupts();
     status = sweep_run(&core, &reason, &importance, folder, plan, &run, err);

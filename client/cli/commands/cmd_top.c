@@ -209,7 +209,7 @@ static void top_live(cli_call *call)
 
 static gp_status top_run(cli_call *call, gp_error *err)
 {
-    if (((const top_options *)call->options)->once || !isatty(STDOUT_FILENO))
+    if (((const top_options *)call->options)->once || !show_can_redraw(stdout))
         return print_frame(call->pool, err);
     top_live(call);
     return GP_OK;

@@ -128,12 +128,12 @@ static void train_begin_event(void *context, const gp_train_info *info)
                            sizeof(warning)) &&
         !silent)
         fprintf(stderr, "%s\n", warning);
-    session->view =
-        view_new(&(view_options){ .out = silent ? NULL : stdout,
-                                  .log = session->folder.log,
-                                  .terminal = isatty(1) == 1,
-                                  .live = options->plots == 2 || (options->plots == 0 && isatty(1)),
-                                  .frequency = (uint32_t)session->values.verbose_frequency });
+    session->view = view_new(
+        &(view_options){ .out = silent ? NULL : stdout,
+                         .log = session->folder.log,
+                         .terminal = show_can_redraw(stdout),
+                         .live = options->plots == 2 || (options->plots == 0 && show_can_redraw(stdout)),
+                         .frequency = (uint32_t)session->values.verbose_frequency });
     if (session->view != NULL)
         view_begin(session->view, info);
     session->slow = slow_steps_new(info->workers);

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "client/cli/run/command_set_parts.h"
+#include "client/cli/show.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
@@ -49,7 +50,7 @@ static void progress_show(command_set *c, bool last)
     uint32_t tenths = known ? (uint32_t)(10.0 * (double)c->result->done / (double)count) : 0;
     int64_t now = gp_now_ms();
     double seconds = (double)(now - c->begin_ms) * 1e-3;
-    bool terminal = isatty(STDERR_FILENO);
+    bool terminal = show_can_redraw(stderr);
     char words[200];
 
     if (!c->options->progress ||

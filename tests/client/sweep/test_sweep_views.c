@@ -1,5 +1,7 @@
 /* Test the table, the live table, the exports and the picture of a sweep. */
+#include <fcntl.h>
 #include <math.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -236,6 +238,25 @@ TEST(the_live_table_is_redrawn_in_place_and_erased)
     fclose(memory);
     free(text);
     strike();
+}
+
+TEST(only_a_terminal_that_can_move_its_cursor_is_redrawn)
+{
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    FILE *file = fdopen(terminal, "w"), *plain = tmpfile();
+
+    REQUIRE(file != NULL && plain != NULL);
+    setenv("TERM", "xterm", 1);
+    CHECK(show_can_redraw(file));
+    CHECK(!show_can_redraw(plain));
+    setenv("TERM", "dumb", 1);
+    CHECK(!show_can_redraw(file));
+    setenv("TERM", "", 1);
+    CHECK(!show_can_redraw(file));
+    unsetenv("TERM");
+    CHECK(!show_can_redraw(file));
+    fclose(file);
+    fclose(plain);
 }
 
 TEST(the_csv_has_a_row_for_each_trial)

@@ -1,5 +1,6 @@
 /* `gradpool sweep` with real daemons: results, kills, interrupts and errors. */
 #include <math.h>
+#include <pty.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -221,6 +222,34 @@ TEST(an_interrupted_sweep_resumes_its_trials)
     CHECK_CONTAINS(out, "3 trials: 3 done"); /* the space has three points */
     check_trials(3);
     CHECK(lines_with("\"attempt\": 2") >= 1);
+    pools_end();
+}
+
+TEST(a_terminal_that_cannot_be_redrawn_gets_lines)
+{
+    char said[4000];
+    size_t used = 0;
+    ssize_t got;
+    int terminal;
+
+    exec_begin();
+    fflush(stdout);
+    pid_t child = forkpty(&terminal, NULL, NULL, NULL);
+
+    if (child == 0) {
+        setenv("TERM", "dumb", 1);
+        command_exec(in_root("w"), (const int[]){ 0, 1, 2 },
+                     (const char *const[]){ "sweep", "x=1,2", "--minimize", "--folder", "s", "--", "echo",
+                                            "{x}", NULL });
+    }
+    REQUIRE(child > 0);
+    while (used < sizeof(said) - 1 && (got = read(terminal, said + used, sizeof(said) - 1 - used)) > 0)
+        used += (size_t)got;
+    said[used] = '\0';
+    close(terminal);
+    CHECK_INT(0, child_exit_code(child));
+    CHECK_CONTAINS(said, "trial 2: done");
+    CHECK(strchr(said, '\033') == NULL);
     pools_end();
 }
 
