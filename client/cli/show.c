@@ -25,9 +25,34 @@ struct show_table {
     char (*cells)[CELL_BYTES]; /* `count` cells, row by row; row 0 holds the titles */
 };
 
+/* Remove the incomplete UTF-8 character at the end of a text that fills its buffer: the text was
+ * truncated. */
+static void drop_partial(char *text, size_t bytes)
+{
+    size_t at = strlen(text);
+
+    if (at + 1 < bytes || at == 0)
+        return;
+    for (at--; at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80; at--)
+        ;
+    if ((unsigned char)text[at] >= 0xc0 && gp_utf8_length((const uint8_t *)text + at, strlen(text + at)) == 0)
+        text[at] = '\0';
+}
+
+/* Return how many columns a text has; each character is taken to be one column wide. */
+static int columns_of(const char *text)
+{
+    int columns = 0;
+
+    for (; *text != '\0'; text++)
+        columns += ((unsigned char)*text & 0xc0) != 0x80;
+    return columns;
+}
+
 char *show_clean(char *out, size_t bytes, const char *text)
 {
     snprintf(out, bytes, "%s", text);
+    drop_partial(out, bytes);
     return gp_printable(out);
 }
 
@@ -75,9 +100,10 @@ static void cell_add(show_table *table, const char *text, size_t bytes)
     table->cells = grown;
     cell = table->cells[table->count++];
     snprintf(cell, CELL_BYTES, "%.*s", (int)bytes, text);
+    drop_partial(cell, CELL_BYTES);
     gp_printable(cell);
-    if ((int)strlen(cell) > table->width[column])
-        table->width[column] = (int)strlen(cell);
+    if (columns_of(cell) > table->width[column])
+        table->width[column] = columns_of(cell);
 }
 
 show_table *show_table_new(uint32_t columns, const char *titles)
@@ -152,7 +178,7 @@ void show_table_write(const show_table *table, FILE *out)
 
             if (cell[0] != '\0') {
                 fprintf(out, "%*s%s", gap, "", cell);
-                gap = -(int)strlen(cell);
+                gap = -columns_of(cell);
             }
             gap += table->width[i] + 2;
         }

@@ -12,7 +12,8 @@
 #include "proto/message/messages.h"
 
 /* Copy untrusted text (job, class and file names, messages from other processes) to `out`. Truncate
- * to `bytes` and replace characters that a terminal would interpret (printable.h). Return `out`. */
+ * to `bytes`, between two characters, and replace characters that a terminal would interpret
+ * (printable.h). Return `out`. */
 char *show_clean(char *out, size_t bytes, const char *text);
 
 /* Return the byte count of the first `columns` UTF-8 characters in a line; each is taken to be one
@@ -28,8 +29,8 @@ void show_terminal_size(FILE *out, uint32_t *width, uint32_t *height);
 /* Print untrusted text as one sanitized line. */
 void show_line(FILE *file, const char *text);
 
-/* Text table; each column is as wide as its widest cell. Cells are copied, truncated to 119 bytes
- * and sanitized. */
+/* Text table; each column is as wide as its widest cell, counted in characters. Cells are copied,
+ * truncated to 119 bytes between two characters, and sanitized. */
 typedef struct show_table show_table;
 /* Create a table with the given titles, separated by tabs; show_cells() appends missing ones. NULL:
  * out of memory. */

@@ -176,6 +176,30 @@ TEST(the_best_trial_is_the_first_row)
     strike();
 }
 
+TEST(cells_are_padded_and_cut_by_characters)
+{
+    char long_name[200], expected[200], *text = NULL;
+    size_t bytes;
+    FILE *memory = open_memstream(&text, &bytes);
+    show_table *table = show_table_new(2, "größe\tb");
+
+    /* 60 characters of 2 bytes: 59 of them fit into the 119 bytes of a cell */
+    for (size_t i = 0; i < 60; i++)
+        memcpy(long_name + 2 * i, "é", 3);
+    snprintf(expected, sizeof(expected), "x      %.118s\n", long_name);
+    show_cells(table, "%s\t%s", "äöü", "1");
+    show_cells(table, "%s\t%s", "x", long_name);
+    show_table_write(table, memory);
+    show_table_free(table);
+    fclose(memory);
+    line_of(text, 1, "größe  b\n");
+    line_of(text, 2, "äöü    1\n");
+    line_of(text, 3, expected);
+    free(text);
+    CHECK_TEXT("é", show_clean(expected, 4, "éé"));
+    CHECK_TEXT("a?", show_clean(expected, 4, "a\xc3")); /* not cut, but invalid */
+}
+
 /* The terminal of a stream in memory has 80 columns and 24 lines. */
 TEST(the_live_table_is_redrawn_in_place_and_erased)
 {
