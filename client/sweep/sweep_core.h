@@ -198,6 +198,6 @@ bool sweep_is_idle(const sweep *s);
 bool sweep_is_complete(const sweep *s);
 
 uint32_t sweep_count(const sweep *s); /* trials so far; the last one has this number */
-uint32_t sweep_best(const sweep *s);  /* best trial that is done; 0: none */
+uint32_t sweep_best(const sweep *s);  /* best trial that is done, of equal ones the first; 0: none */
 
 #endif

@@ -111,6 +111,15 @@ sweep_verdict sweep_trial_report(sweep *s, uint32_t number, uint32_t epoch, doub
     return verdict;
 }
 
+/* Return whether a trial with a value is better than the best one so far. Of equal values, that of
+ * the lower number wins, as in the table and in gp_search_best(). */
+static bool is_best(const sweep *s, uint32_t number, double value)
+{
+    const double best = s->best != 0 ? trial_at(s, s->best)->value : NAN;
+
+    return s->best == 0 || is_better(s, value, best) || (value == best && number < s->best);
+}
+
 void sweep_trial_end(sweep *s, uint32_t number, sweep_state state, uint32_t epoch, double value,
                      const char *text)
 {
@@ -124,8 +133,7 @@ void sweep_trial_end(sweep *s, uint32_t number, sweep_state state, uint32_t epoc
     s->failures = state == SWEEP_FAILED || state == SWEEP_LOST ? s->failures + 1 : 0;
     if (s->failures == 1)
         s->first_failure = number;
-    if (state == SWEEP_DONE && trial->repeat == 0 &&
-        (s->best == 0 || is_better(s, value, trial_at(s, s->best)->value)))
+    if (state == SWEEP_DONE && trial->repeat == 0 && is_best(s, number, value))
         s->best = number;
     s->config.search.tell(s->config.search.context, number, state, value);
 }

@@ -211,6 +211,26 @@ TEST(the_sweep_is_over_when_all_trials_have_ended)
     CHECK_INT(SWEEP_REASON_EXHAUSTED, seen(SWEEP_OVER)->reason);
 }
 
+TEST(the_lowest_number_of_equal_trials_is_the_best)
+{
+    begin_new(config_of(3, 3));
+    persisted();
+    for (uint32_t trial = 1; trial <= 3; trial++)
+        running(trial, 1);
+    ended(2, 1, SWEEP_OUTCOME_DONE, 0.5);
+    persisted();
+    ended(1, 1, SWEEP_OUTCOME_DONE, 0.5);
+    persisted();
+    REQUIRE(seen(SWEEP_LINK_BEST) != NULL);
+    CHECK_INT(1, seen(SWEEP_LINK_BEST)->trial);
+    ended(3, 1, SWEEP_OUTCOME_DONE, 0.5);
+    persisted();
+    CHECK(seen(SWEEP_LINK_BEST) == NULL);
+    CHECK_INT(1, sweep_best(core));
+    REQUIRE_OK(begin(config_of(3, 3)), err);
+    CHECK_INT(1, sweep_best(core));
+}
+
 TEST(a_lost_attempt_is_repeated_at_most_twice)
 {
     begin_new(config_of(1, 1));
