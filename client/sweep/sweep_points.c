@@ -1,11 +1,16 @@
 /* The search of a sweep; sweep_points.h describes the interface. */
 #include "client/sweep/sweep_points.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <gradpool/gradpool.h>
 
+#include "client/sweep/sweep_command.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
 #include "common/base/text/params.h"
 #include "common/model/train_options.h"
 
@@ -18,6 +23,25 @@ gp_search_type sweep_points_type(void *context, const char *name)
            : param->type == GP_PARAM_I64 ? GP_SEARCH_INTEGER
            : param->type == GP_PARAM_F64 ? GP_SEARCH_REAL
                                          : GP_SEARCH_UNTYPED;
+}
+
+double sweep_points_epochs(const sweep_plan *plan)
+{
+    const gp_param *epochs = gp_params_find(gp_train_options_table, "max-epochs");
+    double count = epochs->fallback;
+    char name[SWEEP_PLACE_BYTES];
+
+    for (const char *word = NULL; (word = sweep_plan_next(plan, word)) != NULL;) {
+        const char *value = strchr(word, '=');
+
+        if (strncmp(word, "--", 2) != 0)
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 2, "="), word + 2);
+        value = value != NULL ? value + 1 : sweep_plan_next(plan, word);
+        if (gp_params_find(gp_train_options_table, name) == epochs)
+            count = value != NULL ? strtod(value, NULL) : 0;
+    }
+    return count;
 }
 
 gp_status sweep_points_new(sweep_points **out, const sweep_plan *plan, gp_error *err)
@@ -37,6 +61,7 @@ gp_status sweep_points_new(sweep_points **out, const sweep_plan *plan, gp_error 
     points->asha_eta = plan->asha_eta;
     points->epochs_min = plan->epochs_min > 0 ? plan->epochs_min : 1;
     points->epochs_max = plan->epochs_max;
+    points->command_epochs = sweep_plan_trains(plan) ? sweep_points_epochs(plan) : INFINITY;
     status = gp_search_new(&points->search, gp_buffer_text(&plan->space), &options, err);
     if (status != GP_OK) {
         gp_free(points);
@@ -94,6 +119,26 @@ const char *sweep_point_text(const sweep_point *point, const gp_space *space, ui
 
 /* ---- interface of the state machine ---- */
 
+/* Set the epochs of a trial from its parameter for them. */
+static gp_status take_epochs(void *context, const char *name, const gp_json *value, gp_error *err)
+{
+    (void)err;
+    if (gp_params_find(gp_train_options_table, name) == gp_params_find(gp_train_options_table, "max-epochs"))
+        *(double *)context = gp_json_number(value, *(double *)context);
+    return GP_OK;
+}
+
+/* Set the epochs of the training of a trial. */
+static void put_length(sweep_points *points, uint32_t trial, const char *values)
+{
+    gp_json *json = NULL;
+
+    points->length[trial] = points->command_epochs;
+    if (!isinf(points->command_epochs) && gp_json_parse(&json, values, strlen(values), NULL) == GP_OK)
+        gp_json_each(json, take_epochs, &points->length[trial], NULL);
+    gp_json_free(json);
+}
+
 static gp_status points_ask(void *context, const char **values, gp_error *err)
 {
     sweep_points *points = context;
@@ -106,12 +151,19 @@ static gp_status points_ask(void *context, const char **values, gp_error *err)
     gp_buffer_free(points->values);
     points->values = next;
     *values = next;
+    put_length(points, trial, next);
     return GP_OK;
 }
 
 static gp_status points_add(void *context, const char *values, gp_error *err)
 {
-    return gp_search_add(((sweep_points *)context)->search, values, NULL, err);
+    sweep_points *points = context;
+    uint32_t trial;
+    gp_status status = gp_search_add(points->search, values, &trial, err);
+
+    if (status == GP_OK)
+        put_length(points, trial, values);
+    return status;
 }
 
 /* Return whether a trial has reached a rung since epoch `before`. */
@@ -125,7 +177,8 @@ static bool is_rung(const sweep_points *points, uint32_t before, uint32_t epoch)
 }
 
 /* Report a value to the search if the trial has reached a rung. Other values decide nothing, and
- * would only make the journal longer. */
+ * would only make the journal longer. A trial whose last epoch is a rung is complete: the others
+ * are compared with it, but it is not stopped. */
 static sweep_verdict points_report(void *context, uint32_t trial, uint32_t epoch, double value)
 {
     sweep_points *points = context;
@@ -135,7 +188,7 @@ static sweep_verdict points_report(void *context, uint32_t trial, uint32_t epoch
         return SWEEP_NO_RUNG;
     points->epochs[trial] = epoch;
     gp_search_report(points->search, trial, epoch, value, &stop, NULL);
-    return stop ? SWEEP_STOP : SWEEP_CONTINUE;
+    return stop && epoch < points->length[trial] ? SWEEP_STOP : SWEEP_CONTINUE;
 }
 
 static void points_tell(void *context, uint32_t trial, sweep_state state, double value)

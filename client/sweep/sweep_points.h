@@ -9,7 +9,9 @@ typedef struct sweep_points {
     gp_search *search;
     char *values; /* of the last point; owned by this struct */
     uint32_t asha_eta, epochs_min, epochs_max;
+    double command_epochs;                 /* of a trial without a parameter for them; INFINITY: a program */
     uint32_t epochs[SWEEP_TRIALS_MAX + 1]; /* last epoch reported, by trial */
+    double length[SWEEP_TRIALS_MAX + 1];   /* epochs of the training, by trial; INFINITY: a program */
 } sweep_points;
 
 /* Create the search of a plan. Free *out with sweep_points_free(). GP_EINVAL: a malformed space. */
@@ -39,6 +41,9 @@ gp_status sweep_point_read(sweep_point *out, const gp_space *space, const char *
  * space; "": the parameter does not apply. */
 const char *sweep_point_text(const sweep_point *point, const gp_space *space, uint32_t parameter,
                              char number[32]);
+
+/* Return the epochs in the command of a training, which a parameter may replace. */
+double sweep_points_epochs(const sweep_plan *plan);
 
 /* Return the type of the training option `name`, which a range of that name takes; implements
  * gp_search_options.type_of. */

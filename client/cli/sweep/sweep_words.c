@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "client/cluster/profile.h"
-#include "client/sweep/sweep_command.h"
 #include "client/sweep/sweep_points.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
@@ -178,32 +177,12 @@ static bool read_workers(const char *text, sweep_plan *plan)
     return *end == '\0' && low >= 1 && low <= high && high <= GP_MEMBERS_MAX && strchr(text, '-') == NULL;
 }
 
-/* Return the epochs in the command of a training. */
-static double command_epochs(const cli_call *call)
-{
-    const gp_param *epochs = gp_params_find(gp_train_options_table, "max-epochs");
-    double count = epochs->fallback;
-    char name[SWEEP_PLACE_BYTES];
-
-    for (int i = 1; i < call->rest_count; i++) {
-        const char *word = call->rest[i], *value = strchr(word, '=');
-
-        if (strncmp(word, "--", 2) != 0)
-            continue;
-        snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 2, "="), word + 2);
-        value = value != NULL ? value + 1 : i + 1 < call->rest_count ? call->rest[i + 1] : "";
-        if (gp_params_find(gp_train_options_table, name) == epochs)
-            count = strtod(value, NULL);
-    }
-    return count;
-}
-
 /* Return the highest number of epochs of a trial: in the command, or of the parameter that
  * replaces it. */
-static uint32_t highest_epochs(const cli_call *call, const sweep_plan *plan)
+static uint32_t highest_epochs(const sweep_plan *plan)
 {
     const gp_param *epochs = gp_params_find(gp_train_options_table, "max-epochs");
-    double highest = command_epochs(call), high;
+    double highest = sweep_points_epochs(plan), high;
     gp_space *space = NULL;
 
     if (gp_space_parse(&space, gp_buffer_text(&plan->space), sweep_points_type, NULL, NULL) != GP_OK)
@@ -222,7 +201,8 @@ static uint32_t highest_epochs(const cli_call *call, const sweep_plan *plan)
     return (uint32_t)fmax(1, fmin(highest, INT32_MAX));
 }
 
-/* Read "none", "asha" or "asha:ETA", and the epochs of a trial. The space is in the plan. */
+/* Read "none", "asha" or "asha:ETA", and the epochs of a trial. The space and the command are in
+ * the plan. */
 static bool read_stop(const cli_call *call, sweep_plan *plan)
 {
     const sweep_options *options = call->options;
@@ -238,7 +218,7 @@ static bool read_stop(const cli_call *call, sweep_plan *plan)
     plan->asha_eta = (uint32_t)eta;
     plan->epochs_min = (uint32_t)options->min_epochs;
     /* a program does not announce its epochs */
-    plan->epochs_max = trains(call) ? highest_epochs(call, plan) : INT32_MAX;
+    plan->epochs_max = trains(call) ? highest_epochs(plan) : INT32_MAX;
     return *end == '\0' && eta >= 2 && eta <= ETA_MAX;
 }
 
@@ -365,10 +345,10 @@ gp_status sweep_words_plan(const cli_call *call, sweep_plan *plan, gp_error *err
         status = gp_fail(err, GP_EINVAL, "--minimize and --maximize exclude each other");
     if (status == GP_OK && !read_workers(options->workers, plan))
         status = gp_fail(err, GP_EINVAL, bad_workers, options->workers, GP_MEMBERS_MAX);
-    if (status == GP_OK && !read_stop(call, plan))
-        status = gp_fail(err, GP_EINVAL, bad_stop, options->stop, ETA_MAX);
     for (int i = 0; status == GP_OK && i < call->rest_count; i++)
         status = sweep_plan_word(plan, call->rest[i], err);
+    if (status == GP_OK && !read_stop(call, plan))
+        status = gp_fail(err, GP_EINVAL, bad_stop, options->stop, ETA_MAX);
     if (status == GP_OK)
         status = put_method(call, plan, err); /* the command decides on the types of the ranges */
     if (status == GP_OK)

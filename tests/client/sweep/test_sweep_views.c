@@ -176,6 +176,47 @@ TEST(the_best_trial_is_the_first_row)
     strike();
 }
 
+/* Add the next trial, and report its value at an epoch that is a rung. */
+static sweep_verdict verdict_at(sweep_points *search, const char *values, uint32_t epoch, double value)
+{
+    static uint32_t trial;
+    const sweep_search interface = sweep_points_search(search);
+
+    if (interface.add(search, values, &err) != GP_OK)
+        GP_TEST_FAIL("%s", err.message);
+    return interface.report(search, ++trial, epoch, value);
+}
+
+TEST(a_training_whose_last_epoch_is_a_rung_is_not_stopped)
+{
+    static const char text[] = "{\"solver\": [\"sgdm\", \"adam\"],"
+                               " \"epochs\": {\"values\": [3, 9, 27], \"when\": {\"solver\": [\"adam\"]}}}";
+    static const char *const words[] = { "train", "--max_epochs=9" };
+    sweep_points *search = NULL;
+    sweep_plan short_plan;
+
+    sweep_plan_init(&short_plan);
+    short_plan.trials = 8;
+    short_plan.asha_eta = 3;
+    short_plan.epochs_min = 1;
+    short_plan.epochs_max = 27;
+    for (size_t i = 0; i < 2; i++)
+        REQUIRE_OK(sweep_plan_word(&short_plan, words[i], &err), err);
+    REQUIRE_OK(gp_buffer_append(&short_plan.space, text, sizeof(text), &err), err);
+    REQUIRE_OK(sweep_points_new(&search, &short_plan, &err), err);
+    CHECK_INT(SWEEP_CONTINUE, verdict_at(search, "{\"solver\": \"adam\", \"epochs\": 27}", 3, 0.9));
+    CHECK_INT(SWEEP_CONTINUE, verdict_at(search, "{\"solver\": \"adam\", \"epochs\": 3}", 3, 0.1));
+    CHECK_INT(SWEEP_STOP, verdict_at(search, "{\"solver\": \"adam\", \"epochs\": 9}", 3, 0.05));
+
+    /* without the parameter, as many epochs as in the command */
+    CHECK_INT(SWEEP_STOP, verdict_at(search, "{\"solver\": \"sgdm\"}", 3, 0.04));
+    CHECK_INT(SWEEP_CONTINUE, verdict_at(search, "{\"solver\": \"adam\", \"epochs\": 27}", 9, 0.9));
+    CHECK_INT(SWEEP_CONTINUE, verdict_at(search, "{\"solver\": \"sgdm\"}", 9, 0.1));
+    CHECK_INT(SWEEP_STOP, verdict_at(search, "{\"solver\": \"adam\", \"epochs\": 27}", 9, 0.05));
+    sweep_points_free(search);
+    sweep_plan_deinit(&short_plan);
+}
+
 TEST(cells_are_padded_and_cut_by_characters)
 {
     char long_name[200], expected[200], *text = NULL;
