@@ -387,7 +387,8 @@ gp_status gp_function_find(const gp_function **out, gp_team *team, const char *n
     if (fd < 0)
         return gp_fail_errno(err, GP_ENOENT, "cannot open %s", path);
     team_enter(team);
-    status = object_read(team, fd, path, colon + 1, &object, err);
+    status = team_is_forked(team) ? pool_check_process(team->pool, err)
+                                  : object_read(team, fd, path, colon + 1, &object, err);
     if (status == GP_OK)
         status = function_add(out, team, object, colon + 1, err);
     team_leave(team);

@@ -528,7 +528,7 @@ gp_status gp_team_as_completed(gp_team *team, gp_future **out, int timeout_ms, g
 
     team_enter(team);
     status = team_poll(team, next_is_there, team, timeout_ms, err);
-    if (team->futures.ended.first != NULL) {
+    if (team->futures.ended.first != NULL && !team_is_forked(team)) {
         gp_future *future = (gp_future *)team->futures.ended.first;
 
         unit_list_remove(&team->futures.ended, &future->unit);

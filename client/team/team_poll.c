@@ -215,6 +215,8 @@ gp_status team_poll(gp_team *team, bool (*until)(void *context), void *context, 
 {
     int64_t end_ns = INT64_MAX;
 
+    if (team_is_forked(team))
+        return pool_check_process(team->pool, err);
     if (until(context))
         return GP_OK;
     if (team_in_callback(team))

@@ -1224,6 +1224,52 @@ TEST(closing_a_team_releases_running_workers)
     CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
 }
 
+/* The child has copies of the future that has ended and of the function that was found. */
+static void use_in_child(gp_future *future)
+{
+    const gp_function *found = NULL;
+    gp_future *ended = NULL;
+    const void *data = NULL;
+    size_t bytes;
+    char path[700];
+    gp_error err;
+
+    snprintf(path, sizeof(path), "%s:nothing", in_build("tests/service/team_tasks.so"));
+    CHECK_STATUS(GP_ESTATE, gp_team_as_completed(f.team, &ended, 0, &err));
+    CHECK_CONTAINS(err.message, "is a fork");
+    CHECK_STATUS(GP_ESTATE, gp_function_find(&found, f.team, path, &err));
+    CHECK_CONTAINS(err.message, "is a fork");
+    CHECK_STATUS(GP_ESTATE, gp_future_wait(future, 0, &err));
+    CHECK_STATUS(GP_ESTATE, gp_future_result(future, &data, &bytes, &err));
+    CHECK(found == NULL && ended == NULL && data == NULL);
+}
+
+TEST(a_forked_child_gets_no_future_and_no_function)
+{
+#ifdef __SANITIZE_ADDRESS__
+    SKIP("AddressSanitizer's allocator may stay locked in the child of a process with threads");
+#endif
+    gp_future *ended = NULL;
+    int status = -1;
+
+    REQUIRE(begin(&f, 1));
+    gp_future *future = call(&f, (gp_parfeval_request){ .function = function(&f, "nothing") });
+
+    CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0) {
+        use_in_child(future);
+        fflush(stdout);
+        _exit(gp_test_failures != 0);
+    }
+    waitpid(child, &status, 0);
+    CHECK_INT(0, status);
+    CHECK_STATUS(GP_OK, gp_team_as_completed(f.team, &ended, 0, &f.err));
+    CHECK(ended == future);
+}
+
 TEST(killed_client_frees_the_pool)
 {
     int pipes[2], status;
