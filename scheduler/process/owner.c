@@ -1,6 +1,7 @@
 /* Owner process of a pool: pidfd, and removal of the pool's files. */
 #include "scheduler/process/owner.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -21,10 +22,22 @@ gp_status gp_owner_open(gp_owner *out, const char *text, gp_error *err)
         return GP_OK;
     if (sscanf(text, "%d:%" SCNu64 "%c", &owner.pid, &owner.start_time, &rest) != 2 || owner.pid <= 0)
         return gp_fail(err, GP_EINVAL, "the owner is '%.40s'; it must be PID:START", text);
-    /* The pidfd keeps the pid reserved, so a start time read afterwards belongs to that process. */
+    /* The pidfd keeps the pid reserved, so a start time read afterwards belongs to that process.
+     * EINVAL or ENOENT, by version of Linux: the pid is that of a thread of another process. */
     owner.fd = (int)syscall(SYS_pidfd_open, owner.pid, 0);
-    if (owner.fd >= 0 && (!gp_proc_stat_read(&stat, owner.pid) || stat.start_time != owner.start_time))
+    if (owner.fd < 0 && errno != ESRCH && errno != EINVAL && errno != ENOENT)
+        return gp_fail_errno(err, GP_EIO, "cannot watch process %d, the owner of the pool", owner.pid);
+    if (owner.fd >= 0 && !gp_proc_stat_read(&stat, owner.pid)) {
+        const gp_status unread = gp_fail_errno(
+            err, GP_EIO, "cannot read the start time of process %d, the owner of the pool", owner.pid);
+        const bool exited = gp_owner_exited(&owner);
+
         gp_owner_close(&owner);
+        if (!exited)
+            return unread;
+    } else if (owner.fd >= 0 && stat.start_time != owner.start_time) {
+        gp_owner_close(&owner);
+    }
     *out = owner;
     return GP_OK;
 }

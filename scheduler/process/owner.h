@@ -23,7 +23,8 @@ typedef struct gp_owner {
 
 /* Parse "PID:START", the value of --owner, and open the process. NULL: no owner. A process that has
  * exited is not an error, see gp_owner_exited(). Release *out with gp_owner_close(). GP_EINVAL:
- * malformed. */
+ * malformed. GP_ELIMIT (no free descriptor), GP_EIO: the process cannot be watched; it may be
+ * alive. */
 gp_status gp_owner_open(gp_owner *out, const char *text, gp_error *err);
 void gp_owner_close(gp_owner *owner);
 
