@@ -478,6 +478,8 @@ TEST(runs_are_listed_sorted_and_compared)
     CHECK_CONTAINS(out, "run  when");
     CHECK_CONTAINS(out, "\n1    ");
     CHECK(strstr(out, "\n2    ") == NULL);
+    RUN_OK("runs", "--where", "accuracy>=1%", "--where", "accuracy<=100 %");
+    CHECK_CONTAINS(out, "\n2    ");
     RUN_OK("runs", "compare", "1", "latest", "--plot", "curves.png");
     CHECK_CONTAINS(out, "\ninitial-learn-rate  0.001      0.1\n");
     CHECK_CONTAINS(out, "\nstate               completed  completed\n");

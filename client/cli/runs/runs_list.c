@@ -52,15 +52,27 @@ static gp_status condition_parse(condition *out, const char *text, size_t bytes,
                    "--where is '%.*s'; it must be NAME=VALUE, or with !=, <, <=, > or >=", (int)bytes, text);
 }
 
+/* Return a value as a number: "0.9", "90%" or "90 %". NaN: it is a text. */
+static double number_of(const char *text)
+{
+    char *end;
+    const double number = strtod(text, &end);
+    const char *unit = end + strspn(end, " ");
+
+    if (end != text && strcmp(unit, "%") == 0)
+        return number / 100;
+    return end != text && *end == '\0' ? number : NAN;
+}
+
 /* Compare as numbers if both values are numbers, else as texts. */
 static bool condition_holds(const condition *c, const run_summary *run)
 {
-    char text[700], *end;
-    double number, wanted = strtod(c->value, &end);
+    char text[700];
+    double number, wanted = number_of(c->value);
     int order;
 
     runs_value(run, c->name, text, sizeof(text), &number);
-    if (*end != '\0' || end == c->value || isnan(number))
+    if (isnan(wanted) || isnan(number))
         order = strcmp(text, c->value);
     else
         order = number < wanted ? -1 : number > wanted;
