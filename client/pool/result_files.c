@@ -222,8 +222,11 @@ gp_status result_draft_write(const result_store *store, const result_head *head,
     gp_status status = GP_OK;
     int fd;
 
-    snprintf(draft, RESULT_DRAFT_BYTES, ".t-%d-%" PRIu32, (int)getpid(), atomic_fetch_add(&drafts, 1));
-    fd = openat(store->entries, draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    /* A killed writer with the same pid may have left drafts. */
+    do {
+        snprintf(draft, RESULT_DRAFT_BYTES, ".t-%d-%" PRIu32, (int)getpid(), atomic_fetch_add(&drafts, 1));
+        fd = openat(store->entries, draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    } while (fd < 0 && errno == EEXIST);
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot write the result '%s' to %s", head->key.name,
                              store->folder);

@@ -384,6 +384,29 @@ TEST(draft_of_a_killed_writer_is_removed)
     CHECK_INT(0, files_in("entries"));
 }
 
+/* Add a result although a killed process with the same pid left drafts. */
+static int add_beside_drafts(void)
+{
+    char path[80];
+
+    for (int i = 0; i < 100; i++) {
+        snprintf(path, sizeof(path), "%s/results/entries/.t-%d-%d", root, (int)getpid(), i);
+        int fd = open(path, O_WRONLY | O_CREAT, 0600);
+
+        if (fd < 0)
+            return 1;
+        close(fd);
+    }
+    return add_text("a", RESULT_READY, 1, "x") == GP_OK ? 0 : 2;
+}
+
+TEST(drafts_of_a_killed_writer_do_not_block_a_process_with_its_pid)
+{
+    REQUIRE(begin());
+    CHECK_INT(0, in_child(add_beside_drafts));
+    CHECK_STATUS(GP_OK, read_text("a", "x", NOW));
+}
+
 TEST(keeper_ends_when_no_call_is_left)
 {
     int fd = -1, second = -1;
