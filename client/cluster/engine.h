@@ -91,7 +91,7 @@ typedef struct cluster_facts {
     bool canceled;   /* the cancel mark exists */
     bool has_result; /* result.json exists; it is written once */
     uint32_t result_attempt;
-    int exit_code;                     /* of the result */
+    int exit_code;                     /* of the result, 0 to 255 */
     char reason[CLUSTER_REASON_BYTES]; /* of the result; "": none */
     int64_t begin_ms, end_ms;          /* Unix time of the first begin and of the result; 0: unknown */
 } cluster_facts;

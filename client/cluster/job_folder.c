@@ -18,7 +18,14 @@
 #include "common/base/printable.h"
 #include "common/base/system/file.h"
 
-enum { FORMAT_VERSION = 1, RANDOM_BYTES = 8, TAKE_TRIES = 100, COPY_BYTES = 1 << 20, APPENDED_MAX = 1000 };
+enum {
+    FORMAT_VERSION = 1,
+    RANDOM_BYTES = 8,
+    TAKE_TRIES = 100,
+    COPY_BYTES = 1 << 20,
+    APPENDED_MAX = 1000,
+    EXIT_CODE_MAX = 255,
+};
 
 static gp_status path_join(char path[PATH_MAX], const char *folder, const char *name, gp_error *err)
 {
@@ -575,6 +582,20 @@ static void text_get(char *to, size_t bytes, const gp_json *json, const char *ke
     gp_printable(to);
 }
 
+int cluster_exit_code_read(const gp_json *value)
+{
+    const int64_t code = gp_json_integer(value, 0);
+
+    return code >= 0 && code <= EXIT_CODE_MAX ? (int)code : EXIT_CODE_MAX;
+}
+
+int64_t cluster_time_read(const gp_json *value)
+{
+    const int64_t time_ms = gp_json_integer(value, 0);
+
+    return time_ms > 0 ? time_ms : 0;
+}
+
 gp_status cluster_folder_facts(const char *folder, cluster_facts *facts, gp_error *err)
 {
     cluster_facts found = { 0 };
@@ -599,12 +620,13 @@ gp_status cluster_folder_facts(const char *folder, cluster_facts *facts, gp_erro
         text_get(found.engine_id, sizeof(found.engine_id), json, "engine_id");
         if (cluster_name_valid(found.engine_id)) /* the attempt does not know the engine's id */
             found.engine_id[0] = '\0';
-        found.begin_ms = gp_json_integer(gp_json_member(json, "began_ms"), 0);
+        found.begin_ms = cluster_time_read(gp_json_member(json, "began_ms"));
         gp_json_free(json);
     }
     if (found.attempt > 1) {
         json = record_read(folder, 1, "begin.json");
-        found.begin_ms = gp_json_integer(gp_json_member(json, "began_ms"), found.begin_ms);
+        if (json != NULL)
+            found.begin_ms = cluster_time_read(gp_json_member(json, "began_ms"));
         gp_json_free(json);
         json = record_read(folder, found.attempt - 1, "end.json");
         text_get(found.attempt_reason, sizeof(found.attempt_reason), json, "reason");
@@ -612,9 +634,9 @@ gp_status cluster_folder_facts(const char *folder, cluster_facts *facts, gp_erro
     }
     json = record_read(folder, 0, "result.json");
     found.has_result = json != NULL;
-    found.exit_code = (int)gp_json_integer(gp_json_member(json, "exit_code"), 0);
+    found.exit_code = cluster_exit_code_read(gp_json_member(json, "exit_code"));
     found.result_attempt = (uint32_t)gp_json_integer(gp_json_member(json, "attempt"), 0);
-    found.end_ms = gp_json_integer(gp_json_member(json, "ended_ms"), 0);
+    found.end_ms = cluster_time_read(gp_json_member(json, "ended_ms"));
     text_get(found.reason, sizeof(found.reason), json, "reason");
     gp_json_free(json);
     *facts = found;

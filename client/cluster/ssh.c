@@ -426,10 +426,10 @@ static gp_status ssh_facts(const gp_profile *profile, const char *name, cluster_
         found.canceled = gp_json_bool(gp_json_member(head, "canceled"), false);
         found.has_result = gp_json_bool(gp_json_member(head, "has_result"), false);
         found.result_attempt = (uint32_t)gp_json_integer(gp_json_member(head, "result_attempt"), 0);
-        found.exit_code = (int)gp_json_integer(gp_json_member(head, "exit_code"), 0);
+        found.exit_code = cluster_exit_code_read(gp_json_member(head, "exit_code"));
         snprintf(found.reason, sizeof(found.reason), "%s", gp_json_text(gp_json_member(head, "reason"), ""));
-        found.begin_ms = gp_json_integer(gp_json_member(head, "begin_ms"), 0);
-        found.end_ms = gp_json_integer(gp_json_member(head, "end_ms"), 0);
+        found.begin_ms = cluster_time_read(gp_json_member(head, "begin_ms"));
+        found.end_ms = cluster_time_read(gp_json_member(head, "end_ms"));
         gp_printable(found.host);
         gp_printable(found.attempt_reason);
         gp_printable(found.reason);

@@ -327,6 +327,35 @@ TEST(malformed_records_are_refused)
     }
 }
 
+/* Another version of gradpool, or a user, has written the result. */
+TEST(result_with_values_out_of_range_leaves_the_record_readable)
+{
+    static const char result[] = "{\"attempt\": 1, \"exit_code\": 4294967296, \"ended_ms\": -1}",
+                      begun[] = "{\"attempt\": 1, \"began_ms\": -1}";
+    cluster_record record, again = { .job = { .exit_code = 0 } };
+    cluster_pass_result pass;
+    gp_fence fence;
+    char path[CLUSTER_PATH_BYTES + 32];
+    site_case c;
+    gp_error err;
+
+    case_open(&c, 1010);
+    REQUIRE(create(&c, true, &record, &err) == GP_OK);
+    record.job.state = CLUSTER_RUNNING;
+    REQUIRE_OK(cluster_attempt_take(&fence, record.path, &err), err);
+    snprintf(path, sizeof(path), "%s/attempts/1/begin.json", record.path);
+    REQUIRE_OK(gp_file_write(path, begun, strlen(begun), &err), err);
+    snprintf(path, sizeof(path), "%s/result.json", record.path);
+    REQUIRE_OK(gp_file_write(path, result, strlen(result), &err), err);
+    REQUIRE_OK(cluster_drive(&c.site, &record, NULL, &pass, &err), err);
+    cluster_record_close(&record);
+    REQUIRE_OK(cluster_record_open(&again, c.site.root, record.job.name, 0, &err), err);
+    CHECK(again.job.has_result);
+    CHECK_INT(255, again.job.exit_code); /* not 0, which would be a success */
+    CHECK(again.job.begin_ms == 0 && again.job.end_ms == 0);
+    cluster_record_close(&again);
+}
+
 /* Another user creates a folder with a record, so that a command of this user launches its job. */
 TEST(record_of_another_user_is_ignored_where_others_can_write)
 {
