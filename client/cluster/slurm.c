@@ -388,8 +388,9 @@ static gp_status state_of(cluster_entry_state *out, const char *word, gp_error *
     return gp_fail(err, GP_EPEER, "unknown state '%.40s' in the output of squeue", word);
 }
 
-/* Parse a line of squeue, ID|STATE|START|NODES|REASON|NAME, in place, and add gradpool's jobs. The
- * name is last, because other jobs can have any name. */
+/* Parse a line of squeue, ID|NAME|STATE|START|NODES|REASON, in place, and add gradpool's jobs. The
+ * name comes before all texts that can contain '|': a site can set the reason of a job to any text,
+ * and other jobs can have any name. */
 static gp_status take_line(cluster_listing *listing, char *line, gp_error *err)
 {
     char *field[FIELDS] = { line };
@@ -406,35 +407,35 @@ static gp_status take_line(cluster_listing *listing, char *line, gp_error *err)
         *bar = '\0';
         field[i] = bar + 1;
     }
-    if (!cluster_name_valid(field[5]))
+    if (!cluster_name_valid(field[1]))
         return GP_OK;
     if (!is_id(field[0]))
         return gp_fail(err, GP_EPEER, "malformed job id '%.40s' in the output of squeue",
                        gp_printable(field[0]));
-    status = state_of(&state, gp_printable(field[1]), err);
+    status = state_of(&state, gp_printable(field[2]), err);
     if (status == GP_OK)
         status = cluster_listing_add(listing, &entry, err);
     if (status != GP_OK)
         return status;
     entry->state = state;
-    snprintf(entry->name, sizeof(entry->name), "%s", field[5]);
+    snprintf(entry->name, sizeof(entry->name), "%s", field[1]);
     snprintf(entry->id, sizeof(entry->id), "%s", field[0]);
-    gp_printable(field[3]);
     gp_printable(field[4]);
+    gp_printable(field[5]);
     if (state == CLUSTER_ENTRY_QUEUED) {
-        bool given = field[4][0] != '\0' && strcmp(field[4], "None") != 0;
+        bool given = field[5][0] != '\0' && strcmp(field[5], "None") != 0;
 
         if (given)
-            snprintf(entry->text, sizeof(entry->text), "%s (%.40s)", field[1], field[4]);
+            snprintf(entry->text, sizeof(entry->text), "%s (%.40s)", field[2], field[5]);
         else
-            snprintf(entry->text, sizeof(entry->text), "%s", field[1]);
-        snprintf(entry->reason, sizeof(entry->reason), "%.150s", given ? field[4] : "");
-        entry->expected_start_s = field[2][0] >= '1' && field[2][0] <= '9' ? strtoll(field[2], NULL, 10) : 0;
+            snprintf(entry->text, sizeof(entry->text), "%s", field[2]);
+        snprintf(entry->reason, sizeof(entry->reason), "%.150s", given ? field[5] : "");
+        entry->expected_start_s = field[3][0] >= '1' && field[3][0] <= '9' ? strtoll(field[3], NULL, 10) : 0;
     } else if (state == CLUSTER_ENTRY_RUNNING) {
-        snprintf(entry->text, sizeof(entry->text), "%s on %.40s", field[1], field[3]);
+        snprintf(entry->text, sizeof(entry->text), "%s on %.40s", field[2], field[4]);
     } else {
-        snprintf(entry->text, sizeof(entry->text), "%s", field[1]);
-        snprintf(entry->reason, sizeof(entry->reason), "%s", field[1]);
+        snprintf(entry->text, sizeof(entry->text), "%s", field[2]);
+        snprintf(entry->reason, sizeof(entry->reason), "%s", field[2]);
     }
     return GP_OK;
 }
@@ -445,7 +446,7 @@ static gp_status slurm_list(const gp_profile *profile, cluster_listing *listing,
 {
     char user[16];
     const char *words[] = { "squeue", "--noheader", "--states=all",
-                            "--user", user,         "--format=%i|%T|%S|%N|%r|%j",
+                            "--user", user,         "--format=%i|%j|%T|%S|%N|%r",
                             NULL };
     cluster_tool tool = { .words = words };
     cluster_tool_result result;

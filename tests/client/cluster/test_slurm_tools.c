@@ -231,14 +231,15 @@ TEST(listing_has_the_jobs_of_gradpool_only)
     gp_error err;
 
     fake("squeue", "[ \"$SLURM_TIME_FORMAT\" = %s ] || exit 1\n"
-                   "echo '4803|RUNNING|1700000000|n2|None|gp-0123456789abcdef'\n"
-                   "echo '4804|PENDING|1700000100||Resources|gp-1111111111111111'\n"
-                   "echo '4805|PENDING|N/A||Dependency|gp-2222222222222222'\n"
-                   "echo '4806|CANCELLED|N/A||None|gp-3333333333333333'\n"
-                   "echo '4808|PENDING|N/A||None|gp-4444444444444444'\n"
-                   "echo '4807_[1-9]|RUNNING|N/A|n1|None|other|job'\n");
+                   "echo '4803|gp-0123456789abcdef|RUNNING|1700000000|n2|None'\n"
+                   "echo '4804|gp-1111111111111111|PENDING|1700000100||Resources'\n"
+                   "echo '4805|gp-2222222222222222|PENDING|N/A||Dependency'\n"
+                   "echo '4806|gp-3333333333333333|CANCELLED|N/A||None'\n"
+                   "echo '4808|gp-4444444444444444|PENDING|N/A||None'\n"
+                   "echo '4809|gp-5555555555555555|PENDING|N/A||Down for service|ask|gp-6666666666666666'\n"
+                   "echo '4807_[1-9]|other|job|RUNNING|N/A|n1|None'\n");
     REQUIRE_OK(ENGINE->list(&plain, &listing, &err), err);
-    REQUIRE(listing.count == 5);
+    REQUIRE(listing.count == 6);
     CHECK_TEXT("gp-0123456789abcdef", listing.entries[0].name);
     CHECK_TEXT("4803", listing.entries[0].id);
     CHECK_TEXT("RUNNING on n2", listing.entries[0].text);
@@ -250,17 +251,19 @@ TEST(listing_has_the_jobs_of_gradpool_only)
     CHECK_INT(CLUSTER_ENTRY_ENDED, listing.entries[3].state);
     CHECK_TEXT("PENDING", listing.entries[4].text);
     CHECK_TEXT("", listing.entries[4].reason);
+    CHECK_TEXT("gp-5555555555555555", listing.entries[5].name);
+    CHECK_TEXT("Down for service|ask|gp-6666666666666666", listing.entries[5].reason);
     cluster_listing_deinit(&listing);
 }
 
 TEST(incomplete_listing_is_an_error)
 {
     static const char *const replies[] = {
-        "echo '4803|RUNNING|1|n2|None|gp-0123456789abcdef'; exit 1",
-        "printf '4803|RUNNING|1|n2|None|gp-0123456789abcdef'",
-        "echo '4803|RUNNING|1|n2|gp-0123456789abcdef'",
-        "echo '4803|FLYING|1|n2|None|gp-0123456789abcdef'",
-        "echo '-1|RUNNING|1|n2|None|gp-0123456789abcdef'",
+        "echo '4803|gp-0123456789abcdef|RUNNING|1|n2|None'; exit 1",
+        "printf '4803|gp-0123456789abcdef|RUNNING|1|n2|None'",
+        "echo '4803|gp-0123456789abcdef|RUNNING|1|n2'",
+        "echo '4803|gp-0123456789abcdef|FLYING|1|n2|None'",
+        "echo '-1|gp-0123456789abcdef|RUNNING|1|n2|None'",
         "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1",
     };
 
