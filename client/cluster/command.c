@@ -101,13 +101,12 @@ static gp_status line_fill(filled *out, const char *line, const place *places, g
 static gp_status line_run(filled *out, cluster_tool *tool, cluster_tool_result *result, const char *line,
                           const place *places, gp_error *err)
 {
-    static const char *const drop[] = { "GRADPOOL_JOB", NULL }; /* of a job that runs `submit` */
     gp_status status = line_fill(out, line, places, err);
 
     if (status != GP_OK)
         return status;
     tool->words = out->words;
-    tool->drop = drop;
+    tool->drop = cluster_job_variables;
     tool->timeout_ms = cluster_command_timeout_ms;
     return cluster_tool_run(result, tool, err);
 }

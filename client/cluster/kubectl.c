@@ -61,12 +61,11 @@ static gp_status kubectl_fail(const cluster_tool *tool, const cluster_tool_resul
 gp_status kubectl(cluster_tool_result *out, const kubectl_call *call, const char *const *verb,
                   const gp_buffer *input, size_t output_max, gp_error *err)
 {
-    static const char *const drop[] = { "GRADPOOL_JOB", NULL }; /* set in a job that submits another one */
     const int64_t left_ms = gp_timeout_left(call->timeout);
     char options[KUBECTL_OPTIONS][KUBECTL_OPTION_BYTES];
     const char *words[KUBECTL_WORDS];
     cluster_tool tool = {
-        .words = words, .drop = drop, .output_max = output_max, .timeout_ms = (int)left_ms
+        .words = words, .drop = cluster_job_variables, .output_max = output_max, .timeout_ms = (int)left_ms
     };
     gp_status status;
 

@@ -124,11 +124,9 @@ static gp_status call_explain(const ssh_call *call, const cluster_tool *tool, gp
 
 gp_status ssh_call_run(ssh_call *call, int timeout_ms, gp_error *err)
 {
-    static const char *const drop[] = { "GRADPOOL_JOB", "GRADPOOL_SSH_JOB",
-                                        NULL }; /* set in a job that submits another one */
     const char *words[SSH_WORDS];
     cluster_tool tool = {
-        .words = words, .drop = drop, .output_max = SSH_REPLY_MAX, .timeout_ms = timeout_ms
+        .words = words, .drop = cluster_job_variables, .output_max = SSH_REPLY_MAX, .timeout_ms = timeout_ms
     };
     bool greeted = false;
     gp_buffer remote, input;

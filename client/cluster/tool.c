@@ -26,6 +26,9 @@ extern char **environ;
 
 enum { PATH_BYTES = 4096, READ_BYTES = 4096, LINE_BYTES = 240, EXIT_MS = 5000 };
 
+const char *const cluster_job_variables[] = { "GRADPOOL_JOB", "GRADPOOL_ALLOCATION_", "GRADPOOL_SSH_JOB",
+                                              NULL };
+
 /* A command while it runs. */
 typedef struct running {
     pid_t pid;

@@ -18,6 +18,7 @@ enum { WAIT_MS = 60000 };
 
 static gp_error err;
 static char folder[256];
+static const char *variables[2]; /* of the command of the next folder */
 
 /* Create a job folder with a command for engine "command". */
 static bool folder_new(bool requeue, const char *directory, const char *const *words)
@@ -33,6 +34,8 @@ static bool folder_new(bool requeue, const char *directory, const char *const *w
     command.words = (const char **)(uintptr_t)words;
     while (words[command.word_count] != NULL)
         command.word_count++;
+    command.variables = variables;
+    command.variable_count = variables[0] != NULL;
     gp_buffer_init(&text, CLUSTER_COMMAND_JSON_MAX);
     if (status == GP_OK)
         status = cluster_command_format(&command, &text, &err);
@@ -143,6 +146,16 @@ TEST(exit_code_and_output_of_the_command_are_kept)
     check_result(1, "exit code 1");
     CHECK_CONTAINS(folder_read(folder, "log"), "no-such-data");
     CHECK_CONTAINS(folder_read(folder, "job.json"), "no-such-data");
+}
+
+/* A job of the engine ssh runs `submit`. A cancel of that job must not end the new one. */
+TEST(job_is_not_part_of_the_job_that_submitted_it)
+{
+    variables[0] = "GRADPOOL_SSH_JOB=gpu1/gp-0123456789abcdef";
+    FOLDER(true, scratch_dir, "spmd", "--workers", "1", "--", "sh", "-c", "echo part of $GRADPOOL_SSH_JOB.");
+    variables[0] = NULL;
+    CHECK_INT(0, attempt_finish(attempt_start()));
+    CHECK_CONTAINS(folder_read(folder, "log"), "part of .");
 }
 
 TEST(missing_directory_is_the_reason_of_the_result)

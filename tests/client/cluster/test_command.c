@@ -69,7 +69,9 @@ static bool begin(const char *settings, const char *launch, const char *status)
     if (mkdir(root, 0700) != 0 || mkdir(spool, 0700) != 0 || mkdir(folder, 0700) != 0)
         GP_TEST_FAIL("cannot create %s", root);
     snprintf(text, sizeof(text),
-             "#!/bin/sh\necho \"$@\" \"$GRADPOOL_JOB_FOLDER\" >> %s/ran\nwhile [ -e %s/busy ]; do sleep "
+             "#!/bin/sh\necho \"$@\" \"$GRADPOOL_JOB_FOLDER\" "
+             "$GRADPOOL_ALLOCATION_TIME_S$GRADPOOL_ALLOCATION_CORES$GRADPOOL_SSH_JOB >> "
+             "%s/ran\nwhile [ -e %s/busy ]; do sleep "
              "0.05; done\n",
              root, root);
     put("program", text, 0700);
@@ -121,13 +123,17 @@ static const cluster_entry *await_state(cluster_entry_state state)
 TEST(job_is_launched_listed_and_ends)
 {
     const cluster_entry *entry;
+    static const char *const variables[] = { "GRADPOOL_JOB_FOLDER", "GRADPOOL_ALLOCATION_TIME_S",
+                                             "GRADPOOL_ALLOCATION_CORES", "GRADPOOL_SSH_JOB" };
     char ran[400], expected[300];
 
     REQUIRE(begin("", NULL, NULL));
     put("busy", "", 0600);
-    setenv("GRADPOOL_JOB_FOLDER", "/of/another/job", 1);
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+        setenv(variables[i], "of-another-job", 1);
     REQUIRE_OK(launch(), err);
-    unsetenv("GRADPOOL_JOB_FOLDER");
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+        unsetenv(variables[i]);
     CHECK_TEXT("101", id);
     REQUIRE((entry = await_state(CLUSTER_ENTRY_RUNNING)) != NULL);
     CHECK_TEXT(NAME, entry->name);
