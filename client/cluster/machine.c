@@ -247,6 +247,7 @@ static void step_facts(cluster_job *job, const cluster_event *event, int64_t now
         return;
     if (facts->attempt > job->attempt) {
         job->attempt = facts->attempt;
+        job->attempt_id[0] = '\0'; /* that of an older attempt */
         change_state(job, job->state);
     }
     if (facts->engine_id[0] != '\0' && facts->attempt == job->attempt)
@@ -356,6 +357,16 @@ static bool can_cancel(const cluster_job *job, int64_t now_ms)
             (job->seen.live && now_ms - job->seen.cancel_ms >= CLUSTER_CANCEL_MS));
 }
 
+/* Return whether to cancel the stray. Between an attempt's number and its begin.json, it is unknown
+ * which of two jobs runs the newest attempt. Canceled jobs and those with a result need neither. */
+static bool can_cancel_stray(const cluster_job *job)
+{
+    const cluster_facts *facts = &job->seen.facts;
+
+    return job->canceled || job->has_result || job->state == CLUSTER_ENDED || job->attempt == 0 ||
+           (facts->attempt == job->attempt && facts->begun);
+}
+
 static int64_t list_due_ms(const cluster_job *job)
 {
     int64_t interval_ms = CLUSTER_LIST_MS;
@@ -386,10 +397,10 @@ cluster_action cluster_next(const cluster_job *job, int64_t now_ms)
 
     if (job->canceled && !job->marked && !job->seen.mark_failed && job->launches > 0)
         return (cluster_action){ CLUSTER_DO_MARK, now_ms };
-    if (job->stray_id[0] != '\0')
-        return (cluster_action){ job->seen.facts_ms < job->seen.list_ms ? CLUSTER_DO_READ
-                                                                        : CLUSTER_DO_CANCEL_STRAY,
-                                 now_ms };
+    if (job->stray_id[0] != '\0' && (job->seen.facts_ms == 0 || job->seen.facts_ms < job->seen.list_ms))
+        return (cluster_action){ CLUSTER_DO_READ, now_ms };
+    if (job->stray_id[0] != '\0' && can_cancel_stray(job))
+        return (cluster_action){ CLUSTER_DO_CANCEL_STRAY, now_ms };
     if (job->state == CLUSTER_ENDED)
         return (cluster_action){ CLUSTER_DO_NOTHING, INT64_MAX };
     if (job->state == CLUSTER_WANTED || can_launch_again(job, now_ms))

@@ -183,6 +183,40 @@ TEST(cancel_is_sent_only_for_a_job_that_the_engine_has)
     CHECK(cluster_next(&job, now).kind == CLUSTER_DO_CANCEL);
 }
 
+/* The engine has accepted a launch late. The second job has just taken an attempt number. */
+TEST(second_job_is_canceled_after_the_newest_attempt_has_begun)
+{
+    cluster_entry entries[] = { { .name = "gp-0", .id = "1", .state = CLUSTER_ENTRY_RUNNING },
+                                { .name = "gp-0", .id = "2", .state = CLUSTER_ENTRY_RUNNING } };
+    cluster_event listed = { .kind = CLUSTER_LISTED, .entries = entries, .entry_count = 2 };
+    cluster_facts facts = { .attempt = 1, .begun = true, .engine_id = "1" };
+
+    launch();
+    list("1", CLUSTER_ENTRY_RUNNING);
+    read_facts(&facts);
+    CHECK_TEXT("1", job.attempt_id);
+    for (int i = 0; i < 2; i++) {
+        facts = (cluster_facts){ .attempt = 2, .begun = i > 0 };
+        strcpy(facts.engine_id, i > 0 ? "2" : "");
+        now += CLUSTER_LIST_MS;
+        listed.requested_ms = now;
+        listed.changes = job.changes;
+        cluster_step(&job, &listed, now);
+        now++;
+        read_facts(&facts);
+        CHECK(cluster_next(&job, now).kind != CLUSTER_DO_CANCEL_STRAY);
+    }
+    now += CLUSTER_LIST_MS;
+    listed.requested_ms = now;
+    listed.changes = job.changes;
+    cluster_step(&job, &listed, now);
+    now++;
+    read_facts(&facts);
+    CHECK(cluster_next(&job, now).kind == CLUSTER_DO_CANCEL_STRAY);
+    CHECK_TEXT("1", job.stray_id);
+    CHECK_TEXT("2", job.id);
+}
+
 /* slurmctld has recovered a state in which the job runs. */
 TEST(allocation_of_a_job_with_a_result_is_canceled_after_two_minutes)
 {

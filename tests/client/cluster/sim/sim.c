@@ -18,6 +18,8 @@ enum {
     CANCELS_LOST_MAX = 3,
     HOSTS = 3,
     FOR_EVER_MS = 1000000000,
+    SLOW_RECORD_MS = 3000, /* from the number of an attempt to its begin.json */
+    READ_AGE_MS = 200,     /* from a read of the job folder to a cancel that relies on it */
 };
 
 sim_bug sim_planted;
@@ -36,6 +38,8 @@ typedef struct sim_entry {
     int64_t end_ms;        /* RUNNING: when the processes are gone; 0: not known yet */
     int64_t forget_ms;     /* ENDED: when the engine forgets it */
     int64_t requeue_ms;    /* RUNNING: when the engine requeues it; 0: never */
+    int64_t record_ms;     /* RUNNING: when the attempt writes begin.json; 0: it has */
+    int64_t taken_ms;      /* when the attempt took its number */
     uint32_t attempt;      /* of the running attempt; 0: none */
     bool fault_free_start; /* requeued often enough */
 } sim_entry;
@@ -170,7 +174,7 @@ static void requeue(sim_world *w, sim_entry *e)
     w->tally->requeues++;
     e->state = CLUSTER_ENTRY_QUEUED;
     e->start_ms = w->now + between(w, 100, 20000);
-    e->begin_ms = e->finish_ms = e->end_ms = e->requeue_ms = 0;
+    e->begin_ms = e->record_ms = e->finish_ms = e->end_ms = e->requeue_ms = 0;
     e->attempt = 0;
     trace(w, "engine requeues", e->id);
 }
@@ -195,9 +199,22 @@ static void begin_attempt(sim_world *w, sim_entry *e)
     if (w->cancel_confirmed && !w->mark_failed)
         violate(w, "no attempt begins after a confirmed cancel");
     e->attempt = ++w->newest;
+    e->taken_ms = w->now;
+    w->begun = false;
+    w->newest_id[0] = '\0';
+    e->record_ms = w->now + between(w, 1, chance(w, 30) ? SLOW_RECORD_MS : 50);
+    e->finish_ms = e->record_ms + between(w, 200, w->work_ms);
+    trace(w, "attempt takes its number in", e->id);
+}
+
+/* The attempt writes begin.json, unless it is fenced. */
+static void record_attempt(sim_world *w, sim_entry *e)
+{
+    e->record_ms = 0;
+    if (e->attempt != w->newest)
+        return;
     w->begun = true;
     snprintf(w->newest_id, sizeof(w->newest_id), "%s", e->id);
-    e->finish_ms = w->now + between(w, 200, w->work_ms);
     trace(w, "attempt begins in", e->id);
 }
 
@@ -248,6 +265,8 @@ static void run_entry(sim_world *w, sim_entry *e)
         return;
     if (e->begin_ms != 0 && w->now >= e->begin_ms)
         begin_attempt(w, e);
+    if (e->record_ms != 0 && w->now >= e->record_ms)
+        record_attempt(w, e);
     if (e->attempt != 0 && e->attempt != w->newest && e->end_ms == 0)
         e->end_ms = w->now + between(w, 100, 3000);
     if (e->end_ms == 0 && e->finish_ms != 0 && w->now >= e->finish_ms)
@@ -291,6 +310,7 @@ static int64_t next_event_ms(const sim_world *w, int64_t until)
 
         earlier(w, &until, e->start_ms);
         earlier(w, &until, e->begin_ms);
+        earlier(w, &until, e->record_ms);
         earlier(w, &until, e->finish_ms);
         earlier(w, &until, e->end_ms);
         earlier(w, &until, e->forget_ms);
@@ -540,6 +560,18 @@ static gp_status hook_mark(void *context, const cluster_job *job, gp_error *err)
     return GP_OK;
 }
 
+/* Return whether a job runs the newest attempt, and has done so since before the last read of the
+ * job folder. */
+static bool runs_newest(const sim_world *w, const char *id)
+{
+    for (uint32_t i = 0; i < w->entry_count; i++)
+        if (strcmp(w->entries[i].id, id) == 0)
+            return w->entries[i].state == CLUSTER_ENTRY_RUNNING && w->entries[i].end_ms == 0 &&
+                   w->entries[i].attempt != 0 && w->entries[i].attempt == w->newest &&
+                   w->now - w->entries[i].taken_ms > READ_AGE_MS;
+    return false;
+}
+
 /* A running attempt that receives the signal looks for the mark and else requeues itself. */
 static void cancel_entry(sim_world *w, sim_entry *e)
 {
@@ -567,6 +599,9 @@ static gp_status hook_cancel(void *context, const cluster_job *job, const char *
     if (strcmp(id, job->id) == 0 && job->state != CLUSTER_ENDED && !w->cancel_wanted &&
         !(w->result && w->now - w->result_ms >= CLUSTER_RELEASE_MS))
         violate(w, "only the user cancels a job without a result");
+    if (strcmp(id, job->id) != 0 && !job->canceled && !w->result && job->state != CLUSTER_ENDED &&
+        runs_newest(w, id))
+        violate(w, "the job of the newest attempt is no stray");
     if (strcmp(id, job->id) != 0)
         w->tally->strays++;
     else if (!w->cancel_wanted)
