@@ -205,6 +205,35 @@ TEST(canceled_job_is_gone)
     CHECK_CONTAINS(out, "job spool:101 has ended");
 }
 
+/* Return whether a file of a job folder exists. */
+static bool job_has(const char *file)
+{
+    char command[300];
+
+    snprintf(command, sizeof(command), "ls %s/gp-*/%s > /dev/null 2>&1", in_root("jobs"), file);
+    return system(command) == 0;
+}
+
+TEST(cancel_reports_a_job_that_had_ended_before)
+{
+    char command[300];
+
+    REQUIRE(spool_begin(&profile));
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", "spmd", "-n", "1", "--", "true");
+    AWAIT(job_has("result.json"), 60);
+    RUN_CODE(0, "cancel", "spool:101");
+    CHECK_CONTAINS(out, "job spool:101: done");
+    CHECK(strstr(out, "canceled") == NULL);
+    /* the engine loses the next one */
+    spool_control("hold", "");
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", SLEEP);
+    snprintf(command, sizeof(command), "rm -r %s", in_root("spool/jobs/102"));
+    CHECK_INT(0, system(command));
+    RUN_CODE(0, "cancel", "spool:102");
+    CHECK_CONTAINS(out, "job spool:102: the engine no longer had it");
+    CHECK(strstr(out, "canceled 1 job") == NULL);
+}
+
 TEST(queued_job_shows_the_reason_and_can_be_canceled)
 {
     REQUIRE(spool_begin(&profile));

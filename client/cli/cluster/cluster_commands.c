@@ -146,11 +146,39 @@ static size_t count_ended(const cluster_refs *jobs)
     return count;
 }
 
+/* Print how the jobs ended that this command has not canceled. Return the number of the others. */
+static size_t report_ended(const cli_call *call, const cluster_refs *jobs)
+{
+    const cli_common *options = call->options;
+    size_t canceled = 0;
+    cluster_view view;
+
+    for (size_t i = 0; i < jobs->count; i++) {
+        const cluster_ref *ref = &jobs->refs[i];
+        const cluster_job *job = &ref->record.job;
+        const bool absent = job->end == CLUSTER_END_CANCELED && job->launches > 0 && job->seen.cancel_ms == 0;
+
+        if (job->state != CLUSTER_ENDED)
+            continue;
+        cluster_view_of(&view, &ref->place->site, &ref->record, NULL, NULL);
+        canceled += view.state == GP_JOB_CANCELED && !absent;
+        if (options->quiet)
+            continue;
+        if (view.state != GP_JOB_CANCELED)
+            cluster_print_end(stdout, &view, &ref->record);
+        else if (absent)
+            printf("job %s: the engine no longer had it; it left no result, and is marked as canceled\n",
+                   view.job);
+    }
+    return canceled;
+}
+
 gp_status cluster_jobs_cancel(cli_call *call, const char *profile, gp_error *err)
 {
     const int64_t deadline_ms = gp_now_ms() + CLUSTER_CANCEL_LIMIT_MS;
     const cli_common *options = call->options;
     cluster_refs jobs;
+    size_t canceled;
     gp_status status;
 
     cli_catch_interrupts();
@@ -167,8 +195,9 @@ gp_status cluster_jobs_cancel(cli_call *call, const char *profile, gp_error *err
             fail_unconfirmed(&jobs.refs[i], err);
             call->code = cli_fail(call, err);
         }
-    if (status == GP_OK && call->code == CLI_OK && !options->quiet && (jobs.count > 0 || profile[0] != '\0'))
-        printf("canceled %zu job%s\n", jobs.count, jobs.count == 1 ? "" : "s");
+    canceled = report_ended(call, &jobs);
+    if (status == GP_OK && call->code == CLI_OK && !options->quiet && (canceled > 0 || profile[0] != '\0'))
+        printf("canceled %zu job%s\n", canceled, canceled == 1 ? "" : "s");
     cluster_refs_close(&jobs);
     return status;
 }
