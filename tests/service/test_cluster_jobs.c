@@ -369,6 +369,20 @@ TEST(array_has_a_job_for_each_input_and_one_line)
     CHECK_CONTAINS(err, "no array of jobs 'a-01234567'");
 }
 
+TEST(array_that_stops_midway_names_the_jobs_that_are_missing)
+{
+    REQUIRE(spool_begin(&profile));
+    spool_control("fault-launch", "none\nnone\nfail\n");
+    RUN_CODE(1, "submit", "--array", "--profile", "spool", "--", "parfor", "1:5", "--", "spmd", "-n", "1",
+             "--", "sh", "-c", "exit {}");
+    CHECK_TEXT("", out);
+    CHECK_CONTAINS(err, "job 3 of 5: ");
+    CHECK_CONTAINS(err, "the engine is down; submitted: jobs 1 to 2 (spool:a-");
+    CHECK_CONTAINS(err, "; not submitted: jobs 4 to 5; submit the missing inputs");
+    CHECK_CONTAINS(err, "'gradpool cancel spool:a-");
+    CHECK_INT(2, launches());
+}
+
 TEST(all_jobs_of_a_profile_are_canceled)
 {
     REQUIRE(spool_begin(&profile));

@@ -248,6 +248,32 @@ static int array_command_check(const cli_call *call, const char *const *words, s
     return cli_check_words((int)count + 1, checked);
 }
 
+/* Write the jobs of an array from `first` to `last`, such as "jobs 3 to 5". */
+static const char *jobs_text(char text[48], uint64_t first, uint64_t last)
+{
+    if (first == last)
+        snprintf(text, 48, "job %" PRIu64, first);
+    else
+        snprintf(text, 48, "jobs %" PRIu64 " to %" PRIu64, first, last);
+    return text;
+}
+
+/* Complete the error of a job of an array: the jobs before it are submitted, those after it are
+ * not.
+ *   job  name of the array, PROFILE:ARRAY */
+static void array_explain(const char *job, uint32_t done, uint64_t total, gp_error *err)
+{
+    char cause[GP_ERROR_MESSAGE_MAX], before[48], after[48];
+
+    snprintf(cause, sizeof(cause), "%s", err->message);
+    gp_fail(err, err->code,
+            "job %" PRIu32 " of %" PRIu64 ": %.220s; submitted: %s (%s)%s%s; submit the missing inputs as "
+            "another array, or run 'gradpool cancel %s'",
+            done + 1, total, cause, jobs_text(before, 1, done), job,
+            done + 1 < total ? "; not submitted: " : "",
+            done + 1 < total ? jobs_text(after, done + 2, total) : "", job);
+}
+
 /* Submit a job for each combination of the inputs. */
 static gp_status submit_array(cli_call *call, cluster_place *place, cluster_submit *submit, gp_error *err)
 {
@@ -255,7 +281,7 @@ static gp_status submit_array(cli_call *call, cluster_place *place, cluster_subm
     const char *const *command = array_command(call), *const * values;
     const int input_count = (int)(command - call->words) - 2;
     const char *names[INPUTS_SOURCES_MAX];
-    char array[CLUSTER_ARRAY_BYTES];
+    char array[CLUSTER_ARRAY_BYTES], job[GP_PROFILE_NAME_MAX + CLUSTER_ARRAY_BYTES + 2] = "";
     cli_template *template = NULL;
     inputs_state state = INPUTS_VALUES;
     cli_inputs *inputs;
@@ -279,6 +305,8 @@ static gp_status submit_array(cli_call *call, cluster_place *place, cluster_subm
                          "the command has no replacement string; write for example --lr {} or --lr {lr}");
     if (status == GP_OK)
         status = cluster_array_new(array, err);
+    if (status == GP_OK)
+        snprintf(job, sizeof(job), "%s:%s", place->profile.name, array);
     submit->array = array;
     while (status == GP_OK && (status = inputs_next(inputs, &state, &values, err)) == GP_OK &&
            state == INPUTS_VALUES) {
@@ -297,16 +325,14 @@ static gp_status submit_array(cli_call *call, cluster_place *place, cluster_subm
             break;
     }
     if (status != GP_OK && done > 0)
-        gp_error_prefix(err, "job %" PRIu32 " of %" PRIu64 " (the others are %s:%s)", done + 1, total,
-                        place->profile.name, array);
+        array_explain(job, done, total, err);
     template_free(template);
     inputs_free(inputs);
     if (status != GP_OK || call->code != CLI_OK || options->dry_run)
         return status;
-    printf(options->common.json ? "{\"job\": \"%s:%s\"}\n" : "%s:%s\n", place->profile.name, array);
+    printf(options->common.json ? "{\"job\": \"%s\"}\n" : "%s\n", job);
     if (!options->common.quiet && !options->common.json)
-        fprintf(stderr, "%" PRIu32 " jobs are queued: %s:%s.1 to %s:%s.%" PRIu32 "\n", done,
-                place->profile.name, array, place->profile.name, array, done);
+        fprintf(stderr, "%" PRIu32 " jobs are queued: %s.1 to %s.%" PRIu32 "\n", done, job, job, done);
     return GP_OK;
 }
 
