@@ -383,6 +383,32 @@ TEST(array_that_stops_midway_names_the_jobs_that_are_missing)
     CHECK_INT(2, launches());
 }
 
+/* As if the disk were full after the launch. */
+TEST(record_that_cannot_be_written_does_not_hide_the_launch)
+{
+    const char *source = getenv("GP_SOURCE_DIR");
+    char text[900], command[900];
+    FILE *file;
+
+    REQUIRE(spool_begin(&profile));
+    snprintf(text, sizeof(text),
+             "#!/bin/sh\nrm $1/record.json\nmkdir $1/record.json\nexec %s/tests/fake/spool.py %s launch $2 "
+             "$3\n",
+             source == NULL ? "." : source, in_root("spool"));
+    file = fopen(in_root("launch"), "w");
+    if (file == NULL || fputs(text, file) == EOF || fclose(file) != 0 || chmod(in_root("launch"), 0700) != 0)
+        abort();
+    snprintf(command, sizeof(command), "sed -i 's|^launch *= .*|launch = %s {folder} {name} {script}|' %s",
+             in_root("launch"), in_root("config/gradpool/*.conf"));
+    CHECK_INT(0, system(command));
+    RUN_CODE(1, "submit", "--profile", "spool", "--", "spmd", "-n", "1", "--", "true");
+    CHECK_INT(1, launches());
+    CHECK_TEXT("", out);
+    CHECK_CONTAINS(err, "record.json");
+    CHECK_CONTAINS(err, "; the engine may have the job all the same (spool:101); check with 'gradpool jobs "
+                        "--profile spool'");
+}
+
 TEST(all_jobs_of_a_profile_are_canceled)
 {
     REQUIRE(spool_begin(&profile));
