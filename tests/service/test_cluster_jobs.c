@@ -405,7 +405,7 @@ TEST(record_that_cannot_be_written_does_not_hide_the_launch)
     CHECK_INT(1, launches());
     CHECK_TEXT("", out);
     CHECK_CONTAINS(err, "record.json");
-    CHECK_CONTAINS(err, "; the engine may have the job all the same (spool:101); check with 'gradpool jobs "
+    CHECK_CONTAINS(err, "; the engine may have accepted the job (spool:101); check with 'gradpool jobs "
                         "--profile spool'");
 }
 

@@ -143,10 +143,9 @@ static void launch_explain(const cluster_record *record, gp_error *err)
     char cause[GP_ERROR_MESSAGE_MAX];
 
     snprintf(cause, sizeof(cause), "%s", err->message);
-    gp_fail(
-        err, err->code,
-        "%.250s; the engine may have the job all the same (%s:%s); check with 'gradpool jobs --profile %s'",
-        cause, record->profile, job->id[0] != '\0' ? job->id : job->name, record->profile);
+    gp_fail(err, err->code,
+            "%.250s; the engine may have accepted the job (%s:%s); check with 'gradpool jobs --profile %s'",
+            cause, record->profile, job->id[0] != '\0' ? job->id : job->name, record->profile);
 }
 
 /* Launch the job, and wait until the engine has replied, at most SUBMIT_MS. */
