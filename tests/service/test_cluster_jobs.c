@@ -422,6 +422,43 @@ TEST(all_jobs_of_a_profile_are_canceled)
     CHECK_TEXT("no running or queued jobs\n", out);
 }
 
+/* The record of the second job becomes malformed while the commands run. */
+TEST(job_that_cannot_be_read_does_not_end_the_wait_and_cancel_of_the_others)
+{
+    char command[600];
+    pid_t damage;
+
+    REQUIRE(spool_begin(&profile));
+    for (int i = 0; i < 3; i++)
+        RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", SLEEP);
+    REQUIRE(wait_for_lines("pids", 3));
+    snprintf(command, sizeof(command),
+             "cd %s; sleep 2; f=$(readlink spool-102)/record.json; cp $f saved; echo x > $f; exec %s cancel "
+             "--quiet spool:101",
+             in_root("jobs"), in_build("bin/gradpool"));
+    damage = fork();
+    if (damage == 0)
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    RUN_CODE(125, "wait", "spool:102", "spool:101");
+    CHECK_CONTAINS(out, "job spool:101: canceled");
+    CHECK_CONTAINS(err, "record.json");
+    waitpid(damage, NULL, 0);
+    snprintf(command, sizeof(command), "cd %s && cp saved $(readlink spool-102)/record.json",
+             in_root("jobs"));
+    CHECK_INT(0, system(command));
+    /* the lock of the second job cannot be opened */
+    snprintf(command, sizeof(command), "cd %s/$(readlink %s/spool-102) && rm lock && mkdir lock",
+             in_root("jobs"), in_root("jobs"));
+    CHECK_INT(0, system(command));
+    RUN_CODE(1, "cancel", "spool:102", "spool:103");
+    CHECK_CONTAINS(err, "/lock");
+    RUN_CODE(130, "wait", "spool:103");
+    snprintf(command, sizeof(command), "rmdir %s/$(readlink %s/spool-102)/lock", in_root("jobs"),
+             in_root("jobs"));
+    CHECK_INT(0, system(command));
+    RUN_CODE(0, "cancel", "spool:102");
+}
+
 TEST(unknown_jobs_are_named)
 {
     REQUIRE(spool_begin(&profile));

@@ -24,6 +24,19 @@ static void note_trouble(const cli_call *call, const cluster_ref *ref, bool *not
     *noted = true;
 }
 
+/* Report the jobs whose visit failed. Return whether there are any. */
+static bool report_failures(cli_call *call, const cluster_refs *jobs)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < jobs->count; i++)
+        if (jobs->refs[i].failure.code != GP_OK) {
+            cli_fail(call, &jobs->refs[i].failure);
+            any = true;
+        }
+    return any;
+}
+
 /* ---- wait ---- */
 
 /* Print a job that is over, and set call->code if it is still CLI_OK. */
@@ -32,7 +45,7 @@ static void wait_report(cli_call *call, const cluster_ref *ref)
     const cli_common *options = call->options;
     cluster_view view;
 
-    if (!cluster_is_over(&ref->record))
+    if (ref->failure.code != GP_OK || !cluster_is_over(&ref->record))
         return;
     cluster_view_of(&view, &ref->place->site, &ref->record, NULL, NULL);
     if (call->code == CLI_OK)
@@ -43,31 +56,32 @@ static void wait_report(cli_call *call, const cluster_ref *ref)
         cluster_print_end(stdout, &view, &ref->record);
 }
 
-/* Visit the jobs until all, or any, are over. */
+/* Visit the jobs until all, or any, are over. Ignore jobs whose visit failed. */
 static gp_status wait_all(const cli_call *call, cluster_refs *jobs, bool any, int64_t deadline_ms,
                           gp_error *err)
 {
     bool noted = false;
 
     for (;;) {
-        size_t over = 0;
+        size_t over = 0, failed = 0;
         const cluster_ref *silent = NULL;
-        gp_status status = cluster_refs_visit(jobs, false, err);
 
-        if (status != GP_OK)
-            return status;
+        cluster_refs_visit(jobs, false);
         for (size_t i = 0; i < jobs->count; i++) {
-            over += cluster_is_over(&jobs->refs[i].record);
+            if (jobs->refs[i].failure.code != GP_OK)
+                failed++;
+            else
+                over += cluster_is_over(&jobs->refs[i].record);
             if (jobs->refs[i].pass.trouble.code != GP_OK)
                 silent = &jobs->refs[i];
         }
         note_trouble(call, silent != NULL ? silent : jobs->refs, &noted);
-        if (over == jobs->count || (any && over > 0))
+        if (over + failed == jobs->count || (any && over > 0))
             return GP_OK;
         if (cli_stop != 0)
             return gp_fail(err, GP_ECANCELED, "interrupted; the jobs continue");
         if (gp_now_ms() >= deadline_ms)
-            return gp_fail(err, GP_ETIMEDOUT, "%zu of %zu jobs are not over yet", jobs->count - over,
+            return gp_fail(err, GP_ETIMEDOUT, "%zu of %zu jobs are not over yet", jobs->count - over - failed,
                            jobs->count);
         cluster_refs_sleep(jobs);
     }
@@ -89,6 +103,8 @@ gp_status cluster_jobs_wait(cli_call *call, bool any, double timeout, gp_error *
                                               : CLUSTER_EXIT_NO_OUTCOME;
     for (size_t i = 0; status == GP_OK && i < jobs.count; i++)
         wait_report(call, &jobs.refs[i]);
+    if (report_failures(call, &jobs) && status == GP_OK)
+        call->code = CLUSTER_EXIT_NO_OUTCOME;
     cluster_refs_close(&jobs);
     return status;
 }
@@ -137,12 +153,13 @@ static void skip_ended(const cli_call *call, cluster_refs *jobs)
     jobs->count = kept;
 }
 
+/* Return the number of jobs that need no further visit. */
 static size_t count_ended(const cluster_refs *jobs)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < jobs->count; i++)
-        count += jobs->refs[i].record.job.state == CLUSTER_ENDED;
+        count += jobs->refs[i].failure.code != GP_OK || jobs->refs[i].record.job.state == CLUSTER_ENDED;
     return count;
 }
 
@@ -158,7 +175,7 @@ static size_t report_ended(const cli_call *call, const cluster_refs *jobs)
         const cluster_job *job = &ref->record.job;
         const bool absent = job->end == CLUSTER_END_CANCELED && job->launches > 0 && job->seen.cancel_ms == 0;
 
-        if (job->state != CLUSTER_ENDED)
+        if (ref->failure.code != GP_OK || job->state != CLUSTER_ENDED)
             continue;
         cluster_view_of(&view, &ref->place->site, &ref->record, NULL, NULL);
         canceled += view.state == GP_JOB_CANCELED && !absent;
@@ -187,19 +204,24 @@ gp_status cluster_jobs_cancel(cli_call *call, const char *profile, gp_error *err
     if (status != GP_OK)
         return status;
     skip_ended(call, &jobs);
-    while ((status = jobs.count > 0 ? cluster_refs_visit(&jobs, true, err) : GP_OK) == GP_OK &&
-           count_ended(&jobs) < jobs.count && cli_stop == 0 && gp_now_ms() < deadline_ms)
+    for (;;) {
+        cluster_refs_visit(&jobs, true);
+        if (count_ended(&jobs) == jobs.count || cli_stop != 0 || gp_now_ms() >= deadline_ms)
+            break;
         cluster_refs_sleep(&jobs);
-    for (size_t i = 0; status == GP_OK && i < jobs.count; i++)
-        if (jobs.refs[i].record.job.state != CLUSTER_ENDED) {
+    }
+    for (size_t i = 0; i < jobs.count; i++)
+        if (jobs.refs[i].failure.code == GP_OK && jobs.refs[i].record.job.state != CLUSTER_ENDED) {
             fail_unconfirmed(&jobs.refs[i], err);
             call->code = cli_fail(call, err);
         }
     canceled = report_ended(call, &jobs);
-    if (status == GP_OK && call->code == CLI_OK && !options->quiet && (canceled > 0 || profile[0] != '\0'))
+    if (report_failures(call, &jobs))
+        call->code = CLI_FAILED;
+    if (call->code == CLI_OK && !options->quiet && (canceled > 0 || profile[0] != '\0'))
         printf("canceled %zu job%s\n", canceled, canceled == 1 ? "" : "s");
     cluster_refs_close(&jobs);
-    return status;
+    return GP_OK;
 }
 
 /* ---- logs ---- */

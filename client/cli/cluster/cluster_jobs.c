@@ -250,27 +250,41 @@ static gp_status visit(cluster_ref *ref, bool cancel, int wait_ms, const cluster
     return status;
 }
 
-gp_status cluster_refs_visit(cluster_refs *refs, bool cancel, gp_error *err)
+/* Return whether cluster_refs_visit() has to visit a job. */
+static bool needs_visit(const cluster_ref *ref)
 {
-    const int wait_ms = cancel ? CLUSTER_LOCK_WAIT_MS : 0;
+    return ref->record.job.state != CLUSTER_ENDED && ref->failure.code == GP_OK;
+}
+
+/* Visit a job, and keep the error in its `failure`. */
+static void refs_visit_one(cluster_ref *ref, bool cancel, const cluster_shared_listing *shared)
+{
+    gp_error failure = { .code = GP_OK };
+
+    if (visit(ref, cancel, cancel ? CLUSTER_LOCK_WAIT_MS : 0, shared, &failure) != GP_OK)
+        ref->failure = failure;
+}
+
+void cluster_refs_visit(cluster_refs *refs, bool cancel)
+{
     const char *profile = "";
     cluster_listing listing = { 0 };
     cluster_shared_listing shared = { .requested_ms = 0 };
     gp_error trouble = { .code = GP_OK };
-    gp_status status = GP_OK;
     bool soon = false, due;
 
-    if (refs->count == 1)
-        return refs->refs[0].record.job.state == CLUSTER_ENDED
-                   ? GP_OK
-                   : visit(refs->refs, cancel, wait_ms, NULL, err);
+    if (refs->count == 1) {
+        if (needs_visit(refs->refs))
+            refs_visit_one(refs->refs, cancel, NULL);
+        return;
+    }
     for (size_t i = 0; i < refs->count; i++)
         soon |= awaits_listing(&refs->refs[i].record.job);
     due = refs->listed_ms == 0 || gp_now_ms() - refs->listed_ms >= (soon ? LIST_SOON_MS : CLUSTER_LIST_MS);
-    for (size_t i = 0; status == GP_OK && i < refs->count; i++) {
+    for (size_t i = 0; i < refs->count; i++) {
         cluster_ref *ref = &refs->refs[i];
 
-        if (ref->record.job.state == CLUSTER_ENDED)
+        if (!needs_visit(ref))
             continue;
         if (due && strcmp(profile, ref->record.profile) != 0) {
             profile = ref->record.profile;
@@ -282,12 +296,11 @@ gp_status cluster_refs_visit(cluster_refs *refs, bool cancel, gp_error *err)
                                  : NULL;
         }
         shared.changes = ref->record.job.changes; /* as read before the listing */
-        status = visit(ref, cancel, wait_ms, &shared, err);
+        refs_visit_one(ref, cancel, &shared);
         if (ref->pass.trouble.code == GP_OK)
             ref->pass.trouble = trouble;
     }
     cluster_listing_deinit(&listing);
-    return status;
 }
 
 void cluster_refs_sleep(const cluster_refs *refs)

@@ -32,7 +32,8 @@ typedef struct cluster_ref {
     char name[CLUSTER_NAME_BYTES];
     cluster_record record; /* as of the last visit */
     cluster_pass_result pass;
-    bool busy; /* another command worked on the job at the last visit */
+    bool busy;        /* another command worked on the job at the last visit */
+    gp_error failure; /* of a visit by cluster_refs_visit(); code GP_OK: none */
 } cluster_ref;
 
 /* Return whether a word names a job of a cluster. */
@@ -62,9 +63,10 @@ gp_status cluster_refs_open_all(cluster_refs *out, const char *profile, gp_error
 void cluster_refs_close(cluster_refs *refs);
 
 /* Visit all jobs that have not ended. Several jobs of a profile share one listing, which is made at
- * most every CLUSTER_LIST_MS, or every 2 s while a job awaits the engine's confirmation.
+ * most every CLUSTER_LIST_MS, or every 2 s while a job awaits the engine's confirmation. If a visit
+ * fails, set the `failure` of the job, do not visit it again, and continue with the others.
  *   cancel  cancel the jobs first */
-gp_status cluster_refs_visit(cluster_refs *refs, bool cancel, gp_error *err);
+void cluster_refs_visit(cluster_refs *refs, bool cancel);
 
 /* Sleep until the next visit, or until Ctrl-C. */
 void cluster_refs_sleep(const cluster_refs *refs);
