@@ -85,8 +85,8 @@ gp_status cluster_folder_cancel(const char *folder, gp_error *err);
  * with zeroed facts: the folder does not exist. GP_EIO: it cannot be read. */
 gp_status cluster_folder_facts(const char *folder, cluster_facts *facts, gp_error *err);
 
-/* Return an exit code, or a time in ms, from the JSON of a result. Another version or a user may have
- * written it. An exit code that no process can have is 255, and a negative time 0. */
+/* Return an exit code, or a time in ms, from the JSON of a result. Another version, or a user, may
+ * have written it. An exit code that no process can have is 255, and a negative time 0. */
 int cluster_exit_code_read(const gp_json *value);
 int64_t cluster_time_read(const gp_json *value);
 

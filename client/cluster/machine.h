@@ -19,8 +19,8 @@
  *   CLUSTER_CONFIRM_MS apart, have answered without the job, and within CLUSTER_REPEAT_MS of the
  *   second one. The repeated launch has the same name.
  *   If the engine accepts the first launch later, a listing shows two jobs with that name; the
- *   machine keeps one and cancels the other (`stray`), but not while the newest attempt has a number
- *   and no begin.json: until then, either job may run it.
+ *   machine keeps one and cancels the other (`stray`), but not while the newest attempt has a
+ *   number and no begin.json: until then, either job may run it.
  * - A job that one listing lacks has not ended. It has ended if two complete listings at least
  *   CLUSTER_CONFIRM_MS apart lack it, or if a listing shows it as ended. Then the job folder is
  *   read once more: its result decides how the job ended.

@@ -20,8 +20,8 @@ enum {
     CLUSTER_TOOL_VARIABLES_MAX = 4096,  /* limit on environment variables */
 };
 
-/* Value of `drop` for commands that launch jobs: the variables of a job. A job can run `submit`, and
- * the new job must not take over the time limit and the identity of that job. */
+/* Value of `drop` for commands that launch jobs: the variables of a job. A job can run `submit`,
+ * and the new job must not take over the time limit and the identity of that job. */
 extern const char *const cluster_job_variables[];
 
 /* A process of a command that waits for its standard input. */

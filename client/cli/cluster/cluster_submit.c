@@ -136,7 +136,8 @@ static gp_status print_script(const cluster_place *place, cluster_record *record
     return status;
 }
 
-/* Complete the error of a submit that failed after the launch began: the engine may have the job. */
+/* Complete the error of a submit that failed after the launch began: the engine may have accepted
+ * the job. */
 static void launch_explain(const cluster_record *record, gp_error *err)
 {
     const cluster_job *job = &record->job;
