@@ -104,8 +104,6 @@ static inline void leftovers_wait(pid_t test, int reported)
     while (count < LEFTOVERS_MAX && read(reported, folders[count], LEFTOVERS_PATH) == LEFTOVERS_PATH)
         count++;
     for (int i = 0; i < count; i++) {
-        if (access(folders[i], F_OK) != 0)
-            continue;
         for (int again = 0; again < 1000 && leftovers_kill(folders[i]) > 0; again++)
             usleep(10000); /* daemons may start others while they are killed */
         leftovers_clear(folders[i]);

@@ -8,7 +8,7 @@
 
 #include "tests/gp_test.h"
 
-enum { ENDS = 4, TIMEOUT_MS = 20000 }; /* ways to end a test; limit for the cleanup */
+enum { ENDS = 5, TIMEOUT_MS = 20000 }; /* ways to end a test; limit for the cleanup */
 
 /* Return whether a process exists and is not a zombie. */
 static bool lives(int pid)
@@ -26,7 +26,7 @@ static bool lives(int pid)
 }
 
 /* Simulate a test that creates directories and a process, and exits without cleaning up.
- *   how   0: _exit(), 1: abort(), 2: SIGKILL, 3: SIGSEGV
+ *   how   0: _exit(), 1: abort(), 2: SIGKILL, 3: SIGSEGV, 4: removal of the folders and _exit()
  *   told  file that receives both directories and the process id */
 static void dies(int how, const char *reported)
 {
@@ -48,7 +48,11 @@ static void dies(int how, const char *reported)
         _exit(98);
     fprintf(file, "%s %s %d", first, second, (int)child);
     fclose(file);
-    if (how == 0)
+    if (how == 4) {
+        leftovers_clear(first);
+        leftovers_clear(second);
+    }
+    if (how == 0 || how == 4)
         _exit(0);
     if (how == 1)
         abort();
