@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/cluster/ssh_jobs.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/printable.h"
 #include "common/base/system/file.h"
@@ -26,7 +27,7 @@ extern char **environ;
 
 enum { PATH_BYTES = 4096, READ_BYTES = 4096, LINE_BYTES = 240, EXIT_MS = 5000 };
 
-const char *const cluster_job_variables[] = { "GRADPOOL_JOB", "GRADPOOL_ALLOCATION_", "GRADPOOL_SSH_JOB",
+const char *const cluster_job_variables[] = { "GRADPOOL_JOB", "GRADPOOL_ALLOCATION_", SSH_JOB_VARIABLE,
                                               NULL };
 
 /* A command while it runs. */
@@ -82,7 +83,7 @@ gp_status cluster_tool_find(char *path, size_t bytes, const char *name, gp_error
                    folders);
 }
 
-static bool has_prefix(const char *variable, const char *const *prefixes)
+bool cluster_has_prefix(const char *variable, const char *const *prefixes)
 {
     for (; prefixes != NULL && *prefixes != NULL; prefixes++)
         if (strncmp(variable, *prefixes, strlen(*prefixes)) == 0)
@@ -124,7 +125,7 @@ static char **environment_new(const cluster_tool *tool)
     if (list == NULL)
         return NULL;
     for (char **at = environ; *at != NULL && count < CLUSTER_TOOL_VARIABLES_MAX; at++)
-        if (is_kept(*at, tool->keep) && !has_prefix(*at, tool->drop) && !is_set(*at, tool->set))
+        if (is_kept(*at, tool->keep) && !cluster_has_prefix(*at, tool->drop) && !is_set(*at, tool->set))
             list[count++] = *at;
     for (const char *const *at = tool->set; at != NULL && *at != NULL && count < CLUSTER_TOOL_VARIABLES_MAX;
          at++)

@@ -20,9 +20,13 @@ enum {
     CLUSTER_TOOL_VARIABLES_MAX = 4096,  /* limit on environment variables */
 };
 
-/* Value of `drop` for commands that launch jobs: the variables of a job. A job can run `submit`,
- * and the new job must not take over the time limit and the identity of that job. */
+/* Prefixes of the variables of a job, ended by NULL; for example `drop` for commands that launch
+ * jobs. A job can run `submit`, and the new job must not take over the time limit and the identity
+ * of that job. */
 extern const char *const cluster_job_variables[];
+
+/* Return whether `variable` (NAME=VALUE) begins with one of the prefixes. NULL: none. */
+bool cluster_has_prefix(const char *variable, const char *const *prefixes);
 
 /* A process of a command that waits for its standard input. */
 typedef struct cluster_tool_prepared cluster_tool_prepared;

@@ -19,7 +19,7 @@
 #include "client/cli/cluster/attempt_run.h"
 #include "client/cluster/allocation.h"
 #include "client/cluster/job_folder.h"
-#include "client/cluster/ssh_jobs.h"
+#include "client/cluster/tool.h"
 #include "common/base/clock.h"
 #include "common/base/system/directory.h"
 
@@ -75,15 +75,10 @@ static gp_status local_open(attempt *a, gp_error *err)
  * and names of a pool or a job. With them, two attempts on one host would share a pool. */
 static bool variable_is_local(const char *variable)
 {
-    static const char *const local[] = {
-        "GRADPOOL_RUNTIME_DIR=", "GRADPOOL_STATE_DIR=",  "GRADPOOL_POOL=",
-        "GRADPOOL_JOB",          "GRADPOOL_ALLOCATION_", SSH_JOB_VARIABLE "="
-    };
+    static const char *const pool[] = { "GRADPOOL_RUNTIME_DIR=", "GRADPOOL_STATE_DIR=", "GRADPOOL_POOL=",
+                                        NULL };
 
-    for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
-        if (strncmp(variable, local[i], strlen(local[i])) == 0)
-            return true;
-    return false;
+    return cluster_has_prefix(variable, pool) || cluster_has_prefix(variable, cluster_job_variables);
 }
 
 /* Set the variables of the pool and of the command. */

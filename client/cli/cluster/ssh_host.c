@@ -16,6 +16,7 @@
 #include "client/cluster/job_folder.h"
 #include "client/cluster/ssh_jobs.h"
 #include "client/cluster/ssh_wire.h"
+#include "client/cluster/tool.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/directory.h"
 #include "common/base/system/file.h"
@@ -133,16 +134,11 @@ static gp_status folder_create(const exchange *x, bool *launched, gp_error *err)
 
 static bool is_dropped(const char *variable)
 {
-    /* of the connection, of the login session, and of a job */
-    static const char *const prefixes[] = {
-        "SSH_",           "XDG_SESSION_",         "XDG_RUNTIME_DIR=", "GRADPOOL_JOB",
-        "GRADPOOL_FENCE", "GRADPOOL_ALLOCATION_", SSH_JOB_VARIABLE,   NULL
-    };
+    /* of the connection, of the login session, and of an attempt */
+    static const char *const prefixes[] = { "SSH_", "XDG_SESSION_", "XDG_RUNTIME_DIR=", "GRADPOOL_FENCE",
+                                            NULL };
 
-    for (int i = 0; prefixes[i] != NULL; i++)
-        if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    return false;
+    return cluster_has_prefix(variable, prefixes) || cluster_has_prefix(variable, cluster_job_variables);
 }
 
 /* Texts of the variables that describe the allocation; see cluster_allocation_open(). */
