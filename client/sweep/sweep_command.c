@@ -89,6 +89,14 @@ static const char *place_find(const char *word, char name[SWEEP_PLACE_BYTES])
     return NULL;
 }
 
+bool sweep_option_name(char name[SWEEP_PLACE_BYTES], const char *word)
+{
+    if (strncmp(word, "--", 2) != 0)
+        return false;
+    snprintf(name, SWEEP_PLACE_BYTES, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    return true;
+}
+
 bool sweep_command_has_place(const sweep_plan *plan, const char *name)
 {
     char found[SWEEP_PLACE_BYTES];

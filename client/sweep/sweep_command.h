@@ -30,6 +30,10 @@ const char *const *sweep_command_words(const sweep_command *command);
 gp_status sweep_command_line(gp_buffer *out, const sweep_plan *plan, uint32_t trial, const char *values,
                              gp_error *err);
 
+/* Copy the name of the option in a word, such as "folder" of "--folder" or "--folder=x". False: the
+ * word is no option. */
+bool sweep_option_name(char name[SWEEP_PLACE_BYTES], const char *word);
+
 /* Return whether a word of the plan has the placeholder {NAME}. */
 bool sweep_command_has_place(const sweep_plan *plan, const char *name);
 

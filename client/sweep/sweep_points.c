@@ -25,20 +25,24 @@ gp_search_type sweep_points_type(void *context, const char *name)
                                          : GP_SEARCH_UNTYPED;
 }
 
+bool sweep_points_is_epochs(const char *name)
+{
+    return gp_params_find(gp_train_options_table, name) ==
+           gp_params_find(gp_train_options_table, "max-epochs");
+}
+
 double sweep_points_epochs(const sweep_plan *plan)
 {
-    const gp_param *epochs = gp_params_find(gp_train_options_table, "max-epochs");
-    double count = epochs->fallback;
+    double count = gp_params_find(gp_train_options_table, "max-epochs")->fallback;
     char name[SWEEP_PLACE_BYTES];
 
     for (const char *word = NULL; (word = sweep_plan_next(plan, word)) != NULL;) {
         const char *value = strchr(word, '=');
 
-        if (strncmp(word, "--", 2) != 0)
+        if (!sweep_option_name(name, word))
             continue;
-        snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 2, "="), word + 2);
         value = value != NULL ? value + 1 : sweep_plan_next(plan, word);
-        if (gp_params_find(gp_train_options_table, name) == epochs)
+        if (sweep_points_is_epochs(name))
             count = value != NULL ? strtod(value, NULL) : 0;
     }
     return count;
@@ -123,7 +127,7 @@ const char *sweep_point_text(const sweep_point *point, const gp_space *space, ui
 static gp_status take_epochs(void *context, const char *name, const gp_json *value, gp_error *err)
 {
     (void)err;
-    if (gp_params_find(gp_train_options_table, name) == gp_params_find(gp_train_options_table, "max-epochs"))
+    if (sweep_points_is_epochs(name))
         *(double *)context = gp_json_number(value, *(double *)context);
     return GP_OK;
 }

@@ -42,6 +42,9 @@ gp_status sweep_point_read(sweep_point *out, const gp_space *space, const char *
 const char *sweep_point_text(const sweep_point *point, const gp_space *space, uint32_t parameter,
                              char number[32]);
 
+/* Return whether `name` is a name of the training option for the epochs. */
+bool sweep_points_is_epochs(const char *name);
+
 /* Return the epochs in the command of a training, which a parameter may replace. */
 double sweep_points_epochs(const sweep_plan *plan);
 

@@ -30,9 +30,8 @@ static const char *own_option(const char *word)
     const gp_param *param;
     char name[SWEEP_PLACE_BYTES];
 
-    if (strncmp(word, "--", 2) != 0)
+    if (!sweep_option_name(name, word))
         return NULL;
-    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 2, "="), word + 2);
     param = gp_params_find(own_options, name);
     return param != NULL ? param->name : NULL;
 }

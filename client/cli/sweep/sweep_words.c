@@ -181,7 +181,6 @@ static bool read_workers(const char *text, sweep_plan *plan)
  * replaces it. */
 static uint32_t highest_epochs(const sweep_plan *plan)
 {
-    const gp_param *epochs = gp_params_find(gp_train_options_table, "max-epochs");
     double highest = sweep_points_epochs(plan), high;
     gp_space *space = NULL;
 
@@ -190,7 +189,7 @@ static uint32_t highest_epochs(const sweep_plan *plan)
     for (uint32_t i = 0; i < space->count; i++) {
         const gp_space_parameter *p = &space->parameters[i];
 
-        if (gp_params_find(gp_train_options_table, p->name) != epochs)
+        if (!sweep_points_is_epochs(p->name))
             continue;
         high = p->kind != GP_SPACE_LIST ? p->high : 0;
         for (uint32_t k = 0; k < p->count; k++)
