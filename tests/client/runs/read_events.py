@@ -13,18 +13,11 @@ import sys
 import tempfile
 import time
 import urllib.error
-import urllib.request
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 from checks import check, finish
-
-try:
-    from tensorboard.backend.event_processing import event_accumulator
-    from tensorboard.plugins.hparams import plugin_data_pb2
-except ImportError as error:
-    print(f"skipped: no TensorBoard: {error}")
-    sys.exit(77)
+from event_reader import fetch, hparams_of, read, running_server
 
 SCALARS = 200
 TEXT = "| option | value |\n|---|---|\n| solver | adam |"
@@ -35,12 +28,6 @@ def write(folder):
     subprocess.run([sys.argv[1], folder, str(SCALARS)], check=True)
     (path,) = glob.glob(folder + "/events.out.tfevents.*")
     return path
-
-
-def read(folder):
-    events = event_accumulator.EventAccumulator(folder, size_guidance={"scalars": 0, "tensors": 0})
-    events.Reload()
-    return events
 
 
 def scalars(events, tag):
@@ -64,10 +51,6 @@ def check_contents(events):
     (text,) = events.Tensors("options")
     check(text.tensor_proto.string_val[0].decode() == TEXT, "text")
     check(events.SummaryMetadata("options").plugin_data.plugin_name == "text", "plugin of the text")
-
-
-def hparams_of(events, tag):
-    return plugin_data_pb2.HParamsPluginData.FromString(events.SummaryMetadata(tag).plugin_data.content)
 
 
 def check_hparams(events):
@@ -102,25 +85,8 @@ def check_cuts(path, folder, draw):
         check(found == min(max(records - 4, 0), 3 * SCALARS), f"cut at byte {cut}: {found} scalars, {records} records")
 
 
-def fetch(url, body=None):
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"} if body else {})
-    with urllib.request.urlopen(request, timeout=10) as reply:
-        return json.loads(reply.read())
-
-
 def check_server(folder):
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--port", "0", "--load_fast", "false"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        for line in server.stdout:
-            if " at http://" in line:
-                port = int(line.split(" at http://")[1].split("/")[0].rsplit(":", 1)[1])
-                break
-        else:
-            check(False, "the server did not start")
-            return
-        base = f"http://127.0.0.1:{port}/data"
+    with running_server(folder) as base:
         tags = {}
         end = time.monotonic() + 60
         while not tags.get("one") and time.monotonic() < end:
@@ -139,9 +105,6 @@ def check_server(folder):
             "startIndex": 0, "sliceSize": 10}).encode())
         found = groups.get("sessionGroups", [])
         check(len(found) == 1 and found[0]["hparams"]["solver"] == "adam", f"hyperparameters from the server: {groups}")
-    finally:
-        server.kill()
-        server.wait()
 
 
 def main():

@@ -11,18 +11,16 @@ import sys
 import tempfile
 import time
 import urllib.error
-import urllib.request
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 from checks import check, finish
+from event_reader import fetch, hparams_of, read, running_server
 
 try:
     import numpy
-    from tensorboard.backend.event_processing import event_accumulator
-    from tensorboard.plugins.hparams import plugin_data_pb2
 except ImportError as error:
-    print(f"skipped: no TensorBoard: {error}")
+    print(f"skipped: no numpy: {error}")
     sys.exit(77)
 
 GRADPOOL = os.path.abspath(sys.argv[1])
@@ -41,20 +39,11 @@ def trials_of(sweep):
     return json.loads(gradpool("sweep", "show", sweep, "--json"))["trials"]
 
 
-def read(sweep, trial):
-    (_,) = glob.glob(f"{sweep}/trials/{trial['trial']:04}/events.out.tfevents.*")
-    events = event_accumulator.EventAccumulator(f"{sweep}/trials/{trial['trial']:04}", size_guidance={"scalars": 0, "tensors": 0})
-    events.Reload()
-    return events
-
-
-def hparams_of(events, tag):
-    return plugin_data_pb2.HParamsPluginData.FromString(events.SummaryMetadata(tag).plugin_data.content)
-
-
 def check_trial(sweep, trial, metric, names):
     """Check one run. `names`: the hyperparameter of each parameter."""
-    where, events = f"trial {trial['trial']} of {sweep}", read(sweep, trial)
+    where, folder = f"trial {trial['trial']} of {sweep}", f"{sweep}/trials/{trial['trial']:04}"
+    (_,) = glob.glob(f"{folder}/events.out.tfevents.*")
+    events = read(folder)
     experiment = hparams_of(events, "_hparams_/experiment").experiment
     check(metric in [info.name.tag for info in experiment.metric_infos], f"{where}: the metric {metric}")
     columns = [info.name for info in experiment.hparam_infos]
@@ -79,33 +68,20 @@ def check_sweep(sweep, count, metric, names):
     return [check_trial(sweep, trial, metric, names) for trial in trials]
 
 
-def fetch(url, body=None):
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"} if body else {})
-    with urllib.request.urlopen(request, timeout=10) as reply:
-        return json.loads(reply.read())
-
-
 def check_server(sweep, values):
     """The table of a running TensorBoard has a row for each trial."""
-    server = subprocess.Popen([sys.executable, "-m", "tensorboard.main", "--logdir", sweep, "--port", "0", "--load_fast", "false"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        base = next((line.split(" at ")[1].split("/ ")[0] for line in server.stdout if " at http://" in line), "")
-        check(base != "", "the server did not start")
+    with running_server(sweep) as base:
         body = json.dumps({"experimentName": "", "allowedStatuses": ["STATUS_SUCCESS"], "colParams": [{"hparam": "x"}],
                            "startIndex": 0, "sliceSize": 100}).encode()
         found, end = {}, time.monotonic() + 60
         while len(found) < len(values) and time.monotonic() < end:
             try:
-                for group in fetch(base + "/data/plugin/hparams/session_groups", body).get("sessionGroups", []):
+                for group in fetch(base + "/plugin/hparams/session_groups", body).get("sessionGroups", []):
                     found[group["hparams"]["x"]] = group["metricValues"][0]["value"]
             except (urllib.error.URLError, KeyError, IndexError):
                 pass
             time.sleep(0.1)
         check(found.keys() == values.keys() and all(abs(found[x] - values[x]) < 1e-6 for x in values), f"the table is {found}")
-    finally:
-        server.kill()
-        server.wait()
 
 
 def main():
