@@ -183,12 +183,26 @@ TEST(cancel_is_sent_only_for_a_job_that_the_engine_has)
     CHECK(cluster_next(&job, now).kind == CLUSTER_DO_CANCEL);
 }
 
-/* The engine has accepted a launch late. The second job has just taken an attempt number. */
-TEST(second_job_is_canceled_after_the_newest_attempt_has_begun)
+/* List two running jobs with the name of the job. */
+static void list_both(void)
 {
     cluster_entry entries[] = { { .name = "gp-0", .id = "1", .state = CLUSTER_ENTRY_RUNNING },
                                 { .name = "gp-0", .id = "2", .state = CLUSTER_ENTRY_RUNNING } };
-    cluster_event listed = { .kind = CLUSTER_LISTED, .entries = entries, .entry_count = 2 };
+
+    now += CLUSTER_LIST_MS;
+    cluster_step(&job,
+                 &(cluster_event){ .kind = CLUSTER_LISTED,
+                                   .entries = entries,
+                                   .entry_count = 2,
+                                   .requested_ms = now,
+                                   .changes = job.changes },
+                 now);
+    now++;
+}
+
+/* The engine has accepted a launch late. The second job has just taken an attempt number. */
+TEST(second_job_is_canceled_after_the_newest_attempt_has_begun)
+{
     cluster_facts facts = { .attempt = 1, .begun = true, .engine_id = "1" };
 
     launch();
@@ -198,19 +212,11 @@ TEST(second_job_is_canceled_after_the_newest_attempt_has_begun)
     for (int i = 0; i < 2; i++) {
         facts = (cluster_facts){ .attempt = 2, .begun = i > 0 };
         strcpy(facts.engine_id, i > 0 ? "2" : "");
-        now += CLUSTER_LIST_MS;
-        listed.requested_ms = now;
-        listed.changes = job.changes;
-        cluster_step(&job, &listed, now);
-        now++;
+        list_both();
         read_facts(&facts);
         CHECK(cluster_next(&job, now).kind != CLUSTER_DO_CANCEL_STRAY);
     }
-    now += CLUSTER_LIST_MS;
-    listed.requested_ms = now;
-    listed.changes = job.changes;
-    cluster_step(&job, &listed, now);
-    now++;
+    list_both();
     read_facts(&facts);
     CHECK(cluster_next(&job, now).kind == CLUSTER_DO_CANCEL_STRAY);
     CHECK_TEXT("1", job.stray_id);
