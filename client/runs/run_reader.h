@@ -52,7 +52,7 @@ bool run_line_last(run_line *out, const char *text);
 void run_tail_read(const char *folder, const char *name, char *text, size_t bytes);
 
 /* Read the last validation in metrics.jsonl, among the last RUN_SEARCH_BYTES_MAX bytes. Free *out
- * with run_line_deinit(). false: there is none. */
+ * with run_line_deinit(). false: no line is a validation. */
 bool run_validation_last(run_line *out, const char *folder);
 
 /* Reader of the lines of a file, from the beginning. */
@@ -67,7 +67,7 @@ void run_lines_free(run_lines *lines); /* accepts NULL */
 const char *run_lines_next(run_lines *lines, size_t *bytes);
 
 /* Get the rest of a file after run_lines_next() has returned NULL: an incomplete line, which is the
- * last one if the writer has exited. NULL: there is none, or it is too long. */
+ * last one if the writer has exited. NULL: the last line is complete, or the rest is too long. */
 const char *run_lines_rest(run_lines *lines, size_t *bytes);
 
 /* Return whether the file could not be read. A file that does not exist is no error. */

@@ -135,8 +135,8 @@ void gp_lower_parts_add(lowering *l, const gp_kernel_args *args);
 void gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *gradient, uint64_t count,
                     uint64_t units);
 
-/* Return the number of partial sums of a bias gradient for a kernel of grids_dense.h, of which a
- * block computes one for a channel. 0: there are more channels than blocks. */
+/* Return the number of partial sums of the bias gradient of a channel: a block of a kernel of
+ * grids_dense.h computes one of them. 0: there are more channels than blocks. */
 uint32_t gp_lower_bias_chunks(const lowering *l, uint32_t channels, uint32_t blocks);
 
 /* Append such a kernel, and the kernel that adds the partial sums to the gradient. */
