@@ -125,7 +125,7 @@ def main(kind, folder, seed, trials, epochs):
         def objective(trial):
             values = (trial.suggest_float("lr", 1e-3, 0.5, log=True), trial.suggest_float("momentum", 0.5, 0.95),
                       trial.suggest_categorical("batch", [32, 64, 128]), trial.suggest_float("decay", 1e-6, 1e-2, log=True))
-            return processes.submit(train, kind, epochs, 1000 * seed + trial.number, *values).result()
+            return processes.submit(train, kind, epochs, seed, *values).result()
 
         for started in [processes.submit(time.sleep, 1) for _ in range(PROCESSES)]:
             started.result()
