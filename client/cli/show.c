@@ -3,13 +3,17 @@
 #include "client/cli/show.h"
 
 #include <inttypes.h>
+#include <limits.h>
+#include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "client/cli/cli.h"
 #include "common/base/memory/alloc.h"
@@ -39,13 +43,64 @@ static void drop_partial(char *text, size_t bytes)
         text[at] = '\0';
 }
 
-/* Return how many columns a text has; each character is taken to be one column wide. */
+/* Locale for wcwidth(): the user's locale may not be UTF-8. 0: the system lacks it. */
+static locale_t width_locale;
+
+static void width_locale_open(void)
+{
+    width_locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+}
+
+/* Return the length of the UTF-8 character at the start of a text, and set *columns to its width:
+ * 2 for East Asian wide characters and emoji, 0 for combining characters, otherwise 1. An invalid
+ * byte is a character. The calling thread uses width_locale. */
+static size_t character_width(const char *text, int *columns)
+{
+    static const uint8_t lead_bits[] = { [2] = 0x1f, [3] = 0x0f, [4] = 0x07 };
+    const uint8_t *c = (const uint8_t *)text;
+    const size_t length = gp_utf8_length(c, strnlen(text, 4));
+    wchar_t character;
+
+    *columns = 1;
+    if (length <= 1)
+        return 1;
+    character = c[0] & lead_bits[length];
+    for (size_t i = 1; i < length; i++)
+        character = character << 6 | (c[i] & 0x3f);
+    if (width_locale != (locale_t)0 && wcwidth(character) >= 0)
+        *columns = wcwidth(character);
+    return length;
+}
+
+/* Return how many leading bytes of a line fit in `columns`, and set *used to their columns. */
+static size_t line_fit(const char *line, int columns, int *used)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    locale_t before = (locale_t)0;
+    size_t at = 0;
+    int width;
+
+    pthread_once(&once, width_locale_open);
+    if (width_locale != (locale_t)0)
+        before = uselocale(width_locale);
+    for (*used = 0; line[at] != '\0' && line[at] != '\n'; *used += width) {
+        const size_t length = character_width(line + at, &width);
+
+        if (width > columns - *used)
+            break;
+        at += length;
+    }
+    if (before != (locale_t)0)
+        uselocale(before);
+    return at;
+}
+
+/* Return how many columns a text has. */
 static int columns_of(const char *text)
 {
-    int columns = 0;
+    int columns;
 
-    for (; *text != '\0'; text++)
-        columns += ((unsigned char)*text & 0xc0) != 0x80;
+    line_fit(text, INT_MAX, &columns);
     return columns;
 }
 
@@ -58,11 +113,9 @@ char *show_clean(char *out, size_t bytes, const char *text)
 
 size_t show_cut(const char *line, uint32_t columns)
 {
-    size_t at = 0;
+    int used;
 
-    while (line[at] != '\0' && line[at] != '\n' && (columns > 0 || ((unsigned char)line[at] & 0xc0) == 0x80))
-        columns -= ((unsigned char)line[at++] & 0xc0) != 0x80;
-    return at;
+    return line_fit(line, columns < INT_MAX ? (int)columns : INT_MAX, &used);
 }
 
 bool show_can_redraw(FILE *out)

@@ -16,8 +16,8 @@
  * (printable.h). Return `out`. */
 char *show_clean(char *out, size_t bytes, const char *text);
 
-/* Return the byte count of the first `columns` UTF-8 characters in a line; each is taken to be one
- * column wide. */
+/* Return the byte count of the part of a line that fits in `columns` of a terminal. A wide
+ * character (East Asian, emoji) takes two columns, and a combining character none. */
 size_t show_cut(const char *line, uint32_t columns);
 
 /* Return whether a stream is a terminal that can be redrawn: TERM is set and not "dumb". */
@@ -29,7 +29,7 @@ void show_terminal_size(FILE *out, uint32_t *width, uint32_t *height);
 /* Print untrusted text as one sanitized line. */
 void show_line(FILE *file, const char *text);
 
-/* Text table; each column is as wide as its widest cell, counted in characters. Cells are copied,
+/* Text table; each column is as wide as its widest cell on a terminal. Cells are copied,
  * truncated to 119 bytes between two characters, and sanitized. */
 typedef struct show_table show_table;
 /* Create a table with the given titles, separated by tabs; show_cells() appends missing ones. NULL:

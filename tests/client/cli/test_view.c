@@ -360,3 +360,29 @@ TEST(the_table_of_jobs_has_the_recorded_time_of_submission)
     capture_end();
     CHECK_CONTAINS(text, " 12:34:56 ");
 }
+
+/* "日本" is four columns wide, "é" with a combining accent one, and an emoji two. */
+TEST(wide_characters_take_two_columns)
+{
+    FILE *file = tmpfile();
+    show_table *table = show_table_new(2, "class\tcount");
+
+    show_cells(table, "%s\t%d", "\u65e5\u672c", 1);
+    show_cells(table, "%s\t%d", "e\u0301", 2);
+    show_cells(table, "%s\t%d", "\U0001f600", 3);
+    show_table_write(table, file);
+    show_table_free(table);
+    rewind(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    CHECK_TEXT("class  count\n"
+               "\u65e5\u672c   1\n"
+               "e\u0301      2\n"
+               "\U0001f600     3\n",
+               text);
+    CHECK_INT(0, show_cut("\u65e5\u672c", 1));
+    CHECK_INT(3, show_cut("\u65e5\u672c", 3));
+    CHECK_INT(6, show_cut("\u65e5\u672c", 4));
+    CHECK_INT(3, show_cut("e\u0301x", 1));
+    CHECK_INT(2, show_cut("ab\nc", 80));
+}
