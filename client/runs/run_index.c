@@ -13,7 +13,7 @@
 #include "common/base/text/json.h"
 
 /* LOCK_MS: how long to wait for another process to append. An append takes less than 1 ms. */
-enum { LOCK_MS = 2000, INDEX_BYTES_MAX = 256 << 20 };
+enum { LOCK_MS = 2000 };
 
 /* Lock the index. Another process may hold the lock for the time of an append. */
 static gp_status lock(int fd, const char *path, gp_error *err)
@@ -37,9 +37,10 @@ static gp_status append(int fd, const char *path, const char *line, gp_error *er
         return status;
     if (fstat(fd, &info) != 0 || (info.st_size > 0 && pread(fd, &last, 1, info.st_size - 1) != 1))
         return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
-    if (info.st_size > INDEX_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s is larger than %d MiB; remove it to begin a new index", path,
-                       INDEX_BYTES_MAX >> 20);
+    if (info.st_size > RUN_INDEX_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT,
+                       "%s is larger than %d MiB; rename it to begin a new index (no run folder is lost)",
+                       path, RUN_INDEX_BYTES_MAX >> 20);
     bytes = snprintf(text, sizeof(text), "%s%s\n", last == '\n' ? "" : "\n", line);
     if (bytes <= 0 || (size_t)bytes >= sizeof(text))
         return gp_fail(err, GP_ELIMIT, "the path of the run folder is too long for %s", path);
@@ -84,7 +85,7 @@ gp_status run_index_each(const char *state_dir, bool (*visit)(void *context, con
 
     if (lines == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to read the index of runs");
-    while (more && number < RUN_INDEX_RUNS_MAX && (text = run_lines_next(lines, &bytes)) != NULL) {
+    while (more && (text = run_lines_next(lines, &bytes)) != NULL) {
         run_entry entry;
         run_line line;
 

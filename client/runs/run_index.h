@@ -15,7 +15,7 @@
 
 #include "common/base/error.h"
 
-enum { RUN_INDEX_LINE_MAX = 4096, RUN_INDEX_RUNS_MAX = 1000000 };
+enum { RUN_INDEX_LINE_MAX = 4096, RUN_INDEX_BYTES_MAX = 256 << 20 /* about 2 million runs */ };
 
 /* A run in the index. */
 typedef struct run_entry {
@@ -29,7 +29,7 @@ typedef struct run_entry {
  * file system can append at the same time.
  *   state_dir  state directory of the pool, see gp_paths
  *   folder     absolute path
- * GP_ELIMIT: the path is too long, or the index has RUN_INDEX_RUNS_MAX runs. GP_EIO. */
+ * GP_ELIMIT: the path is too long, or the index is larger than RUN_INDEX_BYTES_MAX. GP_EIO. */
 gp_status run_index_append(const char *state_dir, const char *folder, const char *began, gp_error *err);
 
 /* Call `visit` for each run, oldest first, until it returns false. Malformed lines are skipped, but

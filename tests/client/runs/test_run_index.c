@@ -229,3 +229,23 @@ TEST(path_that_is_too_long_is_refused)
     CHECK_STATUS(GP_EIO, run_index_append("/tmp/gp-test-missing", "/runs/a", "2026", &err));
     folder_remove();
 }
+
+TEST(run_after_a_million_others_is_listed)
+{
+    enum { OTHERS = 1000000 };
+    gp_error err;
+    FILE *file;
+
+    folder_make();
+    file = fopen(path, "w");
+    for (int i = 0; i < OTHERS; i++) /* malformed lines have a number, too */
+        fputs("-\n", file);
+    fclose(file);
+    CHECK_STATUS(GP_OK, run_index_append(folder, "/runs/newest", "2026", &err));
+    CHECK_INT(OTHERS + 1, read_index(0).last);
+    CHECK_TEXT("/runs/newest", read_index(0).folder);
+    CHECK_INT(0, truncate(path, (off_t)RUN_INDEX_BYTES_MAX + 1));
+    CHECK_STATUS(GP_ELIMIT, run_index_append(folder, "/runs/too-many", "2026", &err));
+    CHECK_CONTAINS(err.message, "runs.jsonl is larger than 256 MiB; rename it to begin a new index");
+    folder_remove();
+}
