@@ -210,9 +210,10 @@ static void interval_cut(interval *i, uint64_t step)
     i->step = step;
 }
 
+/* The intervals that contain `step` are stored in workers.open before the lines are removed, so
+ * that the next attempt finds them if this process is killed in between. */
 gp_status worker_lines_resume(worker_lines *lines, uint64_t step, gp_error *err)
 {
-    interval cut[WORKERS_MAX + 1] = { 0 };
     run_lines *old = run_lines_new(lines->folder, "workers.jsonl");
     const char *text;
     size_t bytes;
@@ -228,7 +229,9 @@ gp_status worker_lines_resume(worker_lines *lines, uint64_t step, gp_error *err)
             continue;
         if (interval_get(&i, line.json) && i.first_step <= step && i.step > step) {
             interval_cut(&i, step);
-            cut[i.worker] = i;
+            i.magic = MAGIC;
+            lines->open[i.worker] = i;
+            store(lines, i.worker);
         }
         run_line_deinit(&line);
     }
@@ -239,9 +242,12 @@ gp_status worker_lines_resume(worker_lines *lines, uint64_t step, gp_error *err)
         lines->torn = false; /* only complete lines are left */
     if (open_file(lines, status == GP_OK ? err : NULL) != GP_OK)
         return status == GP_OK ? GP_EIO : status;
-    for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++)
-        if (cut[worker].steps > 0)
-            write_line(lines, &cut[worker]);
+    for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++) {
+        if (status != GP_OK) /* the file still has the whole interval */
+            lines->open[worker].steps = 0;
+        if (lines->open[worker].magic == MAGIC)
+            finish(lines, worker);
+    }
     return status;
 }
 

@@ -2,9 +2,11 @@
 #include "client/runs/worker_lines.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/runs/run_reader.h"
@@ -179,6 +181,47 @@ TEST(resume_keeps_the_sums_up_to_the_step)
     worker_lines_close(lines, &problem);
     CHECK_INT(30, sums_of(1).steps);
     CHECK_INT(300, sums_of(1).samples);
+    folder_remove();
+}
+
+static bool exit_after_rename;
+
+int rename(const char *from, const char *to)
+{
+    const int result = renameat(AT_FDCWD, from, AT_FDCWD, to);
+
+    if (exit_after_rename)
+        _exit(0);
+    return result;
+}
+
+/* The child exits after it has removed the lines of later steps, before it writes the shortened
+ * ones. */
+TEST(a_process_killed_while_it_resumes_leaves_the_sums_up_to_the_step)
+{
+    worker_lines *lines;
+    gp_error err;
+    int problem;
+
+    folder_make();
+    lines = open_lines();
+    add(lines, 1, 40);
+    worker_lines_close(lines, &problem);
+    const pid_t child = fork();
+
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        exit_after_rename = true;
+        worker_lines_resume(open_lines(), 17, NULL);
+        _exit(1);
+    }
+    CHECK(waitpid(child, &problem, 0) == child && problem == 0);
+    CHECK_INT(11, sums_of(1).steps);
+    lines = open_lines();
+    CHECK_STATUS(GP_OK, worker_lines_resume(lines, 17, &err));
+    CHECK_INT(17, sums_of(1).steps);
+    CHECK_INT(340, sums_of(2).samples);
+    worker_lines_close(lines, &problem);
     folder_remove();
 }
 
