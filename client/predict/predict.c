@@ -59,7 +59,7 @@ static gp_status name_classes(gp_predicting *p, gp_error *err)
     gp_status status = GP_OK;
 
     if (network->class_names != NULL) {
-        status = gp_network_classes_write(network, &p->class_json, err);
+        status = gp_network_classes_write(network, network->class_count, &p->class_json, err);
         p->plan.class_names = (const char *)p->class_json.data;
         p->plan.class_names_bytes = p->class_json.bytes;
     }

@@ -107,7 +107,7 @@ static gp_status run_match_classes(gp_run *run, const gp_store_info *info, gp_er
             list);
         events->note(events->context, text);
     }
-    return moved ? gp_network_classes_write(network, &run->message.classes, err) : GP_OK;
+    return moved ? gp_network_classes_write(network, count, &run->message.classes, err) : GP_OK;
 }
 
 /* Build the network to train, and check that it accepts the data. */

@@ -166,14 +166,17 @@ gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err
     return GP_OK;
 }
 
-gp_status gp_network_classes_write(const gp_network *network, gp_buffer *out, gp_error *err)
+gp_status gp_network_classes_write(const gp_network *network, uint32_t count, gp_buffer *out, gp_error *err)
 {
     gp_json_writer writer;
+    char number[16];
 
     gp_json_writer_init(&writer, out, false);
     gp_json_begin_array(&writer, NULL);
-    for (uint32_t i = 0; i < network->class_count; i++)
-        gp_json_put_text(&writer, NULL, network->class_names[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(number, sizeof(number), "%" PRIu32, i);
+        gp_json_put_text(&writer, NULL, network->class_names != NULL ? network->class_names[i] : number);
+    }
     gp_json_end_array(&writer);
     return gp_json_writer_finish(&writer, err);
 }

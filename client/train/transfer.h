@@ -48,8 +48,9 @@ gp_layer_change gp_transfer_change(const gp_edit_change *change, char output[64]
  * neither exists; the error message says how to get it. GP_EINVAL: the network has no weights. */
 gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err);
 
-/* Append the network's class names, by which workers number the labels in the data, as JSON. */
-gp_status gp_network_classes_write(const gp_network *network, gp_buffer *out, gp_error *err);
+/* Append the names of the network's `count` classes, by which workers number the labels in the
+ * data, as JSON. A class without a name has its number. */
+gp_status gp_network_classes_write(const gp_network *network, uint32_t count, gp_buffer *out, gp_error *err);
 
 /* Check that the network accepts samples with this shape, and the losses accept these targets.
  * GP_EINVAL: they do not. */

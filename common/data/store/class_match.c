@@ -1,6 +1,7 @@
 #include "common/data/store/class_match.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
@@ -29,6 +30,19 @@ static int32_t name_find(const char *const *names, uint32_t count, const char *n
         if (strcmp(names[i], name) == 0)
             return (int32_t)i;
     return -1;
+}
+
+/* Return the output with a name; without names, the name of output k is the number k. -1: not
+ * found. */
+static int32_t output_find(const char *const *names, uint32_t count, const char *name, uint32_t near)
+{
+    const unsigned long number = strtoul(name, NULL, 10);
+    char text[24];
+
+    if (names != NULL)
+        return name_find(names, count, name, near);
+    snprintf(text, sizeof(text), "%lu", number);
+    return number < count && strcmp(text, name) == 0 ? (int32_t)number : -1;
 }
 
 bool gp_class_names_equal(const char *const *a, uint32_t a_count, const char *const *b, uint32_t b_count)
@@ -68,7 +82,7 @@ gp_status gp_class_match(int32_t *numbers, bool *by_number, const gp_store_info 
     const bool unnamed = names == NULL || names_are_numbers(names, count);
     const bool unlabelled = info->class_count == 1 && strcmp(info->class_names[0], GP_CLASS_NONE) == 0;
     char unknown[LIST_BYTES], known[LIST_BYTES];
-    bool found = names != NULL;
+    bool found = true;
 
     if (by_number != NULL)
         *by_number = false;
@@ -76,18 +90,23 @@ gp_status gp_class_match(int32_t *numbers, bool *by_number, const gp_store_info 
         numbers[i] = (int32_t)i;
     if (unlabelled)
         return GP_OK;
+
+    /* Names count even if they are numbers, because these can have another order: that of the
+     * folders 0 to 10 is 0, 1, 10, 2. */
+    for (uint32_t i = 0; i < info->class_count && found; i++) {
+        numbers[i] = output_find(names, count, info->class_names[i], i);
+        found = numbers[i] >= 0 || (empty != NULL && empty[i]);
+    }
+    if (found)
+        return GP_OK;
+    for (uint32_t i = 0; i < info->class_count; i++)
+        numbers[i] = (int32_t)i;
     if (names_are_numbers(info->class_names, info->class_count))
         return info->class_count <= count ? GP_OK
                                           : gp_fail(err, GP_EINVAL,
                                                     "the labels of %.100s range from 0 to %u, but the model "
                                                     "has %u classes; use data with labels below %u",
                                                     info->source, info->class_count - 1, count, count);
-    for (uint32_t i = 0; i < info->class_count && found; i++) {
-        numbers[i] = name_find(names, count, info->class_names[i], i);
-        found = numbers[i] >= 0 || (empty != NULL && empty[i]);
-    }
-    if (found)
-        return GP_OK;
     if (!unnamed)
         return gp_fail(err, GP_EINVAL,
                        "%.80s has classes that the model lacks: %s; the model has %s; use data with these "
@@ -106,8 +125,6 @@ gp_status gp_class_match(int32_t *numbers, bool *by_number, const gp_store_info 
             info->source, info->class_count,
             gp_class_names_format(known, sizeof(known), info->class_names, info->class_count, NULL, 0),
             count);
-    for (uint32_t i = 0; i < count; i++)
-        numbers[i] = (int32_t)i;
     if (by_number != NULL)
         *by_number = true;
     return GP_OK;

@@ -1,7 +1,8 @@
 /* Match classes in the data with a model's outputs.
  *
- * Classes are matched by name if both sides have names, in any order. Names that are only numbers
- * ("0", "1", ...) do not count as names: label k then belongs to output k. */
+ * Classes are matched by name, in any order. Without names, the name of output k is the number k.
+ * If an output for a class of the data is missing, and either side has no names but the numbers 0,
+ * 1, 2 ..., label k belongs to output k. */
 #ifndef GP_CLASS_MATCH_H
 #define GP_CLASS_MATCH_H
 

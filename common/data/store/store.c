@@ -334,8 +334,13 @@ gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp
     gp_status status = gp_class_match(numbers, &store->info.matched_by_number, info, store->class_empty,
                                       options->class_names, options->class_count, err);
 
+    bool moved = false;
+
+    for (uint32_t i = 0; status == GP_OK && i < info->class_count; i++)
+        moved = moved || numbers[i] != (int32_t)i;
+
     /* Classes matched by number keep the names in the data; the model has no names. */
-    if (status != GP_OK || options->class_names == NULL || info->matched_by_number) {
+    if (status != GP_OK || info->matched_by_number || (options->class_names == NULL && !moved)) {
         gp_free(numbers);
         return status;
     }

@@ -440,3 +440,35 @@ TEST(labels_are_renumbered_by_the_model_classes)
     CHECK_STATUS(GP_EINVAL, gp_store_open_with(&store, "synthetic:4x4x1:4:8", GP_DATA_TRAIN, &options, &err));
     CHECK_CONTAINS(err.message, "range from 0 to 3, but the model has 3 classes");
 }
+
+/* The folders 0 to 10 have the order 0, 1, 10, 2 ...; a list and arrays have 0, 1, 2 ... */
+TEST(classes_named_by_numbers_are_matched_by_value)
+{
+    static const char *const model[] = { "0", "1", "10", "2", "3", "4", "5", "6", "7", "8", "9" };
+    char name[40], list[400] = "";
+    gp_store_options options = { .class_names = model, .class_count = 11 };
+    gp_store *store;
+    gp_error err;
+
+    folder_make();
+    for (int i = 0; i <= 10; i++) {
+        snprintf(name, sizeof(name), "data/%d/1.png", i);
+        tile_put(name, (uint8_t)(10 * i));
+        snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s,%d\n", name, i);
+    }
+    text_put("list.csv", list);
+
+    /* a model that the folders trained, and the list */
+    REQUIRE_OK(gp_store_open_with(&store, in_folder("list.csv"), GP_DATA_TRAIN, &options, &err), err);
+    sample_check(store, 10, 100, 2);
+    sample_check(store, 2, 20, 3);
+    gp_store_close(store);
+
+    /* a model without names, and the folders */
+    options.class_names = NULL;
+    REQUIRE_OK(gp_store_open_with(&store, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
+    CHECK_TEXT("10", gp_store_get_info(store)->class_names[10]);
+    sample_check(store, 2, 100, 10);
+    sample_check(store, 3, 20, 2);
+    gp_store_close(store);
+}
