@@ -50,7 +50,7 @@ static gp_status rows_take(gp_image_list *list, gp_csv *csv, const char *place_p
         status = gp_fail(err, GP_ENOENT, "%s has no lines; each must be path,label", csv->name);
     gp_csv_close(csv);
     if (status == GP_OK)
-        status = gp_image_list_sort_classes(list, err);
+        status = gp_image_list_sort_classes(list, true, err);
     if (status == GP_OK)
         gp_image_list_trim(list);
     return status;

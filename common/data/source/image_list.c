@@ -258,12 +258,12 @@ static int number_compare(const void *left, const void *right)
     return order != 0 ? order : strcmp(a, b);
 }
 
-gp_status gp_image_list_sort_classes(gp_image_list *list, gp_error *err)
+gp_status gp_image_list_sort_classes(gp_image_list *list, bool by_value, gp_error *err)
 {
     class_rank *ranks = gp_calloc(list->class_count, sizeof(*ranks));
     uint64_t *sorted = gp_calloc(list->class_count, sizeof(*sorted));
     int32_t *now = gp_calloc(list->class_count, sizeof(*now));
-    bool numbers = true;
+    bool numbers = by_value;
     gp_status status = GP_OK;
 
     if (ranks == NULL || sorted == NULL || now == NULL)

@@ -86,8 +86,9 @@ int32_t gp_image_list_find_class(const gp_image_list *list, const char *name);
 /* Get the label of a class; add the class if it is new. */
 gp_status gp_image_list_class_of(gp_image_list *list, const char *name, int32_t *label, gp_error *err);
 
-/* Sort the classes by name, or by value if all names are whole numbers, and renumber the labels. */
-gp_status gp_image_list_sort_classes(gp_image_list *list, gp_error *err);
+/* Sort the classes by name and renumber the labels.
+ *   by_value  sort by value if all names are whole numbers */
+gp_status gp_image_list_sort_classes(gp_image_list *list, bool by_value, gp_error *err);
 
 /* Return whether a file name has an image ending: .jpg .jpeg .jpe .jfif .png, in any case. */
 bool gp_image_list_wants(const char *name);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/memory/hash.h"
 #include "common/base/system/file.h"
 #include "common/data/image/image.h"
 #include "common/data/source/image_store.h"
@@ -144,6 +145,65 @@ static gp_status links_resolve(gp_tar_index *index, gp_error *err)
     }
     gp_free(sorted);
     return status;
+}
+
+/* Return whether a component of a name begins with a dot, apart from . and .. themselves. */
+static bool is_hidden(const char *name)
+{
+    for (;; name += strcspn(name, "/") + 1) {
+        const size_t bytes = strcspn(name, "/");
+
+        if (name[0] == '.' && bytes > (name[1] == '.' ? 2 : 1))
+            return true;
+        if (name[bytes] == '\0')
+            return false;
+    }
+}
+
+/* Find a member's slot in a hash table of member numbers + 1: the slot of a member with the same
+ * archive and name, or else a free one (0). */
+static uint32_t *member_slot(const gp_image_list *all, uint32_t *slots, size_t slot_count, uint32_t index)
+{
+    const char *name = gp_image_list_name(all, index);
+    const uint32_t place = all->entries[index].place;
+    size_t at = gp_hash_add(GP_HASH_BEGIN ^ place, name, strlen(name)) & (slot_count - 1);
+
+    while (slots[at] != 0 && member_compare(all, slots[at] - 1, place, name) != 0)
+        at = (at + 1) & (slot_count - 1);
+    return &slots[at];
+}
+
+/* Remove what a directory with the extracted archive would not show: hidden images, and those that
+ * a later member with the same name replaces, as written by `tar --append` and `tar --update`. */
+static gp_status members_reduce(gp_image_list *all, gp_error *err)
+{
+    const size_t root = all->count == 0 ? 0 : gp_tar_root(all);
+    size_t slot_count = 64;
+    uint32_t kept = 0;
+
+    while (slot_count / 2 < all->count)
+        slot_count *= 2;
+    uint32_t *slots = gp_calloc(slot_count, sizeof(*slots));
+
+    if (slots == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the names of %u images", all->count);
+    for (uint32_t i = 0; i < all->count; i++)
+        *member_slot(all, slots, slot_count, i) = i + 1;
+    for (uint32_t i = 0; i < all->count; i++) {
+        if (*member_slot(all, slots, slot_count, i) != i + 1)
+            continue;
+        if (is_hidden(gp_image_list_name(all, i) + root)) {
+            all->others++;
+            continue;
+        }
+        all->entries[kept] = all->entries[i];
+        all->labels[kept] = all->labels[i];
+        all->offsets[kept] = all->offsets[i];
+        all->sizes[kept++] = all->sizes[i];
+    }
+    gp_free(slots);
+    all->count = kept;
+    return GP_OK;
 }
 
 static gp_status archive_take(gp_tar_index *index, const char *path, gp_error *err)
@@ -333,6 +393,8 @@ gp_status gp_tar_index_open(gp_tar_index *index, const char *path, const gp_prog
 
     if (status == GP_OK)
         status = links_resolve(index, err);
+    if (status == GP_OK)
+        status = members_reduce(&index->all, err);
     if (status == GP_OK && index->all.count == 0)
         status = gp_fail(err, GP_ENOENT, "%s has no .jpg or .png file", path);
     return status;
@@ -359,7 +421,7 @@ gp_status gp_tar_index_list(gp_image_list *list, gp_tar_index *index, const char
                        role == GP_DATA_TRAIN ? "training" : "test", role == GP_DATA_TRAIN ? "train" : "test");
     status = members_label(list, &index->all, root, part, err);
     if (status == GP_OK)
-        status = gp_image_list_sort_classes(list, err);
+        status = gp_image_list_sort_classes(list, false, err);
     list->others = index->all.others;
     list->left_out = index->all.left_out;
     list->left_out_first = index->all.left_out_first;

@@ -254,6 +254,41 @@ TEST(archive_hard_links_share_contents_but_not_labels)
     gp_store_close(store);
 }
 
+/* An archive of a tree has the same classes and images as the tree. */
+TEST(archives_have_the_classes_and_images_of_the_tree)
+{
+    static const char *const sources[] = { "set", "one.tar" };
+    gp_store *store;
+    gp_error err;
+
+    folder_make();
+    tile_put("set/2/1.png", 20);
+    tile_put("set/10/1.png", 99); /* replaced in the archive */
+    shell("cd '%s' && tar cf one.tar set%s", "");
+    tile_put("set/10/1.png", 10);
+    tile_put("set/2/.thumbs/1.png", 30);
+    tile_put("set/.trash/1.png", 40);
+    shell("cd '%s' && tar rf one.tar set/10/1.png set/2/.thumbs set/.trash%s", "");
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        REQUIRE_OK(open_role(&store, sources[i], GP_DATA_TRAIN, &err), err);
+        CHECK_INT(2, gp_store_get_info(store)->class_count);
+        CHECK_TEXT("10", gp_store_get_info(store)->class_names[0]);
+        CHECK_INT(2, gp_store_get_info(store)->count);
+        for (uint32_t k = 0; k < gp_store_get_info(store)->count; k++) {
+            uint8_t sample[4];
+            int32_t label;
+
+            REQUIRE_OK(gp_store_read(store, &k, 1, sample, &label, &err), err);
+            CHECK_INT(label == 0 ? 10 : 20, sample[0]);
+        }
+        gp_store_close(store);
+    }
+    shell("cd '%s' && mv set .set && tar cf hidden.tar .set%s", ""); /* the root may be hidden */
+    REQUIRE_OK(open_role(&store, "hidden.tar", GP_DATA_TRAIN, &err), err);
+    CHECK_INT(2, gp_store_get_info(store)->count);
+    gp_store_close(store);
+}
+
 TEST(a_directory_of_archives_is_one_data_set)
 {
     gp_store *store;
