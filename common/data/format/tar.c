@@ -1,5 +1,5 @@
 /* Read tar headers: POSIX.1-2017 "ustar Interchange Format" and "pax Extended Header", and the GNU
- * extensions "L" (long name) and "K" (long link target). */
+ * extensions "L" (long name), "K" (long link target) and "S" (sparse file). */
 #include "common/data/format/tar.h"
 
 #include <stdbool.h>
@@ -30,6 +30,7 @@ typedef struct tar_walk {
     char long_name[GP_TAR_NAME_BYTES_MAX + 1]; /* name for the next member; "": none */
     char long_link[GP_TAR_NAME_BYTES_MAX + 1]; /* link target for the next member; "": none */
     uint64_t long_size;                        /* pax size for the next member; UINT64_MAX: none */
+    bool sparse;                               /* pax: the next member is a sparse file */
 } tar_walk;
 
 static gp_status tar_damaged(const tar_walk *walk, const char *cause, gp_error *err)
@@ -82,7 +83,8 @@ static gp_status name_copy(const tar_walk *walk, char to[GP_TAR_NAME_BYTES_MAX +
     return GP_OK;
 }
 
-/* Parse a pax header, records of the form "LENGTH KEY=VALUE\n", for path, linkpath and size. */
+/* Parse a pax header, records of the form "LENGTH KEY=VALUE\n", for path, linkpath and size. In the
+ * header of a sparse file, GNU.sparse.name is the path. */
 static gp_status pax_take(tar_walk *walk, char *text, size_t bytes, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -97,7 +99,9 @@ static gp_status pax_take(tar_walk *walk, char *text, size_t bytes, gp_error *er
         text[at + length - 1] = '\0';
         key = end + 1;
         value = strchr(key, '=');
-        if (value != NULL && strncmp(key, "path=", 5) == 0)
+        walk->sparse = walk->sparse || strncmp(key, "GNU.sparse.", 11) == 0;
+        if (value != NULL &&
+            (strncmp(key, "GNU.sparse.name=", 16) == 0 || (strncmp(key, "path=", 5) == 0 && !walk->sparse)))
             status = name_copy(walk, walk->long_name, value + 1, err);
         else if (value != NULL && strncmp(key, "linkpath=", 9) == 0)
             status = name_copy(walk, walk->long_link, value + 1, err);
@@ -131,6 +135,22 @@ static gp_status extended_take(tar_walk *walk, char type, uint64_t bytes, gp_err
     return status;
 }
 
+/* Set *blocks to the number of header blocks that follow the first one: the list of the contents of
+ * a sparse file continues there. */
+static gp_status sparse_blocks(const tar_walk *walk, const tar_header *header, uint64_t *blocks,
+                               gp_error *err)
+{
+    enum { CONTINUED = 482 - offsetof(tar_header, prefix), NEXT_CONTINUED = 504 };
+    char continued = header->prefix[CONTINUED];
+    gp_status status = GP_OK;
+
+    for (*blocks = 0; header->type == 'S' && continued != '\0' && status == GP_OK;) {
+        ++*blocks;
+        status = tar_read(walk, walk->at + *blocks * BLOCK + NEXT_CONTINUED, &continued, 1, err);
+    }
+    return status;
+}
+
 /* Pass the current member to the callback. A regular file has an offset and a size, a link has a
  * target. */
 static gp_status entry_give(const tar_walk *walk, const tar_header *header, uint64_t bytes,
@@ -155,6 +175,7 @@ static gp_status entry_give(const tar_walk *walk, const tar_header *header, uint
     } else {
         entry.offset = walk->at + BLOCK;
         entry.bytes = bytes;
+        entry.sparse = walk->sparse || header->type == 'S';
     }
     return member(context, &entry, err);
 }
@@ -164,13 +185,13 @@ static gp_status tar_step(tar_walk *walk, const tar_header *header, gp_tar_membe
                           gp_error *err)
 {
     const char type = header->type;
-    const bool file = type == '0' || type == '\0' || type == '7';
+    const bool file = type == '0' || type == '\0' || type == '7' || type == 'S';
 
     /* Ignore the size field for links, devices, directories and FIFOs, which have no contents.
      * Some archivers store the target's size there for a hard link, or reserved space for a
      * directory. */
     const bool empty = type >= '1' && type <= '6';
-    uint64_t bytes, sum = 0, wanted;
+    uint64_t bytes, sum = 0, wanted, blocks;
     gp_status status = GP_OK;
 
     for (size_t i = 0; i < sizeof(*header); i++)
@@ -187,15 +208,17 @@ static gp_status tar_step(tar_walk *walk, const tar_header *header, gp_tar_membe
         bytes = 0;
     if (bytes > walk->bytes - walk->at - BLOCK)
         return tar_damaged(walk, "a member that exceeds the archive", err);
-    if (type == 'x' || type == 'L' || type == 'K') {
+    status = sparse_blocks(walk, header, &blocks, err);
+    if (status == GP_OK && (type == 'x' || type == 'L' || type == 'K')) {
         status = extended_take(walk, type, bytes, err);
-    } else if (type != 'g') {
+    } else if (status == GP_OK && type != 'g') {
         if (file || type == '1' || type == '2')
             status = entry_give(walk, header, bytes, member, context, err);
         walk->long_name[0] = walk->long_link[0] = '\0';
         walk->long_size = UINT64_MAX;
+        walk->sparse = false;
     }
-    walk->at += BLOCK + (bytes + BLOCK - 1) / BLOCK * BLOCK;
+    walk->at += BLOCK + blocks * BLOCK + (bytes + BLOCK - 1) / BLOCK * BLOCK;
     return status;
 }
 

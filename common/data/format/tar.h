@@ -16,6 +16,7 @@ typedef struct gp_tar_entry {
     const char *link;       /* target of a hard or symbolic link, as stored; NULL: a regular file */
     bool symbolic;          /* if link is set: true for a symbolic link */
     uint64_t offset, bytes; /* position and size of the file contents; 0 for links */
+    bool sparse;            /* the contents lack the holes, so they are not those of the file */
 } gp_tar_entry;
 
 /* Receive one entry, valid only during the call. A status other than GP_OK ends the walk. */

@@ -35,6 +35,15 @@ static void link_leave_out(gp_image_list *list, const char *archive, const char 
     gp_image_list_leave_out(list, said.message);
 }
 
+static void sparse_leave_out(gp_image_list *list, const char *archive, const char *name)
+{
+    gp_error said;
+
+    gp_fail(&said, GP_EUNSUPPORTED,
+            "%s: %.80s is sparse, which is not supported; write the archive without --sparse", archive, name);
+    gp_image_list_leave_out(list, said.message);
+}
+
 enum { REPORT_EACH = 256 };
 
 gp_status gp_tar_index_take(void *context, const gp_tar_entry *entry, gp_error *err)
@@ -70,8 +79,10 @@ gp_status gp_tar_index_take(void *context, const gp_tar_entry *entry, gp_error *
             status = gp_buffer_append(&index->text, target, strlen(target) + 1, err);
         if (status == GP_OK)
             status = gp_buffer_append(&index->links, &link, sizeof(link), err);
+    } else if (entry->sparse) {
+        sparse_leave_out(&index->all, gp_image_list_place(&index->all, index->place), name);
     }
-    if (entry->link != NULL)
+    if (entry->link != NULL || entry->sparse)
         return status;
     if (entry->bytes > GP_IMAGE_FILE_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %llu bytes, at most %d are supported", name,

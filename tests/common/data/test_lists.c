@@ -289,6 +289,31 @@ TEST(archives_have_the_classes_and_images_of_the_tree)
     gp_store_close(store);
 }
 
+TEST(sparse_images_in_archives_are_reported)
+{
+    static const char *const forms[] = { "gnu", "pax" };
+    gp_store *store;
+    gp_error err;
+
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        folder_make();
+        tile_put("set/cat/1.png", 10);
+        tile_put("set/cat/3.png", 30);
+        text_put("set/cat/2.png", "x");
+        shell("cd '%s' && for at in 1 2 3 4 5 6 7 8; do "
+              "printf x | dd of=set/cat/2.png bs=1M seek=$at conv=notrunc status=none; done && "
+              "tar cf one.tar --sparse --sort=name --format=%s set",
+              forms[i]);
+        REQUIRE_OK(open_role(&store, "one.tar", GP_DATA_TRAIN, &err), err);
+        CHECK_INT(2, gp_store_get_info(store)->count);
+        sample_check(store, 1, 30, 0);
+        CHECK_INT(1, gp_store_get_info(store)->left_out);
+        CHECK_CONTAINS(gp_store_get_info(store)->left_out_first,
+                       "set/cat/2.png is sparse, which is not supported; write the archive without --sparse");
+        gp_store_close(store);
+    }
+}
+
 TEST(a_directory_of_archives_is_one_data_set)
 {
     gp_store *store;
