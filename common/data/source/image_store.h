@@ -101,6 +101,9 @@ bool gp_tar_is_below(const char *name, const char *folder);
 /* Return the length of the shared directory prefix of all names, without parts and classes. */
 size_t gp_tar_root(const gp_image_list *all);
 
+/* Return whether the archives have images with label images (pixels.c). */
+bool gp_tar_has_label_images(const gp_tar_index *index);
+
 /* List the members for a role, labelled by class folder. The caller releases the list with
  * gp_image_list_deinit(), even after a failure. */
 gp_status gp_tar_index_list(gp_image_list *list, gp_tar_index *index, const char *path, gp_data_role role,

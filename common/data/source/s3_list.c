@@ -489,6 +489,11 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
     if (listing->count == 0 || archives > 0) {
         *kind = "tar";
         status = gp_tar_index_open(&index, listing->bare, NULL, archives_fill, listing, err);
+        if (status == GP_OK && gp_tar_has_label_images(&index))
+            status = gp_fail(err, GP_EUNSUPPORTED,
+                             "%s has label images, which are not supported in archives in S3; extract the "
+                             "archive, or copy it to a local file",
+                             listing->bare);
         if (status == GP_OK)
             status = gp_tar_index_list(list, &index, listing->bare, role, err);
         gp_tar_index_close(&index);

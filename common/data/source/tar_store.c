@@ -77,6 +77,14 @@ static gp_status place_read(void *context, gp_csv *csv, const char *file, const 
     return status;
 }
 
+bool gp_tar_has_label_images(const gp_tar_index *index)
+{
+    tar_place archives = { .index = *index, .root = gp_tar_root(&index->all) };
+    const gp_tree place = { .context = &archives, .has = place_has };
+
+    return gp_pixels_is_at(&place);
+}
+
 gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
                             const gp_store_options *options, gp_error *err)
 {

@@ -395,6 +395,23 @@ TEST(archives_in_s3_equal_those_on_disk)
     stores_compare(in_folder("tars"), s3_source(server, "archives/tars", "64MiB"), GP_DATA_TEST, false);
 }
 
+/* Read as class folders, the images and the label images would be classes. */
+TEST(label_images_in_archives_in_s3_are_refused)
+{
+    NEED(server);
+    gp_store *store;
+    gp_error err;
+
+    scenes_make(server);
+    shell("cd '%s' && mkdir -p %s && tar cf archived/one.tar scenes", "archived");
+    s3_server_run(server, "bucket archived");
+    s3_server_run(server, "upload archived all %s", in_folder("archived"));
+    CHECK_STATUS(GP_EUNSUPPORTED,
+                 gp_store_open_with(&store, s3_source(server, "archived/all/one.tar", "0"), GP_DATA_TRAIN,
+                                    &(gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "has label images, which are not supported in archives in S3");
+}
+
 TEST(csv_lists_use_relative_keys_or_urls)
 {
     NEED(server);
