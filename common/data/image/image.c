@@ -508,6 +508,7 @@ static gp_status decoder_run(gp_image_decoder *decoder, bool probe, bool index, 
     }
     decoder->out.file_width = decoder->info.width;
     decoder->out.file_height = decoder->info.height;
+    decoder->out.file_channels = decoder->info.channels;
     return status;
 }
 

@@ -41,7 +41,7 @@ typedef struct gp_image_info {
 typedef struct gp_pixels {
     const uint8_t *data;
     uint32_t width, height, channels;
-    uint32_t file_width, file_height; /* size in the file, before scaling by 1/2, 1/4 or 1/8 */
+    uint32_t file_width, file_height, file_channels; /* in the file, before scaling by 1/2, 1/4 or 1/8 */
     /* position of the decoded part, in the image scaled by 1/scale */
     uint32_t left, top, scale;
     gp_image_format format;

@@ -86,6 +86,8 @@ static gp_status drawn_read(gp_image_store *images, gp_image_reader *r, const gp
         status = gp_image_reader_load(r, &images->list, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
         if (status == GP_OK)
             status = gp_image_probe(r->decoder, &image, r->file, bytes, r->name, err);
+        if (status == GP_OK)
+            status = gp_image_size_check(images, r->name, &image, err);
     }
     if (status != GP_OK)
         return status;

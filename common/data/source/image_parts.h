@@ -81,6 +81,11 @@ gp_pixels gp_image_kept_pixels(const gp_image_kept *kept);
  * room. */
 void gp_image_keep(gp_image_store *images, uint32_t index, const gp_pixels *pixels, const uint8_t *label);
 
+/* Check an image that is not to be resized against the size and channels of the store: opening
+ * inspects only some images. GP_EINVAL: it has others. */
+gp_status gp_image_size_check(const gp_image_store *images, const char *name, const gp_image_info *seen,
+                              gp_error *err);
+
 /* Return whether a failed image must be skipped. If so, log and count it, once per image. */
 bool gp_image_skip(gp_image_store *images, const gp_image_reader *r, uint32_t index, const gp_error *why);
 

@@ -46,6 +46,25 @@ void gp_image_keep(gp_image_store *images, uint32_t index, const gp_pixels *pixe
 
 /* ---- samples ---- */
 
+gp_status gp_image_size_check(const gp_image_store *images, const char *name, const gp_image_info *seen,
+                              gp_error *err)
+{
+    const gp_store_options *options = &images->options;
+    const gp_store_info *info = &images->store.info;
+    const bool exact = options->exact[1] != 0,
+               resizes = !exact && (options->any_size || (options->height != 0 && options->width != 0));
+
+    if (resizes || (seen->height == info->height && seen->width == info->width &&
+                    (seen->channels <= info->channels || (!exact && options->channels != 0))))
+        return GP_OK;
+    return gp_fail(
+        err, GP_EINVAL,
+        "%s has %ux%ux%u values (channels x height x width), but the %s %ux%ux%u; resize the images "
+        "with --image-size %u,%u",
+        name, seen->channels, seen->height, seen->width, exact ? "network needs" : "other images have",
+        info->channels, info->height, info->width, info->height, info->width);
+}
+
 /* Read a sample into `out`, and pixel labels, if any, into r->label. */
 static gp_status sample_read(gp_image_store *images, gp_image_reader *r, uint32_t index, uint8_t *out,
                              gp_error *err)
@@ -73,6 +92,12 @@ static gp_status sample_read(gp_image_store *images, gp_image_reader *r, uint32_
     status = gp_image_reader_load(r, &images->list, index, GP_IMAGE_FILE_BYTES_MAX, &bytes, err);
     if (status == GP_OK)
         status = gp_image_decode(r->decoder, &pixels, &want, r->file, bytes, r->name, err);
+    if (status == GP_OK)
+        status = gp_image_size_check(images, r->name,
+                                     &(gp_image_info){ .width = pixels.file_width,
+                                                       .height = pixels.file_height,
+                                                       .channels = pixels.file_channels },
+                                     err);
     if (status == GP_OK)
         status = gp_resample(r->resampler, out, info->height, info->width, &pixels, err);
     if (status == GP_OK && images->native)

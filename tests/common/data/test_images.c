@@ -774,6 +774,42 @@ TEST(empty_classes_link_loops_and_unreadable_folders_are_reported)
     }
 }
 
+/* Opening inspects only some images of a source. */
+TEST(an_image_of_another_size_is_never_resized_without_a_request)
+{
+    static const uint32_t index = 3;
+    gp_store_options exact = sized(1, 4, 4), given = exact;
+    char command[200];
+    uint8_t sample[16];
+    int32_t label;
+    gp_store *store;
+    gp_error err;
+
+    memcpy(exact.exact, (const uint32_t[3]){ 1, 4, 4 }, sizeof(exact.exact));
+    folder_make();
+    make_png(in_folder("grey.png"), &(made_image){ 4, 4, 1, .data = noise });
+    snprintf(command, sizeof(command),
+             "cd '%s' && mkdir -p s/a && for i in $(seq -w 0 1499); do ln grey.png s/a/$i.png; done", folder);
+    REQUIRE(system(command) == 0);
+    for (int kind = 0; kind < 2; kind++) { /* another size, then a colour image */
+        unlink(in_folder("s/a/0003.png"));
+        make_png(in_folder("s/a/0003.png"), kind == 0 ? &(made_image){ 8, 4, 1, .data = noise }
+                                                      : &(made_image){ 4, 4, 3, .data = noise });
+        REQUIRE_OK(open_with(&store, "s", GP_DATA_TRAIN, exact, &err), err);
+        CHECK_STATUS(GP_EINVAL, gp_store_read(store, &index, 1, sample, &label, &err));
+        CHECK_CONTAINS(err.message, kind == 0 ? "0003.png has 1x4x8 values" : "0003.png has 3x4x4 values");
+        CHECK_CONTAINS(err.message, "but the network needs 1x4x4; resize the images with --image-size 4,4");
+        gp_store_close(store);
+        REQUIRE_OK(open_with(&store, "s", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err), err);
+        CHECK_STATUS(GP_EINVAL, gp_store_read(store, &index, 1, sample, &label, &err));
+        CHECK_CONTAINS(err.message, "but the other images have 1x4x4");
+        gp_store_close(store);
+        REQUIRE_OK(open_with(&store, "s", GP_DATA_TRAIN, given, &err), err);
+        CHECK_STATUS(GP_OK, gp_store_read(store, &index, 1, sample, &label, &err));
+        gp_store_close(store);
+    }
+}
+
 /* ---- pixel labels ---- */
 
 /* Create a picture and a label image, side x side pixels. Label columns are 0, 1, 2, 0, 1, 2,
