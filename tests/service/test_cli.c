@@ -489,6 +489,11 @@ TEST(runs_are_listed_sorted_and_compared)
     CHECK_CONTAINS(out, "\"the \"\"better\"\" one\"");
     CHECK_INT(1, RUN("runs", "--where", "lern-rate=1"));
     CHECK_CONTAINS(err, "--where: runs have no 'lern-rate'");
+    CHECK_INT(1, RUN("runs", "--where", "accuracy>=0,9"));
+    CHECK_CONTAINS(err, "--where: accuracy is a number, and '0,9' is not; write it with a decimal point");
+    CHECK_INT(1, RUN("runs", "--where", "initial-learn-rate=high"));
+    CHECK_CONTAINS(err, "--where: initial-learn-rate is a number, and 'high' is not");
+    RUN_OK("runs", "--where", "accuracy!=", "--where", "began>2026", "--where", "network!=0,9");
     CHECK_INT(1, RUN("runs", "list", "3"));
     CHECK_CONTAINS(err, "no run 3; `gradpool runs` lists them");
     CHECK_INT(1, RUN("runs", "list", "."));

@@ -255,6 +255,18 @@ bool runs_value(const run_summary *run, const char *name, char *text, size_t byt
     return true;
 }
 
+bool runs_is_number(const char *name)
+{
+    const gp_param *param = gp_params_find(gp_train_options_table, name);
+    const run_summary none = { 0 };
+    char text[40];
+    double number;
+
+    if (runs_value(&none, name, text, sizeof(text), &number) && !isnan(number)) /* a column */
+        return true;
+    return param != NULL && param->count == 1 && (param->type == GP_PARAM_I64 || param->type == GP_PARAM_F64);
+}
+
 void runs_put(gp_json_writer *writer, const run_summary *run)
 {
     gp_json_begin_object(writer, NULL);

@@ -17,6 +17,32 @@ typedef struct condition {
     enum { EQUAL, UNEQUAL, LESS, AT_MOST, MORE, AT_LEAST } operator;
 } condition;
 
+/* Return a value as a number: "0.9", "90%" or "90 %". NaN: it is a text. */
+static double number_of(const char *text)
+{
+    char *end;
+    const double number = strtod(text, &end);
+    const char *unit = end + strspn(end, " ");
+
+    if (end != text && strcmp(unit, "%") == 0)
+        return number / 100;
+    return end != text && *end == '\0' ? number : NAN;
+}
+
+/* Check the value of a condition. A column of numbers cannot be compared with a text, such as
+ * "0,9"; NAME= and NAME!= ask whether a run has the number. */
+static gp_status condition_check(const condition *c, gp_error *err)
+{
+    const bool asks_whether = c->value[0] == '\0' && (c->operator== EQUAL || c->operator== UNEQUAL);
+
+    return !runs_is_number(c->name) || asks_whether || !isnan(number_of(c->value))
+               ? GP_OK
+               : gp_fail(err, GP_EINVAL,
+                         "--where: %s is a number, and '%s' is not; write it with a decimal point, such as "
+                         "0.9 or 90%%",
+                         c->name, c->value);
+}
+
 /* Parse "NAME=VALUE", or with !=, <, <=, > or >=. */
 static gp_status condition_parse(condition *out, const char *text, size_t bytes, gp_error *err)
 {
@@ -46,22 +72,10 @@ static gp_status condition_parse(condition *out, const char *text, size_t bytes,
                 err, GP_EINVAL,
                 "--where: runs have no '%s'; use a column of --csv or an option of `gradpool options`",
                 out->name);
-        return GP_OK;
+        return condition_check(out, err);
     }
     return gp_fail(err, GP_EINVAL,
                    "--where is '%.*s'; it must be NAME=VALUE, or with !=, <, <=, > or >=", (int)bytes, text);
-}
-
-/* Return a value as a number: "0.9", "90%" or "90 %". NaN: it is a text. */
-static double number_of(const char *text)
-{
-    char *end;
-    const double number = strtod(text, &end);
-    const char *unit = end + strspn(end, " ");
-
-    if (end != text && strcmp(unit, "%") == 0)
-        return number / 100;
-    return end != text && *end == '\0' ? number : NAN;
 }
 
 /* Compare as numbers if both values are numbers, else as texts. */

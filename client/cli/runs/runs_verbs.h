@@ -43,4 +43,7 @@ void runs_put(gp_json_writer *writer, const run_summary *run);
  *   value  set to the number, if the value is one; else NaN */
 bool runs_value(const run_summary *run, const char *name, char *text, size_t bytes, double *value);
 
+/* Return whether the values of a column or training option are numbers. */
+bool runs_is_number(const char *name);
+
 #endif
