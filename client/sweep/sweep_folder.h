@@ -4,7 +4,7 @@
  *     sweep.json      what to search: space, method, command, limits
  *     trials.jsonl    the journal (trial_lines.h)
  *     trials/0007     run folder of trial 7, packed after its end (trial_pack.h)
- *     trials/0007.job number of the job of its last attempt
+ *     trials/0007.job number and time of the job of its last attempt
  *     checkpoints/0007
  *     inbox           requests of the user (sweep_inbox.h)
  *     best.onnx       hard link to the model of the best trial

@@ -32,13 +32,20 @@ enum {
     ATTEMPTS = 65536,      /* seq of a submit: trial * ATTEMPTS + attempt */
     PATH = SWEEP_PATH_MAX + 100,
     NAME_BYTES = 32,
+    ID_BYTES = 64, /* job_id as text */
 };
-#define NAME_FORMAT "trial %" PRIu32 /* name of the job of a trial */
+
+/* Identity of a job. In another pool, such as that of the next allocation of a cluster, the number
+ * may name another job, which was submitted at another time. */
+typedef struct job_id {
+    uint64_t number;      /* 0: not submitted yet */
+    int64_t submitted_ms; /* wall clock on the pool's host */
+} job_id;
 
 /* What the controller knows about the job of a trial. */
 typedef struct trial_job {
     uint32_t attempt;
-    uint64_t id; /* 0: not submitted yet */
+    job_id id;
     uint32_t workers;
     bool wanted, running, stop;
     bool ended; /* clean_ended() must remove its files */
@@ -120,8 +127,8 @@ static void act(void *context, const sweep_action *action)
         };
     } else if (action->kind == SWEEP_STOP_JOB) {
         job->stop = true;
-    } else if (action->kind == SWEEP_SIZE && r->pool != NULL && job->id != 0) {
-        gp_training_resize(r->pool, 0, job->id, action->workers, &ignored);
+    } else if (action->kind == SWEEP_SIZE && r->pool != NULL && job->id.number != 0) {
+        gp_training_resize(r->pool, 0, job->id.number, action->workers, &ignored);
     }
 }
 
@@ -255,20 +262,20 @@ static void take_requests(runner *r, bool halted)
 
 /* ---- submitting ---- */
 
-/* Return the number of the job whose result is in the folder of a trial. 0: there is no result. */
-static uint64_t finished_job(const runner *r, uint32_t trial)
+/* Return the job whose result is in the folder of a trial; all zero: there is no result. */
+static job_id finished_job(const runner *r, uint32_t trial)
 {
     char path[PATH];
     uint8_t *text = NULL;
     size_t bytes;
-    uint64_t id = 0;
+    job_id id = { 0 };
 
     sweep_folder_trial(r->folder, trial, "/end.json", path);
     if (access(path, F_OK) != 0)
-        return 0;
+        return id;
     sweep_folder_trial(r->folder, trial, ".job", path);
-    if (gp_file_read(&text, &bytes, path, 32, NULL) == GP_OK)
-        id = strtoull((const char *)text, NULL, 10);
+    if (gp_file_read(&text, &bytes, path, ID_BYTES, NULL) == GP_OK)
+        sscanf((const char *)text, "%" SCNu64 " %" SCNd64, &id.number, &id.submitted_ms);
     gp_free(text);
     return id;
 }
@@ -278,30 +285,36 @@ static uint64_t finished_job(const runner *r, uint32_t trial)
 static gp_status submit(runner *r, uint32_t trial, gp_error *err)
 {
     trial_job *job = job_of(r, trial);
-    char path[PATH], name[NAME_BYTES], text[32];
+    char path[PATH], name[NAME_BYTES], text[ID_BYTES];
     sweep_command *command = NULL;
     gp_status status = GP_OK;
-    uint64_t id = finished_job(r, trial);
+    job_id id = finished_job(r, trial);
+    gp_job_info info;
 
-    if (id == 0) {
+    if (id.number == 0) {
         gp_job_request request = { .name = name,
                                    .priority = r->plan->priority,
                                    .directory = r->plan->directory,
                                    .seq = (uint64_t)trial * ATTEMPTS + job->attempt,
                                    .kind = GP_JOB_TRIAL };
 
-        snprintf(name, sizeof(name), NAME_FORMAT, trial);
+        snprintf(name, sizeof(name), "trial %" PRIu32, trial);
         memcpy(request.key, r->plan->key, sizeof(request.key));
         status = sweep_command_new(&command, r->folder, r->plan, trial, sweep_find(r->core, trial)->repeat,
                                    sweep_find(r->core, trial)->values, job->workers, err);
         if (status == GP_OK) {
             request.words = sweep_command_words(command);
-            status = gp_job_submit(&id, r->pool, &request, err);
+            status = gp_job_submit(&id.number, r->pool, &request, err);
+        }
+        if (status == GP_OK) {
+            status = gp_job_get(&info, r->pool, id.number, err);
+            id.submitted_ms = status == GP_OK ? info.submitted_ms : 0;
+            status = status == GP_ENOENT ? GP_OK : status; /* ended and deleted: look() reports it */
         }
         sweep_command_free(command);
         gp_fault_point("sweep-submitted");
         sweep_folder_trial(r->folder, trial, ".job", path);
-        snprintf(text, sizeof(text), "%" PRIu64 "\n", id);
+        snprintf(text, sizeof(text), "%" PRIu64 " %" PRId64 "\n", id.number, id.submitted_ms);
         if (status == GP_OK)
             gp_file_write_record(path, text, strlen(text),
                                  NULL); /* a failure only costs a repeated training */
@@ -351,24 +364,14 @@ static void judge(runner *r, uint32_t trial, const gp_job_info *info)
     feed(r, event);
 }
 
-/* Return whether a job is that of a trial. In another pool, such as that of the next allocation of
- * a cluster, the number of an ended job may name another one. */
-static bool is_job_of(const gp_job_info *info, uint32_t trial)
-{
-    char name[NAME_BYTES];
-
-    snprintf(name, sizeof(name), NAME_FORMAT, trial);
-    return info->kind == GP_JOB_TRIAL && strcmp(info->name, name) == 0;
-}
-
 /* Look at the job of a trial. */
 static gp_status look(runner *r, uint32_t trial, gp_error *err)
 {
     trial_job *job = job_of(r, trial);
     gp_job_info info;
-    gp_status status = gp_job_get(&info, r->pool, job->id, err);
+    gp_status status = gp_job_get(&info, r->pool, job->id.number, err);
 
-    if (status == GP_ENOENT || (status == GP_OK && !is_job_of(&info, trial))) {
+    if (status == GP_ENOENT || (status == GP_OK && info.submitted_ms != job->id.submitted_ms)) {
         follow(r, trial);
         judge(r, trial, NULL);
         return GP_OK;
@@ -385,7 +388,7 @@ static gp_status look(runner *r, uint32_t trial, gp_error *err)
         judge(r, trial, &info);
     } else if (job->stop && gp_now_ms() - job->canceled_ms >= CANCEL_EVERY_MS) {
         job->canceled_ms = gp_now_ms();
-        status = gp_job_cancel(NULL, r->pool, job->id, err);
+        status = gp_job_cancel(NULL, r->pool, job->id.number, err);
     }
     return status == GP_ENOENT ? GP_OK : status;
 }
@@ -402,7 +405,7 @@ static gp_status poll_jobs(runner *r, gp_error *err)
         if (job == NULL || !job->wanted || job->attempt != there->attempt || there->state < SWEEP_SUBMITTED ||
             there->state > SWEEP_STOPPING)
             continue;
-        status = job->id == 0 ? submit(r, trial, err) : look(r, trial, err);
+        status = job->id.number == 0 ? submit(r, trial, err) : look(r, trial, err);
     }
     return status;
 }
@@ -467,8 +470,8 @@ static void rest(runner *r)
     for (uint32_t trial = 1; trial <= sweep_count(r->core) && count < FEW_TRIALS; trial++) {
         const sweep_state state = sweep_find(r->core, trial)->state;
 
-        if (state >= SWEEP_SUBMITTED && state <= SWEEP_STOPPING && job_of(r, trial)->id != 0)
-            ids[count++] = job_of(r, trial)->id;
+        if (state >= SWEEP_SUBMITTED && state <= SWEEP_STOPPING && job_of(r, trial)->id.number != 0)
+            ids[count++] = job_of(r, trial)->id.number;
     }
     if (r->poll_ms == POLL_MS && count > 0)
         status = gp_job_wait(infos, r->pool, ids, count, true, r->poll_ms, r->options->stop, NULL);

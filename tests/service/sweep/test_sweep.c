@@ -618,6 +618,32 @@ TEST(a_trial_without_its_folder_runs_again)
     pools_end();
 }
 
+/* The journal of the pool is gone when the sweep resumes, and the number of its trial now names
+ * trial 1 of another sweep. */
+TEST(a_job_of_another_sweep_is_not_taken_for_a_trial)
+{
+    exec_begin();
+    pid_t child =
+        START("sweep", "x=1", "--maximize", "--folder", "s", "--", "sh", "-c", "sleep 0.5; echo {x}");
+
+    AWAIT(access(in_sweep("trials/0001.job"), F_OK) == 0, 5);
+    kill(child, SIGKILL);
+    finish(child);
+    AWAIT(access(in_sweep("trials/0001/end.json"), F_OK) == 0, 5);
+    RUN_CODE(0, "down");
+    leftovers_clear(in_root("state"));
+    child = START("sweep", "x=1", "--maximize", "--folder", "other", "--", "sh", "-c", "sleep 30; echo {x}");
+    AWAIT(access(in_w("other/trials/0001.job"), F_OK) == 0, 5);
+    RUN_OTHER(0, "sweep", "--resume", "s");
+    CHECK_CONTAINS(out, "1 trial: 1 done");
+    RUN_OTHER(0, "jobs", "--trials"); /* the other trial has not ended meanwhile */
+    CHECK_CONTAINS(out, "trial 1");
+    RUN_OTHER(0, "cancel", "1");
+    kill(child, SIGKILL);
+    finish(child);
+    pools_end();
+}
+
 /* ---- the wall clock ---- */
 
 enum { DAY_S = 86400 };
