@@ -142,8 +142,12 @@ static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
         request->events.change(request->events.context, &change);
     }
     gp_edited_deinit(&edited);
+    const gp_store_info kept = { .class_names = (const char *const *)network->class_names,
+                                 .class_count = network->class_names != NULL ? network->class_count
+                                                                             : info->class_count };
+
     if (status == GP_OK)
-        status = gp_run_weigh_classes(run, err);
+        status = gp_run_weigh_classes(run, keeps_head ? &kept : NULL, err);
     if (status == GP_OK)
         status = gp_graph_new(&run->training->graph, network->spec, err);
     if (status == GP_EINVAL && !run_has_network(run)) {

@@ -157,7 +157,9 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err);
 gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp_data_role role,
                            const gp_store_info *classes, gp_error *err);
 
-/* Apply --class-weights to each loss of the network that supports class weights. */
-gp_status gp_run_weigh_classes(gp_run *run, gp_error *err);
+/* Apply --class-weights to each loss of the network that supports class weights.
+ *   classes  names and number of the classes by which the workers number the labels; NULL: those of
+ *            the data */
+gp_status gp_run_weigh_classes(gp_run *run, const gp_store_info *classes, gp_error *err);
 
 #endif

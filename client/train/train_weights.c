@@ -42,7 +42,7 @@ static gp_status balance_parse(gp_balance *balance, bool *found, const char *tex
 
 /* Write the weights of all classes as text: the given numbers, or values computed from the training
  * data. */
-static gp_status run_weigh(gp_run *run, char *text, size_t bytes, gp_error *err)
+static gp_status run_weigh(gp_run *run, const gp_store_info *classes, char *text, size_t bytes, gp_error *err)
 {
     gp_balance balance;
     gp_store *store;
@@ -58,28 +58,28 @@ static gp_status run_weigh(gp_run *run, char *text, size_t bytes, gp_error *err)
         return GP_OK;
     }
     if (status == GP_OK)
-        status = gp_run_open_data(run, &store, run->message.fields.data, GP_DATA_TRAIN, NULL, err);
+        status = gp_run_open_data(run, &store, run->message.fields.data, GP_DATA_TRAIN, classes, err);
     if (status != GP_OK)
         return status;
-    const uint32_t classes = gp_store_get_info(store)->class_count;
-    double *weights = gp_calloc(classes + 1, sizeof(*weights));
+    const uint32_t count = gp_store_get_info(store)->class_count;
+    double *weights = gp_calloc(count + 1, sizeof(*weights));
 
-    status = weights == NULL ? gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " class weights", classes)
+    status = weights == NULL ? gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " class weights", count)
                              : gp_balance_store(balance, store, weights, run->request->data_progress, err);
     text[0] = '\0';
-    for (uint32_t k = 0; k < classes && status == GP_OK; k++) {
+    for (uint32_t k = 0; k < count && status == GP_OK; k++) {
         used += (size_t)snprintf(text + used, bytes - used, "%s%.6g", k == 0 ? "" : " ", weights[k]);
         if (used >= bytes)
             status =
                 gp_fail(err, GP_ELIMIT, "the class weights of %" PRIu32 " classes are longer than %zu bytes",
-                        classes, bytes - 1);
+                        count, bytes - 1);
     }
     gp_free(weights);
     gp_store_close(store);
     return status;
 }
 
-gp_status gp_run_weigh_classes(gp_run *run, gp_error *err)
+gp_status gp_run_weigh_classes(gp_run *run, const gp_store_info *classes, gp_error *err)
 {
     gp_netspec *spec = run->training->network.spec;
     char *text = run->options.class_weights[0] == '\0' ? NULL : gp_malloc(GP_XENT_WEIGHTS_BYTES);
@@ -90,7 +90,7 @@ gp_status gp_run_weigh_classes(gp_run *run, gp_error *err)
         return GP_OK;
     if (text == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for class weights");
-    status = run_weigh(run, text, GP_XENT_WEIGHTS_BYTES, err);
+    status = run_weigh(run, classes, text, GP_XENT_WEIGHTS_BYTES, err);
     for (uint32_t i = 0; i < spec->layer_count && status == GP_OK; i++)
         if (gp_params_find(spec->layers[i].kind->settings_table, "class-weights") != NULL) {
             status = gp_layer_set(&spec->layers[i], "class-weights", text, err);

@@ -315,6 +315,13 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
 
     RUN_CODE(0, "evaluate", "--model", "ours.onnx", "--data", "all", "--json");
     CHECK_NEAR(loss, reported("loss"), 1e-4);
+
+    /* The weights of the classes have the order of the outputs: 4 cows, 2 ants, 3 bees. */
+    RUN_CODE(0, "train", "--network", "named.onnx", "--data", "all", "--epochs", "1", "--batch-size", "9",
+             "--class-weights", "inverse-frequency", "--quiet", "--out", "weighted.onnx");
+    RUN_CODE(0, "model", "edit", "weighted.onnx", "-o", "weighted.json");
+    slurp(in_w("weighted.json"), out, sizeof(out));
+    CHECK_CONTAINS(out, "\"class-weights\": \"0.75 1.5 1\"");
     RUN_CODE(0, "train", "--network", "named.onnx", "--data", "all", "--validation-data", "list.csv",
              "--epochs", "2", "--batch-size", "9", "--workers", "2", "--metrics", "m.jsonl");
     const char *excluded = strstr(err, "excluded from validation: 1 sample without a class\n");
