@@ -77,6 +77,19 @@ static void size_check(gp_image_decoder *decoder)
                                       GP_IMAGE_PIXELS_MAX >> 20));
 }
 
+/* Reject an image that does not contain the requested part: the file was replaced after the caller
+ * read its size. */
+static void part_check(gp_image_decoder *decoder)
+{
+    const gp_image_info *info = &decoder->info;
+
+    if (decoder->want.part.right > info->width || decoder->want.part.bottom > info->height)
+        decoder_fail(decoder, gp_fail(decoder->err, GP_ECORRUPT,
+                                      "%s was replaced by a smaller image of %ux%u pixels (width x height) "
+                                      "while it was read; restart to use the new version",
+                                      decoder->name, info->width, info->height));
+}
+
 /* Grow the pixel buffer to the size given in decoder->out. */
 static void pixels_take(gp_image_decoder *decoder)
 {
@@ -265,6 +278,7 @@ static gp_status jpeg_guarded(gp_image_decoder *decoder)
     size_check(decoder);
     if (decoder->probe)
         return GP_OK;
+    part_check(decoder);
     cmyk = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
     if (!cmyk && jpeg->jpeg_color_space != JCS_GRAYSCALE && jpeg->jpeg_color_space != JCS_RGB &&
         jpeg->jpeg_color_space != JCS_YCbCr)
@@ -389,6 +403,7 @@ static gp_status png_guarded(gp_image_decoder *decoder)
     size_check(decoder);
     if (decoder->probe)
         return GP_OK;
+    part_check(decoder);
     decoder->out.width = decoder->info.width;
     decoder->out.height = decoder->info.height;
     if (decoder->index) {

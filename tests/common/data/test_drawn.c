@@ -355,3 +355,46 @@ TEST(a_bad_image_fails_by_name_or_is_skipped)
     gp_loader_free(loader);
     gp_store_close(store);
 }
+
+/* The image is in the cache at full size, and larger windows are decoded from the file. */
+TEST(an_image_replaced_by_a_smaller_one_is_reported)
+{
+    static const uint32_t index = 2; /* cat/04.jpg, 400x300 */
+    static uint8_t rgb[20 * 16 * 3], got[PIXELS];
+    const gp_augment augment = augment_of("crop=resized crop-size=48,48 crop-area=0.05,1");
+    const made_image image = { 20, 16, 3, .data = rgb };
+    int32_t label;
+    gp_error err;
+
+    for (int kind = 0; kind < 2; kind++) { /* JPEG, PNG */
+        int failed = 0;
+
+        photos_make(false);
+        gp_store *store = photos_open(0, true);
+        gp_store_info shape = *gp_store_get_info(store);
+
+        REQUIRE_OK(gp_augment_shape(&shape, &augment, gp_store_get_info(store), &err), err);
+        const gp_drawing drawing = {
+            .augment = &augment, .shape = &shape, .seed = 1, .sample_bytes = shape.sample_bytes
+        };
+
+        for (uint32_t epoch = 0; epoch < 60; epoch++) {
+            if (epoch == 30 && kind == 0)
+                make_jpeg(in_folder("photos/cat/04.jpg"), &image, 90);
+            else if (epoch == 30)
+                make_png(in_folder("photos/cat/04.jpg"), &image);
+            const gp_status status =
+                gp_store_read_drawn(store, &drawing, epoch, &index, 1, got, &label, &err);
+
+            if (epoch < 30)
+                CHECK_STATUS(GP_OK, status);
+            if (status == GP_OK)
+                continue;
+            failed++;
+            CHECK_STATUS(GP_ECORRUPT, status);
+            CHECK_CONTAINS(err.message, "cat/04.jpg was replaced by a smaller image of 20x16 pixels");
+        }
+        CHECK(failed > 0);
+        gp_store_close(store);
+    }
+}
