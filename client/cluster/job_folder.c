@@ -1,4 +1,5 @@
-/* Implement job_folder.h. */
+/* Implement job_folder.h. The file stays whole: all functions share the paths and the rules for the
+ * files of one folder. */
 #include "client/cluster/job_folder.h"
 
 #include <dirent.h>
