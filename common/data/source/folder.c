@@ -365,23 +365,45 @@ static const char *part_find(const gp_image_list *folders, const char *const *na
     return *names;
 }
 
-/* Choose the folder for a role, part[0], and the one that defines the classes, part[1]. A source
- * is divided into parts if all folders have part names and contain folders; otherwise the
- * folders are classes. The training part defines the classes if it exists, so that a network
- * trained on one part fits the other. */
+/* Return whether a source is divided into parts, and not into classes: all folders have part names
+ * and contain folders, or train/ contains folders and stands beside a test part, which may have
+ * images without classes. GP_ECORRUPT: besides such parts there is another folder. */
+static gp_status is_divided(bool *divided, const gp_tree *tree, const gp_image_list *folders, gp_error *err)
+{
+    const char *train = part_find(folders, train_names), *test = part_find(folders, test_names);
+    const bool sure = train != NULL && test != NULL && tree->has(tree->context, train, true);
+
+    *divided = train != NULL || test != NULL;
+    for (uint32_t i = 0; i < folders->class_count; i++) {
+        const char *name = gp_image_list_class(folders, i);
+        bool part = strcmp(name, train_names[0]) == 0;
+
+        for (int k = 0; test_names[k] != NULL; k++)
+            part = part || strcmp(name, test_names[k]) == 0;
+        if (sure && !part)
+            return gp_fail(err, GP_ECORRUPT,
+                           "%s has the parts %s/ and %s/, and also %s/, which is not a part; move it "
+                           "elsewhere",
+                           tree->root, train, test, name);
+        *divided = *divided && part && (sure || tree->has(tree->context, name, true));
+    }
+    return GP_OK;
+}
+
+/* Choose the folder for a role, part[0], and the one that defines the classes, part[1]. The
+ * training part defines the classes if it exists, so that a network trained on one part fits the
+ * other. */
 static gp_status parts_decide(const char *part[2], const gp_tree *tree, gp_data_role role,
                               const gp_image_list *folders, gp_error *err)
 {
     const char *train, *test;
-
-    uint32_t parts = gp_image_list_find_class(folders, train_names[0]) >= 0;
+    bool divided;
+    gp_status status = is_divided(&divided, tree, folders, err);
 
     part[0] = part[1] = "";
-    for (int i = 0; test_names[i] != NULL; i++)
-        parts += gp_image_list_find_class(folders, test_names[i]) >= 0;
-    for (uint32_t i = 0; i < folders->class_count; i++)
-        parts -= parts > 0 && !tree->has(tree->context, gp_image_list_class(folders, i), true);
-    if (parts == 0 || parts != folders->class_count)
+    if (status != GP_OK)
+        return status;
+    if (!divided)
         return role != GP_DATA_TEST ? GP_OK
                                     : gp_fail(err, GP_ENOENT,
                                               "%s has no test images: it has no train/ and test/ (or val/); "

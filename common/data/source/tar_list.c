@@ -328,30 +328,68 @@ size_t gp_tar_root(const gp_image_list *all)
     }
 }
 
-static bool has_part(const gp_image_list *all, size_t root, const char *part)
+static bool is_in_class(const char *name)
 {
-    for (uint32_t i = 0; i < all->count; i++)
-        if (gp_tar_is_below(gp_image_list_name(all, i) + root, part))
+    const char *slash = strchr(name, '/');
+
+    return slash != NULL && strchr(slash + 1, '/') != NULL;
+}
+
+/* Return whether a part has images; `classes`: in class folders. */
+static bool has_part(const gp_image_list *all, size_t root, const char *part, bool classes)
+{
+    for (uint32_t i = 0; i < all->count; i++) {
+        const char *name = gp_image_list_name(all, i) + root;
+
+        if (gp_tar_is_below(name, part) && (!classes || is_in_class(name)))
             return true;
+    }
     return false;
 }
 
-/* Return the part for a role; "": there are no parts; NULL: no part for this role. */
-static const char *part_find(const gp_image_list *all, size_t root, gp_data_role role)
+/* Return whether the members are divided into parts, as the folders in folder.c. */
+static gp_status is_divided(bool *divided, const gp_image_list *all, size_t root, const char *path,
+                            gp_error *err)
 {
-    bool divided = true;
+    const char *train = part_names[GP_DATA_TRAIN][0], *other = NULL;
+    bool test = false;
 
-    for (uint32_t i = 0; i < all->count && divided; i++) {
-        const char *name = gp_image_list_name(all, i) + root, *slash = strchr(name, '/');
+    *divided = true;
+    for (uint32_t i = 0; i < all->count; i++) {
+        const char *name = gp_image_list_name(all, i) + root;
 
-        divided = begins_with_part(name) && slash != NULL && strchr(slash + 1, '/') != NULL;
+        if (!begins_with_part(name))
+            other = name;
+        test = test || (begins_with_part(name) && !gp_tar_is_below(name, train));
+        *divided = *divided && begins_with_part(name) && is_in_class(name);
     }
-    if (!divided)
-        return role == GP_DATA_TEST ? NULL : "";
+    if (!test || !has_part(all, root, train, true))
+        return GP_OK;
+    *divided = true;
+    return other == NULL ? GP_OK
+                         : gp_fail(err, GP_ECORRUPT,
+                                   "%s has train/ and a test part, and also %.200s, which is in no part; "
+                                   "leave it out of the archive",
+                                   path, other);
+}
+
+/* Find the part for a role. "": there are no parts; NULL: no part for this role. */
+static gp_status part_find(const char **part, const gp_image_list *all, size_t root, const char *path,
+                           gp_data_role role, gp_error *err)
+{
+    bool divided;
+    gp_status status = is_divided(&divided, all, root, path, err);
+
+    *part = role == GP_DATA_TEST ? NULL : "";
+    if (status != GP_OK || !divided)
+        return status;
     for (int i = 0; part_names[role][i] != NULL; i++)
-        if (has_part(all, root, part_names[role][i]))
-            return part_names[role][i];
-    return role == GP_DATA_GIVEN ? "train" : NULL;
+        if (has_part(all, root, part_names[role][i], false)) {
+            *part = has_part(all, root, part_names[role][i], true) ? part_names[role][i] : NULL;
+            return GP_OK;
+        }
+    *part = role == GP_DATA_GIVEN ? "train" : NULL;
+    return GP_OK;
 }
 
 /* Add the members for a role, with their classes. The training part, if it exists, defines the
@@ -359,7 +397,7 @@ static const char *part_find(const gp_image_list *all, size_t root, gp_data_role
 static gp_status members_label(gp_image_list *list, const gp_image_list *all, size_t root, const char *part,
                                gp_error *err)
 {
-    bool train = part[0] != '\0' && strcmp(part, "train") != 0 && has_part(all, root, "train");
+    bool train = part[0] != '\0' && strcmp(part, "train") != 0 && has_part(all, root, "train", true);
     gp_status status = GP_OK;
 
     for (uint32_t i = 0; i < all->place_count && status == GP_OK; i++) {
@@ -423,14 +461,15 @@ gp_status gp_tar_index_list(gp_image_list *list, gp_tar_index *index, const char
                             gp_error *err)
 {
     const size_t root = gp_tar_root(&index->all);
-    const char *part = part_find(&index->all, root, role);
-    gp_status status = GP_OK;
+    const char *part;
+    gp_status status = part_find(&part, &index->all, root, path, role, err);
 
     gp_image_list_init(list);
-    if (part == NULL)
+    if (status == GP_OK && part == NULL)
         return gp_fail(err, GP_ENOENT, "%s has no %s images: it has no %s/", path,
                        role == GP_DATA_TRAIN ? "training" : "test", role == GP_DATA_TRAIN ? "train" : "test");
-    status = members_label(list, &index->all, root, part, err);
+    if (status == GP_OK)
+        status = members_label(list, &index->all, root, part, err);
     if (status == GP_OK)
         status = gp_image_list_sort_classes(list, false, err);
     list->others = index->all.others;

@@ -551,6 +551,20 @@ TEST(train_and_test_folders_become_parts)
     tile_put("val/fox/1.png", 4, 40);
     CHECK_STATUS(GP_ECORRUPT, open_and_close("", GP_DATA_TEST, (gp_store_options){ 0 }, &err));
     CHECK_CONTAINS(err.message, "fox");
+    /* A test part may have images without classes; they are for prediction only. */
+    tile_put("pets/train/cat/1.png", 4, 10);
+    tile_put("pets/train/dog/1.png", 4, 20);
+    tile_put("pets/test/1.png", 4, 30);
+    REQUIRE_OK(open_with(&store, "pets", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err), err);
+    CHECK_INT(2, gp_store_get_info(store)->class_count);
+    CHECK_TEXT("cat", gp_store_get_info(store)->class_names[0]);
+    gp_store_close(store);
+    CHECK_STATUS(GP_ENOENT, open_and_close("pets", GP_DATA_TEST, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "pets/test");
+    tile_put("pets/unlabeled/1.png", 4, 30);
+    CHECK_STATUS(GP_ECORRUPT, open_and_close("pets", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));
+    CHECK_CONTAINS(err.message, "pets has the parts train/ and test/, and also unlabeled/");
+
     /* Folders with these names that contain images directly are classes. */
     tile_put("toys/train/1.png", 4, 10);
     tile_put("toys/test/1.png", 4, 20);

@@ -289,6 +289,28 @@ TEST(archives_have_the_classes_and_images_of_the_tree)
     gp_store_close(store);
 }
 
+TEST(archives_may_have_a_test_part_without_classes)
+{
+    gp_store *store;
+    gp_error err;
+
+    folder_make();
+    tile_put("set/train/cat/1.png", 10);
+    tile_put("set/train/dog/1.png", 20);
+    tile_put("set/test/1.png", 30);
+    shell("cd '%s' && tar cf one.tar set%s", "");
+    REQUIRE_OK(open_role(&store, "one.tar", GP_DATA_TRAIN, &err), err);
+    CHECK_INT(2, gp_store_get_info(store)->count);
+    CHECK_TEXT("cat", gp_store_get_info(store)->class_names[0]);
+    gp_store_close(store);
+    CHECK_STATUS(GP_ENOENT, open_role(&store, "one.tar", GP_DATA_TEST, &err));
+    CHECK_STATUS(GP_ENOENT, open_role(&store, "one.tar", GP_DATA_GIVEN, &err));
+    tile_put("set/unlabeled/1.png", 40);
+    shell("cd '%s' && tar cf one.tar set%s", "");
+    CHECK_STATUS(GP_ECORRUPT, open_role(&store, "one.tar", GP_DATA_TRAIN, &err));
+    CHECK_CONTAINS(err.message, "and also unlabeled/1.png, which is in no part");
+}
+
 TEST(sparse_images_in_archives_are_reported)
 {
     static const char *const forms[] = { "gnu", "pax" };
