@@ -30,7 +30,8 @@ gp_status value_check_name(const char *name, gp_error *err)
 /* Broadcast a value or file, and remove the older ones that it replaces: those with the same
  * name and for the same or fewer workers. A value for all workers stays in the list before a
  * value for one worker; the replay order keeps the later value. The removal of a value from all
- * workers does not stay either: no older value is left that a replacement would receive. */
+ * workers does not stay either: no older value is left that a replacement would receive. If the
+ * broadcast fails, replacements receive the older values as before. */
 static gp_status value_set(gp_team *team, uint32_t worker, const char *name, const team_call *call,
                            gp_error *err)
 {
@@ -44,13 +45,17 @@ static gp_status value_set(gp_team *team, uint32_t worker, const char *name, con
     size_t length = strlen(name);
 
     status = team_broadcast_wait(team, broadcast, err);
+    if (status != GP_OK) {
+        team_broadcast_remove(team, broadcast);
+        return status;
+    }
     for (team_broadcast *b = team->broadcasts, *next; b != NULL; b = next) {
         const char *payload = b->call.payload;
 
         next = b->next;
-        if ((b != broadcast || status != GP_OK || !stays) && b->call.kind == call->kind &&
-            b->call.bytes >= length && memcmp(payload, name, length) == 0 &&
-            (b->call.bytes == length || payload[length] == '\0') && (b->wanted & ~workers) == 0)
+        if ((b != broadcast || !stays) && b->call.kind == call->kind && b->call.bytes >= length &&
+            memcmp(payload, name, length) == 0 && (b->call.bytes == length || payload[length] == '\0') &&
+            (b->wanted & ~workers) == 0)
             team_broadcast_remove(team, b);
     }
     return status;

@@ -241,6 +241,30 @@ TEST(replacement_worker_gets_client_values_but_not_task_state)
     CHECK_STATUS(GP_ENOENT, end_of(gone));
 }
 
+TEST(replacement_worker_gets_the_value_that_a_failed_put_did_not_replace)
+{
+    static volatile sig_atomic_t stop;
+    const void *data;
+    size_t bytes;
+
+    BEGIN(1);
+    REQUIRE_OK(team_again(&(gp_team_options){ .log = take_line, .stop = &stop }), err);
+    REQUIRE_OK(gp_team_put(team, GP_EVERY_WORKER, "given", "first", 5, &err), err);
+    gp_future *death =
+        call_with((gp_parfeval_request){ .attempts = 1 }, "hold", in_root("go"), strlen(in_root("go")));
+
+    REQUIRE(wait_begun(1));
+    stop = 1;
+    CHECK_STATUS(GP_ECANCELED, gp_team_put(team, GP_EVERY_WORKER, "given", "other", 5, &err));
+    stop = 0;
+    CHECK_STATUS(GP_OK, gp_future_cancel_grace(death, 0, &err)); /* replaces the worker */
+    CHECK_STATUS(GP_ECANCELED, end_of(death));
+    gp_future *given = call_text("get_value", "given");
+
+    CHECK_STATUS(GP_OK, gp_future_result(given, &data, &bytes, &err));
+    CHECK(bytes == 5 && memcmp(data, "first", 5) == 0);
+}
+
 TEST(calls_queued_at_a_failing_worker_are_all_served)
 {
     enum { CALLS = 2000 };
