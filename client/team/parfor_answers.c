@@ -100,8 +100,6 @@ void parfor_fail(parfor *loop, uint64_t position, gp_status status, const char *
  * position too. Takes ownership of the chunk. */
 static void chunk_keep(parfor *loop, parfor_chunk *chunk)
 {
-    parfor_chunk **link = &loop->finished;
-
     loop->done += chunk->done;
     if (loop->items != NULL && chunk->done > 0)
         items_end(loop, chunk->piece.first, chunk->done);
@@ -111,10 +109,16 @@ static void chunk_keep(parfor *loop, parfor_chunk *chunk)
     }
     loop->kept_bytes += chunk_bytes(chunk);
     loop->undelivered += chunk->done;
-    while (*link != NULL && (!loop->ordered || (*link)->piece.first < chunk->piece.first))
-        link = &(*link)->next;
-    chunk->next = *link;
-    *link = chunk;
+
+    /* Search from the end: chunks end nearly in order, and many may wait for a slow one. */
+    parfor_chunk *before = loop->finished_last;
+
+    while (loop->ordered && before != NULL && before->piece.first > chunk->piece.first)
+        before = before->previous;
+    chunk->previous = before;
+    chunk->next = before != NULL ? before->next : loop->finished;
+    *(before != NULL ? &before->next : &loop->finished) = chunk;
+    *(chunk->next != NULL ? &chunk->next->previous : &loop->finished_last) = chunk;
 }
 
 /* Add a failed iteration to the reduction: an accumulator in its initial state, which contributes
@@ -478,6 +482,7 @@ void parfor_deliver(parfor *loop)
         if (loop->error.code != GP_OK && (!loop->ordered || chunk->piece.first > loop->failed))
             break;
         loop->finished = chunk->next;
+        *(chunk->next != NULL ? &chunk->next->previous : &loop->finished_last) = NULL;
         loop->kept_bytes -= chunk_bytes(chunk);
         if (loop->ordered)
             loop->plan.settled += chunk->done;

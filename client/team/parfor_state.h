@@ -38,7 +38,8 @@ typedef struct parfor_items {
 
 /* Chunk in flight, or with results or a failure that wait for delivery. */
 typedef struct parfor_chunk {
-    struct parfor_chunk *next; /* next chunk in flight, or next finished chunk by position */
+    struct parfor_chunk *next;     /* next chunk in flight, or next finished chunk by position */
+    struct parfor_chunk *previous; /* previous finished chunk */
     struct parfor *loop;
     parfor_piece piece;
     team_unit *unit;
@@ -62,9 +63,11 @@ typedef struct parfor {
     gp_task_loop wire;
     parfor_plan plan;
     team_broadcast *open;
-    gp_tree *tree;          /* NULL: no reduction */
-    parfor_chunk *flying;   /* chunks in flight */
-    parfor_chunk *finished; /* chunks to deliver; sorted by position if ordered */
+    gp_tree *tree;        /* NULL: no reduction */
+    parfor_chunk *flying; /* chunks in flight */
+
+    /* chunks to deliver; sorted by position if ordered */
+    parfor_chunk *finished, *finished_last;
     parfor_items *items;
     uint32_t out;       /* chunks in flight */
     uint32_t combining; /* combine calls in flight */

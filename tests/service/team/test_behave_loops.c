@@ -1,6 +1,7 @@
 /* test_behave_loops.c: loops that continue after failures: all results and all errors by index,
  * retries, time limits, worker failures, priorities. */
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "tests/service/team/behave.h"
 
@@ -379,6 +380,57 @@ TEST(canceled_loop_block_and_team_can_kill_their_workers_without_a_grace_period)
     CHECK_CONTAINS(err.message, "did not end within 0 ms; its worker was replaced");
     CHECK_STATUS(GP_ECANCELED, end_of(second));
     CHECK_INT(6, team_info().worker_deaths);
+}
+
+/* ---- results that wait ---- */
+
+static int64_t delivered; /* last iteration that next_in_order() received */
+
+static bool next_in_order(void *context, int64_t iteration, const void *data, size_t bytes)
+{
+    (void)context;
+    CHECK(iteration == delivered + 1 && bytes == sizeof(iteration));
+    CHECK(memcmp(data, &iteration, sizeof(iteration)) == 0);
+    delivered = iteration;
+    return true;
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage use;
+
+    getrusage(RUSAGE_SELF, &use);
+    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+           1e-6 * (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
+}
+
+TEST(results_that_wait_for_a_slow_first_iteration_cost_no_quadratic_time)
+{
+    enum { LAST = 10000 };
+    behave_tally held = { .number = LAST };
+    double used[2]; /* the second loop does not wait: the file exists */
+
+    BEGIN(2);
+    snprintf(held.path, sizeof(held.path), "%s", in_root("last"));
+    for (int round = 0; round < 2; round++) {
+        const double before = cpu_seconds();
+
+        delivered = 0;
+        REQUIRE_OK(gp_parfor(team,
+                             &(gp_parfor_request){ .function = find("hold_first"),
+                                                   .argument = &held,
+                                                   .bytes = sizeof(held),
+                                                   .first = 1,
+                                                   .last = LAST,
+                                                   .chunk = 1,
+                                                   .on_result = next_in_order },
+                             &err),
+                   err);
+        CHECK_INT(LAST, delivered);
+        used[round] = cpu_seconds() - before;
+    }
+    printf("     %.3f s, %.3f s without waiting\n", used[0], used[1]);
+    CHECK(used[0] < 10 * used[1]);
 }
 
 /* ---- random kills ---- */

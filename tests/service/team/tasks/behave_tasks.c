@@ -123,6 +123,21 @@ GP_TASK gp_status hold(gp_task *task, gp_error *err)
     return where(task, err);
 }
 
+/* Iteration `number` creates the file in the argument, and iteration 1 waits for it. All return the
+ * iteration. */
+GP_TASK gp_status hold_first(gp_task *task, gp_error *err)
+{
+    const int64_t iteration = gp_task_iteration(task);
+    size_t bytes;
+    const behave_tally *argument = gp_task_argument(task, &bytes);
+
+    if (iteration == argument->number)
+        close(open(argument->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    while (iteration == 1 && access(argument->path, F_OK) != 0 && !gp_task_canceled(task))
+        sleep_ms(1);
+    return gp_task_result(task, &iteration, sizeof(iteration), err);
+}
+
 /* Run forever on the first attempt, unless canceled; later attempts return at once. */
 GP_TASK gp_status hold_once(gp_task *task, gp_error *err)
 {
