@@ -97,33 +97,24 @@ static void flush(sweep_runner *r)
     }
 }
 
-/* Return whether the model of an ended trial stays in the folder of the trial: all models, or those
- * of the best trials. A single best model stays as best.onnx only. */
-static bool keeps_model(const sweep_runner *r, uint32_t number)
+/* Return the trial whose model must be removed now that a trial has ended: that trial, or the one
+ * that it displaces among the best. A single best model stays as best.onnx only. 0: none. */
+static uint32_t model_dropped(sweep_runner *r, uint32_t number)
 {
     const uint32_t models = r->plan->models;
     const sweep_trial *trial = sweep_find(r->core, number);
-    uint32_t better = 0;
 
-    if (models == 1 || models >= SWEEP_TRIALS_MAX)
-        return models > 1;
-    if (trial->state != SWEEP_DONE || trial->repeat > 0)
-        return false;
-    for (uint32_t i = 1; i <= sweep_count(r->core); i++) {
-        const sweep_trial *other = sweep_find(r->core, i);
-
-        if (other->state == SWEEP_DONE && other->repeat == 0)
-            better += other->value == trial->value ? i < number
-                                                   : (other->value < trial->value) == r->plan->minimize;
-    }
-    return better < models;
+    if (models >= SWEEP_TRIALS_MAX)
+        return 0;
+    if (models == 1 || trial->state != SWEEP_DONE || trial->repeat > 0)
+        return number;
+    return sweep_top_add(&r->top, number, trial->value);
 }
 
 /* Remove the files that ended trials no longer need. Called after the next trials were submitted,
  * so that they need not wait. */
-static void clean_ended(const sweep_runner *r)
+static void clean_ended(sweep_runner *r)
 {
-    bool cleaned = false;
     gp_error err;
 
     for (uint32_t trial = 1; trial <= sweep_count(r->core); trial++) {
@@ -134,18 +125,15 @@ static void clean_ended(const sweep_runner *r)
         if (!job->ended)
             continue;
         job->ended = false;
-        job->model = keeps_model(r, trial);
-        cleaned = true;
+        const uint32_t dropped = model_dropped(r, trial);
+
         if (!sweep_plan_trains(r->plan))
             trial_board_write(r->folder, r->plan, trial, sweep_find(r->core, trial));
-        if (trial_clean(r->folder, trial, job->model, succeeded && sweep_plan_trains(r->plan), &err) != GP_OK)
+        if (trial_clean(r->folder, trial, dropped != trial, succeeded && sweep_plan_trains(r->plan), &err) !=
+            GP_OK)
             note(r, err.message);
-    }
-    for (uint32_t trial = 1; cleaned && trial <= sweep_count(r->core); trial++) {
-        if (!sweep_runner_job(r, trial)->model || keeps_model(r, trial))
-            continue;
-        sweep_runner_job(r, trial)->model = false;
-        trial_remove_model(r->folder, trial);
+        if (dropped != 0 && dropped != trial)
+            trial_remove_model(r->folder, dropped);
     }
 }
 
@@ -346,9 +334,14 @@ static void begin_job(sweep_runner *r, uint32_t trial)
     char path[PATH];
 
     job->shown = sweep_find(r->core, trial)->state;
-    job->model = job->shown == SWEEP_DONE;
     sweep_folder_trial(r->folder, trial, ".job", path);
     job->ended = job->shown >= SWEEP_DONE && access(path, F_OK) == 0;
+    if (job->shown != SWEEP_DONE || job->ended)
+        return;
+    const uint32_t dropped = model_dropped(r, trial); /* an earlier --keep may have kept more */
+
+    if (dropped != 0)
+        trial_remove_model(r->folder, dropped);
 }
 
 gp_status sweep_run(sweep **core, sweep_reason *reason, char **importance, sweep_folder *folder,
@@ -366,6 +359,8 @@ gp_status sweep_run(sweep **core, sweep_reason *reason, char **importance, sweep
     gp_buffer_init(&r->lines, SWEEP_JOURNAL_BYTES_MAX);
     r->jobs = gp_calloc(SWEEP_TRIALS_MAX, sizeof(*r->jobs));
     status = r->jobs == NULL ? gp_fail(err, GP_ENOMEM, "no memory for a sweep") : GP_OK;
+    if (status == GP_OK)
+        status = sweep_top_init(&r->top, plan->models, plan->minimize, err);
     if (status == GP_OK)
         status = sweep_points_new(&r->points, plan, err);
     if (status == GP_OK)
@@ -387,6 +382,7 @@ gp_status sweep_run(sweep **core, sweep_reason *reason, char **importance, sweep
     for (uint32_t i = 0; r->jobs != NULL && i < SWEEP_TRIALS_MAX; i++)
         trial_reader_deinit(&r->jobs[i].reader);
     gp_free(r->jobs);
+    sweep_top_deinit(&r->top);
     gp_buffer_deinit(&r->lines);
     *importance = NULL;
     if (r->points != NULL)

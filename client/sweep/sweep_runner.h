@@ -7,6 +7,7 @@
 
 #include "client/sweep/sweep_points.h"
 #include "client/sweep/sweep_run.h"
+#include "client/sweep/sweep_top.h"
 #include "client/sweep/trial_result.h"
 
 /* Identity of a job. In another pool, such as that of the next allocation of a cluster, the number
@@ -23,7 +24,6 @@ typedef struct sweep_job {
     uint32_t workers;
     bool wanted, running, stop;
     bool ended; /* clean_ended() must remove its files */
-    bool model; /* its model may be there and belong to the best ones */
     int64_t canceled_ms;
     trial_reader reader;
     sweep_state shown;
@@ -42,6 +42,7 @@ typedef struct sweep_runner {
     gp_error failure; /* of the journal */
     bool failed;
     sweep_job *jobs; /* [SWEEP_TRIALS_MAX], by trial; NULL: the sweep is only read */
+    sweep_top top;   /* trials whose models stay, unless all models do */
     int poll_ms;
     bool over;
     sweep_reason reason;

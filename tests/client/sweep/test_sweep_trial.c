@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "client/cli/sweep/sweep_repeats.h"
+#include "client/sweep/sweep_top.h"
 #include "client/sweep/sweep_command.h"
 #include "client/sweep/sweep_inbox.h"
 #include "client/sweep/trial_pack.h"
@@ -489,4 +490,41 @@ TEST(the_mean_and_spread_of_repeats_exclude_the_best_trial)
     core = sweep_with((const double[]){ 0.9 }, 1);
     CHECK_INT(0, sweep_repeats_of(core).count);
     sweep_free(core);
+}
+
+/* ---- best trials ---- */
+
+TEST(each_new_trial_displaces_at_most_one_of_the_best)
+{
+    enum { TRIALS = 2000, MODELS = 700 };
+    static double values[TRIALS + 1];
+    static bool kept[TRIALS + 1];
+    sweep_top top;
+    int count = 0;
+
+    for (int minimize = 0; minimize < 2; minimize++) {
+        uint32_t random = 1;
+
+        memset(kept, 0, sizeof(kept));
+        count = 0;
+        REQUIRE_OK(sweep_top_init(&top, MODELS, minimize != 0, &err), err);
+        for (uint32_t trial = 1; trial <= TRIALS; trial++) {
+            random = random * 1664525 + 1013904223;
+            values[trial] = (double)(random >> 22); /* some values are equal */
+            kept[trial] = true;
+            kept[sweep_top_add(&top, trial, values[trial])] = false;
+        }
+        kept[0] = false;
+        for (uint32_t trial = 1; trial <= TRIALS; trial++) {
+            int better = 0;
+
+            for (uint32_t other = 1; other <= TRIALS; other++)
+                better += values[other] == values[trial] ? other < trial
+                                                         : (values[other] < values[trial]) == (minimize != 0);
+            CHECK(kept[trial] == (better < MODELS));
+            count += kept[trial];
+        }
+        CHECK_INT(MODELS, count);
+        sweep_top_deinit(&top);
+    }
 }
