@@ -1,8 +1,10 @@
 #include "client/team/detach.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 
@@ -11,6 +13,7 @@
 #include "client/team/team.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
+#include "common/base/system/process.h"
 
 /* Open the results of the pool, once per team. */
 static gp_status results_of(gp_team *team, result_store **out, gp_error *err)
@@ -32,36 +35,209 @@ static gp_status results_of(gp_team *team, result_store **out, gp_error *err)
     return status;
 }
 
+/* Store the outcome of a call. A call whose outcome cannot be written has the error as its
+ * result. */
+static void outcome_store(result_store *store, const result_key *key, gp_status status, const void *data,
+                          size_t bytes)
+{
+    gp_error why;
+
+    if (result_end(store, key, status, data, bytes, result_now_ms(), &why) == GP_EIO)
+        result_end(store, key, GP_EIO, why.message, strlen(why.message) + 1, result_now_ms(), NULL);
+}
+
+/* ---- large results ---- */
+
+enum {
+    LARGE_BYTES = 1 << 20, /* a thread writes results from this size on */
+
+    /* of results that wait for the thread; others are written at once, which holds up the team */
+    STORING_BYTES_MAX = 1 << 30,
+};
+
+/* Result that the thread writes. Its future ends afterwards. */
+typedef struct large_result {
+    struct large_result *next;
+    gp_future *future;
+    result_key key;
+    team_bytes payload;
+    int64_t begun_ns, ended_ns;
+} large_result;
+
+/* Thread of a team that writes large results, so that the team continues meanwhile. */
+struct detach_writer {
+    pthread_t thread;
+    const char *state_dir;
+    int wakeup_fd, kick; /* eventfds of the team */
+
+    pthread_mutex_t lock; /* guards the members below */
+    pthread_cond_t came;
+    large_result *first, **end; /* to be written, oldest first */
+    large_result *written;      /* their futures have not ended yet */
+    bool ending;
+};
+
+static void *writer_run(void *context)
+{
+    detach_writer *w = context;
+
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (w->first == NULL && !w->ending)
+            pthread_cond_wait(&w->came, &w->lock);
+        large_result *result = w->first;
+
+        if (result == NULL)
+            break;
+        w->first = result->next;
+        w->end = w->first == NULL ? &w->first : w->end;
+        pthread_mutex_unlock(&w->lock);
+        result_store store;
+
+        if (result_store_open(&store, w->state_dir, NULL) == GP_OK) {
+            outcome_store(&store, &result->key, GP_OK, result->payload.data, result->payload.bytes);
+            result_store_close(&store);
+        }
+        pthread_mutex_lock(&w->lock);
+        result->next = w->written;
+        w->written = result;
+        eventfd_write(w->wakeup_fd, 1);
+        eventfd_write(w->kick, 1);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* Return the thread of the team; start it if necessary. NULL: that is not possible. */
+static detach_writer *writer_of(gp_team *team)
+{
+    detach_writer *w = team->futures.writer;
+
+    if (w != NULL)
+        return w;
+    w = gp_calloc(1, sizeof(*w));
+    if (w == NULL)
+        return NULL;
+    w->state_dir = team->pool->paths.state_dir;
+    w->wakeup_fd = team->wakeup_fd;
+    w->kick = team->background.kick;
+    w->end = &w->first;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->came, NULL);
+    if (gp_thread_start(&w->thread, "gp-results", 0, writer_run, w) != 0) {
+        pthread_cond_destroy(&w->came);
+        pthread_mutex_destroy(&w->lock);
+        gp_free(w);
+        return NULL;
+    }
+    team->futures.writer = w;
+    return w;
+}
+
+/* Let the thread write a result. Return false if it cannot. */
+static bool large_begin(gp_team *team, gp_future *future, const team_outcome *outcome)
+{
+    const bool fits = outcome->bytes <= STORING_BYTES_MAX - team->futures.storing_bytes;
+    detach_writer *w = outcome->bytes >= LARGE_BYTES && fits ? writer_of(team) : NULL;
+    large_result *result = w == NULL ? NULL : gp_calloc(1, sizeof(*result));
+
+    if (result == NULL || team_bytes_take(&result->payload, outcome, NULL) != GP_OK) {
+        gp_free(result);
+        return false;
+    }
+    result->future = future;
+    result->key = *future->result;
+    result->begun_ns = outcome->begun_ns;
+    result->ended_ns = outcome->ended_ns;
+    team->futures.storing++;
+    team->futures.storing_bytes += result->payload.bytes;
+    pthread_mutex_lock(&w->lock);
+    *w->end = result;
+    w->end = &result->next;
+    pthread_cond_signal(&w->came);
+    pthread_mutex_unlock(&w->lock);
+    return true;
+}
+
+void detach_finish(gp_team *team)
+{
+    detach_writer *w = team->futures.writer;
+
+    if (team->futures.storing == 0)
+        return;
+    pthread_mutex_lock(&w->lock);
+    large_result *result = w->written, *next;
+
+    w->written = NULL;
+    pthread_mutex_unlock(&w->lock);
+    for (; result != NULL; result = next) {
+        const team_outcome outcome = { .sentence = "",
+                                       .data = result->payload.data,
+                                       .bytes = result->payload.bytes,
+                                       .begun_ns = result->begun_ns,
+                                       .ended_ns = result->ended_ns,
+                                       .blob = &result->payload };
+
+        next = result->next;
+        team->futures.storing--;
+        team->futures.storing_bytes -= result->payload.bytes;
+        future_finish(team, &result->future->unit, &outcome);
+        team_bytes_deinit(&result->payload);
+        gp_free(result);
+    }
+}
+
+void detach_finish_all(gp_team *team)
+{
+    detach_writer *w = team->futures.writer;
+
+    if (w == NULL)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->ending = true;
+    pthread_cond_signal(&w->came);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    detach_finish(team);
+    pthread_cond_destroy(&w->came);
+    pthread_mutex_destroy(&w->lock);
+    gp_free(w);
+    team->futures.writer = NULL;
+}
+
+/* ---- ending ---- */
+
+bool detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome)
+{
+    const team_unit *unit = &future->unit;
+    const bool fine = outcome->status == GP_OK;
+    result_key *key = future->result;
+    result_store *store;
+
+    /* Release the entry if the call ended only because the team ended. A cancel and a time limit
+     * end the call itself, so their outcome is stored. */
+    const bool release =
+        team->failure.code != GP_OK && outcome->answer == NULL && !unit->canceled && !unit->over_limit;
+    const bool later = fine && large_begin(team, future, outcome);
+
+    future->result = NULL;
+    if (!later && results_of(team, &store, NULL) == GP_OK) {
+        if (release)
+            result_release(store, key, outcome->attempts, NULL);
+        else
+            outcome_store(store, key, outcome->status, fine ? outcome->data : outcome->sentence,
+                          fine ? outcome->bytes : strlen(outcome->sentence) + 1);
+    }
+    gp_free(key);
+    return !later;
+}
+
 void detach_close(gp_team *team)
 {
     if (team->futures.results != NULL)
         result_store_close(team->futures.results);
     gp_free(team->futures.results);
     team->futures.results = NULL;
-}
-
-/* ---- ending ---- */
-
-void detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome)
-{
-    const team_unit *unit = &future->unit;
-    const bool fine = outcome->status == GP_OK;
-    result_key *key = future->result;
-    result_store *store;
-    gp_error why;
-
-    future->result = NULL;
-    if (results_of(team, &store, NULL) == GP_OK) {
-        /* Release the entry if the call ended only because the team ended. A cancel and a time
-         * limit end the call itself, so their outcome is stored. */
-        if (team->failure.code != GP_OK && outcome->answer == NULL && !unit->canceled && !unit->over_limit)
-            result_release(store, key, outcome->attempts, NULL);
-        else if (result_end(store, key, outcome->status, fine ? outcome->data : outcome->sentence,
-                            fine ? outcome->bytes : strlen(outcome->sentence) + 1, result_now_ms(),
-                            &why) == GP_EIO)
-            result_end(store, key, GP_EIO, why.message, strlen(why.message) + 1, result_now_ms(), NULL);
-    }
-    gp_free(key);
 }
 
 /* ---- detaching ---- */

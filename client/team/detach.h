@@ -9,8 +9,15 @@
 
 #include "client/team/futures.h"
 
-/* Store the end of a detached future, or release the entry if the team has ended. */
-void detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome);
+/* Store the end of a detached future, or release the entry if the team has ended. Return false if a
+ * thread stores it, because the result is large: detach_finish() then ends the future. */
+bool detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome);
+
+/* End the futures whose large results have been stored. */
+void detach_finish(gp_team *team);
+
+/* Wait until all large results have been stored, and end their futures. */
+void detach_finish_all(gp_team *team);
 
 /* Let a future that has not ended store its result in an entry that this process has claimed.
  * GP_ENOMEM: out of memory. */

@@ -153,8 +153,14 @@ void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
 {
     gp_future *future = (gp_future *)unit;
 
-    if (future->result != NULL)
-        detach_ended(team, future, outcome);
+    if (future->result == NULL || detach_ended(team, future, outcome))
+        future_finish(team, unit, outcome);
+}
+
+void future_finish(gp_team *team, team_unit *unit, const team_outcome *outcome)
+{
+    gp_future *future = (gp_future *)unit;
+
     result_keep(future, outcome);
     for (const unit_edge *edge = unit->edges; future->status != GP_OK && edge != NULL; edge = edge->next)
         if (edge->unit->call.id == edge->id && edge->unit->state == UNIT_HELD)
@@ -372,6 +378,8 @@ static gp_future_state future_state(const gp_future *future)
 {
     if (future->ended)
         return GP_FUTURE_DONE;
+    if (future->unit.state == UNIT_ENDED) /* a thread stores the large result of a detached call */
+        return GP_FUTURE_RUNNING;
     return team_unit_begun(future->team, &future->unit) ? GP_FUTURE_RUNNING : GP_FUTURE_WAITING;
 }
 

@@ -6,6 +6,7 @@
 
 typedef struct future_slab future_slab;
 typedef struct futures_wait futures_wait;
+typedef struct detach_writer detach_writer;
 
 struct gp_future {
     /* must be first; after the end, unit.call.payload is the result or the error message */
@@ -40,10 +41,16 @@ typedef struct team_futures {
     /* futures that have not ended and will be returned by gp_team_as_completed() */
     uint64_t coming;
     struct result_store *results; /* opened by the first detached future; NULL: none */
+    detach_writer *writer;        /* stores large results; NULL: not started, see detach.c */
+    uint32_t storing;             /* futures whose large results are being stored */
+    size_t storing_bytes;         /* size of these results */
 } team_futures;
 
 /* Store the result of a future's unit and run the callback. */
 void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome);
+
+/* The same after the result of a detached future has been stored for other processes. */
+void future_finish(gp_team *team, team_unit *unit, const team_outcome *outcome);
 void futures_deinit(team_futures *futures);
 
 #endif

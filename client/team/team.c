@@ -73,8 +73,7 @@ void team_leave(gp_team *team)
     team_release_unused(team);
 
     /* The thread also releases payloads. Start it for them, but do not wake it if it is parked. */
-    if (team->membership.elastic || dispatch_get_counts(team->dispatch)->live != 0 ||
-        (team->payloads.count != 0 && team->background.state == BACKGROUND_NONE))
+    if (team_has_work(team) || (team->payloads.count != 0 && team->background.state == BACKGROUND_NONE))
         background_start(&team->background, team_background_run, team);
     pthread_mutex_unlock(&team->background.mutex);
 }
@@ -476,6 +475,7 @@ void gp_team_close(gp_team *team)
         return;
     background_stop(&team->background);
     if (team->dispatch != NULL) {
+        detach_finish_all(team);
         team_break(team, &closed);
         team_end_over(team);
 

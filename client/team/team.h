@@ -212,6 +212,10 @@ bool team_drain(gp_team *team, uint32_t worker);
  * record. */
 bool team_pump(gp_team *team);
 
+/* Return whether the background thread has work: units in flight, large results that are being
+ * stored, or an elastic team that may have to give workers back. */
+bool team_has_work(const gp_team *team);
+
 /* Entry function of the background thread; context: the team. */
 void *team_background_run(void *context);
 

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "client/team/detach.h"
 #include "client/team/team.h"
 #include "common/base/clock.h"
 
@@ -39,6 +40,7 @@ bool team_pump(gp_team *team)
     if (team->needs.class_count > 1) /* calls with needs were submitted */
         team_needs_check(team);
     team_end_over(team);
+    detach_finish(team);
     team_release_unused(team);
     if (team->membership.elastic)
         team_follow_size(team);
@@ -191,7 +193,7 @@ static gp_status drive(gp_team *team, bool (*until)(void *context), void *contex
 
         if (until(context))
             return GP_OK;
-        if (team->failure.code != GP_OK)
+        if (team->failure.code != GP_OK && team->futures.storing == 0)
             return team_check(team, err);
         if (!heedless && team->stop != NULL && *team->stop != 0)
             return gp_fail(err, GP_ECANCELED, "the wait was interrupted");
@@ -247,13 +249,10 @@ void team_poll_canceled(gp_team *team, bool (*until)(void *context), void *conte
 
 /* ---- the background thread ---- */
 
-/* Return whether the thread has work: units in flight, or an elastic team that may have to give
- * workers back. */
-static bool team_needs_driving(const gp_team *team)
+bool team_has_work(const gp_team *team)
 {
-    return team->failure.code == GP_OK
-               ? team->membership.elastic || dispatch_get_counts(team->dispatch)->live != 0
-               : dispatch_get_counts(team->dispatch)->live != 0;
+    return team->futures.storing != 0 || dispatch_get_counts(team->dispatch)->live != 0 ||
+           (team->membership.elastic && team->failure.code == GP_OK);
 }
 
 void *team_background_run(void *context)
@@ -264,16 +263,16 @@ void *team_background_run(void *context)
     background_lock(&team->background);
     while (team->background.state != BACKGROUND_ENDING) {
         team_release_unused(team);
-        if (!team_needs_driving(team) && ++idle > PARK_AFTER) {
+        if (!team_has_work(team) && ++idle > PARK_AFTER) {
             background_park(&team->background);
             idle = 0;
         } else if (background_sleep(&team->background, BACKGROUND_MS)) {
             uint64_t calls = team->background.calls;
 
             /* Drive the team until all units have ended or a call is made. */
-            while (team_needs_driving(team) && team->background.calls == calls &&
+            while (team_has_work(team) && team->background.calls == calls &&
                    team->background.state != BACKGROUND_ENDING)
-                if (!team_pump(team) && team->failure.code == GP_OK)
+                if (!team_pump(team) && (team->failure.code == GP_OK || team->futures.storing != 0))
                     team_sleep(team, INT64_MAX, true);
         }
     }

@@ -1,5 +1,6 @@
 /* test_detached.c: results that another process fetches, after the program that made the call has
  * exited or was killed, and while schedulers and workers fail. */
+#include "common/base/system/fault.h"
 #include "common/base/system/file.h"
 #include "tests/service/killer.h"
 #include "tests/service/teams.h"
@@ -296,4 +297,40 @@ TEST(call_of_a_closed_team_is_run_by_the_pool)
     CHECK_INT(7, number);
     CHECK_STATUS(GP_OK, fetch_number("once-killed", &number));
     CHECK(number >= 1);
+}
+
+/* Leave a call whose large result is never written completely: a fault holds the writer. The team
+ * and the future must stay usable meanwhile. */
+static void leave_unwritten(void)
+{
+    static const unsigned char large[4 << 20];
+
+    alarm(20); /* the main thread must not wait for the writer */
+    CHECK_STATUS(GP_OK, gp_fault_setup("result-written:1:hang", GP_FAULT_client, 1, 1, &err));
+    gp_future *future = detach("echo", large, sizeof(large), 0, "large", 0), *other;
+    gp_future_info info;
+
+    REQUIRE(future != NULL);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(future, 500, &err));
+    gp_future_get_info(future, &info);
+    CHECK_INT(GP_FUTURE_RUNNING, info.state);
+    REQUIRE_OK(gp_parfeval(&other, team,
+                           &(gp_parfeval_request){ .function = team_function(tasks(), "nothing") }, &err),
+               err);
+    CHECK_STATUS(GP_OK, gp_future_wait(other, LONG_MS, &err));
+}
+
+TEST(team_continues_while_a_large_result_is_written)
+{
+    void *data = NULL;
+    size_t bytes = 0;
+
+    pools_begin(NULL);
+    program(leave_unwritten, false);
+    attach();
+    REQUIRE(pool != NULL);
+    CHECK_STATUS(GP_OK, gp_result_fetch(pool, "large", LONG_MS, &data, &bytes, &err));
+    CHECK_INT(4 << 20, bytes);
+    gp_buffer_free(data);
+    await_keeper();
 }
