@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
+#include "common/base/system/process.h"
 
 enum {
     OWNERS_MAX = 64,    /* owners watched at once; the others are noticed by the next scan */
@@ -36,9 +39,23 @@ enum {
 /* Team for calls with the same needs. */
 typedef struct keeper_team {
     gp_team *team; /* NULL: not open */
+    bool refused;  /* no worker was free in this pass; only if `team` is NULL */
     uint32_t environment;
     char needs[GP_RESOURCES_BYTES];
 } keeper_team;
+
+/* Thread that waits in the queue of the pool for the workers of one team, perhaps for hours. */
+typedef struct keeper_opener {
+    pthread_t thread;
+    bool runs;   /* the thread was not joined yet */
+    bool wanted; /* a call for the team was found in this pass */
+    keeper_team opened;
+    gp_error why;               /* if opened.team is NULL */
+    gp_pool *pool;              /* gp_team_open() only reads the name and the callback */
+    volatile sig_atomic_t stop; /* leave the queue */
+    int wakeup;                 /* eventfd, written at the end */
+    atomic_bool ended;          /* `opened` and `why` are set */
+} keeper_opener;
 
 typedef struct keeper {
     gp_pool *pool;
@@ -46,6 +63,10 @@ typedef struct keeper {
     const volatile sig_atomic_t *stop;
     int lock, inotify;
     keeper_team teams[TEAMS_MAX];
+    keeper_opener opener;
+    int wakeup;           /* eventfd of the opener */
+    result_head unserved; /* first abandoned call for which no worker was free in this pass */
+    bool any_unserved;
     uint64_t started;
     int64_t waits_ms; /* start of the wait for calls of earlier owners; 0: no wait */
 
@@ -112,20 +133,89 @@ static gp_status scan(keeper *k, gp_error *err)
 
 /* ---- calls ---- */
 
-/* Return the team for calls with these needs; open it if necessary. NULL with GP_OK: there are
- * TEAMS_MAX others. */
-static gp_status team_of(keeper *k, const result_head *head, gp_team **out, gp_error *err)
+/* Open a team for calls with these needs.
+ *   no_wait  GP_EBUSY: no worker is free, or others wait in the queue of the pool */
+static gp_status team_begin(keeper_team *out, gp_pool *pool, bool no_wait, const volatile sig_atomic_t *stop,
+                            gp_error *err)
 {
     const gp_team_options options = {
-        .lease = { .environment = (gp_lease_environment)head->environment,
-                   .needs = head->needs[0] != '\0' ? head->needs : NULL },
+        .lease = { .environment = (gp_lease_environment)out->environment,
+                   .needs = out->needs[0] != '\0' ? out->needs : NULL,
+                   .no_wait = no_wait },
         .purpose = "results of exited programs",
-        .stop = k->stop,
+        .stop = stop,
         .elastic = true,
     };
-    keeper_team *found = NULL;
-    gp_status status = GP_OK;
 
+    return gp_team_open(&out->team, pool, &options, err);
+}
+
+static void *opener_run(void *context)
+{
+    keeper_opener *o = context;
+
+    if (team_begin(&o->opened, o->pool, false, &o->stop, &o->why) != GP_OK)
+        o->opened.team = NULL;
+    atomic_store(&o->ended, true);
+    eventfd_write(o->wakeup, 1);
+    return NULL;
+}
+
+/* Wait in the queue of the pool for a team for calls with these needs. */
+static gp_status opener_start(keeper *k, const result_head *head, gp_error *err)
+{
+    keeper_opener *o = &k->opener;
+
+    *o = (keeper_opener){
+        .wanted = true, .opened.environment = head->environment, .pool = k->pool, .wakeup = k->wakeup
+    };
+    snprintf(o->opened.needs, sizeof(o->opened.needs), "%s", head->needs);
+    const int problem = gp_thread_start(&o->thread, "gp-keeper", 0, opener_run, o);
+
+    o->runs = problem == 0;
+    return o->runs ? GP_OK : gp_fail(err, GP_EIO, "cannot start a thread for a team: %s", strerror(problem));
+}
+
+/* Take the team of the thread, or the error with which it ended. */
+static gp_status opener_take(keeper *k, keeper_team *out, gp_error *err)
+{
+    keeper_opener *o = &k->opener;
+
+    pthread_join(o->thread, NULL);
+    o->runs = false;
+    if (o->opened.team == NULL)
+        return gp_fail(err, o->why.code, "%s", o->why.message);
+    o->opened.team->stop = k->stop;
+    *out = o->opened;
+    return GP_OK;
+}
+
+/* End the thread. Its team is not needed. */
+static void opener_end(keeper *k)
+{
+    keeper_team unneeded;
+
+    k->opener.stop = 1;
+    if (k->opener.runs && opener_take(k, &unneeded, NULL) == GP_OK)
+        gp_team_close(unneeded.team);
+}
+
+static bool has_needs(const keeper_team *t, const result_head *head)
+{
+    return t->environment == head->environment && strcmp(t->needs, head->needs) == 0;
+}
+
+/* Return the team for calls with these needs; open it if workers are free. NULL with GP_OK: no
+ * worker is free, or there are TEAMS_MAX others. */
+static gp_status team_of(keeper *k, const result_head *head, gp_team **out, gp_error *err)
+{
+    keeper_opener *o = &k->opener;
+    const bool queued = o->runs && has_needs(&o->opened, head);
+    keeper_team *unused = NULL;
+    gp_error why;
+
+    *out = NULL;
+    o->wanted |= queued;
     for (int i = 0; i < TEAMS_MAX; i++) {
         keeper_team *t = &k->teams[i];
 
@@ -133,21 +223,45 @@ static gp_status team_of(keeper *k, const result_head *head, gp_team **out, gp_e
             gp_team_close(t->team);
             t->team = NULL;
         }
-        if (t->team != NULL && t->environment == head->environment && strcmp(t->needs, head->needs) == 0) {
+        if (t->team == NULL && !t->refused) {
+            unused = t;
+        } else if (has_needs(t, head)) {
             *out = t->team;
             return GP_OK;
         }
-        if (t->team == NULL)
-            found = t;
     }
-    *out = NULL;
-    if (found != NULL) {
-        status = gp_team_open(&found->team, k->pool, &options, err);
-        found->environment = head->environment;
-        snprintf(found->needs, sizeof(found->needs), "%s", head->needs);
-        *out = found->team;
+    if (unused == NULL || (queued && !atomic_load(&o->ended)))
+        return GP_OK;
+    *unused = (keeper_team){ .environment = head->environment };
+    snprintf(unused->needs, sizeof(unused->needs), "%s", head->needs);
+    gp_status status =
+        queued ? opener_take(k, unused, &why) : team_begin(unused, k->pool, true, k->stop, &why);
+
+    *out = unused->team;
+    if (status != GP_EBUSY)
+        return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
+    unused->refused = true;
+    if (!k->any_unserved)
+        k->unserved = *head;
+    k->any_unserved = true;
+    return GP_OK;
+}
+
+/* Close the teams whose calls have ended; `all`: every team. */
+static void teams_close(keeper *k, bool all)
+{
+    for (int i = 0; i < TEAMS_MAX; i++) {
+        keeper_team *t = &k->teams[i];
+        gp_team_info info = { .submitted = 0 };
+
+        t->refused = false;
+        if (t->team != NULL)
+            gp_team_get_info(t->team, &info);
+        if (!all && info.submitted != info.ended)
+            continue;
+        gp_team_close(t->team);
+        t->team = NULL;
     }
-    return status;
 }
 
 /* Store an error as the end of a claimed call. */
@@ -251,7 +365,7 @@ static gp_status take_over(keeper *k, const char *name, const gp_status_reply *r
         return GP_OK;
     }
 
-    /* This may wait for workers, so claim the entry afterwards. */
+    /* Claim the entry only when a team can run the call. */
     status = team_of(k, &head, &team, &why);
     const bool never = status == GP_ENODEV; /* no worker of this pool can run the call */
 
@@ -294,39 +408,40 @@ static gp_status take_over_all(keeper *k, bool *waits, gp_error *err)
     k->waits_ms = k->waits_ms == 0 ? now_ms : k->waits_ms;
     returning = returning && now_ms - k->waits_ms < RETURN_MS;
     *waits = returning;
+    k->any_unserved = false;
     for (uint32_t i = 0; i < k->abandoned_count && status == GP_OK && *k->stop == 0 && !returning &&
                          k->own_count < CLAIMS_MAX && (k->own_count == 0 || k->own_bytes < CLAIM_BYTES_MAX);
          i++)
         status = take_over(k, k->abandoned[i], reply, waits, err);
+
+    /* Wait for workers in the background: the calls of open teams must not wait meanwhile, and the
+     * workers in use may be theirs. */
+    if (status == GP_OK && k->any_unserved && !k->opener.runs)
+        status = opener_start(k, &k->unserved, err);
     if (!*waits)
         k->waits_ms = 0;
     gp_free(reply);
     return status;
 }
 
-static void teams_close(keeper *k)
-{
-    for (int i = 0; i < TEAMS_MAX; i++) {
-        gp_team_close(k->teams[i].team);
-        k->teams[i].team = NULL;
-    }
-}
-
 /* ---- waiting ---- */
 
-/* Wait for an event in the folder, the exit of an owner, or `ms`. */
+/* Wait for an event in the folder, the exit of an owner, the end of the opener, or `ms`. */
 static void keeper_wait(const keeper *k, int64_t ms)
 {
-    struct pollfd fds[OWNERS_MAX + 1];
+    struct pollfd fds[OWNERS_MAX + 2];
     char events[4096];
     nfds_t count = 0;
 
     fds[count++] = (struct pollfd){ .fd = k->inotify, .events = POLLIN };
+    fds[count++] = (struct pollfd){ .fd = k->wakeup, .events = POLLIN };
     for (uint32_t i = 0; i < k->owner_count; i++)
         fds[count++] = (struct pollfd){ .fd = k->owners_fd[i], .events = POLLIN };
-    if (poll(fds, count, (int)ms) > 0)
-        while (k->inotify >= 0 && read(k->inotify, events, sizeof(events)) > 0)
-            ;
+    if (poll(fds, count, (int)ms) <= 0)
+        return;
+    while (k->inotify >= 0 && read(k->inotify, events, sizeof(events)) > 0)
+        ;
+    (void)!read(k->wakeup, events, sizeof(events));
 }
 
 /* Run until all calls have ended. */
@@ -360,8 +475,10 @@ static gp_status keep(keeper *k, gp_error *err)
             gp_sleep_ms(SETTLE_MS);
             continue;
         }
-        if (k->own_count == 0)
-            teams_close(k);
+        teams_close(k, false);
+        if (!k->opener.wanted)
+            opener_end(k);
+        k->opener.wanted = false;
         if (k->pending > 0)
             pending_ms = begin_ms;
         if (begin_ms - pending_ms >= LINGER_MS && result_keeper_end(&k->lock, &k->store, result_now_ms()))
@@ -376,12 +493,22 @@ static gp_status keep(keeper *k, gp_error *err)
 
 gp_status result_keeper_run(gp_pool *pool, const volatile sig_atomic_t *stop, uint64_t *count, gp_error *err)
 {
-    keeper k = { .pool = pool, .stop = stop, .lock = -1, .inotify = -1, .self = result_self() };
-    gp_status status = result_store_open(&k.store, pool->remote != NULL ? "" : pool->paths.state_dir, err);
+    keeper k = { .pool = pool,
+                 .stop = stop,
+                 .lock = -1,
+                 .inotify = -1,
+                 .wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                 .self = result_self() };
 
     *count = 0;
-    if (status != GP_OK)
+    if (k.wakeup < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot create an eventfd for the teams of the keeper");
+    gp_status status = result_store_open(&k.store, pool->remote != NULL ? "" : pool->paths.state_dir, err);
+
+    if (status != GP_OK) {
+        close(k.wakeup);
         return status;
+    }
     k.abandoned = gp_calloc(CLAIMS_MAX, sizeof(k.abandoned[0]));
     if (k.abandoned == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for the names of %d results", CLAIMS_MAX);
@@ -393,8 +520,10 @@ gp_status result_keeper_run(gp_pool *pool, const volatile sig_atomic_t *stop, ui
     } else if (status == GP_EBUSY) {
         status = GP_OK; /* another keeper runs */
     }
-    teams_close(&k);
+    opener_end(&k);
+    teams_close(&k, true);
     owners_close(&k);
+    close(k.wakeup);
     if (k.inotify >= 0)
         close(k.inotify);
     if (k.lock >= 0)

@@ -334,3 +334,85 @@ TEST(team_continues_while_a_large_result_is_written)
     gp_buffer_free(data);
     await_keeper();
 }
+
+/* ---- calls with needs ---- */
+
+/* Start a pool whose last worker has a license. */
+static bool licensed_begin(uint32_t workers)
+{
+    char resources[40];
+
+    pools_begin(NULL);
+    snprintf(resources, sizeof(resources), "%u:license", workers);
+    if (gp_pool_open(&pool,
+                     &(gp_pool_options){ .workers = workers, .devices = "cpu", .resources = resources },
+                     &err) == GP_OK)
+        return true;
+    GP_TEST_FAIL("no pool: %s", err.message);
+    return false;
+}
+
+/* Detach a call that waits for the file `name` and needs resources. */
+static void detach_needing(const char *needs, const char *name)
+{
+    gp_parfeval_request request = { .function = team_function(tasks(), "hold_alone"),
+                                    .argument = in_root(name),
+                                    .bytes = strlen(in_root(name)) + 1,
+                                    .needs = needs };
+    gp_future *future = NULL;
+
+    if (gp_parfeval(&future, team, &request, &err) != GP_OK ||
+        gp_future_detach(future, &(gp_detach_options){ .name = name }, NULL, &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", name, err.message);
+    gp_future_free(future);
+}
+
+/* Close the team before its calls have ended: the keeper runs them. */
+static void leave_team(void)
+{
+    gp_team_close(team);
+    team = NULL;
+}
+
+TEST(calls_with_different_needs_share_the_only_worker)
+{
+    uint32_t number;
+
+    REQUIRE(licensed_begin(1) && team_open(NULL));
+    detach_needing(NULL, "any");
+    detach_needing("license", "licensed");
+    leave_team();
+    write_file("any", "");
+    write_file("licensed", "");
+    CHECK_STATUS(GP_OK, fetch_number("any", &number));
+    CHECK_STATUS(GP_OK, fetch_number("licensed", &number));
+    await_keeper();
+}
+
+TEST(call_that_waits_for_a_scarce_worker_does_not_delay_others)
+{
+    enum { OTHERS = 8 };
+    gp_pool *rival = NULL;
+    uint32_t number;
+    char names[OTHERS][8];
+
+    REQUIRE(licensed_begin(2));
+    REQUIRE_OK(gp_pool_open(&rival, NULL, &err), err);
+    REQUIRE_OK(pool_lease(rival, &(gp_lease_request){ .devices = "2" }, "rival", NULL, &err), err);
+    REQUIRE(team_open(&(gp_team_options){ .elastic = true }));
+    detach_needing("license", "licensed");
+    for (int i = 0; i < OTHERS; i++) {
+        snprintf(names[i], sizeof(names[i]), "any-%d", i);
+        detach_needing(NULL, names[i]);
+    }
+    leave_team();
+    for (int i = 0; i < OTHERS; i++)
+        write_file(names[i], "");
+    for (int i = 0; i < OTHERS; i++)
+        CHECK_STATUS(GP_OK, fetch_number(names[i], &number));
+    pool_release(rival);
+    write_file("licensed", "");
+    CHECK_STATUS(GP_OK, fetch_number("licensed", &number));
+    gp_pool_close(rival);
+    await_keeper();
+}
