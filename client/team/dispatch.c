@@ -9,7 +9,14 @@
 enum {
     LONG_NS = DISPATCH_FILL_NS,
     LOOK_MAX = 16, /* calls of a ring, from either end, that are examined for another worker */
+
+    /* time for an answer that has arrived to be processed, before its worker is replaced */
+    ANSWER_NS = 10000000,
 };
+
+/* Time after which an unanswered request for a replacement is repeated, or the worker gets calls
+ * again: the scheduler failed, or did not know the worker yet. */
+#define REPLACE_NS ((int64_t)2 * 1000000000)
 
 typedef struct lane { /* state of one worker */
     bool near, full;
@@ -21,6 +28,7 @@ typedef struct lane { /* state of one worker */
     uint32_t sent_count;
     double load_ns;   /* sum of the estimated run times in `sent` */
     int64_t since_ns; /* time at which the current first call became first */
+    int64_t asked_ns; /* when its replacement was requested; only in dispatch.doomed */
 } lane;
 
 /* Calls with the same needs. */
@@ -38,7 +46,8 @@ struct dispatch {
     unit_queue *queues; /* [workers_max]; units for a chosen worker */
 
     /* Sets of workers, bit w - 1: worker w. */
-    uint64_t up;      /* the link is up */
+    uint64_t up;      /* the link is up, and the worker is not doomed */
+    uint64_t doomed;  /* the replacement was requested; these workers get no calls */
     uint64_t staying; /* in the team, and does not leave */
     uint64_t busy;    /* at least one call in the ring */
     uint64_t backlog; /* at least two calls in the ring */
@@ -437,6 +446,13 @@ void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
 
 /* ---- revoking ---- */
 
+/* Set whether a worker gets calls. */
+static void set_up(dispatch *d, uint32_t worker, bool up)
+{
+    d->up = up ? d->up | bit_of(worker) : d->up & ~bit_of(worker);
+    d->up_count = (uint32_t)__builtin_popcountll(d->up);
+}
+
 /* Revoke a call from the ring, as if it had never been sent. Return false if the worker has started
  * it. */
 static bool take_back(dispatch *d, team_unit *unit, int64_t now_ns)
@@ -723,12 +739,6 @@ gp_status dispatch_answered(dispatch *d, uint32_t worker, uint64_t id, gp_status
 
 /* ---- workers ---- */
 
-static void set_up(dispatch *d, uint32_t worker, bool up)
-{
-    d->up = up ? d->up | bit_of(worker) : d->up & ~bit_of(worker);
-    d->up_count = (uint32_t)__builtin_popcountll(d->up);
-}
-
 void dispatch_worker_up(dispatch *d, uint32_t worker, int64_t now_ns)
 {
     lane *l = &d->lanes[worker - 1];
@@ -747,6 +757,7 @@ void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
 {
     lane *l = &d->lanes[worker - 1];
 
+    d->doomed &= ~bit_of(worker);
     set_up(d, worker, false);
 
     /* Go from last to first, so that calls that return to the queue keep their order. */
@@ -787,6 +798,7 @@ void dispatch_set_workers(dispatch *d, uint32_t workers)
         team_unit *unit;
 
         assert(l->sent_count == 0);
+        d->doomed &= ~bit_of(w);
         set_up(d, w, false);
         l->leaving = false;
         while ((unit = l->urgent.first) != NULL || (unit = l->dying.first) != NULL ||
@@ -834,6 +846,43 @@ gp_status dispatch_canceled_status(const team_unit *unit)
     return unit->over_limit ? GP_ETIMELIMIT : GP_ECANCELED;
 }
 
+/* Replace the worker of a canceled call. No other call may start there any more: revoke the calls
+ * behind it, and send none. */
+static void replace(dispatch *d, team_unit *unit, int64_t now_ns)
+{
+    lane *l = &d->lanes[unit->worker - 1];
+
+    for (team_unit *other = l->sent.last, *previous; other != NULL; other = previous) {
+        previous = other->previous;
+        if (other != unit && take_back(d, other, now_ns))
+            ready_put(d, other, true);
+    }
+    if (d->hooks.replace(d->hooks.context, unit->worker, unit)) {
+        set_up(d, unit->worker, false);
+        d->doomed |= bit_of(unit->worker);
+        l->asked_ns = now_ns;
+    } else {
+        unit_timers_set(&d->timers, unit, now_ns + ANSWER_NS);
+    }
+}
+
+/* Handle the workers that have not been replaced in time: request it again while the canceled call
+ * runs. */
+static void doomed_check(dispatch *d, int64_t now_ns)
+{
+    for (uint64_t rest = d->doomed; rest != 0; rest &= rest - 1) {
+        const uint32_t w = (uint32_t)__builtin_ctzll(rest) + 1;
+        const lane *l = &d->lanes[w - 1];
+
+        if (now_ns - l->asked_ns < REPLACE_NS)
+            continue;
+        d->doomed &= ~bit_of(w);
+        set_up(d, w, true);
+        if (l->sent.first != NULL && l->sent.first->canceled)
+            replace(d, l->sent.first, now_ns);
+    }
+}
+
 void dispatch_cancel(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t now_ns)
 {
     int64_t when_ns = now_ns + (int64_t)grace_ms * 1000000;
@@ -855,7 +904,7 @@ void dispatch_cancel(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t no
         if (grace_ms != 0)
             unit_timers_set(&d->timers, unit, when_ns);
         else
-            d->hooks.replace(d->hooks.context, unit->worker, unit);
+            replace(d, unit, now_ns);
     }
 }
 
@@ -877,7 +926,7 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t late_ns, int64_t n
         return;
     }
     if (unit->canceled) {
-        d->hooks.replace(d->hooks.context, unit->worker, unit);
+        replace(d, unit, now_ns);
         return;
     }
     l = &d->lanes[unit->worker - 1];
@@ -898,6 +947,7 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t late_ns, int64_t n
 
 void dispatch_tick(dispatch *d, int64_t now_ns)
 {
+    doomed_check(d, now_ns);
     while (d->timers.count > 0 && d->timers.at[0].when_ns <= now_ns)
         timer_fired(d, d->timers.at[0].unit, now_ns - d->timers.at[0].when_ns, now_ns);
 }
@@ -907,6 +957,11 @@ int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns)
     int64_t next = d->timers.count > 0 ? d->timers.at[0].when_ns : INT64_MAX;
     const uint64_t idle = idle_workers(d), takers = d->up & d->staying;
 
+    for (uint64_t rest = d->doomed; rest != 0; rest &= rest - 1) {
+        const int64_t when = d->lanes[__builtin_ctzll(rest)].asked_ns + REPLACE_NS;
+
+        next = when < next ? when : next;
+    }
     for (uint64_t rest = d->backlog; rest != 0; rest &= rest - 1) {
         const uint32_t w = (uint32_t)__builtin_ctzll(rest) + 1;
         const lane *l = &d->lanes[w - 1];

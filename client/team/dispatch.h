@@ -60,10 +60,12 @@ typedef struct dispatch_hooks {
     /* Revoke the unit. Return whether the worker has not started it and never will. */
     bool (*revoke)(void *context, uint32_t worker, team_unit *unit);
 
-    /* stop: request the end of a running call. replace: replace the worker, because the call did
-     * not end in time. */
+    /* Request the end of a running call. */
     void (*stop)(void *context, uint32_t worker, team_unit *unit);
-    void (*replace)(void *context, uint32_t worker, team_unit *unit);
+
+    /* Replace the worker, because the call did not end in time. Return false if the call has ended
+     * meanwhile: its answer has not been processed. */
+    bool (*replace)(void *context, uint32_t worker, team_unit *unit);
     void *context;
 } dispatch_hooks;
 

@@ -74,13 +74,17 @@ static void hook_stop(void *context, uint32_t w, team_unit *unit)
                     NULL, NULL);
 }
 
-static void hook_replace(void *context, uint32_t w, team_unit *unit)
+static bool hook_replace(void *context, uint32_t w, team_unit *unit)
 {
+    team_worker *worker = worker_of(context, w);
     char reason[GP_TEXT_REASON];
 
+    if (worker->link != NULL && gp_link_ended(worker->link, unit->position) && gp_link_pending(worker->link))
+        return false;
     snprintf(reason, sizeof(reason), "a call %s and did not end within %" PRIu32 " ms",
              unit->over_limit ? "exceeded its time limit" : "was canceled", unit->grace_ms);
-    worker_replace(worker_of(context, w), reason);
+    worker_replace(worker, reason);
+    return true;
 }
 
 const dispatch_hooks team_hooks = {
@@ -146,7 +150,7 @@ static void worker_down(gp_team *team, team_worker *worker)
     calls_lose(team, worker);
     worker_close(worker);
     payloads_forget(&team->payloads, worker);
-    worker->corrupt = worker->blocked = worker->replacing = false;
+    worker->corrupt = worker->blocked = false;
     if (worker->exit_known)
         exit_settle(team, worker);
     else if (dispatch_dying(team->dispatch, worker->number) != NULL) {
@@ -304,14 +308,13 @@ void team_check_workers(gp_team *team)
         if (status != GP_OK)
             return;
 
-        /* Repeat the replacement requests that the new scheduler has not seen. */
+        /* Repeat the requests that the new scheduler has not seen. The dispatch repeats those for
+         * canceled calls. */
         if (team->membership.reunions != team->pool->reunions) {
             team->membership.reunions = team->pool->reunions;
             EACH_WORKER(team, w)
-            if (worker_of(team, w)->replacing) {
-                worker_of(team, w)->replacing = false;
-                worker_replace(worker_of(team, w), "its task does not end");
-            }
+            if (worker_of(team, w)->corrupt)
+                worker_replace(worker_of(team, w), "a task corrupted its memory");
             team_form_again(team);
             if (team->pool->revoked)
                 team_break_revoked(team);

@@ -107,9 +107,8 @@ void worker_replace(team_worker *worker, const char *reason)
     gp_worker_replace request = { .index = worker->index, .incarnation = worker->incarnation };
     gp_error ignored;
 
-    if (worker->replacing || worker->stage == TEAM_DOWN)
+    if (worker->stage == TEAM_DOWN)
         return;
-    worker->replacing = true;
     snprintf(request.reason, sizeof(request.reason), "%s", reason);
     pool_post(worker->pool, &gp_msg_worker_replace, &request, NULL, &ignored);
 }

@@ -35,7 +35,6 @@ typedef struct team_worker {
     bool dirty;             /* the link has reserved records that are not committed */
     bool blocked;           /* the next record is an item for a full queue */
     bool corrupt;           /* the worker sent invalid data; read nothing more */
-    bool replacing;         /* a replacement was requested */
     worker_blob *blobs;     /* received blobs that no answer has named yet */
     uint32_t blob_count;
     uint32_t held;      /* payloads mapped by the worker, including those being released */
@@ -80,7 +79,7 @@ void worker_close(team_worker *worker);
 
 /* ---- requests ---- */
 
-/* Ask the scheduler to kill and replace the worker; at most once per process.
+/* Ask the scheduler to kill and replace the worker, unless it has failed already.
  *   reason  text for the scheduler log and error messages: "it did not end within 1 s" */
 void worker_replace(team_worker *worker, const char *reason);
 

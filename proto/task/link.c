@@ -351,16 +351,20 @@ bool gp_link_revoke(gp_link *link, uint64_t position)
     return atomic_compare_exchange_strong(&call->state, &queued, GP_CALL_REVOKED);
 }
 
-bool gp_link_begun(const gp_link *link, uint64_t position)
+bool gp_link_ended(const gp_link *link, uint64_t position)
 {
     uint64_t read = atomic_load_explicit(&link->out.ring->read, memory_order_acquire);
+
+    /* the worker advances `read` after it has finished the call */
+    return position - read >= GP_LINK_RING_BYTES;
+}
+
+bool gp_link_begun(const gp_link *link, uint64_t position)
+{
     const gp_call *call = (const void *)(link->out.bytes + (position & RING_MASK));
 
-    /* A dropped record counts as started: the worker advances `read` after it has finished the
-     * call. */
-    return position - read >= GP_LINK_RING_BYTES ||
-           atomic_load_explicit((const _Atomic uint32_t *)&call->state, memory_order_acquire) ==
-               GP_CALL_TAKEN;
+    return gp_link_ended(link, position) || atomic_load_explicit((const _Atomic uint32_t *)&call->state,
+                                                                 memory_order_acquire) == GP_CALL_TAKEN;
 }
 
 void gp_link_set_running(gp_link *link, uint64_t id)

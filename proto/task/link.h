@@ -149,6 +149,9 @@ uint64_t gp_link_position(const gp_link *link);
  * will. */
 bool gp_link_revoke(gp_link *link, uint64_t position);
 
+/* Client: return whether the worker has finished the call at a position. Its answer precedes. */
+bool gp_link_ended(const gp_link *link, uint64_t position);
+
 /* Client: return whether the worker has started, and possibly finished, the call at a position. */
 bool gp_link_begun(const gp_link *link, uint64_t position);
 

@@ -84,13 +84,14 @@ static void hook_stop(void *context, uint32_t worker, team_unit *unit)
 /* The running simulation. The hooks' context has no room for it. */
 static sim *world;
 
-static void hook_replace(void *context, uint32_t worker, team_unit *unit)
+static bool hook_replace(void *context, uint32_t worker, team_unit *unit)
 {
     sim_client *client = context;
     const gp_core_member *member = &client->lanes[worker - 1].member;
 
     (void)unit;
     sim_client_replaces(world, client, member->slot, member->incarnation);
+    return true;
 }
 
 /* ---- workers ---- */

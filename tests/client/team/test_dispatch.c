@@ -13,6 +13,7 @@ typedef struct world_worker {
     uint32_t room;    /* records that fit */
     uint64_t stopped; /* id of the call asked to stop */
     bool replace;
+    bool answered; /* the running call has ended, but its answer has not been processed */
 } world_worker;
 
 /* A dispatcher with simulated workers and a simulated clock. */
@@ -54,10 +55,13 @@ static void world_stop(void *context, uint32_t worker, team_unit *unit)
     ((world *)context)->workers[worker - 1].stopped = unit->call.id;
 }
 
-static void world_replace(void *context, uint32_t worker, team_unit *unit)
+static bool world_replace(void *context, uint32_t worker, team_unit *unit)
 {
+    world_worker *doomed = &((world *)context)->workers[worker - 1];
+
     (void)unit;
-    ((world *)context)->workers[worker - 1].replace = true;
+    doomed->replace = !doomed->answered;
+    return doomed->replace;
 }
 
 /* Classes of calls that need a kind of device. */
@@ -826,6 +830,73 @@ TEST(a_cancel_without_grace_replaces_the_worker_at_once)
     death(&w, 1);
     CHECK(dispatch_next_over(w.d) == running && running->status == GP_ECANCELED);
     gp_free(running);
+    dispatch_free(w.d);
+}
+
+TEST(calls_behind_a_canceled_one_never_start_on_the_worker_that_is_replaced)
+{
+    world w;
+
+    world_begin(&w, 1, 0);
+    team_unit *running = submit(&w, unit_new(&w)), *behind = unit_new(&w);
+
+    let_begin(&w, 1);
+    behind->attempts_max = 1;
+    submit(&w, behind);
+    CHECK_INT(UNIT_SENT, behind->state);
+
+    /* The call has ended meanwhile: its worker stays. */
+    w.workers[0].answered = true;
+    dispatch_cancel(w.d, running, 0, w.now);
+    CHECK(!w.workers[0].replace);
+    CHECK(answer(&w, 1, GP_OK, MS) == running);
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(UNIT_SENT, behind->state);
+    w.workers[0].answered = false;
+
+    /* It has not: the worker may get no other call before it fails. */
+    team_unit *next = submit(&w, unit_new(&w));
+
+    let_begin(&w, 1);
+    dispatch_cancel(w.d, behind, 0, w.now);
+    CHECK(w.workers[0].replace);
+    CHECK_INT(UNIT_READY, next->state);
+    CHECK_INT(1, w.workers[0].count);
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(UNIT_READY, next->state);
+    CHECK(answer(&w, 1, GP_ECANCELED, MS) == behind);
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(UNIT_READY, next->state);
+    death(&w, 1);
+    w.workers[0].up = true;
+    dispatch_worker_up(w.d, 1, w.now);
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(UNIT_SENT, next->state);
+    CHECK_INT(1, next->attempts);
+
+    /* The scheduler ignores the request: it is repeated while the call runs, and afterwards the
+     * worker gets calls again. */
+    let_begin(&w, 1);
+    dispatch_cancel(w.d, next, 0, w.now);
+    CHECK(w.workers[0].replace);
+    w.workers[0].replace = false;
+    CHECK_INT(w.now + 2000 * MS, dispatch_next_ns(w.d, w.now));
+    w.now += 2000 * MS;
+    dispatch_tick(w.d, w.now);
+    CHECK(w.workers[0].replace);
+    CHECK(answer(&w, 1, GP_ECANCELED, 2000 * MS) == next);
+    team_unit *last = submit(&w, unit_new(&w));
+
+    CHECK_INT(UNIT_READY, last->state);
+    w.now += 2000 * MS;
+    dispatch_tick(w.d, w.now);
+    dispatch_fill(w.d, w.now);
+    CHECK_INT(UNIT_SENT, last->state);
+    CHECK_INT(INT64_MAX, dispatch_next_ns(w.d, w.now));
+    gp_free(running);
+    gp_free(behind);
+    gp_free(next);
+    gp_free(last);
     dispatch_free(w.d);
 }
 

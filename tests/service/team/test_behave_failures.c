@@ -265,6 +265,24 @@ TEST(replacement_worker_gets_the_value_that_a_failed_put_did_not_replace)
     CHECK(bytes == 5 && memcmp(data, "first", 5) == 0);
 }
 
+TEST(cancel_without_grace_does_not_fail_the_next_call)
+{
+    BEGIN(1);
+    for (int round = 0; round < 5; round++) {
+        gp_future *canceled = call("nap", 60000); /* ends at once when it is canceled */
+        gp_future *next =
+            call_with((gp_parfeval_request){ .attempts = 1 }, "nap", &(int64_t){ 20 }, sizeof(int64_t));
+
+        AWAIT(info_of(canceled).state == GP_FUTURE_RUNNING, 1);
+        CHECK_STATUS(GP_OK, gp_future_cancel_grace(canceled, 0, &err));
+        CHECK_STATUS(GP_ECANCELED, end_of(canceled));
+        CHECK_STATUS(GP_OK, end_of(next));
+        CHECK_INT(1, info_of(next).attempts);
+        gp_future_free(canceled);
+        gp_future_free(next);
+    }
+}
+
 TEST(calls_queued_at_a_failing_worker_are_all_served)
 {
     enum { CALLS = 2000 };
