@@ -275,6 +275,7 @@ gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_
         if (status != GP_OK)
             return status;
     }
+    unit->start_by_ns = start_by_ns;
     if (start_by_ns != 0)
         unit_timers_set(&d->timers, unit, start_by_ns);
     if (unit->holds != 0) {
@@ -312,15 +313,23 @@ static double expected_ns(dispatch *d, const team_unit *unit)
     return estimate != NULL && *estimate > 0 ? (double)*estimate : LONG_NS;
 }
 
-/* Start the time measurement of the new first call in the ring, which is the one that runs. */
+/* Return when the first call of a ring exceeds its time limit. */
+static int64_t limit_ns(const lane *l)
+{
+    return l->since_ns + (int64_t)l->sent.first->timeout_ms * 1000000;
+}
+
+/* Start the time measurement of the new first call in the ring, which is the one that runs, or that
+ * the worker starts next. */
 static void lane_first_changed(dispatch *d, lane *l, int64_t now_ns)
 {
     team_unit *first = l->sent.first;
 
     l->since_ns = now_ns;
     if (first != NULL && first->timeout_ms != 0 && !first->canceled) {
-        first->run_timed = true;
-        unit_timers_set(&d->timers, first, now_ns + (int64_t)first->timeout_ms * 1000000);
+        const bool starts_first = first->start_by_ns != 0 && first->start_by_ns < limit_ns(l);
+
+        unit_timers_set(&d->timers, first, starts_first ? first->start_by_ns : limit_ns(l));
     }
 }
 
@@ -351,11 +360,12 @@ static void lane_remove(dispatch *d, team_unit *unit, int64_t now_ns)
         lane_first_changed(d, l, now_ns);
 }
 
-/* Remove a unit from the container for the current state, and clear the timer. */
+/* Remove a unit that has started or ends from the container for the current state, and clear the
+ * timer. */
 static void detach(dispatch *d, team_unit *unit, int64_t now_ns)
 {
     unit_timers_clear(&d->timers, unit);
-    unit->run_timed = false;
+    unit->start_by_ns = 0;
     if (unit->state == UNIT_HELD) {
         unit_list_remove(&d->held, unit);
         d->counts.held--;
@@ -460,10 +470,9 @@ static bool take_back(dispatch *d, team_unit *unit, int64_t now_ns)
     if (!d->hooks.revoke(d->hooks.context, unit->worker, unit))
         return false;
 
-    /* otherwise the timer is the start deadline, which stays valid */
-    if (unit->run_timed)
-        unit_timers_clear(&d->timers, unit);
-    unit->run_timed = false;
+    unit_timers_clear(&d->timers, unit); /* it may be that of the time limit */
+    if (unit->start_by_ns != 0)
+        unit_timers_set(&d->timers, unit, unit->start_by_ns);
     lane_remove(d, unit, now_ns);
     unit->state = UNIT_FREE;
     unit->attempts--;
@@ -929,20 +938,25 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t late_ns, int64_t n
         replace(d, unit, now_ns);
         return;
     }
-    l = &d->lanes[unit->worker - 1];
-    const bool runs = unit->timeout_ms != 0 && l->sent.first == unit;
-
     if (take_back(d, unit, now_ns)) {
         /* The worker has not started the call, for example because it is suspended, so the time
          * limit does not apply yet. */
-        if (runs && (unit->start_ms_max == 0 || unit->start_ms_max > unit->timeout_ms))
+        if (unit->start_by_ns == 0 || unit->start_by_ns > now_ns)
             ready_put(d, unit, true);
         else
             over_at(d, unit, GP_ETIMEDOUT, now_ns);
-    } else if (runs) {
-        unit->over_limit = true;
-        dispatch_cancel(d, unit, unit->grace_ms, now_ns);
+        return;
     }
+    l = &d->lanes[unit->worker - 1];
+    unit->start_by_ns = 0; /* it has started */
+    if (unit->timeout_ms == 0 || l->sent.first != unit)
+        return;
+    if (limit_ns(l) > now_ns) {
+        unit_timers_set(&d->timers, unit, limit_ns(l));
+        return;
+    }
+    unit->over_limit = true;
+    dispatch_cancel(d, unit, unit->grace_ms, now_ns);
 }
 
 void dispatch_tick(dispatch *d, int64_t now_ns)

@@ -55,7 +55,6 @@ struct team_unit {
     uint8_t loss;        /* team_loss */
     bool urgent : 1;     /* precedes everything else for the worker */
     bool canceled : 1;   /* asked to end while it ran */
-    bool run_timed : 1;  /* the timer belongs to timeout_ms */
     bool orphan : 1;     /* a dependency failed; the payload is the error message, or NULL */
     bool over_limit : 1; /* canceled because of timeout_ms */
     bool is_future : 1;  /* part of a gp_future */
@@ -65,6 +64,7 @@ struct team_unit {
     uint32_t timeout_ms;   /* 0: unlimited */
     uint32_t start_ms_max; /* time limit to start; 0: unlimited */
     uint32_t grace_ms;     /* time from a cancel, or the time limit, until the worker is replaced */
+    int64_t start_by_ns;   /* deadline to start; 0: none, or started */
     team_call call;        /* copy of the call */
     unsigned char in_place[CALL_IN_PLACE_MAX];
 };

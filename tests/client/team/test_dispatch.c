@@ -400,13 +400,13 @@ TEST(deadlines_end_waiting_calls_and_stop_running_ones)
 
 TEST(time_limit_of_a_call_that_has_not_started_does_not_end_it)
 {
+    gp_error err;
     world w;
 
     world_begin(&w, 1, 0);
     team_unit *first = unit_new(&w), *limited = unit_new(&w);
 
     first->timeout_ms = limited->timeout_ms = 50;
-    limited->start_ms_max = 50;
     submit(&w, first); /* the worker is suspended: it does not start the call */
     w.now += 51 * MS;
     dispatch_tick(w.d, w.now);
@@ -422,13 +422,79 @@ TEST(time_limit_of_a_call_that_has_not_started_does_not_end_it)
     CHECK(answer(&w, 1, GP_ECANCELED, 51 * MS) == first);
 
     /* its time limit to start has passed as well */
-    submit(&w, limited);
+    CHECK_STATUS(GP_OK, dispatch_submit(w.d, limited, w.now + 50 * MS, &err));
+    dispatch_fill(w.d, w.now);
     w.now += 51 * MS;
     dispatch_tick(w.d, w.now);
     CHECK(dispatch_next_over(w.d) == limited && limited->status == GP_ETIMEDOUT);
     CHECK_INT(0, limited->attempts);
     gp_free(first);
     gp_free(limited);
+    dispatch_free(w.d);
+}
+
+/* Submit a call with a deadline to start and a time limit, both from now. */
+static team_unit *submit_limited(world *w, int64_t start_ms, uint32_t timeout_ms)
+{
+    team_unit *unit = unit_new(w);
+    gp_error err;
+
+    unit->timeout_ms = timeout_ms;
+    CHECK_STATUS(GP_OK, dispatch_submit(w->d, unit, w->now + start_ms * MS, &err));
+    dispatch_fill(w->d, w->now);
+    CHECK_INT(UNIT_SENT, unit->state);
+    return unit;
+}
+
+static void pass_ms(world *w, int64_t ms)
+{
+    w->now += ms * MS;
+    dispatch_tick(w->d, w->now);
+    dispatch_fill(w->d, w->now);
+}
+
+TEST(deadline_to_start_holds_for_calls_with_a_time_limit)
+{
+    world w;
+
+    world_begin(&w, 1, 0);
+
+    /* the worker is suspended: it does not start the call */
+    team_unit *brief = submit_limited(&w, 20, 50);
+
+    pass_ms(&w, 21);
+    CHECK(dispatch_next_over(w.d) == brief && brief->status == GP_ETIMEDOUT);
+    team_unit *patient = submit_limited(&w, 80, 50);
+
+    pass_ms(&w, 51);
+    CHECK_INT(UNIT_SENT, patient->state);
+    pass_ms(&w, 30);
+    CHECK(dispatch_next_over(w.d) == patient && patient->status == GP_ETIMEDOUT);
+    CHECK_INT(0, patient->attempts);
+
+    /* after the start, only the time limit counts */
+    team_unit *started = submit_limited(&w, 20, 50);
+
+    let_begin(&w, 1);
+    pass_ms(&w, 21);
+    CHECK_INT(UNIT_SENT, started->state);
+    CHECK(!started->canceled);
+    CHECK_INT(w.now + 29 * MS, dispatch_next_ns(w.d, w.now));
+    pass_ms(&w, 30);
+    CHECK(started->over_limit);
+    CHECK(answer(&w, 1, GP_ECANCELED, 51 * MS) == started);
+
+    /* the worker fails before it starts the call */
+    team_unit *unlucky = submit_limited(&w, 20, 50);
+
+    death(&w, 1);
+    CHECK_INT(UNIT_READY, unlucky->state);
+    pass_ms(&w, 21);
+    CHECK(dispatch_next_over(w.d) == unlucky && unlucky->status == GP_ETIMEDOUT);
+    gp_free(brief);
+    gp_free(patient);
+    gp_free(started);
+    gp_free(unlucky);
     dispatch_free(w.d);
 }
 
