@@ -48,28 +48,32 @@ gp_status team_bytes_take(team_bytes *out, const team_outcome *outcome, gp_error
 
 /* Open a blob that an answer names. A small one is read into memory: the number of mappings per
  * process is limited, and a mapping costs more than this copy. GP_EPROTO: the worker has not
- * sent it, or the file is unsealed or too short. */
-static gp_status blob_map(team_worker *worker, uint64_t number, uint64_t bytes, team_bytes *out)
+ * sent it, or the file is unsealed or too short. GP_EIO: no free descriptor. GP_ENOMEM: out of
+ * memory. */
+static gp_status blob_map(team_worker *worker, uint64_t number, uint64_t bytes, team_bytes *out,
+                          gp_error *err)
 {
-    int fd = worker_take_blob(worker, number);
     struct stat info;
-    int seals;
+    int fd, seals;
+    gp_status received = worker_take_blob(worker, number, &fd, err);
 
-    if (fd < 0)
-        return GP_EPROTO;
+    if (received != GP_OK)
+        return received;
     seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &info) != 0 || info.st_size < 0 ||
         (uint64_t)info.st_size < bytes || bytes == 0) {
         close(fd);
-        return GP_EPROTO;
+        return gp_fail(err, GP_EPROTO, "blob %" PRIu64 " is not sealed or too short", number);
     }
     bool small = bytes <= BLOB_READ_MAX;
     void *memory = small ? gp_malloc(bytes) : mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    gp_status status = memory == NULL || memory == MAP_FAILED ? GP_ENOMEM : GP_OK;
+    gp_status status = memory == NULL || memory == MAP_FAILED
+                           ? gp_fail(err, GP_ENOMEM, "no memory to map a result of %" PRIu64 " bytes", bytes)
+                           : GP_OK;
 
     if (status == GP_OK && small && gp_read_at(fd, memory, bytes, 0) != (ssize_t)bytes) {
         gp_free(memory);
-        status = GP_EPROTO;
+        status = gp_fail(err, GP_EPROTO, "cannot read blob %" PRIu64, number);
     }
     close(fd);
     if (status == GP_OK)
@@ -111,8 +115,10 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
     gp_status status = gp_status_known((long)t->head.status) ? (gp_status)t->head.status : GP_EINTERNAL;
     int64_t ran_ns = (int64_t)(t->head.ended_ns - t->head.begun_ns);
     team_unit *unit;
-    gp_status mapped =
-        t->head.blob == 0 ? GP_OK : blob_map(worker_of(team, w), t->head.blob, t->head.payload_bytes, &blob);
+    gp_error why;
+    gp_status mapped = t->head.blob == 0
+                           ? GP_OK
+                           : blob_map(worker_of(team, w), t->head.blob, t->head.payload_bytes, &blob, &why);
 
     if (mapped == GP_EPROTO) {
         worker_mark_corrupt(worker_of(team, w), "malformed result: its payload is missing");
@@ -130,8 +136,7 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
     }
     if (mapped != GP_OK) {
         status = mapped;
-        snprintf(sentence, sizeof(sentence), "no memory to map a result of %llu bytes",
-                 (unsigned long long)t->head.payload_bytes);
+        memcpy(sentence, why.message, sizeof(sentence));
     } else if (status != GP_OK && unit->canceled &&
                (unit->call.kind != GP_CALL_BLOCK || status == GP_ECANCELED ||
                 unit->over_limit)) { /* ranks in a block may fail by themselves */
@@ -187,7 +192,7 @@ static bool on_item(gp_team *team, uint32_t w, const taken *t)
         queue_take(team, w, name, t->inlined + length + 1, t->inlined_bytes - length - 1);
         return true;
     }
-    gp_status status = blob_map(worker_of(team, w), t->head.blob, t->head.payload_bytes, &blob);
+    gp_status status = blob_map(worker_of(team, w), t->head.blob, t->head.payload_bytes, &blob, NULL);
 
     if (status == GP_EPROTO)
         worker_mark_corrupt(worker_of(team, w), "malformed queue item: its payload is missing");

@@ -231,8 +231,6 @@ static void on_lost(gp_team *team, const gp_incoming *in)
             continue;
         worker->exit_report = lost;
         worker->exit_known = true;
-        if (worker->control_socket >= 0)
-            worker_read_control_socket(worker); /* receive the blobs for the last answers */
         worker_down(team, worker);
         exit_settle(team, worker);
     }
@@ -266,11 +264,8 @@ static void on_grant(gp_team *team)
         dispatch_leave(team->dispatch, w, false);
         if (same && worker->stage == TEAM_UP)
             continue;
-        if (!same) {
-            if (worker->control_socket >= 0)
-                worker_read_control_socket(worker);
+        if (!same)
             worker_down(team, worker);
-        }
         worker_close(worker);
         worker->stage = TEAM_DOWN;
         worker->awaited = 0;
@@ -289,7 +284,7 @@ void team_check_workers(gp_team *team)
     {
         team_worker *worker = worker_of(team, w);
 
-        if (worker->control_socket < 0 || worker_read_control_socket(worker))
+        if (worker->control_socket < 0 || worker_is_connected(worker))
             continue;
         if (worker->stage == TEAM_UP)
             worker_down(team, worker);

@@ -118,7 +118,8 @@ static bool team_wait_fds(gp_team *team, int64_t ns, bool background)
     {
         const team_worker *worker = worker_of(team, w);
 
-        fds[count++] = (struct pollfd){ .fd = worker->control_socket, .events = POLLIN };
+        /* end of file only: a blob stays in the queue until its record is read */
+        fds[count++] = (struct pollfd){ .fd = worker->control_socket };
         if (worker->stage == TEAM_ATTACHING || worker->stage == TEAM_OPENING) {
             if (pool_worker_pending(team->pool, w - 1))
                 return false;

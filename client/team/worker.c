@@ -1,6 +1,7 @@
 #include "client/team/worker.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,13 +10,9 @@
 #include <gradpool/task.h>
 
 #include "common/base/clock.h"
-#include "common/base/memory/alloc.h"
 #include "proto/local/control_socket.h"
 
-enum {
-    CONTROL_SOCKET_MS = 2000,
-    BLOBS_MAX = 4096, /* received descriptors that no answer has named yet */
-};
+enum { CONTROL_SOCKET_MS = 2000 };
 
 const char *worker_name(const team_worker *worker, uint32_t pid, char name[TEAM_NAME_BYTES])
 {
@@ -93,10 +90,6 @@ void worker_close(team_worker *worker)
     if (worker->control_socket >= 0)
         close(worker->control_socket);
     worker->control_socket = -1;
-    while (worker->blob_count > 0)
-        close(worker->blobs[--worker->blob_count].fd);
-    gp_free(worker->blobs);
-    worker->blobs = NULL;
     worker->held = worker->releasing = 0;
 }
 
@@ -126,52 +119,35 @@ void worker_mark_corrupt(team_worker *worker, const char *what)
 
 /* ---- receiving ---- */
 
-bool worker_read_control_socket(team_worker *worker)
+bool worker_is_connected(const team_worker *worker)
 {
-    for (;;) {
-        gp_control_socket_request request;
-        int fd = -1;
-        gp_error ignored;
-        gp_status status = gp_control_socket_receive_fd(worker->control_socket, &request, &fd, 0, &ignored);
+    struct pollfd end = { .fd = worker->control_socket };
 
-        if (status == GP_OK && fd >= 0 && request.what == GP_CONTROL_SOCKET_BLOB && request.lease != 0) {
-            worker_blob *grown = worker->blob_count < BLOBS_MAX
-                                     ? gp_array_grow(worker->blobs, worker->blob_count, sizeof(*grown))
-                                     : NULL;
-
-            if (grown != NULL) {
-                worker->blobs = grown;
-                worker->blobs[worker->blob_count++] = (worker_blob){ request.lease, fd };
-                continue;
-            }
-            close(fd);
-            worker_mark_corrupt(worker,
-                                "it sent more descriptors than announced, or memory for them ran out");
-        } else if (status == GP_OK && fd >= 0)
-            close(fd);
-        else if (status == GP_EPROTO)
-            worker_mark_corrupt(worker, "malformed request on its control socket");
-        else if (status == GP_ETIMEDOUT)
-            return true;
-        else if (status != GP_OK)
-            return false;
-    }
+    return poll(&end, 1, 0) <= 0 || (end.revents & (POLLHUP | POLLERR | POLLNVAL)) == 0;
 }
 
-int worker_take_blob(team_worker *worker, uint64_t number)
+gp_status worker_take_blob(team_worker *worker, uint64_t number, int *fd, gp_error *err)
 {
-    for (int look = 0; look < 2; look++) {
-        for (uint32_t i = 0; i < worker->blob_count; i++)
-            if (worker->blobs[i].number == number) {
-                int fd = worker->blobs[i].fd;
+    gp_control_socket_request request = { .lease = 0 };
 
-                worker->blobs[i] = worker->blobs[--worker->blob_count];
-                return fd;
-            }
-        worker_read_control_socket(
-            worker); /* ignore end of file here: team_check_workers() detects it again */
+    /* Blobs arrive in the order of their records. One without a record belongs to an item whose
+     * task was canceled while it waited for space in the ring. */
+    while (request.lease != number) {
+        int received = -1;
+        gp_status status = gp_control_socket_receive_fd(worker->control_socket, &request, &received, 0, err);
+
+        if (status == GP_EIO)
+            return status;
+        if (status != GP_OK)
+            return gp_fail(err, GP_EPROTO, "the worker did not send blob %" PRIu64, number);
+        if (request.lease == number && received >= 0)
+            *fd = received;
+        else if (received >= 0)
+            close(received);
+        else
+            return gp_fail(err, GP_EPROTO, "the worker sent blob %" PRIu64 " without a descriptor", number);
     }
-    return -1;
+    return GP_OK;
 }
 
 void worker_clock_bound(team_worker *worker, const gp_answer *answer)

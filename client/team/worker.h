@@ -13,12 +13,6 @@
 
 typedef enum team_stage { TEAM_DOWN, TEAM_ATTACHING, TEAM_OPENING, TEAM_UP } team_stage;
 
-/* Memory file that the worker sent before the answer that names it. */
-typedef struct worker_blob {
-    uint64_t number;
-    int fd;
-} worker_blob;
-
 typedef struct team_worker {
     gp_pool *pool;               /* pool handle of the team, with the channel to the worker */
     uint32_t number;             /* number in the team, from 1 */
@@ -35,10 +29,8 @@ typedef struct team_worker {
     bool dirty;             /* the link has reserved records that are not committed */
     bool blocked;           /* the next record is an item for a full queue */
     bool corrupt;           /* the worker sent invalid data; read nothing more */
-    worker_blob *blobs;     /* received blobs that no answer has named yet */
-    uint32_t blob_count;
-    uint32_t held;      /* payloads mapped by the worker, including those being released */
-    uint32_t releasing; /* part of `held` with a release in the ring */
+    uint32_t held;          /* payloads mapped by the worker, including those being released */
+    uint32_t releasing;     /* part of `held` with a release in the ring */
 
     /* latest local time at which the link clock was 0; INT64_MAX: unknown */
     int64_t clock_ns;
@@ -73,8 +65,8 @@ void worker_exit_text(const team_worker *worker, const char *doing, char *text, 
  *   output  request the lines that tasks print */
 gp_status worker_connect(team_worker *worker, int wakeup_fd, bool output, gp_error *err);
 
-/* Close the link and the control socket, and forget the blobs and payloads of the process. The
- * caller sets the stage. */
+/* Close the link and the control socket, and forget the payloads of the process. The caller sets
+ * the stage. */
 void worker_close(team_worker *worker);
 
 /* ---- requests ---- */
@@ -89,12 +81,16 @@ void worker_mark_corrupt(team_worker *worker, const char *what);
 
 /* ---- receiving ---- */
 
-/* Receive everything pending on the control socket. Return false at end of file. */
-bool worker_read_control_socket(team_worker *worker);
+/* Return whether the worker's end of the control socket is open. Blobs that it sent before it
+ * closed its end can still be received. */
+bool worker_is_connected(const team_worker *worker);
 
-/* Return the descriptor of a received blob, owned by the caller. -1: the worker has not sent this
- * number. */
-int worker_take_blob(team_worker *worker, uint64_t number);
+/* Receive the memory file that a record names. Others stay in the queue of the socket until their
+ * records are read: descriptors of this process are scarce.
+ *   fd  set to the descriptor, owned by the caller
+ * GP_EPROTO: the worker has not sent this number. GP_EIO: this process has no free descriptor; the
+ * file is lost. */
+gp_status worker_take_blob(team_worker *worker, uint64_t number, int *fd, gp_error *err);
 
 /* Improve the bound of the link clock with an answer read now: the worker wrote it no later than
  * now. */

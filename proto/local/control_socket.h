@@ -158,6 +158,7 @@ gp_status gp_control_socket_send_fd(int socket_fd, const gp_control_socket_reque
  *
  * GP_ETIMEDOUT: no request in time.
  * GP_EPEER: end of file.
+ * GP_EIO: this process had no free descriptor, and that of the request is lost.
  * GP_EPROTO: malformed packet. */
 gp_status gp_control_socket_receive_fd(int socket_fd, gp_control_socket_request *request, int *fd,
                                        int timeout_ms, gp_error *err);

@@ -187,6 +187,8 @@ gp_status gp_control_socket_request_read(int socket_fd, gp_control_socket_reques
         return gp_fail_errno(err, GP_EIO, "cannot read from the control socket");
     bool sound = count == sizeof(got) && got.magic == GP_CONTROL_SOCKET_MAGIC && !cut;
 
+    if (cut && fds.dropped && fds.count == 0)
+        return gp_fail(err, GP_EIO, "no free file descriptor to receive another; raise ulimit -n");
     if (!sound || fds.count > 1)
         gp_packet_fds_close(&fds);
     if (!sound)

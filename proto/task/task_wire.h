@@ -15,7 +15,8 @@
  *
  * - A client blob may be named by several calls. It stays mapped until GP_CALL_RELEASE names it
  * or the link ends. Values, files and objects created from it outlive it.
- * - A worker blob is named once and then belongs to the client.
+ * - Worker blobs are named in the order in which they were sent, each at most once. A named blob
+ * belongs to the client.
  * - In a record with a blob, payload_bytes is the blob size. Inline bytes then extend to the end
  * of the record, and an inline text ends with a NUL.
  * - A client may have GP_LINK_BLOBS_MAX unreleased blobs; the worker disconnects a client that

@@ -40,9 +40,11 @@ ssize_t gp_packet_receive(int socket, void *data, size_t bytes, int flags, gp_pa
     ssize_t got = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
 
     fds->count = 0;
+    fds->dropped = false;
     *cut = false;
     if (got <= 0)
         return got;
+    fds->dropped = (message.msg_flags & MSG_CTRUNC) != 0;
     *cut = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
     for (struct cmsghdr *head = CMSG_FIRSTHDR(&message); head != NULL; head = CMSG_NXTHDR(&message, head)) {
         if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)

@@ -13,6 +13,7 @@ enum { GP_PACKET_FDS_MAX = 16 }; /* descriptors per packet */
 typedef struct gp_packet_fds {
     int fd[GP_PACKET_FDS_MAX]; /* close-on-exec */
     uint32_t count;
+    bool dropped; /* others were discarded: no room here, or no free descriptor in this process */
 } gp_packet_fds;
 
 /* Send one packet; never block. Return the sendmsg() result. -1: see errno. */

@@ -75,6 +75,45 @@ TEST(broadcasts_beyond_the_worker_cache_are_resent_on_demand)
     CHECK_INT(0, team_info().worker_deaths);
 }
 
+/* Leave this process `count` free descriptors. Return the previous limit. */
+static struct rlimit descriptors_leave(rlim_t count)
+{
+    struct rlimit before, low;
+    int first = open("/dev/null", O_RDONLY | O_CLOEXEC); /* the lowest free number */
+
+    getrlimit(RLIMIT_NOFILE, &before);
+    low = (struct rlimit){ .rlim_cur = (rlim_t)first + count, .rlim_max = before.rlim_max };
+    close(first);
+    CHECK_INT(0, setrlimit(RLIMIT_NOFILE, &low));
+    return before;
+}
+
+TEST(large_results_arrive_with_one_free_descriptor)
+{
+    enum { CALLS = 1000, BYTES = 40000 };
+    static gp_future *futures[CALLS];
+    const void *data;
+    size_t bytes = 0;
+
+    BEGIN(2);
+    find("make_bytes");
+    struct rlimit before = descriptors_leave(1);
+
+    for (int i = 0; i < CALLS; i++)
+        futures[i] = call("make_bytes", BYTES + i);
+    for (int i = 0; i < CALLS; i++) {
+        CHECK_STATUS(GP_OK, gp_future_result(futures[i], &data, &bytes, &err));
+        CHECK_INT(BYTES + i, bytes);
+        gp_future_free(futures[i]);
+    }
+    descriptors_leave(0);
+    CHECK_STATUS(GP_EIO, end_of(call("make_bytes", BYTES)));
+    CHECK_CONTAINS(err.message, "no free file descriptor");
+    setrlimit(RLIMIT_NOFILE, &before);
+    CHECK_STATUS(GP_OK, end_of(call("make_bytes", BYTES)));
+    CHECK_INT(0, team_info().worker_deaths);
+}
+
 TEST(large_values_beyond_the_payload_limit_are_kept)
 {
     enum { VALUES = 1100, BYTES = 40000 };
