@@ -1219,8 +1219,11 @@ typedef struct gp_parfor_request {
     /* "FILE.so:NAME" of a gp_combine_fn; its context is the loop argument, read-only */
     const char *combine;
 
-    uint64_t seed;  /* seed for the random streams of the iterations */
-    uint32_t chunk; /* iterations per message; 0: chosen by measured duration */
+    uint64_t seed; /* seed for the random streams of the iterations */
+
+    /* iterations per message, fewer if they have more than 1 GiB of input or output; 0: chosen by
+     * measured duration */
+    uint32_t chunk;
 
     /* maximum number of iterations in flight: sent to a worker, but the result not yet delivered to
      * on_result(); 0: limit of the library */

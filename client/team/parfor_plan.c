@@ -45,6 +45,8 @@ uint32_t parfor_plan_size(const parfor_plan *plan)
     size = smaller(size, PARFOR_CHUNK_MAX);
     if (plan->chunk != 0)
         size = (size + plan->block - 1) / plan->block * plan->block;
+    if (plan->bytes != 0)
+        size = smaller(size, PARFOR_CHUNK_BYTES_MAX / plan->bytes);
     size = smaller(size, room) / plan->block * plan->block;
     if (size == 0 && room >= plan->block)
         size = plan->block;

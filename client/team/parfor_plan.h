@@ -23,6 +23,9 @@ enum {
     PARFOR_BUDGET_NS = 4000000,
     PARFOR_DEPTH = 4,           /* chunks in flight per worker */
     PARFOR_CHUNK_MAX = 1 << 26, /* iterations per chunk */
+
+    /* input or output of a chunk; workers accept no more output */
+    PARFOR_CHUNK_BYTES_MAX = 1 << 30,
 };
 
 typedef struct parfor_piece {
@@ -37,7 +40,7 @@ typedef struct parfor_plan {
     uint64_t total;         /* iterations; UINT64_MAX: not known yet */
     uint32_t workers;       /* at least 1 */
     uint32_t block;         /* chunk sizes are multiples of it, except the last; at least 1 */
-    uint32_t chunk;         /* iterations per chunk; 0: by measured duration */
+    uint32_t chunk;         /* iterations per chunk, within the limits; 0: by measured duration */
     uint64_t max_in_flight; /* limit for next - settled, in iterations; 0: none */
 
     /* bytes per iteration sent or received through a link; keeps chunks below GP_LINK_INLINE_MAX */

@@ -270,6 +270,18 @@ TEST(data_of_a_chunk_fits_into_a_record)
     world_free(w);
 }
 
+TEST(chunk_of_a_chosen_size_has_at_most_the_bytes_that_a_worker_accepts)
+{
+    parfor_plan plan = { .total = 1 << 20, .workers = 2, .block = 1, .chunk = 1 << 16, .bytes = 1 << 20 };
+
+    CHECK_INT(PARFOR_CHUNK_BYTES_MAX >> 20, parfor_plan_size(&plan));
+    plan.block = 48;
+    CHECK_INT(PARFOR_CHUNK_BYTES_MAX / (48 << 20) * 48, parfor_plan_size(&plan));
+    plan.bytes = PARFOR_CHUNK_BYTES_MAX;
+    plan.block = 1;
+    CHECK_INT(1, parfor_plan_size(&plan));
+}
+
 TEST(source_ends_the_loop_when_exhausted)
 {
     parfor_plan plan = { .total = UINT64_MAX, .workers = 2, .block = 4, .max_in_flight = 64 };
