@@ -42,7 +42,7 @@ void gp_capture_flush(gp_capture *capture);                            /* not NU
 void gp_capture_lock_ring(gp_capture *capture);                        /* not NULL */
 void gp_capture_unlock_ring(gp_capture *capture);                      /* not NULL */
 
-/* Attribute output to a call from now on. */
+/* Attribute output to a call from now on; 0: to none. */
 static inline void gp_capture_begin_call(gp_capture *capture, uint64_t call)
 {
     if (capture != NULL)

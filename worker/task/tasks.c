@@ -274,6 +274,12 @@ static int64_t spin_budget_ns(const gp_tasks *t, int64_t call_ns)
     return several_ns > SPIN_BUDGET_NS ? several_ns : SPIN_BUDGET_NS;
 }
 
+/* Return whether calls of this kind run functions of the user. */
+static bool is_of_user(uint16_t kind)
+{
+    return kind == GP_CALL_RUN || kind == GP_CALL_BLOCK || kind == GP_CALL_LOOP || kind == GP_CALL_COMBINE;
+}
+
 static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_error *err)
 {
     gp_call_handler handler = call->kind < KINDS ? handlers[call->kind] : NULL;
@@ -287,11 +293,12 @@ static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_err
         announce(t);
     gp_link_set_running(t->link, call->id);
     gp_fault_point("task_begin");
-    gp_capture_begin_call(t->capture, call->id);
+    gp_capture_begin_call(t->capture, is_of_user(call->kind) ? call->id : 0);
     if (status == GP_OK)
         status = handler != NULL ? handler(t, call, &out, err)
                                  : gp_fail(err, GP_EUNSUPPORTED, "unknown kind of call: %u", call->kind);
     gp_capture_end(t->capture);
+    gp_capture_begin_call(t->capture, 0); /* child processes may print between calls */
     call_answer(t, call, status, &out, err, begun_ns);
     gp_link_set_running(t->link, 0);
     atomic_fetch_add_explicit(&t->train->progress, 1, memory_order_relaxed);

@@ -123,6 +123,20 @@ TEST(each_iteration_has_its_lines_also_if_it_fails)
     }
 }
 
+TEST(line_printed_between_calls_belongs_to_none)
+{
+    void *data;
+    size_t bytes;
+
+    BEGIN_WITH_OUTPUT(1);
+    CHECK_STATUS(GP_OK, end_of(call("print_later", 0)));
+    AWAIT(gp_team_get(team, 1, "none", &data, &bytes, &err) == GP_ENOENT && received_count > 0, 20);
+    REQUIRE(received_count == 1);
+    CHECK_TEXT("later", received[0].text);
+    CHECK_INT(0, received[0].line.call);
+    CHECK(!received[0].line.in_loop);
+}
+
 TEST(ranks_of_a_block_print_under_one_call)
 {
     gp_spmd_result *block = NULL;

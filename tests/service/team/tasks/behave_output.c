@@ -44,6 +44,21 @@ GP_TASK gp_status print_place(gp_task *task, gp_error *err)
     return gp_task_result(task, place, sizeof(place), err);
 }
 
+/* Let a child process print after the task has returned. */
+GP_TASK gp_status print_later(gp_task *task, gp_error *err)
+{
+    (void)task;
+    pid_t child = fork();
+
+    if (child == 0) {
+        static const char text[] = "later\n";
+
+        usleep(100000);
+        _exit(write(STDOUT_FILENO, text, strlen(text)) > 0 ? 0 : 1);
+    }
+    return child > 0 ? GP_OK : gp_fail(err, GP_EIO, "cannot fork");
+}
+
 /* Run a rank of a block: print before and after a barrier. */
 GP_TASK gp_status print_rank(gp_task *task, gp_error *err)
 {
