@@ -26,9 +26,8 @@ typedef struct open_loop {
     gp_task_loop plan;
     gp_task_fn function;
     gp_combine_fn combine; /* NULL: not a custom function */
-    gp_view kept;
-    gp_view argument; /* points into kept */
-    gp_tree *tree;    /* NULL: no reduction; empty between chunks */
+    gp_view argument;
+    gp_tree *tree; /* NULL: no reduction; empty between chunks */
     /* accumulators, 64-byte aligned: of the current group, and for combining */
     void *group, *other;
     uint32_t stride; /* iterations between two clock reads */
@@ -57,7 +56,7 @@ typedef struct chunk {
 
 static void loop_close(open_loop *loop)
 {
-    gp_view_close(&loop->kept);
+    gp_view_close(&loop->argument);
     gp_tree_free(loop->tree);
     gp_free(loop->group);
     gp_free(loop->other);
@@ -124,14 +123,13 @@ static gp_status loop_keep(gp_tasks *tasks, const gp_taken *call, open_loop *loo
          (plan->combine == 0 && (element == 0 || plan->reduce_bytes % element != 0))))
         return gp_fail(err, GP_EPROTO, "invalid reduction: kind %u over %u bytes in groups of %u",
                        plan->reduce_kind, plan->reduce_bytes, plan->reduce_block);
-    status = gp_tasks_keep(tasks, call, &loop->kept, err);
+    if (call->blob != 0)
+        status = gp_tasks_keep(tasks, call, &loop->argument, err);
+    else /* a copy of its own is aligned */
+        status = gp_view_copy(&loop->argument, call->inlined + sizeof(loop->plan),
+                              call->inlined_bytes - sizeof(loop->plan), err);
     if (status != GP_OK)
         return status;
-    loop->argument = loop->kept;
-    if (call->blob == 0) {
-        loop->argument.bytes = loop->kept.bytes - sizeof(loop->plan);
-        loop->argument.data = (const unsigned char *)loop->kept.data + sizeof(loop->plan);
-    }
     if (loop->argument.bytes != loop->plan.argument_bytes)
         return gp_fail(err, GP_EPROTO, "the argument of a loop has %zu bytes, must have %llu",
                        loop->argument.bytes, (unsigned long long)loop->plan.argument_bytes);

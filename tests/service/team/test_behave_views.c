@@ -103,6 +103,42 @@ TEST(short_empty_and_stepped_loops_have_the_right_count)
     }
 }
 
+TEST(arguments_are_aligned_to_16_bytes)
+{
+    static const unsigned char argument[40000];
+    static const size_t sizes[] = { 1, 40, sizeof(argument) };
+
+    BEGIN(1);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        gp_spmd_result *block = NULL;
+        const void *data = NULL;
+        size_t bytes;
+        const gp_function *function = find("argument_offset");
+
+        memset(&s, 0, sizeof(s));
+        REQUIRE_OK(gp_parfor(team,
+                             &(gp_parfor_request){ .function = function,
+                                                   .argument = argument,
+                                                   .bytes = sizes[i],
+                                                   .first = 1,
+                                                   .last = 1,
+                                                   .on_result = take_value },
+                             &err),
+                   err);
+        CHECK_INT(1, s.count);
+        CHECK_INT(0, s.values[0]);
+        CHECK_INT(0, number_of(call_with((gp_parfeval_request){ 0 }, "argument_offset", argument, sizes[i])));
+        REQUIRE_OK(
+            gp_spmd(&block, team,
+                    &(gp_spmd_request){ .function = function, .argument = argument, .bytes = sizes[i] },
+                    &err),
+            err);
+        REQUIRE_OK(gp_spmd_result_get(block, 1, &data, &bytes, &err), err);
+        CHECK_INT(0, *(const int64_t *)data);
+        gp_spmd_result_free(block);
+    }
+}
+
 TEST(endless_source_respects_the_limit_in_flight)
 {
     memset(&s, 0, sizeof(s));

@@ -70,6 +70,15 @@ GP_TASK gp_status square(gp_task *task, gp_error *err)
     return gp_task_result(task, &result, sizeof(result), err);
 }
 
+/* Return the offset of the argument from a multiple of 16 bytes. */
+GP_TASK gp_status argument_offset(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const int64_t offset = (int64_t)((uintptr_t)gp_task_argument(task, &bytes) % 16);
+
+    return gp_task_result(task, &offset, sizeof(offset), err);
+}
+
 /* Return the requested number of bytes; byte i is i modulo 251. */
 GP_TASK gp_status make_bytes(gp_task *task, gp_error *err)
 {
