@@ -43,6 +43,7 @@ void gp_core_adopt_found(gp_core *core, const gp_core_event *event)
     slot->pid = event->pid;
     core->adopting_ms = core->now_ms + core->config.adopt_ms;
     slot->due_ms = core->adopting_ms;
+    slot->answered = true;
     if (!slot->wanted)
         gp_core_slot_kill(core, event->slot);
 }

@@ -110,8 +110,8 @@ typedef struct gp_core_slot {
     gp_core_id claim_session; /* session of the holder process */
     uint32_t claim_generation;
     uint32_t tries; /* consecutive attempts that found the device in use */
-    uint32_t early; /* consecutive exits before ready, within EARLY_WINDOW_MS */
-    int64_t early_since_ms;
+    uint32_t early; /* consecutive processes that exited before they were ready */
+    bool answered;  /* the process has sent worker_ready, or was adopted */
     gp_core_id claim_token;
     /* unexpected exits since the scheduler started; requested exits are not counted */
     uint64_t deaths;

@@ -9,8 +9,9 @@
  * (adopt.c).
  *
  * Respawning: after an exit before ready, the delay grows with each attempt. After
- * GP_CORE_EARLY_DEATHS_MAX such exits within ten seconds, the slot is disabled, because a worker
- * that cannot start must not keep the machine busy.
+ * GP_CORE_EARLY_DEATHS_MAX such exits in a row, the slot is disabled: a worker that cannot start
+ * must neither keep the machine busy nor keep requests for all workers waiting. A worker that is
+ * killed because it is not ready in time counts, too.
  *
  * Silence: a READY worker becomes suspect if it sends no heartbeat, or if its training stays in one
  * stretch of a step. Status shows the suspicion until the worker recovers. The worker is killed,
@@ -33,7 +34,6 @@
 #include "scheduler/core/core_parts.h"
 
 enum {
-    EARLY_WINDOW_MS = 10000,
     RETRY_FIRST_MS = 250,
     RETRY_LAST_MS = 30000,
     TRIES_SOON = 4,
@@ -92,6 +92,7 @@ void gp_core_slot_spawn(gp_core *core, uint32_t index)
         slot->incarnation = core->config.incarnation_base;
     slot->incarnation++;
     slot->pid = 0;
+    slot->answered = false;
     slot->due_ms = core->now_ms + core->config.start_ms;
     gp_core_emit_to_worker(core, GP_CORE_SPAWN, index);
 }
@@ -327,6 +328,7 @@ void gp_core_slot_ready(gp_core *core, const gp_core_event *event)
     gp_core_lease *lease;
     bool again = slot->process == GP_CORE_READY;
 
+    slot->answered = true;
     gp_core_slot_heard(core, event->slot, gp_core_slot_silence(core, slot));
     if (!event->usable) {
         ready_excluded(core, event);
@@ -352,15 +354,11 @@ void gp_core_slot_ready(gp_core *core, const gp_core_event *event)
         gp_core_group_advance(core, lease);
 }
 
-/* Count an exit before ready. Set the next spawn time, or condemn the slot. */
+/* Count an exit before ready. Set the next spawn time, or disable the slot. */
 static void count_early_death(gp_core *core, uint32_t index, const char *cause)
 {
     gp_core_slot *slot = &core->slots[index];
 
-    if (slot->early == 0 || core->now_ms - slot->early_since_ms > EARLY_WINDOW_MS) {
-        slot->early = 0;
-        slot->early_since_ms = core->now_ms;
-    }
     slot->early++;
     slot->due_ms = core->now_ms + (slot->early == 1 ? 0 : 50ll << slot->early);
     if (slot->early < GP_CORE_EARLY_DEATHS_MAX)
@@ -377,7 +375,7 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event)
     gp_core_lease *lease = gp_core_lease_of(core, slot->lease);
     bool asked = slot->process == GP_CORE_DYING && slot->reason[0] == '\0';
     bool excluded = slot->tries != 0; /* keep the reason for status */
-    bool early = slot->process == GP_CORE_STARTING;
+    bool early = !slot->answered && !asked;
     char cause[GP_ERROR_MESSAGE_MAX];
 
     gp_core_text_exit(cause, slot, event->slot, event);

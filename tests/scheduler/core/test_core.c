@@ -1219,6 +1219,28 @@ static void beats_for(int64_t ms, uint32_t workers)
     }
 }
 
+/* A worker can hang before it is ready, for example in the driver of a broken GPU. */
+TEST(worker_that_never_becomes_ready_does_not_block_requests_forever)
+{
+    REQUIRE(pool_new(GP_CORE_CPU, 2, false));
+    spawned(0, 4711);
+    ready(0);
+    connect(1);
+    ask(1, 0, 0); /* all workers of the pool */
+    for (int i = 0; i < GP_CORE_EARLY_DEATHS_MAX; i++) {
+        CHECK(core->slots[1].process == GP_CORE_STARTING);
+        beats_for(core->config.start_ms, 1);
+        CHECK(core->slots[1].process == GP_CORE_DYING);
+        died(1, 9);
+        if (i + 1 < GP_CORE_EARLY_DEATHS_MAX)
+            beats_for(2000, 1);
+    }
+    CHECK(core->slots[1].disabled);
+    CHECK_CONTAINS(core->slots[1].reason, "was not ready before the deadline");
+    REQUIRE(find(GP_CORE_GRANT) != NULL);
+    CHECK_INT(1, find(GP_CORE_GRANT)->member_count);
+}
+
 TEST(worker_that_misses_the_report_period_is_replaced)
 {
     REQUIRE(pool_found(2));
