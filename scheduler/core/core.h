@@ -214,6 +214,8 @@ typedef enum gp_core_death_kind {
     GP_CORE_DIED_SIGNAL,
     GP_CORE_DIED_EXIT,
     GP_CORE_DIED_UNBORN, /* could not be spawned; number = errno */
+    /* could not be spawned because the machine lacks a resource; number = errno */
+    GP_CORE_DIED_SHORTAGE,
 } gp_core_death_kind;
 
 typedef enum gp_core_event_kind {

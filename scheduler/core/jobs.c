@@ -12,6 +12,7 @@
 enum {
     PRUNE_EVERY_MS = 1000,
     KILL_AGAIN_MS = 1000,
+    START_AGAIN_MS = 1000,
     /* A longer gap between steps means that this process was suspended. Client requests have waited
      * in the socket since then. */
     STOPPED_MS = 2000,
@@ -405,10 +406,18 @@ static void handle_spawned(gp_jobs *jobs, const gp_jobs_event *event)
 static void handle_unborn(gp_jobs *jobs, const gp_jobs_event *event)
 {
     gp_jobs_job *job = jobs_find_id(jobs, event->job);
+    char reason[GP_JOBS_REASON_BYTES];
 
     if (job == NULL || job->state != GP_JOBS_STARTING || job->spawned || event->attempt != job->attempts + 1)
         return;
-    end_job(jobs, job, GP_JOBS_FAILED, event->text);
+    if (event->status != GP_EBUSY && event->status != GP_ENOMEM) {
+        end_job(jobs, job, GP_JOBS_FAILED, event->text);
+        return;
+    }
+    /* All queued jobs would fail within seconds, although none of them is the cause. */
+    jobs->start_ms = jobs->now_ms + START_AGAIN_MS;
+    snprintf(reason, sizeof(reason), "%.150s; queued again", event->text);
+    queue_again(jobs, job, reason);
 }
 
 /* ---- journal reports ---- */
@@ -540,9 +549,10 @@ int64_t gp_jobs_due(const gp_jobs *jobs)
 /* Return whether another job of the lane may start. */
 static bool may_start(const gp_jobs *jobs, jobs_lane lane)
 {
-    uint32_t limit = lane == JOBS_LANE_WORK      ? jobs->config.capacity
-                     : jobs->config.capacity > 0 ? jobs->config.sweeps_max
-                                                 : 0;
+    uint32_t limit = jobs->now_ms < jobs->start_ms ? 0
+                     : lane == JOBS_LANE_WORK      ? jobs->config.capacity
+                     : jobs->config.capacity > 0   ? jobs->config.sweeps_max
+                                                   : 0;
 
     return !jobs->failed && !jobs->holding && !jobs->stopping && jobs_lane_active(jobs, lane) < limit;
 }

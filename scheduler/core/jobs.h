@@ -121,7 +121,7 @@ typedef enum gp_jobs_event_kind {
     GP_JOBS_EVENT_JOURNAL_FAILED, /* status, text; permanent */
     GP_JOBS_EVENT_ADOPTED,        /* job: the recorded process is alive */
     GP_JOBS_EVENT_SPAWNED,        /* job, attempt, pid, start_time, boot */
-    GP_JOBS_EVENT_UNBORN,         /* job, attempt, text: the process could not be spawned */
+    GP_JOBS_EVENT_UNBORN,         /* job, attempt, status, text: the process could not be spawned */
     GP_JOBS_EVENT_ENDED,          /* job, attempt, exit, number, pool_lost, text */
     GP_JOBS_EVENT_WORKERS,        /* job, count: workers held now */
 } gp_jobs_event_kind;
@@ -151,8 +151,8 @@ typedef struct gp_jobs_event {
     uint32_t grace_ms;
     gp_jobs_exit exit;
     int32_t number;
-    bool pool_lost; /* the job ended, or reports that it ended, because the pool was gone */
-    gp_status status;
+    bool pool_lost;   /* the job ended, or reports that it ended, because the pool was gone */
+    gp_status status; /* UNBORN: GP_EBUSY, GP_ENOMEM: the machine lacks a resource; try again later */
     const char *text;
 } gp_jobs_event;
 

@@ -11,7 +11,8 @@
  * Respawning: after an exit before ready, the delay grows with each attempt. After
  * GP_CORE_EARLY_DEATHS_MAX such exits in a row, the slot is disabled: a worker that cannot start
  * must neither keep the machine busy nor keep requests for all workers waiting. A worker that is
- * killed because it is not ready in time counts, too.
+ * killed because it is not ready in time counts, too. A process that cannot be spawned because the
+ * machine lacks a resource does not count; the next attempt follows after a second.
  *
  * Silence: a READY worker becomes suspect if it sends no heartbeat, or if its training stays in one
  * stretch of a step. Status shows the suspicion until the worker recovers. The worker is killed,
@@ -34,6 +35,7 @@
 #include "scheduler/core/core_parts.h"
 
 enum {
+    SHORTAGE_MS = 1000,
     RETRY_FIRST_MS = 250,
     RETRY_LAST_MS = 30000,
     TRIES_SOON = 4,
@@ -399,7 +401,9 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event)
     slot->stretch_ms = slot->stretch_max_ms = 0;
     if (!excluded)
         slot->reason[0] = '\0';
-    if (early)
+    if (event->death == GP_CORE_DIED_SHORTAGE)
+        slot->due_ms = core->now_ms + SHORTAGE_MS;
+    else if (early)
         count_early_death(core, event->slot, cause);
     if (slot->disabled && lease != NULL)
         gp_core_group_shrink(core, lease, event->slot);

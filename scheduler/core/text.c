@@ -72,6 +72,7 @@ void gp_core_text_exit(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot
         snprintf(how, sizeof(how), "exited with code %d", event->number);
         break;
     case GP_CORE_DIED_UNBORN:
+    case GP_CORE_DIED_SHORTAGE:
         snprintf(how, sizeof(how), "could not be started: %s", strerrordesc_np(event->number));
         break;
     case GP_CORE_DIED_UNKNOWN:
@@ -79,7 +80,8 @@ void gp_core_text_exit(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot
                  event->out_of_memory ? "was killed because memory ran out" : "exited (exit status unknown)");
         break;
     }
-    if (slot->process == GP_CORE_STARTING && event->death != GP_CORE_DIED_UNBORN)
+    if (slot->process == GP_CORE_STARTING && event->death != GP_CORE_DIED_UNBORN &&
+        event->death != GP_CORE_DIED_SHORTAGE)
         snprintf(step, sizeof(step), " during startup");
     else if (slot->step != 0)
         snprintf(step, sizeof(step), " (it last reported step %llu)", (unsigned long long)slot->step);

@@ -105,7 +105,15 @@ static char **split_texts(char *texts, size_t bytes, size_t before, size_t room,
     return list;
 }
 
-/* Create the job folder. From the second attempt on, write a separator into the log. */
+/* Fail because a job cannot start. GP_EBUSY: the machine lacks a resource. GP_EIO: other errors. */
+static gp_status start_fail(int error_number, const char *what, const char *path, gp_error *err)
+{
+    return gp_fail(err, gp_spawn_is_shortage(error_number) ? GP_EBUSY : GP_EIO, "cannot %s %s: %s", what,
+                   path, strerror(error_number));
+}
+
+/* Create the job folder. From the second attempt on, write a separator into the log. Errors as in
+ * start_fail(). */
 static gp_status make_folder(const gp_paths *paths, uint64_t job, uint32_t attempt, char *folder,
                              size_t bytes, gp_error *err)
 {
@@ -114,7 +122,7 @@ static gp_status make_folder(const gp_paths *paths, uint64_t job, uint32_t attem
 
     gp_job_folder(paths, job, folder, bytes);
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
-        return gp_fail_errno(err, GP_EIO, "cannot create the job's directory %s", folder);
+        return start_fail(errno, "create the job's directory", folder, err);
     if (attempt == 1)
         return GP_OK;
     snprintf(log, sizeof(log), "%s/log", folder);
@@ -126,7 +134,7 @@ static gp_status make_folder(const gp_paths *paths, uint64_t job, uint32_t attem
     return GP_OK;
 }
 
-/* Spawn the child and open a pidfd. GP_EIO: cannot spawn; the message has the reason. */
+/* Spawn the child and open a pidfd. Errors as in start_fail(). */
 static gp_status start(gp_job_process *out, const char *program, const char *folder, const char *directory,
                        char **arguments, char **environment, gp_error *err)
 {
@@ -156,8 +164,7 @@ static gp_status start(gp_job_process *out, const char *program, const char *fol
         waitpid(out->pid, NULL, 0);
         close(out->gate);
     }
-    errno = problem;
-    return gp_fail_errno(err, GP_EIO, "cannot start %s", program);
+    return start_fail(problem, "start", program, err);
 }
 
 gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job, uint32_t attempt,

@@ -489,7 +489,7 @@ static int fetch(gp_journal *journal, const operation *op)
     if (words->words == NULL || words->environment == NULL || words->directory == NULL) {
         gp_journal_text_deinit(words);
         made->body.kind = GP_JOURNAL_UNFETCHED;
-        gp_fail(&made->body.error, GP_ENOMEM,
+        gp_fail(&made->body.error, code == SQLITE_ROW ? GP_ENOMEM : GP_ENOENT,
                 code == SQLITE_ROW ? "no memory for the command of the job"
                                    : "the command of the job is not in the journal");
     }

@@ -144,13 +144,17 @@ static void handle_words(shell *s, gp_journal_report *report)
 {
     gp_jobs_event event = { .kind = GP_JOBS_EVENT_SPAWNED, .job = report->job, .attempt = report->attempt };
     gp_job_process *process = find_process(s->jobs, 0);
-    gp_error err = { .message = "too many processes of earlier jobs have not exited yet" };
-    gp_status status = GP_EBUSY;
+    gp_error err;
+    gp_status status = GP_OK;
 
-    if (report->kind == GP_JOURNAL_UNFETCHED)
+    if (report->kind == GP_JOURNAL_UNFETCHED) {
         err = report->error;
-    else if (process != NULL)
+        status = err.code;
+    } else if (process == NULL) {
+        status = gp_fail(&err, GP_EBUSY, "too many processes of earlier jobs have not exited yet");
+    } else {
         status = gp_job_spawn(process, s->options->paths, report->job, report->attempt, &report->words, &err);
+    }
     gp_journal_text_deinit(&report->words);
     if (status == GP_OK) {
         event.pid = process->pid;
@@ -165,7 +169,10 @@ static void handle_words(shell *s, gp_journal_report *report)
     } else {
         if (process != NULL)
             *process = (gp_job_process){ .pidfd = -1, .gate = -1 };
+        gp_log_event(GP_LOG_WARN, "job-unstarted", GP_LOG_WITH({ "job", .number = (int64_t)report->job }),
+                     "cannot start a job: %s", err.message);
         event.kind = GP_JOBS_EVENT_UNBORN;
+        event.status = status;
         event.text = err.message;
     }
     shell_jobs_step(s, &event);

@@ -16,6 +16,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
+#include "common/base/system/process.h"
 #include "common/base/text/log.h"
 #include "common/base/memory/secret.h"
 #include "proto/local/listen.h"
@@ -42,8 +43,8 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
         gp_fault_point("spawned");
     } else {
         event.kind = GP_CORE_EVENT_WORKER_DIED;
-        event.death = GP_CORE_DIED_UNBORN;
         event.number = errno;
+        event.death = gp_spawn_is_shortage(event.number) ? GP_CORE_DIED_SHORTAGE : GP_CORE_DIED_UNBORN;
         gp_log(GP_LOG_ERROR, "spawn-failed", "%s", err.message);
     }
     shell_pend(s, &event);

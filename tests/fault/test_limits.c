@@ -146,6 +146,35 @@ TEST(exhausted_descriptors_end_neither_daemons_nor_clients)
     }
 }
 
+TEST(lack_of_descriptors_fails_no_queued_job)
+{
+    enum { CROWD = 300 };
+    static const char *const words[] = { "spmd", "--", "true", NULL };
+    static int fds[CROWD];
+    gp_error err;
+    gp_pool *pool;
+    gp_job_info info = { .exit_code = -1 };
+    uint64_t job;
+
+    stage_descriptors = 128;
+    REQUIRE(stage_up(NULL));
+    stage_descriptors = 0;
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, &err), err);
+    crowd_connect(in_root("run/default/scheduler.door"), SOCK_SEQPACKET, fds, CROWD);
+    REQUIRE_OK(gp_job_submit(&job, pool, &(gp_job_request){ .words = words }, &err), err);
+
+    /* silent connections are closed after 2 s */
+    REQUIRE_OK(gp_job_wait(&info, pool, &job, 1, false, POOLS_TIMEOUT_MS, NULL, &err), err);
+    CHECK_TEXT("", info.reason);
+    CHECK_INT(GP_JOB_DONE, info.state);
+    CHECK_INT(0,
+              shell("grep -q 'event=job-unstarted .*Too many open files' state/*/default/log/scheduler.log"));
+    gp_pool_close(pool);
+    for (int f = 0; f < CROWD; f++)
+        close(fds[f]);
+    end_well();
+}
+
 /* ---- messages ---- */
 
 /* Return a raw connection to a ZeroMQ socket, after the handshake as a DEALER. */

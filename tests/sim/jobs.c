@@ -135,8 +135,14 @@ void sim_job_spawns(sim *s, sim_happening *h)
     if (!s->up || h->epoch != s->epoch)
         return;
     if ((!sim_calm(s) && sim_chance(&s->disk_dice, 3)) || s->job_process_count == SIM_JOB_PROCESSES) {
-        sim_jobs_step(
-            s, (gp_jobs_event){ .kind = GP_JOBS_EVENT_UNBORN, .job = job, .attempt = attempt, .text = "no" });
+        /* the machine lacks a resource, or the job cannot start at all */
+        const bool lack = job % 2 == 0 && s->job_process_count < SIM_JOB_PROCESSES;
+
+        sim_jobs_step(s, (gp_jobs_event){ .kind = GP_JOBS_EVENT_UNBORN,
+                                          .job = job,
+                                          .attempt = attempt,
+                                          .status = lack ? GP_EBUSY : GP_EIO,
+                                          .text = "no" });
         return;
     }
     process = &s->job_processes[s->job_process_count++];
@@ -408,13 +414,13 @@ static void act(void *context, const gp_jobs_action *action)
     sim_burns(s);
 }
 
-/* Fail if a job waits below its limit. A sweep that took the place of its trials would wait
- * forever. */
+/* Fail if a job waits below its limit, except after a lack of a resource. A sweep that took the
+ * place of its trials would wait forever. */
 static void check_waiting(sim *s)
 {
     const gp_jobs *machine = s->machine;
 
-    if (machine->failed || machine->holding || machine->stopping)
+    if (machine->failed || machine->holding || machine->stopping || machine->now_ms < machine->start_ms)
         return;
     for (int sweeps = 0; sweeps < 2; sweeps++) {
         lane_count lane = count_lane(s, sweeps);

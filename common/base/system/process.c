@@ -65,6 +65,21 @@ int gp_spawn(pid_t *pid, const char *program, posix_spawn_file_actions_t *action
     return problem;
 }
 
+bool gp_spawn_is_shortage(int error_number)
+{
+    switch (error_number) {
+    case EAGAIN: /* processes */
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOSPC:
+    case EDQUOT:
+        return true;
+    default:
+        return false;
+    }
+}
+
 int gp_spawn_raise(int *fd, int highest)
 {
     int raised = fcntl(*fd, F_DUPFD_CLOEXEC, highest + 1), problem = raised < 0 ? errno : 0;

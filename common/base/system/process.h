@@ -38,6 +38,10 @@ int gp_thread_start(pthread_t *out, const char *name, size_t stack_bytes, void *
 int gp_spawn(pid_t *pid, const char *program, posix_spawn_file_actions_t *actions, short group,
              char *const *arguments, char *const *environment);
 
+/* Return whether the error number of a failed spawn means that the machine lacks a resource: the
+ * program is not the cause, and a later attempt can succeed. */
+bool gp_spawn_is_shortage(int error_number);
+
 /* Move *fd to a number above `highest`, the highest descriptor that file actions assign in the
  * child. Otherwise dup2() in a file action could overwrite it. Return 0 or an error number, and
  * then *fd is closed and -1. EMFILE: no descriptor above `highest` is free. */

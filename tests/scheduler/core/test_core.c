@@ -1241,6 +1241,31 @@ TEST(worker_that_never_becomes_ready_does_not_block_requests_forever)
     CHECK_INT(1, find(GP_CORE_GRANT)->member_count);
 }
 
+TEST(lack_of_a_resource_disables_no_worker)
+{
+    gp_core_event unborn;
+
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    died(0, 9);
+    for (int i = 0; i < 2 * GP_CORE_EARLY_DEATHS_MAX; i++) {
+        REQUIRE(find(GP_CORE_SPAWN) != NULL);
+        unborn = of_worker(GP_CORE_EVENT_WORKER_DIED, 0);
+        unborn.death = GP_CORE_DIED_SHORTAGE;
+        say(unborn);
+        CHECK(find(GP_CORE_SPAWN) == NULL);
+        CHECK(!core->slots[0].disabled);
+        wait_ms(1000);
+    }
+    unborn.incarnation = core->slots[0].incarnation;
+    unborn.death = GP_CORE_DIED_UNBORN;
+    for (int i = 0; i < GP_CORE_EARLY_DEATHS_MAX; i++) {
+        say(unborn);
+        wait_ms(2000);
+        unborn.incarnation = core->slots[0].incarnation;
+    }
+    CHECK(core->slots[0].disabled);
+}
+
 TEST(worker_that_misses_the_report_period_is_replaced)
 {
     REQUIRE(pool_found(2));

@@ -206,6 +206,45 @@ TEST(failed_job_is_not_restarted)
     end();
 }
 
+/* Report that no process could be started for the first attempt of a job. */
+static uint32_t unborn(uint64_t job, gp_status status)
+{
+    return step((gp_jobs_event){ .kind = GP_JOBS_EVENT_UNBORN,
+                                 .job = job,
+                                 .attempt = 1,
+                                 .status = status,
+                                 .text = "cannot start gradpool: Too many open files" });
+}
+
+TEST(lack_of_a_resource_fails_no_queued_job)
+{
+    begin(1);
+    submit_as(1, 0);
+    submit_as(2, 0);
+    persisted();
+    REQUIRE(seen(GP_JOBS_START) != NULL);
+    unborn(1, GP_EBUSY);
+    CHECK(seen(GP_JOBS_START) == NULL);
+    persisted();
+    CHECK(seen(GP_JOBS_START) == NULL); /* neither this job again at once, nor the next one */
+    CHECK_INT(GP_JOBS_QUEUED, state_of(1));
+    CHECK_TEXT("cannot start gradpool: Too many open files; queued again", gp_jobs_find(jobs, 1)->reason);
+    now_ms += 1000;
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
+    REQUIRE(seen(GP_JOBS_START) != NULL);
+    CHECK_INT(1, seen(GP_JOBS_START)->id);
+    CHECK_INT(1, seen(GP_JOBS_START)->attempt);
+    spawned(1, 1);
+    persisted();
+    CHECK_INT(GP_JOBS_RUNNING, state_of(1));
+    CHECK_TEXT("", gp_jobs_find(jobs, 1)->reason);
+    ended(1, 1, GP_JOBS_EXIT_CODE, 0);
+    persisted();
+    unborn(2, GP_ENOENT); /* its directory is missing: only this job is affected */
+    CHECK_INT(GP_JOBS_FAILED, state_of(2));
+    end();
+}
+
 TEST(repeated_submit_finds_the_same_job)
 {
     begin(1);
