@@ -29,6 +29,11 @@
 
 #include "scheduler/core/core_parts.h"
 
+/* Limits for ids from other processes: the core counts up from the values that it accepts, and must
+ * not overflow. */
+static const uint64_t lease_max = INT64_MAX;
+static const uint32_t generation_max = INT32_MAX;
+
 void gp_core_adopt_found(gp_core *core, const gp_core_event *event)
 {
     gp_core_slot *slot = &core->slots[event->slot];
@@ -38,12 +43,12 @@ void gp_core_adopt_found(gp_core *core, const gp_core_event *event)
         return;
     }
     slot->process = GP_CORE_AWAITED;
+    slot->answered = true;
     slot->kept = slot->kept && event->holds;
     slot->incarnation = event->incarnation;
     slot->pid = event->pid;
     core->adopting_ms = core->now_ms + core->config.adopt_ms;
     slot->due_ms = core->adopting_ms;
-    slot->answered = true;
     if (!slot->wanted)
         gp_core_slot_kill(core, event->slot);
 }
@@ -218,7 +223,7 @@ void gp_core_adopt_reported(gp_core *core, const gp_core_event *event)
     slot->claim_token = event->token;
     slot->claim_pid = event->lease != 0 ? event->pid : 0;
     slot->claim_session = event->session;
-    if (event->lease >= core->lease_next)
+    if (event->lease >= core->lease_next && event->lease <= lease_max)
         core->lease_next = event->lease + 1; /* lease ids are never reused */
     if (lease != NULL)
         join(core, lease, event->slot);
@@ -302,8 +307,10 @@ static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp
                        "lease %llu was granted by a scheduler that exited, and its client did not reconnect "
                        "before the deadline",
                        (unsigned long long)event->lease);
-    if (event->lease == 0 || event->generation == 0 || claim->member_count == 0)
-        return gp_fail(err, GP_EINVAL, "malformed lease_claim: it needs a lease, a generation and members");
+    if (event->lease == 0 || event->lease > lease_max || event->generation == 0 ||
+        event->generation > generation_max || claim->member_count == 0)
+        return gp_fail(err, GP_EINVAL, "malformed lease_claim: lease %llu, generation %u, %u members",
+                       (unsigned long long)event->lease, event->generation, claim->member_count);
     /* Ids of ended leases are not accepted again. If the list of claimed ids is full, assume that
      * the id was used. */
     if ((core->lease_own != 0 && event->lease >= core->lease_own && event->lease < core->lease_next) ||

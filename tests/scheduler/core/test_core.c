@@ -1266,6 +1266,38 @@ TEST(lack_of_a_resource_disables_no_worker)
     CHECK(core->slots[0].disabled);
 }
 
+/* Ids from other processes must not exhaust the range of lease ids. */
+TEST(claims_with_ids_at_the_end_of_their_range_are_refused)
+{
+    gp_core_claim of = { .token = session(77), .min = 1, .member_count = 1 };
+
+    of.members[0] = (gp_core_member){ .slot = 0, .incarnation = 4000 };
+    REQUIRE(pool_new(GP_CORE_CPU, 1, true));
+    connect(1);
+    claim(1, UINT64_MAX, &of);
+    check_refused(GP_EINVAL, "malformed lease_claim");
+    say((gp_core_event){ .kind = GP_CORE_EVENT_LEASE_CLAIM,
+                         .session = session(1),
+                         .correlation = 91,
+                         .lease = 9,
+                         .generation = UINT32_MAX,
+                         .claim = &of });
+    check_refused(GP_EINVAL, "malformed lease_claim");
+    ask(1, 1, 1);
+    REQUIRE(find(GP_CORE_GRANT) != NULL);
+    CHECK_INT(1, find(GP_CORE_GRANT)->lease);
+
+    REQUIRE(pool_found(1));
+    reports(0, UINT64_MAX, 0);
+    wait_ms(core->config.adopt_ms); /* no client claims it */
+    CHECK(find(GP_CORE_REVOKE) != NULL);
+    revoked(0, UINT64_MAX);
+    connect(1);
+    ask(1, 1, 1);
+    REQUIRE(find(GP_CORE_GRANT) != NULL);
+    CHECK_INT(1, find(GP_CORE_GRANT)->lease);
+}
+
 TEST(worker_that_misses_the_report_period_is_replaced)
 {
     REQUIRE(pool_found(2));
