@@ -204,7 +204,8 @@ static void loop(shell *s)
             if (fds[FIRST_WORKER + i].revents != 0)
                 shell_reap(s, slots[i]);
         }
-        while (gp_channel_receive(s->channel, &in, NULL) == GP_OK) {
+        for (int i = 0; i < SHELL_MESSAGES_AT_ONCE && gp_channel_receive(s->channel, &in, NULL) == GP_OK;
+             i++) {
             if (!shell_handle_worker(s, &in))
                 shell_handle_client(s, &in);
             gp_incoming_close(&in);

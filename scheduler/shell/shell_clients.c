@@ -113,8 +113,10 @@ void shell_serve_control_socket(shell *s)
     gp_control_socket_event event;
     gp_error err;
 
-    for (gp_control_socket_next(s->control_socket, &event); event.kind != GP_CONTROL_SOCKET_NOTHING;
-         gp_control_socket_next(s->control_socket, &event)) {
+    for (int i = 0; i < SHELL_MESSAGES_AT_ONCE; i++) {
+        gp_control_socket_next(s->control_socket, &event);
+        if (event.kind == GP_CONTROL_SOCKET_NOTHING)
+            return;
         shell_client *client = &s->clients[gp_control_socket_index(event.id)];
 
         if (event.kind == GP_CONTROL_SOCKET_HELLO) {

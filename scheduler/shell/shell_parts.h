@@ -30,7 +30,10 @@ enum {
     /* local clients and workers, which connect to the same control socket */
     SHELL_LOCAL_MAX = SHELL_CLIENTS_MAX + 2 * GP_CORE_SLOTS_MAX,
     SHELL_PEERS_MAX = SHELL_LOCAL_MAX + SHELL_REMOTE_MAX,
-    SHELL_PENDING_MAX = SHELL_CLIENTS_ALL + 256 /* in one step, each client can be dropped once */
+    SHELL_PENDING_MAX = SHELL_CLIENTS_ALL + 256, /* in one step, each client can be dropped once */
+    /* messages of a channel, and events of the control socket, in one iteration of the poll loop: a
+     * client that sends faster than this process replies delays neither timers nor worker exits */
+    SHELL_MESSAGES_AT_ONCE = 64
 };
 /* pseudo connection id of remote clients; no control socket connection has this id */
 #define SHELL_REMOTE_CONNECTION UINT64_MAX
@@ -124,7 +127,7 @@ void shell_record(shell *s, const char *devices, const char *resources);
 
 /* ---- shell_clients.c ---- */
 
-/* Process all events on the control socket. */
+/* Process pending events of the control socket. */
 void shell_serve_control_socket(shell *s);
 
 /* Process a message whose sender is not a worker. */

@@ -16,7 +16,6 @@
 #include "scheduler/shell/shell_remote.h"
 
 enum {
-    MESSAGES_A_TURN = 64,
     /* a session is dropped after this silence; the client then sends hello again */
     SESSION_IDLE_MS = 120000,
     KEY_SESSIONS_MAX = 16,
@@ -150,7 +149,8 @@ void shell_remote_serve(shell *s)
 
     if (!remote_listener_ready(&s->listener, s->options))
         return;
-    for (int i = 0; i < MESSAGES_A_TURN && gp_channel_receive(s->listener.channel, &in, NULL) == GP_OK; i++) {
+    for (int i = 0; i < SHELL_MESSAGES_AT_ONCE && gp_channel_receive(s->listener.channel, &in, NULL) == GP_OK;
+         i++) {
         hear(s, &in);
         gp_incoming_close(&in);
     }

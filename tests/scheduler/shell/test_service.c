@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -347,6 +348,64 @@ TEST(killed_client_releases_its_lease)
     CHECK(await(&c, &gp_msg_lease_grant, &grant));
     CHECK_INT(2, grant.slots_count);
     wait_end(holder);
+}
+
+/* Send requests without waiting for the replies, until this process is killed. Write a byte when
+ * the scheduler has many of them. */
+_Noreturn static void flood(int told)
+{
+    if (!client_open(&c))
+        _exit(1);
+    for (uint32_t sent = 0;;) {
+        gp_envelope envelope = envelope_of(&c);
+
+        sent += gp_channel_send(c.channel, NULL, &envelope, &gp_msg_status_get, &(gp_status_get){ 0 }, NULL,
+                                0, NULL) == GP_OK;
+        if (sent == 5000 && write(told, "y", 1) != 1)
+            _exit(1);
+    }
+}
+
+TEST(flood_of_requests_does_not_delay_the_exit_of_a_worker)
+{
+    enum { FLOODERS = 3, REPLIES_MAX = 200 }; /* more than the requests that are served at once */
+    pid_t flooders[FLOODERS];
+    int replies = 0;
+    int go[2], told[2];
+    char bytes[FLOODERS];
+
+    REQUIRE(pool_up("1") && pipe(go) == 0 && pipe(told) == 0);
+    for (int i = 0; i < FLOODERS; i++) {
+        flooders[i] = fork(); /* no channel is open in this process yet */
+        if (flooders[i] == 0) {
+            if (read(go[0], bytes, 1) == 1)
+                flood(told[1]);
+            _exit(1);
+        }
+    }
+    bool served = client_open(&c) && await_idle(&c, 1);
+    const uint32_t worker = status.workers[0].slot.pid;
+
+    served = served && write(go[1], "yyy", FLOODERS) == FLOODERS;
+    for (int i = 0; i < FLOODERS; i++)
+        served = served && read(told[0], bytes, 1) == 1;
+    struct pollfd ended = { .fd = (int)syscall(SYS_pidfd_open, worker, 0), .events = POLLIN };
+
+    kill((pid_t)worker, SIGKILL);
+    served = served && poll(&ended, 1, TIMEOUT_MS) == 1;
+    close(ended.fd);
+    for (; served && replies < REPLIES_MAX && status.workers[0].slot.pid == worker; replies++)
+        served = get_status(&c);
+    for (int i = 0; i < FLOODERS; i++) {
+        kill(flooders[i], SIGKILL);
+        wait_end(flooders[i]);
+    }
+    printf("     the scheduler noticed the exit after %d replies\n", replies);
+    CHECK(served && status.workers[0].slot.pid != worker);
+    close(go[0]);
+    close(go[1]);
+    close(told[0]);
+    close(told[1]);
 }
 
 TEST(suspended_worker_that_keeps_its_lease_is_replaced)
