@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -29,6 +30,10 @@
 #include "proto/message/codec.h"
 #include "proto/local/listen.h"
 #include "proto/message/messages.h"
+
+#ifndef SO_PEERPIDFD /* Linux 6.5 */
+#define SO_PEERPIDFD 77
+#endif
 
 /* State of a connection slot; the diagram above shows the transitions. */
 typedef enum stage { FREE, SILENT, KNOCKED, INSIDE } stage;
@@ -459,4 +464,21 @@ int gp_control_socket_peer_fd(const gp_control_socket *control_socket, uint64_t 
     connection *peer = connection_find(control_socket, id);
 
     return peer == NULL ? -1 : peer->fd;
+}
+
+/* Before Linux 6.5, the pid could have been reused since the process connected. */
+int gp_control_socket_peer_pidfd(const gp_control_socket *control_socket, uint64_t id)
+{
+    connection *peer = connection_find(control_socket, id);
+    int pidfd = -1;
+    socklen_t bytes = sizeof(pidfd);
+
+    errno = EBADF;
+    if (peer == NULL || peer->pid <= 0) /* pid 0: in a PID namespace that this process does not see */
+        return -1;
+    if (getsockopt(peer->fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) != 0)
+        pidfd = errno == ENOPROTOOPT ? (int)syscall(SYS_pidfd_open, peer->pid, 0) : -1;
+    if (pidfd < 0 && errno == EINVAL) /* exited, by version of Linux, or the pid names a thread */
+        errno = ESRCH;
+    return pidfd;
 }

@@ -120,6 +120,11 @@ uint32_t gp_control_socket_index(uint64_t id);
  * `control_socket`. -1: invalid id. */
 int gp_control_socket_peer_fd(const gp_control_socket *control_socket, uint64_t id);
 
+/* Open a pidfd of the process that connected. GONE does not report the exit of a process whose
+ * connection is still open in a process that it forked. -1 with errno set: invalid id, or no
+ * descriptor is left; ESRCH: the process has exited. */
+int gp_control_socket_peer_pidfd(const gp_control_socket *control_socket, uint64_t id);
+
 typedef struct gp_control_socket_stats {
     uint32_t peers;   /* open connections, including those not yet admitted */
     uint64_t refused; /* connections that gp_control_socket_next() refused since the socket was opened */

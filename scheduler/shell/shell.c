@@ -212,6 +212,7 @@ static void loop(shell *s)
         }
         shell_watch_holders(s);
         shell_serve_control_socket(s);
+        shell_watch_clients(s);
         shell_remote_serve(s);
         while (read(s->signals, &info, sizeof(info)) == sizeof(info)) {
             if (info.ssi_signo == SIGHUP) /* the scheduler outlives its terminal */
@@ -306,9 +307,10 @@ static gp_status open_sockets(shell *s, gp_error *err)
     const gp_paths *paths = s->options->paths;
     gp_channel_options link = { .security = GP_SECURITY_NONE };
 
-    /* Descriptors per worker and per client; OURS: all others (journal, jobs, ZeroMQ threads). The
-     * hard limit counts, because gp_channel_bind() raises the soft limit to it. */
-    enum { OURS = 48, WORKERS = 4, CLIENTS = 2 };
+    /* Descriptors per worker, with that of its client's process, and per client; OURS: all others
+     * (journal, jobs, ZeroMQ threads). The hard limit counts, because gp_channel_bind() raises the
+     * soft limit to it. */
+    enum { OURS = 48, WORKERS = 5, CLIENTS = 2 };
     struct rlimit limit = { .rlim_max = RLIM_INFINITY };
     rlim_t reserved = OURS + WORKERS * s->core->slot_count, possible;
 
@@ -379,6 +381,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
     }
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
         shell_hang_up(&s->workers[i]);
+    shell_forget_holders(s);
     shell_jobs_close(s);
     gp_control_socket_close(s->control_socket);
     remote_listener_close(&s->listener, DRAIN_MS);

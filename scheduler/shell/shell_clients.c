@@ -4,6 +4,7 @@
  * closes the connection in any client state. Messages on the channel belong to the
  * session that the client announced on the control socket. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -71,6 +72,11 @@ void shell_drop_client(shell *s, shell_client *client)
     shell_forget_client(s, client);
 }
 
+bool shell_is_refused(const shell_refusal *refusal, const gp_core_id *session)
+{
+    return refusal->reason[0] != '\0' && memcmp(&refusal->session, session, sizeof(*session)) == 0;
+}
+
 /* Admit or refuse a new connection on the control socket. */
 static void client_connected(shell *s, const gp_control_socket_event *greeting)
 {
@@ -90,15 +96,15 @@ static void client_connected(shell *s, const gp_control_socket_event *greeting)
                                  "invalid hello: the session id must be unique and not zero");
         return;
     }
-    s->refusal[0] = '\0';
+    s->refusal.reason[0] = '\0';
     gp_fault_point("knocked");
     if (full) /* the core must not register a client that is refused */
-        snprintf(s->refusal, sizeof(s->refusal),
+        snprintf(s->refusal.reason, sizeof(s->refusal.reason),
                  "the pool has reached its limit of %u clients; try again later", s->clients_max);
     else
         shell_step(s, &event);
-    if (full || (s->refusal[0] != '\0' && memcmp(&s->refused, &event.session, sizeof(s->refused)) == 0)) {
-        gp_control_socket_refuse(s->control_socket, greeting->id, GP_EBUSY, s->refusal);
+    if (full || shell_is_refused(&s->refusal, &event.session)) {
+        gp_control_socket_refuse(s->control_socket, greeting->id, GP_EBUSY, s->refusal.reason);
         return;
     }
     shell_keep_client(
@@ -142,6 +148,44 @@ void shell_serve_control_socket(shell *s)
         }
         shell_flush(s); /* all clients may disconnect in one iteration */
     }
+}
+
+static void holder_set(shell_holder *holder, uint64_t lease)
+{
+    if (holder->lease != 0 && holder->pidfd >= 0)
+        close(holder->pidfd);
+    *holder = (shell_holder){ .lease = lease, .pidfd = -1 };
+}
+
+void shell_watch_clients(shell *s)
+{
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        const gp_core_lease *lease = &s->core->leases[i];
+        shell_client *client = lease->id == 0 ? NULL : shell_find_client(s, &lease->session);
+        shell_holder *holder = &s->holders[i];
+        struct pollfd ended = { .events = POLLIN };
+
+        if (holder->lease != lease->id)
+            holder_set(holder, lease->id);
+        if (client == NULL)
+            continue;
+        errno = 0;
+        if (holder->pidfd < 0)
+            holder->pidfd = gp_control_socket_peer_pidfd(s->control_socket, client->control_socket);
+        ended.fd = holder->pidfd;
+        if (holder->pidfd < 0 ? errno != ESRCH : poll(&ended, 1, 0) <= 0)
+            continue;
+        gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "client", .number = client->pid }),
+                     "a client exited; a process that it forked has not closed the connection");
+        shell_drop_client(s, client);
+        shell_flush(s);
+    }
+}
+
+void shell_forget_holders(shell *s)
+{
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
+        holder_set(&s->holders[i], 0);
 }
 
 /* ---- messages ---- */

@@ -59,6 +59,18 @@ typedef struct shell_worker {
     int holder;
 } shell_worker;
 
+/* Client process that holds a lease. */
+typedef struct shell_holder {
+    uint64_t lease; /* 0: none */
+    int pidfd;      /* -1: none yet */
+} shell_holder;
+
+/* Last client that the core refused. */
+typedef struct shell_refusal {
+    gp_core_id session;
+    char reason[GP_ERROR_MESSAGE_MAX]; /* "": none */
+} shell_refusal;
+
 /* Outgoing message, one at a time. */
 typedef union shell_message {
     gp_status_reply status;
@@ -97,10 +109,10 @@ typedef struct shell {
     uint32_t clients_max, client_count; /* local clients */
     /* local clients at their control socket index, followed by remote clients */
     shell_client clients[SHELL_PEERS_MAX];
-    gp_index sessions; /* index from session to clients; entry n is clients[n - 1] */
+    gp_index sessions;                       /* index from session to clients; entry n is clients[n - 1] */
+    shell_holder holders[GP_CORE_SLOTS_MAX]; /* by index of core->leases */
     remote_listener listener;
-    gp_core_id refused; /* session that the core refused; refusal: the reason */
-    char refusal[GP_ERROR_MESSAGE_MAX];
+    shell_refusal refusal;
     struct shell_jobs *jobs;
     totals totals;
     gp_core_event pending[SHELL_PENDING_MAX]; /* events caused by executing actions */
@@ -130,6 +142,13 @@ void shell_record(shell *s, const char *devices, const char *resources);
 /* Process pending events of the control socket. */
 void shell_serve_control_socket(shell *s);
 
+/* Disconnect the clients with a lease whose process has exited although their connection is still
+ * open in a process that they forked. */
+void shell_watch_clients(shell *s);
+
+/* Close the descriptors of shell_watch_clients(). */
+void shell_forget_holders(shell *s);
+
 /* Process a message whose sender is not a worker. */
 void shell_handle_client(shell *s, const gp_incoming *in);
 
@@ -144,6 +163,9 @@ void shell_keep_client(shell *s, shell_client *client, const shell_client *who);
 
 /* Remove a client that has disconnected. */
 void shell_forget_client(shell *s, shell_client *client);
+
+/* Return whether the core has refused this session since the reason was cleared. */
+bool shell_is_refused(const shell_refusal *refusal, const gp_core_id *session);
 
 /* Create the session index before any client is admitted. False: out of memory. */
 bool shell_sessions_init(shell *s);

@@ -61,10 +61,10 @@ static shell_client *session_begin(shell *s, const gp_incoming *in)
             (unsigned)SHELL_REMOTE_MAX, (unsigned)KEY_SESSIONS_MAX);
         return NULL;
     }
-    s->refusal[0] = '\0';
+    s->refusal.reason[0] = '\0';
     shell_step(s, &event);
-    if (s->refusal[0] != '\0' && memcmp(&s->refused, &event.session, sizeof(s->refused)) == 0) {
-        shell_reply_error(s, in, GP_EBUSY, "%s", s->refusal);
+    if (shell_is_refused(&s->refusal, &event.session)) {
+        shell_reply_error(s, in, GP_EBUSY, "%s", s->refusal.reason);
         return NULL;
     }
     shell_client who = { .control_socket = SHELL_REMOTE_CONNECTION,

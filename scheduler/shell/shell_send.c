@@ -247,8 +247,8 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
         shell_record(s, s->resizing->devices, s->resizing->resources);
     if (client == NULL || client->peer.bytes == 0) {
         /* Not admitted yet: the control socket delivers the refusal. */
-        s->refused = action->session;
-        snprintf(s->refusal, sizeof(s->refusal), "%s", action->text);
+        s->refusal.session = action->session;
+        snprintf(s->refusal.reason, sizeof(s->refusal.reason), "%s", action->text);
         return;
     }
     if (action->kind == GP_CORE_RESIZED) {

@@ -350,6 +350,40 @@ TEST(killed_client_releases_its_lease)
     wait_end(holder);
 }
 
+TEST(client_that_forked_and_exits_releases_its_lease)
+{
+    int ends[2];
+    pid_t fork_of_holder = 0;
+
+    REQUIRE(pool_up("1") && pipe(ends) == 0);
+    pid_t holder = fork(); /* no channel is open in this process yet */
+
+    if (holder == 0) {
+        if (client_open(&c) && lease(&c)) {
+            pid_t child = fork();
+
+            if (child != 0 && write(ends[1], &child, sizeof(child)) != sizeof(child))
+                _exit(1);
+            pause();
+        }
+        _exit(1);
+    }
+    CHECK_INT(sizeof(pid_t), read(ends[0], &fork_of_holder, sizeof(fork_of_holder)));
+    close(ends[0]);
+    close(ends[1]);
+    kill(holder, SIGKILL);
+    wait_end(holder);
+    REQUIRE(client_open(&c));
+    enum { RELEASE_MS = 10000 }; /* the fork holds the connection forever */
+
+    for (int64_t end = gp_now_ms() + RELEASE_MS;
+         get_status(&c) && status.leases_count != 0 && gp_now_ms() < end;)
+        poll(NULL, 0, 5);
+    CHECK_INT(0, status.leases_count);
+    CHECK_INT(0, kill(fork_of_holder, 0));
+    kill(fork_of_holder, SIGKILL);
+}
+
 /* Send requests without waiting for the replies, until this process is killed. Write a byte when
  * the scheduler has many of them. */
 _Noreturn static void flood(int told)
