@@ -187,11 +187,11 @@ gp_status gp_paths_find(gp_paths *out, const char *pool, gp_error *err)
 
     if (bytes == 0 || bytes > GP_POOL_NAME_MAX ||
         strspn(pool, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != bytes ||
-        strspn(pool, ".") == bytes)
-        return gp_fail(
-            err, GP_EINVAL,
-            "invalid pool name '%.60s': use 1 to %d letters, digits, '.', '_' or '-', not only dots", pool,
-            GP_POOL_NAME_MAX);
+        strspn(pool, ".") == bytes || strcmp(pool, "devices") == 0)
+        return gp_fail(err, GP_EINVAL,
+                       "invalid pool name '%.60s': use 1 to %d letters, digits, '.', '_' or '-', not only "
+                       "dots and not 'devices'",
+                       pool, GP_POOL_NAME_MAX);
     memcpy(paths.pool, pool, bytes + 1);
     status = state_find(&paths, err);
     if (status == GP_OK)
