@@ -216,9 +216,12 @@ gp_status gp_paths_find(gp_paths *out, const char *pool, gp_error *err)
 
 /* ---- directories ---- */
 
+/* Environment variables that choose the directories; errors name the one that moves a path. */
+static const char runtime_variable[] = "GRADPOOL_RUNTIME_DIR", state_variable[] = "GRADPOOL_STATE_DIR";
+
 /* Check an existing directory. GP_EPERM: a symbolic link, no directory, another owner, or open to
  * others. */
-static gp_status directory_check(const char *path, gp_error *err)
+static gp_status directory_check(const char *path, const char *variable, gp_error *err)
 {
     struct stat seen;
 
@@ -230,38 +233,57 @@ static gp_status directory_check(const char *path, gp_error *err)
     if (!S_ISDIR(seen.st_mode))
         return gp_fail(err, GP_EPERM, "%s is not a directory; remove it or choose another path", path);
     if (seen.st_uid != geteuid())
-        return gp_fail(
-            err, GP_EPERM,
-            "%s belongs to user %u, not to user %u; set GRADPOOL_RUNTIME_DIR to a directory of your own",
-            path, (unsigned)seen.st_uid, (unsigned)geteuid());
+        return gp_fail(err, GP_EPERM,
+                       "%s belongs to user %u, not to user %u; set %s to a directory of your own", path,
+                       (unsigned)seen.st_uid, (unsigned)geteuid(), variable);
     if ((seen.st_mode & 077) != 0)
         return gp_fail(err, GP_EPERM, "%s is accessible to other users (mode %04o); run: chmod 700 '%s'",
                        path, (unsigned)(seen.st_mode & 07777), path);
     return GP_OK;
 }
 
+/* Create a directory with mode 0700 unless the path exists. */
+static gp_status directory_make(const char *path, const char *variable, gp_error *err)
+{
+    struct stat seen;
+    int problem = mkdir(path, 0700) == 0 ? 0 : errno;
+
+    /* mkdir() of an existing directory can also fail with EROFS or EACCES */
+    if (problem == 0 || problem == EEXIST || stat(path, &seen) == 0)
+        return GP_OK;
+    return gp_fail(err, GP_EIO,
+                   "cannot create the directory %s: %s; set %s to a directory that you can write", path,
+                   strerror(problem), variable);
+}
+
+static gp_status directory_secure(const char *path, const char *variable, gp_error *err)
+{
+    gp_status status = directory_make(path, variable, err);
+
+    return status == GP_OK ? directory_check(path, variable, err) : status;
+}
+
 gp_status gp_directory_secure(const char *path, gp_error *err)
 {
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return gp_fail_errno(err, GP_EIO, "cannot create the directory %s", path);
-    return directory_check(path, err);
+    return directory_secure(path, state_variable, err);
 }
 
 /* Create the missing parents of `path` with mode 0700. Existing parents may have any owner and
  * mode, for example ~/.local. */
-static gp_status parents_make(const char *path, gp_error *err)
+static gp_status parents_make(const char *path, const char *variable, gp_error *err)
 {
     char part[GP_TEXT_PATH];
+    gp_status status = GP_OK;
 
-    for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+    for (const char *slash = strchr(path + 1, '/'); slash != NULL && status == GP_OK;
+         slash = strchr(slash + 1, '/')) {
         snprintf(part, sizeof(part), "%.*s", (int)(slash - path), path);
-        if (mkdir(part, 0700) != 0 && errno != EEXIST && errno != EROFS)
-            return gp_fail_errno(err, GP_EIO, "cannot create the directory %s", part);
+        status = directory_make(part, variable, err);
     }
-    return GP_OK;
+    return status;
 }
 
-/* Outermost directory first: gp_directory_secure() requires the parent. host_dir lies between
+/* Outermost directory first: directory_secure() requires the parent. host_dir lies between
  * state_root and state_dir. */
 gp_status gp_paths_create(const gp_paths *paths, gp_error *err)
 {
@@ -271,23 +293,27 @@ gp_status gp_paths_create(const gp_paths *paths, gp_error *err)
     *strrchr(host_dir, '/') = '\0';
     snprintf(claims_dir, sizeof(claims_dir), "%s", paths->device_dir);
     *strrchr(claims_dir, '/') = '\0';
-    const char *const ours[] = { paths->runtime,   paths->pool_dir, paths->state_root, host_dir,
-                                 paths->state_dir, paths->log_dir,  claims_dir,        paths->device_dir };
-    gp_status status = parents_make(paths->runtime, err);
+    const char *const state[] = { paths->state_root, host_dir,   paths->state_dir,
+                                  paths->log_dir,    claims_dir, paths->device_dir };
+    gp_status status = parents_make(paths->runtime, runtime_variable, err);
 
     if (status == GP_OK)
-        status = parents_make(paths->state_root, err);
-    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]) && status == GP_OK; i++)
-        status = gp_directory_secure(ours[i], err);
+        status = parents_make(paths->state_root, state_variable, err);
+    if (status == GP_OK)
+        status = directory_secure(paths->runtime, runtime_variable, err);
+    if (status == GP_OK)
+        status = directory_secure(paths->pool_dir, runtime_variable, err);
+    for (size_t i = 0; i < sizeof(state) / sizeof(state[0]) && status == GP_OK; i++)
+        status = directory_secure(state[i], state_variable, err);
     return status;
 }
 
 gp_status gp_paths_check(const gp_paths *paths, gp_error *err)
 {
-    gp_status status = directory_check(paths->runtime, err);
+    gp_status status = directory_check(paths->runtime, runtime_variable, err);
 
     if (status == GP_OK)
-        status = directory_check(paths->pool_dir, err);
+        status = directory_check(paths->pool_dir, runtime_variable, err);
     if (status == GP_ENOENT)
         return gp_fail(err, GP_ENOPOOL,
                        "no pool '%s' is running (there is no %s); start one with: gradpool up", paths->pool,

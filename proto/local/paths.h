@@ -61,7 +61,7 @@ gp_status gp_paths_find(gp_paths *out, const char *pool, gp_error *err);
  * log_dir, device_dir.
  *
  * GP_EPERM: a directory is a symbolic link, belongs to another user, or is open to others; the
- * error names it and the fix. */
+ * error names it and the fix. GP_EIO: a directory cannot be created. */
 gp_status gp_paths_create(const gp_paths *paths, gp_error *err);
 
 /* Check the directories without creating any. GP_ENOPOOL: pool_dir does not exist. GP_EPERM: as
@@ -77,8 +77,8 @@ void gp_paths_worker_file(const gp_paths *paths, uint32_t index, uint32_t incarn
 /* Write the path of a worker's log to `out`. */
 void gp_paths_worker_log(const gp_paths *paths, uint32_t index, char out[GP_TEXT_PATH]);
 
-/* Create a directory with mode 0700 if it is missing, and check type, owner and mode. The
- * parent directory must exist. */
+/* Create a directory in state_dir with mode 0700 if it is missing, and check type, owner and mode.
+ * The parent directory must exist. */
 gp_status gp_directory_secure(const char *path, gp_error *err);
 
 #endif

@@ -1,4 +1,6 @@
 /* Paths of a pool under different environment variables, and checks of the directories. */
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -254,12 +256,73 @@ TEST(unsafe_directories_are_refused)
     CHECK_STATUS(GP_EPERM, gp_directory_secure("/dev/null", &err));
     CHECK_CONTAINS(err.message, "not a directory");
     CHECK_STATUS(GP_EIO, gp_directory_secure(scratch_path("no/parent"), &err));
-    if (geteuid() == 0) {
-        const char *foreign = scratch_path("foreign");
+}
 
-        CHECK_INT(0, mkdir(foreign, 0700));
-        CHECK_INT(0, chown(foreign, 65534, 65534));
-        CHECK_STATUS(GP_EPERM, gp_directory_secure(foreign, &err));
-        CHECK_CONTAINS(err.message, "belongs to user 65534");
+/* Make a directory of another user. */
+static const char *foreign_make(const char *name)
+{
+    const char *path = scratch_path(name);
+
+    CHECK_INT(0, mkdir(path, 0700));
+    CHECK_INT(0, chown(path, 65534, 65534));
+    return path;
+}
+
+TEST(errors_name_the_variable_that_moves_the_directory)
+{
+    gp_paths paths;
+    gp_error err;
+
+    if (geteuid() != 0)
+        SKIP("needs root to create directories of another user");
+    environment_set();
+    setenv("GRADPOOL_STATE_DIR", foreign_make("foreign-state"), 1);
+    REQUIRE_OK(gp_paths_find(&paths, "p", &err), err);
+    CHECK_STATUS(GP_EPERM, gp_paths_create(&paths, &err));
+    CHECK_CONTAINS(err.message, "foreign-state belongs to user 65534");
+    CHECK_CONTAINS(err.message, "set GRADPOOL_STATE_DIR to a directory of your own");
+    environment_set();
+    setenv("GRADPOOL_RUNTIME_DIR", foreign_make("foreign-run"), 1);
+    REQUIRE_OK(gp_paths_find(&paths, "p", &err), err);
+    CHECK_STATUS(GP_EPERM, gp_paths_create(&paths, &err));
+    CHECK_CONTAINS(err.message, "set GRADPOOL_RUNTIME_DIR to a directory of your own");
+}
+
+/* Create the directories below a home on a read-only file system, in a mount namespace. Return the
+ * exit code of the child; 98: no namespace. */
+static int read_only_home_create(void)
+{
+    int state = -1;
+
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0) {
+        gp_paths paths;
+        gp_error err;
+
+        environment_set();
+        unsetenv("GRADPOOL_STATE_DIR");
+        setenv("HOME", scratch_path("fixed"), 1);
+        if (mkdir(scratch_path("fixed"), 0700) != 0 || unshare(CLONE_NEWNS) != 0 ||
+            mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+            mount("none", scratch_path("fixed"), "tmpfs", MS_RDONLY, NULL) != 0)
+            _exit(98);
+        CHECK_STATUS(GP_OK, gp_paths_find(&paths, "p", &err));
+        CHECK_STATUS(GP_EIO, gp_paths_create(&paths, &err));
+        CHECK_CONTAINS(err.message, "fixed/.local: Read-only file system; set GRADPOOL_STATE_DIR");
+        fflush(stdout);
+        _exit(gp_test_failures != 0);
     }
+    waitpid(child, &state, 0);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+TEST(read_only_home_is_reported_as_such)
+{
+    int code = read_only_home_create();
+
+    if (code == 98)
+        SKIP("cannot create a mount namespace");
+    CHECK_INT(0, code);
 }
