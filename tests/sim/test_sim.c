@@ -174,7 +174,7 @@ TEST(failing_scripts_are_shrunk_to_the_relevant_faults)
 
         sim_script_print(&script, text);
         printf("     %s: %u faults of %u, in %u runs: %s\n", bugs[i], script.count, before, runs, text);
-        CHECK(script.count <= 4);
+        CHECK(script.count <= 5);
         REQUIRE(sim_script_parse(&script, text, why));
         sim_run(world, &script, &again);
         CHECK(!again.kept && again.trace == outcome.trace);
