@@ -11,6 +11,7 @@
 
 typedef struct op_list {
     uint32_t refs;
+    bool priorities_differ; /* streams of several priorities were captured */
     fake_op *first, **last;
 } op_list;
 
@@ -79,6 +80,8 @@ cudaError_t fake_capture_add(cudaStream_t stream, fake_op *op)
     }
     *capture->ops->last = op;
     capture->ops->last = &op->next;
+    if (stream->priority != capture->streams[0]->priority)
+        capture->ops->priorities_differ = true;
     stream->captured++;
     stream->unjoined = stream != capture->streams[0];
     return cudaSuccess;
@@ -233,10 +236,12 @@ FAKE_EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g
 {
     cudaGraphExec_t exec;
 
-    (void)flags;
     FAKE_CALL(cudaGraphInstantiate, cudaError_t);
     if (fake_forbidden())
         return cudaErrorStreamCaptureUnsupported;
+    if (graph->ops->priorities_differ && (flags & cudaGraphInstantiateFlagUseNodePriority) == 0)
+        fake_violation("a graph of streams with several priorities is instantiated without "
+                       "cudaGraphInstantiateFlagUseNodePriority, so all nodes have that of its launch");
     exec = calloc(1, sizeof(*exec));
     if (exec == NULL)
         return cudaErrorMemoryAllocation;

@@ -66,6 +66,7 @@ struct CUstream_st {
     fake_op *first, **last;
     uint64_t pushed, done;
     bool blocking, ending;
+    int priority;
     fake_capture *capture; /* capture in progress, if any */
     uint64_t captured;     /* captured operations of this stream */
     bool unjoined;

@@ -495,12 +495,12 @@ FAKE_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned
 {
     cudaStream_t stream;
 
-    (void)priority;
     BEGIN(cudaStreamCreateWithPriority);
     stream = calloc(1, sizeof(*stream));
     if (stream == NULL)
         return reported(cudaErrorMemoryAllocation);
     stream->blocking = (flags & cudaStreamNonBlocking) == 0;
+    stream->priority = priority;
     stream_start(stream);
     pthread_mutex_lock(&fake_lock);
     stream->next = streams;

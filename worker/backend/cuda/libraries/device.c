@@ -410,8 +410,11 @@ gp_status gp_device_recorded(gp_device *device, gp_device_graph **out, gp_error 
 
     if (status == GP_OK && graph == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for a graph");
+    /* Keep the higher priority of sums over ranks. By default, all nodes have the priority of the
+     * stream in which the graph is launched. */
     if (status == GP_OK)
-        status = GP_CUDA(cudaGraphInstantiate(&graph->exec, nodes, 0), err);
+        status =
+            GP_CUDA(cudaGraphInstantiate(&graph->exec, nodes, cudaGraphInstantiateFlagUseNodePriority), err);
     if (nodes != NULL)
         cudaGraphDestroy(nodes);
     if (status != GP_OK) {
