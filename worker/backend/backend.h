@@ -223,6 +223,8 @@ typedef struct gp_step_call {
     double learn_rate;
     uint32_t samples; /* this rank's samples in the step, over all calls */
     bool stop, pause; /* this rank requests a stop or pause */
+    /* the step has fewer samples than the first step of an epoch, so a rank may have fewer calls */
+    bool shorter;
 } gp_step_call;
 
 /* Result of a device-resident step. */

@@ -17,7 +17,7 @@
 
 /* Plugin interface version number. Increment it whenever a struct that the worker and the plugin
  * share changes. */
-#define GP_PLUGIN_ABI    8u
+#define GP_PLUGIN_ABI    9u
 #define GP_PLUGIN_SYMBOL "gp_plugin_entry"
 
 /* Device properties. */

@@ -72,6 +72,7 @@ static gp_status call_launch(gp_pipeline *pipeline, gp_flight *flight, uint64_t 
         with.samples = flight->samples;
         with.stop = atomic_load(&control->stop) == 1;
         with.pause = atomic_load(&control->pause) != 0;
+        with.shorter = call->batch < gp_schedule_batch(pipeline->schedule, 0);
     }
     gp_fault_point("forward");
     status = pipeline->ops->launch(pipeline->plan, &with, err);

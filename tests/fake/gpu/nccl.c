@@ -26,6 +26,8 @@ typedef struct shared {
     /* ranks present; the alignment also aligns the data behind the struct */
     _Alignas(64) uint32_t joined;
     uint32_t arrived, round; /* ranks waiting in the current meeting; completed meetings */
+    /* recording of the collective that the rank runs; 0: it is in no graph */
+    uint32_t recording[RANKS_MAX];
     int32_t pid[RANKS_MAX];
     char who[RANKS_MAX][96]; /* host and device */
 } shared;
@@ -38,7 +40,8 @@ struct ncclComm {
     char path[64];
     bool ready, stop; /* stop: aborted */
     ncclResult_t state;
-    uint32_t graphs; /* live graphs with captured work */
+    uint32_t graphs;     /* live graphs with captured work */
+    uint32_t recordings; /* collectives captured so far */
     uint32_t queued;
     uint32_t refs;
 };
@@ -323,7 +326,7 @@ typedef struct collective {
     number_type type;
     ncclRedOp_t op;
     int root;
-    bool captured;
+    uint32_t recording; /* number of the captured collective, from 1; 0: not captured */
 } collective;
 
 static number_type type_of(ncclDataType_t type)
@@ -423,6 +426,16 @@ static void scribble(const collective *c)
         memset(c->to, 0x3f, c->count * number_bytes(c->type));
 }
 
+/* Check that no rank runs a collective of another recording: NCCL requires that all ranks capture
+ * a collective together, and launch the graphs of the same capture. */
+static void check_recordings(const collective *c)
+{
+    for (int r = 0; r < c->comm->world; r++)
+        if (c->comm->all->recording[r] != c->recording)
+            fake_violation("rank %d runs a collective of recording %u, rank %d one of recording %u", r,
+                           c->comm->all->recording[r], c->comm->rank, c->recording);
+}
+
 static void run_collective(void *args)
 {
     const collective *c = args;
@@ -433,6 +446,7 @@ static void run_collective(void *args)
         return;
     }
 
+    c->comm->all->recording[c->comm->rank] = c->recording;
     for (size_t first = 0; first < c->count; first += most) {
         size_t count = c->count - first < most ? c->count - first : most;
 
@@ -442,6 +456,7 @@ static void run_collective(void *args)
             scribble(c);
             return;
         }
+        check_recordings(c);
         piece_take(c, first, count);
         if (!meet(c->comm)) {
             scribble(c);
@@ -454,7 +469,7 @@ static void drop_collective(void *args)
 {
     const collective *c = args;
 
-    __atomic_sub_fetch(c->captured ? &c->comm->graphs : &c->comm->queued, 1, __ATOMIC_ACQ_REL);
+    __atomic_sub_fetch(c->recording != 0 ? &c->comm->graphs : &c->comm->queued, 1, __ATOMIC_ACQ_REL);
     comm_release(c->comm);
 }
 
@@ -480,8 +495,9 @@ static ncclResult_t collective_push(collective c, ncclDataType_t type, cudaStrea
         return ncclInvalidArgument;
     }
     cudaStreamIsCapturing(stream, &status);
-    c.captured = status == cudaStreamCaptureStatusActive;
-    __atomic_add_fetch(c.captured ? &c.comm->graphs : &c.comm->queued, 1, __ATOMIC_ACQ_REL);
+    if (status == cudaStreamCaptureStatusActive)
+        c.recording = ++c.comm->recordings;
+    __atomic_add_fetch(c.recording != 0 ? &c.comm->graphs : &c.comm->queued, 1, __ATOMIC_ACQ_REL);
     __atomic_add_fetch(&c.comm->refs, 1, __ATOMIC_RELAXED);
     return fake_push(stream, reached, run_collective, drop_collective, &c, sizeof(c)) == cudaSuccess
                ? ncclSuccess

@@ -299,6 +299,27 @@ TEST(several_ranks_match_one_rank_and_are_bitwise_identical)
     check_world(2, "\"solver\":\"adam\"", "eager", &alone);
 }
 
+/* In the last step of an epoch, which has 5 samples instead of 12, rank 0 has two calls and rank 1
+ * has one. In other steps both have three. */
+TEST(ranks_with_different_calls_in_a_short_step_use_graphs_of_one_recording)
+{
+    job *j = job_new(3, "");
+
+    snprintf(j->data, sizeof(j->data), "synthetic:6x6x2:4:%d", 2 * BATCH + 5);
+    snprintf(
+        j->options, sizeof(j->options),
+        "{\"max-epochs\":3,\"mini-batch-size\":%d,\"micro-batch-size\":2,\"exchange-bucket-bytes\":4096}",
+        BATCH);
+    run_ranks(2, rank_body);
+    for (uint32_t r = 0; r < 2; r++) {
+        if (j->results[r].parts[0].done.status != GP_OK)
+            GP_TEST_FAIL("rank %u: %s", r, j->results[r].parts[0].done.message);
+        CHECK_INT(9, j->results[r].parts[0].records);
+    }
+    check_violations(2);
+    job_free(j);
+}
+
 TEST(steps_allocate_no_memory)
 {
     job *j = job_new(30, "\"micro-batch-size\":4");

@@ -5,6 +5,10 @@
  * second step on, each call kind is recorded when it first occurs and replayed later. Values that
  * change from call to call are stored in the slot.
  *
+ * NCCL requires that all ranks record a sum together and replay the graphs of this recording. In a
+ * step with fewer samples, the last call of some ranks can be of another kind than usual. Its sums
+ * are therefore launched without a graph, by all ranks.
+ *
  * Aborting: the host clears `go` before it aborts running sums. If a rank's latch read `go` as set,
  * all sums in that step were complete on this rank. That rank has committed the step; all other
  * ranks have committed either this step or the previous one. */
@@ -155,13 +159,15 @@ gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err
     gp_resident_state *kept = plan->resident;
     gp_device *device = plan->backend->device;
     bool first = call->batch.first, last = call->batch.last;
+    bool eager =
+        gp_plan_eager(plan) || kept->launched == 0 || (last && call->shorter && gp_device_joined(device));
     gp_status status = kept->over ? gp_fail(err, GP_ESTATE, "the training on the GPU was aborted") : GP_OK;
 
     if (status == GP_OK)
         status = gp_profile_begin(plan, err);
     if (status == GP_OK)
         status = gp_feed_fill(plan, call, err);
-    if (status == GP_OK && (gp_plan_eager(plan) || kept->launched == 0)) {
+    if (status == GP_OK && eager) {
         status = call_pass(plan, first, last, err);
     } else if (status == GP_OK) {
         gp_device_graph **graph = &kept->graphs[first][last];
