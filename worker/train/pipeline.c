@@ -72,6 +72,8 @@ static gp_status set_network(const gp_pipeline *pipeline, gp_train_notes *notes,
 /* Connect all ranks' devices; collective. *joined: all are in one group of the device library. */
 static gp_status pipeline_join(gp_pipeline *pipeline, gp_train_notes *notes, bool *joined, gp_error *err)
 {
+    static const char indirect[] =
+        "the GPUs cannot exchange gradients directly, so gradients go through host memory: ";
     const gp_backend_steps *ops = pipeline->ops;
     const uint32_t world = pipeline->schedule->world;
     gp_comm *comm = pipeline->exchange->comm;
@@ -108,10 +110,11 @@ static gp_status pipeline_join(gp_pipeline *pipeline, gp_train_notes *notes, boo
         status = gp_comm_all_reduce_private(comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
     }
     if (status == GP_OK && failed != 0) {
+        const char *reason = why.message[0] == '\0' ? "another rank cannot" : why.message;
+
         ops->leave(pipeline->backend);
-        gp_log(GP_LOG_WARN, "gpu-exchange-indirect",
-               "the GPUs cannot exchange gradients directly; using host memory: %s",
-               why.message[0] == '\0' ? "another rank cannot" : why.message);
+        gp_log(GP_LOG_WARN, "gpu-exchange-indirect", "%s%s", indirect, reason);
+        gp_train_notes_add(notes, true, "%s%s", indirect, reason);
         *joined = false;
     }
     return status;

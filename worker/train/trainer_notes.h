@@ -5,7 +5,7 @@
 
 #include "worker/train/trainer.h"
 
-enum { GP_TRAIN_NOTES_MAX = 5 };
+enum { GP_TRAIN_NOTES_MAX = 6 };
 
 /* Notes for the client, in order; at most GP_TRAIN_NOTES_MAX. */
 typedef struct gp_train_notes {

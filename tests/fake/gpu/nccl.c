@@ -66,10 +66,12 @@ FAKE_EXPORT const char *ncclGetErrorString(ncclResult_t code)
     return (unsigned)code < 8 ? texts[code] : "unknown result code";
 }
 
+static char warning[128]; /* the last one */
+
 FAKE_EXPORT const char *ncclGetLastError(ncclComm_t comm)
 {
     (void)comm;
-    return "";
+    return warning;
 }
 
 FAKE_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *out)
@@ -138,8 +140,11 @@ static ncclResult_t comm_settle(ncclComm_t comm)
     comm->state = ncclSuccess;
     for (int i = 0; i < comm->world; i++)
         if (i != comm->rank && strcmp(comm->all->who[i], comm->all->who[comm->rank]) == 0 &&
-            comm->all->pid[i] != comm->all->pid[comm->rank])
-            comm->state = ncclInvalidUsage; /* Duplicate GPU detected */
+            comm->all->pid[i] != comm->all->pid[comm->rank]) {
+            comm->state = ncclInvalidUsage;
+            snprintf(warning, sizeof(warning),
+                     "Duplicate GPU detected : rank %d and rank %d both on CUDA device 0", comm->rank, i);
+        }
     return comm->state;
 }
 

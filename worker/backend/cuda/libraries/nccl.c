@@ -23,15 +23,17 @@
 #include "worker/backend/cuda/libraries/device_state.h"
 
 /* Convert an NCCL result to an error. `device`: a CUDA error of this device takes precedence; NULL:
- * none. */
+ * none. The message contains the last warning of NCCL, which names the cause. */
 static gp_status nccl_fail(gp_device *device, ncclResult_t code, const char *what, gp_error *err)
 {
+    const char *warning = ncclGetLastError(NULL);
     gp_error words;
     gp_status status = gp_fail(&words,
                                code == ncclRemoteError                               ? GP_EPEER
                                : code == ncclInvalidUsage || code == ncclSystemError ? GP_EUNSUPPORTED
                                                                                      : GP_EIO,
-                               "%s failed: %s (NCCL error %d)", what, ncclGetErrorString(code), (int)code);
+                               "%s failed: %s (NCCL error %d)%s%.200s", what, ncclGetErrorString(code),
+                               (int)code, warning[0] == '\0' ? "" : "; NCCL's last warning: ", warning);
 
     if (device != NULL)
         return gp_device_fail(device, status, &words, err);
