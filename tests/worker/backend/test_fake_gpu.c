@@ -55,7 +55,8 @@ TEST(device_cannot_be_opened_after_a_reset)
     gp_device_close(device);
     CHECK_INT(cudaSuccess, cudaDeviceReset());
     CHECK_STATUS(GP_EIO, gp_device_open(&device, NULL, &err));
-    CHECK_CONTAINS(err.message, "cannot initialize cuDNN");
+    CHECK_CONTAINS(err.message, "cannot initialize cuDNN on this device: CUDNN_STATUS");
+    CHECK_CONTAINS(err.message, "(fake cuDNN: there is no device, or it was reset)");
     fake_gpu_restart();
 }
 
@@ -77,6 +78,8 @@ TEST(failed_open_gives_an_error_message_and_leaks_nothing)
         CHECK(gp_device_open(&device, NULL, &err) != GP_OK);
         CHECK(device == NULL);
         CHECK(err.message[0] != '\0');
+        if (i == 6)
+            CHECK_CONTAINS(err.message, "cuBLASLt on this device: a failure of the fake cuBLASLt");
         CHECK_INT(1, fake_gpu_count(calls[i]));
         CHECK_INT(0, fake_gpu_blocks());
         CHECK_INT(0, fake_gpu_streams());

@@ -128,6 +128,26 @@ static int64_t timeout_ms(void)
     return 1000 * (seconds < 1 ? TIMEOUT_S : seconds > TIMEOUT_MAX_S ? TIMEOUT_MAX_S : seconds);
 }
 
+static gp_status libraries_open(gp_device *device, gp_error *err)
+{
+    char why[160] = "";
+    cudnnStatus_t dnn = cudnnCreate(&device->cudnn);
+    cublasStatus_t blas;
+
+    if (dnn == CUDNN_STATUS_SUCCESS)
+        dnn = cudnnSetStream(device->cudnn, device->stream);
+    if (dnn != CUDNN_STATUS_SUCCESS) {
+        cudnnGetLastErrorString(why, sizeof(why));
+        return gp_fail(err, GP_EIO, "cannot initialize cuDNN on this device: %s (%s)",
+                       cudnnGetErrorString(dnn), why);
+    }
+    blas = cublasLtCreate(&device->cublas);
+    return blas == CUBLAS_STATUS_SUCCESS
+               ? GP_OK
+               : gp_fail(err, GP_EIO, "cannot initialize cuBLASLt on this device: %s",
+                         cublasLtGetStatusString(blas));
+}
+
 /* CUDA_VISIBLE_DEVICES contains the UUID of the device, so the process sees only one. */
 gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
 {
@@ -161,11 +181,8 @@ gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
     }
     if (status == GP_OK)
         status = gp_device_marks(device, GP_DEVICE_MARKS, err);
-    if (status == GP_OK && (cudnnCreate(&device->cudnn) != CUDNN_STATUS_SUCCESS ||
-                            cudnnSetStream(device->cudnn, device->stream) != CUDNN_STATUS_SUCCESS))
-        status = gp_fail(err, GP_EIO, "cannot initialize cuDNN on this device");
-    if (status == GP_OK && cublasLtCreate(&device->cublas) != CUBLAS_STATUS_SUCCESS)
-        status = gp_fail(err, GP_EIO, "cannot initialize cuBLASLt on this device");
+    if (status == GP_OK)
+        status = libraries_open(device, err);
     if (status != GP_OK) {
         gp_device_close(device);
         return status;
