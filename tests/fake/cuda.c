@@ -1,5 +1,5 @@
 /* cuda.c: a fake libcuda.so.1. FAKE_CUDA is the number of devices, or a negative value: every call
- * fails with that code. */
+ * fails with that code. If FAKE_CUDA_MIG is set, devices are instances of cards in MIG mode. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,8 @@ EXPORT int cuDeviceGetUuid_v2(unsigned char *uuid, int device)
 EXPORT int cuDeviceGetName(char *name, int bytes, int device);
 EXPORT int cuDeviceGetName(char *name, int bytes, int device)
 {
-    snprintf(name, (size_t)bytes, "Fake %d", device - 100);
+    snprintf(name, (size_t)bytes, "Fake %d%s", device - 100,
+             getenv("FAKE_CUDA_MIG") == NULL ? "" : " MIG 1g.18gb");
     return 0;
 }
 

@@ -72,12 +72,15 @@ static bool device_add(const cuda *api, int ordinal, gp_device_list *out)
     memset(device, 0, sizeof(*device));
     if (api->get(&handle, ordinal) != 0 || api->uuid(uuid, handle) != 0)
         return false;
-    /* "GPU-" and a UUID, as NVML and CUDA_VISIBLE_DEVICES write it */
-    text += sprintf(text, "GPU-");
-    for (int i = 0; i < 16; i++)
-        text += sprintf(text, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
     if (api->name == NULL || api->name(device->name, sizeof(device->name), handle) != 0)
         device->name[0] = '\0';
+    /* A card in MIG mode appears as its first instance, with the UUID of the instance. Only the
+     * name shows that, for example "NVIDIA H200 MIG 1g.18gb". */
+    device->mig = strstr(device->name, " MIG ") != NULL;
+    /* "GPU-" or "MIG-" and a UUID, as NVML and CUDA_VISIBLE_DEVICES write it */
+    text += sprintf(text, device->mig ? "MIG-" : "GPU-");
+    for (int i = 0; i < 16; i++)
+        text += sprintf(text, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
     if (api->bus == NULL || api->bus(device->bus, sizeof(device->bus), handle) != 0)
         /* a substitute that keeps the driver's order */
         snprintf(device->bus, sizeof(device->bus), "%08x", (unsigned)ordinal);

@@ -184,6 +184,20 @@ TEST(cuda_driver_is_used_without_nvml)
     CHECK_INT(0, list.count);
 }
 
+/* The driver gives the UUID of an instance, which CUDA_VISIBLE_DEVICES accepts as MIG-UUID only. */
+TEST(uuid_of_a_mig_instance_from_the_cuda_driver_begins_with_mig)
+{
+    gp_error err;
+
+    setenv("FAKE_CUDA_MIG", "1", 1);
+    REQUIRE_OK(probe_cuda("1", &err), err);
+    unsetenv("FAKE_CUDA_MIG");
+    REQUIRE(list.count == 1);
+    CHECK_TEXT("Fake 0 MIG 1g.18gb", list.devices[0].name);
+    CHECK_TEXT("MIG-00010203-0405-0607-0809-0a0b0c0d0e0f", list.devices[0].uuid);
+    CHECK(list.devices[0].mig);
+}
+
 TEST(a_driver_that_hangs_is_killed_and_named)
 {
     gp_error err;
