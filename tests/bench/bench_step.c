@@ -490,10 +490,10 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
         status = bench_profile_report(b, NULL, NULL, err);
         return status == GP_OK ? bench_profile_report(b, plan_step, b, err) : status;
     }
-    for (uint64_t warm = 0; warm < BENCH_WARM; warm++)
-        bench_step(b, warm, err);
+    for (uint64_t warm = 0; warm < BENCH_WARM && status == GP_OK; warm++)
+        status = bench_step(b, warm, err);
     b->ops->take_times(b->plan);
-    if (options->profile != NULL)
+    if (status == GP_OK && options->profile != NULL)
         status = bench_profile_report(b, NULL, NULL, err);
     if (status != GP_OK)
         return status;
@@ -521,6 +521,8 @@ static gp_status bench_run(bench *b, const bench_options *options, gp_error *err
            (double)times.forward_ns * 1e-6 / count, (double)times.backward_ns * 1e-6 / count,
            b->sums[GP_SUM_LOSS] / b->sums[GP_SUM_WEIGHT], (double)b->ops->memory_bytes(b->plan) * 1e-6,
            (double)cpu_ns * 1e-6 / count, text);
+    if (b->optim == NULL && b->ops->predictions != NULL && b->ops->predictions->pieces(b->plan)[0] != '\0')
+        printf("step by step: %s\n", b->ops->predictions->pieces(b->plan));
     if (options->profile != NULL && options->cuda)
         choices_print(&b->tuning);
     return options->profile != NULL ? bench_profile_print(b, options->profile, count, err) : GP_OK;

@@ -187,6 +187,14 @@ def up_several(m, pool, count):
     up(m, pool, "--workers", count, env=env)
 
 
+def require_joined(m, pool, count):
+    """Require that NCCL joined the workers: otherwise gradients go through the host, with the same results."""
+    text = logs(m, pool)
+    refused = re.search(r"event=gpu-exchange-indirect .*", text)
+    require(re.search(rf"event=gpu-joined .*\bjoined {count} ranks", text),
+            f"NCCL joined no group of {count} workers: {refused[0] if refused else 'the logs have no reason'}")
+
+
 def logs(m, pool):
     return "".join(open(path).read() for path in glob.glob(f"{m.environment['GRADPOOL_STATE_DIR']}/*/{pool}/log/worker-*.log"))
 
@@ -286,6 +294,7 @@ def several(m, pool, count):
     compare(m, "lenet-gpu", pool, "5:5e-4:0.4")
     weights = dict(re.findall(r'event=weights .*rank (\d+) of.* at step (.*)"', logs(m, pool)))
     m.say(str(weights))
+    require_joined(m, pool, count)
     require(len(weights) == count and len(set(weights.values())) == 1, "the weights of the ranks differ")
 
 
@@ -333,9 +342,15 @@ def bench(m, network, batch, precision, *options, kernels="", seconds=3):
                  "--seconds", seconds, *options, env={"GRADPOOL_CUDA_KERNELS": kernels} if kernels else None)
 
 
+def require_graphs(out):
+    """Require that the steps were graphs: a prediction that cannot be recorded is launched step by step."""
+    require("; as graphs" in out, "the device launched each step, and no graph: " +
+            next((line for line in out.splitlines() if line.startswith("step by step: ")), "no reason is known"))
+
+
 def works(m, network, batch, precision):
     """A step runs, without timed engines."""
-    bench(m, network, batch, precision, "--tune", 0, seconds=1)
+    require_graphs(bench(m, network, batch, precision, "--tune", 0, seconds=1))
 
 
 # Predictions always copy their samples.
@@ -370,6 +385,7 @@ def ours(m, network, batch, precision, phase="train", program="gradpool", *optio
     m.measured(f"{network} {phase}", batch, precision, program, first)
     m.speed(f"{network}-{phase}-{precision}", program, re.search(r"median ([0-9.]+);", first)[1])
     require_libraries(m, out, network, phase)
+    require_graphs(out)
 
 
 def profile(m, network, batch, precision):
@@ -491,6 +507,7 @@ def first(m):
     """Startup costs of the first step: context, plans, NCCL."""
     up_several(m, "first", 2)
     train(m, "first", "first", options_of(m, "resnet"), "--workers", 2, "--precision", "bf16")
+    require_joined(m, "first", 2)
     longest = {}
     for event, ms in re.findall(r"event=(backend-open|plan-compiled|gpu-joined) .*(?:after|in) ([0-9.]+) ms", logs(m, "first")):
         longest[event] = max(longest.get(event, 0), float(ms))
