@@ -204,6 +204,7 @@ def logs(m, pool):
 def machine(m):
     if not m.fake:
         m.run("nvidia-smi", "--query-gpu=name,uuid,driver_version,memory.total,compute_mode,mig.mode.current", "--format=csv")
+        m.run("ldd", m.environment["GRADPOOL_CUDA_PLUGIN"])
     m.run("gradpool-worker", "--probe")
     m.run("gradpool", "devices")
 
@@ -439,7 +440,7 @@ def ncu(m):
     m.run("ncu", "--clock-control", "none", "--csv", "--page", "raw", "--launch-skip", 1500, "--launch-count", 500, "--metrics",
           "gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__throughput.avg.pct_of_peak_sustained_elapsed",
           *m.command("bench_step", "--device", "cuda", "--network", "resnet50", "--batch", 256, "--precision", "bf16", "--momentum", 0.9,
-                     "--seconds", 0.1), env={"GRADPOOL_CUDA_KERNELS": "eager"})
+                     "--seconds", 0.1), env={"GRADPOOL_CUDA_KERNELS": "eager", "GRADPOOL_GPU_TIMEOUT": "600"})
 
 
 # ---- peers ----
