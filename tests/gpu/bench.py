@@ -95,6 +95,7 @@ def main():
     step = predict if infer else train
     if mode == "graph":
         side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(5):
                 step()
