@@ -9,9 +9,9 @@
 #include "common/base/system/fault.h"
 #include "worker/train/fixed_point.h"
 
-/* Leading word offsets: GP_SUMS high words, GP_SUMS low words, then integers. The gradients follow:
- * blob_count high words, then blob_count low words. */
-enum { WORD_STOP = 2 * GP_SUMS, WORD_PAUSE, WORD_SAMPLES, WORD_BAD, WORD_COUNT };
+/* Leading word offsets: GP_SUMS wide sums, then integers. The gradients follow: blob_count high
+ * words, then blob_count low words. */
+enum { WORD_STOP = GP_FIXED_POINT_WIDE * GP_SUMS, WORD_PAUSE, WORD_SAMPLES, WORD_BAD, WORD_COUNT };
 
 gp_step_result gp_step_result_of(const double sums[GP_SUMS], double samples, bool stop, bool pause)
 {
@@ -224,7 +224,7 @@ void gp_exchange_add_call(gp_exchange *exchange, bool gradients)
     size_t count = exchange->blob_count;
     int64_t *words = exchange->words, *high = words + WORD_COUNT;
 
-    words[WORD_BAD] += (int64_t)gp_fixed_point_add_f64(words, words + GP_SUMS, exchange->header, GP_SUMS);
+    words[WORD_BAD] += (int64_t)gp_fixed_point_add_wide(words, exchange->header, GP_SUMS);
     if (gradients)
         words[WORD_BAD] += (int64_t)gp_fixed_point_add(high, high + count, exchange->gradients, count);
 }
@@ -267,7 +267,7 @@ gp_status gp_exchange_header(gp_exchange *exchange, uint64_t samples, gp_error *
         words[WORD_STOP] = (int64_t)header[GP_HEADER_STOP];
         words[WORD_PAUSE] = (int64_t)header[GP_HEADER_PAUSE];
         status = gp_comm_all_reduce(exchange->comm, words, WORD_COUNT, GP_I64, GP_COMM_SUM, err);
-        gp_fixed_point_get_f64(header, words, words + GP_SUMS, GP_SUMS);
+        gp_fixed_point_get_wide(header, words, GP_SUMS);
         header[GP_HEADER_STOP] = (double)words[WORD_STOP];
         header[GP_HEADER_PAUSE] = (double)words[WORD_PAUSE];
         header[GP_HEADER_SAMPLES] = (double)words[WORD_SAMPLES];

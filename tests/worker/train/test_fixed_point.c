@@ -79,14 +79,50 @@ TEST(the_sum_is_right_to_the_grid)
 
 TEST(halves_and_powers_are_exact)
 {
-    double values[] = { 0.0, -0.5, 1.0 / 65536, -1.0 / 131072, 3.0, 1e9, ldexp(1, -62), -ldexp(1, -40) };
-    int64_t high[8] = { 0 }, low[8] = { 0 };
-    double got[8];
+    double values[] = { 0.0, -0.5,          1.0 / 65536,    -1.0 / 131072, 3.0,
+                        1e9, ldexp(1, -62), -ldexp(1, -40), ldexp(-1, 76), 3e20 };
+    enum { VALUES = sizeof(values) / sizeof(values[0]) };
+    int64_t sums[GP_FIXED_POINT_WIDE * VALUES] = { 0 };
+    double got[VALUES];
 
-    CHECK_INT(0, gp_fixed_point_add_f64(high, low, values, 8));
-    gp_fixed_point_get_f64(got, high, low, 8);
-    for (int i = 0; i < 8; i++)
+    CHECK_INT(0, gp_fixed_point_add_wide(sums, values, VALUES));
+    gp_fixed_point_get_wide(got, sums, VALUES);
+    for (int i = 0; i < VALUES; i++)
         CHECK(got[i] == values[i]);
+}
+
+/* Squared errors of prices: 10^9 to 10^20. */
+TEST(wide_sums_of_large_values_are_right_in_any_order)
+{
+    int64_t sums[2][GP_FIXED_POINT_WIDE] = { { 0 } };
+    double got[2];
+    long double exact = 0;
+
+    for (int i = 0; i < TERMS; i++) {
+        double forward = pow(10.0, 9 + 11.0 * i / TERMS), backward = pow(10.0, 20 - 11.0 * (i + 1) / TERMS);
+
+        exact += (long double)forward;
+        CHECK_INT(0, gp_fixed_point_add_wide(sums[0], &forward, 1));
+        CHECK_INT(0, gp_fixed_point_add_wide(sums[1], &forward, 1));
+        CHECK_INT(0, gp_fixed_point_add_wide(sums[1], &backward, 1));
+        backward = -backward;
+        CHECK_INT(0, gp_fixed_point_add_wide(sums[1], &backward, 1));
+    }
+    for (int i = 0; i < 2; i++)
+        gp_fixed_point_get_wide(&got[i], sums[i], 1);
+    CHECK_NEAR(1, got[0] / (double)exact, 1e-15);
+    CHECK(got[0] == got[1]);
+}
+
+TEST(values_outside_the_range_of_a_wide_sum_are_counted)
+{
+    double values[] = { NAN, INFINITY, -INFINITY, 1e23, -1e300, 1.0 };
+    int64_t sums[GP_FIXED_POINT_WIDE * 6] = { 0 };
+    double got[6];
+
+    CHECK_INT(5, gp_fixed_point_add_wide(sums, values, 6));
+    gp_fixed_point_get_wide(got, sums, 6);
+    CHECK(got[0] == 0.0 && got[4] == 0.0 && got[5] == 1.0);
 }
 
 TEST(nan_is_counted_and_overflow_saturates)

@@ -481,6 +481,30 @@ TEST(reproducible_training_on_pixels_is_bitwise_identical_on_any_number_of_ranks
     job_free();
 }
 
+/* Values in a small unit, such as prices: the sum of the squares exceeds 2^30 by far. */
+TEST(reproducible_training_reports_the_errors_of_large_values)
+{
+    gp_train_record step[2];
+    gp_train_validation check[2];
+
+    for (int reproducible = 0; reproducible < 2; reproducible++) {
+        job_new(value_net, SAMPLES, reproducible ? "\"reproducible\": true" : "");
+        for (uint32_t sample = 0; sample < SAMPLES; sample++)
+            for (size_t e = 0; e < 5; e++)
+                *(float *)target_of(0, sample, e) *= 2e5f;
+        run_ranks(2, rank_body);
+        CHECK_INT(GP_OK, shared->results[0].done.status);
+        step[reproducible] = shared->results[0].record[0];
+        check[reproducible] = shared->results[0].check;
+        job_free();
+    }
+    CHECK(step[0].rmse > 1e4);
+    CHECK_NEAR(1, step[1].loss / step[0].loss, 1e-6);
+    CHECK_NEAR(1, step[1].rmse / step[0].rmse, 1e-6);
+    CHECK_NEAR(1, check[1].loss / check[0].loss, 1e-6);
+    CHECK_NEAR(1, check[1].rmse / check[0].rmse, 1e-6);
+}
+
 TEST(losses_that_share_a_target_read_it_once)
 {
     const gp_shape input = gp_shape3(CHANNELS, SIDE, SIDE);
