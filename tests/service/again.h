@@ -27,6 +27,7 @@ typedef struct outcome {
     /* kill all workers at step 14, once this folder contains a checkpoint */
     const char *kill_saved;
     void (*saved)(const char *directory); /* called before that kill; may be NULL */
+    const char *removed;                  /* folder that is removed when the training has begun; NULL: none */
     bool begun;                           /* the begin event was reported */
 
     /* a regroup event preceded it, or named no previous workers */
@@ -79,8 +80,12 @@ static void watch_step(void *context, const gp_train_step *step)
 
 static void watch_begin(void *context, const gp_train_info *facts)
 {
+    outcome *o = context;
+
     (void)facts;
-    ((outcome *)context)->begun = true;
+    o->begun = true;
+    if (o->removed != NULL)
+        leftovers_clear(o->removed);
 }
 
 static void watch_regroup(void *context, const gp_train_rescale *regroup)

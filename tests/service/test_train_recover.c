@@ -88,6 +88,31 @@ TEST(training_survives_successive_failures_while_a_worker_has_the_state)
     outcome_free(&undisturbed);
 }
 
+/* The replacement of worker 2 gets the state from worker 1. */
+TEST(resumed_training_survives_a_failure_after_its_checkpoint_was_removed)
+{
+    char folder[] = "/tmp/gpt-ck-XXXXXX", written[100], resumed[100];
+    const char *const first[] = { "max-epochs=1", "mini-batch-size=96", written, NULL };
+    const char *const second[] = { "max-epochs=2", "mini-batch-size=96", "min-workers=2", resumed, NULL };
+    outcome got;
+
+    REQUIRE(leftovers_make(folder) != NULL);
+    snprintf(written, sizeof(written), "checkpoint-path=%s", folder);
+    snprintf(resumed, sizeof(resumed), "resume=%s/16.json", folder);
+    run(&got, 2, NULL, first);
+    CHECK_STATUS(GP_OK, got.status);
+    CHECK_INT(16, got.summary.steps);
+    outcome_free(&got);
+    got = (outcome){ .removed = folder };
+    run_on(&got, 2, "commit:5:kill@2.1", second);
+    if (got.status != GP_OK)
+        GP_TEST_FAIL("%s", got.err.message);
+    CHECK_INT(32, got.summary.steps);
+    CHECK_INT(1, got.summary.restarts);
+    outcome_free(&got);
+    leftovers_clear(folder);
+}
+
 TEST(float32_training_with_failures_is_as_accurate_as_an_undisturbed_one)
 {
     static const char *const options[] = { "max-epochs=2", "mini-batch-size=64", "initial-learn-rate=0.05",

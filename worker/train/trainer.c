@@ -41,22 +41,6 @@ void gp_trainer_free(gp_trainer *trainer)
 
 /* ---- initial state ---- */
 
-gp_status gp_trainer_initialize(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
-{
-    size_t count = trainer->graph->blob_count;
-    gp_init_rule rule;
-    gp_status status = gp_init_rule_parse(&rule, trainer->options.weights_initializer, err);
-
-    if (status != GP_OK)
-        return status;
-    trainer->blank = false;
-    if (setup->weights == NULL)
-        gp_graph_initialize(trainer->graph, rule, (uint64_t)trainer->options.seed, trainer->parameters);
-    else
-        memcpy(trainer->parameters, setup->weights, count * sizeof(float));
-    return GP_OK;
-}
-
 static gp_status trainer_take_memory(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     size_t count = trainer->graph->blob_count;
@@ -127,8 +111,25 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
     return GP_OK;
 }
 
+gp_status gp_trainer_initialize(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+{
+    size_t count = trainer->graph->blob_count;
+    gp_init_rule rule;
+    gp_status status = gp_init_rule_parse(&rule, trainer->options.weights_initializer, err);
+
+    if (status != GP_OK)
+        return status;
+    trainer->blank = false;
+    if (setup->weights == NULL)
+        gp_graph_initialize(trainer->graph, rule, (uint64_t)trainer->options.seed, trainer->parameters);
+    else
+        memcpy(trainer->parameters, setup->weights, count * sizeof(float));
+    return trainer->options.resume[0] == '\0' ? GP_OK : trainer_resume(trainer, err);
+}
+
 /* Take over the state from an earlier group, or else initialize it. A rank that joins later
- * initializes the parameters only if no other rank has any. */
+ * initializes the state only if no other rank has one: the checkpoint that the training resumed
+ * from may have been removed. */
 static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     const gp_train_options *options = &trainer->options;
@@ -141,11 +142,9 @@ static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup
                                             .data_fingerprint = data->fingerprint,
                                             .world = setup->group->world };
     if (!gp_trainer_take(trainer, setup->held)) {
-        trainer->blank = trainer->restarted && options->resume[0] == '\0';
+        trainer->blank = trainer->restarted;
         if (!trainer->blank)
             status = gp_trainer_initialize(trainer, setup, err);
-        if (status == GP_OK && options->resume[0] != '\0')
-            status = trainer_resume(trainer, err);
     }
     if (status != GP_OK || options->checkpoint_path[0] == '\0' || setup->group->rank != 0)
         return status;

@@ -35,7 +35,7 @@ struct gp_trainer {
     float *parameters; /* parameter blob; owned, or the shards' committed copy */
     /* parameters with the lowest validation loss; NULL: the last parameters are the result */
     float *best;
-    bool blank;                /* parameters are uninitialized: another rank should have them */
+    bool blank;                /* the state is uninitialized: another rank should have one */
     gp_checkpoint_frame frame; /* borrowed by the saver */
     gp_saver *saver;           /* rank 0 only; NULL: no checkpoints */
 
@@ -98,7 +98,7 @@ gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err);
 
 /* ---- trainer.c ---- */
 
-/* Set the initial parameters. */
+/* Set the initial state: of the checkpoint that the options name, or else initial parameters. */
 gp_status gp_trainer_initialize(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err);
 
 /* Describe the state; the blobs are borrowed. */
