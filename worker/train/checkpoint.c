@@ -535,7 +535,8 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
         /* NULL (out of memory): the engines are chosen again */
         checkpoint->plans = plans[0] == '\0' ? NULL : gp_strdup(plans);
     }
-    if (status == GP_OK && !has_best) { /* no best weights so far: keep them from now on */
+    /* The best weights were not kept so far: keep them from now on. */
+    if (status == GP_OK && checkpoint->best != NULL && !has_best) {
         checkpoint->progress.best_loss = INFINITY;
         checkpoint->progress.validations_since_best = 0;
     }

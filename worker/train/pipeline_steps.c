@@ -125,7 +125,7 @@ gp_status gp_pipeline_step(gp_pipeline *pipeline, const gp_train_cursor *now, gp
         } while (status == GP_OK && !flight->last.last_call);
         if (status != GP_OK)
             return status;
-        flight->barrier = gp_schedule_validates(pipeline->schedule, &flight->last, number, false) ||
+        flight->barrier = gp_schedule_validates(pipeline->schedule, &flight->last, number) ||
                           gp_schedule_saves(pipeline->schedule, &flight->last, number);
         pipeline->count++;
         gp_fault_point("exchange");

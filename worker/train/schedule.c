@@ -138,7 +138,7 @@ uint32_t gp_schedule_steps_per_epoch(const gp_schedule *schedule)
     return (schedule->samples + schedule->batch - 1) / schedule->batch;
 }
 
-bool gp_schedule_validates(const gp_schedule *schedule, const gp_train_call *call, uint64_t step, bool stops)
+bool gp_schedule_validates(const gp_schedule *schedule, const gp_train_call *call, uint64_t step)
 {
     int64_t every = schedule->options->validation_frequency;
 
@@ -146,7 +146,7 @@ bool gp_schedule_validates(const gp_schedule *schedule, const gp_train_call *cal
 
     if (!schedule->validates)
         return false;
-    return last || stops || (every == 0 ? call->last_step : step % (uint64_t)every == 0);
+    return last || (every == 0 ? call->last_step : step % (uint64_t)every == 0);
 }
 
 bool gp_schedule_saves(const gp_schedule *schedule, const gp_train_call *call, uint64_t step)

@@ -66,9 +66,8 @@ uint32_t gp_schedule_steps_per_epoch(const gp_schedule *schedule);
 
 /* Return whether a validation, or a checkpoint, follows the step that contains `call`. The
  * result is the same on all ranks.
- *   step   step number, from 1
- *   stops  the training stops after this step, although the schedule continues */
-bool gp_schedule_validates(const gp_schedule *schedule, const gp_train_call *call, uint64_t step, bool stops);
+ *   step  step number, from 1 */
+bool gp_schedule_validates(const gp_schedule *schedule, const gp_train_call *call, uint64_t step);
 bool gp_schedule_saves(const gp_schedule *schedule, const gp_train_call *call, uint64_t step);
 
 /* Return a step's learning rate. step, epoch: from 1. */

@@ -105,9 +105,11 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
         return gp_fail(err, GP_ECORRUPT,
                        "the checkpoint of step %" PRIu64 " is at sample %" PRIu32 " of %" PRIu32,
                        progress->step, progress->first, trainer->data.shape.count);
-    /* A complete run takes no step. Validate once more, so that the result has metrics. */
-    progress->validation_due =
-        progress->epoch >= trainer->options.max_epochs && trainer->data.validation.store != NULL;
+    /* A run that was complete or had ended early takes no step. Validate once more, so that the
+     * result has metrics. */
+    progress->validation_due = trainer->data.validation.store != NULL &&
+                               (progress->epoch >= trainer->options.max_epochs ||
+                                gp_train_progress_stops_early(progress, &trainer->options));
     return GP_OK;
 }
 

@@ -211,7 +211,7 @@ static void trainer_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
                                 &record, &ignored);
         progress->epoch = flight.after.epoch;
         progress->first = flight.after.first;
-        progress->validation_due = gp_schedule_validates(schedule, &flight.last, progress->step, false);
+        progress->validation_due = gp_schedule_validates(schedule, &flight.last, progress->step);
         done->epoch = flight.last.epoch + 1;
         sink->record(sink->context, &record);
     }
@@ -332,15 +332,18 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
 
         pauses = progress->ending == GP_ENDING_PAUSE && pipeline->count == 0;
         ends = stops || now.epoch >= trainer->options.max_epochs;
-        /* A cluster job stops before its allocation ends: the time is for the checkpoint, and the
-         * next attempt validates when the uninterrupted training would. */
-        progress->validation_due =
-            gp_schedule_validates(schedule, &last, progress->step, stops && !gp_fence_given());
+        progress->validation_due = gp_schedule_validates(schedule, &last, progress->step);
         if (stops)
             done->stop_reason = GP_STOP_STOPPED;
         done->epoch = last.epoch + 1;
         sink->record(sink->context, &record);
         status = trainer_after_step(trainer, &last, &ends, sink, done, err);
+        /* Validate the weights of a stopped training, after the checkpoint: a training that resumes
+         * must count the same validations as an uninterrupted one. A cluster job stops before its
+         * allocation ends, and has no time for it. */
+        if (status == GP_OK && stops && !gp_fence_given() && schedule->validates &&
+            progress->last_validation.step != progress->step)
+            status = gp_trainer_validate(trainer, done->epoch, sink, err);
     }
 
     /* trainer_after_step() has done all work that was due */

@@ -1149,6 +1149,48 @@ TEST(resuming_a_complete_training_takes_no_step)
     leftovers_clear(directory);
 }
 
+/* Require that a training ends early after `step`. Without a learning rate, every validation has
+ * the same loss.
+ *   stop_step  stop it earlier by a request; 0: never */
+static void check_early_stop(const char *output, const char *more, uint32_t stop_step, uint64_t step)
+{
+    char options[512];
+
+    snprintf(
+        options, sizeof(options),
+        "{\"mini-batch-size\": 50, \"lr\": 0, \"validation-patience\": 2, \"output-network\": \"%s\", %s}",
+        output, more);
+    train_job *job = job_new("digits:200", options);
+
+    strcpy(job->validation, "=");
+    job->stop_step = stop_step;
+    run_ranks(2, rank_body);
+    CHECK_STATUS(GP_OK, (gp_status)job->results[0].done.status);
+    CHECK_INT(stop_step == 0 ? GP_STOP_EARLY : GP_STOP_STOPPED, job->results[0].done.stop_reason);
+    CHECK_INT(step, job->results[0].done.step);
+    job_free(job);
+}
+
+/* The validations are after steps 4, 8 and 12, and after the stop. */
+TEST(resumed_training_ends_early_after_the_same_step)
+{
+    static const char *const outputs[] = { "last", "best-validation" };
+
+    for (int i = 0; i < 2; i++)
+        for (uint32_t stop_step = 4; stop_step < 12; stop_step += 3) {
+            char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
+
+            REQUIRE(leftovers_make(directory) != NULL);
+            snprintf(more, sizeof(more), "\"max-epochs\": 9, \"checkpoint-path\": \"%s\"", directory);
+            check_early_stop(outputs[i], more, stop_step, stop_step + 1);
+            snprintf(more, sizeof(more), "\"max-epochs\": 9, \"checkpoint-path\": \"%s\", \"resume\": \"%s\"",
+                     directory, directory);
+            check_early_stop(outputs[i], more, 0, 12);
+            check_early_stop(outputs[i], more, 0, 12); /* takes no step */
+            leftovers_clear(directory);
+        }
+}
+
 TEST(steps_allocate_no_heap_memory)
 {
     train_job *job = job_new("digits:2000", "{\"max-epochs\": 3, \"mini-batch-size\": 50}");
