@@ -66,7 +66,8 @@ void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out)
     uint64_t *optim_step;
 
     *out = (gp_checkpoint){ .progress = *progress,
-                            .is_best = isfinite(progress->best_loss) && progress->validations_since_best == 0,
+                            .is_best = progress->last_validation.step == progress->step &&
+                                       isfinite(progress->best_loss) && progress->validations_since_best == 0,
                             .parameters = trainer->parameters,
                             .best = trainer->best };
     out->state = gp_optim_state(trainer->optim, &out->state_blobs, &optim_step);

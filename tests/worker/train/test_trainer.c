@@ -20,6 +20,7 @@ typedef struct train_result {
     double losses[STEPS_MAX];
     gp_train_validation check; /* the last one */
     double check_losses[32];
+    uint32_t best_records, best_checks; /* after which a checkpoint would be the best */
     float weights[LENET], gradients[LENET];
     bool kept_previous; /* after a failure: the weights equal those of the last record */
     uint32_t factors;   /* weights whose gradient is computed from factors only */
@@ -105,10 +106,20 @@ typedef struct train_watcher {
     float *previous; /* weights at the last record */
 } train_watcher;
 
+static bool watch_best(const train_watcher *w)
+{
+    gp_checkpoint now;
+
+    gp_trainer_checkpoint(w->trainer, &now);
+    return now.is_best;
+}
+
 static void watch_record(void *context, const gp_train_record *record)
 {
     train_watcher *w = context;
     size_t count;
+
+    w->result->best_records += watch_best(w);
 
     if (w->result->records < STEPS_MAX)
         w->result->losses[w->result->records] = record->loss;
@@ -131,6 +142,7 @@ static void watch_validation(void *context, const gp_train_validation *validatio
     if (w->result->checks < 32)
         w->result->check_losses[w->result->checks] = validation->loss;
     w->result->checks++;
+    w->result->best_checks += watch_best(w);
     w->result->check = *validation;
 }
 
@@ -1189,6 +1201,21 @@ TEST(resumed_training_ends_early_after_the_same_step)
             check_early_stop(outputs[i], more, 0, 12); /* takes no step */
             leftovers_clear(directory);
         }
+}
+
+/* Only the first of several validations with the same loss has the lowest loss, and only the
+ * checkpoint of that step has its weights. */
+TEST(checkpoint_is_best_only_after_the_best_validation)
+{
+    train_job *job = job_new("digits:200", "{\"max-epochs\": 3, \"mini-batch-size\": 50, \"lr\": 0}");
+
+    strcpy(job->validation, "=");
+    run_ranks(1, rank_body);
+    CHECK_INT(12, job->results[0].records);
+    CHECK_INT(3, job->results[0].checks);
+    CHECK(job->results[0].best_checks == 1);
+    CHECK(job->results[0].best_records == 0);
+    job_free(job);
 }
 
 TEST(steps_allocate_no_heap_memory)
