@@ -13,6 +13,7 @@
  * checkpoints from another run, or later checkpoints of the same run. The client makes all these
  * checks before it leases workers; the workers check the data and the tensors. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -142,6 +143,20 @@ static gp_status check_resumed(const gp_run *run, const gp_json *record, uint64_
     return status;
 }
 
+/* Take the metrics of the best weights in a checkpoint: the model may have these weights, if no
+ * later validation is better. */
+static void take_best(gp_run *run, const gp_json *record)
+{
+    gp_training_summary *summary = &run->training->summary;
+
+    if (!gp_train_keeps_best(&run->options) || run->message.fields.validation_data[0] == '\0' ||
+        !gp_json_bool(gp_json_member(record, "has_best"), false))
+        return;
+    summary->validation_loss = gp_json_number(gp_json_member(record, "best_loss"), NAN);
+    summary->validation_accuracy = gp_json_number(gp_json_member(record, "best_accuracy"), NAN);
+    summary->validation_rmse = gp_json_number(gp_json_member(record, "best_rmse"), NAN);
+}
+
 /* Check that the run may write to checkpoint-path.
  *   step  checkpoint from which the run continues; 0: none */
 static gp_status check_directory(const gp_train_options *options, bool resumes, uint64_t step, gp_error *err)
@@ -213,6 +228,8 @@ gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err)
         status = open_resumed(&record, &step, options, err);
     if (status == GP_OK && resumes)
         status = check_resumed(run, record, step, automatic, err);
+    if (status == GP_OK && resumes)
+        take_best(run, record);
     gp_json_free(record);
     if (status == GP_OK && directory[0] != '\0')
         status = check_directory(options, resumes, step, err);

@@ -3,7 +3,7 @@
 #include <sys/time.h>
 
 #include "common/base/system/file.h"
-#include "tests/service/pools.h"
+#include "tests/service/trained.h"
 
 static const char *const quick[] = { "max-epochs=1", "mini-batch-size=64", "initial-learn-rate=0.05",
                                      "max-restarts=0", NULL };
@@ -145,6 +145,35 @@ TEST(soft_stop_keeps_the_model_and_hard_stop_ends_at_once)
     CHECK_STATUS(GP_ECANCELED, gp_train(&training, pool, &request, &err));
     stop_word = 0;
     check_trains();
+}
+
+/* The second epoch is worse, so the model of the resumed training has the weights of the first. */
+TEST(numbers_of_a_resumed_training_are_those_of_the_best_weights)
+{
+    gp_training_summary summary[2];
+    trained_model model[2];
+    char path[120];
+    const char *const options[2][8] = {
+        { "mini-batch-size=100", "output-network=best-validation", path, "max-epochs=1",
+          "initial-learn-rate=0.05", NULL },
+        { "mini-batch-size=100", "output-network=best-validation", path, "max-epochs=2",
+          "initial-learn-rate=0.5", "gradient-threshold=10", "resume=auto", NULL },
+    };
+
+    REQUIRE(begin(NULL, 2));
+    snprintf(path, sizeof(path), "checkpoint-path=%s", in_root("checkpoints"));
+    for (int i = 0; i < 2; i++) {
+        gp_train_request request = { .network = "lenet", .data = "digits:2000", .options = options[i] };
+
+        REQUIRE_OK(trained_run(&model[i], &summary[i], pool, &request, &err), err);
+        CHECK_INT(20 * (i + 1), summary[i].steps);
+        CHECK(summary[i].validation_accuracy > 0.1 && summary[i].validation_accuracy <= 1);
+    }
+    REQUIRE(trained_equal(&model[0], &model[1])); /* otherwise the test shows nothing */
+    CHECK(summary[0].validation_loss == summary[1].validation_loss);
+    CHECK(summary[0].validation_accuracy == summary[1].validation_accuracy);
+    free(model[0].data);
+    free(model[1].data);
 }
 
 /* Timer: request a stop once the fault was injected; an earlier stop would leave the fault to the

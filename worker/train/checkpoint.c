@@ -255,8 +255,10 @@ static gp_status record_make(gp_buffer *out, const gp_checkpoint_frame *frame,
     gp_json_put_integer(&writer, "first", checkpoint->progress.first);
     gp_json_put_integer(&writer, "optimizer_step", (int64_t)checkpoint->optim_step);
 
-    /* null: no validation yet */
+    /* null: no validation yet, or the validation has no such metric */
     gp_json_put_number(&writer, "best_loss", checkpoint->progress.best_loss);
+    gp_json_put_number(&writer, "best_accuracy", checkpoint->progress.best_accuracy);
+    gp_json_put_number(&writer, "best_rmse", checkpoint->progress.best_rmse);
     gp_json_put_integer(&writer, "no_better", checkpoint->progress.validations_since_best);
     if (checkpoint->progress.loss_scale.scale > 0) {
         gp_json_put_number(&writer, "loss_scale", checkpoint->progress.loss_scale.scale);
@@ -477,6 +479,8 @@ static void record_take(gp_checkpoint *checkpoint, const gp_json *record)
     progress->epoch = (uint32_t)record_integer(record, "epoch");
     progress->first = (uint32_t)record_integer(record, "first");
     progress->best_loss = gp_json_number(gp_json_member(record, "best_loss"), INFINITY);
+    progress->best_accuracy = gp_json_number(gp_json_member(record, "best_accuracy"), NAN);
+    progress->best_rmse = gp_json_number(gp_json_member(record, "best_rmse"), NAN);
     progress->validations_since_best = record_integer(record, "no_better");
     /* The checkpoint may have another precision, and then has no loss scale, or an unneeded one:
      * keep the initial scale. */

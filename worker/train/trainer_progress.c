@@ -7,7 +7,10 @@
 
 void gp_train_progress_init(gp_train_progress *progress, const gp_train_options *options)
 {
-    *progress = (gp_train_progress){ .best_loss = INFINITY, .loss_scale = gp_loss_scale_begin(options) };
+    *progress = (gp_train_progress){ .best_loss = INFINITY,
+                                     .best_accuracy = NAN,
+                                     .best_rmse = NAN,
+                                     .loss_scale = gp_loss_scale_begin(options) };
 }
 
 gp_train_progress gp_train_progress_carry_over(const gp_train_progress *progress)
@@ -73,13 +76,16 @@ gp_status gp_train_progress_scale(gp_train_progress *progress, const gp_train_op
                    options->initial_learn_rate);
 }
 
-bool gp_train_progress_improved(gp_train_progress *progress, double loss)
+bool gp_train_progress_improved(gp_train_progress *progress, const gp_step_result *result)
 {
-    bool improved = loss < progress->best_loss;
+    bool improved = result->loss < progress->best_loss;
 
     progress->validations_since_best = improved ? 0 : progress->validations_since_best + 1;
-    if (improved)
-        progress->best_loss = loss;
+    if (improved) {
+        progress->best_loss = result->loss;
+        progress->best_accuracy = result->accuracy;
+        progress->best_rmse = result->rmse;
+    }
     return improved;
 }
 

@@ -15,8 +15,9 @@ typedef struct gp_train_progress {
     bool checkpoint_due;    /* write a checkpoint before the next step, or once the disk is idle */
     bool validation_due;    /* validate before the next step */
     gp_train_validation last_validation; /* step 0: no validation yet */
-    uint64_t excluded; /* targets without a class or value in that validation, on all ranks */
-    double best_loss;  /* lowest validation loss; INFINITY: no validation yet */
+    uint64_t excluded;               /* targets without a class or value in that validation, on all ranks */
+    double best_loss;                /* lowest validation loss; INFINITY: no validation yet */
+    double best_accuracy, best_rmse; /* of that validation; NaN: no classes, no values */
     int64_t validations_since_best;
     int64_t begin_ns;   /* first step's start in this group; 0: not started */
     int64_t elapsed_ns; /* time spent in earlier groups, from the first step */
@@ -50,7 +51,7 @@ gp_status gp_train_progress_scale(gp_train_progress *progress, const gp_train_op
                                   uint64_t before, gp_train_record *record, gp_error *err);
 
 /* Count a validation. Return whether the loss is the lowest so far. */
-bool gp_train_progress_improved(gp_train_progress *progress, double loss);
+bool gp_train_progress_improved(gp_train_progress *progress, const gp_step_result *result);
 
 /* Return whether the validation loss has stopped improving (option validation-patience). */
 bool gp_train_progress_stops_early(const gp_train_progress *progress, const gp_train_options *options);

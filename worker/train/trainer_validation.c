@@ -121,7 +121,7 @@ gp_status gp_trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_trai
 
     if (result.weight > 0 && !isfinite(result.loss)) /* a weight of 0: no sample had a target */
         return gp_trainer_validation_diverged(trainer, v.first, v.count, result.loss, err);
-    if (gp_train_progress_improved(progress, result.loss) && trainer->best != NULL)
+    if (gp_train_progress_improved(progress, &result) && trainer->best != NULL)
         memcpy(trainer->best, trainer->parameters, trainer->graph->blob_count * sizeof(float));
     progress->excluded = (uint64_t)result.samples;
     progress->last_validation = (gp_train_validation){ .step = progress->step,
