@@ -95,7 +95,7 @@ static void report_step(gp_train_report *report, uint32_t rank, const gp_train_r
         summary->steps = r->step;
         summary->epochs = r->epoch;
         summary->loss = r->loss;
-        summary->seconds = r->seconds;
+        summary->seconds = report->seconds_before + r->seconds;
         for (size_t i = 0; i < spare.count; i++)
             if (spare.events[i].is_validation || spare.events[i].step.step > r->step)
                 spare.events[kept++] = spare.events[i];
@@ -107,6 +107,7 @@ static void report_step(gp_train_report *report, uint32_t rank, const gp_train_r
 
 #define GP_METRIC(type, name, ...) step.name = r->name;
 #include "proto/message/step_fields.def"
+    step.seconds += report->seconds_before;
     report->events->step(report->events->context, &step);
 }
 
@@ -160,6 +161,7 @@ static void report_validation(gp_train_report *report, const gp_train_validation
 
 #define GP_METRIC(type, name, ...) check.name = v->name;
 #include "proto/message/validation_fields.def"
+    check.seconds += report->seconds_before;
     report->events->check(report->events->context, &check);
 }
 

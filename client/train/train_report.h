@@ -33,6 +33,7 @@ typedef struct gp_train_report {
     gp_training_summary *summary;    /* summary of the training */
     gp_train_info info;              /* facts about the current group */
     bool begun;                      /* the begin event was reported */
+    double seconds_before;           /* time of the steps before the last restart; workers start at 0 */
     uint64_t validated;              /* step of the last reported validation */
     uint64_t group_validated;        /* step of the last validation by the current group; 0: none */
     bool final_validated;            /* the validation with population statistics was reported */

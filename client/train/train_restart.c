@@ -50,6 +50,7 @@ gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err)
     snprintf(run->cause, sizeof(run->cause), "restarted: %.*s", (int)sizeof(run->cause) - 16, why->message);
     run->training->summary.restarts++;
     run->report.spare.count = run->report.early.count = 0;
+    run->report.seconds_before = run->training->summary.seconds;
     gp_joiners_forget(&run->joiners, run->pool);
     run->alarm = (gp_timeout){ 0 };
     run->state = GP_RUN_PREPARED;

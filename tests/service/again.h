@@ -20,6 +20,8 @@ typedef struct outcome {
     trained_model model;
     uint64_t next;    /* step that rank 0 reports next, from 1 */
     bool out_of_turn; /* another step was reported */
+    double seconds;   /* time of the last step */
+    bool earlier;     /* a step had an earlier time than the step before it */
     gp_pool *pool;
     uint64_t kill_all_at; /* step; 0: never */
     bool kill_always;     /* and after each restart */
@@ -72,6 +74,8 @@ static void watch_step(void *context, const gp_train_step *step)
         printf("     step %d was reported, not %d\n", (int)step->step, (int)o->next);
     o->out_of_turn = o->out_of_turn || step->step != o->next;
     o->next = step->step + 1;
+    o->earlier = o->earlier || step->seconds < o->seconds;
+    o->seconds = step->seconds;
     if (step->step == o->kill_all_at)
         kill_all(o);
     if (step->step == 14 && o->kill_saved != NULL && o->anew_at == 0)

@@ -82,6 +82,8 @@ TEST(a_restarted_training_continues_from_the_newest_checkpoint_of_its_own_run)
     check_same("after the first", &undisturbed, &got);
     if (got.anew_at < 4 || got.anew_at > 12 || got.anew_at % 4 != 0)
         GP_TEST_FAIL("it continued after step %d", (int)got.anew_at);
+    CHECK(!got.earlier);
+    CHECK_NEAR(got.seconds, got.summary.seconds, 0);
     outcome_free(&got);
     outcome_free(&undisturbed);
     leftovers_clear(own_folder);
