@@ -194,11 +194,6 @@ void gp_run_watch(gp_run *run, bool quiet)
 {
     gp_pool *pool = run->pool;
 
-    /* The notice of a failure can overtake the messages of the workers, above all if this process
-     * was suspended. Before the training has begun here, read all of them first: they tell how many
-     * steps were completed. */
-    if (pool->lost.index != 0 && !run->report.begun && !quiet)
-        return;
     watch_lost(run);
     if (pool->reunions != run->reunions) {
         run->reunions = pool->reunions;

@@ -119,7 +119,7 @@ uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_
         const gp_train_record *r = &steps->records[i];
 
         report->summary->samples_trained += r->samples;
-        if (rank == 1 && r->step > report->summary->steps && report->options->max_restarts > 0)
+        if (rank == 1 && r->step > report->summary->steps)
             pending_add(&report->spare, &(gp_pending_event){ .step = *r });
         if (rank == 0 && early) {
             pending_add(&report->early, &(gp_pending_event){ .step = *r });

@@ -126,11 +126,6 @@ TEST(training_that_fails_while_its_client_is_suspended_leaves_a_report)
     check_report(run_path());
 }
 
-static int count_lines(const char *pattern, const char *path)
-{
-    return WEXITSTATUS(shell("exit $(grep -c '%s' %s)", pattern, path));
-}
-
 /* Wait until the scheduler knows this or a later process of a worker, and this training step.
  * Return the pid of the process; 0: the deadline passed. */
 static pid_t await_worker(uint32_t index, uint32_t incarnation, uint64_t step)
@@ -152,6 +147,29 @@ static pid_t await_worker(uint32_t index, uint32_t incarnation, uint64_t step)
     }
     gp_pool_close(pool);
     return pid;
+}
+
+/* Rank 0 is killed after it has taken all steps. The suspended client has not read its messages,
+ * and they are lost with the link. */
+TEST(steps_of_a_failed_rank_are_reported_from_the_other_rank)
+{
+    static const char *const words[] = { TRAIN, NULL };
+    pid_t client, worker;
+
+    client = start_held_up(words, "done:1:hang@1.1", "done hang");
+    worker = await_worker(1, 1, 30);
+    REQUIRE(worker > 0);
+    kill(worker, SIGKILL);
+    CHECK(await_worker(1, 2, 0) > 0);
+    kill(client, SIGCONT);
+    CHECK_INT(1, stage_finish(client, 0));
+    CHECK_CONTAINS(stage_err, "the last step that all workers completed is 30");
+    CHECK_CONTAINS(stage_err, "gradpool report gradpool-runs/");
+}
+
+static int count_lines(const char *pattern, const char *path)
+{
+    return WEXITSTATUS(shell("exit $(grep -c '%s' %s)", pattern, path));
 }
 
 /* The client reads that one worker exited and the other one finished before it reads that both
