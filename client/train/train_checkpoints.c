@@ -28,15 +28,20 @@ static const char *name_of(const char *run)
     return run[0] == '\0' ? "(no id)" : run;
 }
 
-/* List the checkpoints in a directory. A missing directory has none. */
+/* List the checkpoints in a directory. A missing directory has none. A directory that cannot be
+ * read is an error: the training would start from the beginning although it has checkpoints. */
 static gp_status list(gp_checkpoint_list **out, const char *directory, gp_error *err)
 {
     gp_checkpoint_list *steps = gp_malloc(sizeof(*steps));
 
     if (steps == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to look for checkpoints in %s", directory);
-    if (gp_checkpoint_list_steps(steps, directory, NULL) != GP_OK)
-        steps->count = 0;
+    gp_status status = gp_checkpoint_list_steps(steps, directory, err);
+
+    if (status != GP_OK && status != GP_ENOENT) {
+        gp_free(steps);
+        return status;
+    }
     *out = steps;
     return GP_OK;
 }

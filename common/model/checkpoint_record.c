@@ -2,6 +2,7 @@
 #include "common/model/checkpoint_record.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,8 @@ gp_status gp_checkpoint_list_steps(gp_checkpoint_list *out, const char *director
 
     out->count = 0;
     if (folder == NULL)
-        return gp_fail_errno(err, GP_ENOENT, "cannot list the checkpoints in %s", directory);
+        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot list the checkpoints in %s",
+                             directory);
     for (struct dirent *entry = readdir(folder); entry != NULL && out->count < GP_CHECKPOINT_LIST_MAX;
          entry = readdir(folder))
         if (parse_name(entry->d_name, &out->step[out->count]))

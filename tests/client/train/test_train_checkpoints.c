@@ -1,6 +1,7 @@
 /* test_train_checkpoints.c: choose the checkpoint to resume, and refuse directories. Uses no
  * pool. */
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/train/train_run.h"
 #include "common/base/memory/alloc.h"
@@ -95,6 +96,19 @@ TEST(resume_auto_starts_in_an_empty_directory_and_continues_the_one_run_there)
     CHECK(strcmp(first, RUN_ID) != 0); /* each new run has a new id */
     CHECK_STATUS(GP_EINVAL, prepare_network("lenet", (const char *const[]){ "resume=auto", NULL }));
     CHECK_CONTAINS(err.message, "needs checkpoint-path");
+    end();
+}
+
+TEST(unreadable_directory_does_not_start_a_new_run)
+{
+    char loop[80], option[120];
+
+    begin();
+    snprintf(loop, sizeof(loop), "%s/loop", directory);
+    REQUIRE(symlink("loop", loop) == 0); /* ELOOP, also for root */
+    snprintf(option, sizeof(option), "checkpoint-path=%s", loop);
+    CHECK_STATUS(GP_EIO, prepare_network("lenet", (const char *const[]){ option, "resume=auto", NULL }));
+    CHECK_CONTAINS(err.message, "cannot list the checkpoints in ");
     end();
 }
 
