@@ -14,6 +14,7 @@
 #include "client/cli/option_text.h"
 #include "client/cli/show.h"
 #include "client/pool/remote.h"
+#include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/process.h"
 #include "common/base/text/spell.h"
@@ -30,7 +31,10 @@ const cli_command *const cli_commands[] = {
     NULL
 };
 
-enum { TERM_GRACE_S = 8 }; /* less than the 10 s after which a canceled job is killed */
+enum {
+    TERM_GRACE_S = 8, /* less than the 10 s after which a canceled job is killed */
+    REPEAT_MS = 200,  /* signals within this time are one request */
+};
 
 volatile sig_atomic_t cli_stop;
 static volatile sig_atomic_t term_grace_s = TERM_GRACE_S;
@@ -48,13 +52,20 @@ static void interrupts_catch(int flags)
     sigaction(SIGALRM, &action, NULL);
 }
 
-/* Count SIGINT and SIGTERM: the first requests a soft stop, the second a hard stop. A user at a
- * terminal sends a second signal if necessary. timeout(1) and service managers do not, so SIGTERM
- * also starts an alarm, and SIGALRM counts as the second signal. */
+/* Count SIGINT and SIGTERM: the first requests a soft stop, the second a hard stop. One request can
+ * arrive twice: timeout(1) signals its child and then their process group, and a terminal signals
+ * the group, in which a wrapper passes the signal on. So a signal within REPEAT_MS counts as the one
+ * before. A user at a terminal sends a second signal if necessary. timeout(1) and service managers
+ * do not, so SIGTERM also starts an alarm, and SIGALRM counts as the second signal. */
 static void interrupt_handler(int number)
 {
-    if (cli_stop < 2)
+    static int64_t counted_ms;
+    const int64_t now_ms = gp_now_ms();
+
+    if (cli_stop == 0 || (cli_stop < 2 && (number == SIGALRM || now_ms >= counted_ms + REPEAT_MS))) {
         cli_stop = cli_stop + 1;
+        counted_ms = now_ms;
+    }
     if (number == SIGTERM)
         alarm((unsigned)term_grace_s);
     interrupts_catch(0);
