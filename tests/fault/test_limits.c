@@ -689,9 +689,11 @@ static void sweep_on_tiny_disk(void)
     STAGE_RUN("down");
 }
 
-TEST(a_model_larger_than_the_disk_fails_its_trial)
+/* Check a function in a child whose folder w is on a disk of `kib` KiB. false: such a disk is not
+ * permitted. */
+static bool on_tiny_disk(void (*check)(void), int kib)
 {
-    enum { DISK_KIB = 400, NOT_PERMITTED = 77 }; /* a model of LeNet has 506 KiB */
+    enum { NOT_PERMITTED = 77 };
 
     stage_begin();
     fflush(stdout);
@@ -699,9 +701,9 @@ TEST(a_model_larger_than_the_disk_fails_its_trial)
 
     if (child == 0) {
         gp_test_failures = 0;
-        if (!tiny_disk(in_root("w"), DISK_KIB))
+        if (!tiny_disk(in_root("w"), kib))
             _exit(NOT_PERMITTED);
-        sweep_on_tiny_disk();
+        check();
         for (int i = 0; i < POOLS_TIMEOUT_MS && stage_signal_all(0, false) > 0; i++)
             gp_sleep_ms(1);
         CHECK_INT(0, stage_signal_all(0, true));
@@ -712,8 +714,48 @@ TEST(a_model_larger_than_the_disk_fails_its_trial)
 
     stage_end();
     if (code == NOT_PERMITTED)
-        SKIP("user namespaces are not permitted here: cannot mount small file systems");
+        return false;
     CHECK_INT(0, code);
+    return true;
+}
+
+TEST(a_model_larger_than_the_disk_fails_its_trial)
+{
+    if (!on_tiny_disk(sweep_on_tiny_disk, 400)) /* a model of LeNet has 506 KiB */
+        SKIP("user namespaces are not permitted here: cannot mount small file systems");
+}
+
+/* Fill the disk of a training before it writes its model. */
+static void train_on_disk_that_fills(void)
+{
+    static const char *const words[] = { "train",      "--network", "lenet",  "--data",
+                                         "digits:120", "--epochs",  "100000", "--mini-batch-size",
+                                         "60",         "--folder",  "r",      "--quiet",
+                                         NULL };
+    static const char zeros[1024];
+    struct stat metrics = { 0 };
+
+    CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
+    pid_t child = stage_start(NULL, words);
+
+    AWAIT(stat(in_root("w/r/metrics.jsonl"), &metrics) == 0 && metrics.st_size > 0, 20);
+    int fd = open(in_root("w/filler"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+    while (write(fd, zeros, sizeof(zeros)) > 0)
+        ;
+    kill(child, SIGINT);
+    CHECK_INT(1, stage_finish(child, 0));
+    CHECK_INT(0, STAGE_RUN("runs", "--json"));
+    if (strstr(stage_out, "\"state\": \"failed\"") == NULL || strstr(stage_out, "No space left") == NULL)
+        GP_TEST_FAIL("no state 'failed' with its reason in: %s", stage_out);
+    close(fd);
+    STAGE_RUN("down");
+}
+
+TEST(run_that_fails_on_a_full_disk_keeps_its_state_and_reason)
+{
+    if (!on_tiny_disk(train_on_disk_that_fills, 2048))
+        SKIP("user namespaces are not permitted here: cannot mount small file systems");
 }
 
 /* ---- single files ---- */

@@ -304,7 +304,7 @@ static bool resumes(const gp_train_options *given)
 static gp_status train_run(cli_call *call, gp_error *err)
 {
     const train_options *options = call->options;
-    gp_session session = { .call = call, .options = options, .folder.lock = -1 };
+    gp_session session = { .call = call, .options = options, .folder = { .end.fd = -1, .lock = -1 } };
     gp_training *training = NULL;
     gp_training_summary summary = { 0 };
     gp_train_options given;

@@ -19,7 +19,13 @@
 #include "common/base/text/text.h"
 
 /* Attempts to find an unused folder name, and the maximum network name length. */
-enum { TRIES = 1000, NAME_BYTES = 40, LOCK_MS = 2000, LINE_BYTES_MAX = 1 << 16 };
+enum {
+    TRIES = 1000,
+    NAME_BYTES = 40,
+    LOCK_MS = 2000,
+    LINE_BYTES_MAX = 1 << 16,
+    END_BYTES = 4096, /* reserved for end.json */
+};
 
 /* Create a folder with an unused name and fill in folder->path. *err is written only if no name is
  * free. */
@@ -177,6 +183,19 @@ gp_status run_folder_claim(run_folder *folder, const char *path, bool resumes, g
     return status;
 }
 
+/* Open end.json as a draft with reserved space, so that a run that fails because the disk is full can
+ * store the reason. Without O_TMPFILE a killed process would leave the draft behind; end.json is then
+ * created at the end. */
+static void reserve_end(run_folder *folder)
+{
+    char path[600];
+
+    snprintf(path, sizeof(path), "%s/end.json", folder->path);
+    if (gp_file_draft_open(&folder->end, path, NULL) == GP_OK &&
+        (folder->end.named || fallocate(folder->end.fd, FALLOC_FL_KEEP_SIZE, 0, END_BYTES) != 0))
+        gp_file_draft_discard(&folder->end);
+}
+
 /* Open the files of the folder. */
 static gp_status open_files(run_folder *folder, bool job, gp_error *err)
 {
@@ -198,6 +217,7 @@ static gp_status open_files(run_folder *folder, bool job, gp_error *err)
         return fail_used(folder->path, err);
     folder_remove(folder, "end.json");
     folder_remove(folder, "report.json");
+    reserve_end(folder);
     if (!job) {
         folder->log = folder_file(folder, "log");
         if (folder->log == NULL)
@@ -467,30 +487,52 @@ void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *s
     gp_json_put_number(writer, "paused_seconds", summary->paused_seconds);
 }
 
+/* Write end.json: final state, failure reason, and summary. */
+static gp_status write_end(run_folder *folder, const gp_training_summary *summary, const gp_error *failure,
+                           gp_error *err)
+{
+    char path[600], ended[32];
+    gp_json_writer writer;
+    gp_buffer text;
+    gp_status status;
+
+    gp_buffer_init(&text, LINE_BYTES_MAX);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_text(&writer, "state",
+                     failure != NULL          ? "failed"
+                     : summary->stopped       ? "stopped"
+                     : summary->early_stopped ? "stopped early"
+                                              : "completed");
+    if (failure != NULL) {
+        gp_json_put_text(&writer, "reason", failure->message);
+        gp_json_put_text(&writer, "error", gp_status_name(failure->code));
+    }
+    job_self_now(ended);
+    gp_json_put_text(&writer, "ended", ended);
+    if (summary != NULL)
+        run_folder_put_summary(&writer, summary);
+    gp_json_end_object(&writer);
+    status = gp_json_writer_finish(&writer, err);
+    snprintf(path, sizeof(path), "%s/end.json", folder->path);
+    if (status == GP_OK && folder->end.fd < 0)
+        status = gp_file_draft_open(&folder->end, path, err);
+    if (status == GP_OK && !gp_write_all(folder->end.fd, text.data, text.bytes))
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    if (status == GP_OK)
+        status = gp_file_draft_commit(&folder->end, err);
+    gp_buffer_deinit(&text);
+    return status;
+}
+
 void run_folder_close(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
 {
-    if (folder->metrics != NULL && (summary != NULL || failure != NULL)) {
-        /* Write end.json: final state, failure reason, and summary. */
-        json_document json;
-        char path[600], ended[32];
-        gp_json_writer *writer = show_json_object(&json, true);
+    gp_error err;
 
-        gp_json_put_text(writer, "state",
-                         failure != NULL          ? "failed"
-                         : summary->stopped       ? "stopped"
-                         : summary->early_stopped ? "stopped early"
-                                                  : "completed");
-        if (failure != NULL) {
-            gp_json_put_text(writer, "reason", failure->message);
-            gp_json_put_text(writer, "error", gp_status_name(failure->code));
-        }
-        job_self_now(ended);
-        gp_json_put_text(writer, "ended", ended);
-        if (summary != NULL)
-            run_folder_put_summary(writer, summary);
-        snprintf(path, sizeof(path), "%s/end.json", folder->path);
-        show_json_write(&json, path, NULL);
-    }
+    if (folder->metrics != NULL && (summary != NULL || failure != NULL) &&
+        write_end(folder, summary, failure, &err) != GP_OK)
+        fprintf(stderr, "the state of the run is lost: %s\n", err.message);
+    gp_file_draft_discard(&folder->end);
     folder->lost += worker_lines_close(folder->workers, &folder->problem);
     folder->lost += run_board_close(folder->board, failure == NULL, &folder->problem);
     folder->workers = NULL;

@@ -25,6 +25,7 @@
 #include "client/runs/metrics_line.h"
 #include "client/runs/run_board.h"
 #include "client/runs/worker_lines.h"
+#include "common/base/system/file.h"
 #include "common/model/train_options.h"
 
 enum { RUN_FOLDER_LEASES_MAX = 16 };
@@ -52,6 +53,7 @@ typedef struct run_folder {
     gp_buffer line; /* of metrics.jsonl */
     worker_lines *workers;
     run_board *board;
+    gp_file_draft end;  /* end.json; fd -1: created at the end */
     int lock;           /* writer.lock; -1: not locked */
     bool continued;     /* the folder has lines of an earlier attempt */
     bool indexed;       /* the index has the folder since an earlier attempt */
