@@ -26,6 +26,7 @@ enum {
     COPY_BYTES = 1 << 20,
     APPENDED_MAX = 1000,
     EXIT_CODE_MAX = 255,
+    RESULT_BYTES = 4096, /* reserved for result.json */
 };
 
 static gp_status path_join(char path[PATH_MAX], const char *folder, const char *name, gp_error *err)
@@ -234,11 +235,13 @@ void cluster_command_deinit(cluster_command *command)
 
 /* ---- files ---- */
 
-/* Create a new file with mode 0600. GP_EBUSY: it exists.
+/* Write a file with mode 0600; remove it if that fails.
+ *   flag  O_EXCL: create it; GP_EBUSY: it exists. 0: it may exist, but is empty
  *   sync  false: the caller syncs it */
-static gp_status file_create(const char *path, const void *data, size_t bytes, bool sync, gp_error *err)
+static gp_status file_write(const char *path, int flag, const void *data, size_t bytes, bool sync,
+                            gp_error *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | flag, 0600);
     bool written = false;
 
     if (fd >= 0) {
@@ -254,6 +257,11 @@ static gp_status file_create(const char *path, const void *data, size_t bytes, b
     return written
                ? GP_OK
                : gp_fail_errno(err, fd < 0 && errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot create %s", path);
+}
+
+static gp_status file_create(const char *path, const void *data, size_t bytes, bool sync, gp_error *err)
+{
+    return file_write(path, O_EXCL, data, bytes, sync, err);
 }
 
 gp_status cluster_folder_create(const char *folder, const char *command, size_t bytes, gp_error *err)
@@ -493,8 +501,24 @@ static void record_begin(gp_json_writer *writer, gp_buffer *buffer, uint32_t att
     gp_json_put_integer(writer, key, clock_ms());
 }
 
+/* Reserve the space of the result, so that a job that fails because the disk is full has one. File
+ * systems without fallocate() reserve nothing. */
+static void result_reserve(const char *folder, uint32_t attempt)
+{
+    char path[PATH_MAX];
+    int fd = attempt_path(path, folder, attempt, "result", NULL) == GP_OK
+                 ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600)
+                 : -1;
+
+    if (fd < 0)
+        return;
+    (void)fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, RESULT_BYTES);
+    close(fd);
+}
+
 /* End a record and write it to attempts/N/draft; then rename it to attempts/N/NAME.
- *   final  move it on to NAME in the folder instead, without replacing a file there */
+ *   final  write it to attempts/N/result, and move it to NAME in the folder, without replacing a
+ *          file there */
 static gp_status record_write(gp_json_writer *writer, gp_buffer *buffer, const char *folder, uint32_t attempt,
                               const char *name, bool final, gp_error *err)
 {
@@ -506,11 +530,11 @@ static gp_status record_write(gp_json_writer *writer, gp_buffer *buffer, const c
     if (status == GP_OK)
         status = gp_buffer_append(buffer, "\n", 1, err);
     if (status == GP_OK)
-        status = attempt_path(draft, folder, attempt, "draft", err);
+        status = attempt_path(draft, folder, attempt, final ? "result" : "draft", err);
     if (status == GP_OK)
         status = final ? path_join(path, folder, name, err) : attempt_path(path, folder, attempt, name, err);
     if (status == GP_OK)
-        status = file_create(draft, buffer->data, buffer->bytes, true, err);
+        status = file_write(draft, final ? 0 : O_EXCL, buffer->data, buffer->bytes, true, err);
     if (status == GP_OK && (final ? !gp_rename_new(draft, path) : rename(draft, path) != 0)) {
         status = gp_fail_errno(err, errno == EEXIST ? GP_ESTALE : GP_EIO, "cannot create %s", path);
         unlink(draft);
@@ -525,6 +549,7 @@ gp_status cluster_attempt_begin(const char *folder, uint32_t attempt, const char
     gp_json_writer writer;
     gp_buffer buffer;
 
+    result_reserve(folder, attempt);
     record_begin(&writer, &buffer, attempt, "began_ms");
     gp_json_put_text(&writer, "host", host);
     gp_json_put_integer(&writer, "pid", getpid());

@@ -6,6 +6,7 @@
  *     cancel                   exists: the user canceled the job
  *     attempts/N/begin.json    attempt N began: host, process, engine's id
  *     attempts/N/end.json      how attempt N ended
+ *     attempts/N/result        reserved space; becomes result.json
  *     newest                   number of the newest attempt (common/base/system/fence.h)
  *     log                      output of the command, of all attempts
  *     job.json metrics.jsonl facts.json result/    as in the folder of a local job
@@ -107,7 +108,7 @@ gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err)
  * file without a name. GP_EIO: a file cannot be copied. */
 gp_status cluster_attempt_detach(const char *folder, uint32_t attempt, gp_error *err);
 
-/* Write attempts/N/begin.json: the attempt is running.
+/* Write attempts/N/begin.json: the attempt is running. Reserve space for the result.
  *   host       name of this host, as the engine calls it
  *   engine_id  the engine's id of the job; "": none. The launch name: unknown to the attempt */
 gp_status cluster_attempt_begin(const char *folder, uint32_t attempt, const char *host, const char *engine_id,

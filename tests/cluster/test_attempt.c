@@ -148,6 +148,23 @@ TEST(exit_code_and_output_of_the_command_are_kept)
     CHECK_CONTAINS(folder_read(folder, "job.json"), "no-such-data");
 }
 
+TEST(result_is_stored_although_the_job_has_filled_the_disk)
+{
+    char disk[300];
+
+    snprintf(disk, sizeof(disk), "%s/disk", scratch_dir);
+    CHECK_INT(0, mkdir(disk, 0700));
+    if (shell("unshare -Urm true 2> /dev/null") != 0)
+        SKIP("no mount namespaces for users here");
+    FOLDER(false, disk, "spmd", "--workers", "1", "--", "sh", "-c", "cat /dev/zero > filler; exit 3");
+    CHECK_INT(0, shell("TMPDIR=$PWD HOME=$PWD unshare -Urm sh -c 'mount -t tmpfs -o size=512k none disk && "
+                       "cp -r %s disk/job && %s/bin/gradpool job-attempt %s/job > attempt.out 2>&1; "
+                       "cp disk/job/result.json disk/job/log .'",
+                       folder, getenv("GP_BUILD_DIR"), disk));
+    CHECK_CONTAINS(folder_read(scratch_dir, "attempt.out"), "ended: exit code 3");
+    CHECK_CONTAINS(folder_read(scratch_dir, "result.json"), "\"exit_code\": 3");
+}
+
 /* A job of the engine ssh runs `submit`. A cancel of that job must not end the new one. */
 TEST(job_is_not_part_of_the_job_that_submitted_it)
 {
