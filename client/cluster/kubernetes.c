@@ -103,23 +103,30 @@ static gp_status job_create(const kubectl_call *call, const cluster_launch *laun
     return status == GP_EBUSY ? GP_OK : status;
 }
 
+/* Read the UID of a Job. GP_ENOENT: there is no Job of this name. GP_EPEER: no UID in the reply. */
+static gp_status job_uid(const kubectl_call *call, const char *name, char uid[UID_BYTES + 1])
+{
+    cluster_tool_result result;
+    gp_status status =
+        kubectl(&result, call, VERB("get", "jobs.batch", name, "-o", "jsonpath={.metadata.uid}"), NULL,
+                KUBECTL_REPLY_MAX, NULL);
+
+    if (status != GP_OK)
+        return status;
+    if (is_uid(gp_buffer_text(&result.output)))
+        strcpy(uid, gp_buffer_text(&result.output));
+    else
+        status = GP_EPEER;
+    cluster_tool_deinit(&result);
+    return status;
+}
+
 /* Make the Job the owner of its Secret. Failures are ignored: the job runs without it, and the next
  * cancel removes the Secret. */
 static void secret_own(const kubectl_call *call, const char *name, const char *uid)
 {
-    cluster_tool_result result;
-    char found[UID_BYTES + 1] = "", patch[300];
+    char patch[300];
 
-    if (uid[0] == '\0' &&
-        kubectl(&result, call, VERB("get", "jobs.batch", name, "-o", "jsonpath={.metadata.uid}"), NULL,
-                KUBECTL_REPLY_MAX, NULL) == GP_OK) {
-        if (is_uid(gp_buffer_text(&result.output)))
-            strcpy(found, gp_buffer_text(&result.output));
-        uid = found;
-        cluster_tool_deinit(&result);
-    }
-    if (uid[0] == '\0')
-        return;
     snprintf(
         patch, sizeof(patch),
         "{\"metadata\":{\"ownerReferences\":[{\"apiVersion\":\"batch/v1\",\"kind\":\"Job\",\"name\":\"%s\","
@@ -141,12 +148,16 @@ static gp_status kubernetes_launch(const gp_profile *profile, const cluster_laun
         return status;
     gp_fault_point("cluster-secret");
     status = job_create(&call, launch, uid, err);
+    /* A quota can refuse a launch that is repeated, because of the Job of the first one. */
+    if (status == GP_EPERM && job_uid(&call, launch->name, uid) == GP_OK)
+        status = GP_OK;
     if (status != GP_OK && status != GP_EPEER && status != GP_ETIMEDOUT)
         (void)secret_delete(&call, launch->name, NULL); /* refused */
     if (status != GP_OK)
         return status;
     gp_fault_point("cluster-object");
-    secret_own(&call, launch->name, uid);
+    if (uid[0] != '\0' || job_uid(&call, launch->name, uid) == GP_OK)
+        secret_own(&call, launch->name, uid);
     snprintf(id, CLUSTER_ID_BYTES, "%s", launch->name);
     return GP_OK;
 }

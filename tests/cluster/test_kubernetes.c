@@ -270,6 +270,18 @@ TEST(launch_of_unknown_outcome_is_not_repeated_blindly)
     }
 }
 
+/* The server checks the quota before the name of the object. */
+TEST(job_that_is_accepted_late_runs_although_its_repeated_launch_exceeds_the_quota)
+{
+    REQUIRE(cluster_begin());
+    control("fault-create-job", "late\nError from server (Forbidden): exceeded quota");
+    RUN_CODE(0, SUBMIT, "--", COUNTED);
+    RUN_CODE(0, "wait", submitted());
+    CHECK_INT(1, lines_of("done"));
+    CHECK_INT(1, objects("jobs"));
+    CHECK_INT(1, objects("secrets"));
+}
+
 TEST(listing_that_fails_or_is_cut_changes_nothing)
 {
     static const char *const faults[] = { "refused\nrefused", "cut\ncut" };

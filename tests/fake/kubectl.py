@@ -15,8 +15,9 @@ A test controls the cluster by files in the folder:
     fault-WHAT   faults of the next calls, one line for each: `none` or one of the list below; WHAT is create-secret, create-job,
                  patch, get, logs, exec, delete-secret or delete
 
-Faults: text: print it as an error and exit with 1, without an effect; lost: die after the effect, without a reply; hang: never reply
-after the effect; stall: never reply, without an effect; cut: print half of the output.
+Faults: text: print it as an error and exit with 1, without an effect; lost: die after the effect, without a reply; late: die without
+a reply, and create the object before the next call that creates a Job; hang: never reply after the effect; stall: never reply,
+without an effect; cut: print half of the output.
 """
 import copy
 import fcntl
@@ -343,6 +344,13 @@ def main():
             if fault == "stall":
                 fcntl.flock(lock, fcntl.LOCK_UN)
                 time.sleep(600)
+            if fault == "late":
+                put("late", json.loads(text))
+                os.kill(os.getpid(), signal.SIGKILL)
+            if what == "create-job":
+                for name, item in objects("late").items():
+                    create(item)
+                    remove("late", name)
             if fault == "refused":
                 fault = REFUSED
             if fault and fault not in ("lost", "hang", "cut"):
