@@ -165,6 +165,36 @@ TEST(result_is_stored_although_the_job_has_filled_the_disk)
     CHECK_CONTAINS(folder_read(scratch_dir, "result.json"), "\"exit_code\": 3");
 }
 
+/* Count the local directories of attempts, and give them an age at which they can be removed. */
+static int local_directories(void)
+{
+    return shell(
+        "exit $(find . -maxdepth 1 -name 'gpjob-*' -exec touch -d '2 minutes ago' {} \\; -print | wc -l)");
+}
+
+TEST(attempt_removes_local_directories_of_killed_attempts_only)
+{
+    FOLDER(true, scratch_dir, "spmd", "--workers", "1", "--", "sleep", "1000");
+    pid_t child = attempt_start();
+
+    for (int64_t end_ms = gp_now_ms() + WAIT_MS;
+         gp_now_ms() < end_ms && folder_read(folder, "job.json")[0] == '\0';)
+        gp_sleep_ms(10);
+    CHECK_INT(1, local_directories());
+    FOLDER(false, "/nonexistent", "spmd", "--", "true");
+    CHECK_INT(1, attempt_finish(attempt_start()));
+    CHECK_INT(1, local_directories());
+    kill(child, SIGKILL);
+    attempt_finish(child);
+
+    /* the child of the killed process ends the command first */
+    for (int64_t end_ms = gp_now_ms() + WAIT_MS; local_directories() > 0 && gp_now_ms() < end_ms;) {
+        FOLDER(false, "/nonexistent", "spmd", "--", "true");
+        CHECK_INT(1, attempt_finish(attempt_start()));
+    }
+    CHECK_INT(0, local_directories());
+}
+
 /* A job of the engine ssh runs `submit`. A cancel of that job must not end the new one. */
 TEST(job_is_not_part_of_the_job_that_submitted_it)
 {

@@ -16,15 +16,14 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/cluster/attempt_container.h"
+#include "client/cli/cluster/attempt_local.h"
 #include "client/cli/cluster/attempt_run.h"
 #include "client/cluster/allocation.h"
 #include "client/cluster/job_folder.h"
 #include "client/cluster/tool.h"
 #include "common/base/clock.h"
-#include "common/base/system/directory.h"
 
 enum {
-    LOCAL_BYTES = 64,   /* path of the local directories: sockets need a short one */
     DOWN_TRIES = 500,   /* of 10 ms, until all processes of the pool have exited */
     REQUEUE_TRIES = 60, /* of REQUEUE_WAIT_MS, until the engine accepts the request */
     REQUEUE_WAIT_MS = 2000,
@@ -42,34 +41,12 @@ typedef struct attempt {
     cluster_allocation allocation;
     attempt_files files;
     attempt_stops stops;
-    char local[LOCAL_BYTES]; /* runtime and state directories */
-    int code;                /* exit code of the command */
-    bool ran;                /* the command has exited with `code` */
+    attempt_local local;
+    int code; /* exit code of the command */
+    bool ran; /* the command has exited with `code` */
 } attempt;
 
 /* ---- environment ---- */
-
-/* Create the runtime and state directories on this host. The job folder cannot hold them: Unix
- * sockets and SQLite do not work on network file systems. */
-static gp_status local_open(attempt *a, gp_error *err)
-{
-    const char *folder = getenv("TMPDIR");
-    char template[LOCAL_BYTES], path[LOCAL_BYTES + 16];
-
-    if (folder == NULL || folder[0] != '/' || strlen(folder) > LOCAL_BYTES / 2)
-        folder = "/tmp";
-    snprintf(template, sizeof(template), "%s/gpjob-XXXXXX", folder);
-    if (mkdtemp(template) == NULL)
-        return gp_fail_errno(err, GP_EIO, "cannot create a directory in %s", folder);
-    memcpy(a->local, template, sizeof(template));
-    snprintf(path, sizeof(path), "%s/run", a->local);
-    setenv("GRADPOOL_RUNTIME_DIR", path, 1);
-    if (mkdir(path, 0700) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot create %s", path);
-    snprintf(path, sizeof(path), "%s/state", a->local);
-    setenv("GRADPOOL_STATE_DIR", path, 1);
-    return mkdir(path, 0700) == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot create %s", path);
-}
 
 /* Return whether a variable of the submitting host has no meaning in the allocation: directories
  * and names of a pool or a job. With them, two attempts on one host would share a pool. */
@@ -405,7 +382,8 @@ int job_attempt_main(int argc, char **argv)
 {
     attempt a = { .folder = argc == 3 || argc == 5 ? argv[2] : "",
                   .message_path = argc == 5 ? argv[4] : NULL,
-                  .files = { .log = -1, .signals = -1 } };
+                  .files = { .log = -1, .signals = -1 },
+                  .local.lock = -1 };
     gp_error err;
     sigset_t notices, before;
     pid_t child;
@@ -421,7 +399,7 @@ int job_attempt_main(int argc, char **argv)
     if (a.message_path != NULL)
         dup2(STDOUT_FILENO, STDERR_FILENO);
     if ((a.message_path != NULL && attempt_folder_create(a.folder, argv[3], &err) != GP_OK) ||
-        local_open(&a, &err) != GP_OK) {
+        attempt_local_open(&a.local, &err) != GP_OK) {
         fprintf(stderr, "gradpool job-attempt: %s\n", err.message);
         if (a.message_path != NULL)
             attempt_message_refused(a.message_path, a.folder, &err, CLI_FAILED);
@@ -438,6 +416,6 @@ int job_attempt_main(int argc, char **argv)
         _exit(attempt_main(&a));
     sigprocmask(SIG_SETMASK, &before, NULL);
     code = child > 0 ? attempt_guard(child) : CLI_FAILED;
-    gp_directory_remove(a.local);
+    attempt_local_remove(&a.local);
     return code;
 }
