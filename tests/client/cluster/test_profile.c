@@ -186,8 +186,8 @@ TEST(lists_have_an_upper_bound)
     CHECK_STATUS(GP_OK, parse(repeated(KUBE "labels = a=b", ",a=b", 15), &err));
     CHECK_STATUS(GP_ELIMIT, parse(repeated(KUBE "labels = a=b", ",a=b", 16), &err));
     CHECK_CONTAINS(err.message, "more than 16 labels");
-    CHECK_STATUS(GP_ELIMIT, parse(repeated("type = slurm\nfolder = /", "f", 511), &err));
-    CHECK_CONTAINS(err.message, "folder has 512 bytes, at most 511 are allowed");
+    CHECK_STATUS(GP_ELIMIT, parse(repeated("type = slurm\nfolder = /", "f", 479), &err));
+    CHECK_CONTAINS(err.message, "folder has 480 bytes, at most 479 are allowed");
 }
 
 TEST(a_value_that_a_file_cannot_hold_is_refused)
