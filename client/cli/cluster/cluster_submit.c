@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/printable.h"
 #include "common/base/system/directory.h"
+#include "common/base/text/text.h"
 #include "proto/local/paths.h"
 
 enum { SUBMIT_MS = 60000, POLL_MS = 1000 };
@@ -136,25 +137,13 @@ static gp_status print_script(const cluster_place *place, cluster_record *record
     return status;
 }
 
-/* Complete the error of a submit that failed after the launch began: the engine may have accepted
- * the job. */
-static void launch_explain(const cluster_record *record, gp_error *err)
-{
-    const cluster_job *job = &record->job;
-    char cause[GP_ERROR_MESSAGE_MAX];
-
-    snprintf(cause, sizeof(cause), "%s", err->message);
-    gp_fail(err, err->code,
-            "%.250s; the engine may have accepted the job (%s:%s); check with 'gradpool jobs --profile %s'",
-            cause, record->profile, job->id[0] != '\0' ? job->id : job->name, record->profile);
-}
-
 /* Launch the job, and wait until the engine has replied, at most SUBMIT_MS. */
 static gp_status launch(const cli_call *call, const cluster_place *place, cluster_record *record,
                         gp_error *err)
 {
     const cli_common *options = call->options;
     const int64_t deadline_ms = gp_now_ms() + SUBMIT_MS;
+    const cluster_job *job = &record->job;
     cluster_pass_result pass;
     gp_status status = cluster_drive(&place->site, record, NULL, &pass, err);
     const bool launched = record->stored != NULL; /* the first write precedes the launch */
@@ -170,8 +159,10 @@ static gp_status launch(const cli_call *call, const cluster_place *place, cluste
         status = cluster_visit(&place->site, record->job.name, false, 0, NULL, record, &pass, err);
         status = status == GP_EBUSY ? GP_OK : status;
     }
-    if (status != GP_OK && launched && record->job.end != CLUSTER_END_REFUSED)
-        launch_explain(record, err);
+    if (status != GP_OK && launched && job->end != CLUSTER_END_REFUSED)
+        gp_error_suffix(
+            err, "the engine may have accepted the job (%s:%s); check with 'gradpool jobs --profile %s'",
+            record->profile, job->id[0] != '\0' ? job->id : job->name, record->profile);
     if (status == GP_OK && record->job.end == CLUSTER_END_REFUSED)
         return gp_fail(err, GP_EPERM, "%s", record->job.reason);
     if (status == GP_OK && record->job.end == CLUSTER_END_LOST && record->job.attempt == 0)

@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/printable.h"
 #include "common/base/text/spell.h"
+#include "common/base/text/text.h"
 
 extern char **environ;
 
@@ -263,15 +264,14 @@ static const char *jobs_text(char text[48], uint64_t first, uint64_t last)
  *   job  name of the array, PROFILE:ARRAY */
 static void array_explain(const char *job, uint32_t done, uint64_t total, gp_error *err)
 {
-    char cause[GP_ERROR_MESSAGE_MAX], before[48], after[48];
+    char before[48], after[48];
 
-    snprintf(cause, sizeof(cause), "%s", err->message);
-    gp_fail(err, err->code,
-            "job %" PRIu32 " of %" PRIu64 ": %.220s; submitted: %s (%s)%s%s; submit the missing inputs as "
-            "another array, or run 'gradpool cancel %s'",
-            done + 1, total, cause, jobs_text(before, 1, done), job,
-            done + 1 < total ? "; not submitted: " : "",
-            done + 1 < total ? jobs_text(after, done + 2, total) : "", job);
+    gp_error_suffix(err,
+                    "submitted: %s (%s)%s%s; submit the missing inputs as another array, or run 'gradpool "
+                    "cancel %s'",
+                    jobs_text(before, 1, done), job, done + 1 < total ? "; not submitted: " : "",
+                    done + 1 < total ? jobs_text(after, done + 2, total) : "", job);
+    gp_error_prefix(err, "job %" PRIu32 " of %" PRIu64, done + 1, total);
 }
 
 /* Submit a job for each combination of the inputs. */

@@ -1,6 +1,7 @@
 /* Implement text.h. */
 #include "common/base/text/text.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,4 +50,22 @@ char *gp_ranges_text(char *text, size_t bytes, const int *numbers, uint32_t coun
         i = last;
     }
     return text;
+}
+
+void gp_error_suffix(gp_error *err, const char *format, ...)
+{
+    char message[GP_ERROR_MESSAGE_MAX], suffix[GP_ERROR_MESSAGE_MAX];
+    va_list arguments;
+    size_t room;
+
+    if (err == NULL)
+        return;
+    va_start(arguments, format);
+    vsnprintf(suffix, sizeof(suffix), format, arguments);
+    va_end(arguments);
+    memcpy(message, err->message, sizeof(message));
+    room = sizeof(message) - strlen("; ") - strlen(suffix) - 1;
+    if (room < sizeof(message) && room > strlen("...") && strlen(message) > room)
+        strcpy(message + room - strlen("..."), "...");
+    gp_fail(err, err->code, "%s; %s", message, suffix);
 }

@@ -33,6 +33,8 @@ TEST(a_failing_call_sets_code_and_message)
     CHECK_TEXT("batch size is 0", err.message);
     gp_error_prefix(&err, "worker %d", 2);
     CHECK_TEXT("worker 2: batch size is 0", err.message);
+    gp_error_suffix(&err, "job %d may run", 7);
+    CHECK_TEXT("worker 2: batch size is 0; job 7 may run", err.message);
     CHECK_STATUS(GP_EIO, gp_fail(NULL, GP_EIO, "nobody listens"));
 }
 
@@ -48,6 +50,9 @@ TEST(a_long_message_is_cut_and_stays_on_one_line)
     CHECK_INT(GP_ERROR_MESSAGE_MAX - 1, strlen(err.message));
     CHECK_CONTAINS(err.message, "xxx...");
     CHECK(strchr(err.message, '\n') == NULL);
+    gp_error_suffix(&err, "the job %d may run", 7);
+    CHECK_INT(GP_ERROR_MESSAGE_MAX - 1, strlen(err.message));
+    CHECK_CONTAINS(err.message, "xxx...; the job 7 may run");
 }
 
 TEST(every_status_has_a_name_and_numbers_are_unique)
