@@ -281,7 +281,7 @@ static void link_id(const cluster_record *record)
 
     snprintf(root, sizeof(root), "%.*s", (int)(strrchr(record->path, '/') - record->path), record->path);
     if (!id_path(path, root, record->profile, record->job.id) ||
-        join(draft, record->path, "id", NULL) != GP_OK)
+        join(draft, record->path, "id", NULL) != GP_OK || symlink(name, path) == 0)
         return;
     bytes = readlink(path, old, sizeof(old));
     if (bytes == (ssize_t)strlen(name) && memcmp(old, name, (size_t)bytes) == 0)
