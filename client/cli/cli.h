@@ -210,9 +210,9 @@ int cli_check_words(int argc, char **argv);
 /* Stop level, raised by signals: 0: run, 1: stop at the next boundary, 2: stop at once. */
 extern volatile sig_atomic_t cli_stop;
 
-/* Catch SIGINT and SIGTERM: each raises cli_stop instead of ending the process, but not twice within
- * 0.2 s. Long-running commands call this function once. After SIGTERM, cli_stop rises a second time
- * when the grace period ends (GRADPOOL_TERM_GRACE seconds, default 8). */
+/* Catch SIGINT and SIGTERM: each raises cli_stop instead of ending the process, but not twice
+ * within 0.2 s. Long-running commands call this function once. After SIGTERM, cli_stop rises a
+ * second time when the grace period ends (GRADPOOL_TERM_GRACE seconds, default 8). */
 void cli_catch_interrupts(void);
 
 /* Raise the SIGTERM grace period to at least `seconds`, unless GRADPOOL_TERM_GRACE is set. */

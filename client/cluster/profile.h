@@ -56,8 +56,8 @@ typedef struct gp_profile {
     /* pool */
     char connect[108], server_key_file[512], key_file[512];
 
-    /* all clusters. folder, gradpool and directory are paths where the job runs. A run folder has less
-     * than 512 bytes, and that of a job is folder/NAME. */
+    /* all clusters. folder, gradpool and directory are paths where the job runs. A run folder has
+     * less than 512 bytes, and that of a job is folder/NAME. */
     char folder[480]; /* absolute; "" is possible for GP_PROFILE_KUBERNETES only */
     int64_t gpus;     /* per job; 0: CPU job */
     int64_t cores;    /* per job; 0: the engine's default */

@@ -1004,7 +1004,7 @@ TEST(interrupt_that_arrives_twice_counts_once)
     cli_begin();
     RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
 
-    /* Repeat if a busy machine delays the second signal by 0.2 s, which makes it a second request. */
+    /* Repeat if a busy machine delays the second signal by 0.2 s: it is a second request then. */
     for (int i = 0; i < 5 && !there_is("w/m.onnx"); i++) {
         unlink(in_root("w/m.jsonl"));
         pid_t child = start_endless();
@@ -1026,7 +1026,7 @@ TEST(second_interrupt_ends_a_training_at_once)
     kill(child, SIGINT);
     kill(child, SIGINT);
 
-    /* standard signals merge, and signals within 0.2 s count once: send them until both were seen */
+    /* standard signals merge, and signals within 0.2 s count once: repeat until both were seen */
     while (process_alive(child)) {
         kill(child, SIGINT);
         gp_sleep_ms(1);

@@ -23,8 +23,8 @@ enum {
     YOUNG_S = 60, /* younger directories may not have a lock yet */
 };
 
-/* The lock file has the boot id of the host that locked it: hosts can share the folder, and some file
- * systems lock files only within a host. */
+/* The lock file has the boot id of the host that locked it: hosts can share the folder, and some
+ * file systems lock files only within a host. */
 static void boot_read(char boot[BOOT_BYTES])
 {
     gp_line_read("/proc/sys/kernel/random/boot_id", boot, BOOT_BYTES);

@@ -1,5 +1,5 @@
-/* Directories of an attempt on the host that runs it: sockets and the state of its pool. The job folder
- * cannot hold them: Unix sockets and SQLite do not work on network file systems. */
+/* Directories of an attempt on the host that runs it: sockets and the state of its pool. The job
+ * folder cannot hold them: Unix sockets and SQLite do not work on network file systems. */
 #ifndef GP_CLI_CLUSTER_ATTEMPT_LOCAL_H
 #define GP_CLI_CLUSTER_ATTEMPT_LOCAL_H
 

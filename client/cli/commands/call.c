@@ -54,9 +54,9 @@ static void interrupts_catch(int flags)
 
 /* Count SIGINT and SIGTERM: the first requests a soft stop, the second a hard stop. One request can
  * arrive twice: timeout(1) signals its child and then their process group, and a terminal signals
- * the group, in which a wrapper passes the signal on. So a signal within REPEAT_MS counts as the one
- * before. A user at a terminal sends a second signal if necessary. timeout(1) and service managers
- * do not, so SIGTERM also starts an alarm, and SIGALRM counts as the second signal. */
+ * the group, in which a wrapper passes the signal on. So a signal within REPEAT_MS counts as the
+ * one before. A user at a terminal sends a second signal if necessary. timeout(1) and service
+ * managers do not, so SIGTERM also starts an alarm, and SIGALRM counts as the second signal. */
 static void interrupt_handler(int number)
 {
     static int64_t counted_ms;

@@ -1,10 +1,10 @@
-/* Load libraries on the first call of one of their functions instead of at the start of the process.
+/* Load libraries on the first call of one of their functions, not at the start of the process.
  *
- * The command `gradpool` links this file in place of the libraries. libzmq and the libraries that it
- * needs (libsodium, libpgm, libnorm, Kerberos, libstdc++) take 1.7 ms to load, more than half of the
- * start time of a command, and the others 0.3 ms. Commands on profiles and jobs of clusters call none
- * of them. The daemons link the libraries themselves: they need most of them, and accept.c replaces
- * functions that libzmq calls. */
+ * The command `gradpool` links this file in place of the libraries. libzmq and the libraries that
+ * it needs (libsodium, libpgm, libnorm, Kerberos, libstdc++) take 1.7 ms to load, more than half of
+ * the start time of a command, and the others 0.3 ms. Commands on profiles and jobs of clusters
+ * call none of them. The daemons link the libraries themselves: they need most of them, and
+ * accept.c replaces functions that libzmq calls. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>

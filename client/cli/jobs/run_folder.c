@@ -183,9 +183,9 @@ gp_status run_folder_claim(run_folder *folder, const char *path, bool resumes, g
     return status;
 }
 
-/* Open end.json as a draft with reserved space, so that a run that fails because the disk is full can
- * store the reason. Without O_TMPFILE a killed process would leave the draft behind; end.json is then
- * created at the end. */
+/* Open end.json as a draft with reserved space, so that a run that fails because the disk is full
+ * can store the reason. Without O_TMPFILE a killed process would leave the draft behind; end.json
+ * is then created at the end. */
 static void reserve_end(run_folder *folder)
 {
     char path[600];

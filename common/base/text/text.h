@@ -24,8 +24,8 @@ const char *gp_float_text(float value, char text[GP_NUMBER_BYTES]);
  * cut and ends with "...". */
 char *gp_ranges_text(char *text, size_t bytes, const int *numbers, uint32_t count);
 
-/* Put "; suffix" after the message in *err (may be NULL): a consequence of the failure, and what to do.
- * A message that is too long for both is cut and ends with "...". */
+/* Put "; suffix" after the message in *err (may be NULL): a consequence of the failure, and what to
+ * do. A message that is too long for both is cut and ends with "...". */
 void gp_error_suffix(gp_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif
