@@ -278,6 +278,37 @@ TEST(a_model_finds_the_maximum_of_a_small_space)
     }
 }
 
+/* A large space has a confidence bound for every fourth trial, which leaves the known minimum at
+ * 200. A small space has the expected improvement for all trials. */
+TEST(a_confidence_bound_proposes_points_of_large_spaces_only)
+{
+    enum { HISTORY = 7 };
+    static const int history[HISTORY] = { 0, 100, 160, 240, 300, 400, 500 };
+    static const char *const spaces[] = { "x=int:0:999", "x=int:0:1000" }; /* small, large */
+    gp_error err;
+
+    for (int large = 0; large < 2; large++) {
+        uint32_t trial;
+        char *values;
+        int x = -1;
+
+        REQUIRE_OK(begin(spaces[large], (gp_search_options){ .minimize = true }, &err), err);
+        for (uint32_t i = 1; i <= HISTORY; i++) {
+            const double distance = (history[i - 1] - 200) / 100.0;
+            char text[16];
+
+            sprintf(text, "x=%d", history[i - 1]);
+            REQUIRE_OK(gp_search_add(search, text, &trial, &err), err);
+            REQUIRE_OK(gp_search_tell(search, i, GP_SEARCH_DONE, distance * distance, &err), err);
+        }
+        REQUIRE_OK(gp_search_ask(search, &trial, &values, &err), err);
+        CHECK_INT(HISTORY + 1, trial);
+        CHECK_INT(1, sscanf(values, "{\"x\": %d", &x));
+        gp_free(values);
+        CHECK(large ? x > 700 : x > 150 && x < 250);
+    }
+}
+
 TEST(values_that_are_all_equal_or_all_failed_are_no_obstacle)
 {
     gp_error err;
