@@ -406,9 +406,8 @@ TEST(label_images_in_archives_in_s3_are_refused)
     shell("cd '%s' && mkdir -p %s && tar cf archived/one.tar scenes", "archived");
     s3_server_run(server, "bucket archived");
     s3_server_run(server, "upload archived all %s", in_folder("archived"));
-    CHECK_STATUS(GP_EUNSUPPORTED,
-                 gp_store_open_with(&store, s3_source(server, "archived/all/one.tar", "0"), GP_DATA_TRAIN,
-                                    &(gp_store_options){ 0 }, &err));
+    CHECK_STATUS(GP_EUNSUPPORTED, gp_store_open_with(&store, s3_source(server, "archived/all/one.tar", "0"),
+                                                     GP_DATA_TRAIN, &(gp_store_options){ 0 }, &err));
     CHECK_CONTAINS(err.message, "has label images, which are not supported in archives in S3");
 }
 
