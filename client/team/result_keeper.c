@@ -193,7 +193,7 @@ static gp_status opener_take(keeper *k, keeper_team *out, gp_error *err)
 /* End the thread. Its team is not needed. */
 static void opener_end(keeper *k)
 {
-    keeper_team unneeded;
+    keeper_team unneeded = { .team = NULL };
 
     k->opener.stop = 1;
     if (k->opener.runs && opener_take(k, &unneeded, NULL) == GP_OK)

@@ -119,8 +119,10 @@ class Spool:
         if not os.path.isdir(self.path("jobs", job)):
             sys.exit("no such job: " + job)
         self.write("", "jobs", job, "canceled")
+        while self.state(job) == ("running", "starts"):
+            time.sleep(0.01)
         if self.state(job)[0] == "running":
-            pid = int(self.read("jobs", job, "pid") or sys.exit("the job is starting"))
+            pid = int(self.read("jobs", job, "pid"))
             try:
                 os.killpg(pid, signal.SIGTERM)
             except ProcessLookupError:
