@@ -32,7 +32,7 @@ gp_status cluster_site_open(cluster_site *out, const gp_profile *profile, const 
         length = snprintf(out->root, sizeof(out->root), "%s/clusters/%s", state, profile->name);
     if (length >= (int)sizeof(out->root) - CLUSTER_NAME_BYTES)
         return gp_fail(err, GP_ELIMIT, "profile '%s': the path of the jobs is too long", profile->name);
-    gp_line_read("/proc/sys/kernel/random/boot_id", out->clock, sizeof(out->clock));
+    gp_boot_id_read(out->clock, sizeof(out->clock));
     return GP_OK;
 }
 

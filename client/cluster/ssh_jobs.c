@@ -43,7 +43,7 @@ void ssh_record_init(ssh_record *out, const char *host)
     *out = (ssh_record){ .pid = 0 };
     snprintf(out->host, sizeof(out->host), "%s", host);
     gethostname(out->machine, sizeof(out->machine) - 1);
-    gp_line_read("/proc/sys/kernel/random/boot_id", out->boot, sizeof(out->boot));
+    gp_boot_id_read(out->boot, sizeof(out->boot));
 }
 
 gp_status ssh_record_write(const ssh_record *record, const char *folder, gp_error *err)

@@ -37,7 +37,7 @@ void gp_job_boot(uint8_t out[16])
     char text[40] = "";
     int nibbles = 0;
 
-    gp_line_read("/proc/sys/kernel/random/boot_id", text, sizeof(text));
+    gp_boot_id_read(text, sizeof(text));
     memset(out, 0, 16);
     for (const char *at = text; *at != '\0' && nibbles < 32; at++) {
         const char *found = strchr(digits, *at);

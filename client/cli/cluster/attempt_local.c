@@ -23,19 +23,14 @@ enum {
     YOUNG_S = 60, /* younger directories may not have a lock yet */
 };
 
-/* The lock file has the boot id of the host that locked it: hosts can share the folder, and some
- * file systems lock files only within a host. */
-static void boot_read(char boot[BOOT_BYTES])
-{
-    gp_line_read("/proc/sys/kernel/random/boot_id", boot, BOOT_BYTES);
-}
-
+/* Create and lock the file of an attempt. It has the boot id of this host: hosts can share the
+ * folder, and some file systems lock files only within a host. */
 static gp_status lock_create(int *out, const char *path, gp_error *err)
 {
     char boot[BOOT_BYTES];
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
-    boot_read(boot);
+    gp_boot_id_read(boot, sizeof(boot));
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0 || !gp_write_all(fd, boot, strlen(boot))) {
         gp_fail_errno(err, GP_EIO, "cannot create %s", path);
         if (fd >= 0)
@@ -57,7 +52,7 @@ static bool is_stale(const char *path)
     if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
         time(NULL) - info.st_mtime < YOUNG_S || snprintf(lock, sizeof(lock), "%s/lock", path) >= PATH_MAX)
         return false;
-    boot_read(here);
+    gp_boot_id_read(here, sizeof(here));
     if (!gp_line_read(lock, boot, sizeof(boot)) || strcmp(boot, here) != 0)
         return false;
     fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

@@ -21,6 +21,11 @@ bool gp_line_read(const char *path, char *text, size_t bytes)
     return read;
 }
 
+void gp_boot_id_read(char *text, size_t bytes)
+{
+    gp_line_read("/proc/sys/kernel/random/boot_id", text, bytes);
+}
+
 /* Read a file that contains a number. UINT64_MAX: there is no such file, or the content is not a
  * nonnegative number ("max", -1). */
 static uint64_t number_read(const char *folder, const char *file)

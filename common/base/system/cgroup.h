@@ -27,4 +27,7 @@ int gp_cgroup_line(char *line, const char *controller, const char **group);
 /* Read a file's first line, without the newline. false: the file cannot be read, and text is "". */
 bool gp_line_read(const char *path, char *text, size_t bytes);
 
+/* Read the id of this boot of the host, a UUID as text; see random(4). "": it cannot be read. */
+void gp_boot_id_read(char *text, size_t bytes);
+
 #endif
