@@ -68,15 +68,19 @@ static gp_status on_work(control *c, gp_incoming *in, gp_command_kind kind, gp_e
 }
 
 /* Stop or pause the training; the client gets train_done as the reply. A stop that arrives after
- * the training ended has no effect. */
+ * the training or the lease has ended has no effect: an error reply could overtake the last steps
+ * and train_done, and the client would take it for the end of this rank. */
 static gp_status on_train_stop(control *c, gp_incoming *in, gp_error *err)
 {
     gp_train_stop stop;
     uint32_t running = 0;
 
-    if (gp_incoming_decode(in, &stop, err) != GP_OK ||
-        served_lease_check_client(&c->lease, in, c->options->index, err) != GP_OK)
+    if (gp_incoming_decode(in, &stop, err) != GP_OK)
         return err->code;
+    gp_status status = served_lease_check_client(&c->lease, in, c->options->index, err);
+
+    if (status != GP_OK)
+        return status == GP_ESTALE ? GP_OK : status;
     if (c->work.kind == WORK_TRAINING && stop.hard)
         gp_train_control_abort(&c->train);
     else if (c->work.kind == WORK_TRAINING && stop.pause != 0)

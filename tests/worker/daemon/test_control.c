@@ -282,6 +282,26 @@ TEST(new_generation_is_acknowledged_after_the_old_training_ended)
     }
 }
 
+TEST(stop_for_an_ended_generation_has_no_effect_and_no_error)
+{
+    worker *w = &s.workers[0];
+    gp_envelope stop = of(7, 1), envelope;
+    gp_error_reply reply;
+
+    REQUIRE(lease_begin(1));
+    train(w, 7, 1, 1, "\"steps\":1000000");
+    await_steps(w);
+    grant_send(1, 7, 2);
+    grant_acked(1, 7, 2);
+    stop.correlation = 5;
+    ask(w, stop, &gp_msg_train_stop, &(gp_train_stop){ .pause = 1 }, NULL, 0);
+    train(w, 7, 1, 1, "\"steps\":1");
+
+    /* the first error is for train_begin */
+    if (await_decoded(w->client, &gp_msg_error_reply, &reply, &envelope))
+        CHECK_INT(701, envelope.correlation);
+}
+
 /* ---- training ---- */
 
 TEST(training_reports_ready_then_all_steps_then_done_with_weights)
