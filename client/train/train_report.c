@@ -111,6 +111,20 @@ static void report_step(gp_train_report *report, uint32_t rank, const gp_train_r
     report->events->step(report->events->context, &step);
 }
 
+/* Return the last step that was reported, or is in report->spare. */
+static uint64_t last_known(const gp_train_report *report)
+{
+    const gp_pending_list *spare = &report->spare;
+
+    return spare->count > 0 ? spare->events[spare->count - 1].step.step : report->summary->steps;
+}
+
+/* Return whether events from rank 0 are delayed. Once an event is pending, the next ones follow it. */
+static bool is_delayed(const gp_train_report *report, bool early)
+{
+    return early || report->early.count > 0;
+}
+
 uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_steps *steps, bool early)
 {
     uint64_t last = 0;
@@ -119,9 +133,9 @@ uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_
         const gp_train_record *r = &steps->records[i];
 
         report->summary->samples_trained += r->samples;
-        if (rank == 1 && r->step > report->summary->steps)
+        if (rank != 0 && r->step > last_known(report))
             pending_add(&report->spare, &(gp_pending_event){ .step = *r });
-        if (rank == 0 && early) {
+        if (rank == 0 && is_delayed(report, early)) {
             pending_add(&report->early, &(gp_pending_event){ .step = *r });
             continue;
         }
@@ -167,7 +181,7 @@ static void report_validation(gp_train_report *report, const gp_train_validation
 
 void gp_report_validation(gp_train_report *report, const gp_train_validation *validation, bool early)
 {
-    if (early)
+    if (is_delayed(report, early))
         pending_add(&report->early, &(gp_pending_event){ .is_validation = true, .validation = *validation });
     else
         report_validation(report, validation);

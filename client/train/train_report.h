@@ -41,10 +41,11 @@ typedef struct gp_train_report {
     /* missing targets in the validation data, from the last count of rank 0 */
     uint64_t excluded;
 
-    /* Steps that rank 1 reported after the last step of rank 0. They replace steps that rank 0
-     * could not send before it failed, because all ranks compute the same sums. */
+    /* Steps that other ranks reported after the last step of rank 0, each once, in order. They
+     * replace steps that rank 0 could not send before it failed, because all ranks compute the same
+     * sums. Rank 1 alone would not suffice: it may fail together with rank 0. */
     gp_pending_list spare;
-    gp_pending_list early;                    /* events before all ranks were ready */
+    gp_pending_list early;                    /* events of rank 0 before all ranks were ready */
     char skipped[GP_REPORT_SKIPPED_MAX][128]; /* names of unreadable images, each once */
     uint32_t skipped_count;
 } gp_train_report;
@@ -64,7 +65,8 @@ void gp_report_add_ready(gp_train_report *report, uint32_t rank, const gp_train_
 void gp_report_begin(gp_train_report *report);
 
 /* Report steps of a rank, or keep them until gp_report_pending().
- *   early  rank 0 must wait: not all ranks in the current group are ready
+ *   early  rank 0 must wait: not all ranks in the current group are ready. Steps of rank 0 also wait
+ *          while report->early is not empty.
  * Return the last step of rank 0 that was reported; 0: none. */
 uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_steps *steps, bool early);
 
