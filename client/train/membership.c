@@ -46,8 +46,7 @@ static void begin_next(membership *r, todo *out)
     r->in_a_row = (moved ? 0 : r->in_a_row) + r->broken;
     r->reported = r->begun_at = r->step;
     r->left = r->world;
-    if (r->ready >= r->world) /* only groups that were ready are reported */
-        r->before = r->world;
+    r->before = membership_reported_size(r);
     r->grown = r->next > r->world;
     r->world = r->next;
     r->restarts++;

@@ -160,6 +160,13 @@ static inline bool membership_is_stepping(const membership *r)
     return r->phase == MEMBERSHIP_STEPS || r->phase == MEMBERSHIP_PREPARE;
 }
 
+/* Return the size of the last group that was ready, or else of the first group. Only groups that
+ * were ready are reported. 0: no group yet. */
+static inline uint32_t membership_reported_size(const membership *r)
+{
+    return r->ready >= r->world ? r->world : r->before;
+}
+
 /* Start the state machine for a training on `workers` workers. Call it before sending
  * train_begin. */
 void membership_init(membership *r, uint32_t workers, uint32_t max_restarts);
