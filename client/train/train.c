@@ -327,10 +327,14 @@ static bool run_is_over(const gp_run *run)
     const bool failed = run->state >= GP_RUN_FAILED, suspect = run->state == GP_RUN_SUSPECT;
     const bool late = (failed || suspect) && gp_timeout_left(run->deadline) == 0;
     const bool result = run_has_result(run);
+    const bool lost =
+        run->pool->lost.index != 0 || run->state == GP_RUN_RECOVERING || run->state == GP_RUN_REGROUPING;
 
+    if (result && lost)
+        return true;
     if (gp_run_is_between_groups(run))
         return failed;
-    if (run->membership.ended < run->membership.world && !(result && run->pool->lost.index != 0))
+    if (run->membership.ended < run->membership.world)
         return late;
     return !suspect || result || late;
 }
@@ -420,7 +424,7 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
 static gp_status run_once(gp_run *run, const gp_lease_request *lease, gp_error *err)
 {
     gp_pool *pool = run->pool;
-    uint32_t before = run->membership.world;
+    uint32_t before = membership_reported_size(&run->membership);
     char purpose[96];
     gp_status status;
 

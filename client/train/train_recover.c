@@ -169,23 +169,29 @@ void gp_run_membership(gp_run *run, const membership_event *event)
         do_one(run, &actions[i]);
 }
 
-/* Handle the first worker_lost of the group. Later ones add no information. */
+/* Handle a worker_lost. The first one of a group is the cause of the pause. A later one only ends
+ * the wait for the final message of that rank. */
 static void watch_lost(gp_run *run)
 {
-    const gp_worker_lost *lost = &run->pool->lost;
+    const gp_worker_lost lost = run->pool->lost;
     const gp_train_info *info = &run->report.info;
+    const bool first = run->state == GP_RUN_WORKING || run->state == GP_RUN_SUSPECT;
     uint32_t rank = 0;
 
-    if (lost->index == 0 || (run->state != GP_RUN_WORKING && run->state != GP_RUN_SUSPECT))
+    if (lost.index == 0 || (!first && run->state != GP_RUN_RECOVERING))
         return;
-    run->state = GP_RUN_RECOVERING;
-    snprintf(run->cause, sizeof(run->cause), "%s%.*s", run->pause == GP_RUN_RESTARTED ? "restarted: " : "",
-             (int)sizeof(run->cause) - 16, lost->cause);
-    if (run->pause == GP_RUN_RESIZED)
-        run->pause = GP_RUN_DIED;
-    if (run->paused_ms == 0)
-        run->paused_ms = gp_now_ms();
-    while (rank < info->workers && info->worker_index[rank] != lost->index)
+    run->pool->lost = (gp_worker_lost){ 0 }; /* so that the handle takes the next one */
+    if (first) {
+        run->state = GP_RUN_RECOVERING;
+        snprintf(run->cause, sizeof(run->cause), "%s%.*s",
+                 run->pause == GP_RUN_RESTARTED ? "restarted: " : "", (int)sizeof(run->cause) - 16,
+                 lost.cause);
+        if (run->pause == GP_RUN_RESIZED)
+            run->pause = GP_RUN_DIED;
+        if (run->paused_ms == 0)
+            run->paused_ms = gp_now_ms();
+    }
+    while (rank < info->workers && info->worker_index[rank] != lost.index)
         rank++;
     gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
 }

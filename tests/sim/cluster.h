@@ -155,10 +155,10 @@ typedef struct sim_training {
     uint32_t process[SIM_SLOTS]; /* by rank: process number + 1 */
     bool begun[SIM_SLOTS], ended[SIM_SLOTS];
     uint32_t begun_count, committing;
-    uint64_t step;                            /* step that all ranks have committed */
-    uint64_t furthest;                        /* furthest step of any lease holder when the group started */
-    bool pause;                               /* pause at the next step boundary */
-    bool regranted, begin_due, lost_reported; /* as gp_run.state in train_run.h */
+    uint64_t step;             /* step that all ranks have committed */
+    uint64_t furthest;         /* furthest step of any lease holder when the group started */
+    bool pause;                /* pause at the next step boundary */
+    bool regranted, begin_due; /* as gp_run.state in train_run.h */
     uint32_t alarms;
     int64_t event_us; /* arrival time of the last notification */
 } sim_training;

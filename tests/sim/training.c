@@ -520,7 +520,7 @@ void sim_train_attaches(sim *s, sim_client *client, uint32_t serial)
     if (!client->trains || t->serial != serial || !t->begin_due || client->state != SIM_HOLDING)
         return;
     t->serial = ++s->groups;
-    t->begin_due = t->regranted = t->lost_reported = t->pause = false;
+    t->begin_due = t->regranted = t->pause = false;
     t->generation = client->generation;
     t->world = client->claim.member_count;
     t->begun_count = t->committing = t->newcomer_count = t->received_ready = 0;
@@ -575,9 +575,8 @@ void sim_training_receives(sim *s, sim_client *client, const sim_letter *letter)
         take_change(s, client);
         return;
     }
-    if (t->lost_reported || t->begin_due) /* pool_attach() drops earlier losses */
+    if (t->begin_due) /* pool_attach() drops earlier losses */
         return;
-    t->lost_reported = true;
     while (rank < t->world && (t->process[rank] == 0 || rank_of(s, t, rank)->slot != letter->lost_slot))
         rank++;
     steps(s, client, (membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
