@@ -119,7 +119,7 @@ static uint64_t last_known(const gp_train_report *report)
     return spare->count > 0 ? spare->events[spare->count - 1].step.step : report->summary->steps;
 }
 
-/* Return whether events from rank 0 are delayed. Once an event is pending, the next ones follow it. */
+/* Return whether events from rank 0 are delayed. An event stays behind pending ones. */
 static bool is_delayed(const gp_train_report *report, bool early)
 {
     return early || report->early.count > 0;

@@ -65,8 +65,8 @@ void gp_report_add_ready(gp_train_report *report, uint32_t rank, const gp_train_
 void gp_report_begin(gp_train_report *report);
 
 /* Report steps of a rank, or keep them until gp_report_pending().
- *   early  rank 0 must wait: not all ranks in the current group are ready. Steps of rank 0 also wait
- *          while report->early is not empty.
+ *   early  rank 0 must wait: not all ranks in the current group are ready. Steps of rank 0 also
+ *          wait while report->early is not empty.
  * Return the last step of rank 0 that was reported; 0: none. */
 uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_steps *steps, bool early);
 
