@@ -212,9 +212,9 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
     status = team_check_worker(team, request->worker, err);
     if (status != GP_OK)
         return status;
-    if (request->bytes != 0 && (request->argument == NULL) == (request->shared == NULL))
-        return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and %s", request->bytes,
-                       request->shared == NULL ? "no address" : "two addresses: argument and shared");
+    status = team_check_argument(request->argument, request->bytes, request->shared, err);
+    if (status != GP_OK)
+        return status;
     if (request->depends_on == NULL && request->depends_on_count != 0)
         return gp_fail(err, GP_EINVAL, "depends_on_count is %" PRIu32 " and depends_on is NULL",
                        request->depends_on_count);

@@ -96,8 +96,8 @@ static gp_status check_request(const gp_team *team, const gp_parfor_request *req
     if (request->priority < -GP_PRIORITY_MAX || request->priority > GP_PRIORITY_MAX)
         return gp_fail(err, GP_EINVAL, "the priority is %" PRId32 "; it must be -%d to %d", request->priority,
                        GP_PRIORITY_MAX, GP_PRIORITY_MAX);
-    if (request->bytes > 0 && request->argument == NULL)
-        return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and no address", request->bytes);
+    if (team_check_argument(request->argument, request->bytes, request->shared, err) != GP_OK)
+        return GP_EINVAL;
     return check_reduction(request, err);
 }
 

@@ -141,8 +141,8 @@ static gp_status size_of(uint32_t *out, gp_team *team, const gp_spmd_request *re
         return gp_fail(err, GP_EINVAL, "the block has no function; find one with gp_function_find()");
     if (request->function->team != team)
         return gp_fail(err, GP_EINVAL, "the function %s belongs to another team", request->function->name);
-    if (request->bytes > 0 && request->argument == NULL && request->shared == NULL)
-        return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and no address", request->bytes);
+    if (team_check_argument(request->argument, request->bytes, request->shared, err) != GP_OK)
+        return GP_EINVAL;
     if (most == 0)
         most = request->workers_min > size ? request->workers_min : size;
     if (request->workers_min > most)

@@ -93,6 +93,14 @@ gp_status team_check_worker(const gp_team *team, uint32_t worker, gp_error *err)
     return GP_OK;
 }
 
+gp_status team_check_argument(const void *argument, size_t bytes, const gp_broadcast *shared, gp_error *err)
+{
+    if (bytes != 0 && (argument == NULL) == (shared == NULL))
+        return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and %s", bytes,
+                       shared == NULL ? "no address" : "two addresses: argument and shared");
+    return GP_OK;
+}
+
 /* Check a priority. GP_EINVAL: outside -1000 to 1000. */
 static gp_status team_check_priority(int32_t priority, gp_error *err)
 {

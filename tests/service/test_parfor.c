@@ -56,6 +56,32 @@ TEST(arrays_are_split_and_reassembled)
     gp_free(output);
 }
 
+TEST(argument_is_an_array_or_a_broadcast)
+{
+    double input = 1, output = 0, argument = 0.5;
+    gp_broadcast *shared;
+    gp_parfor_request request = { .first = 1,
+                                  .last = 1,
+                                  .input = &input,
+                                  .input_bytes = sizeof(input),
+                                  .output = &output,
+                                  .output_bytes = sizeof(output) };
+
+    REQUIRE(team_begin(1, NULL));
+    REQUIRE_OK(gp_broadcast_new(&shared, &argument, sizeof(argument), &err), err);
+    request.function = function("add");
+    request.bytes = sizeof(argument);
+    CHECK_STATUS(GP_EINVAL, loop(request));
+    CHECK_CONTAINS(err.message, "the argument has 8 bytes and no address");
+    request.shared = shared;
+    REQUIRE_OK(loop(request), err);
+    CHECK_NEAR(1.5, output, 0);
+    request.argument = &argument;
+    CHECK_STATUS(GP_EINVAL, loop(request));
+    CHECK_CONTAINS(err.message, "two addresses: argument and shared");
+    gp_broadcast_free(shared);
+}
+
 TEST(ranges_run_up_and_down_and_may_be_empty)
 {
     uint64_t output[40] = { 0 };
