@@ -26,6 +26,7 @@ enum {
     FIRST_EVALUATIONS = 60, /* the same for a fit from the prior */
     RESTART_EVERY = 16,     /* every 16th fit also starts from the prior */
     BOUND_EVERY = 4,        /* every fourth proposal of a large space maximizes a confidence bound */
+    BOUND_REST = 8,         /* trials after such a proposal, which make use of its value */
 };
 
 /* Range into which the worse half of the values is squeezed, in interquartile ranges. In a small
@@ -319,6 +320,16 @@ gp_status search_model(gp_search *search, bool pending, gp_regression *model, ui
     return status;
 }
 
+/* Return whether the next trial explores: its point has the largest confidence bound, even where no
+ * improvement is expected. The last trials of a search do not explore: no trial follows that could
+ * use their values. */
+static bool explores(const gp_search *search)
+{
+    const uint32_t trial = search->trial_count + 1;
+
+    return !is_small(search) && trial % BOUND_EVERY == 0 && trial + BOUND_REST <= search->options.trials_max;
+}
+
 static bool is_used(void *context, const double *point)
 {
     return search_is_used(context, point);
@@ -337,9 +348,7 @@ gp_status search_bayes(gp_search *search, double *point, gp_error *err)
     gp_acquisition acquisition = { .space = search->space,
                                    .model = &model,
                                    .criterion =
-                                       !is_small(search) && (search->trial_count + 1) % BOUND_EVERY == 0
-                                           ? GP_CONFIDENCE_BOUND
-                                           : GP_EXPECTED_IMPROVEMENT,
+                                       explores(search) ? GP_CONFIDENCE_BOUND : GP_EXPECTED_IMPROVEMENT,
                                    .incumbent = incumbent,
                                    .seed = search->options.seed,
                                    .stream = gp_rng_stream(GP_RNG_SEARCH, SEARCH_CANDIDATES),

@@ -279,20 +279,30 @@ TEST(a_model_finds_the_maximum_of_a_small_space)
 }
 
 /* A large space has a confidence bound for every fourth trial, which leaves the known minimum at
- * 200. A small space has the expected improvement for all trials. */
-TEST(a_confidence_bound_proposes_points_of_large_spaces_only)
+ * 200. The last eight trials and small spaces have the expected improvement for all trials. */
+TEST(a_confidence_bound_proposes_points_of_large_spaces_before_the_last_trials)
 {
     enum { HISTORY = 7 };
     static const int history[HISTORY] = { 0, 100, 160, 240, 300, 400, 500 };
-    static const char *const spaces[] = { "x=int:0:999", "x=int:0:1000" }; /* small, large */
+    static const struct {
+        const char *space;
+        uint32_t trials_max;
+        bool explores;
+    } cases[] = { { "x=int:0:999", 0, false },
+                  { "x=int:0:1000", 0, true },
+                  { "x=int:0:1000", HISTORY + 1 + 8, true },
+                  { "x=int:0:1000", HISTORY + 1 + 7, false },
+                  { "x=int:0:1000", HISTORY + 1, false } };
     gp_error err;
 
-    for (int large = 0; large < 2; large++) {
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
         uint32_t trial;
         char *values;
         int x = -1;
 
-        REQUIRE_OK(begin(spaces[large], (gp_search_options){ .minimize = true }, &err), err);
+        REQUIRE_OK(begin(cases[k].space,
+                         (gp_search_options){ .minimize = true, .trials_max = cases[k].trials_max }, &err),
+                   err);
         for (uint32_t i = 1; i <= HISTORY; i++) {
             const double distance = (history[i - 1] - 200) / 100.0;
             char text[16];
@@ -305,7 +315,7 @@ TEST(a_confidence_bound_proposes_points_of_large_spaces_only)
         CHECK_INT(HISTORY + 1, trial);
         CHECK_INT(1, sscanf(values, "{\"x\": %d", &x));
         gp_free(values);
-        CHECK(large ? x > 700 : x > 150 && x < 250);
+        CHECK(cases[k].explores ? x > 700 : x > 150 && x < 250);
     }
 }
 
