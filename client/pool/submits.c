@@ -44,11 +44,13 @@ void submits_answered(submits *s, uint64_t place, uint64_t job, int64_t now_ms)
     s->jobs[s->order[place]] = job;
     s->answered++;
     s->waiting--;
+    s->gap = (s->gap || submits_late(s, now_ms)) && s->waiting > 0;
     s->received_ms = now_ms;
 }
 
 void submits_again(submits *s)
 {
+    s->late = s->late || s->gap;
     s->sent = s->next = s->waiting = 0;
 }
 
@@ -59,5 +61,5 @@ bool submits_done(const submits *s)
 
 bool submits_late(const submits *s, int64_t now_ms)
 {
-    return now_ms - s->received_ms >= s->timeout_ms;
+    return s->late || now_ms - s->received_ms >= s->timeout_ms;
 }

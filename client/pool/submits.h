@@ -7,7 +7,8 @@
  *
  * The next scheduler recognizes a repeated submission by key and number as long as it keeps the
  * job: at least a minute after the job's end. Thus a submission is repeated only within timeout_ms
- * after the last reply. Later it could create a second job. */
+ * after the last reply. Later it could create a second job. A process that was suspended reads old
+ * replies late: they do not restart that time for the submissions in flight. */
 #ifndef GP_SUBMITS_H
 #define GP_SUBMITS_H
 
@@ -27,6 +28,10 @@ typedef struct submits {
     size_t next;   /* lowest number that may still have to be sent */
     size_t waiting;
     int64_t received_ms; /* time when the last reply arrived, or the call started */
+
+    /* a reply came later than timeout_ms after the one before: what is in flight may be as old */
+    bool gap;
+    bool late; /* such a submission would have to be repeated */
 } submits;
 
 /* Start with `count` unsent submissions. jobs: [count], all 0. GP_ENOMEM: out of
@@ -54,7 +59,8 @@ void submits_again(submits *s);
 /* Return whether every submission has a reply. */
 bool submits_done(const submits *s);
 
-/* Return whether the last reply is too long ago to send or repeat anything. */
+/* Return whether the last reply, or the one before a gap, is too long ago to send or repeat
+ * anything. */
 bool submits_late(const submits *s, int64_t now_ms);
 
 #endif
