@@ -376,6 +376,7 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
         slot->lease = lease->id;
         lease->joined[claim->members[i].slot] = claim->team ? i : 0;
         slot->kept = false;
+        slot->suspect = false; /* the next tick reports a silent worker to this client */
         slot->granted = slot->acked = 0;
         if (claims(slot, lease->id, &lease->token))
             take_claim(slot);

@@ -1209,6 +1209,29 @@ static gp_core_claim claim_of(uint32_t members)
     return of;
 }
 
+TEST(late_claim_of_a_lease_reports_its_silent_member_to_the_client)
+{
+    const gp_core_claim of = claim_of(2);
+    const gp_core_action *reported;
+
+    REQUIRE(pool_found(2));
+    reports(0, 9, HOLDER);
+    reports(1, 9, HOLDER);
+    beats(1, GP_CORE_USERS, 0, 0); /* user code is not killed */
+    silent_until(1, 20000, 2);
+    CHECK(core->slots[1].suspect);
+    connect(1);
+    claim(1, 9, &of);
+    CHECK(find(GP_CORE_OK) != NULL);
+    wait_ms(1);
+    reported = find(GP_CORE_WORKER_SUSPECT);
+    REQUIRE(reported != NULL);
+    CHECK_INT(1, reported->lost_slot);
+    CHECK_INT(9, reported->lease);
+    wait_ms(500);
+    CHECK(find(GP_CORE_WORKER_SUSPECT) == NULL);
+}
+
 /* Advance the time while all workers send heartbeats. */
 static void beats_for(int64_t ms, uint32_t workers)
 {
