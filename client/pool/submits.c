@@ -34,7 +34,17 @@ void submits_sent(submits *s, size_t number)
 {
     s->order[s->sent++] = number;
     s->next = number + 1;
+    s->begun = s->next > s->begun ? s->next : s->begun;
     s->waiting++;
+}
+
+/* Return whether a submission from `first` up to `end`, exclusive, has no reply. */
+static bool lacks_reply(const submits *s, size_t first, size_t end)
+{
+    for (size_t number = first; number < end; number++)
+        if (s->jobs[number] == 0)
+            return true;
+    return false;
 }
 
 void submits_answered(submits *s, uint64_t place, uint64_t job, int64_t now_ms)
@@ -44,13 +54,16 @@ void submits_answered(submits *s, uint64_t place, uint64_t job, int64_t now_ms)
     s->jobs[s->order[place]] = job;
     s->answered++;
     s->waiting--;
-    s->gap = (s->gap || submits_late(s, now_ms)) && s->waiting > 0;
+    if (submits_late(s, now_ms)) {
+        s->stale = s->begun;
+        s->late = s->late || lacks_reply(s, s->next, s->stale);
+    }
     s->received_ms = now_ms;
 }
 
 void submits_again(submits *s)
 {
-    s->late = s->late || s->gap;
+    s->late = s->late || lacks_reply(s, 0, s->stale);
     s->sent = s->next = s->waiting = 0;
 }
 

@@ -29,9 +29,12 @@ typedef struct submits {
     size_t waiting;
     int64_t received_ms; /* time when the last reply arrived, or the call started */
 
-    /* a reply came later than timeout_ms after the one before: what is in flight may be as old */
-    bool gap;
-    bool late; /* such a submission would have to be repeated */
+    size_t begun; /* submissions that were sent at least once, over any connection */
+
+    /* begun submissions when a reply came later than timeout_ms after the one before: those without
+     * a reply must not be repeated */
+    size_t stale;
+    bool late; /* such a submission is due to be repeated */
 } submits;
 
 /* Start with `count` unsent submissions. jobs: [count], all 0. GP_ENOMEM: out of
@@ -59,8 +62,8 @@ void submits_again(submits *s);
 /* Return whether every submission has a reply. */
 bool submits_done(const submits *s);
 
-/* Return whether the last reply, or the one before a gap, is too long ago to send or repeat
- * anything. */
+/* Return whether the last reply is too long ago to send or repeat anything, or was when it was
+ * read. */
 bool submits_late(const submits *s, int64_t now_ms);
 
 #endif

@@ -80,6 +80,20 @@ TEST(replies_read_late_do_not_allow_a_repetition)
     CHECK(submits_late(&s, resumed_ms));
 }
 
+/* The process was suspended between two repetitions. */
+TEST(a_reply_read_late_does_not_allow_further_repetitions)
+{
+    size_t number;
+
+    begin();
+    fill();
+    submits_again(&s);
+    REQUIRE(submits_next(&s, &number));
+    submits_sent(&s, number);
+    submits_answered(&s, 0, 10, 100 * TIMEOUT_MS);
+    CHECK(submits_late(&s, 100 * TIMEOUT_MS));
+}
+
 TEST(repetitions_are_allowed_when_all_replies_of_a_suspension_were_read)
 {
     const int64_t resumed_ms = 100 * TIMEOUT_MS;
