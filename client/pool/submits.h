@@ -62,8 +62,8 @@ void submits_again(submits *s);
 /* Return whether every submission has a reply. */
 bool submits_done(const submits *s);
 
-/* Return whether the last reply is too long ago to send or repeat anything, or was when it was
- * read. */
+/* Return whether nothing may be sent any more: the last reply is too long ago, or the next
+ * submission would be a repetition that is not allowed. */
 bool submits_late(const submits *s, int64_t now_ms);
 
 #endif
