@@ -216,13 +216,15 @@ static gp_status submit_all(submits *s, gp_pool *pool, gp_parcel *parcel, const 
             status = handle_accepted(pool, s, first, err);
             continue;
         }
-        status = submits_late(s, gp_now_ms())
+        const int64_t now_ms = gp_now_ms();
+
+        status = submits_late(s, now_ms)
                      ? submits_late_fail(pool, s, err)
                      : send_submit(pool, parcel, &requests[number], number, &correlation, err);
         if (status == GP_OK) {
             if (s->sent == 0)
                 first = correlation;
-            submits_sent(s, number);
+            submits_sent(s, number, now_ms);
         }
         gp_fault_point("submitting");
     }

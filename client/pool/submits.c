@@ -9,7 +9,8 @@ gp_status submits_init(submits *s, uint64_t *jobs, size_t count, size_t window, 
         .jobs = jobs, .count = count, .window = window, .timeout_ms = timeout_ms, .received_ms = now_ms
     };
     s->order = gp_calloc(count == 0 ? 1 : count, sizeof(*s->order));
-    if (s->order == NULL)
+    s->sent_ms = gp_calloc(count == 0 ? 1 : count, sizeof(*s->sent_ms));
+    if (s->order == NULL || s->sent_ms == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to submit %zu jobs", count);
     return GP_OK;
 }
@@ -17,34 +18,37 @@ gp_status submits_init(submits *s, uint64_t *jobs, size_t count, size_t window, 
 void submits_deinit(submits *s)
 {
     gp_free(s->order);
+    gp_free(s->sent_ms);
     s->order = NULL;
+    s->sent_ms = NULL;
+}
+
+/* Return the lowest number that has to be sent; s->count: none. */
+static size_t lowest_unsent(const submits *s)
+{
+    size_t number = s->next;
+
+    while (number < s->count && s->jobs[number] != 0)
+        number++;
+    return number;
 }
 
 bool submits_next(submits *s, size_t *number)
 {
-    while (s->next < s->count && s->jobs[s->next] != 0)
-        s->next++;
+    s->next = lowest_unsent(s);
     if (s->next == s->count || s->waiting >= s->window)
         return false;
     *number = s->next;
     return true;
 }
 
-void submits_sent(submits *s, size_t number)
+void submits_sent(submits *s, size_t number, int64_t now_ms)
 {
     s->order[s->sent++] = number;
     s->next = number + 1;
-    s->begun = s->next > s->begun ? s->next : s->begun;
     s->waiting++;
-}
-
-/* Return whether a submission from `first` up to `end`, exclusive, has no reply. */
-static bool lacks_reply(const submits *s, size_t first, size_t end)
-{
-    for (size_t number = first; number < end; number++)
-        if (s->jobs[number] == 0)
-            return true;
-    return false;
+    if (number == s->begun)
+        s->sent_ms[s->begun++] = now_ms;
 }
 
 void submits_answered(submits *s, uint64_t place, uint64_t job, int64_t now_ms)
@@ -54,16 +58,11 @@ void submits_answered(submits *s, uint64_t place, uint64_t job, int64_t now_ms)
     s->jobs[s->order[place]] = job;
     s->answered++;
     s->waiting--;
-    if (submits_late(s, now_ms)) {
-        s->stale = s->begun;
-        s->late = s->late || lacks_reply(s, s->next, s->stale);
-    }
     s->received_ms = now_ms;
 }
 
 void submits_again(submits *s)
 {
-    s->late = s->late || lacks_reply(s, 0, s->stale);
     s->sent = s->next = s->waiting = 0;
 }
 
@@ -74,5 +73,8 @@ bool submits_done(const submits *s)
 
 bool submits_late(const submits *s, int64_t now_ms)
 {
-    return s->late || now_ms - s->received_ms >= s->timeout_ms;
+    const size_t number = lowest_unsent(s);
+
+    return now_ms - s->received_ms >= s->timeout_ms ||
+           (number < s->begun && now_ms - s->sent_ms[number] >= s->timeout_ms);
 }

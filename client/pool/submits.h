@@ -7,8 +7,8 @@
  *
  * The next scheduler recognizes a repeated submission by key and number as long as it keeps the
  * job: at least a minute after the job's end. Thus a submission is repeated only within timeout_ms
- * after the last reply. Later it could create a second job. A process that was suspended reads old
- * replies late: they do not restart that time for the submissions in flight. */
+ * after it was first sent. Later it could create a second job. The time of the last reply is no
+ * bound, because a process that was suspended reads old replies late. */
 #ifndef GP_SUBMITS_H
 #define GP_SUBMITS_H
 
@@ -28,13 +28,8 @@ typedef struct submits {
     size_t next;   /* lowest number that may still have to be sent */
     size_t waiting;
     int64_t received_ms; /* time when the last reply arrived, or the call started */
-
-    size_t begun; /* submissions that were sent at least once, over any connection */
-
-    /* begun submissions when a reply came later than timeout_ms after the one before: those without
-     * a reply must not be repeated */
-    size_t stale;
-    bool late; /* such a submission is due to be repeated */
+    int64_t *sent_ms;    /* [count] time when each was first sent, over any connection */
+    size_t begun;        /* entries in `sent_ms`: numbers are first sent in order */
 } submits;
 
 /* Start with `count` unsent submissions. jobs: [count], all 0. GP_ENOMEM: out of
@@ -47,8 +42,8 @@ void submits_deinit(submits *s);
  * the window is full or nothing is left to send. */
 bool submits_next(submits *s, size_t *number);
 
-/* Record that the submission was sent. */
-void submits_sent(submits *s, size_t number);
+/* Record that the submission was sent at now_ms or later. */
+void submits_sent(submits *s, size_t number, int64_t now_ms);
 
 /* Record a reply.
  *   place  position of the submission, from 0, among those sent since the last submits_again()
@@ -63,7 +58,7 @@ void submits_again(submits *s);
 bool submits_done(const submits *s);
 
 /* Return whether nothing may be sent any more: the last reply is too long ago, or the next
- * submission would be a repetition that is not allowed. */
+ * submission would be a repetition that comes too late. */
 bool submits_late(const submits *s, int64_t now_ms);
 
 #endif

@@ -611,7 +611,7 @@ static void send_one(sim *s, sim_submitter *submitter)
     h->jobs.name[0] = '\0';
     if (PLANTED(NEW_KEY))
         h->jobs.submit.submitter[1] = (uint8_t)submitter->link;
-    submits_sent(window, number);
+    submits_sent(window, number, s->now_us / MS);
     sim_record(s, s->jobs, (history_entry){ .kind = HISTORY_SUBMIT, .session = submitter->key, .seq = seq });
     if (seq > submitter->reported)
         submitter->reported = seq;
@@ -673,7 +673,7 @@ static void submitter_dialled(sim *s, sim_submitter *submitter)
         return;
     if (PLANTED(SENT_AGAIN)) {
         memset(submitter->jobs, 0, sizeof(submitter->jobs));
-        submitter->window.answered = 0;
+        submitter->window.answered = submitter->window.begun = 0;
     }
     submits_again(&submitter->window);
 }
