@@ -919,7 +919,7 @@ typedef struct gp_parfeval_request {
     const gp_function *function;
     const void *argument; /* copied */
     size_t bytes;
-    const gp_broadcast *shared;       /* instead of argument */
+    const gp_broadcast *shared;       /* instead of argument; bytes: 0 or as broadcast */
     int32_t priority;                 /* -1000 to 1000; the highest waiting call starts next */
     uint32_t worker;                  /* run only on this worker (1 .. size); 0: any */
     gp_lease_environment environment; /* required kind of device */
@@ -1123,7 +1123,7 @@ typedef struct gp_spmd_request {
     const gp_function *function;
     const void *argument; /* the same for all ranks */
     size_t bytes;
-    const gp_broadcast *shared; /* instead of argument */
+    const gp_broadcast *shared; /* instead of argument; bytes: 0 or as broadcast */
 
     /* 0, 0: the whole team; n, n: exactly n; otherwise as many as are available, from min to max */
     uint32_t workers_min, workers_max;
@@ -1174,7 +1174,7 @@ typedef struct gp_parfor_request {
     const gp_function *function;
     const void *argument; /* broadcast: the same for all iterations, sent once per worker */
     size_t bytes;
-    const gp_broadcast *shared; /* instead of argument */
+    const gp_broadcast *shared; /* instead of argument; bytes: 0 or as broadcast */
 
     int64_t first, last, step; /* first, first + step, ... up to last; step 0: 1 */
 

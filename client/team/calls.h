@@ -150,8 +150,8 @@ gp_status team_check(const gp_team *team, gp_error *err);
 /* Check a worker number. 0 is valid. GP_EINVAL: the team has no such worker. */
 gp_status team_check_worker(const gp_team *team, uint32_t worker, gp_error *err);
 
-/* Check the argument of a call, loop or block. GP_EINVAL: `bytes` is not 0, and there is neither an
- * address nor a broadcast, or both. */
+/* Check the argument of a call, loop or block: an address with its size, a broadcast, or nothing.
+ * With a broadcast, `bytes` is 0 or the size of the broadcast. GP_EINVAL: anything else. */
 gp_status team_check_argument(const void *argument, size_t bytes, const gp_broadcast *shared, gp_error *err);
 
 /* Process answers and messages, and sleep in between, until until(context) returns true. The first

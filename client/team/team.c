@@ -95,9 +95,13 @@ gp_status team_check_worker(const gp_team *team, uint32_t worker, gp_error *err)
 
 gp_status team_check_argument(const void *argument, size_t bytes, const gp_broadcast *shared, gp_error *err)
 {
-    if (bytes != 0 && (argument == NULL) == (shared == NULL))
-        return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and %s", bytes,
-                       shared == NULL ? "no address" : "two addresses: argument and shared");
+    if (argument != NULL && shared != NULL)
+        return gp_fail(err, GP_EINVAL, "the argument has two addresses: argument and shared");
+    if (shared != NULL && bytes != 0 && bytes != shared->bytes)
+        return gp_fail(err, GP_EINVAL, "the argument has %zu bytes, but the broadcast has %zu", bytes,
+                       shared->bytes);
+    if (argument == NULL && shared == NULL && bytes != 0)
+        return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and no address", bytes);
     return GP_OK;
 }
 

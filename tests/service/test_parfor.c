@@ -79,6 +79,12 @@ TEST(argument_is_an_array_or_a_broadcast)
     request.argument = &argument;
     CHECK_STATUS(GP_EINVAL, loop(request));
     CHECK_CONTAINS(err.message, "two addresses: argument and shared");
+    request.bytes = 0;
+    CHECK_STATUS(GP_EINVAL, loop(request));
+    request.argument = NULL;
+    request.bytes = 4;
+    CHECK_STATUS(GP_EINVAL, loop(request));
+    CHECK_CONTAINS(err.message, "the argument has 4 bytes, but the broadcast has 8");
     gp_broadcast_free(shared);
 }
 
