@@ -131,7 +131,8 @@ typedef struct membership {
     membership_phase phase;
     uint32_t max_restarts; /* limit for in_a_row; 0: a worker failure ends the training */
     uint32_t world, left;  /* ranks in the current and in the previous group */
-    uint32_t before;       /* size of the last group that was ready, or else the first group */
+    uint32_t before;       /* size of the last reported group, or else of the first group */
+    bool began;            /* the ranks of the current group are ready and have the state */
     uint32_t ready, ended;
     uint8_t end_of[GP_MEMBERS_MAX]; /* 1 + membership_end of each rank; 0: has not ended */
     uint32_t paused;                /* ended ranks that paused */
@@ -160,11 +161,11 @@ static inline bool membership_is_stepping(const membership *r)
     return r->phase == MEMBERSHIP_STEPS || r->phase == MEMBERSHIP_PREPARE;
 }
 
-/* Return the size of the last group that was ready, or else of the first group. Only groups that
- * were ready are reported. 0: no group yet. */
+/* Return the size of the last reported group, or else of the first group. A group is reported when
+ * its ranks are ready and have the state. 0: no group yet. */
 static inline uint32_t membership_reported_size(const membership *r)
 {
-    return r->ready >= r->world ? r->world : r->before;
+    return r->began ? r->world : r->before;
 }
 
 /* Start the state machine for a training on `workers` workers. Call it before sending

@@ -497,10 +497,11 @@ TEST(missing_state_or_missing_lease_ends_the_training)
     lose(&s, 1, 2);
     all_ready(&s, 39);
     CHECK(s.r.phase == MEMBERSHIP_STEPS);
-    lose(&s, 0, 2);
+    lose(&s, 0, 3);
     all_ready(&s, 5);
     REQUIRE(done(&s, MEMBERSHIP_DO_FAIL) != NULL);
     CHECK(done(&s, MEMBERSHIP_DO_FAIL)->why == MEMBERSHIP_REASON_STATE);
+    CHECK_INT(2, membership_reported_size(&s.r)); /* the group of 3 was ready, but never took a step */
     begin(&s, 2, 3);
     tell(&s, (membership_event){ .kind = MEMBERSHIP_LOST, .rank = 1 });
     tell(&s, (membership_event){ .kind = MEMBERSHIP_LATE });
