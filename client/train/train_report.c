@@ -119,7 +119,8 @@ static uint64_t last_known(const gp_train_report *report)
     return spare->count > 0 ? spare->events[spare->count - 1].step.step : report->summary->steps;
 }
 
-/* Return whether events from rank 0 are delayed. An event stays behind pending ones. */
+/* Return whether an event from rank 0 has to wait. While earlier events wait, later ones wait too, so
+ * that the order is kept. */
 static bool is_delayed(const gp_train_report *report, bool early)
 {
     return early || report->early.count > 0;
@@ -193,7 +194,7 @@ void gp_report_validating(gp_train_report *report, const gp_train_validating *va
 
     if (validating->done == validating->count)
         report->excluded = validating->excluded;
-    else if (!early && events->check_progress != NULL)
+    else if (!is_delayed(report, early) && events->check_progress != NULL)
         events->check_progress(events->context,
                                &(gp_train_validation_progress){ .step = validating->step,
                                                                 .done = validating->done,
