@@ -24,7 +24,9 @@
 #include "proto/device/device_probe.h"
 #include "proto/local/control_socket.h"
 
-static const gp_channel_options worker_link = { .security = GP_SECURITY_NONE, .bulk = true };
+/* Queued: hello and attach are sent when the link is up, and the messages of a worker that fails,
+ * such as the result of a training, stay readable. */
+static const gp_channel_options worker_link = { .security = GP_SECURITY_NONE, .bulk = true, .queued = true };
 
 const char *gp_version(void)
 {
@@ -104,11 +106,29 @@ static void let_out(const gp_pool *pool)
         poll(NULL, 0, POOL_LET_OUT_MS);
 }
 
+/* Record the loss of a worker. It ends its generation of the lease, so a grant of that generation
+ * is void. The scheduler sends another one. */
+static void pool_add_lost(gp_pool *pool, const gp_worker_lost *lost, uint32_t generation)
+{
+    if (pool->lost.index == 0)
+        pool->lost = *lost;
+    pool->is_lost[lost->index] = true;
+    if (generation >= pool->generation)
+        pool->regranted = false;
+}
+
+static void pool_forget_lost(gp_pool *pool)
+{
+    pool->lost = (gp_worker_lost){ 0 };
+    memset(pool->is_lost, 0, sizeof(pool->is_lost));
+}
+
 /* Apply an unsolicited message about the lease to the handle: worker lost or suspect, new grant,
  * resize, or lease end. Messages for other leases or older generations are ignored. */
 static void pool_take_event(gp_pool *pool, const gp_incoming *in)
 {
     gp_lease_grant grant;
+    gp_worker_lost lost;
     gp_worker_suspect suspect;
     gp_error ignored;
 
@@ -116,8 +136,8 @@ static void pool_take_event(gp_pool *pool, const gp_incoming *in)
         return;
     switch (in->envelope.message) {
     case GP_ID(worker_lost):
-        if (in->envelope.lease == pool->lease && pool->lost.index == 0)
-            gp_incoming_decode(in, &pool->lost, &ignored);
+        if (in->envelope.lease == pool->lease && gp_incoming_decode(in, &lost, &ignored) == GP_OK)
+            pool_add_lost(pool, &lost, in->envelope.generation);
         break;
     case GP_ID(worker_suspect):
         if (in->envelope.lease == pool->lease && gp_incoming_decode(in, &suspect, &ignored) == GP_OK)
@@ -150,10 +170,7 @@ static void pool_take_event(gp_pool *pool, const gp_incoming *in)
 
 bool pool_worker_pending(gp_pool *pool, uint32_t rank)
 {
-    gp_channel *link = pool->workers[rank];
-
-    return link != NULL &&
-           (gp_channel_pending(link) || (pool->attaching[rank] != 0 && gp_channel_writable(link)));
+    return pool->workers[rank] != NULL && gp_channel_pending(pool->workers[rank]);
 }
 
 static gp_envelope pool_envelope(gp_pool *pool)
@@ -176,25 +193,6 @@ gp_hello pool_hello(void)
 
     snprintf(hello.build, sizeof(hello.build), "%s", GP_BUILD);
     return hello;
-}
-
-/* Send hello and attach to one worker. GP_EBUSY: the link is not up yet. */
-static gp_status worker_attach(gp_pool *pool, uint32_t rank, gp_error *err)
-{
-    gp_hello hello = pool_hello();
-    gp_attach attach = { .client_pid = (uint32_t)getpid() };
-    gp_envelope envelope = pool_envelope(pool);
-
-    memcpy(attach.token, pool->grant.token, sizeof(attach.token));
-    gp_status status =
-        gp_channel_send(pool->workers[rank], NULL, &envelope, &gp_msg_hello, &hello, NULL, 0, err);
-
-    envelope.correlation = pool->attaching[rank];
-    if (status == GP_OK)
-        status = gp_channel_send(pool->workers[rank], NULL, &envelope, &gp_msg_attach, &attach, NULL, 0, err);
-    if (status == GP_OK)
-        pool->attaching[rank] = 0;
-    return status;
 }
 
 /* Receive one pending message: from the scheduler, or else from the workers in round-robin order.
@@ -238,14 +236,6 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
         struct pollfd fds[GP_MEMBERS_MAX + 2];
         nfds_t count = 0;
 
-        /* Send hello and attach to every worker whose link came up since the last call. */
-        for (uint32_t i = 0; !pool->dialling && i < pool->links; i++) {
-            if (pool->workers[i] == NULL || pool->attaching[i] == 0 || !gp_channel_writable(pool->workers[i]))
-                continue;
-            status = worker_attach(pool, i, err);
-            if (status != GP_OK && status != GP_EBUSY)
-                return status;
-        }
         status = pool_receive(pool, out, err);
         if (status == GP_OK && pool_remote_forgotten(pool, out)) {
             pool_message_close(out);
@@ -359,19 +349,12 @@ gp_status pool_post_to_worker(gp_pool *pool, uint32_t rank, const gp_message_typ
                               gp_error *err)
 {
     gp_envelope envelope = pool_envelope(pool);
-    int64_t deadline_ms = gp_now_ms() + POOL_SEND_MS;
-    gp_status status = GP_OK;
 
     if (correlation != NULL)
         *correlation = envelope.correlation;
+    gp_status status = pool_send(pool, pool->workers[rank], &envelope, type, message, payloads, payload_count,
+                                 POOL_SEND_MS, err);
 
-    /* Send attach before the first message on a new link. */
-    while (pool->attaching[rank] != 0 && (status = worker_attach(pool, rank, err)) == GP_EBUSY &&
-           gp_now_ms() < deadline_ms)
-        poll(NULL, 0, 1);
-    if (status == GP_OK)
-        status = pool_send(pool, pool->workers[rank], &envelope, type, message, payloads, payload_count,
-                           POOL_SEND_MS, err);
     if (status != GP_OK)
         gp_error_prefix(err, "worker %" PRIu32, pool->grant.slots[rank].index);
     return status;
@@ -384,6 +367,8 @@ gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *t
 
     if (correlation != NULL)
         *correlation = envelope.correlation;
+    if (pool->workers[rank] == NULL)
+        return gp_fail(err, GP_EPEER, "there is no link to rank %" PRIu32, rank);
     return pool_send(pool, pool->workers[rank], &envelope, type, message, payload, payload != NULL, 0, err);
 }
 
@@ -594,7 +579,6 @@ void pool_close_worker(gp_pool *pool, uint32_t rank)
 {
     gp_channel_close(pool->workers[rank], 0);
     pool->workers[rank] = NULL;
-    pool->attaching[rank] = 0;
     if (pool->worker_sockets[rank] >= 0)
         close(pool->worker_sockets[rank]);
     pool->worker_sockets[rank] = -1;
@@ -625,10 +609,22 @@ gp_control_socket_request pool_control_request(const gp_pool *pool, uint32_t wha
 
 gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_error *err)
 {
+    gp_hello hello = pool_hello();
+    gp_attach attach = { .client_pid = (uint32_t)getpid() };
+    gp_envelope envelope = pool_envelope(pool);
+
     pool_close_worker(pool, rank);
     pool->links = rank < pool->links ? pool->links : rank + 1;
-    *attached = pool->attaching[rank] = ++pool->correlation;
-    return gp_channel_connect(&pool->workers[rank], pool->grant.slots[rank].endpoint, &worker_link, 0, err);
+    memcpy(attach.token, pool->grant.token, sizeof(attach.token));
+    *attached = envelope.correlation;
+    gp_status status =
+        gp_channel_connect(&pool->workers[rank], pool->grant.slots[rank].endpoint, &worker_link, 0, err);
+
+    if (status == GP_OK)
+        status = gp_channel_send(pool->workers[rank], NULL, &envelope, &gp_msg_hello, &hello, NULL, 0, err);
+    if (status == GP_OK)
+        status = gp_channel_send(pool->workers[rank], NULL, &envelope, &gp_msg_attach, &attach, NULL, 0, err);
+    return status;
 }
 
 /* Connect and attach to every worker in the current grant. GP_ESTALE: the lease changed
@@ -679,7 +675,7 @@ gp_status pool_attach(gp_pool *pool, gp_error *err)
         let_out(pool);
         pool_close_workers(pool);
         pool->regranted = false;
-        pool->lost = (gp_worker_lost){ 0 };
+        pool_forget_lost(pool);
         gp_status status = pool_attach_all(pool, timeout, &why);
 
         if (status == GP_OK)
@@ -833,6 +829,6 @@ void pool_release(gp_pool *pool)
     pool->generation = 0;
     pool->grant.slots_count = 0;
     pool_elastic_reset(&pool->elastic);
-    pool->lost = (gp_worker_lost){ 0 };
+    pool_forget_lost(pool);
     pool->regranted = pool->revoked = false;
 }

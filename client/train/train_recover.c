@@ -169,38 +169,52 @@ void gp_run_membership(gp_run *run, const membership_event *event)
         do_one(run, &actions[i]);
 }
 
-/* Handle a worker_lost. The first one of a group is the cause of the pause. A later one only ends
- * the wait for the final message of that rank. */
-static void watch_lost(gp_run *run)
+/* Leave the group because a worker failed: record the cause, and when the pause began. */
+static void leave_group(gp_run *run, uint32_t rank, const char *cause)
 {
-    const gp_worker_lost lost = run->pool->lost;
-    const gp_train_info *info = &run->report.info;
-    const bool first = run->state == GP_RUN_WORKING || run->state == GP_RUN_SUSPECT;
-    uint32_t rank = 0;
-
-    if (lost.index == 0 || (!first && run->state != GP_RUN_RECOVERING))
-        return;
-    run->pool->lost = (gp_worker_lost){ 0 }; /* so that the handle takes the next one */
-    if (first) {
-        run->state = GP_RUN_RECOVERING;
-        snprintf(run->cause, sizeof(run->cause), "%s%.*s",
-                 run->pause == GP_RUN_RESTARTED ? "restarted: " : "", (int)sizeof(run->cause) - 16,
-                 lost.cause);
-        if (run->pause == GP_RUN_RESIZED)
-            run->pause = GP_RUN_DIED;
-        if (run->paused_ms == 0)
-            run->paused_ms = gp_now_ms();
-    }
-    while (rank < info->workers && info->worker_index[rank] != lost.index)
-        rank++;
+    run->state = GP_RUN_RECOVERING;
+    snprintf(run->cause, sizeof(run->cause), "%s%.*s", run->pause == GP_RUN_RESTARTED ? "restarted: " : "",
+             (int)sizeof(run->cause) - 16, cause);
+    if (run->pause == GP_RUN_RESIZED)
+        run->pause = GP_RUN_DIED;
+    if (run->paused_ms == 0)
+        run->paused_ms = gp_now_ms();
     gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
+}
+
+/* Handle the losses of workers in the group. The first one is the cause of the pause. A later one
+ * only ends the wait for the final message of that rank.
+ *
+ * The scheduler's notice can overtake messages that the worker sent before it failed: the steps, or
+ * train_done with the trained weights. So a rank is lost only when its link has no pending message.
+ * Return whether the first loss, if any, was handled. */
+static bool watch_lost(gp_run *run)
+{
+    gp_pool *pool = run->pool;
+    const gp_train_info *info = &run->report.info;
+
+    if (pool->lost.index != 0 && (run->state == GP_RUN_WORKING || run->state == GP_RUN_SUSPECT)) {
+        uint32_t rank = 0;
+
+        while (rank < info->workers && info->worker_index[rank] != pool->lost.index)
+            rank++;
+        if (rank < info->workers && pool_worker_pending(pool, rank))
+            return false;
+        leave_group(run, rank, pool->lost.cause);
+    }
+    for (uint32_t rank = 0; run->state == GP_RUN_RECOVERING && rank < info->workers; rank++)
+        if (pool->is_lost[info->worker_index[rank]] && run->membership.end_of[rank] == 0 &&
+            !pool_worker_pending(pool, rank))
+            gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
+    return true;
 }
 
 void gp_run_watch(gp_run *run, bool quiet)
 {
     gp_pool *pool = run->pool;
 
-    watch_lost(run);
+    const bool lost_handled = watch_lost(run);
+
     if (pool->reunions != run->reunions) {
         run->reunions = pool->reunions;
 
@@ -208,7 +222,7 @@ void gp_run_watch(gp_run *run, bool quiet)
         gp_joiners_forget(&run->joiners, pool);
         gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_RECONNECTED });
     }
-    if (pool->regranted && !run->membership.granted && run->state != GP_RUN_REGROUPING)
+    if (lost_handled && pool->regranted && !run->membership.granted && run->state != GP_RUN_REGROUPING)
         gp_run_membership(
             run, &(membership_event){ .kind = MEMBERSHIP_GRANT, .workers = pool->grant.slots_count });
     if (pool->elastic.change.workers != 0 && !pool->regranted) {

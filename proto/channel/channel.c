@@ -6,6 +6,7 @@
  *                                                         pass it with ZMQ_USE_FD
  *   a ROUTER silently drops messages it cannot send       ROUTER_MANDATORY: GP_EBUSY, GP_EPEER
  *   a DEALER queues messages without a peer               IMMEDIATE: GP_EBUSY until connected
+ *   IMMEDIATE drops unread messages of a link that ends   options.queued: not IMMEDIATE
  *   accept() aborts the process without free descriptors  raise the soft limit; accept.c
  *   MAXMSGSIZE limits a frame, HWM counts messages        count frames here; close connections with
  *                                                         endless messages: connection_guard.c
@@ -96,7 +97,7 @@ static gp_status channel_configure(gp_channel *channel, const gp_channel_options
         done = done && option_set(socket, ZMQ_ROUTER_MANDATORY, 1) &&
                zmq_setsockopt(socket, ZMQ_IPC_FILTER_UID, &uid, sizeof(uid)) == 0;
     else
-        done = done && option_set(socket, ZMQ_IMMEDIATE, 1) &&
+        done = done && option_set(socket, ZMQ_IMMEDIATE, !options->queued) &&
                option_set(socket, ZMQ_RECONNECT_IVL, GP_DIAL_RETRY_MS) &&
                option_set(socket, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS);
     if (options->heartbeat)
@@ -393,11 +394,6 @@ static int channel_events(const gp_channel *channel)
 bool gp_channel_pending(gp_channel *channel)
 {
     return (channel_events(channel) & ZMQ_POLLIN) != 0;
-}
-
-bool gp_channel_writable(gp_channel *channel)
-{
-    return (channel_events(channel) & ZMQ_POLLOUT) != 0;
 }
 
 gp_channel_stats gp_channel_get_stats(const gp_channel *channel)

@@ -62,6 +62,12 @@ typedef struct gp_channel_options {
     /* frame limit is GP_PAYLOAD_BYTES_MAX (client and worker) instead of GP_BODY_BYTES_MAX */
     bool bulk;
 
+    /* Connecting side: keep messages from the peer that were not read when the link ended. In
+     * return, messages to the peer wait in the queue while the link is down, so that
+     * gp_channel_connect() need not wait for it. Without this option gp_channel_send() fails with
+     * GP_EBUSY then. */
+    bool queued;
+
     /* Send ZMTP heartbeats every 500 ms; the link is lost after 2 s of silence. Only for links
      * between hosts: on one host the control socket reports failures. */
     bool heartbeat;
@@ -150,7 +156,8 @@ typedef struct gp_payload {
 /* Send a message. envelope->message is set from `type`. On a ROUTER, `peer` names the receiver; on
  * a DEALER it must be NULL.
  *
- * GP_EBUSY: the queue is full or the link is down; nothing was sent, retry after the next poll.
+ * GP_EBUSY: the queue is full, or the link is down and not `queued`; nothing was sent, retry after
+ * the next poll.
  * GP_EPEER: the ROUTER has no connection to this peer.
  * GP_EINVAL: a field is out of range.
  * GP_ELIMIT: too many payloads or too many bytes.
@@ -216,9 +223,6 @@ int gp_channel_fd(const gp_channel *channel);
 
 /* Return whether gp_channel_receive() has work to do. */
 bool gp_channel_pending(gp_channel *channel);
-
-/* Return whether a DEALER can send: the link is up and the queue is not full. */
-bool gp_channel_writable(gp_channel *channel);
 
 /* Counters since the channel was opened. */
 typedef struct gp_channel_stats {

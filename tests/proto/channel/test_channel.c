@@ -287,6 +287,30 @@ TEST(close_with_drain_delivers_queued_messages)
     gp_channel_close(router, 0);
 }
 
+TEST(queued_link_keeps_messages_before_it_is_up_and_after_it_has_ended)
+{
+    const gp_channel_options queued = { .security = GP_SECURITY_NONE, .queued = true };
+    const char *path = scratch_path("queued");
+    gp_channel *router, *dealer;
+    gp_incoming in;
+    gp_error err;
+
+    REQUIRE_OK(gp_channel_connect(&dealer, endpoint_of(path), &queued, 0, &err), err);
+    CHECK_STATUS(GP_OK, send_stop(dealer, NULL, true));
+    REQUIRE_OK(gp_channel_bind(&router, path, &plain, &err), err);
+    CHECK_STATUS(GP_OK, receive_wait(router, &in, TIMEOUT_MS));
+    CHECK_STATUS(GP_OK, send_stop(router, &in.peer, false));
+    CHECK_STATUS(GP_OK, send_stop(router, &in.peer, true));
+    gp_incoming_close(&in);
+    gp_channel_close(router, 2000);
+    usleep(100000); /* the dealer's I/O thread reads both messages and the end of the link */
+    for (int i = 0; i < 2; i++) {
+        CHECK_STATUS(GP_OK, receive_wait(dealer, &in, 5000));
+        gp_incoming_close(&in);
+    }
+    gp_channel_close(dealer, 0);
+}
+
 TEST(dealer_reconnects_to_a_new_daemon_at_the_same_path)
 {
     pair ends = pair_open(&plain);
