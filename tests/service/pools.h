@@ -39,10 +39,10 @@ static inline const char *path_in(const char *folder, const char *name)
 {
     static char paths[8][800];
     static int next;
-    char *path = paths[next++ % 8];
+    char path[sizeof(paths[0])]; /* `folder` may be in `paths` */
 
-    snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
-    return path;
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return strcpy(paths[next++ % 8], path);
 }
 
 /* Return a path under pools_root, valid like that of path_in(). */

@@ -143,10 +143,12 @@ TEST(each_driver_error_has_a_fix)
         memset(&list, 0, sizeof(list));
         snprintf(list.note, sizeof(list.note), "%s", cases[i].said);
         doctor_gpu_check(&d, &list, "", true, cases[i].container, NULL);
-        REQUIRE(row_of("driver") != NULL);
-        CHECK_INT(DOCTOR_FAILURE, row_of("driver")->state);
-        CHECK_TEXT(cases[i].said, row_of("driver")->found);
-        CHECK_CONTAINS(row_of("driver")->fix, cases[i].fix);
+        const doctor_row *row = row_of("driver");
+
+        REQUIRE(row != NULL);
+        CHECK_INT(DOCTOR_FAILURE, row->state);
+        CHECK_TEXT(cases[i].said, row->found);
+        CHECK_CONTAINS(row->fix, cases[i].fix);
     }
 }
 
