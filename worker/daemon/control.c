@@ -7,17 +7,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/text/log.h"
-#include "common/base/system/process.h"
 #include "proto/local/runner_wire.h"
 #include "proto/task/task_wire.h"
 #include "worker/comm/process.h"
 #include "worker/daemon/control_parts.h"
+#include "worker/daemon/signals.h"
 #include "worker/task/blobs.h"
 #include "worker/task/tasks.h"
 
@@ -57,8 +56,6 @@ static gp_status control_open(control *c, gp_error *err)
     slot->core_count = device->core_count;
     slot->shared = device->shared;
     status = gp_process_start_time(getpid(), &slot->start_time, err);
-    if (status == GP_OK)
-        status = gp_daemon_signals_open(&c->signals, err);
     if (status == GP_OK)
         status = gp_mailbox_new(&c->mailbox, err);
     run.mailbox = c->mailbox;
@@ -121,8 +118,6 @@ static void control_close(control *c)
     gp_mailbox_free(c->mailbox); /* after the channels, which may still send mailbox blobs */
     gp_train_control_deinit(&c->train);
     served_lease_end(&c->lease);
-    if (c->signals >= 0)
-        close(c->signals);
 }
 
 /* ---- heartbeats ---- */
@@ -279,8 +274,8 @@ static bool control_done(const control *c)
 
 static void control_loop(control *c)
 {
-    struct signalfd_siginfo info;
     gp_incoming in;
+    int number;
 
     while (!control_done(c)) {
         struct pollfd fds[] = {
@@ -288,7 +283,7 @@ static void control_loop(control *c)
             { .fd = gp_channel_fd(c->clients), .events = POLLIN },
             { .fd = gp_control_socket_fd(c->control_socket), .events = POLLIN },
             { .fd = gp_mailbox_fd(c->mailbox), .events = POLLIN },
-            { .fd = c->signals, .events = POLLIN },
+            { .fd = gp_signals_fd(), .events = POLLIN },
             { .fd = c->link.control_socket, .events = POLLIN },
             { .fd = c->runner == NULL ? -1 : gp_runner_link_fd(c->runner), .events = POLLIN },
             { .fd = control_tasks_abandoned_fd(c), .events = POLLIN },
@@ -298,10 +293,10 @@ static void control_loop(control *c)
         gp_log_tick();
         if (fds[3].revents != 0)
             gp_mailbox_calm(c->mailbox);
-        while (read(c->signals, &info, sizeof(info)) == sizeof(info))
-            if (info.ssi_signo != SIGHUP) /* ignore SIGHUP: a closing terminal does not stop a daemon */
+        while ((number = gp_signals_next()) != 0)
+            if (number != SIGHUP) /* ignore SIGHUP: a closing terminal does not stop a daemon */
                 control_end(c, GP_WORKER_EXIT_ASKED, CONTROL_ASKED_MS,
-                            info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+                            number == SIGTERM ? "SIGTERM" : "SIGINT");
         while (c->link.channel != NULL && gp_channel_receive(c->link.channel, &in, NULL) == GP_OK) {
             control_scheduler(c, &in);
             gp_incoming_close(&in);
@@ -347,7 +342,7 @@ int gp_control_run(const gp_control_options *options)
     }
     c->options = options;
     c->counters.failures = options->failures;
-    c->link.control_socket = c->signals = c->lease.client_pidfd = -1;
+    c->link.control_socket = c->lease.client_pidfd = -1;
     client_fds_init(&c->fds);
     if (control_open(c, &err) == GP_OK) {
         control_loop(c);

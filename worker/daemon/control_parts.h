@@ -31,7 +31,6 @@ typedef struct control {
     scheduler_link link;
     gp_channel *clients;
     gp_control_socket *control_socket; /* control socket: clients, other workers, new schedulers */
-    int signals;                       /* signalfd; -1: not open */
     gp_mailbox *mailbox;
     gp_train_control train;
     gp_run *run; /* the compute thread */

@@ -1,6 +1,5 @@
 #include "worker/daemon/start.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "worker/daemon/gpu_selftest.h"
 #include "worker/process/exit_reason.h"
 #include "worker/daemon/probe.h"
+#include "worker/daemon/signals.h"
 #include "worker/exec/runner.h"
 
 enum {
@@ -142,7 +142,6 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     start_options options;
     char who[32], path[GP_TEXT_PATH];
     ssize_t length;
-    sigset_t set;
     gp_error err;
 
     gp_log_setup("worker", GP_LOG_INFO);
@@ -176,11 +175,10 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     setvbuf(stdout, NULL, _IOLBF, 0); /* lines that tasks print reach the log at once */
     snprintf(who, sizeof(who), "worker-%u", options.index);
     gp_log_setup(who, GP_LOG_INFO);
-    /* Block the signals that the control thread reads from a signalfd, before any thread is
-     * created: threads inherit the mask. */
-    gp_daemon_signals(&set);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
+    if (gp_signals_catch(&err) != GP_OK) {
+        gp_log(GP_LOG_ERROR, "start-failed", "%s", err.message);
+        return EXIT_FAILURE;
+    }
     gp_secrets_adopt();
     return worker_serve(&options, started_ns, cpu, cuda);
 }

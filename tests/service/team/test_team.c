@@ -1270,6 +1270,28 @@ TEST(a_forked_child_gets_no_future_and_no_function)
     CHECK(ended == future);
 }
 
+TEST(signals_end_the_programs_that_a_task_starts)
+{
+    const void *data;
+    size_t bytes;
+    int status[3];
+
+    REQUIRE(begin(&f, 1));
+    gp_future *future = call(&f, (gp_parfeval_request){ .function = function(&f, "signal_children") });
+
+    REQUIRE_OK(gp_future_result(future, &data, &bytes, &f.err), f.err);
+    REQUIRE(bytes == sizeof(status));
+    memcpy(status, data, bytes);
+    CHECK(WIFSIGNALED(status[0]) && WTERMSIG(status[0]) == SIGTERM);
+    CHECK(WIFSIGNALED(status[1]) && WTERMSIG(status[1]) == SIGPIPE);
+    CHECK(WIFSIGNALED(status[2]) && WTERMSIG(status[2]) == SIGTERM);
+
+    /* the worker is not affected */
+    CHECK_STATUS(GP_OK, gp_future_wait(call(&f, (gp_parfeval_request){ .function = function(&f, "nothing") }),
+                                       -1, &f.err));
+    CHECK_INT(1, info(future).attempts);
+}
+
 TEST(killed_client_frees_the_pool)
 {
     int pipes[2], status;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,6 +34,20 @@ GP_TASK gp_status echo(gp_task *task, gp_error *err)
     const void *data = gp_task_argument(task, &bytes);
 
     return gp_task_result(task, data, bytes, err);
+}
+
+/* Result: the wait statuses of two programs and a forked child that send a signal to themselves. */
+GP_TASK gp_status signal_children(gp_task *task, gp_error *err)
+{
+    int status[3] = { system("kill -TERM $$; exit 7"), system("kill -PIPE $$; exit 7"), -1 };
+    pid_t child = fork();
+
+    if (child == 0) {
+        raise(SIGTERM);
+        _exit(7);
+    }
+    waitpid(child, &status[2], 0);
+    return gp_task_result(task, status, sizeof(status), err);
 }
 
 GP_TASK gp_status square(gp_task *task, gp_error *err)

@@ -1,0 +1,72 @@
+#include "worker/daemon/signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "common/base/system/process.h"
+
+static struct {
+    pid_t owner;
+    int read_end, write_end;
+} caught = { .read_end = -1, .write_end = -1 };
+
+/* Write the number of a signal to the pipe. Async-signal-safe. */
+static void on_signal(int number)
+{
+    const unsigned char byte = (unsigned char)number;
+    const int saved = errno;
+
+    if (getpid() == caught.owner) {
+        /* a full pipe already has numbers to read */
+        ssize_t ignored = write(caught.write_end, &byte, sizeof(byte));
+
+        (void)ignored;
+    } else {
+        /* a child that a task forked: the pipe belongs to the worker */
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    errno = saved;
+}
+
+/* Handle SIGPIPE like SIG_IGN, but programs that a task starts have the default action. */
+static void on_broken_pipe(int number)
+{
+    if (getpid() != caught.owner) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+}
+
+gp_status gp_signals_catch(gp_error *err)
+{
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot create a pipe for signals");
+    caught.owner = getpid();
+    caught.read_end = ends[0];
+    caught.write_end = ends[1];
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    if (!gp_job_signals_ignore())
+        sigaction(SIGTERM, &action, NULL);
+    action.sa_handler = on_broken_pipe;
+    sigaction(SIGPIPE, &action, NULL);
+    return GP_OK;
+}
+
+int gp_signals_fd(void)
+{
+    return caught.read_end;
+}
+
+int gp_signals_next(void)
+{
+    unsigned char byte;
+
+    return read(caught.read_end, &byte, sizeof(byte)) == sizeof(byte) ? byte : 0;
+}
