@@ -24,8 +24,8 @@
 #include "proto/device/device_probe.h"
 #include "proto/local/control_socket.h"
 
-/* Queued: hello and attach are sent when the link is up, and the messages of a worker that fails,
- * such as the result of a training, stay readable. */
+/* Queued: libzmq sends hello and attach when the link is up. Messages from a worker that failed,
+ * such as the trained weights, stay readable. */
 static const gp_channel_options worker_link = { .security = GP_SECURITY_NONE, .bulk = true, .queued = true };
 
 const char *gp_version(void)
@@ -106,8 +106,8 @@ static void let_out(const gp_pool *pool)
         poll(NULL, 0, POOL_LET_OUT_MS);
 }
 
-/* Record the loss of a worker. It ends its generation of the lease, so a grant of that generation
- * is void. The scheduler sends another one. */
+/* Record the loss of a worker. A loss ends that generation of the lease: a grant of it is void, and
+ * the scheduler sends another one. */
 static void pool_add_lost(gp_pool *pool, const gp_worker_lost *lost, uint32_t generation)
 {
     if (pool->lost.index == 0)
@@ -171,6 +171,20 @@ static void pool_take_event(gp_pool *pool, const gp_incoming *in)
 bool pool_worker_pending(gp_pool *pool, uint32_t rank)
 {
     return pool->workers[rank] != NULL && gp_channel_pending(pool->workers[rank]);
+}
+
+bool pool_worker_drained(gp_pool *pool, uint32_t rank)
+{
+    gp_channel *link = pool->workers[rank];
+
+    if (link == NULL)
+        return true;
+    if (gp_channel_pending(link))
+        return false;
+    struct pollfd fd = { .fd = gp_channel_fd(link), .events = POLLIN };
+
+    poll(&fd, 1, POOL_FINAL_MESSAGE_MS);
+    return !gp_channel_pending(link);
 }
 
 static gp_envelope pool_envelope(gp_pool *pool)
@@ -287,13 +301,16 @@ gp_status pool_error_from(const gp_incoming *in, gp_error *err)
 
 /* ---- outgoing messages ---- */
 
-/* Send a message. Wait up to wait_ms while the queue is full or the link is not up. */
+/* Send a message. Wait up to wait_ms while the queue is full or the link is not up. GP_EPEER: the
+ * channel is NULL, or the scheduler failed. */
 static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_envelope *envelope,
                            const gp_message_type *type, const void *message, const gp_payload *payloads,
                            size_t payload_count, int wait_ms, gp_error *err)
 {
     gp_timeout timeout = gp_timeout_in(wait_ms);
 
+    if (channel == NULL)
+        return gp_fail(err, GP_EPEER, "there is no link to the worker");
     for (;;) {
         gp_status status =
             gp_channel_send(channel, NULL, envelope, type, message, payloads, payload_count, err);
@@ -367,8 +384,6 @@ gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *t
 
     if (correlation != NULL)
         *correlation = envelope.correlation;
-    if (pool->workers[rank] == NULL)
-        return gp_fail(err, GP_EPEER, "there is no link to rank %" PRIu32, rank);
     return pool_send(pool, pool->workers[rank], &envelope, type, message, payload, payload != NULL, 0, err);
 }
 
@@ -624,6 +639,8 @@ gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_
         status = gp_channel_send(pool->workers[rank], NULL, &envelope, &gp_msg_hello, &hello, NULL, 0, err);
     if (status == GP_OK)
         status = gp_channel_send(pool->workers[rank], NULL, &envelope, &gp_msg_attach, &attach, NULL, 0, err);
+    if (status != GP_OK)
+        pool_close_worker(pool, rank);
     return status;
 }
 

@@ -7,8 +7,8 @@
  *
  * The next scheduler recognizes a repeated submission by key and number as long as it keeps the
  * job: at least a minute after the job's end. Thus a submission is repeated only within timeout_ms
- * after it was first sent. Later it could create a second job. The time of the last reply is no
- * bound, because a process that was suspended reads old replies late. */
+ * after it was first sent. Later it could create a second job. The time of the last reply
+ * cannot be the limit: a process that was suspended reads old replies late. */
 #ifndef GP_SUBMITS_H
 #define GP_SUBMITS_H
 

@@ -148,11 +148,13 @@ static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *i
 
 /* ---- parts ---- */
 
-/* Request the first unassigned parts from a worker. */
+/* Request the first unassigned parts from a worker, unless it has failed. */
 static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
 {
     const gp_predict_request *request = fan->plan->request;
 
+    if (fan->pool->is_lost[fan->pool->grant.slots[rank].index])
+        return GP_OK;
     for (uint64_t i = fan->delivered; fan->held[rank] < ASKED_MAX && i < window_end(fan); i++) {
         gp_fan_part *part = part_at(fan, i);
 
@@ -167,7 +169,7 @@ static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
                                            fan->plan->begin.data[0] == '\0' ? &samples : NULL, NULL, err);
 
         if (status == GP_EPEER || status == GP_EBUSY)
-            return GP_OK; /* the scheduler will report the failure */
+            return GP_OK; /* later: the worker is slow, or failed and is reported soon */
         if (status != GP_OK)
             return status;
         part->state = PART_ASKED;
@@ -445,7 +447,8 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
     if (fan->pool->regranted) {
         gp_status blamed = fan_blame(fan, err);
 
-        pool_note(fan->pool, "%s; its samples are sent to other workers", fan->pool->lost.cause);
+        if (fan->pool->lost.index != 0)
+            pool_note(fan->pool, "%s; its samples are sent to other workers", fan->pool->lost.cause);
         fan->stale = false;
         if (blamed == GP_OK)
             blamed = pool_attach(fan->pool, err);

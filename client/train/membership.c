@@ -49,7 +49,7 @@ static void begin_next(membership *r, todo *out)
     r->before = membership_reported_size(r);
     r->grown = r->next > r->world;
     r->world = r->next;
-    r->began = false;
+    r->is_reported = false;
     r->restarts++;
     r->ready = r->ended = r->paused = 0;
     memset(r->end_of, 0, sizeof(r->end_of));
@@ -104,7 +104,7 @@ static void on_ready(membership *r, const membership_event *event, todo *out)
         return;
     }
     r->phase = MEMBERSHIP_STEPS;
-    r->began = true;
+    r->is_reported = true;
     if (r->restarts > 0)
         *act(out, MEMBERSHIP_DO_RESUME) =
             (membership_action){ .kind = MEMBERSHIP_DO_RESUME, .workers = r->before, .step = event->step };

@@ -132,7 +132,7 @@ typedef struct membership {
     uint32_t max_restarts; /* limit for in_a_row; 0: a worker failure ends the training */
     uint32_t world, left;  /* ranks in the current and in the previous group */
     uint32_t before;       /* size of the last reported group, or else of the first group */
-    bool began;            /* the ranks of the current group are ready and have the state */
+    bool is_reported;      /* the current group was reported: its ranks are ready and have the state */
     uint32_t ready, ended;
     uint8_t end_of[GP_MEMBERS_MAX]; /* 1 + membership_end of each rank; 0: has not ended */
     uint32_t paused;                /* ended ranks that paused */
@@ -165,7 +165,7 @@ static inline bool membership_is_stepping(const membership *r)
  * its ranks are ready and have the state. 0: no group yet. */
 static inline uint32_t membership_reported_size(const membership *r)
 {
-    return r->began ? r->world : r->before;
+    return r->is_reported ? r->world : r->before;
 }
 
 /* Start the state machine for a training on `workers` workers. Call it before sending

@@ -325,7 +325,10 @@ static void run_poll(gp_run *run, bool quiet)
 static bool run_is_over(const gp_run *run)
 {
     const bool failed = run->state >= GP_RUN_FAILED, suspect = run->state == GP_RUN_SUSPECT;
-    const bool late = (failed || suspect) && gp_timeout_left(run->deadline) == 0;
+
+    /* a known loss is handled when the messages of that rank have been read */
+    const bool waiting = failed || (suspect && run->pool->lost.index == 0);
+    const bool late = waiting && gp_timeout_left(run->deadline) == 0;
     const bool result = run_has_result(run);
     const bool lost =
         run->pool->lost.index != 0 || run->state == GP_RUN_RECOVERING || run->state == GP_RUN_REGROUPING;

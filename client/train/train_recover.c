@@ -169,8 +169,8 @@ void gp_run_membership(gp_run *run, const membership_event *event)
         do_one(run, &actions[i]);
 }
 
-/* Leave the group because a worker failed: record the cause, and when the pause began. */
-static void leave_group(gp_run *run, uint32_t rank, const char *cause)
+/* Start the recovery: record the cause and the start of the pause. */
+static void begin_recovery(gp_run *run, const char *cause)
 {
     run->state = GP_RUN_RECOVERING;
     snprintf(run->cause, sizeof(run->cause), "%s%.*s", run->pause == GP_RUN_RESTARTED ? "restarted: " : "",
@@ -179,32 +179,38 @@ static void leave_group(gp_run *run, uint32_t rank, const char *cause)
         run->pause = GP_RUN_DIED;
     if (run->paused_ms == 0)
         run->paused_ms = gp_now_ms();
-    gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
 }
 
-/* Handle the losses of workers in the group. The first one is the cause of the pause. A later one
- * only ends the wait for the final message of that rank.
+/* Return whether no failure with a known cause is being handled. */
+static bool is_in_group(const gp_run *run)
+{
+    return run->state == GP_RUN_WORKING || run->state == GP_RUN_SUSPECT;
+}
+
+/* Handle the losses of workers in the group. The first loss is the cause of the pause. Later losses
+ * only end the wait for the final messages of those ranks.
  *
- * The scheduler's notice can overtake messages that the worker sent before it failed: the steps, or
- * train_done with the trained weights. So a rank is lost only when its link has no pending message.
- * Return whether the first loss, if any, was handled. */
+ * The scheduler's notice can overtake messages that the worker sent before it failed, such as
+ * train_done with the trained weights. So a loss is handled after these messages. Return false if
+ * the first loss is deferred. */
 static bool watch_lost(gp_run *run)
 {
     gp_pool *pool = run->pool;
     const gp_train_info *info = &run->report.info;
 
-    if (pool->lost.index != 0 && (run->state == GP_RUN_WORKING || run->state == GP_RUN_SUSPECT)) {
+    if (pool->lost.index != 0 && is_in_group(run)) {
         uint32_t rank = 0;
 
         while (rank < info->workers && info->worker_index[rank] != pool->lost.index)
             rank++;
-        if (rank < info->workers && pool_worker_pending(pool, rank))
+        if (rank < info->workers && !pool_worker_drained(pool, rank))
             return false;
-        leave_group(run, rank, pool->lost.cause);
+        begin_recovery(run, pool->lost.cause);
+        gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
     }
     for (uint32_t rank = 0; run->state == GP_RUN_RECOVERING && rank < info->workers; rank++)
         if (pool->is_lost[info->worker_index[rank]] && run->membership.end_of[rank] == 0 &&
-            !pool_worker_pending(pool, rank))
+            pool_worker_drained(pool, rank))
             gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
     return true;
 }
@@ -212,7 +218,6 @@ static bool watch_lost(gp_run *run)
 void gp_run_watch(gp_run *run, bool quiet)
 {
     gp_pool *pool = run->pool;
-
     const bool lost_handled = watch_lost(run);
 
     if (pool->reunions != run->reunions) {
@@ -222,10 +227,14 @@ void gp_run_watch(gp_run *run, bool quiet)
         gp_joiners_forget(&run->joiners, pool);
         gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_RECONNECTED });
     }
-    if (lost_handled && pool->regranted && !run->membership.granted && run->state != GP_RUN_REGROUPING)
+    if (lost_handled && pool->regranted && !run->membership.granted && run->state != GP_RUN_REGROUPING) {
+        /* after a scheduler failure, a grant can arrive without a loss or a resize */
+        if (is_in_group(run) && run->membership.phase != MEMBERSHIP_WAIT)
+            begin_recovery(run, "the next scheduler formed the group again");
         gp_run_membership(
             run, &(membership_event){ .kind = MEMBERSHIP_GRANT, .workers = pool->grant.slots_count });
-    if (pool->elastic.change.workers != 0 && !pool->regranted) {
+    }
+    if (pool->elastic.change.workers != 0 && !pool->regranted && pool->lost.index == 0) {
         gp_joiners_change(&run->joiners, pool, &pool->elastic.change);
         gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_CHANGE,
                                                     .workers = pool->elastic.change.workers,

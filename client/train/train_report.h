@@ -45,7 +45,7 @@ typedef struct gp_train_report {
      * replace steps that rank 0 could not send before it failed, because all ranks compute the same
      * sums. Rank 1 alone would not suffice: it may fail together with rank 0. */
     gp_pending_list spare;
-    gp_pending_list early;                    /* events of rank 0 that wait, in order of arrival */
+    gp_pending_list early;                    /* delayed events of rank 0, in order of arrival */
     char skipped[GP_REPORT_SKIPPED_MAX][128]; /* names of unreadable images, each once */
     uint32_t skipped_count;
 } gp_train_report;
@@ -73,8 +73,8 @@ uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_
 /* Report the result of a validation, or keep it; `early` as for gp_report_steps(). */
 void gp_report_validation(gp_train_report *report, const gp_train_validation *validation, bool early);
 
-/* Report the progress of a validation; `early` as for gp_report_steps(). Progress is dropped where
- * a step would be kept. */
+/* Report the progress of a validation; `early` as for gp_report_steps(). Progress is dropped
+ * while events of rank 0 are delayed. */
 void gp_report_validating(gp_train_report *report, const gp_train_validating *validating, bool early);
 
 /* Report all pending events as events from rank 0, after the begin event, and empty the list.

@@ -269,8 +269,8 @@ static bool replaced(story *s, const uint32_t pids[2])
     return !found;
 }
 
-/* Read no message until both workers have sent all their messages, and their failures are reported,
- * too. Rank 0 sends the trained weights just before train_done. */
+/* Kill both workers after they have sent all messages, and return when the scheduler has replaced
+ * them. This process reads nothing meanwhile. Rank 0 sends the weights just before train_done. */
 static void kill_after_the_last_step(story *s)
 {
     struct pollfd weights = { .fd = s->pool->worker_sockets[0], .events = POLLIN };

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "common/base/system/process.h"
+#include "common/base/system/fence.h"
 
 static struct {
     pid_t owner;
@@ -19,7 +19,7 @@ static void on_signal(int number)
     const int saved = errno;
 
     if (getpid() == caught.owner) {
-        /* a full pipe already has numbers to read */
+        /* if the pipe is full, the control thread is notified anyway */
         ssize_t ignored = write(caught.write_end, &byte, sizeof(byte));
 
         (void)ignored;
@@ -31,8 +31,8 @@ static void on_signal(int number)
     errno = saved;
 }
 
-/* Handle SIGPIPE like SIG_IGN, but programs that a task starts have the default action. */
-static void on_broken_pipe(int number)
+/* Ignore a signal. A handler, not SIG_IGN: exec() resets it to the default action. */
+static void ignore(int number)
 {
     if (getpid() != caught.owner) {
         signal(number, SIG_DFL);
@@ -52,10 +52,13 @@ gp_status gp_signals_catch(gp_error *err)
     caught.write_end = ends[1];
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
-    if (!gp_job_signals_ignore())
-        sigaction(SIGTERM, &action, NULL);
-    action.sa_handler = on_broken_pipe;
+    sigaction(SIGTERM, &action, NULL);
+    action.sa_handler = ignore;
     sigaction(SIGPIPE, &action, NULL);
+    if (gp_fence_given()) {
+        sigaction(SIGTERM, &action, NULL);
+        sigaction(SIGUSR1, &action, NULL);
+    }
     return GP_OK;
 }
 

@@ -1,8 +1,8 @@
 /* signals.h: read SIGTERM, SIGINT and SIGHUP of a worker from a descriptor, without blocking them.
  *
- * Tasks start programs with system() or fork() and exec(). A program inherits blocked and ignored
- * signals: timeout(1) could not end it, and a writer would not end with its reader. exec() resets
- * handlers, so a worker has handlers only: signalfd() would need blocked signals. */
+ * Tasks start programs with system(), or with fork() and exec(). exec() keeps blocked and ignored
+ * signals, but it resets handlers. So the worker installs handlers: otherwise timeout(1) could not
+ * end such a program, and SIGPIPE would not end a writer. signalfd() needs blocked signals. */
 #ifndef GP_WORKER_SIGNALS_H
 #define GP_WORKER_SIGNALS_H
 
@@ -10,7 +10,10 @@
 
 /* Install the handlers. Call it once per process, before any thread starts: a signal that arrives
  * earlier has its default action. A child that a task forked has the default actions, too.
- * GP_EIO: no descriptor is left. */
+ *
+ * SIGPIPE has no effect on the worker, nor have SIGTERM and SIGUSR1 in a cluster job: Slurm sends
+ * them to all processes of a job before its end, and the pool must continue until the command has
+ * written its last checkpoint. GP_EIO: no descriptor is left. */
 gp_status gp_signals_catch(gp_error *err);
 
 /* Return the descriptor: readable when a signal has arrived. Valid until the process exits. */

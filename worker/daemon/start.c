@@ -177,7 +177,7 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     gp_log_setup(who, GP_LOG_INFO);
     if (gp_signals_catch(&err) != GP_OK) {
         gp_log(GP_LOG_ERROR, "start-failed", "%s", err.message);
-        return EXIT_FAILURE;
+        return GP_WORKER_EXIT_FAILED;
     }
     gp_secrets_adopt();
     return worker_serve(&options, started_ns, cpu, cuda);
