@@ -43,7 +43,8 @@ const cli_command cli_command_runs = {
     .description =
         "Show the trainings that used the pool, from an index in the pool's state directory. RUN is a number "
         "of the list, `latest`, or a run folder, which need not be in the index. The list shows the accuracy "
-        "and loss of the last validation.\n\n"
+        "and loss of the last validation, or of the best one if a training that keeps the best weights has "
+        "ended.\n\n"
         "The state is `running`, `completed`, `stopped` (Ctrl-C), `stopped early` (validation patience), "
         "`failed`, `killed`: the process ended without a result, or `queued`: a job on a cluster waits for "
         "its next attempt. Runs whose folder was removed are not listed. No pool is started.",
