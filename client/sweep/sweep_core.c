@@ -98,10 +98,16 @@ static void stop_all(sweep *s, sweep_reason reason)
             stop_trial(s, s->active[i]);
 }
 
+bool sweep_has_goal(const sweep *s)
+{
+    return s->best != 0 && !isnan(s->config.goal) &&
+           !is_better(s, s->config.goal, trial_at(s, s->best)->value);
+}
+
 /* Close the sweep if the best trial reached the goal, or too many trials failed. */
 static void check_end(sweep *s)
 {
-    if (s->best != 0 && !isnan(s->config.goal) && !is_better(s, s->config.goal, trial_at(s, s->best)->value))
+    if (sweep_has_goal(s))
         stop_all(s, SWEEP_REASON_GOAL);
     if (s->config.failures_max > 0 && s->failures >= s->config.failures_max)
         close_with(s, SWEEP_REASON_FAILURES, trial_at(s, s->first_failure)->text);

@@ -197,6 +197,9 @@ bool sweep_can_retry(const sweep_trial *trial);
 bool sweep_is_idle(const sweep *s);
 bool sweep_is_complete(const sweep *s);
 
+/* Return whether the best trial has reached sweep_config.goal. */
+bool sweep_has_goal(const sweep *s);
+
 uint32_t sweep_count(const sweep *s); /* trials so far; the last one has this number */
 uint32_t sweep_best(const sweep *s);  /* best trial that is done, of equal ones the first; 0: none */
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,9 +18,10 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/file.h"
+#include "common/base/text/json.h"
 #include "proto/message/limits.h"
 
-enum { TRIES = 1000, PLAN_BYTES_MAX = 64 << 10, OWNER_BYTES = 100 };
+enum { TRIES = 1000, PLAN_BYTES_MAX = 64 << 10, OWNER_BYTES = 100, COPY_BYTES = 1 << 20 };
 
 static const char *const methods[] = { [GP_SEARCH_BAYES] = "bayes",
                                        [GP_SEARCH_RANDOM] = "random",
@@ -155,9 +157,25 @@ static bool read_limits(const gp_json *json, sweep_plan *plan)
             read_number(json, "models", 1, SWEEP_TRIALS_MAX, &plan->models));
 }
 
+/* Read sweep.json, which is as large as its space. NULL: it is missing or malformed. */
+static gp_json *read_document(const sweep_folder *folder)
+{
+    char path[SWEEP_PATH_MAX + 20];
+    uint8_t *text = NULL;
+    size_t bytes;
+    gp_json *json = NULL;
+
+    snprintf(path, sizeof(path), "%s/sweep.json", folder->path);
+    if (gp_file_read(&text, &bytes, path, GP_JSON_BYTES_MAX, NULL) != GP_OK ||
+        gp_json_parse(&json, (const char *)text, bytes, NULL) != GP_OK)
+        json = NULL;
+    gp_free(text);
+    return json;
+}
+
 static gp_status read_plan(const sweep_folder *folder, sweep_plan *plan, gp_error *err)
 {
-    gp_json *json = run_document_read(folder->path, "sweep.json");
+    gp_json *json = read_document(folder);
     const gp_json *words = gp_json_member(json, "words");
     const char *space = gp_json_text(gp_json_member(json, "space"), "");
     int64_t seed = gp_json_integer(gp_json_member(json, "seed"), -1);
@@ -453,7 +471,25 @@ void sweep_folder_checkpoints(const sweep_folder *folder, uint32_t trial, char p
     snprintf(path, SWEEP_PATH_MAX + 100, "%s/checkpoints/%04" PRIu32, folder->path, trial);
 }
 
-void sweep_folder_link_best(const sweep_folder *folder, uint32_t trial)
+/* Copy a file. Some file systems have no hard links. */
+static gp_status copy_file(const char *from, const char *to, gp_error *err)
+{
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    int out = in < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    ssize_t got = -1;
+
+    while (out >= 0 && (got = sendfile(out, in, NULL, COPY_BYTES)) > 0)
+        ;
+    gp_status status = got == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot copy %s to %s", from, to);
+
+    if (out >= 0)
+        close(out);
+    if (in >= 0)
+        close(in);
+    return status;
+}
+
+gp_status sweep_folder_link_best(const sweep_folder *folder, uint32_t trial, gp_error *err)
 {
     char model[SWEEP_PATH_MAX + 100], draft[SWEEP_PATH_MAX + 20], best[SWEEP_PATH_MAX + 20];
 
@@ -461,10 +497,14 @@ void sweep_folder_link_best(const sweep_folder *folder, uint32_t trial)
     snprintf(draft, sizeof(draft), "%s/best.onnx.new", folder->path);
     snprintf(best, sizeof(best), "%s/best.onnx", folder->path);
     unlink(draft);
-    if (link(model, draft) != 0)
-        return;
+    if (access(model, F_OK) != 0)
+        return GP_OK;
+    gp_status status = link(model, draft) == 0 ? GP_OK : copy_file(model, draft, err);
+
     gp_fault_point("sweep-linked");
     /* rename() of two links to one file does nothing and leaves both */
-    if (rename(draft, best) == 0)
-        unlink(draft);
+    if (status == GP_OK && rename(draft, best) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", draft, best);
+    unlink(draft);
+    return status;
 }

@@ -110,7 +110,8 @@ static void follow(sweep_runner *r, uint32_t trial)
             sweep_runner_feed(r, event);
 }
 
-/* Report how the job of a trial ended.
+/* Report how the job of a trial ended. A result that exists but cannot be read, for example because
+ * no descriptor is free, does not count as missing: the next poll reads it again.
  *   info  state of the job; NULL: the pool has forgotten it */
 static void judge(sweep_runner *r, uint32_t trial, const gp_job_info *info)
 {
@@ -120,8 +121,16 @@ static void judge(sweep_runner *r, uint32_t trial, const gp_job_info *info)
                           .attempt = job->attempt,
                           .epoch = sweep_find(r->core, trial)->epoch }; /* of the last value */
     char text[SWEEP_TEXT_MAX];
+    gp_error err;
 
+    if (trial_result_check(r->folder, trial, &err) != GP_OK) {
+        if (!job->unreadable)
+            sweep_runner_note(r, err.message);
+        job->unreadable = true;
+        return;
+    }
     trial_result_read(&event, text, &job->reader, r->folder, r->plan, info);
+    trial_reader_deinit(&job->reader); /* it has an open file */
     sweep_runner_feed(r, event);
 }
 

@@ -12,7 +12,11 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/text/json.h"
 #include "common/base/text/params.h"
+#include "common/base/text/text.h"
 #include "common/model/train_options.h"
+#include "common/search/search_state.h"
+
+#define WHOLE_MAX 1e15 /* largest whole number that is written without an exponent */
 
 gp_search_type sweep_points_type(void *context, const char *name)
 {
@@ -53,6 +57,7 @@ gp_status sweep_points_new(sweep_points **out, const sweep_plan *plan, gp_error 
     const gp_search_options options = { .method = plan->method,
                                         .seed = plan->seed,
                                         .minimize = plan->minimize,
+                                        .trials_max = SWEEP_TRIALS_MAX,
                                         .asha_eta = plan->asha_eta,
                                         .epochs_min = plan->epochs_min,
                                         .epochs_max = plan->epochs_max,
@@ -71,6 +76,7 @@ gp_status sweep_points_new(sweep_points **out, const sweep_plan *plan, gp_error 
         gp_free(points);
         return status;
     }
+    search_plan(points->search, plan->trials);
     *out = points;
     return GP_OK;
 }
@@ -109,7 +115,7 @@ gp_status sweep_point_read(sweep_point *out, const gp_space *space, const char *
 }
 
 const char *sweep_point_text(const sweep_point *point, const gp_space *space, uint32_t parameter,
-                             char number[32])
+                             char number[GP_NUMBER_BYTES])
 {
     const gp_space_parameter *p = &space->parameters[parameter];
 
@@ -117,7 +123,11 @@ const char *sweep_point_text(const sweep_point *point, const gp_space *space, ui
         return "";
     if (p->kind == GP_SPACE_LIST)
         return p->values[(uint32_t)point->value[parameter]].text;
-    snprintf(number, 32, "%.12g", point->value[parameter]);
+    const double value = point->value[parameter];
+
+    if (value != floor(value) || fabs(value) > WHOLE_MAX)
+        return gp_number_text(value, number);
+    snprintf(number, GP_NUMBER_BYTES, "%.0f", value);
     return number;
 }
 

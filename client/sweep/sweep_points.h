@@ -3,6 +3,7 @@
 #define GP_SWEEP_POINTS_H
 
 #include "client/sweep/sweep_folder.h"
+#include "common/base/text/text.h"
 #include "common/search/space.h"
 
 typedef struct sweep_points {
@@ -40,7 +41,7 @@ gp_status sweep_point_read(sweep_point *out, const gp_space *space, const char *
 /* Write the value of a parameter as text. Return the text, which is in `number` or belongs to the
  * space; "": the parameter does not apply. */
 const char *sweep_point_text(const sweep_point *point, const gp_space *space, uint32_t parameter,
-                             char number[32]);
+                             char number[GP_NUMBER_BYTES]);
 
 /* Return whether `name` is a name of the training option for the epochs. */
 bool sweep_points_is_epochs(const char *name);

@@ -24,7 +24,7 @@ enum {
     PATH = SWEEP_PATH_MAX + 100,
 };
 
-static void note(const sweep_runner *r, const char *text)
+void sweep_runner_note(const sweep_runner *r, const char *text)
 {
     if (r->options->note != NULL)
         r->options->note(r->options->context, text);
@@ -32,12 +32,27 @@ static void note(const sweep_runner *r, const char *text)
 
 /* ---- steps of the state machine ---- */
 
+/* Remove the result of an attempt, and the number of its job. */
 static void remove_result(const sweep_runner *r, uint32_t trial)
 {
     char path[PATH];
 
     sweep_folder_trial(r->folder, trial, "/end.json", path);
     unlink(path);
+    sweep_folder_trial(r->folder, trial, ".job", path);
+    unlink(path);
+}
+
+/* Make the model of the best trial best.onnx. If that fails, its own model stays. */
+static void link_best(sweep_runner *r, uint32_t trial)
+{
+    gp_error err;
+
+    r->kept = 0;
+    if (sweep_folder_link_best(r->folder, trial, &err) == GP_OK)
+        return;
+    r->kept = trial;
+    sweep_runner_note(r, err.message);
 }
 
 static void act(void *context, const sweep_action *action)
@@ -63,7 +78,7 @@ static void act(void *context, const sweep_action *action)
     }
     job = sweep_runner_job(r, action->trial);
     if (action->kind == SWEEP_LINK_BEST)
-        sweep_folder_link_best(r->folder, action->trial);
+        link_best(r, action->trial);
     if (job == NULL)
         return;
     if (action->kind == SWEEP_SUBMIT) {
@@ -104,7 +119,7 @@ static uint32_t model_dropped(sweep_runner *r, uint32_t number)
     const uint32_t models = r->plan->models;
     const sweep_trial *trial = sweep_find(r->core, number);
 
-    if (models >= SWEEP_TRIALS_MAX)
+    if (models >= SWEEP_TRIALS_MAX || number == r->kept)
         return 0;
     if (models == 1 || trial->state != SWEEP_DONE || trial->repeat > 0)
         return number;
@@ -112,11 +127,14 @@ static uint32_t model_dropped(sweep_runner *r, uint32_t number)
 }
 
 /* Remove the files that ended trials no longer need. Called after the next trials were submitted,
- * so that they need not wait. */
+ * so that they need not wait. If the journal failed, the next controller reads the results of trials
+ * whose ends are not durable, and needs all files. */
 static void clean_ended(sweep_runner *r)
 {
     gp_error err;
 
+    if (r->failed)
+        return;
     for (uint32_t trial = 1; trial <= sweep_count(r->core); trial++) {
         const sweep_state state = sweep_find(r->core, trial)->state;
         const bool succeeded = state == SWEEP_DONE || state == SWEEP_STOPPED;
@@ -131,7 +149,7 @@ static void clean_ended(sweep_runner *r)
             trial_board_write(r->folder, r->plan, trial, sweep_find(r->core, trial));
         if (trial_clean(r->folder, trial, dropped != trial, succeeded && sweep_plan_trains(r->plan), &err) !=
             GP_OK)
-            note(r, err.message);
+            sweep_runner_note(r, err.message);
         if (dropped != 0 && dropped != trial)
             trial_remove_model(r->folder, dropped);
     }
@@ -236,7 +254,7 @@ static gp_status iterate(sweep_runner *r, int64_t *workers_ms, gp_error *err)
     if (status == GP_OK)
         status = sweep_jobs_poll(r, err);
     if (status == GP_EPEER || status == GP_ETIMEDOUT) {
-        note(r, err->message);
+        sweep_runner_note(r, err->message);
         status = reopen(r, err);
     }
     return status;
@@ -272,9 +290,9 @@ static gp_status loop(sweep_runner *r, uint32_t workers, gp_error *err)
 
     sweep_runner_feed(
         r, (sweep_event){ .kind = SWEEP_EVENT_WORKERS, .count = workers }); /* for the first trials */
-    if (r->options->retry)
-        retry_failed(r);
     take_requests(r, false); /* a sweep without open trials would end before the next poll */
+    if (r->options->retry)
+        retry_failed(r); /* after requests to retry the same trials */
     sweep_runner_feed(r, (sweep_event){ .kind = SWEEP_EVENT_BEGIN });
     while (!r->over && status == GP_OK && *r->options->stop < 2) {
         if (*r->options->stop != 0 && !halted) {
@@ -340,7 +358,7 @@ static void begin_job(sweep_runner *r, uint32_t trial)
         return;
     const uint32_t dropped = model_dropped(r, trial); /* an earlier --keep may have kept more */
 
-    if (dropped != 0)
+    if (dropped != 0 && dropped != sweep_best(r->core)) /* best.onnx may not be its model yet */
         trial_remove_model(r->folder, dropped);
 }
 
@@ -421,7 +439,7 @@ gp_status sweep_has_ended(bool *ended, sweep_folder *folder, const sweep_plan *p
     if (status == GP_OK)
         status = core_new(&r, 1, err);
     if (status == GP_OK)
-        *ended = sweep_is_complete(r.core) ||
+        *ended = sweep_is_complete(r.core) || (sweep_is_idle(r.core) && sweep_has_goal(r.core)) ||
                  (sweep_is_idle(r.core) &&
                   sweep_points_search(r.points).ask(r.points, &values, NULL) == GP_ENOENT);
     sweep_points_free(r.points);

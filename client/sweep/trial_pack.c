@@ -9,6 +9,7 @@
 #include "client/runs/run_reader.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/buffer.h"
+#include "common/base/printable.h"
 #include "common/base/system/directory.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/file.h"
@@ -49,6 +50,16 @@ static bool put_lines(gp_json_writer *writer, const char *folder)
 }
 
 /* Write the log as a text, if the file exists. Return false if it does not fit. */
+/* Return whether JSON can have these bytes as a text: valid UTF-8 without NUL. */
+static bool is_text(const uint8_t *bytes, size_t count)
+{
+    size_t length = 1;
+
+    for (size_t i = 0; i < count && length > 0; i += length)
+        length = bytes[i] == '\0' ? 0 : gp_utf8_length(bytes + i, count - i);
+    return length > 0;
+}
+
 static bool put_log(gp_json_writer *writer, const char *folder)
 {
     char path[PATH_MAX];
@@ -58,10 +69,12 @@ static bool put_log(gp_json_writer *writer, const char *folder)
 
     snprintf(path, sizeof(path), "%s/log", folder);
     status = gp_file_read(&text, &bytes, path, TRIAL_PACK_BYTES_MAX, NULL);
-    if (status == GP_OK)
+    const bool fits = status == GP_ENOENT || (status == GP_OK && is_text(text, bytes));
+
+    if (status == GP_OK && fits)
         gp_json_put_text(writer, "log", (const char *)text);
     gp_free(text);
-    return status == GP_OK || status == GP_ENOENT;
+    return fits;
 }
 
 /* Write the packed document to `out`. false: it does not fit. */

@@ -1,10 +1,13 @@
 /* Implement trial_result.h. */
 #include "client/sweep/trial_result.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
@@ -202,6 +205,23 @@ static bool failed_itself(const gp_json *end)
 
     return strcmp(gp_json_text(gp_json_member(end, "state"), ""), "failed") == 0 &&
            strcmp(error, gp_status_name(GP_ECANCELED)) != 0 && strcmp(error, gp_status_name(GP_ENOPOOL)) != 0;
+}
+
+gp_status trial_result_check(const sweep_folder *folder, uint32_t trial, gp_error *err)
+{
+    char path[PATH], byte;
+
+    sweep_folder_trial(folder, trial, "/end.json", path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    gp_status status = GP_OK;
+
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return GP_OK;
+    if (fd < 0 || read(fd, &byte, 1) < 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot read the result %s; trying again", path);
+    if (fd >= 0)
+        close(fd);
+    return status;
 }
 
 void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], trial_reader *reader,

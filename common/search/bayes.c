@@ -70,7 +70,7 @@ uint32_t search_design_size(const gp_search *search)
 {
     const uint32_t size = search->space->count + (is_small(search) ? 1 : 4);
     const uint32_t wanted = size < 16 ? size : 16;
-    const uint32_t half = (search->options.trials_max + 1) / 2;
+    const uint32_t half = (search->planned + 1) / 2;
 
     return wanted < half ? wanted : half;
 }
@@ -327,7 +327,7 @@ static bool explores(const gp_search *search)
 {
     const uint32_t trial = search->trial_count + 1;
 
-    return !is_small(search) && trial % BOUND_EVERY == 0 && trial + BOUND_REST <= search->options.trials_max;
+    return !is_small(search) && trial % BOUND_EVERY == 0 && trial + BOUND_REST <= search->planned;
 }
 
 static bool is_used(void *context, const double *point)

@@ -13,6 +13,11 @@
 /* Random draws for one proposal before the points are enumerated. */
 enum { DRAWS_MAX = 64 };
 
+void search_plan(gp_search *search, uint32_t trials)
+{
+    search->planned = trials < search->options.trials_max ? trials : search->options.trials_max;
+}
+
 gp_status gp_search_new(gp_search **out, const char *space, const gp_search_options *options, gp_error *err)
 {
     static const gp_search_options defaults;
@@ -24,6 +29,7 @@ gp_status gp_search_new(gp_search **out, const char *space, const gp_search_opti
     options = &search->options;
     if (options->trials_max == 0)
         search->options.trials_max = GP_SEARCH_TRIALS_MAX;
+    search->planned = options->trials_max;
     gp_status status = gp_space_parse(&search->space, space, options->type_of, options->context, err);
 
     if (status == GP_OK && options->method > GP_SEARCH_GRID)

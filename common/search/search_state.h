@@ -33,7 +33,8 @@ typedef struct search_fit {
 struct gp_search {
     gp_space *space;
     gp_search_options options;
-    uint64_t points; /* of the space; more than GP_SEARCH_TRIALS_MAX: never used up */
+    uint32_t planned; /* expected number of trials; at most options.trials_max */
+    uint64_t points;  /* of the space; more than GP_SEARCH_TRIALS_MAX: never used up */
 
     search_trial *trials; /* [trial_count], trial 1 first */
     double *values;       /* [trial_count, parameters]: the points of the trials */
@@ -54,6 +55,10 @@ struct gp_search {
     double grid[GP_SEARCH_PARAMETERS_MAX]; /* latest proposal of a grid, if grid_started */
     bool grid_started;
 };
+
+/* Set the number of trials that the caller expects, where it is below options.trials_max: the design
+ * and the last trials depend on it. */
+void search_plan(gp_search *search, uint32_t trials);
 
 /* Return the point of a trial. */
 const double *search_point(const gp_search *search, uint32_t trial);

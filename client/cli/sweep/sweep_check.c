@@ -132,7 +132,7 @@ static int check_value(const cli_call *call, const sweep_plan *plan, const gp_sp
 {
     const char *name = space->parameters[parameter].name;
     sweep_point changed = *point;
-    char *values, number[32], shown[80];
+    char *values, number[GP_NUMBER_BYTES], shown[80];
     gp_error err;
     int code;
 

@@ -55,7 +55,7 @@ static gp_status put_seconds(gp_buffer *out, double seconds, gp_error *err)
 static gp_status put_row(gp_buffer *out, const gp_space *space, const sweep_folder *folder, uint32_t number,
                          const sweep_trial *trial, gp_error *err)
 {
-    char text[32];
+    char text[GP_NUMBER_BYTES];
     sweep_point point;
     gp_status status = sweep_point_read(&point, space, trial->values, err);
 

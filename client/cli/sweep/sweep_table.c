@@ -205,7 +205,7 @@ static void sort_trials(const sweep_table *t, uint32_t *trials)
 /* Append the values of a trial as one cell: "lr 0.04, solver adam". */
 static void add_values(show_table *table, const sweep_point *point, const gp_space *space)
 {
-    char text[TEXT] = "", number[32];
+    char text[TEXT] = "", number[GP_NUMBER_BYTES];
     size_t used = 0;
 
     for (uint32_t i = 0; i < space->count && used < sizeof(text); i++)
@@ -219,7 +219,7 @@ static void add_row(show_table *table, const sweep_table *t, uint32_t number)
 {
     const sweep_trial *trial = sweep_find(t->core, number);
     const double seconds = seconds_of(t, number);
-    char value[SWEEP_VALUE_BYTES], time[TIME_BYTES] = "", text[32];
+    char value[SWEEP_VALUE_BYTES], time[TIME_BYTES] = "", text[GP_NUMBER_BYTES];
     sweep_point point = { 0 };
 
     if (!isnan(seconds))

@@ -65,14 +65,30 @@ static void close_sweep(asking *a)
 
 /* ---- values ---- */
 
-/* Append the value of a word as JSON: a number, true, false or a text. */
-static void put_word_value(gp_json_writer *writer, const char *name, const char *text)
+/* Find a value of a list by its text. NULL: the parameter has none. */
+static const gp_space_value *find_listed(const gp_space *space, const char *name, const char *text)
 {
+    const uint32_t index = gp_space_find(space, name);
+    const gp_space_parameter *p = index < space->count ? &space->parameters[index] : NULL;
+
+    for (uint32_t i = 0; p != NULL && p->kind == GP_SPACE_LIST && i < p->count; i++)
+        if (strcmp(p->values[i].text, text) == 0)
+            return &p->values[i];
+    return NULL;
+}
+
+/* Append the value of a word as JSON: a value of a list with its type, otherwise a number, true,
+ * false or a text. */
+static void put_word_value(gp_json_writer *writer, const gp_space *space, const char *name, const char *text)
+{
+    const gp_space_value *listed = find_listed(space, name, text);
     char *end;
     double number = strtod(text, &end);
 
-    if (text[0] != '\0' && *end == '\0' && isfinite(number) &&
-        strspn(text, "0123456789+-.eE") == strlen(text))
+    if (listed != NULL && listed->is_text)
+        gp_json_put_text(writer, name, text);
+    else if (text[0] != '\0' && *end == '\0' && isfinite(number) &&
+             strspn(text, "0123456789+-.eE") == strlen(text))
         gp_json_put_number(writer, name, number);
     else if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
         gp_json_put_bool(writer, name, text[0] == 't');
@@ -85,22 +101,27 @@ static gp_status put_values(gp_buffer *out, const sweep_plan *plan, const char *
                             gp_error *err)
 {
     sweep_points *points = NULL;
+    gp_space *space = NULL;
     gp_json_writer writer;
-    gp_status status;
+    gp_status status = sweep_points_space(&space, plan, err);
     char name[100];
 
     gp_json_writer_init(&writer, out, false);
     gp_json_begin_object(&writer, NULL);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; status == GP_OK && i < count; i++) {
         const char *equals = strchr(words[i], '=');
 
-        if (equals == NULL || equals == words[i] || equals - words[i] >= (ptrdiff_t)sizeof(name))
-            return gp_fail(err, GP_EINVAL, "'%.80s' is not NAME=VALUE", words[i]);
+        if (equals == NULL || equals == words[i] || equals - words[i] >= (ptrdiff_t)sizeof(name)) {
+            status = gp_fail(err, GP_EINVAL, "'%.80s' is not NAME=VALUE", words[i]);
+            break;
+        }
         snprintf(name, sizeof(name), "%.*s", (int)(equals - words[i]), words[i]);
-        put_word_value(&writer, name, equals + 1);
+        put_word_value(&writer, space, name, equals + 1);
     }
     gp_json_end_object(&writer);
-    status = gp_json_writer_finish(&writer, err);
+    gp_space_free(space);
+    if (status == GP_OK)
+        status = gp_json_writer_finish(&writer, err);
     if (status == GP_OK)
         status = sweep_points_new(&points, plan, err);
     if (status == GP_OK) {
@@ -122,7 +143,8 @@ static gp_status refuse_ended(const sweep_folder *folder, uint32_t trials, gp_er
                    trials, folder->path);
 }
 
-/* Try to lock the sweep. Return the descriptor of the lock; -1: a controller holds it. */
+/* Try to lock the sweep, and remove the process id of the last controller: another process may have
+ * it now. Return the descriptor of the lock; -1: a controller holds it. */
 static int try_lock(const sweep_folder *folder)
 {
     char path[PATH];
@@ -130,8 +152,12 @@ static int try_lock(const sweep_folder *folder)
 
     snprintf(path, sizeof(path), "%s/lock", folder->path);
     fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd >= 0 && gp_file_lock(fd) == GP_OK)
+    if (fd >= 0 && gp_file_lock(fd) == GP_OK) {
+        const bool cleared = ftruncate(fd, 0) == 0;
+
+        (void)cleared; /* only the messages of others read the id */
         return fd;
+    }
     if (fd >= 0)
         close(fd);
     return -1;

@@ -10,6 +10,7 @@
 #include "client/cluster/profile.h"
 #include "client/sweep/sweep_points.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/printable.h"
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
 #include "common/model/train_options.h"
@@ -302,6 +303,20 @@ static void put_objective(const cli_call *call, sweep_plan *plan)
                      (options->minimize || strstr(name, "loss") != NULL || strstr(name, "rmse") != NULL);
 }
 
+/* Check that a text is valid UTF-8: sweep.json must give back the same bytes. */
+static gp_status check_text(const char *what, const char *text, gp_error *err)
+{
+    const size_t bytes = strlen(text);
+    size_t length = 1;
+
+    for (size_t i = 0; i < bytes && length > 0; i += length)
+        length = gp_utf8_length((const uint8_t *)text + i, bytes - i);
+    return length > 0
+               ? GP_OK
+               : gp_fail(err, GP_EINVAL, "%s is not valid UTF-8, so the sweep could not be resumed: %.80s",
+                         what, text);
+}
+
 /* Set the limits: --until, --max-failures and --keep. Of a resumed sweep, the others stay. */
 static gp_status put_limits(const cli_call *call, sweep_plan *plan, gp_error *err)
 {
@@ -344,8 +359,11 @@ gp_status sweep_words_plan(const cli_call *call, sweep_plan *plan, gp_error *err
         status = gp_fail(err, GP_EINVAL, "--minimize and --maximize exclude each other");
     if (status == GP_OK && !read_workers(options->workers, plan))
         status = gp_fail(err, GP_EINVAL, bad_workers, options->workers, GP_MEMBERS_MAX);
-    for (int i = 0; status == GP_OK && i < call->rest_count; i++)
-        status = sweep_plan_word(plan, call->rest[i], err);
+    for (int i = 0; status == GP_OK && i < call->rest_count; i++) {
+        status = check_text("a word of the command", call->rest[i], err);
+        if (status == GP_OK)
+            status = sweep_plan_word(plan, call->rest[i], err);
+    }
     if (status == GP_OK && !read_stop(call, plan))
         status = gp_fail(err, GP_EINVAL, bad_stop, options->stop, ETA_MAX);
     if (status == GP_OK)
@@ -354,6 +372,8 @@ gp_status sweep_words_plan(const cli_call *call, sweep_plan *plan, gp_error *err
         status = put_limits(call, plan, err);
     if (status == GP_OK && getcwd(plan->directory, sizeof(plan->directory)) == NULL)
         status = gp_fail_errno(err, GP_EIO, "cannot determine the current directory");
+    if (status == GP_OK)
+        status = check_text("the current directory", plan->directory, err);
     if (status == GP_OK && getrandom(plan->key, sizeof(plan->key), 0) != (ssize_t)sizeof(plan->key))
         status = gp_fail_errno(err, GP_EIO, "no random bytes for a key");
     return status;

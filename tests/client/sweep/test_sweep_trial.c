@@ -305,6 +305,22 @@ static void check_packed(void)
     gp_json_free(json);
 }
 
+TEST(a_result_that_cannot_be_read_now_is_not_missing)
+{
+    char path[80];
+
+    write_file("end.json", COMPLETED "}"); /* creates the folder */
+    snprintf(path, sizeof(path), "%s/trials/0007/end.json", root);
+    unlink(path);
+    CHECK_STATUS(GP_OK, trial_result_check(&folder, 7, &err));
+    REQUIRE(symlink("end.json", path) == 0); /* ELOOP; EMFILE and EIO have the same effect */
+    CHECK_STATUS(GP_EIO, trial_result_check(&folder, 7, &err));
+    CHECK_CONTAINS(err.message, "cannot read the result");
+    unlink(path);
+    write_file("end.json", COMPLETED "}");
+    CHECK_STATUS(GP_OK, trial_result_check(&folder, 7, &err));
+}
+
 TEST(the_records_of_an_ended_trial_are_packed_into_end_json)
 {
     char path[60];
@@ -332,6 +348,9 @@ TEST(records_larger_than_a_block_stay_files)
     write_file("workers.jsonl", "{\"worker\": 1\n"); /* a malformed line would be lost */
     REQUIRE_OK(trial_pack(path, &err), err);
     CHECK(exists("workers.jsonl"));
+    write_records("caf\xe9\n"); /* not UTF-8 */
+    REQUIRE_OK(trial_pack(path, &err), err);
+    CHECK(exists("log"));
 }
 
 /* ---- requests ---- */

@@ -217,6 +217,71 @@ TEST(a_training_whose_last_epoch_is_a_rung_is_not_stopped)
     sweep_plan_deinit(&short_plan);
 }
 
+/* Set `last` to the values of trial 12 in a sweep of `trials` trials. */
+static void search_with(uint32_t trials, char *last, size_t bytes)
+{
+    static const char text[] = "{\"x\": \"real:0:1\", \"y\": \"real:0:1\"}";
+    sweep_points *found = NULL;
+    sweep_plan tiny;
+
+    sweep_plan_init(&tiny);
+    tiny.trials = trials;
+    tiny.minimize = true;
+    tiny.seed = 1;
+    REQUIRE_OK(gp_buffer_append(&tiny.space, text, sizeof(text), &err), err);
+    REQUIRE_OK(sweep_points_new(&found, &tiny, &err), err);
+    const sweep_search search = sweep_points_search(found);
+
+    for (uint32_t trial = 1; trial <= 12; trial++) {
+        const char *values;
+        gp_json *json = NULL;
+
+        REQUIRE_OK(search.ask(found, &values, &err), err);
+        snprintf(last, bytes, "%s", values);
+        REQUIRE_OK(gp_json_parse(&json, values, strlen(values), &err), err);
+        const double x = gp_json_number(gp_json_member(json, "x"), NAN);
+        const double y = gp_json_number(gp_json_member(json, "y"), NAN);
+
+        gp_json_free(json);
+        search.tell(found, trial, SWEEP_DONE, (x - 0.3) * (x - 0.3) + (y - 0.6) * (y - 0.6));
+    }
+    sweep_points_free(found);
+    sweep_plan_deinit(&tiny);
+}
+
+TEST(the_search_knows_the_number_of_trials)
+{
+    char twelve[100] = "", again[100] = "", many[100] = "";
+
+    search_with(12, twelve, sizeof(twelve));
+    search_with(12, again, sizeof(again));
+    search_with(SWEEP_TRIALS_MAX, many, sizeof(many));
+    CHECK_TEXT(twelve, again);
+    CHECK(strcmp(twelve, many) != 0); /* every fourth of many trials explores */
+}
+
+TEST(a_sweep_has_at_most_ten_thousand_trials)
+{
+    static const char text[] = "{\"x\": \"real:0:1\"}";
+    sweep_points *found = NULL;
+    const char *values;
+    sweep_plan largest;
+
+    sweep_plan_init(&largest);
+    largest.method = GP_SEARCH_RANDOM;
+    largest.trials = SWEEP_TRIALS_MAX;
+    REQUIRE_OK(gp_buffer_append(&largest.space, text, sizeof(text), &err), err);
+    REQUIRE_OK(sweep_points_new(&found, &largest, &err), err);
+    const sweep_search search = sweep_points_search(found);
+
+    for (uint32_t trial = 1; trial <= SWEEP_TRIALS_MAX; trial++)
+        REQUIRE_OK(search.add(found, "{\"x\": 0.5}", &err), err);
+    CHECK_STATUS(GP_ELIMIT, search.add(found, "{\"x\": 0.5}", &err));
+    CHECK_STATUS(GP_ENOENT, search.ask(found, &values, &err));
+    sweep_points_free(found);
+    sweep_plan_deinit(&largest);
+}
+
 TEST(cells_are_padded_and_cut_by_characters)
 {
     char long_name[200], expected[200], *text = NULL;

@@ -483,6 +483,139 @@ TEST(a_full_disk_starts_no_trial_and_loses_none)
     pools_end();
 }
 
+/* The end of a trial closes its files. */
+TEST(many_trials_need_few_descriptors)
+{
+    struct rlimit old, small;
+
+    exec_begin();
+    getrlimit(RLIMIT_NOFILE, &old);
+    small = old;
+    small.rlim_cur = 40;
+    setrlimit(RLIMIT_NOFILE, &small);
+    pid_t child = START("sweep", "x=1:1:60", "--maximize", "--quiet", "--folder", "s", "--", "echo", "{x}");
+
+    setrlimit(RLIMIT_NOFILE, &old);
+    FINISH_CODE(0, child);
+    check_trials(60);
+    CHECK_INT(60, jobs_of_trials());
+    pools_end();
+}
+
+/* Check that each training without a durable end has its model. Return their number. */
+static int check_open_ends(int trials)
+{
+    char text[60];
+    int count = 0;
+
+    for (int trial = 1; trial <= trials; trial++) {
+        snprintf(text, sizeof(text), "\"end\", \"trial\": %d,", trial);
+        bool durable = lines_with(text) > 0;
+
+        snprintf(text, sizeof(text), "trials/%04d/end.json", trial);
+        if (durable || access(in_sweep(text), F_OK) != 0)
+            continue;
+        snprintf(text, sizeof(text), "trials/%04d/result/model.onnx", trial);
+        CHECK(access(in_sweep(text), F_OK) == 0);
+        count++;
+    }
+    return count;
+}
+
+/* The end of a training is not durable, so the next controller needs its model. With some of the
+ * limits, the journal ends within the line of an end. */
+TEST(a_full_disk_keeps_the_models_of_trials_without_a_durable_end)
+{
+    struct rlimit old, small;
+
+    exec_begin();
+    getrlimit(RLIMIT_FSIZE, &old);
+    signal(SIGXFSZ, SIG_IGN);
+    for (rlim_t bytes = 1010; bytes <= 1160; bytes += 30) {
+        leftovers_clear(in_w("s"));
+        small = (struct rlimit){ .rlim_cur = bytes, .rlim_max = old.rlim_max };
+        setrlimit(RLIMIT_FSIZE, &small);
+        pid_t child = START("sweep", "lr=log:0.001:0.3", "--method", "random", "--trials", "12", "--quiet",
+                            "--folder", "s", TRAIN, "1");
+
+        setrlimit(RLIMIT_FSIZE, &old);
+        FINISH_CODE(1, child);
+        CHECK(check_open_ends(12) > 0);
+    }
+    RUN_CODE(0, "sweep", "--resume", "s");
+    check_trials(12);
+    CHECK(access(in_sweep("best.onnx"), R_OK) == 0);
+    pools_end();
+}
+
+TEST(a_best_model_that_cannot_be_linked_or_copied_stays_with_its_trial)
+{
+    exec_begin();
+    RUN_CODE(0, "sweep", "lr=0.0001,0.1", "--method", "grid", "--trials", "1", "--folder", "s", TRAIN, "2");
+    REQUIRE(mkdir(in_sweep("best.onnx.new"), 0700) == 0);
+    RUN_CODE(0, "sweep", "--resume", "s", "--trials", "2");
+    CHECK_CONTAINS(err, "cannot copy ");
+    CHECK(access(in_sweep("trials/0002/result/model.onnx"), F_OK) == 0);
+    REQUIRE(rmdir(in_sweep("best.onnx.new")) == 0);
+    RUN_CODE(0, "sweep", "--resume", "s");
+    CHECK_INT(0, shell("cmp w/s/trials/0002/result/model.onnx w/s/best.onnx"));
+    pools_end();
+}
+
+TEST(values_and_names_are_read_back_unchanged)
+{
+    FILE *file;
+
+    exec_begin();
+    RUN_CODE(2, "sweep", "x=1,2", "--maximize", "--", "echo", "m\xe4rz");
+    CHECK_CONTAINS(err, "a word of the command is not valid UTF-8");
+
+    /* more digits than a table shows */
+    RUN_CODE(0, "sweep", "n=int:999999999999990:999999999999999", "--method", "random", "--trials", "1",
+             "--maximize", "--folder", "long", "--", "echo", "{n}");
+    RUN_CODE(0, "sweep", "show", "long", "--csv", "long.csv");
+    CHECK_INT(2, count_in_file(in_w("long.csv"), ",99999999999999")); /* parameter and objective */
+
+    /* a text that looks like a number; no controller runs */
+    file = fopen(in_w("space.json"), "w");
+    fputs("{\"depth\": [\"18\", \"34\"], \"x\": [1, 2]}", file);
+    fclose(file);
+    setenv("GRADPOOL_FAULT", "sweep-appended:1:kill", 1);
+    RUN_CODE(-1, "sweep", "--space", "space.json", "--maximize", "--folder", "s", "--", "echo", "1");
+    unsetenv("GRADPOOL_FAULT");
+    RUN_CODE(0, "sweep", "add", "s", "depth=18", "x=2");
+    CHECK_CONTAINS(out, "queued");
+    RUN_CODE(0, "sweep", "--resume", "s");
+    CHECK_INT(1, lines_with("\"how\": \"added\""));
+
+    /* a space of 300 KB */
+    file = fopen(in_w("large.json"), "w");
+    for (int list = 0; list < 40; list++) {
+        fprintf(file, "%s\"list%d\": [", list == 0 ? "{" : ", ", list);
+        for (int i = 0; i < 400; i++)
+            fprintf(file, "%s\"a value of 20 bytes %d\"", i == 0 ? "" : ",", i);
+        fputs("]", file);
+    }
+    fputs("}", file);
+    fclose(file);
+    RUN_CODE(0, "sweep", "--space", "large.json", "--method", "random", "--trials", "1", "--maximize",
+             "--folder", "large", "--", "echo", "1");
+    RUN_CODE(0, "sweep", "show", "large", "--json");
+    RUN_CODE(0, "sweep", "--resume", "large", "--trials", "2");
+    pools_end();
+}
+
+TEST(a_sweep_that_reached_its_goal_takes_no_requests)
+{
+    exec_begin();
+    RUN_CODE(0, "sweep", "x=1,2,3", "--maximize", "--until", "1", "--max-concurrent", "1", "--folder", "s",
+             "--", "echo", "{x}");
+    CHECK(lines_with("\"asked\"") < 3);
+    RUN_CODE(1, "sweep", "add", "s", "x=2");
+    CHECK_CONTAINS(err, "the sweep has ended with ");
+    pools_end();
+}
+
 TEST(errors_of_a_sweep_are_reported_before_it_starts)
 {
     exec_begin();
