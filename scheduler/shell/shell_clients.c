@@ -290,8 +290,9 @@ static void handle_resize(shell *s, const gp_incoming *in, gp_core_event *event)
     if (status == GP_OK) {
         request =
             (gp_plan_request){ .workers = resize.workers,
-                               .devices =
-                                   resize.devices[0] != '\0' ? resize.devices : s->options->request.devices,
+                               .devices = resize.devices[0] != '\0' ? resize.devices
+                                          : s->devices[0] != '\0'   ? s->devices
+                                                                    : NULL,
                                .resources = resize.resources[0] != '\0' ? resize.resources : s->resources,
                                .strict = resize.resources[0] != '\0' };
         status = gp_plan_make(plan, &event->plan_count, &request, s->options->devices, s->options->cores,

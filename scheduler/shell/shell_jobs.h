@@ -16,8 +16,6 @@
 #include "scheduler/shell/shell_parts.h"
 
 enum {
-    /* more than the capacity: discarded processes take some time to exit */
-    SHELL_JOBS_PROCESSES_MAX = 2 * (GP_CORE_SLOTS_MAX + GP_JOBS_SWEEPS_MAX),
     SHELL_JOBS_PENDING_MAX = 256,
     SHELL_JOBS_WATCHES_MAX = 4096,
     SHELL_JOBS_CLIENT_WATCHES_MAX = 64,

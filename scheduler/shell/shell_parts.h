@@ -17,6 +17,7 @@
 #include "proto/local/control_socket.h"
 #include "proto/message/messages.h"
 #include "scheduler/core/core.h"
+#include "scheduler/core/jobs.h"
 #include "scheduler/shell/remote_listener.h"
 #include "scheduler/shell/shell.h"
 #include "scheduler/shell/totals.h"
@@ -230,7 +231,11 @@ void shell_send_welcome(shell *s, const gp_incoming *in);
 
 /* ---- shell_jobs.c, shell_job_messages.c ---- */
 
-enum { SHELL_JOBS_FDS_MAX = 1 + 2 * GP_CORE_SLOTS_MAX };
+enum {
+    /* more than the capacity: discarded processes take some time to exit */
+    SHELL_JOBS_PROCESSES_MAX = 2 * (GP_CORE_SLOTS_MAX + GP_JOBS_SWEEPS_MAX),
+    SHELL_JOBS_FDS_MAX = 1 + SHELL_JOBS_PROCESSES_MAX, /* journal and processes */
+};
 
 /* Open the journal and create the job state machine. An unavailable journal is not an error here;
  * requests about jobs report it. GP_ENOMEM: out of memory. */
