@@ -390,6 +390,8 @@ gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err)
 
     if (status == GP_OK && access(path, F_OK) == 0)
         return gp_fail(err, GP_ESTALE, "the job has ended already; its result is in %.200s", path);
+    if (status == GP_OK && errno != ENOENT)
+        return gp_fail_errno(err, GP_EIO, "cannot determine whether %.200s exists", path);
     if (status == GP_OK)
         status = path_join(fence.file, folder, "newest", err);
     if (status == GP_OK)
@@ -584,20 +586,32 @@ gp_status cluster_attempt_result(const char *folder, const gp_fence *fence, int 
 
 /* ---- facts ---- */
 
-/* Read a record. NULL: missing, too large or malformed. */
-static gp_json *record_read(const char *folder, uint32_t attempt, const char *name)
+/* Read a record. *out is NULL if it is missing, too large or malformed. GP_EIO, GP_ENOMEM: it
+ * cannot be read now, for example on a network file system. */
+static gp_status record_load(gp_json **out, const char *folder, uint32_t attempt, const char *name,
+                             gp_error *err)
 {
     char path[PATH_MAX];
-    gp_json *json = NULL;
     uint8_t *text = NULL;
     size_t bytes;
+    gp_status status =
+        attempt > 0 ? attempt_path(path, folder, attempt, name, err) : path_join(path, folder, name, err);
 
-    if ((attempt > 0 ? attempt_path(path, folder, attempt, name, NULL)
-                     : path_join(path, folder, name, NULL)) == GP_OK &&
-        gp_file_read(&text, &bytes, path, CLUSTER_RECORD_MAX, NULL) == GP_OK &&
-        gp_json_parse(&json, (const char *)text, bytes, NULL) != GP_OK)
-        json = NULL;
+    *out = NULL;
+    if (status == GP_OK)
+        status = gp_file_read(&text, &bytes, path, CLUSTER_RECORD_MAX, err);
+    if (status == GP_OK && gp_json_parse(out, (const char *)text, bytes, NULL) != GP_OK)
+        *out = NULL;
     gp_free(text);
+    return status == GP_EIO || status == GP_ENOMEM ? status : GP_OK;
+}
+
+/* Read a record that only describes an attempt. NULL: missing or unreadable. */
+static gp_json *record_read(const char *folder, uint32_t attempt, const char *name)
+{
+    gp_json *json;
+
+    record_load(&json, folder, attempt, name, NULL);
     return json;
 }
 
@@ -658,7 +672,9 @@ gp_status cluster_folder_facts(const char *folder, cluster_facts *facts, gp_erro
         text_get(found.attempt_reason, sizeof(found.attempt_reason), json, "reason");
         gp_json_free(json);
     }
-    json = record_read(folder, 0, "result.json");
+    status = record_load(&json, folder, 0, "result.json", err);
+    if (status != GP_OK)
+        return status; /* without its result, a job would count as lost */
     found.has_result = json != NULL;
     found.exit_code = cluster_exit_code_read(gp_json_member(json, "exit_code"));
     found.result_attempt = (uint32_t)gp_json_integer(gp_json_member(json, "attempt"), 0);

@@ -129,10 +129,13 @@ static gp_status collect_visit(void *context, const char *name, gp_error *err)
 {
     collect *c = context;
     cluster_record record = { .lock = -1 };
-    gp_error ignored;
+    gp_error why;
+    gp_status status = cluster_record_read(&record, c->place->site.root, name, &why);
 
-    if (cluster_record_read(&record, c->place->site.root, name, &ignored) != GP_OK ||
-        strcmp(record.profile, c->place->profile.name) != 0)
+    /* a job that cannot be read now must not be left out: `wait` would not wait for it */
+    if (status == GP_EIO || status == GP_ENOMEM)
+        return gp_fail(err, status, "%s", why.message);
+    if (status != GP_OK || strcmp(record.profile, c->place->profile.name) != 0)
         return GP_OK;
     if (c->array[0] == '\0'
             ? cluster_is_over(&record)

@@ -128,6 +128,8 @@ static gp_status folder_create(const exchange *x, bool *launched, gp_error *err)
         *launched = true;
         return GP_OK;
     }
+    if (errno != ENOENT && errno != ENOTDIR)
+        return gp_fail_errno(err, GP_EIO, "cannot determine whether %.300s exists", path);
     folder_remove(x->folder);
     return cluster_folder_create(x->folder, x->command, x->command_bytes, err);
 }
@@ -391,6 +393,8 @@ static gp_status carry_out(exchange *x, gp_error *err)
         if (status != GP_OK)
             return status;
         exists = access(x->folder, F_OK) == 0;
+        if (!exists && errno != ENOENT && errno != ENOTDIR)
+            return gp_fail_errno(err, GP_EIO, "cannot determine whether %.300s exists", x->folder);
         gp_json_put_bool(x->head, "folder", exists);
         if (verbs[i].folder && !exists)
             return gp_fail(err, GP_ENOENT, "there is no folder %.300s", x->folder);

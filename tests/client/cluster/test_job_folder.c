@@ -213,6 +213,25 @@ TEST(attempt_after_the_result_is_refused)
     CHECK_INT(1, facts.attempt);
 }
 
+/* A network file system can fail to open a file that exists. */
+TEST(an_unreadable_result_is_not_a_missing_one)
+{
+    const char *folder = folder_new();
+    char path[600];
+    cluster_facts facts;
+    gp_fence fence;
+    gp_error err;
+
+    REQUIRE_OK(cluster_attempt_take(&fence, folder, &err), err);
+    snprintf(path, sizeof(path), "%s/result.json", folder);
+    REQUIRE(symlink("result.json", path) == 0); /* ELOOP; EIO and ESTALE have the same effect */
+    CHECK_STATUS(GP_EIO, cluster_folder_facts(folder, &facts, &err));
+    CHECK_STATUS(GP_EIO, cluster_attempt_take(&fence, folder, &err));
+    unlink(path);
+    CHECK_STATUS(GP_OK, cluster_folder_facts(folder, &facts, &err));
+    CHECK(!facts.has_result);
+}
+
 TEST(concurrent_attempts_take_different_numbers)
 {
     enum { PROCESSES = 20 };
