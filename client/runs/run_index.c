@@ -101,6 +101,8 @@ gp_status run_index_each(const char *state_dir, bool (*visit)(void *context, con
             more = visit(context, &entry);
         run_line_deinit(&line);
     }
+    const bool failed = run_lines_failed(lines);
+
     run_lines_free(lines);
-    return GP_OK;
+    return failed ? gp_fail(err, GP_EIO, "cannot read the index of runs, %s/runs.jsonl", state_dir) : GP_OK;
 }

@@ -39,6 +39,10 @@ struct worker_lines {
 
 static void write_line(worker_lines *lines, const interval *i)
 {
+    if (lines->file == NULL) { /* worker_lines_resume() could not open it again */
+        lines->lost++;
+        return;
+    }
     if (lines->torn)
         fputc('\n', lines->file);
     if (fprintf(lines->file,
@@ -240,8 +244,10 @@ gp_status worker_lines_resume(worker_lines *lines, uint64_t step, gp_error *err)
     status = run_trim(lines->folder, "workers.jsonl", step, step, NULL, err);
     if (status == GP_OK)
         lines->torn = false; /* only complete lines are left */
-    if (open_file(lines, status == GP_OK ? err : NULL) != GP_OK)
+    if (open_file(lines, status == GP_OK ? err : NULL) != GP_OK) {
+        lines->problem = errno;
         return status == GP_OK ? GP_EIO : status;
+    }
     for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++) {
         if (status != GP_OK) /* the file still has the whole interval */
             lines->open[worker].steps = 0;

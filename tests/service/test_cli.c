@@ -373,10 +373,11 @@ TEST(resumed_training_continues_the_records_of_its_folder)
     cli_begin();
     RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
     RUN_OK("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "1", "--folder", "run",
-           "--checkpoint-path", "ck", "--quiet");
+           "--checkpoint-path", "ck", "--metrics", "copy.jsonl", "--quiet");
     /* four documents and logs, two records, the model, the lock, and one file for TensorBoard */
     CHECK_INT(9, pools_entries("w/run"));
-    CHECK_INT(1, RUN("train", "--network", "lenet", "--data", "digits:2000", "--folder", "run", "--quiet"));
+    CHECK_INT(1, RUN("train", "--network", "lenet", "--data", "digits:2000", "--folder", "run", "--metrics",
+                     "copy.jsonl", "--quiet"));
     CHECK(there_is("w/run/end.json"));
     CHECK_CONTAINS(err, "the folder run has the steps of another training; resume it with --resume");
     /* as if an attempt had been killed after step 18 */
@@ -397,8 +398,9 @@ TEST(resumed_training_continues_the_records_of_its_folder)
     /* a reader that holds the lock for a moment does not disturb the training */
     lock = open(in_root("w/run/writer.lock"), O_RDONLY | O_CLOEXEC);
     REQUIRE(lock >= 0 && flock(lock, LOCK_SH) == 0);
-    pid_t child = START("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "2", "--folder",
-                        "run/", "--checkpoint-path", "ck", "--resume", "auto", "--quiet");
+    pid_t child =
+        START("train", "--network", "lenet", "--data", "digits:2000", "--epochs", "2", "--folder", "run/",
+              "--checkpoint-path", "ck", "--resume", "auto", "--metrics", "copy.jsonl", "--quiet");
 
     gp_sleep_ms(300);
     close(lock);
@@ -409,6 +411,7 @@ TEST(resumed_training_continues_the_records_of_its_folder)
     CHECK_INT(1, gp_json_count(runs)); /* both trainings are one run */
     gp_json_free(runs);
     check_metrics(in_root("w/run/metrics.jsonl"));
+    check_metrics(in_root("w/copy.jsonl"));
     CHECK(there_is("w/run/end.json"));
     CHECK_INT(10, pools_entries("w/run"));
     CHECK_INT(1, lines_with("w/run/facts.json", "\"network\": \"lenet\""));

@@ -239,6 +239,17 @@ static void add_to_index(const run_folder *folder)
     free(absolute);
 }
 
+/* Open the file of --metrics. A resumed training continues it. */
+static gp_status open_copy(run_folder *folder, gp_error *err)
+{
+    const char *path = folder->request.metrics_copy;
+
+    if (path == NULL)
+        return GP_OK;
+    folder->copy = fopen(path, folder->request.options->resume[0] != '\0' ? "ae" : "we");
+    return folder->copy != NULL ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot write --metrics %s", path);
+}
+
 gp_status run_folder_open(run_folder *folder, const run_folder_request *request, gp_error *err)
 {
     const bool job = job_self_folder() != NULL && request->folder == NULL;
@@ -247,11 +258,6 @@ gp_status run_folder_open(run_folder *folder, const run_folder_request *request,
 
     folder->request = *request;
     gp_buffer_init(&folder->line, LINE_BYTES_MAX);
-    if (request->metrics_copy != NULL) {
-        folder->copy = fopen(request->metrics_copy, "we");
-        if (folder->copy == NULL)
-            return gp_fail_errno(err, GP_EIO, "cannot write --metrics %s", request->metrics_copy);
-    }
     if (job_self_folder() != NULL)
         job_self_options(request->options, job); /* else job.json of the folder has them now */
     if (job) {
@@ -266,6 +272,8 @@ gp_status run_folder_open(run_folder *folder, const run_folder_request *request,
         status = gp_fail_errno(err, GP_EIO, "cannot create the folder %s", path);
     if (status == GP_OK)
         status = open_files(folder, job, err);
+    if (status == GP_OK)
+        status = open_copy(folder, err);
     if (status == GP_OK) {
         add_to_index(folder);
         job_self_link(folder->path, "metrics.jsonl");
@@ -387,6 +395,37 @@ static void write_missing(run_folder *folder, uint64_t last, uint64_t steps)
     folder_line(folder, line);
 }
 
+/* Remove the lines that this training repeats from the file of --metrics. */
+static gp_status trim_copy(run_folder *folder, uint64_t steps, uint64_t validations, gp_error *err)
+{
+    struct stat info;
+    char *path;
+
+    if (folder->copy == NULL || fstat(fileno(folder->copy), &info) != 0 || !S_ISREG(info.st_mode) ||
+        info.st_size == 0)
+        return GP_OK;
+    path = strdup(folder->request.metrics_copy);
+    if (path == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a path");
+    char *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+
+    if (slash != NULL)
+        *slash = '\0';
+    gp_status status = run_trim(slash == NULL     ? "."
+                                : path[0] == '\0' ? "/"
+                                                  : path,
+                                name, steps, validations, NULL, err);
+
+    if (status == GP_OK) { /* the file was replaced */
+        fclose(folder->copy);
+        folder->copy = NULL;
+        status = open_copy(folder, err);
+    }
+    free(path);
+    return status;
+}
+
 /* Remove the lines of an earlier attempt that this training repeats. */
 static gp_status trim(run_folder *folder, uint64_t steps, uint64_t validations, gp_error *err)
 {
@@ -417,6 +456,8 @@ static void folder_begin(run_folder *folder, uint64_t steps, uint64_t validation
     folder->begun = true;
     if (folder->continued && trim(folder, steps, validations, &err) != GP_OK)
         fprintf(stderr, "the metrics have some steps twice: %s\n", err.message);
+    if (trim_copy(folder, steps, validations, &err) != GP_OK)
+        fprintf(stderr, "the file of --metrics has some steps twice: %s\n", err.message);
     if (run_board_open(&folder->board, folder->path, request->board, request->network, request->data,
                        request->options, folder->continued ? steps + 1 : 0, &err) != GP_OK)
         fprintf(stderr, "there are no curves for TensorBoard: %s\n", err.message);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,6 +74,19 @@ TEST(runs_are_numbered_in_the_order_of_their_starts)
     CHECK_INT(2, read_index(0).count);
     CHECK_TEXT("/runs/with \"quotes\"\n", read_index(0).folder);
     CHECK_TEXT("/runs/a", read_index(1).folder);
+    folder_remove();
+}
+
+TEST(unreadable_index_is_an_error)
+{
+    static seen s;
+    gp_error err;
+
+    folder_make();
+    REQUIRE(mkdir(path, 0700) == 0); /* read() fails with EISDIR */
+    CHECK_STATUS(GP_EIO, run_index_each(folder, visit, &s, &err));
+    CHECK_CONTAINS(err.message, "cannot read the index of runs");
+    REQUIRE(rmdir(path) == 0);
     folder_remove();
 }
 

@@ -400,6 +400,28 @@ TEST(damaged_state_file_is_ignored)
     folder_remove();
 }
 
+/* The training continues without the records of the workers. */
+TEST(lines_are_lost_if_the_file_cannot_be_opened_again)
+{
+    struct rlimit old, none;
+    worker_lines *lines;
+    gp_error err;
+    int problem = 0;
+
+    folder_make();
+    lines = open_lines();
+    add(lines, 1, 12);
+    getrlimit(RLIMIT_NOFILE, &old);
+    none = (struct rlimit){ .rlim_cur = 3, .rlim_max = old.rlim_max };
+    setrlimit(RLIMIT_NOFILE, &none);
+    CHECK(worker_lines_resume(lines, 6, &err) != GP_OK);
+    setrlimit(RLIMIT_NOFILE, &old);
+    add(lines, 7, 30);
+    CHECK(worker_lines_close(lines, &problem) > 0);
+    CHECK(problem != 0);
+    folder_remove();
+}
+
 TEST(unreadable_file_is_not_trimmed)
 {
     gp_error err;
