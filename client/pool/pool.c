@@ -301,8 +301,8 @@ gp_status pool_error_from(const gp_incoming *in, gp_error *err)
 
 /* ---- outgoing messages ---- */
 
-/* Send a message. Wait up to wait_ms while the queue is full or the link is not up. GP_EPEER: the
- * channel is NULL, or the scheduler failed. */
+/* Send a message. Wait up to wait_ms while the queue is full or the link is not up. GP_EPEER:
+ * there is no link, or the scheduler failed. */
 static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_envelope *envelope,
                            const gp_message_type *type, const void *message, const gp_payload *payloads,
                            size_t payload_count, int wait_ms, gp_error *err)

@@ -169,7 +169,7 @@ static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
                                            fan->plan->begin.data[0] == '\0' ? &samples : NULL, NULL, err);
 
         if (status == GP_EPEER || status == GP_EBUSY)
-            return GP_OK; /* later: the worker is slow, or failed and is reported soon */
+            return GP_OK; /* try again later: the worker is slow, or its failure will be reported */
         if (status != GP_OK)
             return status;
         part->state = PART_ASKED;

@@ -197,7 +197,8 @@ bool sweep_can_retry(const sweep_trial *trial);
 bool sweep_is_idle(const sweep *s);
 bool sweep_is_complete(const sweep *s);
 
-/* Return whether the best trial has reached sweep_config.goal. */
+/* Return whether the best trial has reached sweep_config.goal. False: also without a goal or a best
+ * trial. */
 bool sweep_has_goal(const sweep *s);
 
 uint32_t sweep_count(const sweep *s); /* trials so far; the last one has this number */

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,7 +20,7 @@
 #include "common/base/text/json.h"
 #include "proto/message/limits.h"
 
-enum { TRIES = 1000, PLAN_BYTES_MAX = 64 << 10, OWNER_BYTES = 100, COPY_BYTES = 1 << 20 };
+enum { TRIES = 1000, PLAN_BYTES_MAX = 64 << 10, OWNER_BYTES = 100, COPY_BYTES = 1 << 20, LOCK_MS = 1000 };
 
 static const char *const methods[] = { [GP_SEARCH_BAYES] = "bayes",
                                        [GP_SEARCH_RANDOM] = "random",
@@ -157,7 +156,7 @@ static bool read_limits(const gp_json *json, sweep_plan *plan)
             read_number(json, "models", 1, SWEEP_TRIALS_MAX, &plan->models));
 }
 
-/* Read sweep.json, which is as large as its space. NULL: it is missing or malformed. */
+/* Read sweep.json, which contains the space. NULL: it is missing, unreadable or malformed. */
 static gp_json *read_document(const sweep_folder *folder)
 {
     char path[SWEEP_PATH_MAX + 20];
@@ -276,7 +275,7 @@ static gp_status take_lock(sweep_folder *folder, gp_error *err)
     folder->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (folder->lock < 0)
         return gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
-    status = gp_file_lock(folder->lock);
+    status = gp_file_lock_wait(folder->lock, LOCK_MS); /* `sweep add` may hold it for a short time */
     if (status == GP_EBUSY) {
         pid = sweep_folder_controller(folder->path);
         return pid == 0
@@ -471,21 +470,28 @@ void sweep_folder_checkpoints(const sweep_folder *folder, uint32_t trial, char p
     snprintf(path, SWEEP_PATH_MAX + 100, "%s/checkpoints/%04" PRIu32, folder->path, trial);
 }
 
-/* Copy a file. Some file systems have no hard links. */
+/* Copy a file and wait until the copy is on disk. Replaces `to`. */
 static gp_status copy_file(const char *from, const char *to, gp_error *err)
 {
     int in = open(from, O_RDONLY | O_CLOEXEC);
     int out = in < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    char *block = gp_malloc(COPY_BYTES);
     ssize_t got = -1;
+    bool copied = out >= 0 && block != NULL;
 
-    while (out >= 0 && (got = sendfile(out, in, NULL, COPY_BYTES)) > 0)
-        ;
-    gp_status status = got == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot copy %s to %s", from, to);
+    while (copied && (got = read(in, block, COPY_BYTES)) > 0)
+        for (ssize_t done = 0, put = 0; copied && done < got; done += put) {
+            put = write(out, block + done, (size_t)(got - done));
+            copied = put > 0;
+        }
+    copied = copied && got == 0 && fsync(out) == 0;
+    if (out >= 0 && close(out) != 0)
+        copied = false;
+    gp_status status = copied ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot copy %s to %s", from, to);
 
-    if (out >= 0)
-        close(out);
     if (in >= 0)
         close(in);
+    gp_free(block);
     return status;
 }
 
@@ -497,7 +503,7 @@ gp_status sweep_folder_link_best(const sweep_folder *folder, uint32_t trial, gp_
     snprintf(draft, sizeof(draft), "%s/best.onnx.new", folder->path);
     snprintf(best, sizeof(best), "%s/best.onnx", folder->path);
     unlink(draft);
-    if (access(model, F_OK) != 0)
+    if (access(model, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return GP_OK;
     gp_status status = link(model, draft) == 0 ? GP_OK : copy_file(model, draft, err);
 

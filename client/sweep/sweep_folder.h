@@ -95,8 +95,8 @@ void sweep_folder_trial(const sweep_folder *folder, uint32_t trial, const char *
 /* Set `path` to the checkpoints of a trial. */
 void sweep_folder_checkpoints(const sweep_folder *folder, uint32_t trial, char path[SWEEP_PATH_MAX + 100]);
 
-/* Make the model of a trial best.onnx: by a link, or by a copy if the file system has no hard links. A
- * missing model is no error. GP_EIO: best.onnx is not that model. */
+/* Replace best.onnx by the model of a trial: a hard link, or a copy if the link fails. A missing
+ * model is no error. GP_EIO: best.onnx is unchanged. */
 gp_status sweep_folder_link_best(const sweep_folder *folder, uint32_t trial, gp_error *err);
 
 #endif

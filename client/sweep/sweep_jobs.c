@@ -14,6 +14,7 @@
 
 enum {
     CANCEL_EVERY_MS = 1000,
+    UNREADABLE_MS = 10000,
     ATTEMPTS = 65536, /* seq of a submit: trial * ATTEMPTS + attempt */
     PATH = SWEEP_PATH_MAX + 100,
     NAME_BYTES = 32,
@@ -110,8 +111,8 @@ static void follow(sweep_runner *r, uint32_t trial)
             sweep_runner_feed(r, event);
 }
 
-/* Report how the job of a trial ended. A result that exists but cannot be read, for example because
- * no descriptor is free, does not count as missing: the next poll reads it again.
+/* Report how the job of a trial ended. If the result exists but cannot be read (EMFILE, EIO), later
+ * polls retry for UNREADABLE_MS; then the trial fails.
  *   info  state of the job; NULL: the pool has forgotten it */
 static void judge(sweep_runner *r, uint32_t trial, const gp_job_info *info)
 {
@@ -123,14 +124,19 @@ static void judge(sweep_runner *r, uint32_t trial, const gp_job_info *info)
     char text[SWEEP_TEXT_MAX];
     gp_error err;
 
-    if (trial_result_check(r->folder, trial, &err) != GP_OK) {
-        if (!job->unreadable)
+    if (trial_result_read(&event, text, &job->reader, r->folder, r->plan, info, &err) != GP_OK) {
+        if (job->unreadable_ms == 0) {
+            job->unreadable_ms = gp_now_ms();
             sweep_runner_note(r, err.message);
-        job->unreadable = true;
-        return;
+        }
+        trial_reader_deinit(&job->reader); /* the next poll reads all lines again */
+        if (gp_now_ms() - job->unreadable_ms < UNREADABLE_MS)
+            return;
+        event.outcome = job->stop ? SWEEP_OUTCOME_CANCELED : SWEEP_OUTCOME_FAILED;
+        event.value = NAN;
+        event.text = err.message;
     }
-    trial_result_read(&event, text, &job->reader, r->folder, r->plan, info);
-    trial_reader_deinit(&job->reader); /* it has an open file */
+    trial_reader_deinit(&job->reader); /* a sweep may have more trials than descriptors */
     sweep_runner_feed(r, event);
 }
 

@@ -16,7 +16,7 @@
 #include "common/model/train_options.h"
 #include "common/search/search_state.h"
 
-#define WHOLE_MAX 1e15 /* largest whole number that is written without an exponent */
+#define WHOLE_MAX 1e15 /* whole numbers up to this are written with all digits */
 
 gp_search_type sweep_points_type(void *context, const char *name)
 {
@@ -76,7 +76,7 @@ gp_status sweep_points_new(sweep_points **out, const sweep_plan *plan, gp_error 
         gp_free(points);
         return status;
     }
-    search_plan(points->search, plan->trials);
+    search_set_planned(points->search, plan->trials);
     *out = points;
     return GP_OK;
 }

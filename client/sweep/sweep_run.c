@@ -32,7 +32,8 @@ void sweep_runner_note(const sweep_runner *r, const char *text)
 
 /* ---- steps of the state machine ---- */
 
-/* Remove the result of an attempt, and the number of its job. */
+/* Remove the result of an attempt and the number of its job, so that neither counts for the next
+ * attempt. */
 static void remove_result(const sweep_runner *r, uint32_t trial)
 {
     char path[PATH];
@@ -43,15 +44,16 @@ static void remove_result(const sweep_runner *r, uint32_t trial)
     unlink(path);
 }
 
-/* Make the model of the best trial best.onnx. If that fails, its own model stays. */
+/* Replace best.onnx by the model of the best trial. On failure, keep the model in the trial's
+ * folder. */
 static void link_best(sweep_runner *r, uint32_t trial)
 {
     gp_error err;
 
-    r->kept = 0;
+    r->unlinked_best = 0;
     if (sweep_folder_link_best(r->folder, trial, &err) == GP_OK)
         return;
-    r->kept = trial;
+    r->unlinked_best = trial;
     sweep_runner_note(r, err.message);
 }
 
@@ -119,16 +121,16 @@ static uint32_t model_dropped(sweep_runner *r, uint32_t number)
     const uint32_t models = r->plan->models;
     const sweep_trial *trial = sweep_find(r->core, number);
 
-    if (models >= SWEEP_TRIALS_MAX || number == r->kept)
+    if (models >= SWEEP_TRIALS_MAX || (models == 1 && number == r->unlinked_best))
         return 0;
     if (models == 1 || trial->state != SWEEP_DONE || trial->repeat > 0)
         return number;
     return sweep_top_add(&r->top, number, trial->value);
 }
 
-/* Remove the files that ended trials no longer need. Called after the next trials were submitted,
- * so that they need not wait. If the journal failed, the next controller reads the results of trials
- * whose ends are not durable, and needs all files. */
+/* Remove the files that ended trials no longer need. Call it after the next trials were submitted.
+ * After a failure of the journal, remove nothing: the next controller needs the files of trials
+ * whose ends are not durable. */
 static void clean_ended(sweep_runner *r)
 {
     gp_error err;
@@ -267,18 +269,39 @@ static void rest(sweep_runner *r)
     gp_job_info infos[FEW_TRIALS];
     uint64_t ids[FEW_TRIALS];
     size_t count = 0;
+    bool unreadable = false;
     gp_status status = GP_EBUSY;
 
     for (uint32_t trial = 1; trial <= sweep_count(r->core) && count < FEW_TRIALS; trial++) {
         const sweep_state state = sweep_find(r->core, trial)->state;
+        const sweep_job *job = sweep_runner_job(r, trial);
 
-        if (state >= SWEEP_SUBMITTED && state <= SWEEP_STOPPING && sweep_runner_job(r, trial)->id.number != 0)
-            ids[count++] = sweep_runner_job(r, trial)->id.number;
+        if (state < SWEEP_SUBMITTED || state > SWEEP_STOPPING || job->id.number == 0)
+            continue;
+        if (job->unreadable_ms == 0)
+            ids[count++] = job->id.number;
+        else
+            unreadable = true; /* its job has ended, so a wait would return at once */
     }
     if (r->poll_ms == POLL_MS && count > 0)
         status = gp_job_wait(infos, r->pool, ids, count, true, r->poll_ms, r->options->stop, NULL);
-    if (status != GP_OK && status != GP_ETIMEDOUT)
+    if ((status != GP_OK && status != GP_ETIMEDOUT) || unreadable)
         gp_sleep_ms(r->poll_ms); /* the next iteration handles a failure of the scheduler */
+}
+
+/* Try again to replace best.onnx; otherwise report which model is the best one. */
+static void report_unlinked(sweep_runner *r)
+{
+    const uint32_t trial = r->unlinked_best;
+    char text[PATH + 100], model[PATH];
+
+    if (trial != 0)
+        link_best(r, trial);
+    if (r->unlinked_best == 0)
+        return;
+    sweep_folder_trial(r->folder, trial, "/result/model.onnx", model);
+    snprintf(text, sizeof(text), "best.onnx is not the best model; that is %s", model);
+    sweep_runner_note(r, text);
 }
 
 static gp_status loop(sweep_runner *r, uint32_t workers, gp_error *err)
@@ -291,8 +314,8 @@ static gp_status loop(sweep_runner *r, uint32_t workers, gp_error *err)
     sweep_runner_feed(
         r, (sweep_event){ .kind = SWEEP_EVENT_WORKERS, .count = workers }); /* for the first trials */
     take_requests(r, false); /* a sweep without open trials would end before the next poll */
-    if (r->options->retry)
-        retry_failed(r); /* after requests to retry the same trials */
+    if (r->options->retry && !sweep_has_goal(r->core))
+        retry_failed(r); /* requests first: a trial must not be retried twice */
     sweep_runner_feed(r, (sweep_event){ .kind = SWEEP_EVENT_BEGIN });
     while (!r->over && status == GP_OK && *r->options->stop < 2) {
         if (*r->options->stop != 0 && !halted) {
@@ -312,6 +335,7 @@ static gp_status loop(sweep_runner *r, uint32_t workers, gp_error *err)
             rest(r);
     }
     clean_ended(r);
+    report_unlinked(r);
     if (status == GP_OK && !r->over)
         status = gp_fail(err, GP_ECANCELED, "interrupted; running trials continue as jobs of the pool");
     if (status == GP_OK && r->reason == SWEEP_REASON_JOURNAL)
@@ -358,7 +382,7 @@ static void begin_job(sweep_runner *r, uint32_t trial)
         return;
     const uint32_t dropped = model_dropped(r, trial); /* an earlier --keep may have kept more */
 
-    if (dropped != 0 && dropped != sweep_best(r->core)) /* best.onnx may not be its model yet */
+    if (dropped != 0 && dropped != sweep_best(r->core)) /* best.onnx may still be another model */
         trial_remove_model(r->folder, dropped);
 }
 

@@ -23,8 +23,8 @@ typedef struct sweep_job {
     sweep_job_id id;
     uint32_t workers;
     bool wanted, running, stop;
-    bool ended;      /* clean_ended() must remove its files */
-    bool unreadable; /* a note reported that the result cannot be read */
+    bool ended;            /* clean_ended() must remove its files */
+    int64_t unreadable_ms; /* when its result could first not be read; 0: never */
     int64_t canceled_ms;
     trial_reader reader;
     sweep_state shown;
@@ -42,9 +42,9 @@ typedef struct sweep_runner {
     uint64_t number;  /* of the last line */
     gp_error failure; /* of the journal */
     bool failed;
-    sweep_job *jobs; /* [SWEEP_TRIALS_MAX], by trial; NULL: the sweep is only read */
-    sweep_top top;   /* trials whose models stay, unless all models do */
-    uint32_t kept;   /* best trial, if its model could not become best.onnx; 0: none */
+    sweep_job *jobs;        /* [SWEEP_TRIALS_MAX], by trial; NULL: the sweep is only read */
+    sweep_top top;          /* trials whose models stay, unless all models do */
+    uint32_t unlinked_best; /* best trial, if its model could not become best.onnx; 0: none */
     int poll_ms;
     bool over;
     sweep_reason reason;
@@ -57,7 +57,7 @@ static inline sweep_job *sweep_runner_job(const sweep_runner *r, uint32_t trial)
     return r->jobs != NULL ? &r->jobs[trial - 1] : NULL;
 }
 
-/* Report a message to the caller of sweep_run(). */
+/* Pass a message to sweep_run_options.note. */
 void sweep_runner_note(const sweep_runner *r, const char *text);
 
 /* Pass an event to the state machine, and perform its actions. */

@@ -1,6 +1,7 @@
 /* Implement trial_pack.h. */
 #include "client/sweep/trial_pack.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,8 +50,7 @@ static bool put_lines(gp_json_writer *writer, const char *folder)
     return valid;
 }
 
-/* Write the log as a text, if the file exists. Return false if it does not fit. */
-/* Return whether JSON can have these bytes as a text: valid UTF-8 without NUL. */
+/* Return whether a JSON text can represent these bytes: valid UTF-8 without NUL. */
 static bool is_text(const uint8_t *bytes, size_t count)
 {
     size_t length = 1;
@@ -60,6 +60,8 @@ static bool is_text(const uint8_t *bytes, size_t count)
     return length > 0;
 }
 
+/* Write the log as a text, if the file exists. Return false if it is too long or is not valid
+ * UTF-8. */
 static bool put_log(gp_json_writer *writer, const char *folder)
 {
     char path[PATH_MAX];
@@ -77,7 +79,15 @@ static bool put_log(gp_json_writer *writer, const char *folder)
     return fits;
 }
 
-/* Write the packed document to `out`. false: it does not fit. */
+static bool is_missing(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return access(path, F_OK) != 0 && errno == ENOENT;
+}
+
+/* Write the packed document to `out`. false: it is too large, or a file cannot be read. */
 static bool encode(gp_buffer *out, const char *folder, const gp_json *end)
 {
     gp_json_writer writer;
@@ -92,9 +102,11 @@ static bool encode(gp_buffer *out, const char *folder, const gp_json *end)
 
         if (document != NULL)
             gp_json_put_value(&writer, documents[i], document);
+        else
+            fits = fits && is_missing(folder, documents[i]);
         gp_json_free(document);
     }
-    fits = put_lines(&writer, folder) && put_log(&writer, folder);
+    fits = fits && put_lines(&writer, folder) && put_log(&writer, folder);
     gp_json_end_object(&writer);
     gp_json_end_object(&writer);
     return gp_json_writer_finish(&writer, NULL) == GP_OK && fits;

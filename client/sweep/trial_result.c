@@ -1,13 +1,10 @@
 /* Implement trial_result.h. */
 #include "client/sweep/trial_result.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
@@ -207,33 +204,38 @@ static bool failed_itself(const gp_json *end)
            strcmp(error, gp_status_name(GP_ECANCELED)) != 0 && strcmp(error, gp_status_name(GP_ENOPOOL)) != 0;
 }
 
-gp_status trial_result_check(const sweep_folder *folder, uint32_t trial, gp_error *err)
+/* Read end.json. *out is NULL if the file is missing, too large or malformed. */
+static gp_status read_end(gp_json **out, const sweep_folder *folder, uint32_t trial, gp_error *err)
 {
-    char path[PATH], byte;
+    char path[PATH];
+    uint8_t *text = NULL;
+    size_t bytes;
 
+    *out = NULL;
     sweep_folder_trial(folder, trial, "/end.json", path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    gp_status status = GP_OK;
+    gp_status status = gp_file_read(&text, &bytes, path, RUN_DOCUMENT_BYTES_MAX, err);
 
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return GP_OK;
-    if (fd < 0 || read(fd, &byte, 1) < 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot read the result %s; trying again", path);
-    if (fd >= 0)
-        close(fd);
-    return status;
+    if (status == GP_OK && gp_json_parse(out, (const char *)text, bytes, NULL) != GP_OK)
+        *out = NULL;
+    gp_free(text);
+    return status == GP_ENOENT || status == GP_ELIMIT ? GP_OK : status;
 }
 
-void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], trial_reader *reader,
-                       const sweep_folder *folder, const sweep_plan *plan, const gp_job_info *info)
+gp_status trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], trial_reader *reader,
+                            const sweep_folder *folder, const sweep_plan *plan, const gp_job_info *info,
+                            gp_error *err)
 {
     const bool trains = sweep_plan_trains(plan);
-    char path[PATH];
     const char *state;
     gp_json *end;
+    gp_status status = read_end(&end, folder, event->trial, err);
 
-    sweep_folder_trial(folder, event->trial, NULL, path);
-    end = run_document_read(path, "end.json");
+    if (status == GP_OK && reader->lines != NULL && run_lines_failed(reader->lines))
+        status = gp_fail(err, GP_EIO, "cannot read metrics.jsonl of trial %" PRIu32, event->trial);
+    if (status != GP_OK) {
+        gp_json_free(end);
+        return status;
+    }
     state = gp_json_text(gp_json_member(end, "state"), "");
     text[0] = '\0';
     event->value = NAN;
@@ -259,4 +261,5 @@ void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], trial_read
         event->epoch = reader->epoch;
     event->text = text;
     gp_json_free(end);
+    return GP_OK;
 }

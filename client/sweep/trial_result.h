@@ -28,15 +28,13 @@ bool trial_reader_next(trial_reader *reader, const sweep_folder *folder, const s
                        uint32_t trial, uint32_t *epoch, double *value);
 void trial_reader_deinit(trial_reader *reader);
 
-/* Check that trial_result_read() can read the result of a trial, or that there is none. GP_EIO: it
- * exists but cannot be read now. */
-gp_status trial_result_check(const sweep_folder *folder, uint32_t trial, gp_error *err);
-
 /* Determine how the job of a trial ended, after the last value was read: set the outcome, the
  * epoch, the value and the text of an event. The epoch stays if no line has one. `text` is the
  * memory for the text. The last line of a program may lack its newline.
- *   info  state of the job; NULL: the pool has forgotten it */
-void trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], trial_reader *reader,
-                       const sweep_folder *folder, const sweep_plan *plan, const gp_job_info *info);
+ *   info  state of the job; NULL: the pool has forgotten it
+ * GP_EIO, GP_ENOMEM: the result or the values exist but cannot be read; retry later. */
+gp_status trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], trial_reader *reader,
+                            const sweep_folder *folder, const sweep_plan *plan, const gp_job_info *info,
+                            gp_error *err);
 
 #endif

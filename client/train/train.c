@@ -326,7 +326,7 @@ static bool run_is_over(const gp_run *run)
 {
     const bool failed = run->state >= GP_RUN_FAILED, suspect = run->state == GP_RUN_SUSPECT;
 
-    /* a known loss is handled when the messages of that rank have been read */
+    /* no limit for a known loss: gp_run_watch() handles it after the messages of that rank */
     const bool waiting = failed || (suspect && run->pool->lost.index == 0);
     const bool late = waiting && gp_timeout_left(run->deadline) == 0;
     const bool result = run_has_result(run);

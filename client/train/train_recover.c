@@ -169,7 +169,7 @@ void gp_run_membership(gp_run *run, const membership_event *event)
         do_one(run, &actions[i]);
 }
 
-/* Start the recovery: record the cause and the start of the pause. */
+/* Set the state to RECOVERING, and record the cause and when the pause began. */
 static void begin_recovery(gp_run *run, const char *cause)
 {
     run->state = GP_RUN_RECOVERING;
@@ -181,8 +181,8 @@ static void begin_recovery(gp_run *run, const char *cause)
         run->paused_ms = gp_now_ms();
 }
 
-/* Return whether no failure with a known cause is being handled. */
-static bool is_in_group(const gp_run *run)
+/* Return whether the group works, or suspects a failure without a known cause. */
+static bool has_no_known_failure(const gp_run *run)
 {
     return run->state == GP_RUN_WORKING || run->state == GP_RUN_SUSPECT;
 }
@@ -198,7 +198,7 @@ static bool watch_lost(gp_run *run)
     gp_pool *pool = run->pool;
     const gp_train_info *info = &run->report.info;
 
-    if (pool->lost.index != 0 && is_in_group(run)) {
+    if (pool->lost.index != 0 && has_no_known_failure(run)) {
         uint32_t rank = 0;
 
         while (rank < info->workers && info->worker_index[rank] != pool->lost.index)
@@ -208,7 +208,9 @@ static bool watch_lost(gp_run *run)
         begin_recovery(run, pool->lost.cause);
         gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
     }
-    for (uint32_t rank = 0; run->state == GP_RUN_RECOVERING && rank < info->workers; rank++)
+    for (uint32_t rank = 0;
+         run->state == GP_RUN_RECOVERING && run->membership.phase == MEMBERSHIP_BREAK && rank < info->workers;
+         rank++)
         if (pool->is_lost[info->worker_index[rank]] && run->membership.end_of[rank] == 0 &&
             pool_worker_drained(pool, rank))
             gp_run_membership(run, &(membership_event){ .kind = MEMBERSHIP_LOST, .rank = rank });
@@ -229,8 +231,8 @@ void gp_run_watch(gp_run *run, bool quiet)
     }
     if (lost_handled && pool->regranted && !run->membership.granted && run->state != GP_RUN_REGROUPING) {
         /* after a scheduler failure, a grant can arrive without a loss or a resize */
-        if (is_in_group(run) && run->membership.phase != MEMBERSHIP_WAIT)
-            begin_recovery(run, "the next scheduler formed the group again");
+        if (has_no_known_failure(run) && run->membership.phase != MEMBERSHIP_WAIT)
+            snprintf(run->cause, sizeof(run->cause), "the scheduler was replaced");
         gp_run_membership(
             run, &(membership_event){ .kind = MEMBERSHIP_GRANT, .workers = pool->grant.slots_count });
     }

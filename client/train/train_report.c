@@ -119,8 +119,8 @@ static uint64_t last_known(const gp_train_report *report)
     return spare->count > 0 ? spare->events[spare->count - 1].step.step : report->summary->steps;
 }
 
-/* Return whether an event from rank 0 has to wait. While earlier events wait, later ones wait too, so
- * that the order is kept. */
+/* Return whether an event from rank 0 has to wait. While earlier events wait, later ones wait too,
+ * so that the order is kept. */
 static bool is_delayed(const gp_train_report *report, bool early)
 {
     return early || report->early.count > 0;

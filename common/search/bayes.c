@@ -66,11 +66,17 @@ static bool is_small(const gp_search *search)
     return search->points <= GP_ACQUIRE_ALL_MAX;
 }
 
-uint32_t search_design_size(const gp_search *search)
+/* Return the number of observations that a model needs. */
+static uint32_t observations_min(const gp_search *search)
 {
     const uint32_t size = search->space->count + (is_small(search) ? 1 : 4);
-    const uint32_t wanted = size < 16 ? size : 16;
-    const uint32_t half = (search->planned + 1) / 2;
+
+    return size < 16 ? size : 16;
+}
+
+uint32_t search_design_size(const gp_search *search)
+{
+    const uint32_t wanted = observations_min(search), half = (search->planned + 1) / 2;
 
     return wanted < half ? wanted : half;
 }
@@ -291,7 +297,9 @@ gp_status search_model(gp_search *search, bool pending, gp_regression *model, ui
 
     if (status != GP_OK)
         return status;
-    if (s.count < search_design_size(search) || s.count < 2 || !standardize(&s, s.count))
+    const uint32_t least = pending ? search_design_size(search) : observations_min(search);
+
+    if (s.count < least || s.count < 2 || !standardize(&s, s.count))
         status = gp_fail(err, GP_ENOENT, "too few trials have a value");
     if (status == GP_OK)
         status = fit(search, &s, level, s.count, err);

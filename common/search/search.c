@@ -13,7 +13,7 @@
 /* Random draws for one proposal before the points are enumerated. */
 enum { DRAWS_MAX = 64 };
 
-void search_plan(gp_search *search, uint32_t trials)
+void search_set_planned(gp_search *search, uint32_t trials)
 {
     search->planned = trials < search->options.trials_max ? trials : search->options.trials_max;
 }

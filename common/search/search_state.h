@@ -56,9 +56,9 @@ struct gp_search {
     bool grid_started;
 };
 
-/* Set the number of trials that the caller expects, where it is below options.trials_max: the design
- * and the last trials depend on it. */
-void search_plan(gp_search *search, uint32_t trials);
+/* Set the expected number of trials; values above options.trials_max are clamped. The design takes
+ * at most half of the trials, and the last trials do not explore. */
+void search_set_planned(gp_search *search, uint32_t trials);
 
 /* Return the point of a trial. */
 const double *search_point(const gp_search *search, uint32_t trial);

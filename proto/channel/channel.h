@@ -62,9 +62,9 @@ typedef struct gp_channel_options {
     /* frame limit is GP_PAYLOAD_BYTES_MAX (client and worker) instead of GP_BODY_BYTES_MAX */
     bool bulk;
 
-    /* Connecting side: keep messages from the peer that were not read when the link ended. While the
-     * link is down, messages to the peer wait in the queue. Without this option gp_channel_send()
-     * then returns GP_EBUSY. */
+    /* Connecting side: keep messages from the peer that were not read when the link ended. While
+     * the link is down, messages to the peer wait in the queue. Without this option
+     * gp_channel_send() then returns GP_EBUSY. */
     bool queued;
 
     /* Send ZMTP heartbeats every 500 ms; the link is lost after 2 s of silence. Only for links

@@ -19,7 +19,7 @@ static void on_signal(int number)
     const int saved = errno;
 
     if (getpid() == caught.owner) {
-        /* if the pipe is full, the control thread is notified anyway */
+        /* a full pipe is already readable */
         ssize_t ignored = write(caught.write_end, &byte, sizeof(byte));
 
         (void)ignored;
@@ -31,8 +31,9 @@ static void on_signal(int number)
     errno = saved;
 }
 
-/* Ignore a signal. A handler, not SIG_IGN: exec() resets it to the default action. */
-static void ignore(int number)
+/* Ignore a signal in the worker; take the default action in a forked child. exec() resets handlers
+ * but keeps SIG_IGN. */
+static void on_ignored(int number)
 {
     if (getpid() != caught.owner) {
         signal(number, SIG_DFL);
@@ -53,7 +54,7 @@ gp_status gp_signals_catch(gp_error *err)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    action.sa_handler = ignore;
+    action.sa_handler = on_ignored;
     sigaction(SIGPIPE, &action, NULL);
     if (gp_fence_given()) {
         sigaction(SIGTERM, &action, NULL);

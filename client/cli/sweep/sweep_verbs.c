@@ -65,7 +65,7 @@ static void close_sweep(asking *a)
 
 /* ---- values ---- */
 
-/* Find a value of a list by its text. NULL: the parameter has none. */
+/* Find a value of a list by its text. NULL: no such value. */
 static const gp_space_value *find_listed(const gp_space *space, const char *name, const char *text)
 {
     const uint32_t index = gp_space_find(space, name);
@@ -77,7 +77,7 @@ static const gp_space_value *find_listed(const gp_space *space, const char *name
     return NULL;
 }
 
-/* Append the value of a word as JSON: a value of a list with its type, otherwise a number, true,
+/* Append the value of a word as JSON. A listed text stays a text; another word is a number, true,
  * false or a text. */
 static void put_word_value(gp_json_writer *writer, const gp_space *space, const char *name, const char *text)
 {
@@ -143,8 +143,8 @@ static gp_status refuse_ended(const sweep_folder *folder, uint32_t trials, gp_er
                    trials, folder->path);
 }
 
-/* Try to lock the sweep, and remove the process id of the last controller: another process may have
- * it now. Return the descriptor of the lock; -1: a controller holds it. */
+/* Lock the sweep without waiting, and clear the process id of the last controller: the system may
+ * have reused it. Return the descriptor of the lock; -1: a controller holds it. */
 static int try_lock(const sweep_folder *folder)
 {
     char path[PATH];
@@ -155,7 +155,7 @@ static int try_lock(const sweep_folder *folder)
     if (fd >= 0 && gp_file_lock(fd) == GP_OK) {
         const bool cleared = ftruncate(fd, 0) == 0;
 
-        (void)cleared; /* only the messages of others read the id */
+        (void)cleared; /* on failure, other commands may report a stale process id */
         return fd;
     }
     if (fd >= 0)
@@ -239,7 +239,12 @@ static gp_status ask(const cli_call *call, asking *a, const char *values, uint32
 
     if (lock >= 0)
         status = sweep_has_ended(&ended, &a->folder, &a->plan, err);
-    if (status == GP_OK && ended)
+    if (status == GP_OK && ended && sweep_has_goal(a->core))
+        status = gp_fail(err, GP_ESTATE,
+                         "the sweep has reached its goal; to continue it: gradpool sweep --resume %s --until "
+                         "VALUE, with another value",
+                         a->folder.path);
+    else if (status == GP_OK && ended)
         status = refuse_ended(&a->folder, sweep_count(a->core), err);
     if (status == GP_OK)
         status = sweep_inbox_put(&a->folder, values, retry, number, err);

@@ -303,7 +303,7 @@ static void put_objective(const cli_call *call, sweep_plan *plan)
                      (options->minimize || strstr(name, "loss") != NULL || strstr(name, "rmse") != NULL);
 }
 
-/* Check that a text is valid UTF-8: sweep.json must give back the same bytes. */
+/* Check that a text is valid UTF-8, because sweep.json stores it as JSON. */
 static gp_status check_text(const char *what, const char *text, gp_error *err)
 {
     const size_t bytes = strlen(text);
@@ -311,10 +311,9 @@ static gp_status check_text(const char *what, const char *text, gp_error *err)
 
     for (size_t i = 0; i < bytes && length > 0; i += length)
         length = gp_utf8_length((const uint8_t *)text + i, bytes - i);
-    return length > 0
-               ? GP_OK
-               : gp_fail(err, GP_EINVAL, "%s is not valid UTF-8, so the sweep could not be resumed: %.80s",
-                         what, text);
+    return length > 0 ? GP_OK
+                      : gp_fail(err, GP_EINVAL, "%s is not valid UTF-8, so sweep.json cannot store it: %.80s",
+                                what, text);
 }
 
 /* Set the limits: --until, --max-failures and --keep. Of a resumed sweep, the others stay. */

@@ -249,7 +249,7 @@ static void search_with(uint32_t trials, char *last, size_t bytes)
     sweep_plan_deinit(&tiny);
 }
 
-TEST(the_search_knows_the_number_of_trials)
+TEST(the_last_trials_of_a_short_sweep_do_not_explore)
 {
     char twelve[100] = "", again[100] = "", many[100] = "";
 
