@@ -7,8 +7,8 @@
                                                               share a process (reuse_actors)
 
 Two processes with one thread each train; the samples are in their memory before the first trial. Prints the best validation
-accuracy after the last epoch, the number of failed trials, and the seconds from the first to the last trial. PyTorch is eager,
-because torch.compile takes longer than a trial, with channels last, its faster layout here.
+accuracy after the last epoch, the number of failed trials, the seconds from the first to the last trial, and the best learning
+rate, momentum, mini-batch size and weight decay. PyTorch is eager, because torch.compile takes longer than a trial, with channels last, its faster layout here.
 
 lenet: FOLDER has Fashion-MNIST as IDX files; resnet: FOLDER has the images train/CLASS/NAME and test/CLASS/NAME. The networks,
 distributions of initial weights, and options are those of `gradpool train`.
@@ -27,6 +27,7 @@ import numpy
 
 PROCESSES = 2
 PR_SET_PDEATHSIG = 1  # see prctl(2)
+NAMES = "lr", "momentum", "batch", "decay"  # of the options, in the order of the results
 samples = {}  # "train" and "test": tensors of images and labels, set by prepare()
 
 
@@ -133,7 +134,7 @@ def main(kind, folder, seed, trials, epochs):
         study.optimize(objective, n_trials=trials, n_jobs=PROCESSES)
         seconds = time.monotonic() - begin
     states = [trial.state for trial in study.trials]
-    print(study.best_value, states.count(optuna.trial.TrialState.FAIL), seconds)
+    print(study.best_value, states.count(optuna.trial.TrialState.FAIL), seconds, *(study.best_params[name] for name in NAMES))
 
 
 def empty_ray(folder, count, reuse=False):
