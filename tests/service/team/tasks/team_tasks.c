@@ -36,18 +36,26 @@ GP_TASK gp_status echo(gp_task *task, gp_error *err)
     return gp_task_result(task, data, bytes, err);
 }
 
-/* Result: the wait statuses of two programs and a forked child that send a signal to themselves. */
-GP_TASK gp_status signal_children(gp_task *task, gp_error *err)
+/* Result: the wait statuses of two programs that send a signal to themselves. */
+GP_TASK gp_status signal_programs(gp_task *task, gp_error *err)
 {
-    int status[3] = { system("kill -TERM $$; exit 7"), system("kill -PIPE $$; exit 7"), -1 };
+    const int status[2] = { system("kill -TERM $$; exit 7"), system("kill -PIPE $$; exit 7") };
+
+    return gp_task_result(task, status, sizeof(status), err);
+}
+
+/* Result: the wait status of a forked child that sends a signal to itself. */
+GP_TASK gp_status signal_child(gp_task *task, gp_error *err)
+{
+    int status = -1;
     pid_t child = fork();
 
     if (child == 0) {
         raise(SIGTERM);
         _exit(7);
     }
-    waitpid(child, &status[2], 0);
-    return gp_task_result(task, status, sizeof(status), err);
+    waitpid(child, &status, 0);
+    return gp_task_result(task, &status, sizeof(status), err);
 }
 
 GP_TASK gp_status square(gp_task *task, gp_error *err)
