@@ -10,10 +10,10 @@
 #include "client/runs/run_reader.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/buffer.h"
-#include "common/base/printable.h"
 #include "common/base/system/directory.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/file.h"
+#include "proto/message/item.h"
 
 static const char *const documents[] = { "job.json", "facts.json" };
 enum { DOCUMENTS = sizeof(documents) / sizeof(documents[0]) };
@@ -50,16 +50,6 @@ static bool put_lines(gp_json_writer *writer, const char *folder)
     return valid;
 }
 
-/* Return whether a JSON text can represent these bytes: valid UTF-8 without NUL. */
-static bool is_text(const uint8_t *bytes, size_t count)
-{
-    size_t length = 1;
-
-    for (size_t i = 0; i < count && length > 0; i += length)
-        length = bytes[i] == '\0' ? 0 : gp_utf8_length(bytes + i, count - i);
-    return length > 0;
-}
-
 /* Write the log as a text, if the file exists. Return false if it is too long or is not valid
  * UTF-8. */
 static bool put_log(gp_json_writer *writer, const char *folder)
@@ -71,7 +61,8 @@ static bool put_log(gp_json_writer *writer, const char *folder)
 
     snprintf(path, sizeof(path), "%s/log", folder);
     status = gp_file_read(&text, &bytes, path, TRIAL_PACK_BYTES_MAX, NULL);
-    const bool fits = status == GP_ENOENT || (status == GP_OK && is_text(text, bytes));
+    const bool fits = status == GP_ENOENT ||
+                      (status == GP_OK && memchr(text, '\0', bytes) == NULL && gp_utf8_valid(text, bytes));
 
     if (status == GP_OK && fits)
         gp_json_put_text(writer, "log", (const char *)text);

@@ -10,10 +10,10 @@
 #include "client/cluster/profile.h"
 #include "client/sweep/sweep_points.h"
 #include "common/base/memory/alloc.h"
-#include "common/base/printable.h"
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
 #include "common/model/train_options.h"
+#include "proto/message/item.h"
 
 enum { TRIALS_DEFAULT = 30, ETA_DEFAULT = 3, ETA_MAX = 16, OPTION_BYTES = 24 };
 
@@ -306,14 +306,10 @@ static void put_objective(const cli_call *call, sweep_plan *plan)
 /* Check that a text is valid UTF-8, because sweep.json stores it as JSON. */
 static gp_status check_text(const char *what, const char *text, gp_error *err)
 {
-    const size_t bytes = strlen(text);
-    size_t length = 1;
-
-    for (size_t i = 0; i < bytes && length > 0; i += length)
-        length = gp_utf8_length((const uint8_t *)text + i, bytes - i);
-    return length > 0 ? GP_OK
-                      : gp_fail(err, GP_EINVAL, "%s is not valid UTF-8, so sweep.json cannot store it: %.80s",
-                                what, text);
+    return gp_utf8_valid((const uint8_t *)text, strlen(text))
+               ? GP_OK
+               : gp_fail(err, GP_EINVAL, "%s is not valid UTF-8, so sweep.json cannot store it: %.80s", what,
+                         text);
 }
 
 /* Set the limits: --until, --max-failures and --keep. Of a resumed sweep, the others stay. */
