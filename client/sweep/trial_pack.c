@@ -10,10 +10,10 @@
 #include "client/runs/run_reader.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/buffer.h"
+#include "common/base/printable.h"
 #include "common/base/system/directory.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/file.h"
-#include "proto/message/item.h"
 
 static const char *const documents[] = { "job.json", "facts.json" };
 enum { DOCUMENTS = sizeof(documents) / sizeof(documents[0]) };

@@ -28,6 +28,27 @@ size_t gp_utf8_length(const uint8_t *text, size_t bytes)
     return length;
 }
 
+bool gp_utf8_valid(const uint8_t *text, size_t bytes)
+{
+    for (size_t at = 0, length; at < bytes; at += length) {
+        length = gp_utf8_length(text + at, bytes - at);
+        if (length == 0)
+            return false;
+    }
+    return true;
+}
+
+void gp_utf8_clean(char *text, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        size_t length = gp_utf8_length((const uint8_t *)text + at, bytes - at);
+
+        if (length == 0)
+            text[at++] = '?';
+        at += length;
+    }
+}
+
 bool gp_character_is_control(const uint8_t *character, size_t length)
 {
     const uint8_t *c = character;

@@ -17,6 +17,12 @@
  * invalid). */
 size_t gp_utf8_length(const uint8_t *text, size_t bytes);
 
+/* Return whether the text is valid UTF-8. */
+bool gp_utf8_valid(const uint8_t *text, size_t bytes);
+
+/* Replace each byte that is not part of a valid UTF-8 sequence by '?'. */
+void gp_utf8_clean(char *text, size_t bytes);
+
 /* Return whether terminals interpret this character, a valid UTF-8 sequence with `length` bytes. */
 bool gp_character_is_control(const uint8_t *character, size_t length);
 

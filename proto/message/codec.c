@@ -11,6 +11,7 @@
 #include <msgpack.h>
 #include <string.h>
 
+#include "common/base/printable.h"
 #include "proto/message/item.h"
 
 /* ---- ranges, for both directions ---- */

@@ -44,10 +44,4 @@ const char *gp_item_read(gp_cursor *cursor, gp_item *item);
 /* Skip one value, including all container elements. Return NULL on success, else an error text. */
 const char *gp_item_skip(gp_cursor *cursor);
 
-/* Return whether the text is valid UTF-8. */
-bool gp_utf8_valid(const uint8_t *text, size_t bytes);
-
-/* Replace each byte that is not part of a valid UTF-8 sequence by '?'. */
-void gp_utf8_clean(char *text, size_t bytes);
-
 #endif

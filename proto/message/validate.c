@@ -130,27 +130,6 @@ const char *gp_item_skip(gp_cursor *cursor)
     return NULL;
 }
 
-bool gp_utf8_valid(const uint8_t *text, size_t bytes)
-{
-    for (size_t at = 0, length; at < bytes; at += length) {
-        length = gp_utf8_length(text + at, bytes - at);
-        if (length == 0)
-            return false;
-    }
-    return true;
-}
-
-void gp_utf8_clean(char *text, size_t bytes)
-{
-    for (size_t at = 0; at < bytes;) {
-        size_t length = gp_utf8_length((const uint8_t *)text + at, bytes - at);
-
-        if (length == 0)
-            text[at++] = '?';
-        at += length;
-    }
-}
-
 gp_status gp_msgpack_validate(const void *bytes, size_t count, gp_error *err)
 {
     const uint8_t *start = count == 0 ? (const uint8_t *)"" : bytes;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
-#include "proto/message/item.h"
+#include "common/base/printable.h"
 
 void command_job_free(void *freed)
 {

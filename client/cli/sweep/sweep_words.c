@@ -10,10 +10,10 @@
 #include "client/cluster/profile.h"
 #include "client/sweep/sweep_points.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/printable.h"
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
 #include "common/model/train_options.h"
-#include "proto/message/item.h"
 
 enum { TRIALS_DEFAULT = 30, ETA_DEFAULT = 3, ETA_MAX = 16, OPTION_BYTES = 24 };
 

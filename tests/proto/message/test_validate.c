@@ -2,6 +2,7 @@
  * msgpack-c packs. */
 #include <msgpack.h>
 
+#include "common/base/printable.h"
 #include "proto/message/codec.h"
 #include "proto/message/item.h"
 #include "tests/gp_test.h"
