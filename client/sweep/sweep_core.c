@@ -190,7 +190,8 @@ static bool append_trial(sweep *s, sweep_line line, bool told)
     gp_error ignored;
 
     if (!sweep_has_room(s, &ignored) ||
-        (!told && s->config.search.add(s->config.search.context, line.values, &ignored) != GP_OK) ||
+        (!told && s->config.search.add(s->config.search.context, line.values, sweep_is_extra(&line),
+                                       &ignored) != GP_OK) ||
         sweep_trial_new(s, &line, &ignored) != GP_OK)
         return false;
     line.kind = SWEEP_LINE_ASKED;
@@ -276,7 +277,7 @@ static void ask(sweep *s)
     gp_error err;
 
     while (s->closing == SWEEP_REASON_NONE && !s->failed && count_open(s) < s->config.concurrent_max &&
-           s->count < s->config.trials_max + s->added) {
+           s->count < trials_planned(s)) {
         gp_status status = s->config.search.ask(s->config.search.context, &values, &err);
 
         if (status == GP_OK && append_trial(s, (sweep_line){ .how = s->config.how, .values = values }, true))
@@ -311,9 +312,8 @@ static void repeat_best(sweep *s)
 /* Return the workers of each concurrent trial. */
 static uint32_t share(const sweep *s)
 {
-    uint32_t left = s->closing != SWEEP_REASON_NONE || s->count >= s->config.trials_max + s->added
-                        ? 0
-                        : s->config.trials_max + s->added - s->count;
+    const uint32_t planned = trials_planned(s);
+    const uint32_t left = s->closing != SWEEP_REASON_NONE || s->count >= planned ? 0 : planned - s->count;
     uint32_t trials = s->active_count + left, part;
 
     if (trials > s->config.concurrent_max)
@@ -375,7 +375,7 @@ static void finish(sweep *s)
     const bool continues = s->failed || s->closing == SWEEP_REASON_HALTED;
     sweep_action action = { .kind = SWEEP_OVER, .reason = s->closing, .text = s->text };
 
-    if (s->closing == SWEEP_REASON_NONE && s->count >= s->config.trials_max + s->added)
+    if (s->closing == SWEEP_REASON_NONE && s->count >= trials_planned(s))
         action.reason = SWEEP_REASON_TRIALS;
     if (s->failed)
         action.reason = SWEEP_REASON_JOURNAL;

@@ -149,14 +149,15 @@ typedef struct sweep_search {
     /* Propose a point as JSON, valid until the next call. GP_ENOENT: no point is left. */
     gp_status (*ask)(void *context, const char **values, gp_error *err);
 
-    /* Add a point that the user requested, or that the journal contains. */
-    gp_status (*add)(void *context, const char *values, gp_error *err);
+    /* Add a point that the journal contains, that the user requested or that is repeated. `extra`:
+     * the trial comes in addition to trials_max. */
+    gp_status (*add)(void *context, const char *values, bool extra, gp_error *err);
     sweep_verdict (*report)(void *context, uint32_t trial, uint32_t epoch, double value);
     void (*tell)(void *context, uint32_t trial, sweep_state state, double value);
 } sweep_search;
 
 typedef struct sweep_config {
-    uint32_t trials_max;     /* 1 to SWEEP_TRIALS_MAX; points of the user come in addition */
+    uint32_t trials_max;     /* 1 to SWEEP_TRIALS_MAX; the user's points and repeats are extra */
     uint32_t concurrent_max; /* 1 to SWEEP_CONCURRENT_MAX */
     uint32_t workers_min, workers_max;
     uint32_t failures_max; /* end after this many failures in a row; 0: no limit */
@@ -192,8 +193,8 @@ uint32_t sweep_requested(const sweep *s, const char *request);
 /* Return whether a trial can be retried: it failed, was lost or was stopped, and is no repeat. */
 bool sweep_can_retry(const sweep_trial *trial);
 
-/* Return whether all trials have ended (idle), and also that trials_max is reached (complete). The
- * search is not asked. */
+/* Return whether all trials have ended (idle), and also that no further trial is planned
+ * (complete). The search is not asked. */
 bool sweep_is_idle(const sweep *s);
 bool sweep_is_complete(const sweep *s);
 

@@ -42,8 +42,19 @@ static inline bool is_better(const sweep *s, double value, double other)
     return s->config.minimize ? value < other : value > other;
 }
 
+/* Return the number of trials that the sweep will have, unless it ends early. */
+static inline uint32_t trials_planned(const sweep *s)
+{
+    const uint32_t planned = s->config.trials_max + s->added;
+
+    return planned < SWEEP_TRIALS_MAX ? planned : SWEEP_TRIALS_MAX;
+}
+
 /* Return whether another trial fits. */
 bool sweep_has_room(const sweep *s, gp_error *err);
+
+/* Return whether a trial comes in addition to trials_max: a request of the user, or a repeat. */
+bool sweep_is_extra(const sweep_line *line);
 
 /* Create a trial; its number is s->count.
  *   line  how, values, of, repeat and request

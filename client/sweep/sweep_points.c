@@ -169,15 +169,18 @@ static gp_status points_ask(void *context, const char **values, gp_error *err)
     return GP_OK;
 }
 
-static gp_status points_add(void *context, const char *values, gp_error *err)
+static gp_status points_add(void *context, const char *values, bool extra, gp_error *err)
 {
     sweep_points *points = context;
     uint32_t trial;
     gp_status status = gp_search_add(points->search, values, &trial, err);
 
-    if (status == GP_OK)
-        put_length(points, trial, values);
-    return status;
+    if (status != GP_OK)
+        return status;
+    put_length(points, trial, values);
+    if (extra)
+        search_set_planned(points->search, points->search->planned + 1);
+    return GP_OK;
 }
 
 /* Return whether a trial has reached a rung since epoch `before`. */

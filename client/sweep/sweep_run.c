@@ -45,16 +45,17 @@ static void remove_result(const sweep_runner *r, uint32_t trial)
 }
 
 /* Replace best.onnx by the model of the best trial. On failure, keep the model in the trial's
- * folder. */
+ * folder until another try succeeds or another trial is the best. */
 static void link_best(sweep_runner *r, uint32_t trial)
 {
+    const uint32_t kept = r->unlinked_best;
     gp_error err;
 
-    r->unlinked_best = 0;
-    if (sweep_folder_link_best(r->folder, trial, &err) == GP_OK)
-        return;
-    r->unlinked_best = trial;
-    sweep_runner_note(r, err.message);
+    r->unlinked_best = sweep_folder_link_best(r->folder, trial, &err) == GP_OK ? 0 : trial;
+    if (r->unlinked_best != 0)
+        sweep_runner_note(r, err.message);
+    if (kept != 0 && kept != r->unlinked_best && r->plan->models == 1)
+        trial_remove_model(r->folder, kept);
 }
 
 static void act(void *context, const sweep_action *action)

@@ -57,12 +57,22 @@ bool sweep_is_idle(const sweep *s)
 
 bool sweep_is_complete(const sweep *s)
 {
-    return sweep_is_idle(s) && s->count >= s->config.trials_max + s->added;
+    return sweep_is_idle(s) && s->count >= trials_planned(s);
+}
+
+static bool is_requested(const sweep_line *line)
+{
+    return line->request != NULL && line->request[0] != '\0';
+}
+
+bool sweep_is_extra(const sweep_line *line)
+{
+    return is_requested(line) || line->of > 0 || strcmp(line->how, "added") == 0;
 }
 
 gp_status sweep_trial_new(sweep *s, const sweep_line *line, gp_error *err)
 {
-    const bool requested = line->request != NULL && line->request[0] != '\0';
+    const bool requested = is_requested(line);
     sweep_trial *trial;
     char *values_copy, *how_copy, *request_copy;
 
@@ -94,7 +104,7 @@ gp_status sweep_trial_new(sweep *s, const sweep_line *line, gp_error *err)
                             .repeat = line->repeat,
                             .request = request_copy,
                             .value = NAN };
-    s->added += requested || line->of > 0 || strcmp(how_copy, "added") == 0;
+    s->added += sweep_is_extra(line);
     s->active[s->active_count++] = s->count;
     return GP_OK;
 }
@@ -159,9 +169,9 @@ static gp_status replay_asked(sweep *s, const sweep_line *line, gp_error *err)
 
     if (line->trial != s->count + 1)
         return contradicts(line, "is out of order", err);
-    if (line->request != NULL && line->request[0] != '\0' && sweep_requested(s, line->request) != 0)
+    if (is_requested(line) && sweep_requested(s, line->request) != 0)
         return contradicts(line, "repeats a request", err);
-    status = s->config.search.add(s->config.search.context, line->values, err);
+    status = s->config.search.add(s->config.search.context, line->values, sweep_is_extra(line), err);
     return status == GP_OK ? sweep_trial_new(s, line, err) : status;
 }
 

@@ -15,9 +15,10 @@ static gp_status fuzz_ask(void *context, const char **values, gp_error *err)
     return gp_fail(err, GP_ENOENT, "no point is left");
 }
 
-static gp_status fuzz_add(void *context, const char *values, gp_error *err)
+static gp_status fuzz_add(void *context, const char *values, bool extra, gp_error *err)
 {
     (void)context;
+    (void)extra;
     (void)err;
     if (values[0] != '{')
         abort();

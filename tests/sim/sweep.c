@@ -50,11 +50,12 @@ static gp_status search_ask(void *context, const char **values, gp_error *err)
     return GP_OK;
 }
 
-static gp_status search_add(void *context, const char *values, gp_error *err)
+static gp_status search_add(void *context, const char *values, bool extra, gp_error *err)
 {
     sim *s = context;
 
     (void)values;
+    (void)extra;
     (void)err;
     s->sweep.asks++;
     return GP_OK;

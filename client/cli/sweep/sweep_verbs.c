@@ -127,7 +127,7 @@ static gp_status put_values(gp_buffer *out, const sweep_plan *plan, const char *
     if (status == GP_OK) {
         sweep_search search = sweep_points_search(points);
 
-        status = search.add(search.context, gp_buffer_text(out), err);
+        status = search.add(search.context, gp_buffer_text(out), true, err);
     }
     sweep_points_free(points);
     return status;

@@ -13,7 +13,7 @@ static sweep_action actions[ACTIONS_MAX];
 static uint32_t action_count;
 static uint64_t written; /* number of the last line */
 static gp_buffer journal;
-static uint32_t asks, asks_max, ends_told;
+static uint32_t asks, asks_max, extras, ends_told;
 static double worst; /* the search stops trials with lower values */
 static gp_error err;
 
@@ -27,12 +27,13 @@ static gp_status fake_ask(void *context, const char **values, gp_error *error)
     return GP_OK;
 }
 
-static gp_status fake_add(void *context, const char *values, gp_error *error)
+static gp_status fake_add(void *context, const char *values, bool extra, gp_error *error)
 {
     (void)context;
     (void)values;
     (void)error;
     asks++;
+    extras += extra;
     return GP_OK;
 }
 
@@ -97,7 +98,7 @@ static gp_status begin(sweep_config config)
 
     sweep_free(core);
     core = NULL;
-    asks = ends_told = 0;
+    asks = extras = ends_told = 0;
     written = 0;
     status = sweep_new(&core, &config, collect, NULL, &err);
     if (status == GP_OK)
@@ -111,7 +112,7 @@ static gp_status begin(sweep_config config)
 static void begin_new(sweep_config config)
 {
     gp_buffer_deinit(&journal);
-    gp_buffer_init(&journal, 1 << 20);
+    gp_buffer_init(&journal, 1 << 22);
     asks_max = 1000;
     worst = 0;
     if (begin(config) != GP_OK)
@@ -378,6 +379,25 @@ TEST(points_of_the_user_come_in_addition)
     REQUIRE(seen(SWEEP_SUBMIT) != NULL);
     CHECK_INT(2, seen(SWEEP_SUBMIT)->trial);
     CHECK_TEXT("{\"lr\": 0.3}", sweep_find(core, 2)->values);
+    CHECK_INT(1, extras);
+    REQUIRE_OK(begin(config_of(1, 1)), err);
+    CHECK_INT(1, extras); /* as before the restart */
+}
+
+/* The search reports a lack of points, which is not the reason. */
+TEST(a_sweep_with_added_points_ends_at_the_largest_number_of_trials)
+{
+    begin_new(config_of(SWEEP_TRIALS_MAX, 1));
+    asks_max = SWEEP_TRIALS_MAX;
+    step((sweep_event){ .kind = SWEEP_EVENT_ADD, .values = "{\"lr\": 0.3}" });
+    for (uint32_t trial = 1; trial <= SWEEP_TRIALS_MAX; trial++) {
+        persisted();
+        ended(trial, 1, SWEEP_OUTCOME_DONE, 0.5);
+    }
+    persisted();
+    REQUIRE(seen(SWEEP_OVER) != NULL);
+    CHECK_INT(SWEEP_REASON_TRIALS, seen(SWEEP_OVER)->reason);
+    CHECK_INT(SWEEP_TRIALS_MAX, sweep_count(core));
 }
 
 /* A request becomes a trial once, also if the controller restarts and gets it again. */

@@ -376,10 +376,11 @@ static gp_status no_ask(void *context, const char **values, gp_error *error)
     return gp_fail(error, GP_ENOENT, "no point is left");
 }
 
-static gp_status any_add(void *context, const char *values, gp_error *error)
+static gp_status any_add(void *context, const char *values, bool extra, gp_error *error)
 {
     (void)context;
     (void)values;
+    (void)extra;
     (void)error;
     return GP_OK;
 }

@@ -12,6 +12,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/system/directory.h"
 #include "common/base/system/file.h"
+#include "common/search/search_state.h"
 #include "tests/gp_test.h"
 
 /* Trial 1 is the best one, trial 2 has another solver, trial 3 was stopped, trial 4 failed, trial 5
@@ -182,7 +183,7 @@ static sweep_verdict verdict_at(sweep_points *search, const char *values, uint32
     static uint32_t trial;
     const sweep_search interface = sweep_points_search(search);
 
-    if (interface.add(search, values, &err) != GP_OK)
+    if (interface.add(search, values, false, &err) != GP_OK)
         GP_TEST_FAIL("%s", err.message);
     return interface.report(search, ++trial, epoch, value);
 }
@@ -260,6 +261,26 @@ TEST(the_last_trials_of_a_short_sweep_do_not_explore)
     CHECK(strcmp(twelve, many) != 0); /* every fourth of many trials explores */
 }
 
+TEST(added_points_are_no_part_of_the_planned_trials)
+{
+    static const char text[] = "{\"x\": \"real:0:1\"}";
+    sweep_points *found = NULL;
+    sweep_plan tiny;
+
+    sweep_plan_init(&tiny);
+    tiny.trials = 12;
+    REQUIRE_OK(gp_buffer_append(&tiny.space, text, sizeof(text), &err), err);
+    REQUIRE_OK(sweep_points_new(&found, &tiny, &err), err);
+    const sweep_search search = sweep_points_search(found);
+
+    REQUIRE_OK(search.add(found, "{\"x\": 0.5}", false, &err), err); /* replayed */
+    CHECK_INT(12, found->search->planned);
+    REQUIRE_OK(search.add(found, "{\"x\": 0.5}", true, &err), err);
+    CHECK_INT(13, found->search->planned);
+    sweep_points_free(found);
+    sweep_plan_deinit(&tiny);
+}
+
 TEST(a_sweep_has_at_most_ten_thousand_trials)
 {
     static const char text[] = "{\"x\": \"real:0:1\"}";
@@ -275,8 +296,8 @@ TEST(a_sweep_has_at_most_ten_thousand_trials)
     const sweep_search search = sweep_points_search(found);
 
     for (uint32_t trial = 1; trial <= SWEEP_TRIALS_MAX; trial++)
-        REQUIRE_OK(search.add(found, "{\"x\": 0.5}", &err), err);
-    CHECK_STATUS(GP_ELIMIT, search.add(found, "{\"x\": 0.5}", &err));
+        REQUIRE_OK(search.add(found, "{\"x\": 0.5}", false, &err), err);
+    CHECK_STATUS(GP_ELIMIT, search.add(found, "{\"x\": 0.5}", false, &err));
     CHECK_STATUS(GP_ENOENT, search.ask(found, &values, &err));
     sweep_points_free(found);
     sweep_plan_deinit(&largest);

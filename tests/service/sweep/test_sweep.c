@@ -563,6 +563,23 @@ TEST(a_best_model_that_cannot_be_linked_or_copied_stays_with_its_trial)
     pools_end();
 }
 
+TEST(a_model_that_is_linked_late_does_not_stay_with_its_trial)
+{
+    exec_begin();
+    pid_t child =
+        START("sweep", "seed=1:2", "--method", "grid", "--folder", "s", "--max-concurrent", "1", TRAIN, "40");
+
+    AWAIT(access(in_sweep("sweep.json"), F_OK) == 0, 5);
+    REQUIRE(mkdir(in_sweep("best.onnx.new"), 0700) == 0);
+    REQUIRE(await_err("cannot copy "));
+    REQUIRE(rmdir(in_sweep("best.onnx.new")) == 0);
+    FINISH_CODE(0, child);
+    CHECK(access(in_sweep("best.onnx"), R_OK) == 0);
+    CHECK(access(in_sweep("trials/0001/result/model.onnx"), F_OK) != 0);
+    CHECK(access(in_sweep("trials/0002/result/model.onnx"), F_OK) != 0);
+    pools_end();
+}
+
 TEST(values_and_names_are_read_back_unchanged)
 {
     FILE *file;
