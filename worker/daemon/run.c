@@ -246,6 +246,8 @@ static void sink_validating(void *context, const gp_train_validating *validating
                              &(gp_mailbox_event){ GP_MAILBOX_EVENT_VALIDATING, .validating = *validating });
 }
 
+/* Send a note of rank 0. A client that does not read must not delay the training: notes that it
+ * misses are in the log only. */
 static void sink_note(void *context, const char *text, bool warning)
 {
     const gp_run *run = context;
@@ -254,7 +256,8 @@ static void sink_note(void *context, const char *text, bool warning)
     gp_log(warning ? GP_LOG_WARN : GP_LOG_INFO, "note", "%s", text);
     snprintf(reply.body.train_note.text, sizeof(reply.body.train_note.text), "%s", text);
     reply.body.train_note.warning = warning;
-    gp_mailbox_reply(run->options.mailbox, &reply);
+    if (!gp_mailbox_try_reply(run->options.mailbox, &reply))
+        gp_log(GP_LOG_WARN, "note", "the client does not read; the last note was not sent");
 }
 
 static void run_drop_carry_over(gp_run *run)

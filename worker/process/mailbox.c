@@ -254,20 +254,39 @@ gp_envelope gp_reply_envelope(const gp_envelope *to)
     return (gp_envelope){ .correlation = to->correlation, .lease = to->lease, .generation = to->generation };
 }
 
+/* Append a reply; call with the lock held. */
+static void reply_append(gp_mailbox *mailbox, const gp_reply *reply)
+{
+    gp_reply *place = &mailbox->replies[(mailbox->reply_first + mailbox->reply_count) % GP_MAILBOX_REPLIES];
+
+    *place = *reply;
+    place->event = atomic_load_explicit(&mailbox->events_written, memory_order_relaxed);
+    mailbox->reply_count++;
+}
+
 void gp_mailbox_reply(gp_mailbox *mailbox, const gp_reply *reply)
 {
-    gp_reply *place;
-
     assert(reply->payload_count <= GP_REPLY_PAYLOADS);
     pthread_mutex_lock(&mailbox->lock);
     while (mailbox->reply_count == GP_MAILBOX_REPLIES)
         pthread_cond_wait(&mailbox->room, &mailbox->lock);
-    place = &mailbox->replies[(mailbox->reply_first + mailbox->reply_count) % GP_MAILBOX_REPLIES];
-    *place = *reply;
-    place->event = atomic_load_explicit(&mailbox->events_written, memory_order_relaxed);
-    mailbox->reply_count++;
+    reply_append(mailbox, reply);
     pthread_mutex_unlock(&mailbox->lock);
     gp_mailbox_wake(mailbox);
+}
+
+bool gp_mailbox_try_reply(gp_mailbox *mailbox, const gp_reply *reply)
+{
+    assert(reply->payload_count == 0);
+    pthread_mutex_lock(&mailbox->lock);
+    const bool fits = mailbox->reply_count < GP_MAILBOX_REPLIES * 3 / 4;
+
+    if (fits)
+        reply_append(mailbox, reply);
+    pthread_mutex_unlock(&mailbox->lock);
+    if (fits)
+        gp_mailbox_wake(mailbox);
+    return fits;
 }
 
 /* Return the oldest reply, even if events that precede it are pending. The pointer stays valid

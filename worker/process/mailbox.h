@@ -3,7 +3,7 @@
  *
  *   control --- commands (8) ------------> compute   compute waits on a condition variable
  *           <-- events: steps, validations           lock-free ring; never blocks compute
- *           <-- replies (16) --------------          never dropped; compute waits for space
+ *           <-- replies (16) --------------          compute waits for space; notes do not wait
  *           <-- eventfd -------------------          wakes control
  *
  * Training events wake control only when the ring is half full: control polls periodically, so a
@@ -126,6 +126,10 @@ gp_envelope gp_reply_envelope(const gp_envelope *to);
 /* Compute: append a reply, waiting while the queue is full. *reply is copied; the payload
  * references move to the mailbox. */
 void gp_mailbox_reply(gp_mailbox *mailbox, const gp_reply *reply);
+
+/* Compute: append a reply without payloads whose loss is acceptable. Return false if the queue is
+ * three quarters full: the client does not read. */
+bool gp_mailbox_try_reply(gp_mailbox *mailbox, const gp_reply *reply);
 
 /* Control: return the oldest reply, if all events that precede it have been consumed. NULL: none.
  * gp_mailbox_drop_reply() removes the reply and releases the payloads. */

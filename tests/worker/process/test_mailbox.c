@@ -240,6 +240,27 @@ TEST(nothing_is_lost_or_out_of_order_between_two_threads)
     CHECK_INT(before.live, gp_alloc_get_stats().live);
 }
 
+/* The results of a training fit after any number of notes. */
+TEST(a_reply_that_may_be_lost_never_waits)
+{
+    const gp_reply note = { .type = &gp_msg_train_note };
+    gp_mailbox *mailbox;
+    gp_error err;
+    int sent = 0;
+
+    REQUIRE_OK(gp_mailbox_new(&mailbox, &err), err);
+    for (int i = 0; i < 100; i++)
+        sent += gp_mailbox_try_reply(mailbox, &note);
+    CHECK_INT(12, sent);
+    reply_put(mailbox, 1);
+    for (int i = 0; i < sent; i++)
+        gp_mailbox_drop_reply(mailbox);
+    REQUIRE(gp_mailbox_peek_reply(mailbox) != NULL);
+    CHECK_INT(1, gp_mailbox_peek_reply(mailbox)->envelope.correlation);
+    CHECK(gp_mailbox_try_reply(mailbox, &note));
+    gp_mailbox_free(mailbox);
+}
+
 TEST(unread_payloads_are_released_with_the_mailbox)
 {
     gp_alloc_stats before = gp_alloc_get_stats();
