@@ -372,7 +372,9 @@ static gp_status run_loop(gp_run *run, gp_error *err)
     /* The train_ready of an exited rank may be lost or late, so report the delayed events now. The
      * steps of rank 0 are lost, too, if it was killed while this process was suspended. */
     gp_run_report_pending(run, &run->report.early);
-    if (!run_has_result(run))
+    if (run_has_result(run))
+        gp_report_end(&run->report);
+    else
         gp_run_report_pending(run, &run->report.spare);
     gp_status status = GP_OK;
 

@@ -245,17 +245,20 @@ void gp_report_skipped(gp_train_report *report, gp_train_done *done)
 
 void gp_report_done(gp_train_report *report, const gp_train_done *done)
 {
+    report->last_step = done->step;
+    report->last_epoch = done->epoch;
+    report->last_loss = done->loss;
+    report->summary->stopped = done->stop_reason == GP_STOP_STOPPED;
+    report->summary->early_stopped = done->stop_reason == GP_STOP_EARLY;
+}
+
+void gp_report_end(gp_train_report *report)
+{
     gp_training_summary *summary = report->summary;
-    bool early = false;
 
-    for (size_t i = 0; i < report->early.count; i++)
-        early = early || !report->early.events[i].is_validation;
-
-    /* the training resumed a complete run */
-    if (summary->steps == 0 && !early) {
-        summary->steps = done->step;
-        summary->epochs = done->epoch;
-    }
-    summary->stopped = done->stop_reason == GP_STOP_STOPPED;
-    summary->early_stopped = done->stop_reason == GP_STOP_EARLY;
+    if (report->last_step <= summary->steps)
+        return;
+    summary->steps = report->last_step;
+    summary->epochs = report->last_epoch;
+    summary->loss = report->last_loss;
 }

@@ -48,6 +48,9 @@ typedef struct gp_train_report {
     gp_pending_list early;                    /* delayed events of rank 0, in order of arrival */
     char skipped[GP_REPORT_SKIPPED_MAX][128]; /* names of unreadable images, each once */
     uint32_t skipped_count;
+    uint64_t last_step; /* the last step, its epoch and its loss, from the train_done of rank 0 */
+    uint32_t last_epoch;
+    double last_loss;
 } gp_train_report;
 
 /* Start the report of a training. The pointers must stay valid until gp_report_deinit(). */
@@ -87,5 +90,9 @@ void gp_report_skipped(gp_train_report *report, gp_train_done *done);
 
 /* Record how the training ended, from the train_done of rank 0. */
 void gp_report_done(gp_train_report *report, const gp_train_done *done);
+
+/* Complete the summary of a finished training, after all pending events. Rank 0 may report no steps
+ * before its end: it resumed a complete run, or dropped steps because this process did not read. */
+void gp_report_end(gp_train_report *report);
 
 #endif

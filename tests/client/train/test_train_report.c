@@ -101,3 +101,22 @@ TEST(steps_follow_the_delayed_steps_before_them)
     check_steps(&s, 4);
     gp_report_deinit(&s.report);
 }
+
+/* A client that does not read for minutes loses steps, but its summary is right. */
+TEST(the_summary_has_the_last_step_although_it_was_not_reported)
+{
+    const gp_train_done done = { .stop_reason = GP_STOP_COMPLETED, .step = 9, .epoch = 3, .loss = 0.25 };
+    story s;
+
+    begin(&s);
+    takes(&s, 0, 1, 2, false);
+    takes(&s, 0, 3, 4, true);
+    gp_report_done(&s.report, &done);
+    gp_report_pending(&s.report, &s.report.early);
+    CHECK_INT(4, s.count);
+    gp_report_end(&s.report);
+    CHECK_INT(9, s.summary.steps);
+    CHECK_INT(3, s.summary.epochs);
+    CHECK_NEAR(0.25, s.summary.loss, 0);
+    gp_report_deinit(&s.report);
+}
