@@ -58,7 +58,7 @@ static gp_status check_reproducible(gp_schedule *schedule, const gp_graph *graph
 gp_status gp_schedule_init(gp_schedule *schedule, const gp_train_options *options, const gp_graph *graph,
                            const gp_store_info *data, bool validates, gp_error *err)
 {
-    uint32_t largest = 1, first, count; /* samples in the largest mini-batch share */
+    uint32_t largest = 1, first, count; /* samples in the largest share of a mini-batch */
     double loads[GP_LOADS_MAX];
     bool given;
     gp_status status;
@@ -79,10 +79,13 @@ gp_status gp_schedule_init(gp_schedule *schedule, const gp_train_options *option
     status = gp_train_options_check_samples(options, schedule->samples, data->source, err);
     if (status != GP_OK)
         return status;
-    for (uint32_t rank = 0; rank < schedule->world; rank++) {
-        share_of(schedule, schedule->batch, rank, &first, &count);
-        largest = count > largest ? count : largest;
-    }
+    /* Shares by load are rounded: the share of a smaller last mini-batch can be larger. */
+    for (uint32_t rank = 0; rank < schedule->world; rank++)
+        for (int last = 0; last < 2; last++) {
+            share_of(schedule, last ? schedule->samples % schedule->batch : schedule->batch, rank, &first,
+                     &count);
+            largest = count > largest ? count : largest;
+        }
     schedule->micro_batch = options->micro_batch_size > 0 && options->micro_batch_size < largest
                                 ? (uint32_t)options->micro_batch_size
                                 : largest;
