@@ -100,7 +100,8 @@ static gp_status find_newest(gp_json **out, uint64_t *step, const char *director
     return status;
 }
 
-/* Open the record that options->resume names, and store the run id in the options. */
+/* Open the record that options->resume names, and store the run id in the options. *out may be set
+ * on failure too; free it with gp_json_free(). */
 static gp_status open_resumed(gp_json **out, uint64_t *step, gp_train_options *options, gp_error *err)
 {
     char directory[1024];
@@ -117,7 +118,6 @@ static gp_status open_resumed(gp_json **out, uint64_t *step, gp_train_options *o
     if (options->run_id[0] != '\0' && strcmp(run, options->run_id) != 0) {
         status = gp_fail(err, GP_EINVAL, "%s belongs to run %s, not to %s; drop --run-id", options->resume,
                          name_of(run), options->run_id);
-        gp_json_free(*out);
         return status;
     }
     snprintf(options->run_id, sizeof(options->run_id), "%s", run);

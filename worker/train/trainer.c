@@ -53,7 +53,7 @@ static gp_status trainer_take_memory(gp_trainer *trainer, const gp_trainer_setup
         return gp_fail(err, GP_ENOMEM, "no memory for %zu parameters", count);
     gp_train_progress_init(&trainer->progress, &trainer->options);
     if (trainer->data.validation.store != NULL && gp_train_keeps_best(&trainer->options)) {
-        trainer->best = gp_malloc(count * sizeof(float));
+        trainer->best = gp_calloc(count, sizeof(float)); /* a checkpoint may precede the first one */
         if (trainer->best == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory to keep the best %zu parameters", count);
     }
@@ -299,7 +299,9 @@ static gp_status build_state(gp_trainer *trainer, const gp_trainer_setup *setup,
 static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     gp_shards *shards = &trainer->shards;
-    int64_t hash = (int64_t)(gp_graph_layout_hash(trainer->graph) >> 1), seen[2] = { hash, -hash };
+    const int64_t hash = (int64_t)(gp_graph_layout_hash(trainer->graph) >> 1);
+    const int64_t step = (int64_t)trainer->progress.step;
+    int64_t seen[] = { hash, -hash, step, -step };
     gp_status status = GP_OK;
 
     /* Decide whether the ranks share one state copy. If so, a rank whose own copy is not needed
@@ -314,15 +316,21 @@ static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup,
     }
     if (status == GP_OK)
         status = trainer_join(trainer, setup->group, err);
-    /* Check that all ranks have the same parameter layout, because they sum parameters
-     * elementwise. */
+    /* Check that all ranks have the same parameter layout, because they sum parameters elementwise,
+     * and that all resumed from the same checkpoint: each rank reads the directory itself. */
     if (status == GP_OK)
-        status = gp_comm_all_reduce_private(trainer->comm, seen, 2, GP_I64, GP_COMM_MAX, err);
+        status = gp_comm_all_reduce_private(trainer->comm, seen, sizeof(seen) / sizeof(seen[0]), GP_I64,
+                                            GP_COMM_MAX, err);
     if (status == GP_OK && (seen[0] != hash || seen[1] != -hash))
         status =
             gp_fail(err, GP_EPROTO, "the ranks have different layouts of network %s", trainer->spec->name);
     if (status == GP_OK && trainer->restarted)
         status = gp_trainer_agree(trainer, setup, err);
+    else if (status == GP_OK && seen[2] != -seen[3])
+        status = gp_fail(err, GP_ESTATE,
+                         "the ranks resumed from different checkpoints, of steps %" PRId64 " and %" PRId64
+                         ": one was written meanwhile, or a worker could not read the newest; resume again",
+                         -seen[3], seen[2]);
     if (status == GP_OK)
         status = gp_shards_place(shards, &trainer->parameters, trainer->graph, trainer->optim,
                                  &trainer->exchange, err);

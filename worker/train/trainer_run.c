@@ -375,6 +375,10 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
 
     gp_status status = trainer_steps(trainer, sink, done, &err);
 
+    if (trainer->saver != NULL) {
+        gp_saver_wait(trainer->saver);
+        report_saver(trainer, sink);
+    }
     gp_saver_free(trainer->saver); /* frees the state copy before the results are copied */
     trainer->saver = NULL;
     /* A failed step leaves the previous step's parameters, which remain usable. */

@@ -161,6 +161,8 @@ TEST(resume_refuses_two_runs_another_network_and_finished_runs)
     CHECK_CONTAINS(err.message, "two runs: second (step 9) and first (step 4)");
     CHECK_STATUS(GP_EBUSY, PREPARE(resume_option(9), ));
     CHECK_CONTAINS(err.message, "another run (step 4, run first)");
+    CHECK_STATUS(GP_EINVAL, PREPARE(resume_option(9), "run-id=first", ));
+    CHECK_CONTAINS(err.message, "belongs to run second, not to first; drop --run-id");
     REQUIRE_OK(prepare_network("lenet", (const char *const[]){ resume_option(4), NULL }), err);
     CHECK_TEXT("first", RUN_ID);
     leftovers_clear(directory);

@@ -31,6 +31,7 @@ typedef struct train_result {
 /* Parameters for the ranks of a test. */
 typedef struct train_job {
     char data[64], validation[64], options[512], fault[64];
+    char last_options[512];        /* for the last rank; "": as for the others */
     char net[512];                 /* network for net_parse(), instead of lenet */
     uint32_t stop_rank, stop_step; /* rank that requests a soft stop, and the step; 0: never */
     uint32_t skewed_rank;          /* rank whose gradients are scaled by 1.001; UINT32_MAX: none */
@@ -235,6 +236,8 @@ static void rank_body(rank_place *place)
     gp_backend *backend;
     gp_buffer json;
     gp_error err = { 0 };
+    const bool is_last = place->slot + 1 == place->slots;
+    const char *options = is_last && shared->last_options[0] != '\0' ? shared->last_options : shared->options;
 
     snprintf(begin.data, sizeof(begin.data), "%s", shared->data);
     snprintf(begin.validation_data, sizeof(begin.validation_data), "%s", shared->validation);
@@ -256,8 +259,8 @@ static void rank_body(rank_place *place)
         &(gp_trainer_setup){ .begin = &begin,
                              .netspec = gp_buffer_text(&json),
                              .netspec_bytes = json.bytes,
-                             .options = shared->options,
-                             .options_bytes = strlen(shared->options),
+                             .options = options,
+                             .options_bytes = strlen(options),
                              .weights = shared->from_weights ? shared->initial : NULL,
                              .weights_count = shared->initial_count != 0 ? shared->initial_count : LENET,
                              .group = &group,
@@ -1127,6 +1130,36 @@ TEST(reproducible_training_resumes_bitwise_on_another_number_of_ranks)
     leftovers_clear(directory);
 }
 
+TEST(ranks_that_resume_from_different_checkpoints_are_refused)
+{
+    char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
+
+    REQUIRE(leftovers_make(directory) != NULL);
+    snprintf(more, sizeof(more), ", \"checkpoint-path\": \"%s\"", directory);
+    train_job *first = resume_job(more);
+
+    first->stop_rank = 0;
+    first->stop_step = 23;
+    run_ranks(1, rank_body);
+    CHECK_INT(24, first->results[0].done.step);
+    snprintf(more, sizeof(more), ", \"resume\": \"%s/20.json\"", directory);
+    train_job *other = resume_job(more);
+
+    snprintf(more, sizeof(more), ", \"resume\": \"%s\"", directory);
+    train_job *second = resume_job(more);
+
+    strcpy(second->last_options, other->options);
+    run_ranks(2, rank_body);
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK_STATUS(GP_ESTATE, (gp_status)second->results[rank].done.status);
+        CHECK_CONTAINS(second->results[rank].done.message, "of steps 20 and 24");
+    }
+    job_free(first);
+    job_free(other);
+    job_free(second);
+    leftovers_clear(directory);
+}
+
 TEST(full_disk_does_not_stop_a_training)
 {
     train_job *job = resume_job(", \"checkpoint-path\": \"/proc/no/room\"");
@@ -1657,6 +1690,21 @@ TEST(population_statistics_are_those_of_all_data_under_the_final_weights)
         gp_netspec_free(spec);
         job_free(job);
     }
+}
+
+/* With these weights, rank 1 gets 76 of 128 samples, but 77 of 127. */
+TEST(the_share_of_a_smaller_last_mini_batch_can_be_larger)
+{
+    train_job *job = job_new("digits:255", "{\"max-epochs\": 1, \"mini-batch-size\": 128, \"lr\": 0.1,"
+                                           " \"worker-weights\": \"1,3,1\","
+                                           " \"batch-norm-statistics\": \"population\"}");
+
+    use_residual_net(job, "batchnorm");
+    run_ranks(3, rank_body);
+    CHECK_INT(76, job->results[1].share);
+    for (int rank = 0; rank < 3; rank++)
+        CHECK_STATUS(GP_OK, (gp_status)job->results[rank].done.status);
+    job_free(job);
 }
 
 TEST(batch_too_large_for_memory_is_refused_with_the_largest_possible_one)
