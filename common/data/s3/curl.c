@@ -61,6 +61,7 @@ bool gp_curl_is_transient(CURLcode code, long http)
     case CURLE_PARTIAL_FILE:
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT:
+    case CURLE_SSL_CONNECT_ERROR: /* the connection broke in the handshake */
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_GOT_NOTHING:
     case CURLE_SEND_ERROR:

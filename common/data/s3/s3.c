@@ -28,7 +28,8 @@ struct gp_s3 {
     CURL *idle[GP_S3_CONNECTIONS_MAX];
     uint32_t idle_count;
     gp_s3_credentials credentials;
-    uint64_t secrets_version; /* version of the pool's secrets when the credentials were read */
+    uint64_t secrets_version;     /* version of the pool's secrets when the credentials were read */
+    uint32_t credentials_version; /* incremented when the credentials change */
     _Atomic uint64_t requests, retries;
 };
 
@@ -40,7 +41,8 @@ typedef struct s3_request {
     char range[64];                      /* value of the Range header; "": whole object */
     gp_s3_range *wanted;                 /* requested range and expected tag; NULL: a listing */
     gp_buffer *body;
-    char from[200]; /* origin of the credentials, for messages */
+    char from[200];               /* origin of the credentials, for messages */
+    uint32_t credentials_version; /* of the credentials that signed the latest attempt */
 
     CURL *handle;
     CURLcode code;
@@ -123,21 +125,34 @@ gp_s3_stats gp_s3_get_stats(const gp_s3 *s3)
 
 /* ---- connections and credentials ---- */
 
-/* Read the credentials again; keep the old ones if none are found. Return whether they changed.
- * Call with the lock held. */
-static bool credentials_renew(gp_s3 *s3)
+/* Read the credentials again; keep the old ones if none are found. Call with the lock held. */
+static void credentials_renew(gp_s3 *s3)
 {
     gp_s3_credentials now;
-    bool others;
 
     s3->secrets_version = gp_secrets_version();
     if (gp_s3_credentials_find(&now, s3->source.profile, NULL) != GP_OK)
-        return false;
-    others = strcmp(now.id, s3->credentials.id) != 0 || strcmp(now.secret, s3->credentials.secret) != 0 ||
-             strcmp(now.token, s3->credentials.token) != 0;
+        return;
+    if (strcmp(now.id, s3->credentials.id) != 0 || strcmp(now.secret, s3->credentials.secret) != 0 ||
+        strcmp(now.token, s3->credentials.token) != 0)
+        s3->credentials_version++;
     s3->credentials = now;
     gp_secret_wipe(&now, sizeof(now));
-    return others;
+}
+
+/* Return whether there are other credentials than those that signed a request. Another thread may
+ * have renewed them while the request was in flight. */
+static bool credentials_changed(const s3_request *request)
+{
+    gp_s3 *s3 = request->s3;
+
+    pthread_mutex_lock(&s3->lock);
+    if (s3->credentials_version == request->credentials_version)
+        credentials_renew(s3);
+    const bool changed = s3->credentials_version != request->credentials_version;
+
+    pthread_mutex_unlock(&s3->lock);
+    return changed;
 }
 
 /* Sign a request with the current credentials. The caller frees *headers after the transfer. */
@@ -165,6 +180,7 @@ static void handle_sign(CURL *handle, s3_request *request, struct curl_slist **h
         gp_secret_wipe(token, sizeof(token));
     }
     snprintf(request->from, sizeof(request->from), "%s", s3->credentials.from);
+    request->credentials_version = s3->credentials_version;
     pthread_mutex_unlock(&s3->lock);
 }
 
@@ -288,6 +304,10 @@ static gp_status request_try(s3_request *request, gp_error *err)
 
 /* ---- checking the response ---- */
 
+/* Error codes of S3 after which a retry may help. */
+static const char *const transient_codes[] = { "SlowDown", "RequestTimeout", "InternalError",
+                                               "ServiceUnavailable", NULL };
+
 static bool code_is(const gp_s3_problem *problem, const char *const *codes)
 {
     while (*codes != NULL && strcmp(problem->code, *codes) != 0)
@@ -343,11 +363,18 @@ static gp_status fail_answer(const s3_request *request, const gp_s3_problem *pro
                        request->wanted != NULL && request->wanted->tag != 0 ? ", although it was listed"
                                                                             : "");
     if (request->http == 416)
-        return gp_fail(err, GP_ECORRUPT, "%s is shorter than in the listing", request->name);
-    if (request->http == 401 || request->http == 403 || request->http == 400)
+        return gp_fail(err, GP_ECORRUPT, "%s has no bytes from %s on: it is empty, or shorter than expected",
+                       request->name, request->range);
+    if ((request->http == 401 || request->http == 403 || request->http == 400) &&
+        !code_is(problem, transient_codes))
         return fail_refused(request, problem, err);
     return gp_fail(err, GP_EIO, "%s: the server replied %ld %s %.120s (tried %u times)", request->name,
                    request->http, problem->code, problem->message, request->s3->retry.tries);
+}
+
+static gp_status fail_ranges(const s3_request *request, gp_error *err)
+{
+    return gp_fail(err, GP_EUNSUPPORTED, "%s: the server does not support range requests", request->name);
 }
 
 /* Check that a successful response has the requested bytes. *again: a retry may help. */
@@ -365,7 +392,7 @@ static gp_status answer_check(s3_request *request, bool *again, gp_error *err)
             request->name);
     if (request->range[0] != '\0' &&
         (request->has_range ? request->range_begin != wanted->offset : wanted->offset != 0))
-        return gp_fail(err, GP_EUNSUPPORTED, "%s: the server does not support range requests", request->name);
+        return fail_ranges(request, err);
     *again = true;
     if (wanted->bytes != GP_S3_REST && got != wanted->bytes)
         return gp_fail(err, GP_ECORRUPT, "%s: received %zu bytes, must be %llu", request->name, got,
@@ -378,13 +405,13 @@ static gp_status answer_check(s3_request *request, bool *again, gp_error *err)
 /* Check the response to an attempt. *again: a retry may help. */
 static gp_status request_judge(s3_request *request, bool *again, gp_error *err)
 {
-    static const char *const passing[] = { "SlowDown", "RequestTimeout", "InternalError",
-                                           "ServiceUnavailable", NULL };
     gp_s3_problem problem;
 
     *again = false;
     if (request->body_error.code != GP_OK)
         return gp_fail(err, request->body_error.code, "%s: %s", request->name, request->body_error.message);
+    if (request->too_long && request->range[0] != '\0' && !request->has_range)
+        return fail_ranges(request, err);
     if (request->too_long)
         return gp_fail(
             err, request->wanted != NULL && request->wanted->bytes == GP_S3_REST ? GP_ELIMIT : GP_ECORRUPT,
@@ -396,7 +423,7 @@ static gp_status request_judge(s3_request *request, bool *again, gp_error *err)
         return answer_check(request, again, err);
     gp_s3_problem_parse(&problem, request->problem, request->problem_bytes);
     *again = gp_curl_is_transient(request->code, request->http) ||
-             (request->code == CURLE_OK && code_is(&problem, passing));
+             (request->code == CURLE_OK && code_is(&problem, transient_codes));
     if (request->code == CURLE_OK)
         return fail_answer(request, &problem, err);
     return gp_fail(err, GP_EIO, "cannot read %s: %s (tried %u times)", request->name,
@@ -421,14 +448,10 @@ static gp_status request_run(s3_request *request, gp_error *err)
         status = request_judge(request, &again, &why);
         if (status == GP_OK)
             return GP_OK;
-        if (status == GP_EPERM && !renewed && !s3->source.anonymous) {
-            pthread_mutex_lock(&s3->lock);
-            renewed = credentials_renew(s3);
-            pthread_mutex_unlock(&s3->lock);
-            if (renewed) {
-                attempt--;
-                continue;
-            }
+        if (status == GP_EPERM && !renewed && !s3->source.anonymous && credentials_changed(request)) {
+            renewed = true;
+            attempt--;
+            continue;
         }
         if (!again || attempt + 1 >= s3->retry.tries)
             break;

@@ -597,6 +597,38 @@ TEST(renewed_credentials_are_used_after_a_refusal)
     REQUIRE_OK(read_all(s3, "photos/one", &bytes, &err), err);
 }
 
+static void *read_one(void *context)
+{
+    gp_buffer own;
+    gp_error err;
+
+    gp_buffer_init(&own, 100);
+    *(gp_status *)context = read_all(s3, "photos/one", &own, &err);
+    gp_buffer_deinit(&own);
+    return NULL;
+}
+
+/* All requests in flight were signed with the old credentials; only one finds new ones. */
+TEST(renewed_credentials_are_used_by_all_requests_in_flight)
+{
+    NEED(server);
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    gp_status results[THREADS];
+
+    s3 = letters_open(server);
+    s3_server_run(server, "keys AKIDTEST another-secret");
+    s3_server_run(server, "delay 200");
+    credentials_set("AKIDTEST", "another-secret", NULL);
+    for (int i = 0; i < THREADS; i++)
+        REQUIRE(pthread_create(&threads[i], NULL, read_one, &results[i]) == 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    s3_server_run(server, "delay 0");
+    for (int i = 0; i < THREADS; i++)
+        CHECK_STATUS(GP_OK, results[i]);
+}
+
 TEST(a_wrong_region_fails_with_the_right_one)
 {
     NEED(server);
