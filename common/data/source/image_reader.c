@@ -1,6 +1,7 @@
 /* Readers for images: load a file, an archive member or an S3 object into a reusable buffer. */
 #include "common/data/source/image_reader.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -106,6 +107,13 @@ void gp_image_list_path(const gp_image_list *list, uint32_t index, char *path, s
                  gp_image_list_place(list, list->entries[index].place), name);
 }
 
+/* Return whether an open or a read failed because of the host or its file server. Other files may
+ * fail at the same time, so the image is not skipped. */
+static bool is_host_failure(int error)
+{
+    return error == EMFILE || error == ENFILE || error == EIO || error == ESTALE || error == ETIMEDOUT;
+}
+
 gp_status gp_image_reader_load(gp_image_reader *r, const gp_image_list *list, uint32_t index,
                                size_t bytes_max, size_t *bytes, gp_error *err)
 {
@@ -130,10 +138,13 @@ gp_status gp_image_reader_load(gp_image_reader *r, const gp_image_list *list, ui
     }
     if (member)
         path = gp_image_list_place(list, list->entries[index].place);
+    errno = 0;
     gp_status status = gp_file_open(&fd, &size, path, member ? SIZE_MAX : GP_IMAGE_FILE_BYTES_MAX, err);
 
-    if (status != GP_OK)
+    if (status != GP_OK) {
+        r->unreachable = is_host_failure(errno);
         return status;
+    }
     size = member ? list->sizes[index] : size;
     size = size < bytes_max ? size : bytes_max;
     status = gp_image_reader_room(r, &r->file, &r->file_bytes, size, err);
@@ -141,8 +152,10 @@ gp_status gp_image_reader_load(gp_image_reader *r, const gp_image_list *list, ui
         const ssize_t got = gp_read_at(fd, r->file, size, member ? list->offsets[index] : 0);
 
         *bytes = got < 0 ? 0 : (size_t)got;
-        if (got < 0)
+        if (got < 0) {
+            r->unreachable = is_host_failure(errno);
             status = gp_fail_errno(err, GP_EIO, "cannot read %s", r->name);
+        }
     }
     close(fd);
     return status;

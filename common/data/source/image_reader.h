@@ -23,7 +23,7 @@ typedef struct gp_image_reader {
     size_t large_bytes;
     uint8_t *planes; /* sample before conversion to another pixel format */
     size_t plane_bytes;
-    bool unreachable;        /* the last load failed because of the network, not the image */
+    bool unreachable;        /* the last load failed because of the network or the host, not the image */
     char name[2 * PATH_MAX]; /* image name, for messages */
     struct gp_image_reader *next;
 } gp_image_reader;

@@ -147,14 +147,15 @@ static gp_status sample_read_or_skip(gp_image_store *images, gp_image_reader *r,
         status = sample_read(images, r, index, out, &own);
     else if (images->labels != NULL)
         status = gp_pixel_labels_read(images->labels, r, index, info->height, info->width, 0, 0, &own);
-    skipped = status != GP_OK && out != NULL && gp_image_skip(images, r, index, &own);
+    skipped = status != GP_OK && gp_image_skip(images, r, index, &own);
     if (status != GP_OK && !skipped) {
         if (err != NULL)
             *err = own;
         return status;
     }
     if (skipped) {
-        memset(out, 0, info->sample_bytes);
+        if (out != NULL)
+            memset(out, 0, info->sample_bytes);
         memset(r->label, GP_PIXEL_NONE, images->label_bytes);
     }
     if (target != NULL && images->labels == NULL)

@@ -66,6 +66,7 @@ gp_status gp_csv_list(gp_image_list *list, const char *path, gp_data_role role,
 typedef struct gp_tar_link {
     uint64_t name, target; /* offsets into the text of the links */
     uint32_t place;        /* archive */
+    uint32_t before;       /* number of the members that precede the link */
 } gp_tar_link;
 
 /* Images in all archives of a source. All names must be known before parts, classes and the common

@@ -72,7 +72,8 @@ gp_status gp_tar_index_take(void *context, const gp_tar_entry *entry, gp_error *
         const char *target = plain_name(entry->link);
         const gp_tar_link link = { .name = index->text.bytes,
                                    .target = index->text.bytes + strlen(name) + 1,
-                                   .place = index->place };
+                                   .place = index->place,
+                                   .before = index->all.count };
 
         status = gp_buffer_append(&index->text, name, strlen(name) + 1, err);
         if (status == GP_OK)
@@ -108,16 +109,18 @@ static int member_order(const void *left, const void *right, void *list)
     return order != 0 ? order : (a < b ? -1 : 1);
 }
 
-/* Return the last of the sorted members with this archive and name; UINT32_MAX: not found. */
+/* Return the last of the sorted members with this archive and name, and a number below `before`.
+ * UINT32_MAX: not found. */
 static uint32_t member_find(const gp_image_list *all, const uint32_t *sorted, uint32_t count, uint32_t place,
-                            const char *name)
+                            const char *name, uint32_t before)
 {
     uint32_t low = 0, high = count;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
+        const int order = member_compare(all, sorted[middle], place, name);
 
-        if (member_compare(all, sorted[middle], place, name) <= 0)
+        if (order < 0 || (order == 0 && sorted[middle] < before))
             low = middle + 1;
         else
             high = middle;
@@ -125,7 +128,8 @@ static uint32_t member_find(const gp_image_list *all, const uint32_t *sorted, ui
     return low > 0 && member_compare(all, sorted[low - 1], place, name) == 0 ? sorted[low - 1] : UINT32_MAX;
 }
 
-/* Add each hard link as a member with the target's contents. */
+/* Add each hard link as a member with the contents that the target has at that position of the
+ * archive. Leave out links that a later file with the same name replaces. */
 static gp_status links_resolve(gp_tar_index *index, gp_error *err)
 {
     gp_image_list *all = &index->all;
@@ -145,8 +149,11 @@ static gp_status links_resolve(gp_tar_index *index, gp_error *err)
     for (size_t i = 0; i < link_count && status == GP_OK; i++) {
         const char *name = (const char *)index->text.data + links[i].name;
         const char *target = (const char *)index->text.data + links[i].target;
-        uint32_t found = member_find(all, sorted, count, links[i].place, target);
+        const uint32_t own = member_find(all, sorted, count, links[i].place, name, UINT32_MAX);
+        const uint32_t found = member_find(all, sorted, count, links[i].place, target, links[i].before);
 
+        if (own != UINT32_MAX && own >= links[i].before)
+            continue;
         if (found == UINT32_MAX)
             link_leave_out(all, gp_image_list_place(all, links[i].place), name, target,
                            ", which is not an image in the archive");

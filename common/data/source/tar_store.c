@@ -45,21 +45,22 @@ static gp_status place_list(void *context, gp_image_list *list, const char *fold
     return status;
 }
 
-/* Open a class file; see gp_tree. */
+/* Open a class file; see gp_tree. Of members with the same name, the last one counts. */
 static gp_status place_read(void *context, gp_csv *csv, const char *file, const char *path, gp_error *err)
 {
     const tar_place *place = context;
     const gp_image_list *texts = &place->index.texts;
-    const char *root = gp_image_list_name(&place->index.all, 0), *name = "";
+    const char *root = gp_image_list_name(&place->index.all, 0), *name = NULL;
     gp_status status = GP_OK;
-    uint32_t i = 0;
+    uint32_t i = texts->count;
 
-    for (; i < texts->count; i++) {
-        name = gp_image_list_name(texts, i);
+    while (i > 0) {
+        name = gp_image_list_name(texts, --i);
         if (strncmp(name, root, place->root) == 0 && strcmp(name + place->root, file) == 0)
             break;
+        name = NULL;
     }
-    if (i == texts->count)
+    if (name == NULL)
         return GP_ENOENT;
     const char *archive = gp_image_list_place(&place->index.all, texts->entries[i].place);
     const int fd = open(archive, O_RDONLY | O_CLOEXEC);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -712,6 +713,34 @@ TEST(bad_image_files_fail_by_name_or_are_skipped)
     }
 }
 
+/* The next images would fail too, and other workers would not skip them. */
+TEST(images_are_not_skipped_because_of_failures_of_the_host)
+{
+    gp_store_options skip = sized(3, 4, 4);
+    struct rlimit old, none;
+    uint8_t sample[48];
+    int32_t label;
+    gp_store *store;
+    gp_error err;
+
+    skip.on_error = GP_ON_ERROR_SKIP;
+    skip.cache_bytes = 1; /* no cache */
+    folder_make();
+    tile_put("a/1.png", 4, 10);
+    REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, skip, &err), err);
+    getrlimit(RLIMIT_NOFILE, &old);
+    none = (struct rlimit){ .rlim_cur = 0, .rlim_max = old.rlim_max };
+    setrlimit(RLIMIT_NOFILE, &none);
+    const gp_status status = gp_store_read(store, &(uint32_t){ 0 }, 1, sample, &label, &err);
+
+    setrlimit(RLIMIT_NOFILE, &old);
+    CHECK_STATUS(GP_ELIMIT, status);
+    CHECK_INT(0, gp_store_skipped(store));
+    REQUIRE_OK(gp_store_read(store, &(uint32_t){ 0 }, 1, sample, &label, &err), err);
+    CHECK_INT(0, label);
+    gp_store_close(store);
+}
+
 TEST(readable_images_of_any_kind_are_not_skipped)
 {
     static const uint32_t index[] = { 0, 1, 2, 3, 4 };
@@ -936,6 +965,14 @@ TEST(invalid_pixel_labels_are_reported)
     CHECK_INT(1, gp_store_skipped(store));
     for (int i = 0; i < 36; i++)
         CHECK_INT(-1, targets[36 + i]);
+    gp_store_close(store);
+
+    /* to count the classes, the label images are read alone */
+    text_put("labels/b.png", "no image");
+    REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, skip, &err), err);
+    REQUIRE_OK(gp_store_read(store, (uint32_t[]){ 0, 1 }, 2, NULL, targets, &err), err);
+    CHECK_INT(1, gp_store_skipped(store));
+    CHECK_INT(-1, targets[36]);
     gp_store_close(store);
     text_put("classes.csv", "road,1,2,3\nsky,1,2,300\n");
     CHECK_STATUS(GP_ECORRUPT, open_and_close("", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err));

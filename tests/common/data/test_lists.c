@@ -254,6 +254,32 @@ TEST(archive_hard_links_share_contents_but_not_labels)
     gp_store_close(store);
 }
 
+/* Extracting the archive has the same result. */
+TEST(appended_members_replace_hard_links_and_their_targets_in_order)
+{
+    gp_store *store;
+    gp_error err;
+
+    folder_make();
+    tile_put("set/cat/1.png", 10);
+    tile_put("set/dog/2.png", 20);
+    shell("cd '%s' && ln set/cat/1.png set/dog/3.png && ln set/dog/2.png set/cat/4.png && "
+          "tar cf one.tar --sort=name set%s",
+          "");
+    shell("cd '%s' && rm -r set%s", "");
+    tile_put("set/cat/1.png", 30);
+    tile_put("set/cat/4.png", 40);
+    tile_put("set/dog/2.png", 50);
+    shell("cd '%s' && tar rf one.tar set/cat/1.png && tar rf one.tar set/cat/4.png set/dog/2.png%s", "");
+    REQUIRE_OK(open_role(&store, "one.tar", GP_DATA_TRAIN, &err), err);
+    CHECK_INT(4, gp_store_get_info(store)->count);
+    sample_check(store, 0, 30, 0);
+    sample_check(store, 1, 40, 0); /* no longer a link */
+    sample_check(store, 2, 50, 1);
+    sample_check(store, 3, 10, 1); /* a link to the first set/cat/1.png */
+    gp_store_close(store);
+}
+
 /* An archive of a tree has the same classes and images as the tree. */
 TEST(archives_have_the_classes_and_images_of_the_tree)
 {
@@ -469,6 +495,13 @@ TEST(archives_with_label_images_are_read)
         CHECK_INT(40, sample[0]);
         gp_store_close(store);
     }
+    text_put("set/classes.csv", "road\nsky\nvoid\n");
+    shell("cd '%s' && tar cf pixels.tar set%s", "");
+    text_put("set/classes.csv", "sky\nroad\nvoid\n");
+    shell("cd '%s' && tar rf pixels.tar set/classes.csv%s", "");
+    REQUIRE_OK(open_role(&store, "pixels.tar", GP_DATA_TRAIN, &err), err);
+    CHECK_TEXT("sky", gp_store_get_info(store)->class_names[0]);
+    gp_store_close(store);
     shell("cd '%s' && rm set/classes.csv pixels.tar && tar cf pixels.tar set && tar cf camvid.tar set%s", "");
     CHECK_STATUS(GP_ENOENT, open_role(&store, "pixels.tar", GP_DATA_TRAIN, &err));
     CHECK_CONTAINS(err.message, "but no classes.csv");
