@@ -62,6 +62,7 @@ typedef struct large_result {
     result_key key;
     team_bytes payload;
     int64_t begun_ns, ended_ns;
+    bool unwritten; /* the thread could not open the results */
 } large_result;
 
 /* Thread of a team that writes large results, so that the team continues meanwhile. */
@@ -94,7 +95,8 @@ static void *writer_run(void *context)
         pthread_mutex_unlock(&w->lock);
         result_store store;
 
-        if (result_store_open(&store, w->state_dir, NULL) == GP_OK) {
+        result->unwritten = result_store_open(&store, w->state_dir, NULL) != GP_OK;
+        if (!result->unwritten) {
             outcome_store(&store, &result->key, GP_OK, result->payload.data, result->payload.bytes);
             result_store_close(&store);
         }
@@ -178,6 +180,11 @@ void detach_finish(gp_team *team)
                                        .ended_ns = result->ended_ns,
                                        .blob = &result->payload };
 
+        result_store *store;
+
+        /* The team has the results open, even if this process has no descriptors left. */
+        if (result->unwritten && results_of(team, &store, NULL) == GP_OK)
+            outcome_store(store, &result->key, GP_OK, result->payload.data, result->payload.bytes);
         next = result->next;
         team->futures.storing--;
         team->futures.storing_bytes -= result->payload.bytes;
