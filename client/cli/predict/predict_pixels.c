@@ -12,6 +12,7 @@
 #include "common/base/system/file.h"
 #include "common/base/memory/hash.h"
 #include "common/data/s3/s3_source.h"
+#include "common/data/source/image_store.h"
 
 /* ---- names ---- */
 
@@ -77,11 +78,11 @@ static gp_status palette_choose(pixels_sink *sink, const gp_prediction *p, gp_er
             status = gp_fail(err, GP_ENOENT, "%s has no class file", request->class_file);
         return status;
     }
-    const bool there =
-        gp_s3_is(request->data) || gp_store_find(path, sizeof(path), request->data, NULL) == GP_OK;
+    const bool direct = gp_s3_is(request->data) || gp_tar_is_file(request->data);
+    const bool there = direct || gp_store_find(path, sizeof(path), request->data, NULL) == GP_OK;
 
-    if (there && gp_palette_read(palette, &found, gp_s3_is(request->data) ? request->data : path,
-                                 p->class_names, p->classes, NULL) != GP_OK)
+    if (there && gp_palette_read(palette, &found, direct ? request->data : path, p->class_names, p->classes,
+                                 NULL) != GP_OK)
         found = false;
     return found ? GP_OK : gp_palette_default(palette, p->class_names, p->classes, err);
 }

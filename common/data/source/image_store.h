@@ -96,6 +96,15 @@ void gp_tar_index_close(gp_tar_index *index);
  * `source`; a gp_tar_fill function. */
 gp_status gp_tar_files_take(void *source, gp_tar_index *index, gp_error *err);
 
+/* Return whether a path has the ending of an archive. */
+bool gp_tar_is_file(const char *path);
+
+/* Read the class file in the archive, or in the archives of the directory, at a path; otherwise
+ * like gp_pixels_classes(). */
+struct gp_pixel_labels;
+gp_status gp_tar_pixels_classes(struct gp_pixel_labels *labels, gp_image_list *list, const char *path,
+                                gp_error *err);
+
 /* Return whether a folder contains a name. */
 bool gp_tar_is_below(const char *name, const char *folder);
 
@@ -170,8 +179,8 @@ gp_status gp_plain_images_role(const char *path, gp_data_role role, gp_error *er
 
 /* Read a class file. The caller initializes *labels and the list. The meaning of each stored number
  * is set in *labels, and the class names are added to the list.
- *   place  class file, or a directory or S3 source that contains one
- * GP_ENOENT: the directory has no class file. GP_EIO: the file does not exist. */
+ *   place  class file, or a directory, archive or S3 source that contains one
+ * GP_ENOENT: the source has no class file. GP_EIO: the file does not exist. */
 gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const char *place, gp_error *err);
 
 #endif

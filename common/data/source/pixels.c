@@ -242,8 +242,13 @@ gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const 
 
     if (gp_s3_is(path))
         return gp_s3_pixels_classes(labels, list, path, err);
-    if (stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode))
-        return gp_pixels_classes_at(labels, list, &place, err);
+    if (gp_tar_is_file(path))
+        return gp_tar_pixels_classes(labels, list, path, err);
+    if (stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode)) {
+        status = gp_pixels_classes_at(labels, list, &place, err);
+        return status == GP_ENOENT && gp_tar_is(path) ? gp_tar_pixels_classes(labels, list, path, err)
+                                                      : status;
+    }
     status = gp_csv_open(&csv, path, err);
     if (status == GP_ENOENT)
         return gp_fail(err, GP_EIO, "the class file %s does not exist", path);

@@ -105,8 +105,10 @@ static gp_status object_open(void *context, gp_npy *out, const char *path, gp_er
         return gp_fail_errno(err, GP_EIO, "no memory for %s", path);
     if (mine)
         status = object_fill(&fetch, fd, path, err);
-    if (status == GP_OK && mine && cache != NULL)
+    if (mine && cache != NULL && status == GP_OK)
         gp_object_cache_commit(cache, &id, fd, fetch.whole.object_bytes);
+    else if (mine && cache != NULL)
+        gp_object_cache_discard(cache, &id, true);
     if (status == GP_OK)
         status = gp_npy_open_fd(out, fd, path, err);
     close(fd);

@@ -253,6 +253,13 @@ static int archive_order(const struct dirent **left, const struct dirent **right
     return strcmp((*left)->d_name, (*right)->d_name);
 }
 
+bool gp_tar_is_file(const char *path)
+{
+    const size_t bytes = strlen(path);
+
+    return bytes >= 4 && strcmp(path + bytes - 4, ".tar") == 0;
+}
+
 bool gp_tar_is(const char *path)
 {
     DIR *directory = opendir(path);

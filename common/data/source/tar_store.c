@@ -86,23 +86,47 @@ bool gp_tar_has_label_images(const gp_tar_index *index)
     return gp_pixels_is_at(&place);
 }
 
+/* Read the names in the archives at a path. The tree refers to *archives. Close the index with
+ * gp_tar_index_close(), even after a failure. */
+static gp_status archives_open(tar_place *archives, gp_tree *place, const char *path,
+                               const gp_progress *progress, gp_error *err)
+{
+    *archives = (tar_place){ .path = path };
+    gp_status status =
+        gp_tar_index_open(&archives->index, path, progress, gp_tar_files_take, (void *)(uintptr_t)path, err);
+
+    archives->root = status == GP_OK ? gp_tar_root(&archives->index.all) : 0;
+    *place = (gp_tree){ .root = path,
+                        .context = archives,
+                        .has = place_has,
+                        .list = place_list,
+                        .read = place_read,
+                        .member_root = archives->root };
+    return status;
+}
+
+gp_status gp_tar_pixels_classes(struct gp_pixel_labels *labels, gp_image_list *list, const char *path,
+                                gp_error *err)
+{
+    tar_place archives;
+    gp_tree place;
+    gp_status status = archives_open(&archives, &place, path, NULL, err);
+
+    if (status == GP_OK)
+        status = gp_pixels_classes_at(labels, list, &place, err);
+    gp_tar_index_close(&archives.index);
+    return status;
+}
+
 gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
                             const gp_store_options *options, gp_error *err)
 {
-    tar_place archives = { .path = path };
+    tar_place archives;
+    gp_tree place;
     gp_image_list list;
-    gp_status status = gp_tar_index_open(&archives.index, path, options->progress, gp_tar_files_take,
-                                         (void *)(uintptr_t)path, err);
+    gp_status status = archives_open(&archives, &place, path, options->progress, err);
 
     gp_image_list_init(&list);
-    archives.root = status == GP_OK ? gp_tar_root(&archives.index.all) : 0;
-    const gp_tree place = { .root = path,
-                            .context = &archives,
-                            .has = place_has,
-                            .list = place_list,
-                            .read = place_read,
-                            .member_root = archives.root };
-
     if (status == GP_OK && gp_pixels_is_at(&place)) {
         status = gp_pixels_open_at(out, &place, role, options, err);
         gp_tar_index_close(&archives.index);

@@ -39,6 +39,40 @@ static void picture_put(const char *name, const char *label, uint32_t height, ui
                  &(made_image){ .width = width, .height = height, .channels = 1, .data = columns });
 }
 
+static void shell(const char *command)
+{
+    char text[600];
+
+    snprintf(text, sizeof(text), "cd '%s' && %s", in_folder(""), command);
+    if (system(text) != 0)
+        abort();
+}
+
+TEST(class_files_are_read_from_archives)
+{
+    static const char *const sources[] = { "one.tar", "many" };
+    gp_palette palette;
+    bool found;
+    gp_error e;
+
+    folder_make();
+    directory_put("set");
+    directory_put("set/images");
+    directory_put("many");
+    picture_put("set/images/a.png", NULL, 2, 2);
+    text_put("set/classes.csv", "void\nroad\nsky\n");
+    shell("tar cf one.tar set && tar cf many/1.tar set");
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(gp_palette_read(&palette, &found, in_folder(sources[i]), names, 2, &e), e);
+        REQUIRE(found);
+        CHECK_INT(2, palette.value[0]); /* sky */
+        CHECK_INT(1, palette.value[1]);
+    }
+    shell("tar cf one.tar set/images");
+    REQUIRE_OK(gp_palette_read(&palette, &found, in_folder("one.tar"), names, 2, &e), e);
+    CHECK(!found);
+}
+
 TEST(label_images_use_numbers_and_colours_from_the_class_file)
 {
     static const int32_t classes[] = { 0, 1, 1, 0, 0, 1 };
