@@ -28,14 +28,18 @@ size_t gp_utf8_length(const uint8_t *text, size_t bytes)
     return length;
 }
 
+size_t gp_utf8_prefix(const uint8_t *text, size_t bytes)
+{
+    size_t at = 0, length;
+
+    while (at < bytes && (length = gp_utf8_length(text + at, bytes - at)) > 0)
+        at += length;
+    return at;
+}
+
 bool gp_utf8_valid(const uint8_t *text, size_t bytes)
 {
-    for (size_t at = 0, length; at < bytes; at += length) {
-        length = gp_utf8_length(text + at, bytes - at);
-        if (length == 0)
-            return false;
-    }
-    return true;
+    return gp_utf8_prefix(text, bytes) == bytes;
 }
 
 void gp_utf8_clean(char *text, size_t bytes)

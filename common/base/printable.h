@@ -17,6 +17,10 @@
  * invalid). */
 size_t gp_utf8_length(const uint8_t *text, size_t bytes);
 
+/* Return the byte length of the valid UTF-8 at the start of text: all of it, or the bytes before
+ * the first invalid byte or incomplete character. */
+size_t gp_utf8_prefix(const uint8_t *text, size_t bytes);
+
 /* Return whether the text is valid UTF-8. */
 bool gp_utf8_valid(const uint8_t *text, size_t bytes);
 

@@ -15,6 +15,7 @@
 #include "client/cli/show.h"
 #include "client/runs/run_index.h"
 #include "client/runs/run_trim.h"
+#include "common/base/printable.h"
 #include "common/base/system/file.h"
 #include "common/base/text/text.h"
 
@@ -42,9 +43,11 @@ static gp_status folder_make(run_folder *folder, const char *network, gp_error *
         return gp_fail_errno(err, GP_EIO, "cannot create the folder gradpool-runs in the current directory");
     localtime_r(&now, &local);
     strftime(stamp, sizeof(stamp), "%Y-%m-%d-%H%M%S", &local);
-    /* The name is the base name of the network without settings (":depth=2") and file extension.
-     * Blanks and quotes become underscores. */
+    /* The name is the base name of the network without settings (":depth=2") and file extension,
+     * cut between two characters: the index and the records hold UTF-8 only. Blanks and quotes
+     * become underscores. */
     snprintf(name, sizeof(name), "%s", slash == NULL ? network : slash + 1);
+    name[gp_utf8_prefix((const uint8_t *)name, strlen(name))] = '\0';
     name[strcspn(name, ":=,")] = '\0';
     end = strrchr(name, '.');
     if (end != NULL && end != name && (strcmp(end, ".onnx") == 0 || strcmp(end, ".json") == 0))
