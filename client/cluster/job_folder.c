@@ -78,17 +78,14 @@ static void put_texts(gp_json_writer *writer, const char *key, const char *const
  * secret; `what` names it. */
 static gp_status text_check(const char *text, const char *what, gp_error *err)
 {
-    for (const char *at = text; *at != '\0';) {
-        const size_t bytes = gp_utf8_length((const uint8_t *)at, strnlen(at, 4));
+    const size_t bytes = strlen(text), valid = gp_utf8_prefix((const uint8_t *)text, bytes);
 
-        if (bytes == 0)
-            return gp_fail(err, GP_EINVAL,
-                           "%s is not valid UTF-8 (0x%02x at byte %zu), which a job on a cluster needs; "
-                           "change it, such as by a link with another name",
-                           what, (unsigned char)*at, (size_t)(at - text) + 1);
-        at += bytes;
-    }
-    return GP_OK;
+    return valid == bytes
+               ? GP_OK
+               : gp_fail(err, GP_EINVAL,
+                         "%s is not valid UTF-8 (0x%02x at byte %zu), which a job on a cluster needs; "
+                         "change it, such as by a link with another name",
+                         what, (unsigned char)text[valid], valid + 1);
 }
 
 /* Check all texts of a command. */
