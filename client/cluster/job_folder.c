@@ -18,6 +18,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/printable.h"
 #include "common/base/system/file.h"
+#include "common/base/system/json_file.h"
 
 enum {
     FORMAT_VERSION = 1,
@@ -589,17 +590,12 @@ static gp_status record_load(gp_json **out, const char *folder, uint32_t attempt
                              gp_error *err)
 {
     char path[PATH_MAX];
-    uint8_t *text = NULL;
-    size_t bytes;
     gp_status status =
         attempt > 0 ? attempt_path(path, folder, attempt, name, err) : path_join(path, folder, name, err);
 
     *out = NULL;
     if (status == GP_OK)
-        status = gp_file_read(&text, &bytes, path, CLUSTER_RECORD_MAX, err);
-    if (status == GP_OK && gp_json_parse(out, (const char *)text, bytes, NULL) != GP_OK)
-        *out = NULL;
-    gp_free(text);
+        status = gp_json_file_read(out, path, CLUSTER_RECORD_MAX, err);
     return status == GP_EIO || status == GP_ENOMEM ? status : GP_OK;
 }
 

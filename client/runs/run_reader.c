@@ -11,6 +11,7 @@
 #include "client/runs/metrics_line.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
+#include "common/base/system/json_file.h"
 
 enum { PATH_BYTES = 1200 };
 
@@ -264,50 +265,46 @@ uint64_t run_count(const gp_json *object, const char *key)
     return count < 0 || count > RUN_COUNT_MAX ? 0 : (uint64_t)count;
 }
 
-/* Return a copy of a document in the member "records" of end.json. NULL: it has none. */
-static gp_json *packed_document(const char *folder, const char *name)
+/* Copy a document from the member "records" of end.json. Errors as for run_document_read(). */
+static gp_status packed_document(gp_json **out, const char *folder, const char *name, gp_error *err)
 {
-    gp_json *end = run_document_read(folder, "end.json"), *json = NULL;
-    const gp_json *record = gp_json_member(gp_json_member(end, "records"), name);
+    gp_json *end;
     gp_json_writer writer;
     gp_buffer text;
+    gp_status status = run_document_read(&end, folder, "end.json", err);
+    const gp_json *record = gp_json_member(gp_json_member(end, "records"), name);
 
+    if (status == GP_OK && record == NULL)
+        status = gp_fail(err, GP_ENOENT, "%s has no %s", folder, name);
     gp_buffer_init(&text, RUN_DOCUMENT_BYTES_MAX);
-    gp_json_writer_init(&writer, &text, false);
-    gp_json_put_value(&writer, NULL, record);
-    if (record == NULL || gp_json_writer_finish(&writer, NULL) != GP_OK ||
-        gp_json_parse(&json, gp_buffer_text(&text), text.bytes, NULL) != GP_OK)
-        json = NULL;
+    if (status == GP_OK) {
+        gp_json_writer_init(&writer, &text, false);
+        gp_json_put_value(&writer, NULL, record);
+        status = gp_json_writer_finish(&writer, err);
+    }
+    if (status == GP_OK)
+        status = gp_json_parse(out, gp_buffer_text(&text), text.bytes, err);
     gp_buffer_deinit(&text);
     gp_json_free(end);
-    return json;
+    return status;
 }
 
-gp_json *run_document_read(const char *folder, const char *name)
+gp_status run_document_read(gp_json **out, const char *folder, const char *name, gp_error *err)
 {
     char path[PATH_BYTES];
-    gp_json *json = NULL;
-    uint8_t *data;
-    size_t bytes;
     gp_status status;
 
     snprintf(path, sizeof(path), "%s/%s", folder, name);
-    status = gp_file_read(&data, &bytes, path, RUN_DOCUMENT_BYTES_MAX, NULL);
-    if (status == GP_ENOENT && strcmp(name, "end.json") != 0)
-        return packed_document(folder, name);
-    if (status != GP_OK)
-        return NULL;
-    if (gp_json_parse(&json, (const char *)data, bytes, NULL) != GP_OK)
-        json = NULL;
-    gp_free(data);
-    return json;
+    status = gp_json_file_read(out, path, RUN_DOCUMENT_BYTES_MAX, err);
+    return status == GP_ENOENT && strcmp(name, "end.json") != 0 ? packed_document(out, folder, name, err)
+                                                                : status;
 }
 
 bool run_info_read(gp_train_info *out, const char *folder)
 {
-    gp_json *json = run_document_read(folder, "facts.json");
+    gp_json *json;
 
-    if (json == NULL)
+    if (run_document_read(&json, folder, "facts.json", NULL) != GP_OK)
         return false;
     const gp_json *index = gp_json_member(json, "worker_index");
     const uint64_t workers = run_count(json, "workers");

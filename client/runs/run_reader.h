@@ -83,10 +83,12 @@ bool run_lines_replaced(const run_lines *lines);
  * range. */
 uint64_t run_count(const gp_json *object, const char *key);
 
-/* Read a JSON file of the folder, such as "end.json"; free it with gp_json_free(). The end.json of
- * a trial of a sweep may contain the other documents (trial_pack.h). NULL: missing, malformed, or
- * longer than RUN_DOCUMENT_BYTES_MAX. */
-gp_json *run_document_read(const char *folder, const char *name);
+/* Read a JSON file of the folder, such as "end.json"; free *out with gp_json_free(). The end.json
+ * of a trial of a sweep may contain the other documents (trial_pack.h). After an error, *out is
+ * NULL.
+ * GP_ENOENT: missing. GP_ECORRUPT: malformed, or longer than RUN_DOCUMENT_BYTES_MAX. GP_EIO,
+ * GP_ENOMEM: it may exist, but cannot be read now. */
+gp_status run_document_read(gp_json **out, const char *folder, const char *name, gp_error *err);
 
 /* Read the sizes of a training from facts.json; members that the file lacks are 0. false: the file
  * is missing or malformed. */

@@ -30,9 +30,23 @@ static const char *text_of(const gp_json *object, const char *key)
     return gp_json_text(gp_json_member(object, key), "");
 }
 
+/* Read a document; NULL: it is missing or cannot be read.
+ *   problem  set to the error of a document that cannot be read, unless it has one */
+static gp_json *document_of(const char *folder, const char *name, gp_error *problem)
+{
+    gp_json *json;
+    gp_error err;
+    const gp_status status = run_document_read(&json, folder, name, &err);
+
+    if (status != GP_OK && status != GP_ENOENT && problem->code == GP_OK)
+        *problem = err;
+    return json;
+}
+
 /* Return whether a process writes to the folder. It holds the lock of writer.lock, and tries again
- * if this function has the lock just then. */
-static bool is_active(const char *folder)
+ * if this function has the lock just then.
+ *   problem  as in document_of(), for the lock */
+static bool is_active(const char *folder, gp_error *problem)
 {
     char path[PATH_BYTES];
     bool active;
@@ -40,8 +54,11 @@ static bool is_active(const char *folder)
 
     snprintf(path, sizeof(path), "%s/writer.lock", folder);
     fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
+        if (errno != ENOENT && problem->code == GP_OK)
+            gp_fail_errno(problem, GP_EIO, "cannot open %s", path);
         return false;
+    }
     active = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     close(fd);
     return active;
@@ -49,8 +66,9 @@ static bool is_active(const char *folder)
 
 /* Return the state of a training whose job on a cluster has not ended; NULL: the folder is not that
  * of a job (client/cluster/job_folder.h), or the job has ended. The training may run on a host
- * whose locks this host does not see, and a new attempt may follow an attempt that ended. */
-static const char *job_state(const char *folder)
+ * whose locks this host does not see, and a new attempt may follow an attempt that ended.
+ *   problem  as in document_of() */
+static const char *job_state(const char *folder, gp_error *problem)
 {
     char path[PATH_BYTES];
     uint32_t attempt = 0;
@@ -63,7 +81,7 @@ static const char *job_state(const char *folder)
     snprintf(path, sizeof(path), "%s/result.json", folder);
     if (access(path, F_OK) == 0)
         return NULL;
-    record = run_document_read(folder, "record.json");
+    record = document_of(folder, "record.json", problem);
     ended = record == NULL || strcmp(text_of(record, "state"), "ended") == 0;
     gp_json_free(record);
     snprintf(path, sizeof(path), "%s/newest", folder);
@@ -179,11 +197,15 @@ static void read_note(run_summary *out)
 /* Take the sizes of facts.json. false: the training has no validation data. */
 static bool read_facts(run_summary *out)
 {
-    gp_json *facts = run_document_read(out->folder, "facts.json");
-    const bool validated =
-        gp_json_member(facts, "validation_samples") == NULL || run_count(facts, "validation_samples") > 0;
-    const char *network = text_of(facts, "network"), *data = text_of(facts, "data");
+    gp_json *facts;
+    const char *network, *data;
+    bool validated;
 
+    run_document_read(&facts, out->folder, "facts.json", NULL); /* the state does not depend on it */
+    validated =
+        gp_json_member(facts, "validation_samples") == NULL || run_count(facts, "validation_samples") > 0;
+    network = text_of(facts, "network");
+    data = text_of(facts, "data");
     if (network[0] == '\0')
         network = argument_of(out->command, "--network");
     if (network[0] == '\0')
@@ -202,7 +224,9 @@ static bool read_facts(run_summary *out)
 
 gp_status run_summary_read(run_summary *out, const char *folder, gp_error *err)
 {
-    const char *job = job_state(folder);
+    gp_error problem = { .code = GP_OK };
+    const char *job = job_state(folder, &problem);
+    struct stat info;
     gp_json *end;
     bool validated;
 
@@ -212,26 +236,29 @@ gp_status run_summary_read(run_summary *out, const char *folder, gp_error *err)
                           .accuracy = NAN,
                           .rmse = NAN,
                           .images_per_second = NAN };
+    if (stat(folder, &info) == 0 ? !S_ISDIR(info.st_mode) : errno == ENOENT || errno == ENOTDIR)
+        return gp_fail(err, GP_ENOENT, "there is no folder %s", folder);
     snprintf(out->folder, sizeof(out->folder), "%s", folder);
-    out->command = run_document_read(folder, "job.json");
-    if (out->command == NULL)
-        return gp_fail(err, GP_ENOENT,
-                       access(folder, F_OK) == 0 ? "%s is not a run folder: it has no job.json"
-                                                 : "there is no folder %s",
-                       folder);
+    out->command = document_of(folder, "job.json", &problem);
+    if (out->command == NULL && problem.code == GP_OK)
+        return gp_fail(err, GP_ENOENT, "%s is not a run folder: it has no job.json", folder);
     snprintf(out->began, sizeof(out->began), "%s", text_of(out->command, "began"));
     validated = read_facts(out);
-    end = run_document_read(folder, "end.json");
+    end = document_of(folder, "end.json", &problem);
     if (end == NULL || gp_json_member(end, "steps") == NULL)
         read_tail(out, validated);
     if (end != NULL)
         read_end(out, end);
-    else if (is_active(folder))
+    else if (is_active(folder, &problem))
         out->state = "running";
     else
         read_exit(out);
     if (job != NULL)
         out->state = job;
+    if (problem.code != GP_OK) {
+        out->state = "unreadable";
+        snprintf(out->reason, sizeof(out->reason), "%s", problem.message);
+    }
     if (out->epochs == 0 && out->steps_per_epoch > 0)
         out->epochs = (out->steps + out->steps_per_epoch - 1) / out->steps_per_epoch;
     read_note(out);

@@ -17,10 +17,11 @@ typedef struct run_summary {
     char began[32]; /* ISO 8601, UTC; "": unknown */
     char network[512], data[512];
     /* "running", "completed", "stopped", "stopped early", "failed", "killed": the process ended
-     * without a result, or "queued": the job on a cluster waits for its next attempt */
+     * without a result, "queued": the job on a cluster waits for its next attempt, or "unreadable":
+     * a file that decides about the state cannot be read, or is malformed */
     const char *state;
-    char reason[400]; /* of a failed run */
-    char *note;       /* NULL: none */
+    char reason[GP_ERROR_MESSAGE_MAX]; /* of a failed or unreadable run */
+    char *note;                        /* NULL: none */
     int64_t workers, batch, steps, steps_per_epoch, epochs, max_epochs;
     double loss;                            /* of the last step */
     double validation_loss, accuracy, rmse; /* of the last validation; accuracy: 0 to 1 */
@@ -28,7 +29,8 @@ typedef struct run_summary {
     gp_json *command; /* job.json */
 } run_summary;
 
-/* Read the summary of a folder. A running training is read up to the last line.
+/* Read the summary of a folder. A running training is read up to the last line. An unreadable run
+ * is no error, and has the values that can be read.
  * GP_ENOENT: the folder does not exist, or is not a run folder. */
 gp_status run_summary_read(run_summary *out, const char *folder, gp_error *err);
 void run_summary_deinit(run_summary *summary);

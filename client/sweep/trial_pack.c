@@ -1,7 +1,6 @@
 /* Implement trial_pack.h. */
 #include "client/sweep/trial_pack.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,14 +69,6 @@ static bool put_log(gp_json_writer *writer, const char *folder)
     return fits;
 }
 
-static bool is_missing(const char *folder, const char *name)
-{
-    char path[PATH_MAX];
-
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    return access(path, F_OK) != 0 && errno == ENOENT;
-}
-
 /* Write the packed document to `out`. false: it is too large, or a file cannot be read. */
 static bool encode(gp_buffer *out, const char *folder, const gp_json *end)
 {
@@ -89,12 +80,12 @@ static bool encode(gp_buffer *out, const char *folder, const gp_json *end)
     gp_json_each(end, put_member, &writer, NULL);
     gp_json_begin_object(&writer, "records");
     for (int i = 0; i < DOCUMENTS; i++) {
-        gp_json *document = run_document_read(folder, documents[i]);
+        gp_json *document;
+        const gp_status status = run_document_read(&document, folder, documents[i], NULL);
 
-        if (document != NULL)
+        if (status == GP_OK)
             gp_json_put_value(&writer, documents[i], document);
-        else
-            fits = fits && is_missing(folder, documents[i]);
+        fits = fits && (status == GP_OK || status == GP_ENOENT);
         gp_json_free(document);
     }
     fits = fits && put_lines(&writer, folder) && put_log(&writer, folder);
@@ -113,12 +104,14 @@ static void remove_file(const char *folder, const char *name)
 
 gp_status trial_pack(const char *folder, gp_error *err)
 {
-    gp_json *end = run_document_read(folder, "end.json");
-    bool packed = gp_json_member(end, "records") != NULL;
+    gp_json *end;
     char path[PATH_MAX];
     gp_buffer text;
+    bool packed;
     gp_status status = GP_OK;
 
+    run_document_read(&end, folder, "end.json", NULL); /* a trial without a result is not packed */
+    packed = gp_json_member(end, "records") != NULL;
     gp_buffer_init(&text, TRIAL_PACK_BYTES_MAX);
     if (gp_json_is_object(end) && !packed && encode(&text, folder, end)) {
         snprintf(path, sizeof(path), "%s/end.json", folder);

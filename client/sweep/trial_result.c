@@ -179,9 +179,12 @@ static void read_log(char text[SWEEP_TEXT_MAX], const char *folder)
 /* Describe why a job failed that left no result: the last error of its process. */
 static void read_job(char text[SWEEP_TEXT_MAX], const gp_job_info *info)
 {
-    gp_json *record = info->folder[0] != '\0' ? run_document_read(info->folder, "job.json") : NULL;
-    const char *message = gp_json_text(gp_json_member(gp_json_member(record, "exit"), "message"), "");
+    gp_json *record = NULL;
+    const char *message;
 
+    if (info->folder[0] != '\0')
+        run_document_read(&record, info->folder, "job.json", NULL);
+    message = gp_json_text(gp_json_member(gp_json_member(record, "exit"), "message"), "");
     if (message[0] == '\0')
         message = info->reason;
     if (message[0] != '\0')
@@ -208,17 +211,11 @@ static bool failed_itself(const gp_json *end)
 static gp_status read_end(gp_json **out, const sweep_folder *folder, uint32_t trial, gp_error *err)
 {
     char path[PATH];
-    uint8_t *text = NULL;
-    size_t bytes;
+    gp_status status;
 
-    *out = NULL;
-    sweep_folder_trial(folder, trial, "/end.json", path);
-    gp_status status = gp_file_read(&text, &bytes, path, RUN_DOCUMENT_BYTES_MAX, err);
-
-    if (status == GP_OK && gp_json_parse(out, (const char *)text, bytes, NULL) != GP_OK)
-        *out = NULL;
-    gp_free(text);
-    return status == GP_ENOENT || status == GP_ELIMIT ? GP_OK : status;
+    sweep_folder_trial(folder, trial, NULL, path);
+    status = run_document_read(out, path, "end.json", err);
+    return status == GP_ENOENT || status == GP_ECORRUPT ? GP_OK : status;
 }
 
 gp_status trial_result_read(sweep_event *event, char text[SWEEP_TEXT_MAX], trial_reader *reader,

@@ -46,8 +46,9 @@ const cli_command cli_command_runs = {
         "and loss of the last validation, or of the best one if a training that keeps the best weights has "
         "ended.\n\n"
         "The state is `running`, `completed`, `stopped` (Ctrl-C), `stopped early` (validation patience), "
-        "`failed`, `killed`: the process ended without a result, or `queued`: a job on a cluster waits for "
-        "its next attempt. Runs whose folder was removed are not listed. No pool is started.",
+        "`failed`, `killed`: the process ended without a result, `queued`: a job on a cluster waits for its "
+        "next attempt, or `unreadable`: a file of the run cannot be read. Runs whose folder was removed are "
+        "not listed. No pool is started.",
     .examples = "  gradpool runs\n"
                 "  gradpool runs --where network=lenet --where 'accuracy>=0.9' --sort accuracy\n"
                 "  gradpool runs compare 38 40 41 --plot curves.png\n"

@@ -150,7 +150,7 @@ static gp_json *put_file(gp_json_writer *writer, const char *key, reading *r, gp
     if (text == NULL || size > PART_BYTES || gp_json_parse(&json, text, strlen(text), NULL) != GP_OK)
         json = NULL;
     if (text == NULL && r->source->paths != NULL && file != GP_JOB_FILE_END) /* a trial of a sweep */
-        json = run_document_read(r->source->folder, report_files[file]);
+        run_document_read(&json, r->source->folder, report_files[file], NULL);
     gp_json_put_value(writer, key, json);
     gp_free(text);
     return json;

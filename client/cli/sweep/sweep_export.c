@@ -161,10 +161,13 @@ static bool read_times(char began[40], char ended[40], const sweep_folder *folde
 
     sweep_folder_trial(folder, number, NULL, path);
     for (int i = 0; i < 2; i++) {
-        gp_json *document = run_document_read(path, files[i]);
-        const char *text = gp_json_text(gp_json_member(document, members[i]), "");
-        const size_t bytes = strlen(text);
+        gp_json *document;
+        const char *text;
+        size_t bytes;
 
+        run_document_read(&document, path, files[i], NULL);
+        text = gp_json_text(gp_json_member(document, members[i]), "");
+        bytes = strlen(text);
         /* Python before 3.11 does not read the Z of "2026-11-23T19:46:03.250Z". */
         found = found && bytes > 0 && text[bytes - 1] == 'Z' && bytes < 30;
         if (found)

@@ -30,7 +30,7 @@ double sweep_trial_seconds(const sweep_folder *folder, uint32_t trial)
     gp_json *end;
 
     sweep_folder_trial(folder, trial, NULL, path);
-    end = run_document_read(path, "end.json");
+    run_document_read(&end, path, "end.json", NULL);
     seconds = gp_json_number(gp_json_member(end, "seconds"), NAN);
     gp_json_free(end);
     return seconds;

@@ -246,3 +246,58 @@ TEST(facts_of_old_folders_are_read)
     CHECK(!run_info_read(&info, folder));
     folder_remove("facts.json");
 }
+
+/* Replace a file by a link to itself, which open() refuses with ELOOP; EACCES and EIO have the same
+ * effect. */
+static void put_unreadable(const char *name)
+{
+    char path[100];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    unlink(path);
+    CHECK(symlink(name, path) == 0);
+}
+
+TEST(missing_malformed_and_unreadable_documents_are_distinguished)
+{
+    gp_json *json;
+    gp_error err;
+
+    folder_make();
+    CHECK_STATUS(GP_ENOENT, run_document_read(&json, folder, "job.json", &err));
+    put("end.json", "w", "{\"records\": {\"facts.json\": {\"batch\": 7}}}");
+    CHECK_STATUS(GP_ENOENT, run_document_read(&json, folder, "job.json", &err));
+    CHECK_STATUS(GP_OK, run_document_read(&json, folder, "facts.json", &err));
+    CHECK_INT(7, gp_json_integer(gp_json_member(json, "batch"), 0));
+    gp_json_free(json);
+    put("job.json", "w", "{\"pid\"");
+    CHECK_STATUS(GP_ECORRUPT, run_document_read(&json, folder, "job.json", &err));
+    CHECK_CONTAINS(err.message, "/job.json: malformed JSON");
+    CHECK(json == NULL);
+    put_unreadable("job.json");
+    CHECK_STATUS(GP_EIO, run_document_read(&json, folder, "job.json", &err));
+    put_unreadable("end.json"); /* it may have the facts */
+    CHECK_STATUS(GP_EIO, run_document_read(&json, folder, "facts.json", &err));
+    folder_remove("job.json");
+    folder_remove("end.json");
+}
+
+TEST(run_with_an_unreadable_file_is_neither_killed_nor_missing)
+{
+    static const char *const files[] = { "end.json", "writer.lock", "job.json" };
+    run_summary run;
+    gp_error err;
+
+    folder_make();
+    CHECK_STATUS(GP_ENOENT, run_summary_read(&run, folder, &err));
+    CHECK_CONTAINS(err.message, "is not a run folder");
+    put("job.json", "w", "{\"began\": \"2026-11-28T20:00:00Z\"}");
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        put_unreadable(files[i]);
+        REQUIRE_OK(run_summary_read(&run, folder, &err), err);
+        CHECK_TEXT("unreadable", run.state);
+        CHECK_CONTAINS(run.reason, files[i]);
+        run_summary_deinit(&run);
+        folder_remove(files[i]);
+    }
+}

@@ -294,12 +294,12 @@ static void check_packed(void)
     for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
         CHECK(!exists(gone[i]));
     snprintf(path, sizeof(path), "%s/trials/0007", root);
-    json = run_document_read(path, "job.json");
+    CHECK_STATUS(GP_OK, run_document_read(&json, path, "job.json", &err));
     CHECK_INT(3, gp_json_integer(gp_json_member(gp_json_member(json, "options"), "seed"), 0));
     gp_json_free(json);
     CHECK(run_info_read(&info, path));
     CHECK_INT(32, info.batch);
-    json = run_document_read(path, "end.json");
+    CHECK_STATUS(GP_OK, run_document_read(&json, path, "end.json", &err));
     CHECK_INT(2, gp_json_count(gp_json_member(gp_json_member(json, "records"), "workers.jsonl")));
     CHECK_TEXT("one\ntwo\n", gp_json_text(gp_json_member(gp_json_member(json, "records"), "log"), ""));
     CHECK(gp_json_number(gp_json_member(json, "seconds"), 0) == 2.5);
