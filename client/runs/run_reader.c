@@ -13,8 +13,6 @@
 #include "common/base/system/file.h"
 #include "common/base/system/json_file.h"
 
-enum { PATH_BYTES = 1200 };
-
 /* ---- lines ---- */
 
 /* Read the change of a worker group. false: malformed. */
@@ -92,7 +90,7 @@ bool run_line_last(run_line *out, const char *text)
 
 void run_tail_read(const char *folder, const char *name, char *text, size_t bytes)
 {
-    char path[PATH_BYTES];
+    char path[RUN_PATH_BYTES];
     struct stat info;
     ssize_t got = -1;
     int fd;
@@ -132,7 +130,7 @@ static bool find_validation(run_line *out, const char *text, size_t *bytes)
 
 bool run_validation_last(run_line *out, const char *folder)
 {
-    char path[PATH_BYTES], text[1 + (64 << 10)];
+    char path[RUN_PATH_BYTES], text[1 + (64 << 10)];
     bool found = false;
     struct stat info;
     off_t end = 0, first = 0;
@@ -162,7 +160,7 @@ bool run_validation_last(run_line *out, const char *folder)
 }
 
 struct run_lines {
-    char path[PATH_BYTES];
+    char path[RUN_PATH_BYTES];
     int fd; /* -1: the file does not exist yet */
     char buffer[1 << 14];
     size_t begin, end; /* unread bytes in the buffer */
@@ -291,7 +289,7 @@ static gp_status packed_document(gp_json **out, const char *folder, const char *
 
 gp_status run_document_read(gp_json **out, const char *folder, const char *name, gp_error *err)
 {
-    char path[PATH_BYTES];
+    char path[RUN_PATH_BYTES];
     gp_status status;
 
     snprintf(path, sizeof(path), "%s/%s", folder, name);

@@ -5,6 +5,7 @@
 #ifndef GP_RUNS_RUN_READER_H
 #define GP_RUNS_RUN_READER_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -15,7 +16,8 @@
 enum {
     RUN_LINE_BYTES_MAX = 4096,        /* longer lines are skipped */
     RUN_DOCUMENT_BYTES_MAX = 1 << 18, /* size limit of job.json, facts.json and end.json */
-    RUN_SEARCH_BYTES_MAX = 16 << 20   /* about 60,000 steps */
+    RUN_SEARCH_BYTES_MAX = 16 << 20,  /* about 60,000 steps */
+    RUN_PATH_BYTES = PATH_MAX + 64    /* folder and file name; the kernel refuses a path that is cut */
 };
 #define RUN_COUNT_MAX ((int64_t)1 << 50)
 

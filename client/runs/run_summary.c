@@ -16,9 +16,9 @@
 #include "common/base/system/file.h"
 #include "common/base/text/text.h"
 
-/* TAIL_BYTES: memory for the last lines of metrics.jsonl, from which the state of a running
- * training is read. */
-enum { TAIL_BYTES = 16 << 10, PATH_BYTES = 800 };
+/* Memory for the last lines of metrics.jsonl, from which the state of a running training is
+ * read. */
+enum { TAIL_BYTES = 16 << 10 };
 
 static double number(const gp_json *object, const char *key, double fallback)
 {
@@ -48,7 +48,7 @@ static gp_json *document_of(const char *folder, const char *name, gp_error *prob
  *   problem  as in document_of(), for the lock */
 static bool is_active(const char *folder, gp_error *problem)
 {
-    char path[PATH_BYTES];
+    char path[RUN_PATH_BYTES];
     bool active;
     int fd;
 
@@ -70,7 +70,7 @@ static bool is_active(const char *folder, gp_error *problem)
  *   problem  as in document_of() */
 static const char *job_state(const char *folder, gp_error *problem)
 {
-    char path[PATH_BYTES];
+    char path[RUN_PATH_BYTES];
     uint32_t attempt = 0;
     gp_json *record;
     bool ended;
@@ -179,7 +179,7 @@ static void read_exit(run_summary *out)
 
 static void read_note(run_summary *out)
 {
-    char path[PATH_BYTES];
+    char path[RUN_PATH_BYTES];
     uint8_t *note;
     size_t bytes;
 
@@ -238,10 +238,16 @@ gp_status run_summary_read(run_summary *out, const char *folder, gp_error *err)
                           .images_per_second = NAN };
     if (stat(folder, &info) == 0 ? !S_ISDIR(info.st_mode) : errno == ENOENT || errno == ENOTDIR)
         return gp_fail(err, GP_ENOENT, "there is no folder %s", folder);
-    snprintf(out->folder, sizeof(out->folder), "%s", folder);
     out->command = document_of(folder, "job.json", &problem);
     if (out->command == NULL && problem.code == GP_OK)
         return gp_fail(err, GP_ENOENT, "%s is not a run folder: it has no job.json", folder);
+    out->folder = gp_strdup(folder);
+    if (out->folder == NULL) {
+        run_summary_deinit(out);
+        return gp_fail(err, GP_ENOMEM, "no memory for the run in %s", folder);
+    }
+    for (size_t bytes = strlen(folder); bytes > 1 && folder[bytes - 1] == '/'; bytes--)
+        out->folder[bytes - 1] = '\0'; /* as shells complete it */
     snprintf(out->began, sizeof(out->began), "%s", text_of(out->command, "began"));
     validated = read_facts(out);
     end = document_of(folder, "end.json", &problem);
@@ -269,9 +275,10 @@ gp_status run_summary_read(run_summary *out, const char *folder, gp_error *err)
 void run_summary_deinit(run_summary *summary)
 {
     gp_json_free(summary->command);
+    gp_free(summary->folder);
     gp_free(summary->note);
     summary->command = NULL;
-    summary->note = NULL;
+    summary->folder = summary->note = NULL;
 }
 
 /* Write a number with all its digits: a seed has up to 16. */
@@ -347,7 +354,7 @@ gp_status run_points_read(run_point **out, size_t *count, const char *folder, gp
 
 gp_status run_note_write(const char *folder, const char *note, gp_error *err)
 {
-    char path[PATH_BYTES], line[RUN_NOTE_BYTES_MAX + 2];
+    char path[RUN_PATH_BYTES], line[RUN_NOTE_BYTES_MAX + 2];
 
     if (strlen(note) > RUN_NOTE_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "the note has %zu bytes; the limit is %d", strlen(note),

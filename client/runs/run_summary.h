@@ -13,8 +13,8 @@ enum { RUN_NOTE_BYTES_MAX = 4096 };
 /* A run. Numbers that the run does not have are NaN or 0. Free it with run_summary_deinit(). */
 typedef struct run_summary {
     uint64_t number; /* in the index; 0: not from the index */
-    char folder[700];
-    char began[32]; /* ISO 8601, UTC; "": unknown */
+    char *folder;    /* without trailing slashes */
+    char began[32];  /* ISO 8601, UTC; "": unknown */
     char network[512], data[512];
     /* "running", "completed", "stopped", "stopped early", "failed", "killed": the process ended
      * without a result, "queued": the job on a cluster waits for its next attempt, or "unreadable":

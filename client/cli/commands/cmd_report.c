@@ -11,6 +11,7 @@
 #include "client/cli/jobs/job_wait.h"
 #include "client/cli/jobs/report.h"
 #include "client/cli/show.h"
+#include "client/runs/run_reader.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/directory.h"
 #include "common/base/system/file.h"
@@ -203,15 +204,15 @@ static gp_status write_tar(const char *path, const gp_buffer *text, const gp_jso
 /* ---- finding the run ---- */
 
 /* Get the run folder of a job number or a path. GP_ENOENT: no such folder. */
-static gp_status find_folder(char *out, size_t bytes, const char *word, const gp_paths *paths, gp_error *err)
+static gp_status find_folder(char out[RUN_PATH_BYTES], const char *word, const gp_paths *paths, gp_error *err)
 {
     struct stat info;
     uint64_t job;
 
     if (strchr(word, '/') == NULL && job_number(word, &job, NULL) == GP_OK)
-        snprintf(out, bytes, "%s/jobs/%" PRIu64, paths->state_dir, job);
+        snprintf(out, RUN_PATH_BYTES, "%s/jobs/%" PRIu64, paths->state_dir, job);
     else
-        snprintf(out, bytes, "%s", word);
+        snprintf(out, RUN_PATH_BYTES, "%s", word);
     if (stat(out, &info) != 0 || !S_ISDIR(info.st_mode))
         return gp_fail(err, GP_ENOENT,
                        "there is no run %s: %s is not a folder; 'gradpool jobs --all' lists jobs, other runs "
@@ -302,7 +303,7 @@ static gp_status get_elsewhere(cli_call *call, gp_buffer *out, gp_job_info *info
 static gp_status report_run(cli_call *call, gp_error *err)
 {
     const report_options *options = call->options;
-    char folder[600] = "", path[700];
+    char folder[RUN_PATH_BYTES] = "", path[RUN_PATH_BYTES + 32];
     char fetched[FETCHED_PATH_BYTES] = "", shown[CLUSTER_COMMAND_BYTES] = "";
     gp_paths paths;
     bool elsewhere = false;
@@ -327,7 +328,7 @@ static gp_status report_run(cli_call *call, gp_error *err)
     } else if (status == GP_OK) {
         status = gp_paths_find(&paths, cli_pool_name(call), err);
         if (status == GP_OK)
-            status = find_folder(folder, sizeof(folder), call->words[0], &paths, err);
+            status = find_folder(folder, call->words[0], &paths, err);
         snprintf(path, sizeof(path), "%s/report.json", folder);
         /* the report written when the run failed, or else one made now */
         if (status == GP_OK && gp_file_read(&data, &bytes, path, REPORT_BYTES_MAX, NULL) == GP_OK) {

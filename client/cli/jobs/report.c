@@ -82,7 +82,7 @@ size_t report_tail(const report_source *from, gp_job_file file, uint32_t worker,
 {
     static pool_piece piece;
     uint64_t offset = INT64_MAX;
-    char path[700];
+    char path[RUN_PATH_BYTES];
 
     if (from->paths != NULL) {
         if (file == GP_JOB_FILE_SCHEDULER_LOG)
@@ -434,7 +434,7 @@ gp_status report_fetch(gp_buffer *out, const report_source *source, gp_error *er
 void report_write(const char *folder, const gp_paths *paths, const gp_error *failure)
 {
     const report_source source = { .folder = folder, .paths = paths };
-    char path[700];
+    char path[RUN_PATH_BYTES];
     gp_buffer text;
     gp_error err;
 

@@ -23,18 +23,12 @@ void runs_set_free(runs_set *set)
 static gp_status set_add(runs_set *set, const char *folder, uint64_t number, gp_error *err)
 {
     run_summary *grown = gp_array_grow(set->runs, set->count, sizeof(*grown));
-    size_t bytes = strlen(folder);
-    char path[700];
     gp_status status;
-
-    while (bytes > 1 && folder[bytes - 1] == '/') /* as shells complete it */
-        bytes--;
-    snprintf(path, sizeof(path), "%.*s", (int)bytes, folder);
 
     if (grown == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu runs", set->count + 1);
     set->runs = grown;
-    status = run_summary_read(&grown[set->count], path, err);
+    status = run_summary_read(&grown[set->count], folder, err);
     if (status != GP_OK)
         return status;
     grown[set->count].number = number;
@@ -227,8 +221,9 @@ bool runs_value(const run_summary *run, const char *name, char *text, size_t byt
     const struct {
         const char *name, *text;
     } texts[] = {
-        { "network", run->network }, { "data", run->data },   { "state", run->state },
-        { "folder", run->folder },   { "began", run->began }, { "note", run->note != NULL ? run->note : "" },
+        { "network", run->network }, { "data", run->data },
+        { "state", run->state },     { "folder", run->folder != NULL ? run->folder : "" },
+        { "began", run->began },     { "note", run->note != NULL ? run->note : "" },
         { "reason", run->reason },
     };
     char *end;

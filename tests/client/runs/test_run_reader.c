@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/system/directory.h"
+#include "common/base/system/file.h"
 #include "tests/gp_test.h"
 
 static char folder[64];
@@ -300,4 +302,29 @@ TEST(run_with_an_unreadable_file_is_neither_killed_nor_missing)
         run_summary_deinit(&run);
         folder_remove(files[i]);
     }
+}
+
+TEST(path_of_any_length_is_read_and_written)
+{
+    char path[1200], note[sizeof(path) + 20];
+    size_t used;
+    run_summary run;
+    gp_error err;
+
+    folder_make();
+    used = (size_t)snprintf(path, sizeof(path), "%s", folder);
+    while (used < 1000) {
+        used += (size_t)snprintf(path + used, sizeof(path) - used, "/%0200d", 0);
+        REQUIRE(mkdir(path, 0700) == 0);
+    }
+    snprintf(note, sizeof(note), "%s/job.json", path);
+    REQUIRE_OK(gp_file_write(note, "{}", 2, &err), err);
+    REQUIRE_OK(run_note_write(path, "deep", &err), err);
+    strcat(path, "//");
+    REQUIRE_OK(run_summary_read(&run, path, &err), err);
+    path[used] = '\0';
+    CHECK_TEXT(path, run.folder);
+    CHECK_TEXT("deep", run.note);
+    run_summary_deinit(&run);
+    gp_directory_remove(folder);
 }
