@@ -2,7 +2,6 @@
 #include "client/cli/predict/predict_rows.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,25 +40,6 @@ gp_status rows_form_of(rows_form *out, const char *path, gp_error *err)
     return GP_OK;
 }
 
-/* Open a draft file as a stream. The stream uses a duplicate descriptor, so that fclose() reports
- * write errors before the draft is renamed to the final name. */
-static gp_status draft_open(FILE **file, gp_file_draft *draft, const char *path, gp_error *err)
-{
-    gp_status status = gp_file_draft_open(draft, path, err);
-    int fd = status == GP_OK ? fcntl(draft->fd, F_DUPFD_CLOEXEC, 0) : -1;
-
-    if (status != GP_OK)
-        return status;
-    *file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (*file != NULL)
-        return GP_OK;
-    status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
-    if (fd >= 0)
-        close(fd);
-    gp_file_draft_discard(draft);
-    return status;
-}
-
 gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, bool gaps, gp_error *err)
 {
     *out = (rows){
@@ -70,7 +50,7 @@ gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, b
     out->terminal = path[0] == '\0' && isatty(STDOUT_FILENO);
     if (path[0] == '\0')
         return GP_OK;
-    gp_status status = draft_open(&out->file, &out->draft, path, err);
+    gp_status status = gp_file_draft_stream(&out->file, &out->draft, path, err);
 
     if (status != GP_OK) {
         gp_error_prefix(err, "--out");
@@ -81,7 +61,7 @@ gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, b
     if (gaps && form == ROWS_ARRAY) { /* FILE.index.npy next to FILE.npy */
         snprintf(out->index_path, sizeof(out->index_path), "%.*s.index.npy",
                  (int)(strlen(path) - strlen(".npy")), path);
-        status = draft_open(&out->index, &out->index_draft, out->index_path, err);
+        status = gp_file_draft_stream(&out->index, &out->index_draft, out->index_path, err);
         if (status == GP_OK && fseek(out->index, ARRAY_HEADER, SEEK_SET) != 0)
             status = gp_fail_errno(err, GP_EIO, "cannot write %s", out->index_path);
     }

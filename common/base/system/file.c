@@ -261,6 +261,23 @@ gp_status gp_file_draft_open(gp_file_draft *out, const char *path, gp_error *err
     return out->fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot create %s", path);
 }
 
+gp_status gp_file_draft_stream(FILE **stream, gp_file_draft *out, const char *path, gp_error *err)
+{
+    gp_status status = gp_file_draft_open(out, path, err);
+    int fd = status == GP_OK ? fcntl(out->fd, F_DUPFD_CLOEXEC, 0) : -1;
+
+    if (status != GP_OK)
+        return status;
+    *stream = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (*stream != NULL)
+        return GP_OK;
+    status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    if (fd >= 0)
+        close(fd);
+    gp_file_draft_discard(out);
+    return status;
+}
+
 /* Write the contents to the disk. File systems without sync_file_range() sync them. */
 static bool draft_sync(const gp_file_draft *draft)
 {

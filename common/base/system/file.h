@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "common/base/error.h"
@@ -45,6 +46,11 @@ typedef struct gp_file_draft {
 /* Create a draft for the file `path`. GP_EIO. GP_ENOENT: `path` is a symbolic link without a
  * target. GP_ELIMIT: the path is too long. */
 gp_status gp_file_draft_open(gp_file_draft *out, const char *path, gp_error *err);
+
+/* Create a draft and a stream that writes to it. The stream has its own descriptor: fclose()
+ * reports write errors, and must be called before the draft is committed. Errors as for
+ * gp_file_draft_open(). */
+gp_status gp_file_draft_stream(FILE **stream, gp_file_draft *out, const char *path, gp_error *err);
 
 /* Sync a draft and rename it to its final path. If draft->ordered is set, only write its contents
  * to the disk before the rename: after a power failure the path has the old contents or the new

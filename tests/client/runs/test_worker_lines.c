@@ -11,6 +11,8 @@
 
 #include "client/runs/run_reader.h"
 #include "client/runs/run_trim.h"
+#include "common/base/system/fence.h"
+#include "common/base/system/file.h"
 #include "tests/gp_test.h"
 
 static char folder[64], path[100];
@@ -419,6 +421,23 @@ TEST(lines_are_lost_if_the_file_cannot_be_opened_again)
     add(lines, 7, 30);
     CHECK(worker_lines_close(lines, &problem) > 0);
     CHECK(problem != 0);
+    folder_remove();
+}
+
+TEST(outdated_attempt_does_not_trim)
+{
+    char newest[sizeof(folder) + 16], fence[sizeof(newest) + 16];
+    gp_error err;
+
+    folder_make();
+    snprintf(newest, sizeof(newest), "%s/newest", folder);
+    snprintf(fence, sizeof(fence), "1:%s", newest);
+    REQUIRE_OK(gp_file_write(path, "{\"step\": 1}\n{\"step\": 2}\n", 26, &err), err);
+    REQUIRE_OK(gp_file_write(newest, "2\n", 2, &err), err);
+    setenv(GP_FENCE_VARIABLE, fence, 1);
+    CHECK_STATUS(GP_ESTALE, run_trim(folder, "workers.jsonl", 1, 1, NULL, &err));
+    unsetenv(GP_FENCE_VARIABLE);
+    unlink(newest);
     folder_remove();
 }
 
