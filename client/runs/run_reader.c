@@ -105,6 +105,20 @@ void run_tail_read(const char *folder, const char *name, char *text, size_t byte
     text[got > 0 ? got : 0] = '\0';
 }
 
+bool run_is_torn(const char *path)
+{
+    char last = '\n';
+    size_t bytes;
+    int fd;
+
+    if (gp_file_open(&fd, &bytes, path, SIZE_MAX, NULL) != GP_OK)
+        return false;
+    if (bytes > 0 && gp_read_at(fd, &last, 1, bytes - 1) != 1)
+        last = '\n';
+    close(fd);
+    return last != '\n';
+}
+
 /* Parse the last validation of a text.
  *   bytes  set to the length of the incomplete first line, which continues the text before
  * false: no line is a validation. */

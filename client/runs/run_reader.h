@@ -53,6 +53,9 @@ bool run_line_last(run_line *out, const char *text);
  * file. */
 void run_tail_read(const char *folder, const char *name, char *text, size_t bytes);
 
+/* Return whether a file ends within a line, which a killed process or a full disk leaves. */
+bool run_is_torn(const char *path);
+
 /* Read the last validation in metrics.jsonl, among the last RUN_SEARCH_BYTES_MAX bytes. Free *out
  * with run_line_deinit(). false: no line is a validation. */
 bool run_validation_last(run_line *out, const char *folder);

@@ -88,6 +88,7 @@ static gp_status open_file(worker_lines *lines, gp_error *err)
     char path[700];
 
     snprintf(path, sizeof(path), "%s/workers.jsonl", lines->folder);
+    lines->torn = run_is_torn(path);
     lines->file = fopen(path, "ae");
     return lines->file != NULL ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
 }
@@ -115,20 +116,6 @@ static bool interval_get(interval *out, const gp_json *json)
     for (int phase = 0; phase < STEP_PHASES; phase++)
         out->ms[phase] = gp_json_number(gp_json_member(time, step_phase_names[phase]), 0);
     return true;
-}
-
-/* Set `lines->torn` if a killed process left a part of a line. */
-static void find_torn(worker_lines *lines)
-{
-    char path[700], last = '\n';
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/workers.jsonl", lines->folder);
-    file = fopen(path, "re");
-    if (file != NULL && fseek(file, -1, SEEK_END) == 0 && fread(&last, 1, 1, file) == 1)
-        lines->torn = last != '\n';
-    if (file != NULL)
-        fclose(file);
 }
 
 /* Drop the stored intervals that are in the file: a process may be killed after it wrote a line and
@@ -166,7 +153,6 @@ static void restore(worker_lines *lines)
             *i = (interval){ 0 };
         any |= i->steps > 0;
     }
-    find_torn(lines);
     if (any)
         drop_written(lines);
     for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++)
@@ -239,14 +225,16 @@ gp_status worker_lines_resume(worker_lines *lines, uint64_t step, gp_error *err)
         }
         run_line_deinit(&line);
     }
+    status = run_lines_failed(old) ? gp_fail(err, GP_EIO, "cannot read workers.jsonl of %s", lines->folder)
+                                   : run_trim(lines->folder, "workers.jsonl", step, step, NULL, err);
     run_lines_free(old);
-    fclose(lines->file);
-    status = run_trim(lines->folder, "workers.jsonl", step, step, NULL, err);
-    if (status == GP_OK)
-        lines->torn = false; /* only complete lines are left */
-    if (open_file(lines, status == GP_OK ? err : NULL) != GP_OK) {
+    if (status == GP_OK) {
+        fclose(lines->file); /* the old file */
+        status = open_file(lines, err);
+    }
+    if (lines->file == NULL) {
         lines->problem = errno;
-        return status == GP_OK ? GP_EIO : status;
+        return status;
     }
     for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++) {
         if (status != GP_OK) /* the file still has the whole interval */

@@ -27,7 +27,8 @@ typedef struct worker_lines worker_lines;
 gp_status worker_lines_open(worker_lines **out, const char *folder, gp_error *err);
 
 /* Remove lines after `step`, because the training repeats the following steps. The samples and
- * times of an interval that contains `step` are reduced in proportion to its steps. */
+ * times of an interval that contains `step` are reduced in proportion to its steps. After an error,
+ * the lines stay, or following lines are lost. */
 gp_status worker_lines_resume(worker_lines *lines, uint64_t step, gp_error *err);
 
 /* Add a step of one worker.

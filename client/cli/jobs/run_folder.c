@@ -14,6 +14,7 @@
 #include "client/cli/jobs/job_self.h"
 #include "client/cli/show.h"
 #include "client/runs/run_index.h"
+#include "client/runs/run_reader.h"
 #include "client/runs/run_trim.h"
 #include "common/base/printable.h"
 #include "common/base/system/file.h"
@@ -124,11 +125,21 @@ static gp_status lock_folder(run_folder *folder, gp_error *err)
     return status;
 }
 
-/* Open metrics.jsonl for appending. */
-static gp_status open_metrics(FILE **out, const run_folder *folder, gp_error *err)
+/* Open metrics.jsonl for appending, in place of the open file. */
+static gp_status open_metrics(run_folder *folder, gp_error *err)
 {
-    *out = folder_file(folder, "metrics.jsonl");
-    return *out != NULL ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
+    char path[600];
+    FILE *metrics;
+
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder->path);
+    metrics = fopen(path, "ae");
+    if (metrics == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot write to the folder %s", folder->path);
+    if (folder->metrics != NULL)
+        fclose(folder->metrics);
+    folder->metrics = metrics;
+    folder->torn[0] = run_is_torn(path);
+    return GP_OK;
 }
 
 /* Remove a file that describes the end of an earlier attempt. */
@@ -209,7 +220,7 @@ static gp_status open_files(run_folder *folder, bool job, gp_error *err)
     if (job && status == GP_EBUSY)
         status = GP_OK;
     if (status == GP_OK)
-        status = open_metrics(&folder->metrics, folder, err);
+        status = open_metrics(folder, err);
     if (status != GP_OK)
         return status;
     snprintf(path, sizeof(path), "%s/facts.json", folder->path);
@@ -250,7 +261,10 @@ static gp_status open_copy(run_folder *folder, gp_error *err)
     if (path == NULL)
         return GP_OK;
     folder->copy = fopen(path, folder->request.options->resume[0] != '\0' ? "ae" : "we");
-    return folder->copy != NULL ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot write --metrics %s", path);
+    if (folder->copy == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot write --metrics %s", path);
+    folder->torn[1] = run_is_torn(path);
+    return GP_OK;
 }
 
 gp_status run_folder_open(run_folder *folder, const run_folder_request *request, gp_error *err)
@@ -429,22 +443,23 @@ static gp_status trim_copy(run_folder *folder, uint64_t steps, uint64_t validati
     return status;
 }
 
-/* Remove the lines of an earlier attempt that this training repeats. */
+/* Remove the lines of an earlier attempt that this training repeats, from each file in which that
+ * is possible. Return the first error. */
 static gp_status trim(run_folder *folder, uint64_t steps, uint64_t validations, gp_error *err)
 {
-    FILE *metrics;
     uint64_t last;
+    gp_error why;
     gp_status status = run_trim(folder->path, "metrics.jsonl", steps, validations, &last, err);
 
     if (status == GP_OK)
-        status = open_metrics(&metrics, folder, err);
-    if (status != GP_OK)
-        return status;
-    fclose(folder->metrics); /* the old file */
-    folder->metrics = metrics;
-    job_self_link(folder->path, "metrics.jsonl"); /* the first link refers to the old file */
-    write_missing(folder, last, steps);
-    return worker_lines_resume(folder->workers, steps, err);
+        status = open_metrics(folder, err);
+    if (status == GP_OK) {
+        job_self_link(folder->path, "metrics.jsonl"); /* the first link refers to the old file */
+        write_missing(folder, last, steps);
+    }
+    if (worker_lines_resume(folder->workers, steps, &why) != GP_OK && status == GP_OK)
+        status = gp_fail(err, why.code, "%s", why.message);
+    return status;
 }
 
 /* Prepare the files for the first step or validation.

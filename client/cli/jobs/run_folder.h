@@ -49,7 +49,7 @@ typedef struct run_folder {
     run_folder_request request;
     FILE *metrics, *log;
     FILE *copy;     /* second metrics file (--metrics); NULL: none */
-    bool torn[2];   /* metrics and copy may end within a line, because a write failed */
+    bool torn[2];   /* metrics and copy may end within a line */
     gp_buffer line; /* of metrics.jsonl */
     worker_lines *workers;
     run_board *board;

@@ -3,10 +3,15 @@
 #include "client/cli/jobs/run_folder.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/runs/run_index.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/system/directory.h"
+#include "common/base/system/file.h"
+#include "tests/fault/failing.h"
 #include "tests/gp_test.h"
 
 static char root[64];
@@ -84,5 +89,55 @@ TEST(index_has_the_folder_of_a_long_name_in_any_language)
     l = listing_read();
     CHECK_INT(1, l.count);
     CHECK(access(l.folder, F_OK) == 0);
+    root_remove();
+}
+
+/* Create the folder of an attempt that was killed after step 5, while it wrote step 6. */
+static void killed_make(const char *name)
+{
+    static const char *const files[][2] = {
+        { "job.json", "{}" },
+        { "metrics.jsonl", "{\"step\": 5}\n{\"step\": 6, \"lo" },
+        { "workers.jsonl", "{\"worker\": 1, \"seconds\": 5, \"first_step\": 1, \"step\": 5, \"steps\": 5, "
+                           "\"samples\": 50}\n" },
+    };
+    char path[100];
+    gp_error err;
+
+    REQUIRE(mkdir(name, 0700) == 0);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", name, files[i][0]);
+        REQUIRE_OK(gp_file_write(path, files[i][1], strlen(files[i][1]), &err), err);
+    }
+}
+
+/* Check that a file contains a text. */
+static void check_file(const char *path, const char *part)
+{
+    uint8_t *text = NULL;
+    size_t bytes;
+    gp_error err;
+
+    REQUIRE_OK(gp_file_read(&text, &bytes, path, 10000, &err), err);
+    CHECK_CONTAINS((const char *)text, part);
+    gp_free(text);
+}
+
+/* The file without the lines of the earlier attempt cannot get its name, as on a full disk. */
+TEST(resume_that_cannot_trim_the_metrics_damages_no_line)
+{
+    run_folder folder;
+    gp_error err;
+
+    root_make();
+    killed_make("run");
+    REQUIRE_OK(open_folder(&folder, "lenet", "run", &err), err);
+    failing_set("rename:1:ENOSPC:metrics.jsonl");
+    run_folder_step(&folder, &(gp_train_step){ .step = 4, .worker = 1 }, 0);
+    CHECK_INT(1, failing_struck());
+    failing_set(NULL);
+    run_folder_close(&folder, NULL, NULL);
+    check_file("run/metrics.jsonl", "\"lo\n{\"step\": 4");
+    check_file("run/workers.jsonl", "\"first_step\": 1, \"step\": 3, ");
     root_remove();
 }

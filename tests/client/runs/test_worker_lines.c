@@ -402,8 +402,7 @@ TEST(damaged_state_file_is_ignored)
     folder_remove();
 }
 
-/* The training continues without the records of the workers. */
-TEST(lines_are_lost_if_the_file_cannot_be_opened_again)
+TEST(lines_that_cannot_be_trimmed_stay)
 {
     struct rlimit old, none;
     worker_lines *lines;
@@ -413,14 +412,16 @@ TEST(lines_are_lost_if_the_file_cannot_be_opened_again)
     folder_make();
     lines = open_lines();
     add(lines, 1, 12);
+    worker_lines_close(lines, &problem);
+    lines = open_lines();
     getrlimit(RLIMIT_NOFILE, &old);
     none = (struct rlimit){ .rlim_cur = 3, .rlim_max = old.rlim_max };
     setrlimit(RLIMIT_NOFILE, &none);
-    CHECK(worker_lines_resume(lines, 6, &err) != GP_OK);
+    CHECK_STATUS(GP_EIO, worker_lines_resume(lines, 6, &err));
     setrlimit(RLIMIT_NOFILE, &old);
-    add(lines, 7, 30);
-    CHECK(worker_lines_close(lines, &problem) > 0);
-    CHECK(problem != 0);
+    add(lines, 13, 30);
+    CHECK_INT(0, worker_lines_close(lines, &problem));
+    CHECK_INT(30, sums_of(1).steps);
     folder_remove();
 }
 
