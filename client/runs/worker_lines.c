@@ -187,11 +187,14 @@ gp_status worker_lines_open(worker_lines **out, const char *folder, gp_error *er
 
 /* ---- resume ---- */
 
-/* Reduce an interval that contains `step` to the steps up to `step`. */
+/* Reduce an interval that contains `step` to the steps up to `step`. Its time ends earlier by the
+ * time of the other steps. */
 static void interval_cut(interval *i, uint64_t step)
 {
     const double part = (double)(step - i->first_step + 1) / (double)(i->step - i->first_step + 1);
 
+    for (int phase = 0; phase < STEP_PHASES; phase++)
+        i->seconds -= i->ms[phase] * (1 - part) * 1e-3;
     i->steps = (uint64_t)((double)i->steps * part + 0.5);
     i->samples = (uint64_t)((double)i->samples * part + 0.5);
     i->cpu_ms = (uint64_t)((double)i->cpu_ms * part + 0.5);

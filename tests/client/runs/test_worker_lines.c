@@ -186,6 +186,39 @@ TEST(resume_keeps_the_sums_up_to_the_step)
     folder_remove();
 }
 
+TEST(interval_that_a_resume_cuts_ends_earlier)
+{
+    worker_lines *lines;
+    const char *text;
+    size_t bytes;
+    run_line line;
+    gp_error err;
+    int problem;
+
+    folder_make();
+    lines = open_lines();
+    for (uint64_t step = 1; step <= 8; step++)
+        worker_lines_add(
+            lines,
+            &(gp_train_step){
+                .worker = 1, .step = step, .forward_ms = 60, .wait_ms = 40, .seconds = 0.1 * (double)step },
+            (int64_t)step * 100);
+    worker_lines_close(lines, &problem);
+    lines = open_lines();
+    CHECK_STATUS(GP_OK, worker_lines_resume(lines, 5, &err));
+    worker_lines_close(lines, &problem);
+
+    run_lines *read = run_lines_new(folder, "workers.jsonl");
+
+    text = run_lines_next(read, &bytes);
+    REQUIRE(text != NULL && run_line_parse(&line, text, bytes));
+    CHECK_INT(5, gp_json_integer(gp_json_member(line.json, "step"), 0));
+    CHECK_NEAR(0.5, gp_json_number(gp_json_member(line.json, "seconds"), 0), 1e-6);
+    run_line_deinit(&line);
+    run_lines_free(read);
+    folder_remove();
+}
+
 static bool exit_after_rename;
 
 int rename(const char *from, const char *to)
