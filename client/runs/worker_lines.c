@@ -350,8 +350,10 @@ uint64_t worker_lines_close(worker_lines *lines, int *problem)
     for (uint32_t worker = 0; worker <= WORKERS_MAX; worker++)
         if (lines->open[worker].steps > 0)
             finish(lines, worker);
-    if (lines->file != NULL)
-        fclose(lines->file);
+    if (lines->file != NULL && fclose(lines->file) != 0) {
+        lines->lost++;
+        lines->problem = errno;
+    }
     close(lines->open_fd);
     snprintf(path, sizeof(path), "%s/workers.open", lines->folder);
     unlink(path);

@@ -584,6 +584,27 @@ static gp_status write_end(run_folder *folder, const gp_training_summary *summar
     return status;
 }
 
+/* Close a file of lines. An error, which network file systems report late, counts as a lost
+ * line. */
+static void close_lines(run_folder *folder, FILE *file)
+{
+    if (file == NULL || fclose(file) == 0)
+        return;
+    folder->lost++;
+    folder->problem = errno;
+}
+
+/* Close the log, and report lines that could not be written. */
+static void close_log(const run_folder *folder)
+{
+    if (folder->log == NULL)
+        return;
+    const bool failed = ferror(folder->log) != 0;
+
+    if (fclose(folder->log) != 0 || failed)
+        fprintf(stderr, "%s/log is incomplete: it could not be written\n", folder->path);
+}
+
 void run_folder_close(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
 {
     gp_error err;
@@ -594,18 +615,15 @@ void run_folder_close(run_folder *folder, const gp_training_summary *summary, co
     gp_file_draft_discard(&folder->end);
     folder->lost += worker_lines_close(folder->workers, &folder->problem);
     folder->lost += run_board_close(folder->board, failure == NULL, &folder->problem);
+    close_lines(folder, folder->metrics);
+    close_lines(folder, folder->copy);
+    close_log(folder);
     folder->workers = NULL;
     folder->board = NULL;
     gp_buffer_deinit(&folder->line);
     if (folder->lost > 0)
         fprintf(stderr, "cannot write %" PRIu64 " line%s of metrics: %s\n", folder->lost,
                 gp_plural(folder->lost), strerror(folder->problem));
-    if (folder->metrics != NULL)
-        fclose(folder->metrics);
-    if (folder->log != NULL)
-        fclose(folder->log);
-    if (folder->copy != NULL)
-        fclose(folder->copy);
     if (folder->lock >= 0)
         close(folder->lock);
     folder->lock = -1;

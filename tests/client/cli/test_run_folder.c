@@ -2,8 +2,10 @@
  * written. */
 #include "client/cli/jobs/run_folder.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -139,5 +141,47 @@ TEST(resume_that_cannot_trim_the_metrics_damages_no_line)
     run_folder_close(&folder, NULL, NULL);
     check_file("run/metrics.jsonl", "\"lo\n{\"step\": 4");
     check_file("run/workers.jsonl", "\"first_step\": 1, \"step\": 3, ");
+    root_remove();
+}
+
+/* Redirect standard error to a file, or back if `before` is not -1. */
+static int errors_to(const char *path, int before)
+{
+    const int saved = dup(STDERR_FILENO);
+    FILE *file;
+
+    fflush(stderr);
+    if (before >= 0) {
+        CHECK(dup2(before, STDERR_FILENO) >= 0);
+        close(before);
+        close(saved);
+        return -1;
+    }
+    file = fopen(path, "w");
+    CHECK(file != NULL && dup2(fileno(file), STDERR_FILENO) >= 0);
+    fclose(file);
+    return saved;
+}
+
+TEST(log_that_a_full_disk_cut_is_reported)
+{
+    struct rlimit before, full;
+    run_folder folder;
+    gp_error err;
+    int saved;
+
+    root_make();
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    full = (struct rlimit){ .rlim_cur = 10, .rlim_max = before.rlim_max };
+    signal(SIGXFSZ, SIG_IGN);
+    REQUIRE_OK(open_folder(&folder, "lenet", "run", &err), err);
+    CHECK(fputs("a line that does not fit\n", folder.log) >= 0);
+    CHECK(setrlimit(RLIMIT_FSIZE, &full) == 0);
+    CHECK(fflush(folder.log) != 0);
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    saved = errors_to("errors", -1);
+    run_folder_close(&folder, NULL, NULL);
+    errors_to(NULL, saved);
+    check_file("errors", "run/log is incomplete");
     root_remove();
 }
