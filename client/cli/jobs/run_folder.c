@@ -1,6 +1,7 @@
 /* Create run folders and write their files. run_folder.h lists the files. */
 #include "client/cli/jobs/run_folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -77,11 +78,37 @@ static gp_status folder_make(run_folder *folder, const char *network, gp_error *
     return GP_OK;
 }
 
-/* Use the folder of --folder: a run folder, or a folder that is empty or does not exist. */
+static bool has_file(const char *folder, const char *name)
+{
+    char path[600];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Return whether a folder is empty; a new ext4 file system has lost+found. */
+static bool is_empty(const char *folder)
+{
+    static const char *const names[] = { ".", "..", "lost+found" };
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+    bool empty = dir != NULL;
+
+    while (empty && (entry = readdir(dir)) != NULL) {
+        empty = false;
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+            empty |= strcmp(entry->d_name, names[i]) == 0;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return empty;
+}
+
+/* Use the folder of --folder: a run folder, or a folder that is empty or does not exist. A process
+ * that was killed early may have left writer.lock only. */
 static gp_status folder_named(run_folder *folder, gp_error *err)
 {
     const char *name = folder->request.folder;
-    char path[600];
 
     if ((size_t)snprintf(folder->path, sizeof(folder->path), "%s", name) >= sizeof(folder->path))
         return gp_fail(err, GP_ELIMIT, "--folder is longer than %zu bytes", sizeof(folder->path) - 1);
@@ -89,12 +116,9 @@ static gp_status folder_named(run_folder *folder, gp_error *err)
         return GP_OK;
     if (errno != EEXIST)
         return gp_fail_errno(err, GP_EIO, "cannot create the folder %s", name);
-    snprintf(path, sizeof(path), "%s/job.json", name);
-    if (access(path, F_OK) != 0 && rmdir(name) != 0)
+    if (!has_file(name, "job.json") && !has_file(name, "writer.lock") && !is_empty(name))
         return gp_fail(err, GP_EINVAL, "--folder %s exists and is not a run folder; use an empty or new one",
                        name);
-    if (access(name, F_OK) != 0 && mkdir(name, 0777) != 0) /* it was empty */
-        return gp_fail_errno(err, GP_EIO, "cannot create the folder %s", name);
     return GP_OK;
 }
 
@@ -183,11 +207,9 @@ static gp_status fail_used(const char *folder, gp_error *err)
 
 gp_status run_folder_claim(run_folder *folder, const char *path, bool resumes, gp_error *err)
 {
-    char record[600];
     gp_status status;
 
-    snprintf(record, sizeof(record), "%s/job.json", path);
-    if (access(record, F_OK) != 0)
+    if (!has_file(path, "job.json"))
         return GP_OK;
     if (!resumes && has_steps(path))
         return fail_used(path, err);

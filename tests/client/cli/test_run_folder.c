@@ -144,6 +144,26 @@ TEST(resume_that_cannot_trim_the_metrics_damages_no_line)
     root_remove();
 }
 
+/* A mount point can neither be removed nor created again. */
+TEST(empty_folder_is_used_as_it_is)
+{
+    run_folder folder;
+    struct stat before, after;
+    gp_error err;
+
+    root_make();
+    REQUIRE(mkdir("run", 0750) == 0 && mkdir("run/lost+found", 0700) == 0);
+    REQUIRE(stat("run", &before) == 0);
+    REQUIRE_OK(open_folder(&folder, "lenet", "run", &err), err);
+    run_folder_close(&folder, NULL, NULL);
+    REQUIRE(stat("run", &after) == 0);
+    CHECK(before.st_ino == after.st_ino && before.st_mode == after.st_mode);
+    REQUIRE(mkdir("other", 0700) == 0 && mkdir("other/files", 0700) == 0);
+    CHECK_STATUS(GP_EINVAL, open_folder(&folder, "lenet", "other", &err));
+    CHECK(access("other/files", F_OK) == 0);
+    root_remove();
+}
+
 /* Redirect standard error to a file, or back if `before` is not -1. */
 static int errors_to(const char *path, int before)
 {
