@@ -235,7 +235,6 @@ static void reserve_end(run_folder *folder)
 /* Open the files of the folder. */
 static gp_status open_files(run_folder *folder, bool job, gp_error *err)
 {
-    char path[600];
     gp_status status = folder->lock >= 0 ? GP_OK : lock_folder(folder, err);
 
     /* An earlier attempt of a cluster job may be suspended with the lock; the fence stops it. */
@@ -245,8 +244,6 @@ static gp_status open_files(run_folder *folder, bool job, gp_error *err)
         status = open_metrics(folder, err);
     if (status != GP_OK)
         return status;
-    snprintf(path, sizeof(path), "%s/facts.json", folder->path);
-    folder->indexed = access(path, F_OK) == 0;
     folder->continued = has_steps(folder->path);
     if (folder->continued && job_self_folder() == NULL && folder->request.options->resume[0] == '\0' &&
         folder->request.options->run_id[0] == '\0')
@@ -263,13 +260,14 @@ static gp_status open_files(run_folder *folder, bool job, gp_error *err)
     return status == GP_OK ? worker_lines_open(&folder->workers, folder->path, err) : status;
 }
 
-/* Add the folder to the index. An error is only reported: the index is a convenience. */
+/* Add the folder to the index, unless an earlier attempt did so and then created result/. An error
+ * is only reported: the index is a convenience. */
 static void add_to_index(const run_folder *folder)
 {
     char *absolute = realpath(folder->path, NULL);
     gp_error err;
 
-    if (folder->request.state_dir != NULL && absolute != NULL && !folder->indexed &&
+    if (folder->request.state_dir != NULL && absolute != NULL && !has_file(folder->path, "result") &&
         run_index_append(folder->request.state_dir, absolute, folder->began, &err) != GP_OK)
         fprintf(stderr, "the run is missing in `gradpool runs`: %s\n", err.message);
     free(absolute);
@@ -306,15 +304,16 @@ gp_status run_folder_open(run_folder *folder, const run_folder_request *request,
         status =
             request->folder != NULL ? folder_named(folder, err) : folder_make(folder, request->network, err);
     }
-    snprintf(path, sizeof(path), "%s/result", folder->path);
-    if (status == GP_OK && mkdir(path, 0777) != 0 && errno != EEXIST)
-        status = gp_fail_errno(err, GP_EIO, "cannot create the folder %s", path);
     if (status == GP_OK)
         status = open_files(folder, job, err);
     if (status == GP_OK)
         status = open_copy(folder, err);
-    if (status == GP_OK) {
+    if (status == GP_OK)
         add_to_index(folder);
+    snprintf(path, sizeof(path), "%s/result", folder->path);
+    if (status == GP_OK && mkdir(path, 0777) != 0 && errno != EEXIST)
+        status = gp_fail_errno(err, GP_EIO, "cannot create the folder %s", path);
+    if (status == GP_OK) {
         job_self_link(folder->path, "metrics.jsonl");
     } else {
         run_folder_close(folder, NULL, NULL);

@@ -56,7 +56,6 @@ typedef struct run_folder {
     gp_file_draft end;  /* end.json; fd -1: created at the end */
     int lock;           /* writer.lock; -1: not locked */
     bool continued;     /* the folder has lines of an earlier attempt */
-    bool indexed;       /* the index has the folder since an earlier attempt */
     bool begun;         /* a step or a validation was written */
     char began[32];     /* command start, formatted as in logs */
     gp_train_info info; /* facts.json contents */

@@ -164,6 +164,21 @@ TEST(empty_folder_is_used_as_it_is)
     root_remove();
 }
 
+/* A process that is killed while it reads its data has written no facts.json. */
+TEST(run_without_facts_is_indexed_once)
+{
+    run_folder folder;
+    gp_error err;
+
+    root_make();
+    for (int attempt = 1; attempt <= 2; attempt++) {
+        REQUIRE_OK(open_folder(&folder, "lenet", "run", &err), err);
+        run_folder_close(&folder, NULL, NULL);
+        CHECK_INT(1, listing_read().count);
+    }
+    root_remove();
+}
+
 /* Redirect standard error to a file, or back if `before` is not -1. */
 static int errors_to(const char *path, int before)
 {
