@@ -25,6 +25,7 @@ static struct {
     char **argv;
     gp_error error;
     gp_train_options *options; /* training options; NULL: not a training, or not parsed yet */
+    bool unlinked;             /* job_self_link() has reported an error */
 } self;
 
 /* Copy an environment variable to `text` and remove it from the environment, because child
@@ -182,7 +183,11 @@ void job_self_link(const char *run_folder, const char *name)
     snprintf(from, sizeof(from), "%.4095s/%s", run_folder, name);
     snprintf(to, sizeof(to), "%s/%s", self.folder, name);
     unlink(to); /* of an earlier attempt */
-    (void)!link(from, to);
+    if (link(from, to) == 0 || errno == ENOENT || self.unlinked)
+        return;
+    self.unlinked = true;
+    fprintf(stderr, "gradpool: `top` and `logs` do not show the curves of this job: cannot link %s: %s\n",
+            from, errno == EXDEV ? "the job folder is on another file system" : strerror(errno));
 }
 
 void job_self_result(const char *name, char *path, size_t bytes)

@@ -28,7 +28,8 @@ void job_self_begin(int argc, char **argv);
 const char *job_self_folder(void);
 
 /* Link a file of a run in another folder into the job folder, so that `top` and `logs -f` show the
- * curves of the run. Does nothing outside a job, and if the folders are on different file systems.
+ * curves of the run. Does nothing outside a job. The link fails if the folders are on different
+ * file systems, and a symbolic one would not be followed: the first failure is reported.
  *   name  "metrics.jsonl" or "facts.json"; the file exists */
 void job_self_link(const char *run_folder, const char *name);
 

@@ -7,8 +7,10 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/cli/jobs/job_self.h"
 #include "client/runs/run_index.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/directory.h"
@@ -218,5 +220,34 @@ TEST(log_that_a_full_disk_cut_is_reported)
     run_folder_close(&folder, NULL, NULL);
     errors_to(NULL, saved);
     check_file("errors", "run/log is incomplete");
+    root_remove();
+}
+
+/* A directory in the place of the link makes link() fail, as another file system does. */
+TEST(job_reports_that_it_shows_no_curves)
+{
+    static char name[] = "gradpool", *words[] = { name, NULL };
+    run_folder folder;
+    gp_error err;
+    int status;
+
+    root_make();
+    REQUIRE(mkdir("job", 0700) == 0 && mkdir("job/metrics.jsonl", 0700) == 0);
+    const pid_t child = fork(); /* a process has one job at most */
+
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        setenv("GRADPOOL_JOB_DIR", "job", 1);
+        errors_to("errors", -1);
+        job_self_begin(1, words);
+        if (open_folder(&folder, "lenet", "run", &err) != GP_OK)
+            _exit(1);
+        run_folder_facts(&folder, &(gp_train_info){ .workers = 1 });
+        run_folder_close(&folder, NULL, NULL);
+        _exit(0);
+    }
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK_INT(0, status);
+    check_file("errors", "`logs` do not show the curves of this job: cannot link run/metrics.jsonl: ");
     root_remove();
 }
