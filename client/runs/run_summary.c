@@ -281,21 +281,10 @@ void run_summary_deinit(run_summary *summary)
     summary->folder = summary->note = NULL;
 }
 
-/* Write a number with all its digits: a seed has up to 16. */
-static void put_number(char *text, size_t bytes, const gp_json *value)
-{
-    const double number = gp_json_number(value, 0);
-    char digits[GP_NUMBER_BYTES];
-
-    if (number == floor(number) && fabs(number) < 1e16)
-        snprintf(text, bytes, "%.0f", number);
-    else
-        snprintf(text, bytes, "%s", gp_number_text(number, digits));
-}
-
 const char *run_summary_option(const run_summary *summary, const char *name, char *text, size_t bytes)
 {
     const gp_json *value = gp_json_member(gp_json_member(summary->command, "options"), name);
+    char digits[GP_NUMBER_BYTES];
 
     if (value == NULL)
         return NULL;
@@ -304,16 +293,14 @@ const char *run_summary_option(const run_summary *summary, const char *name, cha
     else if (gp_json_is_bool(value))
         snprintf(text, bytes, "%s", gp_json_bool(value, false) ? "true" : "false");
     else if (gp_json_is_number(value))
-        put_number(text, bytes, value);
+        snprintf(text, bytes, "%s", gp_digits_text(gp_json_number(value, 0), digits));
     else {
         size_t used = 0;
 
         text[0] = '\0';
         for (size_t i = 0; i < gp_json_count(value) && used < bytes; i++) {
-            char number[GP_NUMBER_BYTES];
-
-            put_number(number, sizeof(number), gp_json_element(value, i));
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s", i == 0 ? "" : ",", number);
+            gp_digits_text(gp_json_number(gp_json_element(value, i), 0), digits);
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", i == 0 ? "" : ",", digits);
         }
     }
     return text;

@@ -16,8 +16,6 @@
 #include "common/model/train_options.h"
 #include "common/search/search_state.h"
 
-#define WHOLE_MAX 1e15 /* whole numbers up to this are written with all digits */
-
 gp_search_type sweep_points_type(void *context, const char *name)
 {
     const gp_param *param = gp_params_find(gp_train_options_table, name);
@@ -123,12 +121,7 @@ const char *sweep_point_text(const sweep_point *point, const gp_space *space, ui
         return "";
     if (p->kind == GP_SPACE_LIST)
         return p->values[(uint32_t)point->value[parameter]].text;
-    const double value = point->value[parameter];
-
-    if (value != floor(value) || fabs(value) > WHOLE_MAX)
-        return gp_number_text(value, number);
-    snprintf(number, GP_NUMBER_BYTES, "%.0f", value);
-    return number;
+    return gp_digits_text(point->value[parameter], number);
 }
 
 /* ---- interface of the state machine ---- */

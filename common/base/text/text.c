@@ -1,10 +1,14 @@
 /* Implement text.h. */
 #include "common/base/text/text.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* More than 2^53, the largest seed. */
+#define WHOLE_MAX 1e16
 
 const char *gp_number_text(double value, char text[GP_NUMBER_BYTES])
 {
@@ -23,6 +27,14 @@ const char *gp_float_text(float value, char text[GP_NUMBER_BYTES])
         if (strtof(text, NULL) == value)
             break;
     }
+    return text;
+}
+
+const char *gp_digits_text(double value, char text[GP_NUMBER_BYTES])
+{
+    if (value != floor(value) || fabs(value) >= WHOLE_MAX)
+        return gp_number_text(value, text);
+    snprintf(text, GP_NUMBER_BYTES, "%.0f", value);
     return text;
 }
 

@@ -20,6 +20,9 @@ static inline const char *gp_plural(uint64_t count)
 const char *gp_number_text(double value, char text[GP_NUMBER_BYTES]);
 const char *gp_float_text(float value, char text[GP_NUMBER_BYTES]);
 
+/* Like gp_number_text(), but write whole numbers below 1e16 without an exponent. */
+const char *gp_digits_text(double value, char text[GP_NUMBER_BYTES]);
+
 /* Write ascending numbers as ranges, such as "0-3,8", and return text. A list that does not fit is
  * cut and ends with "...". */
 char *gp_ranges_text(char *text, size_t bytes, const int *numbers, uint32_t count);

@@ -668,6 +668,11 @@ TEST(numbers_are_printed_with_the_fewest_digits_that_read_back_equal)
     CHECK_TEXT("0.1", gp_float_text(0.1f, text));
     CHECK_TEXT("0.30000000000000004", gp_number_text(0.1 + 0.2, text));
     CHECK_TEXT("1", gp_number_text(1, text));
+    CHECK_TEXT("1e+06", gp_number_text(1e6, text));
+    CHECK_TEXT("1000000", gp_digits_text(1e6, text));
+    CHECK_TEXT("-9007199254740992", gp_digits_text(-9007199254740992, text));
+    CHECK_TEXT("1e+16", gp_digits_text(1e16, text));
+    CHECK_TEXT("0.5", gp_digits_text(0.5, text));
     CHECK_TEXT("s", gp_plural(0));
     CHECK_TEXT("", gp_plural(1));
 }
