@@ -558,10 +558,11 @@ TEST(folder_of_an_older_version_is_listed_and_compared)
     write_file("w/old/job.json", "{\"began\": \"2026-01-02T03:04:05Z\", \"arguments\": [\"gradpool\", "
                                  "\"train\", \"--network=lenet\", \"--data\", \"digits:2000\"]}");
     write_file("w/old/facts.json", "{\"workers\": 2, \"batch\": 64, \"steps_per_epoch\": 2, \"epochs\": 9}");
-    write_file("w/old/metrics.jsonl",
-               "{\"step\": 3, \"epoch\": 2, \"seconds\": 1, \"loss\": 0.5, \"time\": {\"forward\": 1}}\n"
-               "{\"step\": 4, \"epoch\": 2, \"seconds\": 1.5, \"loss\": 0.25, \"time\": {}}\n"
-               "{\"step\": 4, \"validation_loss\": 0.125, \"validation_accuracy\": 0.5}\n{\"step\": 5");
+    write_file(
+        "w/old/metrics.jsonl",
+        "{\"step\": 3, \"epoch\": 2, \"seconds\": 1, \"loss\": 0.5, \"time\": {\"forward\": 1}}\n"
+        "{\"step\": 4, \"epoch\": 2, \"seconds\": 1.5, \"loss\": 0.25, \"time\": {}}\n"
+        "{\"step\": 4, \"validation_loss\": 0.125, \"validation_accuracy\": 0.87654321}\n{\"step\": 5");
     RUN_OK("runs", "list", "old", "--json");
     gp_json *json = pools_json(out);
     const gp_json *run = gp_json_element(json, 0);
@@ -572,7 +573,10 @@ TEST(folder_of_an_older_version_is_listed_and_compared)
     CHECK_INT(4, gp_json_integer(gp_json_member(run, "steps"), 0));
     CHECK(number_in(run, "validation_loss") == 0.125 && number_in(run, "images_per_second") == 128);
     gp_json_free(json);
+    RUN_OK("runs", "list", "old", "--csv");
+    CHECK_CONTAINS(out, ",killed,2,4,0.87654321,0.125,,1.5,128,2,");
     RUN_OK("runs", "compare", "old", "old");
+    CHECK_CONTAINS(out, "\naccuracy           0.8765  0.8765\n");
     RUN_OK("report", "./old");
     CHECK_CONTAINS(out, "last steps");
     RUN_OK("runs", "list", "old", "--where", "solver=adam"); /* it has no options */

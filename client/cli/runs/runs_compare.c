@@ -11,7 +11,7 @@
 #include "common/model/train_options.h"
 
 /* COLUMNS_MAX: runs side by side in a table; more runs become rows. */
-enum { COLUMNS_MAX = 8, CELL_BYTES = 100, VALUE_BYTES = 1024, POINTS_MAX = PLOT_COLOURS };
+enum { COLUMNS_MAX = 8, CELL_BYTES = 100, POINTS_MAX = PLOT_COLOURS };
 
 /* Values of one line for each run. */
 typedef char cells[RUNS_COMPARED_MAX][CELL_BYTES];
@@ -34,7 +34,7 @@ static void set_cell(char cell[CELL_BYTES], const char *value)
 /* Fill in the value of a column or option for each run. true: the runs differ. */
 static bool fill(cells out, const runs_set *set, const char *name)
 {
-    char first[VALUE_BYTES], value[VALUE_BYTES];
+    char first[RUNS_VALUE_BYTES], value[RUNS_VALUE_BYTES];
     bool differ = false;
 
     for (size_t i = 0; i < set->count; i++) {

@@ -7,6 +7,7 @@
 
 #include "client/cli/runs/runs_verbs.h"
 #include "client/cli/show.h"
+#include "common/base/text/text.h"
 #include "common/model/train_options.h"
 
 /* ---- --where ---- */
@@ -81,7 +82,7 @@ static gp_status condition_parse(condition *out, const char *text, size_t bytes,
 /* Compare as numbers if both values are numbers, else as texts. */
 static bool condition_holds(const condition *c, const run_summary *run)
 {
-    char text[700];
+    char text[RUNS_VALUE_BYTES];
     double number, wanted = number_of(c->value);
     int order;
 
@@ -234,7 +235,8 @@ static void show_runs(const runs_set *set)
         show_table_free(table);
 }
 
-/* Print all columns as CSV: those of a run, and the training options that any run has. */
+/* Print all columns as CSV: those of a run, and the training options that any run has. Numbers have
+ * all their digits. */
 static void print_csv(const runs_set *set)
 {
     static const char *const columns[] = {
@@ -249,14 +251,16 @@ static void print_csv(const runs_set *set)
         printf(",%s", param->name);
     printf("\n");
     for (size_t i = 0; i < set->count; i++) {
-        char text[1024];
+        char text[RUNS_VALUE_BYTES];
         double number;
 
         for (size_t c = 0; c < count; c++) {
+            char digits[GP_NUMBER_BYTES];
+
             runs_value(&set->runs[i], columns[c], text, sizeof(text), &number);
             if (c > 0)
                 putchar(',');
-            show_csv_field(stdout, text);
+            show_csv_field(stdout, isnan(number) ? text : gp_digits_text(number, digits));
         }
         for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
             runs_value(&set->runs[i], param->name, text, sizeof(text), &number);

@@ -5,7 +5,13 @@
 #include "client/cli/cli.h"
 #include "client/runs/run_summary.h"
 
-enum { RUNS_SHOWN = 20, RUNS_LISTED_MAX = 10000, RUNS_COMPARED_MAX = 500, RUNS_CONDITIONS_MAX = 32 };
+enum {
+    RUNS_SHOWN = 20,
+    RUNS_LISTED_MAX = 10000,
+    RUNS_COMPARED_MAX = 500,
+    RUNS_CONDITIONS_MAX = 32,
+    RUNS_VALUE_BYTES = RUN_NOTE_BYTES_MAX + 1, /* a value with its NUL; notes are the longest */
+};
 
 /* Options for all subcommands. */
 typedef struct runs_options {
