@@ -11,6 +11,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/buffer.h"
 #include "common/base/memory/crc32c.h"
+#include "common/base/printable.h"
 
 /* TRIES: attempts to find an unused file name. EVENT_MAX: size limit of one event. FLUSH_BYTES:
  * buffered events are written when they exceed this size. */
@@ -90,6 +91,8 @@ static void put_float(message *m, unsigned field, float value)
     put_little_endian(m, bits, 4);
 }
 
+/* Write a text, cut to at most bytes_max bytes. '?' replaces bytes that are not UTF-8, such as
+ * those of a character that is cut: readers would refuse the whole event. */
 static void put_text(message *m, unsigned field, const char *text, size_t bytes_max)
 {
     const size_t bytes = strnlen(text, bytes_max);
@@ -97,6 +100,8 @@ static void put_text(message *m, unsigned field, const char *text, size_t bytes_
     put_key(m, field, WIRE_BYTES);
     put_varint(m, bytes);
     put(m, text, bytes);
+    if (!m->failed)
+        gp_utf8_clean((char *)m->bytes.data + m->bytes.bytes - bytes, bytes);
 }
 
 /* Bytes reserved for the length of a nested message. Padded varints are valid: protobuf readers
@@ -480,7 +485,7 @@ void tensorboard_hparams(tensorboard *board, const char *group, double wall_s,
     hparams_begin(&e, "_hparams_/session_start_info", HPARAMS_SESSION_START, wall_s);
     for (uint32_t i = 0; i < hparam_count; i++)
         put_hparam(&e.m, &hparams[i]);
-    put_text(&e.m, START_GROUP, group, TENSORBOARD_TAG_MAX);
+    put_text(&e.m, START_GROUP, group, TENSORBOARD_TEXT_MAX);
     put_double(&e.m, START_TIME, wall_s);
     hparams_end(board, &e);
 }

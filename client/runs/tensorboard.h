@@ -20,7 +20,7 @@
 
 enum {
     TENSORBOARD_TAG_MAX = 200,       /* bytes */
-    TENSORBOARD_TEXT_MAX = 64 << 10, /* bytes; longer texts are cut */
+    TENSORBOARD_TEXT_MAX = 64 << 10, /* bytes; longer texts and groups are cut */
     TENSORBOARD_HPARAMS_MAX = 256,
 };
 

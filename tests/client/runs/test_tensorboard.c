@@ -172,6 +172,32 @@ TEST(long_tags_and_texts_are_cut)
     gp_free(text);
 }
 
+/* Trainings in folders whose paths differ only at the end are no repetitions. */
+TEST(group_is_whole_and_texts_are_utf8)
+{
+    char group[300], tag[TENSORBOARD_TAG_MAX + 2];
+    tensorboard *board;
+    gp_error err;
+    int problem;
+
+    memset(group, 'g', sizeof(group) - 1);
+    strcpy(group + sizeof(group) - 3, "17");
+    memset(tag, 't', TENSORBOARD_TAG_MAX - 1);
+    strcpy(tag + TENSORBOARD_TAG_MAX - 1, "\u00e9");
+    folder_make();
+    CHECK_INT(GP_OK, tensorboard_open(&board, folder, &err));
+    tensorboard_hparams(board, group, 2.0, NULL, 0, NULL, 0);
+    tensorboard_scalar(board, tag, 1, 2.0, 1);
+    tensorboard_scalar(board, "caf\xe9", 1, 2.0, 1);
+    CHECK_INT(0, tensorboard_close(board, &problem));
+
+    const size_t size = take_file();
+
+    CHECK(memmem(content, size, group, strlen(group)) != NULL);
+    CHECK(memmem(content, size, "tt?", 3) != NULL);
+    CHECK(memmem(content, size, "caf?", 4) != NULL);
+}
+
 TEST(full_disk_loses_whole_events_only)
 {
     const struct rlimit unlimited = { .rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY };
