@@ -7,7 +7,7 @@
     "train", "--network", "lenet", "--data", "digits:600", "--max-epochs", "3", "--mini-batch-size", "60",   \
         "--max-restarts", "0"
 
-static const char canary[] = "canary/Zk81-QwErTy-secret";
+static const char canary[] = "/canary/Zk81-QwErTy-secret"; /* not the path of a file */
 
 TEARDOWN()
 {
@@ -287,6 +287,13 @@ TEST(report_has_no_secrets_and_a_bounded_size)
     CHECK(strstr(stage_out, canary) == NULL);
     CHECK_INT(0, STAGE_RUN("report", run_path(), "--out", "r.tar"));
     CHECK(shell("grep -q '%s' w/r.tar", canary) != 0);
+    REQUIRE(
+        shell("mkdir w/trial && echo '{\"records\": {\"job.json\": {\"pid\": 7, \"arguments\": [\"%s\"]}}}' "
+              "> w/trial/end.json",
+              canary) == 0);
+    REQUIRE(STAGE_RUN("report", "./trial", "--json") == 0);
+    CHECK(strstr(stage_out, canary) == NULL);
+    CHECK_CONTAINS(stage_out, "\"pid\": 7");
 }
 
 TEST(missing_run_has_no_report)

@@ -52,8 +52,8 @@ static void clean(char *text)
 
         for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && value != NULL; i++)
             secret |= (found = strcasestr(*variable, words[i])) != NULL && found < value;
-        /* a path is no secret: it only names the file */
-        if (bytes < SECRET_BYTES_MIN || value[1] == '/' || !secret)
+        /* the path of a file is no secret: it only names the file */
+        if (!secret || bytes < SECRET_BYTES_MIN || (value[1] == '/' && access(value + 1, F_OK) == 0))
             continue;
         for (char *at = text; (at = strstr(at, value + 1)) != NULL; at += bytes)
             memset(at, '*', bytes);
@@ -139,6 +139,28 @@ static char *read_tail(reading *r, gp_job_file file, uint32_t worker, size_t byt
 
 /* ---- parts ---- */
 
+/* Read a document that is a member of end.json, as in the folder of a trial of a sweep, and
+ * sanitize it. NULL: missing. The caller frees the returned value. */
+static gp_json *packed_file(const char *folder, const char *name)
+{
+    gp_json *packed, *json = NULL;
+    gp_json_writer writer;
+    gp_buffer text;
+
+    gp_buffer_init(&text, RUN_DOCUMENT_BYTES_MAX);
+    if (run_document_read(&packed, folder, name, NULL) == GP_OK) {
+        gp_json_writer_init(&writer, &text, false);
+        gp_json_put_value(&writer, NULL, packed);
+        if (gp_json_writer_finish(&writer, NULL) == GP_OK) {
+            clean((char *)text.data);
+            gp_json_parse(&json, gp_buffer_text(&text), text.bytes, NULL);
+        }
+        gp_json_free(packed);
+    }
+    gp_buffer_deinit(&text);
+    return json;
+}
+
 /* Write a JSON file of the run folder as member `key`; null: missing or malformed. The caller frees
  * the returned value. */
 static gp_json *put_file(gp_json_writer *writer, const char *key, reading *r, gp_job_file file)
@@ -149,8 +171,8 @@ static gp_json *put_file(gp_json_writer *writer, const char *key, reading *r, gp
 
     if (text == NULL || size > PART_BYTES || gp_json_parse(&json, text, strlen(text), NULL) != GP_OK)
         json = NULL;
-    if (text == NULL && r->source->paths != NULL && file != GP_JOB_FILE_END) /* a trial of a sweep */
-        run_document_read(&json, r->source->folder, report_files[file], NULL);
+    if (text == NULL && r->source->paths != NULL && file != GP_JOB_FILE_END)
+        json = packed_file(r->source->folder, report_files[file]);
     gp_json_put_value(writer, key, json);
     gp_free(text);
     return json;
