@@ -2,6 +2,7 @@
 #include "client/cli/run/program_folder.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
@@ -63,7 +64,8 @@ gp_status program_folder_open(program_folder *folder, const char *path, gp_error
     free(absolute);
     for (size_t i = 0; status == GP_OK && i < sizeof(earlier) / sizeof(earlier[0]); i++) {
         path_of(folder, earlier[i], file);
-        unlink(file);
+        if (unlink(file) != 0 && errno != ENOENT)
+            status = gp_fail_errno(err, GP_EIO, "cannot remove %s of an earlier run", file);
     }
     if (status != GP_OK)
         return status;
@@ -148,6 +150,8 @@ void program_folder_close(program_folder *folder, const command_set_result *resu
 {
     json_document json;
     char path[PATH];
+    gp_error err;
+
     if (folder->log < 0)
         return;
     close(folder->log);
@@ -168,5 +172,6 @@ void program_folder_close(program_folder *folder, const command_set_result *resu
     if (folder->has_number)
         gp_json_put_number(writer, "number", folder->number);
     path_of(folder, "end.json", path);
-    show_json_write(&json, path, NULL);
+    if (show_json_write(&json, path, &err) != GP_OK)
+        fprintf(stderr, "the result of the run is lost: %s\n", err.message);
 }

@@ -35,7 +35,7 @@ gp_status program_folder_open(program_folder *folder, const char *path, gp_error
  *   which  0: standard output, 1: standard error */
 void program_folder_output(void *context, int which, const char *text, size_t bytes);
 
-/* Write end.json for the result of a run and close the folder.
+/* Write end.json for the result of a run and close the folder. An error is only reported.
  *   result  NULL: the run failed for a reason outside the program */
 void program_folder_close(program_folder *folder, const command_set_result *result);
 

@@ -1,5 +1,5 @@
-/* test_run_folder.c: names of run folders and entries of the index, and files that cannot be
- * written. */
+/* test_run_folder.c: folders of trainings and programs: names, entries of the index, and files that
+ * cannot be written. */
 #include "client/cli/jobs/run_folder.h"
 
 #include <signal.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "client/cli/jobs/job_self.h"
+#include "client/cli/run/program_folder.h"
 #include "client/runs/run_index.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/directory.h"
@@ -249,5 +250,27 @@ TEST(job_reports_that_it_shows_no_curves)
     REQUIRE(waitpid(child, &status, 0) == child);
     CHECK_INT(0, status);
     check_file("errors", "`logs` do not show the curves of this job: cannot link run/metrics.jsonl: ");
+    root_remove();
+}
+
+TEST(result_of_a_program_is_neither_lost_silently_nor_that_of_an_earlier_run)
+{
+    const command_set_result result = { .first_code = 0 };
+    program_folder folder;
+    gp_error err;
+    int saved;
+
+    root_make();
+    REQUIRE_OK(program_folder_open(&folder, "run", &err), err);
+    saved = errors_to("errors", -1);
+    failing_set("rename:1:ENOSPC:end.json");
+    program_folder_close(&folder, &result);
+    failing_set(NULL);
+    errors_to(NULL, saved);
+    check_file("errors", "the result of the run is lost: cannot rename ");
+    REQUIRE(mkdir("run/end.json", 0700) == 0); /* unlink() fails */
+    CHECK_STATUS(GP_EIO, program_folder_open(&folder, "run", &err));
+    CHECK_CONTAINS(err.message, "end.json of an earlier run");
+    program_folder_close(&folder, NULL);
     root_remove();
 }
