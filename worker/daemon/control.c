@@ -290,6 +290,7 @@ static void control_loop(control *c)
         };
 
         poll(fds, sizeof(fds) / sizeof(fds[0]), poll_ms(c));
+        gp_signals_restore();
         gp_log_tick();
         if (fds[3].revents != 0)
             gp_mailbox_calm(c->mailbox);

@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 #include "common/base/system/fence.h"
 
 static struct {
     pid_t owner;
+    bool fenced; /* the worker belongs to a cluster job */
     int read_end, write_end;
 } caught = { .read_end = -1, .write_end = -1 };
 
@@ -41,9 +43,21 @@ static void on_ignored(int number)
     }
 }
 
+void gp_signals_restore(void)
+{
+    const struct sigaction caught_action = { .sa_handler = on_signal, .sa_flags = SA_RESTART },
+                           ignored_action = { .sa_handler = on_ignored, .sa_flags = SA_RESTART };
+
+    sigaction(SIGINT, &caught_action, NULL);
+    sigaction(SIGHUP, &caught_action, NULL);
+    sigaction(SIGTERM, caught.fenced ? &ignored_action : &caught_action, NULL);
+    sigaction(SIGPIPE, &ignored_action, NULL);
+    if (caught.fenced)
+        sigaction(SIGUSR1, &ignored_action, NULL);
+}
+
 gp_status gp_signals_catch(gp_error *err)
 {
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     int ends[2];
 
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
@@ -51,15 +65,8 @@ gp_status gp_signals_catch(gp_error *err)
     caught.owner = getpid();
     caught.read_end = ends[0];
     caught.write_end = ends[1];
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    action.sa_handler = on_ignored;
-    sigaction(SIGPIPE, &action, NULL);
-    if (gp_fence_given()) {
-        sigaction(SIGTERM, &action, NULL);
-        sigaction(SIGUSR1, &action, NULL);
-    }
+    caught.fenced = gp_fence_given();
+    gp_signals_restore();
     return GP_OK;
 }
 

@@ -16,6 +16,10 @@
  * written its last checkpoint. GP_EIO: no descriptor is left. */
 gp_status gp_signals_catch(gp_error *err);
 
+/* Install the handlers again, because a task may have replaced them: an embedded Python, MPI, or
+ * system() while its program runs. */
+void gp_signals_restore(void);
+
 /* Return the descriptor: readable when a signal has arrived. Valid until the process exits. */
 int gp_signals_fd(void);
 

@@ -342,6 +342,21 @@ TEST(uncancelable_task_keeps_the_lease_but_not_the_control_thread)
     CHECK_INT(0, wait_exit(w));
 }
 
+/* The control thread installs the handler again within 50 ms. */
+TEST(worker_ends_by_sigterm_although_a_task_ignored_it)
+{
+    worker *w = &s.workers[0];
+    int status = -1;
+
+    REQUIRE(link_with_calls());
+    CHECK(run(&client, function_of(&client, "take_sigterm"), NULL, 0));
+    for (int64_t until = gp_now_ms() + TIMEOUT_MS;
+         w->pid != 0 && gp_now_ms() < until && waitpid(w->pid, &status, WNOHANG) == 0; usleep(2000))
+        kill(w->pid, SIGTERM);
+    CHECK_INT(0, status);
+    w->pid = 0;
+}
+
 /* Objects must see the documented functions of the daemon and no others. */
 TEST(worker_exports_only_the_task_interface)
 {

@@ -1,6 +1,7 @@
 /* calls.c: tasks for tests/worker/task/test_tasks.c; each one exercises one feature of task.h. */
 #include <gradpool/task.h>
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,13 @@ GP_TASK gp_status echo(gp_task *task, gp_error *err)
     const void *data = gp_task_argument(task, &bytes);
 
     return gp_task_result(task, data, bytes, err);
+}
+
+/* Take SIGTERM from the worker, as some libraries do. */
+GP_TASK gp_status take_sigterm(gp_task *task, gp_error *err)
+{
+    (void)task;
+    return signal(SIGTERM, SIG_IGN) != SIG_ERR ? GP_OK : gp_fail(err, GP_EIO, "cannot ignore SIGTERM");
 }
 
 /* Return as many bytes as the argument states; byte i has the value i. */
