@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -183,7 +184,7 @@ static int piece_open(const char *path, struct stat *info)
 
 size_t gp_log_read(const char *path, void *to, size_t bytes, uint64_t offset, uint64_t *size, uint64_t *file)
 {
-    char aside[sizeof(log_file.aside)];
+    char aside[PATH_MAX + sizeof(".1")]; /* the kernel refuses a path that is cut */
     struct stat info[2];
     int fds[2];
     size_t got = 0;

@@ -356,3 +356,20 @@ TEST(rotated_and_current_log_files_are_read_as_one)
     unlink(path);
     rmdir(folder);
 }
+
+TEST(rotated_file_of_a_long_path_is_read)
+{
+    char folder[] = "/tmp/gp-log-XXXXXX", path[300], aside[sizeof(path) + 2], text[20];
+    uint64_t size;
+
+    REQUIRE(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof(path), "%s/%0250d", folder, 0);
+    snprintf(aside, sizeof(aside), "%s.1", path);
+
+    FILE *old = fopen(aside, "w");
+
+    REQUIRE(old != NULL && fputs("abc", old) >= 0 && fclose(old) == 0);
+    CHECK_INT(3, gp_log_read(path, text, sizeof(text), 0, &size, NULL));
+    unlink(aside);
+    rmdir(folder);
+}
