@@ -9,6 +9,7 @@
 
 #include "client/runs/run_reader.h"
 #include "common/base/memory/buffer.h"
+#include "common/base/printable.h"
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
 
@@ -57,6 +58,9 @@ gp_status run_index_append(const char *state_dir, const char *folder, const char
     int fd;
 
     snprintf(path, sizeof(path), "%s/runs.jsonl", state_dir);
+    if (!gp_utf8_valid((const uint8_t *)folder, strlen(folder)))
+        return gp_fail(err, GP_EINVAL,
+                       "the path %s is not valid UTF-8, which the index needs; rename the folder", folder);
     gp_buffer_init(&line, RUN_INDEX_LINE_MAX);
     gp_json_writer_init(&writer, &line, false);
     gp_json_begin_object(&writer, NULL);

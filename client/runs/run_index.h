@@ -29,7 +29,8 @@ typedef struct run_entry {
  * file system can append at the same time.
  *   state_dir  state directory of the pool, see gp_paths
  *   folder     absolute path
- * GP_ELIMIT: the path is too long, or the index is larger than RUN_INDEX_BYTES_MAX. GP_EIO. */
+ * GP_ELIMIT: the path is too long, or the index is larger than RUN_INDEX_BYTES_MAX. GP_EINVAL: the
+ * path is not UTF-8. GP_EIO. */
 gp_status run_index_append(const char *state_dir, const char *folder, const char *began, gp_error *err);
 
 /* Call `visit` for each run, oldest first, until it returns false. Malformed lines are skipped, but

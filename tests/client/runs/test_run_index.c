@@ -244,6 +244,18 @@ TEST(path_that_is_too_long_is_refused)
     folder_remove();
 }
 
+/* JSON cannot hold the path, so the index would have another folder. */
+TEST(path_that_is_not_utf8_is_refused)
+{
+    gp_error err;
+
+    folder_make();
+    CHECK_STATUS(GP_EINVAL, run_index_append(folder, "/runs/caf\xe9", "2026", &err));
+    CHECK_CONTAINS(err.message, "is not valid UTF-8");
+    CHECK_INT(0, read_index(0).count);
+    folder_remove();
+}
+
 TEST(run_after_a_million_others_is_listed)
 {
     enum { OTHERS = 1000000 };
