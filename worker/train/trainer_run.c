@@ -228,12 +228,21 @@ static void report_saver(gp_trainer *trainer, const gp_train_sink *sink)
         sink->note(sink->context, text, failed);
 }
 
+/* Return whether all parameters and running statistics are finite. */
+static bool is_finite(const gp_trainer *trainer)
+{
+    double sum = 0; /* 0 or NaN */
+
+    for (size_t i = 0; i < trainer->graph->blob_count; i++)
+        sum += 0.0f * trainer->parameters[i];
+    return !isnan(sum);
+}
+
 /* Write the checkpoint that is due. While the disk is busy with an earlier one, it stays due.
  *   last  last call of the step; NULL: no step was taken */
 static void trainer_save(gp_trainer *trainer, const gp_train_call *last, bool ends, const gp_train_sink *sink)
 {
     gp_train_progress *progress = &trainer->progress;
-    double sum = 0; /* 0 or NaN */
     gp_checkpoint now;
     gp_error err;
 
@@ -248,10 +257,8 @@ static void trainer_save(gp_trainer *trainer, const gp_train_call *last, bool en
         return;
     }
 
-    for (size_t i = 0; i < trainer->graph->blob_count; i++)
-        sum += 0.0f * trainer->parameters[i];
-    /* the next step reports it; the previous checkpoint stays the newest */
-    if (isnan(sum)) {
+    /* a later step or the end reports it; the previous checkpoint stays the newest */
+    if (!is_finite(trainer)) {
         sink->note(sink->context, "no checkpoint is written: the weights are not finite", true);
         return;
     }
@@ -389,6 +396,12 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
         status = lost.code;
         err = lost;
     }
+    /* The loss can stay finite, because some kernels replace NaN by 0. */
+    if (status == GP_OK && !is_finite(trainer))
+        status = gp_fail(&err, GP_EDIVERGED,
+                         "the weights are not finite after step %" PRIu64
+                         ", although the loss is; lower initial-learn-rate, or look for samples with NaN",
+                         trainer->progress.step);
     if (gp_log_is_shown(GP_LOG_DEBUG))
         gp_log(GP_LOG_DEBUG, "weights",
                "rank %" PRIu32 " of %" PRIu32 " finished at step %" PRIu64 ", weights checksum %08" PRIx32,

@@ -1306,6 +1306,39 @@ static void initial_fill(train_job *job, float factor)
     gp_netspec_free(spec);
 }
 
+/* A rectifier that replaced NaN by 0 would hide it from the loss. The steps do not use a running
+ * variance. */
+TEST(weights_that_are_not_finite_end_the_training)
+{
+    static const char *const names[] = { "n1.scale", "n1.variance" };
+    static const char *const words[] = { "the loss of step 1 is ",
+                                         "the weights are not finite after step 2" };
+
+    for (int i = 0; i < 2; i++) {
+        train_job *job = job_new("digits:60", "{\"max-epochs\": 1, \"mini-batch-size\": 30}");
+        gp_shape input = gp_shape3(1, 28, 28);
+        gp_netspec *spec;
+        gp_graph *graph;
+        gp_error err;
+
+        use_residual_net(job, "batchnorm");
+        REQUIRE_OK(net_parse(&spec, &input, job->net, &err), err);
+        REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
+        gp_graph_initialize(graph, (gp_init_rule){ .kind = GP_INIT_GLOROT }, 1, job->initial);
+        for (uint32_t p = 0; p < graph->parameter_count; p++)
+            if (strcmp(graph->parameters[p].name, names[i]) == 0)
+                job->initial[graph->parameters[p].offset] = NAN;
+        job->from_weights = true;
+        job->initial_count = graph->blob_count;
+        run_ranks(2, rank_body);
+        CHECK_STATUS(GP_EDIVERGED, (gp_status)job->results[0].done.status);
+        CHECK_CONTAINS(job->results[0].done.message, words[i]);
+        gp_graph_free(graph);
+        gp_netspec_free(spec);
+        job_free(job);
+    }
+}
+
 /* The only step of an epoch has a finite loss, but the weights make every score overflow. */
 TEST(a_validation_loss_that_is_not_finite_ends_the_training_without_a_checkpoint)
 {
@@ -1690,6 +1723,20 @@ TEST(population_statistics_are_those_of_all_data_under_the_final_weights)
         gp_netspec_free(spec);
         job_free(job);
     }
+}
+
+/* The last mini-batch has one sample. */
+TEST(population_statistics_are_computed_although_a_rank_has_no_samples)
+{
+    train_job *job = job_new("digits:31", "{\"max-epochs\": 1, \"mini-batch-size\": 30, \"lr\": 0.1,"
+                                          " \"synchronize-batch-norm\": true,"
+                                          " \"batch-norm-statistics\": \"population\"}");
+
+    use_residual_net(job, "batchnorm");
+    run_ranks(2, rank_body);
+    for (int rank = 0; rank < 2; rank++)
+        CHECK_STATUS(GP_OK, (gp_status)job->results[rank].done.status);
+    job_free(job);
 }
 
 /* With these weights, rank 1 gets 76 of 128 samples, but 77 of 127. */

@@ -15,12 +15,12 @@ static size_t element_count(const gp_loop_call *call)
     return (size_t)gp_shape_count(&call->out[0].shape) * call->rows;
 }
 
-/* Clamp x to [0, 1]. */
-LOOP_INLINE float cut_to_unit(float x)
+/* Clamp x to [low, high]. NaN stays NaN, so that the loss reports it. */
+LOOP_INLINE float clamp(float x, float low, float high)
 {
-    float raised = x > 0.0f ? x : 0.0f;
+    const float raised = x <= low ? low : x;
 
-    return raised < 1.0f ? raised : 1.0f;
+    return raised >= high ? high : raised;
 }
 
 /* Compute e^x for x <= 0. The relative error is below 2e-7; x below -87 gives e^-87; NaN gives NaN.
@@ -88,11 +88,8 @@ LOOP_CLONES static void activation_share(void *context, uint32_t thread, uint32_
             y[i] = x[i] > 0.0f ? x[i] : low * x[i];
         break;
     case GP_ACTIVATION_CLIP:
-        for (size_t i = range.first; i < range.end; i++) {
-            float raised = x[i] > low ? x[i] : low;
-
-            y[i] = raised < high ? raised : high;
-        }
+        for (size_t i = range.first; i < range.end; i++)
+            y[i] = clamp(x[i], low, high);
         break;
     case GP_ACTIVATION_SIGMOID:
         for (size_t i = range.first; i < range.end; i++)
@@ -108,11 +105,11 @@ LOOP_CLONES static void activation_share(void *context, uint32_t thread, uint32_
         break;
     case GP_ACTIVATION_HARD_SIGMOID:
         for (size_t i = range.first; i < range.end; i++)
-            y[i] = cut_to_unit(low * x[i] + high);
+            y[i] = clamp(low * x[i] + high, 0.0f, 1.0f);
         break;
     case GP_ACTIVATION_HARD_SWISH:
         for (size_t i = range.first; i < range.end; i++)
-            y[i] = x[i] * cut_to_unit(x[i] * (1.0f / 6.0f) + 0.5f);
+            y[i] = x[i] * clamp(x[i] * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f);
         break;
     case GP_ACTIVATION_GELU:
         for (size_t i = range.first; i < range.end; i++)

@@ -260,9 +260,9 @@ LOOP_INLINE void mix_rows(const mix_source *s, number *out, loop_range rows, boo
 
             if (two)
                 g += norm_two ? (READ(b[c]) - m.a[c]) * m.b[c] + m.c[c] : READ(b[c]);
-            if (post == MIX_BOUNDED) {
-                g = g > low ? g : low;
-                g = g < high ? g : high;
+            if (post == MIX_BOUNDED) { /* NaN stays NaN, so that the loss reports it */
+                g = g <= low ? low : g;
+                g = g >= high ? high : g;
             } else if (post == MIX_MASKED) {
                 g = (READ(mask[c]) > low) & (READ(mask[c]) < high) ? g : 0.0f;
             }

@@ -93,7 +93,7 @@ void gp_wide_product(const float *x, size_t rows, size_t k, const float *w, size
     }
     for (size_t m = 0; m < rows && relu; m++)
         for (size_t n = first; n < end; n++)
-            y[m * stride + n] = y[m * stride + n] > 0.0f ? y[m * stride + n] : 0.0f;
+            y[m * stride + n] = y[m * stride + n] <= 0.0f ? 0.0f : y[m * stride + n]; /* keeps NaN */
 }
 
 /* Compute the high and low halves of 16 products. */

@@ -152,8 +152,8 @@ LOOP_INLINE void tile_outputs(const gp_winograd *w, const float *m, size_t strid
             if (tail->other != NULL)
                 v += load(tail->other, to, narrow);
             if (tail->bounded) {
-                v = choose((words)(v > tail->low), v, splat(tail->low));
-                v = choose((words)(v < tail->high), v, splat(tail->high));
+                v = choose((words)(v <= tail->low), splat(tail->low), v); /* keeps NaN */
+                v = choose((words)(v >= tail->high), splat(tail->high), v);
             }
             store(y, to, v, narrow);
         }
