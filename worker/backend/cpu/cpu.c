@@ -500,8 +500,11 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
             /* Take part in the other ranks' batch-norm reductions with zeros, on a rank without
              * samples. */
             const gp_op *ops = plan->graph->ops[plan->options.phase].op;
+            const uint32_t forward = plan->graph->ops[plan->options.phase].forward_count;
 
             for (uint32_t i = at->first; i < at->first + at->count && status == GP_OK; i++) {
+                if ((batch->forward_only && i >= forward) || (batch->backward_only && i < forward))
+                    continue; /* the other ranks skip it too */
                 if (ops[i].code != GP_OP_BATCHNORM && ops[i].code != GP_OP_BATCHNORM_BACKWARD)
                     continue;
                 size_t count = 2 * (size_t)plan->graph->values[ops[i].in[0]].shape.dim[0] + 1;
