@@ -89,8 +89,9 @@ static gp_status database_fail(gp_journal *journal, int code, gp_error *err)
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return gp_fail(err, GP_EBUSY,
-                       "another process has the job journal %s open (%s): two pools share this state "
-                       "directory; set GRADPOOL_STATE_DIR for one of them",
+                       "another process has the job journal %s open (%s): a suspended earlier scheduler of "
+                       "this pool, or one with another runtime directory (then set GRADPOOL_STATE_DIR for "
+                       "one of them); jobs work two seconds after it exits",
                        journal->path, why);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:

@@ -21,6 +21,10 @@ int64_t shell_jobs_clock_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* Interval between attempts to open a journal that another process has locked. The poll loop wakes
+ * at least this often. */
+enum { JOURNAL_RETRY_MS = 1000 };
+
 static gp_job_process *find_process(shell_jobs *jobs, uint64_t job)
 {
     for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++) {
@@ -252,6 +256,153 @@ static void report_end(shell *s, uint64_t job, uint32_t attempt, const gp_job_en
     shell_jobs_step(s, &event);
 }
 
+/* ---- startup and shutdown ---- */
+
+static gp_status load_row(void *context, const gp_jobs_job *row, gp_error *err)
+{
+    return gp_jobs_load(context, row, err);
+}
+
+/* Find the processes of jobs that ran under an earlier scheduler, or read how they ended. */
+static void find_orphans(shell *s)
+{
+    shell_jobs *jobs = s->jobs;
+
+    for (const gp_jobs_job *job = gp_jobs_after(jobs->machine, 0); job != NULL;
+         job = gp_jobs_after(jobs->machine, job->id)) {
+        gp_jobs_event event = { .kind = GP_JOBS_EVENT_ADOPTED, .job = job->id };
+        gp_job_process *process = find_process(jobs, 0);
+        gp_job_end end;
+
+        if (!gp_jobs_orphaned(job))
+            continue;
+        if (process != NULL && gp_job_adopt(process, job)) {
+            gp_log_event(
+                GP_LOG_INFO, "job-adopted",
+                GP_LOG_WITH({ "job", .number = (int64_t)job->id }, { "process", .number = process->pid }),
+                "the job is still running");
+            shell_jobs_step(s, &event);
+        } else {
+            gp_job_read_end(s->options->paths, job->id, job->attempts, &end);
+            report_end(s, job->id, job->attempts, &end);
+        }
+    }
+}
+
+static gp_status new_machine(shell *s, gp_jobs **out, gp_error *err)
+{
+    gp_jobs_config config = gp_jobs_config_default();
+
+    config.capacity = 0; /* no job starts before the loop runs */
+    if (s->owner.pid != 0)
+        config.stop_ms = SHELL_OWNER_GRACE_MS;
+    return gp_jobs_new(out, &config, act, s, err);
+}
+
+/* Replace the state machine. */
+static void set_machine(shell_jobs *jobs, gp_jobs *machine)
+{
+    gp_jobs_free(jobs->machine);
+    jobs->machine = machine;
+    jobs->capacity = 0;
+    jobs->held = jobs->stopped = false;
+}
+
+/* Open the journal and load it into a new state machine. */
+static gp_status open_journal(shell *s, gp_error *err)
+{
+    char folders[GP_TEXT_FOLDER];
+    gp_jobs *machine = NULL;
+    gp_journal *journal = NULL;
+    uint64_t next_id = 1;
+    gp_status status;
+
+    snprintf(folders, sizeof(folders), "%s/jobs", s->options->paths->state_dir);
+    status = gp_directory_secure(folders, err);
+    if (status == GP_OK)
+        status = gp_journal_open(&journal, s->options->paths->state_dir, err);
+    if (status == GP_OK)
+        status = new_machine(s, &machine, err);
+    if (status == GP_OK)
+        status = gp_journal_load(journal, load_row, machine, &next_id, err);
+    if (status == GP_OK)
+        status = gp_journal_start(journal, err);
+    if (status != GP_OK) {
+        gp_journal_close(journal);
+        gp_jobs_free(machine);
+        return status;
+    }
+    s->jobs->journal = journal;
+    set_machine(s->jobs, machine);
+    gp_jobs_begin(machine, next_id);
+    find_orphans(s);
+    return GP_OK;
+}
+
+/* Open the journal. If that fails, create a state machine that refuses requests with the reason.
+ * GP_ENOMEM: out of memory. */
+static gp_status open_jobs(shell *s, gp_error *err)
+{
+    gp_jobs_event failed = { .kind = GP_JOBS_EVENT_JOURNAL_FAILED };
+    gp_jobs *machine;
+    gp_error why;
+    gp_status status;
+
+    failed.status = open_journal(s, &why);
+    s->jobs->retry_ms = failed.status == GP_EBUSY ? gp_now_ms() + JOURNAL_RETRY_MS : 0;
+    if (failed.status == GP_OK)
+        return GP_OK;
+    if (failed.status == GP_EBUSY && s->jobs->machine != NULL)
+        return GP_OK; /* it refuses requests for this reason already */
+    status = new_machine(s, &machine, err);
+    if (status != GP_OK)
+        return status;
+    set_machine(s->jobs, machine);
+    failed.text = why.message;
+    shell_jobs_step(s, &failed);
+    return GP_OK;
+}
+
+/* Open the journal once the process that had locked it has exited. That process is not a child, so
+ * no event announces the exit. */
+static void retry_journal(shell *s)
+{
+    shell_jobs *jobs = s->jobs;
+    gp_error err;
+
+    if (jobs->retry_ms == 0 || gp_now_ms() < jobs->retry_ms)
+        return;
+    if (open_jobs(s, &err) != GP_OK)
+        jobs->retry_ms = gp_now_ms() + JOURNAL_RETRY_MS;
+    if (jobs->journal != NULL)
+        gp_log(GP_LOG_INFO, "journal-opened", "the job journal is free; accepting jobs");
+}
+
+gp_status shell_jobs_open(shell *s, gp_error *err)
+{
+    shell_jobs *jobs = gp_calloc(1, sizeof(*jobs));
+
+    if (jobs == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for jobs");
+    s->jobs = jobs;
+    for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++)
+        jobs->processes[i] = (gp_job_process){ .pidfd = -1, .gate = -1 };
+    gp_job_boot(jobs->boot);
+    return open_jobs(s, err);
+}
+
+void shell_jobs_close(shell *s)
+{
+    if (s->jobs == NULL)
+        return;
+    gp_journal_close(s->jobs->journal);
+    gp_jobs_free(s->jobs->machine);
+    for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++)
+        gp_job_process_deinit(&s->jobs->processes[i]);
+    gp_free(s->jobs);
+    s->jobs = NULL;
+}
+
 /* ---- poll loop ---- */
 
 uint32_t shell_jobs_poll(const shell *s, struct pollfd fds[SHELL_JOBS_FDS_MAX])
@@ -329,101 +480,9 @@ void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)
             }
         }
     }
+    retry_journal(s);
     if (gp_now_ms() >= gp_jobs_due(jobs->machine))
         shell_jobs_step(s, &tick);
     shell_jobs_notify_missed(s);
     synchronize(s);
-}
-
-/* ---- startup and shutdown ---- */
-
-static gp_status load_row(void *context, const gp_jobs_job *row, gp_error *err)
-{
-    return gp_jobs_load(context, row, err);
-}
-
-/* Find the processes of jobs that ran under an earlier scheduler, or read how they ended. */
-static void find_orphans(shell *s)
-{
-    shell_jobs *jobs = s->jobs;
-
-    for (const gp_jobs_job *job = gp_jobs_after(jobs->machine, 0); job != NULL;
-         job = gp_jobs_after(jobs->machine, job->id)) {
-        gp_jobs_event event = { .kind = GP_JOBS_EVENT_ADOPTED, .job = job->id };
-        gp_job_process *process = find_process(jobs, 0);
-        gp_job_end end;
-
-        if (!gp_jobs_orphaned(job))
-            continue;
-        if (process != NULL && gp_job_adopt(process, job)) {
-            gp_log_event(
-                GP_LOG_INFO, "job-adopted",
-                GP_LOG_WITH({ "job", .number = (int64_t)job->id }, { "process", .number = process->pid }),
-                "the job is still running");
-            shell_jobs_step(s, &event);
-        } else {
-            gp_job_read_end(s->options->paths, job->id, job->attempts, &end);
-            report_end(s, job->id, job->attempts, &end);
-        }
-    }
-}
-
-gp_status shell_jobs_open(shell *s, gp_error *err)
-{
-    gp_jobs_config config = gp_jobs_config_default();
-    shell_jobs *jobs = gp_calloc(1, sizeof(*jobs));
-    gp_jobs_event failed = { .kind = GP_JOBS_EVENT_JOURNAL_FAILED };
-    char folders[GP_TEXT_FOLDER];
-    uint64_t next_id = 1;
-    gp_error why;
-    gp_status status;
-
-    if (jobs == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for jobs");
-    s->jobs = jobs;
-    for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++)
-        jobs->processes[i] = (gp_job_process){ .pidfd = -1, .gate = -1 };
-    gp_job_boot(jobs->boot);
-    config.capacity = 0; /* no job starts before the loop runs */
-    if (s->owner.pid != 0)
-        config.stop_ms = SHELL_OWNER_GRACE_MS;
-    status = gp_jobs_new(&jobs->machine, &config, act, s, err);
-    if (status != GP_OK)
-        return status;
-    snprintf(folders, sizeof(folders), "%s/jobs", s->options->paths->state_dir);
-    status = gp_directory_secure(folders, &why);
-    if (status == GP_OK)
-        status = gp_journal_open(&jobs->journal, s->options->paths->state_dir, &why);
-    if (status == GP_OK)
-        status = gp_journal_load(jobs->journal, load_row, jobs->machine, &next_id, &why);
-    if (status == GP_OK)
-        status = gp_journal_start(jobs->journal, &why);
-    if (status == GP_OK) {
-        gp_jobs_begin(jobs->machine, next_id);
-        find_orphans(s);
-        return GP_OK;
-    }
-    gp_journal_close(jobs->journal);
-    jobs->journal = NULL;
-    gp_jobs_free(jobs->machine); /* it may contain some rows */
-    jobs->machine = NULL;
-    status = gp_jobs_new(&jobs->machine, &config, act, s, err);
-    if (status != GP_OK)
-        return status;
-    failed.status = why.code;
-    failed.text = why.message;
-    shell_jobs_step(s, &failed);
-    return GP_OK;
-}
-
-void shell_jobs_close(shell *s)
-{
-    if (s->jobs == NULL)
-        return;
-    gp_journal_close(s->jobs->journal);
-    gp_jobs_free(s->jobs->machine);
-    for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++)
-        gp_job_process_deinit(&s->jobs->processes[i]);
-    gp_free(s->jobs);
-    s->jobs = NULL;
 }

@@ -4,7 +4,8 @@
  *   shell_job_messages.c  client messages
  *
  * If the journal cannot be opened (network file system, damaged file and so on), the pool runs
- * without it. Each request about jobs then gets the error message. */
+ * without it. Each request about jobs then gets the error message. A journal that another process
+ * has locked, such as a suspended earlier scheduler, is opened once it is free. */
 #ifndef GP_SHELL_JOBS_H
 #define GP_SHELL_JOBS_H
 
@@ -35,6 +36,7 @@ typedef struct shell_job_event { /* event with a copy of the text, unlike gp_job
 typedef struct shell_jobs {
     gp_jobs *machine;
     gp_journal *journal; /* NULL: no journal */
+    int64_t retry_ms;    /* without a journal: time to try again to open it; 0: never */
     /* command of the submit event that the state machine is processing */
     const gp_journal_text *submitting;
     gp_job_process processes[SHELL_JOBS_PROCESSES_MAX];

@@ -199,6 +199,40 @@ TEST(damaged_journal_disables_jobs_with_a_reason)
     CHECK_CONTAINS(text_of(in_root("journal")), "no database at all");
 }
 
+TEST(journal_of_a_suspended_scheduler_is_opened_once_it_exits)
+{
+    const gp_job_request request = { .words = (const char *const[]){ "train", "exit", "0", NULL } };
+    gp_pool *stale;
+    uint64_t next = 0;
+
+    stage_begin(true);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "until", in_root("end"));
+
+    CHECK(await_state(job, GP_JOB_RUNNING));
+    pid_t pid = (pid_t)look(job).pid, old = scheduler_pid();
+
+    kill(old, SIGSTOP);
+    CHECK(unlink(in_root("run/default/lock")) == 0 && unlink(in_root("run/default/scheduler.door")) == 0);
+    stale = pool;
+    pool = NULL;
+    REQUIRE(open_pool());
+    CHECK_STATUS(GP_EBUSY, gp_job_submit(&next, pool, &request, &err));
+    CHECK_CONTAINS(err.message, "jobs work two seconds after it exits");
+    kill(old, SIGKILL);
+    AWAIT(gp_job_submit(&next, pool, &request, &err) == GP_OK, 5);
+    CHECK_INT(job + 1, next);
+    CHECK_INT(GP_JOB_RUNNING, look(job).state);
+    CHECK_INT(pid, look(job).pid);
+    write_file("end", "");
+    gp_job_info info = wait_end(job);
+
+    CHECK_INT(GP_JOB_DONE, info.state);
+    CHECK_INT(1, info.attempts);
+    CHECK_INT(GP_JOB_DONE, wait_end(next).state);
+    gp_pool_close(stale);
+}
+
 TEST(full_disk_refuses_new_jobs_and_loses_none)
 {
     struct rlimit old, small;
