@@ -613,9 +613,12 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
         break;
     case GP_JOBS_EVENT_ADOPTED:
         job = jobs_find_id(jobs, event->job);
-        /* The earlier scheduler may have failed before it sent SIGTERM. */
-        if (job != NULL && gp_jobs_orphaned(job) && job->state == GP_JOBS_STOPPING)
+        /* The earlier scheduler may have failed before it sent SIGTERM. This one sends it again,
+         * because the process may have been unknown until now. */
+        if (job != NULL && gp_jobs_orphaned(job) && job->state == GP_JOBS_STOPPING) {
+            job->term_sent = false;
             request_end(jobs, job, jobs->config.cancel_ms);
+        }
         break;
     case GP_JOBS_EVENT_WORKERS:
         job = jobs_find_id(jobs, event->job);

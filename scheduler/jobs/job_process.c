@@ -49,21 +49,38 @@ void gp_job_boot(uint8_t out[16])
     }
 }
 
-bool gp_job_adopt(gp_job_process *out, const gp_jobs_job *job)
+static gp_status gone(gp_error *err)
 {
+    return gp_fail(err, GP_ENOENT, "the process has exited");
+}
+
+gp_status gp_job_adopt(gp_job_process *out, const gp_jobs_job *job, gp_error *err)
+{
+    static const uint8_t unavailable[16];
     uint8_t boot[16];
-    int fd;
+    uint64_t start_time;
+    int fd, problem;
 
     gp_job_boot(boot);
-    if (job->pid <= 1 || job->start_time == 0 || memcmp(boot, job->boot, sizeof(boot)) != 0)
-        return false;
+    if (job->pid <= 1 || job->start_time == 0)
+        return gone(err);
+    /* Without a boot id, the start time is sufficient to detect that the pid has been reused. */
+    if (memcmp(boot, job->boot, sizeof(boot)) != 0 && memcmp(boot, unavailable, sizeof(boot)) != 0)
+        return gone(err);
     fd = (int)syscall(SYS_pidfd_open, job->pid, 0);
-    if (fd < 0)
-        return false;
-    if (gp_supervise_start_time(job->pid) != job->start_time) { /* the pid has been reused */
+    if (fd < 0 && (errno == ESRCH || errno == EINVAL)) /* EINVAL: now the id of a thread */
+        return gone(err);
+    start_time = fd < 0 ? 0 : gp_supervise_start_time(job->pid);
+    problem = errno;
+    if (fd >= 0 && start_time != job->start_time)
         close(fd);
-        return false;
-    }
+    if (fd >= 0 && start_time == 0 && (problem == ENOENT || problem == ESRCH))
+        return gone(err);
+    if (start_time == 0)
+        return gp_fail(err, GP_EBUSY, "cannot find out whether process %d is running: %s", job->pid,
+                       strerror(problem));
+    if (start_time != job->start_time) /* the pid has been reused */
+        return gone(err);
     *out = (gp_job_process){ .job = job->id,
                              .attempt = job->attempts,
                              .pid = job->pid,
@@ -71,7 +88,7 @@ bool gp_job_adopt(gp_job_process *out, const gp_jobs_job *job)
                              .pidfd = fd,
                              .gate = -1,
                              .adopted = true };
-    return true;
+    return GP_OK;
 }
 
 /* ---- spawning ---- */
@@ -156,13 +173,16 @@ static gp_status start(gp_job_process *out, const char *program, const char *fol
     if (problem == 0) {
         out->gate = ends[1];
         out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0);
-        out->start_time = gp_supervise_start_time(out->pid);
-        if (out->pidfd >= 0)
+        /* Without the start time, the next scheduler could not identify the process. */
+        out->start_time = out->pidfd < 0 ? 0 : gp_supervise_start_time(out->pid);
+        if (out->start_time != 0)
             return GP_OK;
         problem = errno;
         kill(out->pid, SIGKILL);
         waitpid(out->pid, NULL, 0);
         close(out->gate);
+        if (out->pidfd >= 0)
+            close(out->pidfd);
     }
     return start_fail(problem, "start", program, err);
 }
@@ -240,35 +260,49 @@ void gp_job_drop(gp_job_process *process)
 
 static const char unknown[] = "exited (exit status unknown)";
 
-/* Read and parse job.json. NULL: missing, too large or malformed. */
-static gp_json *read_record(const gp_paths *paths, uint64_t job)
+/* Read and parse job.json. *out NULL: missing, too large or malformed. GP_EBUSY: cannot read it
+ * now. */
+static gp_status read_record(gp_json **out, const gp_paths *paths, uint64_t job, gp_error *err)
 {
     char folder[GP_TEXT_FOLDER], path[GP_TEXT_FOLDER + 16];
-    gp_json *json = NULL;
+    gp_status parsed = GP_OK;
     char *text = NULL;
     struct stat info;
-    ssize_t got = -1;
-    int fd;
+    int fd, problem = 0;
 
+    *out = NULL;
     gp_job_folder(paths, job, folder, sizeof(folder));
     snprintf(path, sizeof(path), "%s/job.json", folder);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return NULL;
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size <= RECORD_BYTES_MAX)
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+        return GP_OK;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        problem = errno;
+    } else if (S_ISREG(info.st_mode) && info.st_size <= RECORD_BYTES_MAX) {
+        ssize_t got = -1;
+
         text = gp_malloc((size_t)info.st_size + 1);
-    if (text != NULL)
-        got = read(fd, text, (size_t)info.st_size);
-    if (got > 0 && gp_json_parse(&json, text, (size_t)got, NULL) != GP_OK)
-        json = NULL;
+        if (text != NULL)
+            got = read(fd, text, (size_t)info.st_size);
+        problem = text == NULL ? ENOMEM : got < 0 ? errno : 0;
+        if (got > 0)
+            parsed = gp_json_parse(out, text, (size_t)got, NULL);
+        if (parsed == GP_ENOMEM)
+            problem = ENOMEM;
+    }
+    if (parsed != GP_OK)
+        *out = NULL;
     gp_free(text);
-    close(fd);
-    return json;
+    if (fd >= 0)
+        close(fd);
+    return problem == 0 ? GP_OK : gp_fail(err, GP_EBUSY, "cannot read %s: %s", path, strerror(problem));
 }
 
-void gp_job_read_end(const gp_paths *paths, uint64_t job, uint32_t attempt, gp_job_end *end)
+gp_status gp_job_read_end(const gp_paths *paths, uint64_t job, uint32_t attempt, gp_job_end *end,
+                          gp_error *err)
 {
-    gp_json *json = read_record(paths, job);
+    gp_json *json;
+    gp_status status = read_record(&json, paths, job, err);
     const gp_json *last = json != NULL ? gp_json_member(json, "exit") : NULL;
     int64_t code = last != NULL ? gp_json_integer(gp_json_member(last, "code"), -1) : -1;
 
@@ -287,6 +321,7 @@ void gp_job_read_end(const gp_paths *paths, uint64_t job, uint32_t attempt, gp_j
         snprintf(end->text, sizeof(end->text), "%s", unknown);
     }
     gp_json_free(json);
+    return status;
 }
 
 void gp_job_process_deinit(gp_job_process *process)
@@ -298,24 +333,26 @@ void gp_job_process_deinit(gp_job_process *process)
     *process = (gp_job_process){ .pidfd = -1, .gate = -1 };
 }
 
-bool gp_job_reap(gp_job_process *process, const gp_paths *paths, gp_job_end *end)
+gp_status gp_job_reap(gp_job_process *process, const gp_paths *paths, gp_job_end *end, gp_error *err)
 {
     siginfo_t info = { .si_pid = 0 };
+    gp_status status;
 
     /* the pidfd was readable; the kernel reports nothing else to a process that is not the
      * parent */
     if (process->adopted) {
-        gp_job_read_end(paths, process->job, process->attempt, end);
+        status = gp_job_read_end(paths, process->job, process->attempt, end, err);
         gp_job_process_deinit(process);
-        return true;
+        return status;
     }
     if (waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
-        return false;
+        return gp_fail(err, GP_ESTATE, "the process is still running");
     /* Kill the job's children too. The job is not reaped yet, so the process group still exists. */
     kill(-process->pid, SIGKILL);
     waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED);
-    gp_job_read_end(paths, process->job, process->attempt, end);
-    /* Complete the result with the exit status from the kernel. */
+    /* Complete the result with the exit status from the kernel. If the file cannot be read, only
+     * the message is lost. */
+    gp_job_read_end(paths, process->job, process->attempt, end, NULL);
     end->exit = info.si_code == CLD_EXITED ? GP_JOBS_EXIT_CODE : GP_JOBS_EXIT_SIGNAL;
     end->number = info.si_status;
     if (info.si_code != CLD_EXITED) {
@@ -326,5 +363,5 @@ bool gp_job_reap(gp_job_process *process, const gp_paths *paths, gp_job_end *end
         end->text[0] = '\0'; /* no message; status shows the exit code */
     }
     gp_job_process_deinit(process);
-    return true;
+    return GP_OK;
 }

@@ -48,9 +48,10 @@ void gp_job_go(gp_job_process *process);
 /* Discard a process at the gate: close the gate and kill the process. */
 void gp_job_drop(gp_job_process *process);
 
-/* Find the process of a journal row. True: a process with the recorded pid, start time and boot id
- * is alive. */
-bool gp_job_adopt(gp_job_process *out, const gp_jobs_job *job);
+/* Find the process of a journal row: the one with the recorded pid, start time and boot id.
+ *   GP_ENOENT: the process has exited
+ *   GP_EBUSY: the system refused to answer, for example for lack of descriptors; try again later */
+gp_status gp_job_adopt(gp_job_process *out, const gp_jobs_job *job, gp_error *err);
 
 /* Get the boot id of this machine. All zeros: not available. */
 void gp_job_boot(uint8_t out[16]);
@@ -66,11 +67,14 @@ typedef struct gp_job_end {
     char text[GP_JOBS_REASON_BYTES];
 } gp_job_end;
 
-/* Collect a process that has exited, and empty *process. False: the process is still running. */
-bool gp_job_reap(gp_job_process *process, const gp_paths *paths, gp_job_end *end);
+/* Collect a process that has exited, and empty *process. GP_ESTATE: the process is still running.
+ * For other errors, see gp_job_read_end(); *process is empty then, too. */
+gp_status gp_job_reap(gp_job_process *process, const gp_paths *paths, gp_job_end *end, gp_error *err);
 
-/* Read the result of an attempt from job.json. GP_JOBS_EXIT_UNKNOWN: the attempt left no result. */
-void gp_job_read_end(const gp_paths *paths, uint64_t job, uint32_t attempt, gp_job_end *end);
+/* Read the result of an attempt from job.json. GP_JOBS_EXIT_UNKNOWN: the attempt left no result.
+ *   GP_EBUSY: cannot read the file now; try again later */
+gp_status gp_job_read_end(const gp_paths *paths, uint64_t job, uint32_t attempt, gp_job_end *end,
+                          gp_error *err);
 
 /* Close all descriptors without signalling the process. */
 void gp_job_process_deinit(gp_job_process *process);

@@ -47,7 +47,7 @@ int gp_supervise_spawn_with(pid_t *pid, const char *program, const char *log, co
                             char **arguments, char **environment);
 
 /* Return field 22 of /proc/PID/stat: the start time in clock ticks since boot. With the pid, it
- * identifies a process uniquely. 0: no such process. */
+ * identifies a process uniquely. 0: see errno. ENOENT, ESRCH: there is no such process. */
 uint64_t gp_supervise_start_time(pid_t pid);
 
 /* Send SIGKILL to the worker and its process group. An adopted worker is killed alone: its children

@@ -21,9 +21,9 @@ int64_t shell_jobs_clock_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Interval between attempts to open a journal that another process has locked. The poll loop wakes
- * at least this often. */
-enum { JOURNAL_RETRY_MS = 1000 };
+/* Interval between attempts to open a journal that another process has locked, and to find the
+ * processes or results of earlier jobs. The poll loop wakes at least this often. */
+enum { RETRY_MS = 1000 };
 
 static gp_job_process *find_process(shell_jobs *jobs, uint64_t job)
 {
@@ -263,29 +263,44 @@ static gp_status load_row(void *context, const gp_jobs_job *row, gp_error *err)
     return gp_jobs_load(context, row, err);
 }
 
-/* Find the processes of jobs that ran under an earlier scheduler, or read how they ended. */
+/* Find the processes of jobs that ran under an earlier scheduler, or read how they ended. A job for
+ * which the system refuses an answer keeps its state, because it may still run or be done; try
+ * again later. */
 static void find_orphans(shell *s)
 {
     shell_jobs *jobs = s->jobs;
+    const bool first = jobs->orphans_ms == 0;
 
+    jobs->orphans_ms = 0;
     for (const gp_jobs_job *job = gp_jobs_after(jobs->machine, 0); job != NULL;
          job = gp_jobs_after(jobs->machine, job->id)) {
         gp_jobs_event event = { .kind = GP_JOBS_EVENT_ADOPTED, .job = job->id };
         gp_job_process *process = find_process(jobs, 0);
         gp_job_end end;
+        gp_error err;
+        gp_status status;
 
-        if (!gp_jobs_orphaned(job))
+        if (!gp_jobs_orphaned(job) || find_process(jobs, job->id) != NULL)
             continue;
-        if (process != NULL && gp_job_adopt(process, job)) {
+        status = process == NULL ? gp_fail(&err, GP_EBUSY, "too many processes of earlier jobs")
+                                 : gp_job_adopt(process, job, &err);
+        if (status == GP_OK) {
             gp_log_event(
                 GP_LOG_INFO, "job-adopted",
                 GP_LOG_WITH({ "job", .number = (int64_t)job->id }, { "process", .number = process->pid }),
                 "the job is still running");
             shell_jobs_step(s, &event);
-        } else {
-            gp_job_read_end(s->options->paths, job->id, job->attempts, &end);
-            report_end(s, job->id, job->attempts, &end);
+            continue;
         }
+        if (status == GP_ENOENT)
+            status = gp_job_read_end(s->options->paths, job->id, job->attempts, &end, &err);
+        if (status == GP_OK)
+            report_end(s, job->id, job->attempts, &end);
+        else
+            jobs->orphans_ms = gp_now_ms() + RETRY_MS;
+        if (status != GP_OK && first)
+            gp_log_event(GP_LOG_WARN, "job-unknown", GP_LOG_WITH({ "job", .number = (int64_t)job->id }),
+                         "%s; trying again", err.message);
     }
 }
 
@@ -305,6 +320,7 @@ static void set_machine(shell_jobs *jobs, gp_jobs *machine)
     gp_jobs_free(jobs->machine);
     jobs->machine = machine;
     jobs->capacity = 0;
+    jobs->orphans_ms = 0;
     jobs->held = jobs->stopped = false;
 }
 
@@ -349,7 +365,7 @@ static gp_status open_jobs(shell *s, gp_error *err)
     gp_status status;
 
     failed.status = open_journal(s, &why);
-    s->jobs->retry_ms = failed.status == GP_EBUSY ? gp_now_ms() + JOURNAL_RETRY_MS : 0;
+    s->jobs->retry_ms = failed.status == GP_EBUSY ? gp_now_ms() + RETRY_MS : 0;
     if (failed.status == GP_OK)
         return GP_OK;
     if (failed.status == GP_EBUSY && s->jobs->machine != NULL)
@@ -373,7 +389,7 @@ static void retry_journal(shell *s)
     if (jobs->retry_ms == 0 || gp_now_ms() < jobs->retry_ms)
         return;
     if (open_jobs(s, &err) != GP_OK)
-        jobs->retry_ms = gp_now_ms() + JOURNAL_RETRY_MS;
+        jobs->retry_ms = gp_now_ms() + RETRY_MS;
     if (jobs->journal != NULL)
         gp_log(GP_LOG_INFO, "journal-opened", "the job journal is free; accepting jobs");
 }
@@ -460,6 +476,8 @@ void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)
     shell_jobs *jobs = s->jobs;
     gp_job_process ended;
     gp_job_end end;
+    gp_status status;
+    gp_error err;
 
     for (uint32_t i = 0; i < count; i++) {
         if (fds[i].revents == 0)
@@ -472,15 +490,23 @@ void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)
             if (jobs->processes[p].job != 0 && jobs->processes[p].pidfd == fds[i].fd) {
                 shell_jobs_note_workers(s);
                 ended = jobs->processes[p];
-                if (gp_job_reap(&jobs->processes[p], s->options->paths, &end)) {
+                status = gp_job_reap(&jobs->processes[p], s->options->paths, &end, &err);
+                if (status == GP_OK) {
                     gp_fault_point("job-reaped");
                     report_end(s, ended.job, ended.attempt, &end);
+                } else if (status != GP_ESTATE) {
+                    gp_log_event(GP_LOG_WARN, "job-unknown",
+                                 GP_LOG_WITH({ "job", .number = (int64_t)ended.job }), "%s; trying again",
+                                 err.message);
+                    jobs->orphans_ms = gp_now_ms() + RETRY_MS;
                 }
                 break;
             }
         }
     }
     retry_journal(s);
+    if (jobs->orphans_ms != 0 && gp_now_ms() >= jobs->orphans_ms)
+        find_orphans(s);
     if (gp_now_ms() >= gp_jobs_due(jobs->machine))
         shell_jobs_step(s, &tick);
     shell_jobs_notify_missed(s);

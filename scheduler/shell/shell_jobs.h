@@ -37,6 +37,7 @@ typedef struct shell_jobs {
     gp_jobs *machine;
     gp_journal *journal; /* NULL: no journal */
     int64_t retry_ms;    /* without a journal: time to try again to open it; 0: never */
+    int64_t orphans_ms;  /* time to search again for jobs of an earlier scheduler; 0: never */
     /* command of the submit event that the state machine is processing */
     const gp_journal_text *submitting;
     gp_job_process processes[SHELL_JOBS_PROCESSES_MAX];

@@ -76,6 +76,39 @@ TEST(result_of_a_job_that_ended_without_a_scheduler_is_recorded)
     CHECK_INT(1, look(bad).attempts);
 }
 
+/* Start the next scheduler with system calls that fail as in tests/fault/failing.h. */
+static bool open_failing(const char *fail)
+{
+    setenv("LD_PRELOAD", in_build("tests/failing.so"), 1);
+    setenv("GP_FAIL", fail, 1);
+    bool opened = open_pool();
+
+    unsetenv("LD_PRELOAD");
+    unsetenv("GP_FAIL");
+    return opened;
+}
+
+TEST(result_that_cannot_be_read_at_first_is_recorded)
+{
+    if (GP_SANITIZED)
+        SKIP("a sanitizer must be loaded before this library");
+    stage_begin(true);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "until", in_root("end"));
+
+    CHECK(await_state(job, GP_JOB_RUNNING));
+    pid_t pid = (pid_t)look(job).pid;
+
+    kill_scheduler();
+    write_file("end", "");
+    AWAIT(!process_alive(pid), 2);
+    REQUIRE(open_failing("open:1:EMFILE:job.json"));
+    CHECK_INT(GP_JOB_DONE, wait_end(job).state);
+    CHECK_INT(1, look(job).attempts);
+    CHECK(shell("grep -q 'job.json: Too many open files; trying again' state/*/default/log/scheduler.log") ==
+          0);
+}
+
 TEST(job_killed_with_its_scheduler_is_tried_three_times)
 {
     stage_begin(true);

@@ -22,6 +22,7 @@ bool gp_proc_stat_read(gp_proc_stat *out, pid_t pid)
     if (fd < 0)
         return false;
     ssize_t got = gp_read_at(fd, text, sizeof(text) - 1, 0);
+    int problem = got < 0 ? errno : ESRCH;
 
     close(fd);
     text[got > 0 ? got : 0] = '\0';
@@ -43,6 +44,6 @@ bool gp_proc_stat_read(gp_proc_stat *out, pid_t pid)
             return true;
         }
     }
-    errno = ESRCH;
+    errno = problem;
     return false;
 }

@@ -20,7 +20,7 @@ typedef struct gp_proc_stat {
     uint64_t address_bytes;
 } gp_proc_stat;
 
-/* Read a process's status. false: there is no such process; see errno. */
+/* Read a process's status. False: see errno. ENOENT, ESRCH: there is no such process. */
 bool gp_proc_stat_read(gp_proc_stat *out, pid_t pid);
 
 #endif

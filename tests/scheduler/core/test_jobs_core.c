@@ -522,6 +522,23 @@ TEST(adopted_job_is_not_restarted)
     end();
 }
 
+TEST(canceled_job_that_is_found_late_gets_sigterm)
+{
+    begin_with(gp_jobs_config_default());
+    load(row_of(5, GP_JOBS_RUNNING, 1));
+    gp_jobs_begin(jobs, 6);
+    cancel(5);
+    persisted();
+    CHECK(seen(GP_JOBS_TERM) != NULL); /* no process is known yet */
+    now_ms += 9000;
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_ADOPTED, .job = 5 });
+    CHECK(seen(GP_JOBS_TERM) != NULL);
+    now_ms += 9000;
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
+    CHECK(seen(GP_JOBS_KILL) == NULL);
+    end();
+}
+
 TEST(job_ids_are_never_reused)
 {
     begin_with(gp_jobs_config_default());

@@ -1,0 +1,160 @@
+/* Test how job processes are found again after a scheduler restart. */
+#include "scheduler/jobs/job_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "scheduler/process/supervise.h"
+#include "tests/gp_test.h"
+#include "tests/leftovers.h"
+
+static gp_paths paths;
+static gp_error err;
+
+/* ---- fixture ---- */
+
+static void stage_begin(void)
+{
+    char jobs[GP_TEXT_FOLDER];
+
+    snprintf(paths.state_dir, sizeof(paths.state_dir), "/tmp/gp-job-XXXXXX");
+    if (leftovers_make(paths.state_dir) == NULL)
+        abort();
+    snprintf(jobs, sizeof(jobs), "%s/jobs", paths.state_dir);
+    if (mkdir(jobs, 0700) != 0)
+        abort();
+}
+
+TEARDOWN()
+{
+    leftovers_clear(paths.state_dir);
+}
+
+static pid_t pause_in_child(void)
+{
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0)
+        for (;;)
+            pause();
+    return child;
+}
+
+static void end_child(pid_t child)
+{
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+static gp_jobs_job row_of(pid_t pid)
+{
+    gp_jobs_job job = { .id = 7, .attempts = 2, .pid = pid, .start_time = gp_supervise_start_time(pid) };
+
+    gp_job_boot(job.boot);
+    return job;
+}
+
+static struct rlimit limit;
+
+/* Make each further open() of this process fail with EMFILE. */
+static void descriptors_use_up(void)
+{
+    int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    close(next);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){ .rlim_cur = (rlim_t)next, .rlim_max = limit.rlim_max });
+}
+
+static void descriptors_restore(void)
+{
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void write_record(const char *text)
+{
+    char path[GP_TEXT_FOLDER + 16];
+
+    gp_job_folder(&paths, 7, path, sizeof(path));
+    mkdir(path, 0700);
+    strcat(path, "/job.json");
+    FILE *file = fopen(path, "w");
+
+    if (file == NULL || fputs(text, file) < 0 || fclose(file) != 0)
+        abort();
+}
+
+/* ---- finding a process ---- */
+
+TEST(process_is_found_by_pid_and_start_time)
+{
+    stage_begin();
+    pid_t child = pause_in_child();
+    gp_jobs_job job = row_of(child), reused = job, rebooted = job;
+    gp_job_process found;
+
+    reused.start_time++;
+    rebooted.boot[0] ^= 1;
+    REQUIRE_OK(gp_job_adopt(&found, &job, &err), err);
+    CHECK_INT(child, found.pid);
+    CHECK(found.adopted);
+    gp_job_process_deinit(&found);
+    CHECK_STATUS(GP_ENOENT, gp_job_adopt(&found, &reused, &err));
+    CHECK_STATUS(GP_ENOENT, gp_job_adopt(&found, &rebooted, &err));
+    end_child(child);
+    CHECK_STATUS(GP_ENOENT, gp_job_adopt(&found, &job, &err));
+}
+
+TEST(lack_of_descriptors_is_no_evidence_of_an_exit)
+{
+    gp_job_process found;
+    int spare[2];
+
+    stage_begin();
+    pid_t child = pause_in_child();
+    gp_jobs_job job = row_of(child);
+
+    for (int free_count = 0; free_count < 2; free_count++) {
+        for (int i = 0; i < free_count; i++)
+            spare[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        descriptors_use_up();
+        for (int i = 0; i < free_count; i++)
+            close(spare[i]);
+        CHECK_STATUS(GP_EBUSY, gp_job_adopt(&found, &job, &err));
+        CHECK_CONTAINS(err.message, "Too many open files");
+        descriptors_restore();
+    }
+    REQUIRE_OK(gp_job_adopt(&found, &job, &err), err);
+    gp_job_process_deinit(&found);
+    end_child(child);
+}
+
+/* ---- results ---- */
+
+TEST(record_that_cannot_be_opened_is_no_missing_record)
+{
+    gp_job_end end;
+
+    stage_begin();
+    REQUIRE_OK(gp_job_read_end(&paths, 7, 2, &end, &err), err); /* no folder */
+    CHECK_INT(GP_JOBS_EXIT_UNKNOWN, end.exit);
+    write_record("{\"attempt\": 2, \"exit\": {\"code\": 3, \"error\": \"GP_EIO\", \"message\": \"why\"}}");
+    descriptors_use_up();
+    CHECK_STATUS(GP_EBUSY, gp_job_read_end(&paths, 7, 2, &end, &err));
+    CHECK_CONTAINS(err.message, "job.json: Too many open files");
+    descriptors_restore();
+    REQUIRE_OK(gp_job_read_end(&paths, 7, 2, &end, &err), err);
+    CHECK_INT(GP_JOBS_EXIT_CODE, end.exit);
+    CHECK_INT(3, end.number);
+    CHECK_TEXT("why", end.text);
+    REQUIRE_OK(gp_job_read_end(&paths, 7, 1, &end, &err), err); /* another attempt */
+    CHECK_INT(GP_JOBS_EXIT_UNKNOWN, end.exit);
+    write_record("{");
+    REQUIRE_OK(gp_job_read_end(&paths, 7, 2, &end, &err), err);
+    CHECK_INT(GP_JOBS_EXIT_UNKNOWN, end.exit);
+}
