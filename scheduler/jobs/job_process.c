@@ -22,7 +22,7 @@
 #include "common/base/memory/secret.h"
 #include "scheduler/process/supervise.h"
 
-enum { GATE = 3, SECRETS = 4, OURS_MAX = 10, RECORD_BYTES_MAX = 1 << 20 };
+enum { GATE = 3, SECRETS = 4, OURS_MAX = 9, RECORD_BYTES_MAX = 1 << 20 };
 
 void gp_job_folder(const gp_paths *paths, uint64_t job, char *path, size_t bytes)
 {
@@ -152,8 +152,8 @@ static gp_status make_folder(const gp_paths *paths, uint64_t job, uint32_t attem
 }
 
 /* Spawn the child and open a pidfd. Errors as in start_fail(). */
-static gp_status start(gp_job_process *out, const char *program, const char *folder, const char *directory,
-                       char **arguments, char **environment, gp_error *err)
+static gp_status start(gp_job_process *out, const char *program, const char *folder, char **arguments,
+                       char **environment, gp_error *err)
 {
     int ends[2] = { -1, -1 }, problem = pipe2(ends, O_CLOEXEC) == 0 ? 0 : errno;
     char log[GP_TEXT_FOLDER + 8];
@@ -164,8 +164,7 @@ static gp_status start(gp_job_process *out, const char *program, const char *fol
         problem = gp_spawn_raise(&ends[0], GATE);
     if (problem == 0)
         /* a new session, so that a suspended job also survives the scheduler */
-        problem =
-            gp_supervise_spawn_with(&out->pid, program, log, directory, ends[0], arguments, environment);
+        problem = gp_supervise_spawn_with(&out->pid, program, log, ends[0], arguments, environment);
     if (ends[0] >= 0)
         close(ends[0]);
     if (problem != 0 && ends[1] >= 0)
@@ -191,13 +190,11 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job,
                        const gp_journal_text *words, gp_error *err)
 {
     char program[4096], folder[GP_TEXT_FOLDER], ours[OURS_MAX][GP_TEXT_FOLDER + 40];
+    char directory[GP_JOB_DIRECTORY_BYTES_MAX + 40];
     char **arguments, **environment;
     size_t argument_count, variable_count, used = 0;
-    struct stat info;
     gp_status status = gp_supervise_client(program, sizeof(program), err);
 
-    if (status == GP_OK && (stat(words->directory, &info) != 0 || !S_ISDIR(info.st_mode)))
-        return gp_fail(err, GP_ENOENT, "its working directory %s does not exist any more", words->directory);
     if (status == GP_OK)
         status = make_folder(paths, job, attempt, folder, sizeof(folder), err);
     if (status != GP_OK)
@@ -205,7 +202,7 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job,
     *out = (gp_job_process){ .job = job, .attempt = attempt, .pidfd = -1, .gate = -1 };
     arguments = split_texts(words->words, words->words_bytes, 1, 0, false, &argument_count);
     environment =
-        split_texts(words->environment, words->environment_bytes, 0, OURS_MAX, true, &variable_count);
+        split_texts(words->environment, words->environment_bytes, 0, OURS_MAX + 1, true, &variable_count);
     if (arguments == NULL || environment == NULL) {
         gp_free(arguments);
         gp_free(environment);
@@ -223,8 +220,10 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job,
     if (gp_secrets_fd() >= 0)
         gp_secrets_assignment(ours[used++], SECRETS);
     for (size_t i = 0; i < used; i++)
-        environment[variable_count + i] = ours[i];
-    status = start(out, program, folder, words->directory, arguments, environment, err);
+        environment[variable_count++] = ours[i];
+    snprintf(directory, sizeof(directory), "GRADPOOL_JOB_CWD=%s", words->directory);
+    environment[variable_count] = directory;
+    status = start(out, program, folder, arguments, environment, err);
     gp_free(arguments);
     gp_free(environment);
     return status;

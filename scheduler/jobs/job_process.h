@@ -1,11 +1,12 @@
 /* The process of a job: spawn it behind a gate, watch it through a pidfd, and find it again after a
  * scheduler restart.
  *
- * The child runs the `gradpool` command with the job's arguments, in the job's directory, with the
- * submitter's environment and a few variables from the scheduler. First it reads one byte from
- * descriptor 3. End of file there means that the journal never stored the pid, so the child exits
- * without doing anything. The child writes its exit status to job.json in the job folder, because
- * the scheduler that started it may be gone by then. */
+ * The child runs the `gradpool` command with the job's arguments, with the submitter's environment
+ * and a few variables from the scheduler. First it reads one byte from descriptor 3. End of file
+ * there means that the journal never stored the pid, so the child exits without doing anything.
+ * Then it enters the job's directory. The scheduler never looks at that directory: it may be on a
+ * file server that does not reply. The child writes its exit status to job.json in the job folder,
+ * because the scheduler that started it may be gone by then. */
 #ifndef GP_JOB_PROCESS_H
 #define GP_JOB_PROCESS_H
 
@@ -37,7 +38,7 @@ void gp_job_folder(const gp_paths *paths, uint64_t job, char *path, size_t bytes
  *   job      job id
  *   attempt  attempt number, from 1
  *   words    command, environment and directory
- *   GP_ENOENT: the command or the job's directory does not exist
+ *   GP_ENOENT: the command does not exist
  *   GP_EIO, GP_ENOMEM: cannot spawn */
 gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job, uint32_t attempt,
                        const gp_journal_text *words, gp_error *err);

@@ -88,8 +88,8 @@ static char **make_environment(const gp_core_slot_config *config, char *visible,
     return list;
 }
 
-int gp_supervise_spawn_with(pid_t *pid, const char *program, const char *log, const char *directory, int gate,
-                            char **arguments, char **environment)
+int gp_supervise_spawn_with(pid_t *pid, const char *program, const char *log, int gate, char **arguments,
+                            char **environment)
 {
     posix_spawn_file_actions_t actions;
     int next = STDERR_FILENO + 1;
@@ -106,8 +106,6 @@ int gp_supervise_spawn_with(pid_t *pid, const char *program, const char *log, co
     /* Descriptors of this process are close-on-exec, but the ZeroMQ threads create some that are
      * not. */
     posix_spawn_file_actions_addclosefrom_np(&actions, next);
-    if (directory != NULL)
-        posix_spawn_file_actions_addchdir_np(&actions, directory);
     return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETSID, arguments, environment);
 }
 
@@ -164,7 +162,7 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
         return gp_fail(err, GP_ENOMEM, "no memory for the environment of worker %u", index + 1);
     }
     *out = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = incarnation };
-    problem = gp_supervise_spawn_with(&out->pid, program, config->log, NULL, -1, arguments, environment);
+    problem = gp_supervise_spawn_with(&out->pid, program, config->log, -1, arguments, environment);
     gp_free(environment);
     if (problem == 0) {
         out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0); /* pidfds are close-on-exec */

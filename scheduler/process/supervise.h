@@ -40,11 +40,11 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
                              uint64_t failures, bool cold, gp_error *err);
 
 /* Spawn a process in a new session, with standard input from /dev/null and both outputs appended
- * to a log. It inherits only the gate and the pool secrets, at the descriptor numbers from 3 on.
- * Return 0 or an error number. directory  working directory; NULL: that of this process
- *   gate       descriptor to pass on; -1: none */
-int gp_supervise_spawn_with(pid_t *pid, const char *program, const char *log, const char *directory, int gate,
-                            char **arguments, char **environment);
+ * to a log. It inherits the working directory, and no descriptors but the gate and the pool
+ * secrets, at the numbers from 3 on. Return 0 or an error number.
+ *   gate  descriptor to pass on; -1: none */
+int gp_supervise_spawn_with(pid_t *pid, const char *program, const char *log, int gate, char **arguments,
+                            char **environment);
 
 /* Return field 22 of /proc/PID/stat: the start time in clock ticks since boot. With the pid, it
  * identifies a process uniquely. 0: see errno. ENOENT, ESRCH: there is no such process. */

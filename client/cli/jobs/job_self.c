@@ -15,8 +15,11 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
 
-/* Exit code after the scheduler closed the start pipe, and the largest valid descriptor number. */
-enum { EXIT_CLOSED_GATE = 75, GATE_MAX = 1 << 20 };
+enum {
+    EXIT_CLOSED_GATE = 75, /* the scheduler closed the start pipe */
+    EXIT_NO_DIRECTORY = 1, /* cannot enter the working directory */
+    GATE_MAX = 1 << 20,    /* largest valid descriptor number */
+};
 
 static struct {
     char folder[512], began[32];
@@ -114,6 +117,30 @@ static void write_record(bool ended, int code)
         fprintf(stderr, "gradpool: cannot write the record of the job: %s\n", err.message);
 }
 
+/* Enter the working directory of the job. On an error in the path, record the end of the job and
+ * exit. Other errors are those of a file server or a disk: wait until the directory is available,
+ * as for a server that does not reply. */
+static void enter_directory(const char *path)
+{
+    while (chdir(path) != 0) {
+        const int problem = errno;
+        const bool path_is_wrong = problem == ENOENT || problem == ENOTDIR || problem == EACCES ||
+                                   problem == ELOOP || problem == ENAMETOOLONG;
+        const gp_status code = problem == EACCES ? GP_EPERM : path_is_wrong ? GP_ENOENT : GP_EIO;
+
+        if (self.error.code == GP_OK || path_is_wrong) {
+            gp_fail(&self.error, code, "cannot enter the working directory %s: %s", path, strerror(problem));
+            fprintf(stderr, "gradpool: %s%s\n", self.error.message, path_is_wrong ? "" : "; trying again");
+        }
+        if (path_is_wrong) {
+            job_self_end(EXIT_NO_DIRECTORY);
+            exit(EXIT_NO_DIRECTORY);
+        }
+        sleep(1);
+    }
+    self.error = (gp_error){ .code = GP_OK };
+}
+
 uint32_t job_self_attempt(void)
 {
     const char *attempt = getenv("GRADPOOL_JOB_ATTEMPT");
@@ -123,7 +150,8 @@ uint32_t job_self_attempt(void)
 
 void job_self_begin(int argc, char **argv)
 {
-    char metrics[sizeof(self.folder) + 32];
+    char metrics[sizeof(self.folder) + 32], directory[PATH_MAX];
+    bool moves;
     long gate, mask;
     char byte;
     ssize_t got = 1;
@@ -132,6 +160,7 @@ void job_self_begin(int argc, char **argv)
         self.folder[0] = '\0';
     gate = take_number("GRADPOOL_JOB_GATE", 10, GATE_MAX);
     mask = take_number("GRADPOOL_JOB_UMASK", 8, 0777);
+    moves = take_variable("GRADPOOL_JOB_CWD", directory, sizeof(directory)) != NULL;
     self.attempt = take_number("GRADPOOL_JOB_ATTEMPT", 10, 1000000);
     /* Wait until the scheduler writes a byte to the start pipe. If the pipe closes without a
      * byte, no scheduler knows this process, which has done nothing yet. */
@@ -146,6 +175,8 @@ void job_self_begin(int argc, char **argv)
     self.job = getenv("GRADPOOL_JOB") != NULL ? atol(getenv("GRADPOOL_JOB")) : 0;
     self.argc = argc;
     self.argv = argv;
+    if (moves)
+        enter_directory(directory);
     snprintf(metrics, sizeof(metrics), "%s/metrics.jsonl", self.folder);
     setenv("GRADPOOL_METRICS", metrics, true); /* for programs that spmd and parfor start */
     write_record(false, 0);                    /* before setting the umask, because the folder is private */

@@ -2,7 +2,8 @@
  *
  * The scheduler starts `gradpool WORDS` with GRADPOOL_JOB_* environment variables
  * (scheduler/jobs/job_process.h). This process waits on a start pipe until the scheduler has stored
- * the process id on disk, sets the submitter's umask, and maintains job.json in the job folder:
+ * the process id on disk, enters the working directory, sets the submitter's umask, and maintains
+ * job.json in the job folder:
  *
  *     {"job": 7, "attempt": 1, ..., "pid": 4711, "state": "running"}
  *     {..., "state": "ended", "exit": {"code": 1, "error": "GP_EPEER", "message": "worker 2 ..."}}
@@ -20,8 +21,8 @@
  * the variable. */
 uint32_t job_self_attempt(void);
 
-/* Initialize the job. Call this function first in main(): it waits on the start pipe and does not
- * return if the pipe closes. */
+/* Initialize the job. Call this function first in main(): it waits on the start pipe. It does not
+ * return if the pipe closes, or if the working directory does not exist. */
 void job_self_begin(int argc, char **argv);
 
 /* Return the job folder; NULL: this process is not a job. */
