@@ -410,7 +410,7 @@ static void handle_unborn(gp_jobs *jobs, const gp_jobs_event *event)
 
     if (job == NULL || job->state != GP_JOBS_STARTING || job->spawned || event->attempt != job->attempts + 1)
         return;
-    if (event->status != GP_EBUSY && event->status != GP_ENOMEM) {
+    if (event->status == GP_EINVAL || event->status == GP_ENOENT) {
         end_job(jobs, job, GP_JOBS_FAILED, event->text);
         return;
     }

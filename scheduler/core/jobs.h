@@ -152,7 +152,7 @@ typedef struct gp_jobs_event {
     gp_jobs_exit exit;
     int32_t number;
     bool pool_lost;   /* the job ended, or reports that it ended, because the pool was gone */
-    gp_status status; /* UNBORN: GP_EBUSY, GP_ENOMEM: the machine lacks a resource; try again later */
+    gp_status status; /* UNBORN: GP_EINVAL, GP_ENOENT: the job is the cause; others: try again later */
     const char *text;
 } gp_jobs_event;
 

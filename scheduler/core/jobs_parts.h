@@ -49,7 +49,7 @@ struct gp_jobs {
     int64_t now_ms, clock_ms, pruned_ms;
     int64_t alarm_ms; /* time of the first pending SIGKILL; INT64_MAX: none */
     int64_t began_ms; /* time of the first step, or of the first step after a suspension */
-    int64_t start_ms; /* no job starts before this time, because the machine lacked a resource */
+    int64_t start_ms; /* no job starts before this time, because none could start */
     bool began;
     uint64_t next_id, number, persisted;
     bool holding, stopping, failed;

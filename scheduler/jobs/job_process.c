@@ -122,11 +122,14 @@ static char **split_texts(char *texts, size_t bytes, size_t before, size_t room,
     return list;
 }
 
-/* Fail because a job cannot start. GP_EBUSY: the machine lacks a resource. GP_EIO: other errors. */
+/* Fail because a job cannot start. GP_EINVAL: the job is the cause: the arguments are too large for
+ * this system, or another file is in place of the log or the folder. GP_EIO: other errors. */
 static gp_status start_fail(int error_number, const char *what, const char *path, gp_error *err)
 {
-    return gp_fail(err, gp_spawn_is_shortage(error_number) ? GP_EBUSY : GP_EIO, "cannot %s %s: %s", what,
-                   path, strerror(error_number));
+    const bool of_job =
+        error_number == E2BIG || error_number == ELOOP || error_number == ENOTDIR || error_number == EISDIR;
+
+    return gp_fail(err, of_job ? GP_EINVAL : GP_EIO, "cannot %s %s: %s", what, path, strerror(error_number));
 }
 
 /* Create the job folder. From the second attempt on, write a separator into the log. Errors as in
@@ -193,10 +196,12 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job,
     char directory[GP_JOB_DIRECTORY_BYTES_MAX + 40];
     char **arguments, **environment;
     size_t argument_count, variable_count, used = 0;
-    gp_status status = gp_supervise_client(program, sizeof(program), err);
+    gp_error missing;
+    gp_status status;
 
-    if (status == GP_OK)
-        status = make_folder(paths, job, attempt, folder, sizeof(folder), err);
+    if (gp_supervise_client(program, sizeof(program), &missing) != GP_OK)
+        return gp_fail(err, GP_EIO, "%s", missing.message);
+    status = make_folder(paths, job, attempt, folder, sizeof(folder), err);
     if (status != GP_OK)
         return status;
     *out = (gp_job_process){ .job = job, .attempt = attempt, .pidfd = -1, .gate = -1 };

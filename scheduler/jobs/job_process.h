@@ -38,8 +38,9 @@ void gp_job_folder(const gp_paths *paths, uint64_t job, char *path, size_t bytes
  *   job      job id
  *   attempt  attempt number, from 1
  *   words    command, environment and directory
- *   GP_ENOENT: the command does not exist
- *   GP_EIO, GP_ENOMEM: cannot spawn */
+ *   GP_EINVAL: the job is the cause; it can never start
+ *   GP_EIO, GP_ENOMEM: cannot spawn any job now, for example while an upgrade replaces the
+ *   command */
 gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job, uint32_t attempt,
                        const gp_journal_text *words, gp_error *err);
 

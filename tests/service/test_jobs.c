@@ -123,6 +123,26 @@ TEST(exit_reason_of_a_job_is_reported)
     CHECK_CONTAINS(err.message, "job 77 does not exist");
 }
 
+TEST(jobs_wait_while_the_command_is_being_replaced)
+{
+    stage_begin(true);
+    CHECK(symlink(getenv("GRADPOOL_CLIENT"), in_root("command")) == 0);
+    setenv("GRADPOOL_CLIENT", in_root("command"), 1);
+    REQUIRE(open_pool());
+    CHECK(rename(in_root("command"), in_root("away")) == 0);
+    uint64_t first = SUBMIT("train", "exit", "0"), second = SUBMIT("train", "exit", "0");
+    gp_job_info info = { 0 };
+
+    AWAIT(strstr((info = look(first)).reason, "queued again") != NULL || info.state == GP_JOB_FAILED, 2);
+    CHECK_INT(GP_JOB_QUEUED, info.state);
+    CHECK_CONTAINS(info.reason, "cannot run GRADPOOL_CLIENT=");
+    CHECK(rename(in_root("away"), in_root("command")) == 0);
+    CHECK_INT(GP_JOB_DONE, wait_end(first).state);
+    info = wait_end(second);
+    CHECK_INT(GP_JOB_DONE, info.state);
+    CHECK_INT(1, info.attempts);
+}
+
 TEST(the_command_waits_with_the_exit_code_of_the_job)
 {
     stage_begin(true);

@@ -135,13 +135,13 @@ void sim_job_spawns(sim *s, sim_happening *h)
     if (!s->up || h->epoch != s->epoch)
         return;
     if ((!sim_calm(s) && sim_chance(&s->disk_dice, 3)) || s->job_process_count == SIM_JOB_PROCESSES) {
-        /* the machine lacks a resource, or the job cannot start at all */
+        /* the machine cannot start any job now, or this job cannot start at all */
         const bool lack = job % 2 == 0 && s->job_process_count < SIM_JOB_PROCESSES;
 
         sim_jobs_step(s, (gp_jobs_event){ .kind = GP_JOBS_EVENT_UNBORN,
                                           .job = job,
                                           .attempt = attempt,
-                                          .status = lack ? GP_EBUSY : GP_EIO,
+                                          .status = lack ? GP_EIO : GP_EINVAL,
                                           .text = "no" });
         return;
     }

@@ -216,14 +216,14 @@ static uint32_t unborn(uint64_t job, gp_status status)
                                  .text = "cannot start gradpool: Too many open files" });
 }
 
-TEST(lack_of_a_resource_fails_no_queued_job)
+TEST(start_failure_of_the_machine_fails_no_queued_job)
 {
     begin(1);
     submit_as(1, 0);
     submit_as(2, 0);
     persisted();
     REQUIRE(seen(GP_JOBS_START) != NULL);
-    unborn(1, GP_EBUSY);
+    unborn(1, GP_EIO);
     CHECK(seen(GP_JOBS_START) == NULL);
     persisted();
     CHECK(seen(GP_JOBS_START) == NULL); /* neither this job again at once, nor the next one */
@@ -240,7 +240,7 @@ TEST(lack_of_a_resource_fails_no_queued_job)
     CHECK_TEXT("", gp_jobs_find(jobs, 1)->reason);
     ended(1, 1, GP_JOBS_EXIT_CODE, 0);
     persisted();
-    unborn(2, GP_ENOENT); /* its directory is missing: only this job is affected */
+    unborn(2, GP_EINVAL); /* only this job is affected */
     CHECK_INT(GP_JOBS_FAILED, state_of(2));
     end();
 }
