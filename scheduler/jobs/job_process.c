@@ -2,6 +2,7 @@
  * interface. */
 #include "scheduler/jobs/job_process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,9 +25,40 @@
 
 enum { GATE = 3, SECRETS = 4, OURS_MAX = 9, RECORD_BYTES_MAX = 1 << 20 };
 
+/* No scheduler counts this far. A larger number is the name of another folder. */
+static const uint64_t folder_id_max = UINT64_C(1) << 53;
+
 void gp_job_folder(const gp_paths *paths, uint64_t job, char *path, size_t bytes)
 {
     snprintf(path, bytes, "%s/jobs/%" PRIu64, paths->state_dir, job);
+}
+
+gp_status gp_job_folders_last(uint64_t *out, const gp_paths *paths, gp_error *err)
+{
+    char path[GP_TEXT_FOLDER];
+    uint64_t last = 0;
+    const struct dirent *entry;
+    DIR *directory;
+    int problem;
+
+    snprintf(path, sizeof(path), "%s/jobs", paths->state_dir);
+    directory = opendir(path);
+    if (directory == NULL)
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+    for (errno = 0; (entry = readdir(directory)) != NULL; errno = 0) {
+        char *end;
+        const uint64_t id = strtoull(entry->d_name, &end, 10);
+
+        if (*end == '\0' && id > last && id <= folder_id_max)
+            last = id;
+    }
+    problem = errno;
+    closedir(directory);
+    errno = problem;
+    if (problem != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+    *out = last;
+    return GP_OK;
 }
 
 /* ---- process identity ---- */

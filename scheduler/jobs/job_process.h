@@ -32,6 +32,12 @@ typedef struct gp_job_process {
 /* Write the job folder's path, <state>/<host>/<pool>/jobs/<id>, to path. */
 void gp_job_folder(const gp_paths *paths, uint64_t job, char *path, size_t bytes);
 
+/* Find the largest id that has a job folder. 0: none. The journal may not know the job: a damaged
+ * journal was moved away, but the results in the folders are still there.
+ *   GP_ELIMIT: too many open files
+ *   GP_EIO: cannot read the directory */
+gp_status gp_job_folders_last(uint64_t *out, const gp_paths *paths, gp_error *err);
+
 /* Spawn a job process behind the gate, in a new session. Standard input is /dev/null. Both outputs
  * are appended to `log` in the job folder, which is created.
  *   out      set to the new process

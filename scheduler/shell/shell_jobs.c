@@ -330,7 +330,7 @@ static gp_status open_journal(shell *s, gp_error *err)
     char folders[GP_TEXT_FOLDER];
     gp_jobs *machine = NULL;
     gp_journal *journal = NULL;
-    uint64_t next_id = 1;
+    uint64_t next_id = 1, last_folder = 0;
     gp_status status;
 
     snprintf(folders, sizeof(folders), "%s/jobs", s->options->paths->state_dir);
@@ -342,6 +342,8 @@ static gp_status open_journal(shell *s, gp_error *err)
     if (status == GP_OK)
         status = gp_journal_load(journal, load_row, machine, &next_id, err);
     if (status == GP_OK)
+        status = gp_job_folders_last(&last_folder, s->options->paths, err);
+    if (status == GP_OK)
         status = gp_journal_start(journal, err);
     if (status != GP_OK) {
         gp_journal_close(journal);
@@ -350,7 +352,7 @@ static gp_status open_journal(shell *s, gp_error *err)
     }
     s->jobs->journal = journal;
     set_machine(s->jobs, machine);
-    gp_jobs_begin(machine, next_id);
+    gp_jobs_begin(machine, next_id > last_folder ? next_id : last_folder + 1);
     find_orphans(s);
     return GP_OK;
 }

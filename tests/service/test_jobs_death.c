@@ -266,6 +266,20 @@ TEST(journal_of_a_suspended_scheduler_is_opened_once_it_exits)
     gp_pool_close(stale);
 }
 
+TEST(job_numbers_continue_after_the_journal_was_moved_away)
+{
+    stage_begin(true);
+    REQUIRE(open_pool());
+    SUBMIT("train", "exit", "0");
+    uint64_t last = SUBMIT("train", "exit", "0");
+
+    CHECK_INT(GP_JOB_DONE, wait_end(last).state);
+    RUN_CODE(0, "a", "down");
+    REQUIRE(shell("mv state/*/default/jobs.db away && rm -f state/*/default/jobs.db-*") == 0);
+    REQUIRE(open_pool());
+    CHECK_INT(last + 1, SUBMIT("train", "exit", "0")); /* the folders of the others have their results */
+}
+
 TEST(full_disk_refuses_new_jobs_and_loses_none)
 {
     struct rlimit old, small;

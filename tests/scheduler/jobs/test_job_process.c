@@ -1,4 +1,4 @@
-/* Test how job processes are found again after a scheduler restart. */
+/* Test the folders of jobs, and how their processes are found again after a scheduler restart. */
 #include "scheduler/jobs/job_process.h"
 
 #include <fcntl.h>
@@ -132,6 +132,28 @@ TEST(lack_of_descriptors_is_no_evidence_of_an_exit)
     REQUIRE_OK(gp_job_adopt(&found, &job, &err), err);
     gp_job_process_deinit(&found);
     end_child(child);
+}
+
+/* ---- folders ---- */
+
+TEST(largest_id_of_a_job_folder_is_found)
+{
+    static const char *const names[] = { "9", "41", "x77", "78x", "99999999999999999999" };
+    char path[GP_TEXT_FOLDER];
+    uint64_t last = 7;
+
+    stage_begin();
+    REQUIRE_OK(gp_job_folders_last(&last, &paths, &err), err);
+    CHECK_INT(0, last);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/jobs/%s", paths.state_dir, names[i]);
+        CHECK_INT(0, mkdir(path, 0700));
+    }
+    REQUIRE_OK(gp_job_folders_last(&last, &paths, &err), err);
+    CHECK_INT(41, last);
+    descriptors_use_up();
+    CHECK_STATUS(GP_ELIMIT, gp_job_folders_last(&last, &paths, &err));
+    descriptors_restore();
 }
 
 /* ---- results ---- */
