@@ -25,7 +25,6 @@ gp_jobs_config gp_jobs_config_default(void)
     return (gp_jobs_config){ .unfinished_max = 100000,
                              .finished_max = 1000,
                              .trials_max = 200,
-                             .finished_age_ms = 30ll * 24 * 3600 * 1000,
                              .repeat_ms = 60 * 1000,
                              .replies_max = 65536,
                              .capacity = 1,
@@ -157,12 +156,11 @@ static uint32_t ended_count(const gp_jobs *jobs, gp_jobs_kind kind)
     return count;
 }
 
-/* Delete the oldest jobs of a list of `count` ended jobs that exceed the count or age limit. */
+/* Delete the oldest jobs of a list of `count` ended jobs that exceed count_max. The age is no
+ * reason: the wall clock may be wrong by decades after a boot. */
 static void prune_list(gp_jobs *jobs, gp_jobs_list list, uint32_t count, uint32_t count_max)
 {
-    int64_t oldest_ms = jobs->clock_ms - jobs->config.finished_age_ms;
-
-    while (jobs->lists[list].first != JOBS_NIL && !jobs->failed) {
+    for (; count > count_max && jobs->lists[list].first != JOBS_NIL && !jobs->failed; count--) {
         gp_jobs_job *job = jobs_at(jobs, jobs->lists[list].first);
 
         /* The submit of a job may be repeated for some time: if the job were deleted, the
@@ -172,10 +170,8 @@ static void prune_list(gp_jobs *jobs, gp_jobs_list list, uint32_t count, uint32_
          * Later entries ended later. */
         int64_t since_ms = job->done_ms > jobs->began_ms ? job->done_ms : jobs->began_ms;
 
-        if ((count <= count_max && job->ended_ms >= oldest_ms) ||
-            jobs->now_ms - since_ms < jobs->config.repeat_ms)
+        if (jobs->now_ms - since_ms < jobs->config.repeat_ms)
             break;
-        count--;
         gp_jobs_action action = {
             .kind = GP_JOBS_DELETE, .job = job, .id = job->id, .number = ++jobs->number
         };

@@ -196,7 +196,6 @@ typedef struct gp_jobs_config {
     uint32_t unfinished_max; /* further submits are refused with GP_EBUSY */
     uint32_t finished_max;   /* number of ended jobs to keep, except trials; newest first */
     uint32_t trials_max;     /* number of ended trials to keep, newest first */
-    int64_t finished_age_ms; /* maximum age of ended jobs */
     /* keep all jobs that ended more recently than this, so that their submit can be repeated */
     int64_t repeat_ms;
     /* replies that wait for the journal; further requests are refused with GP_EBUSY */
@@ -209,8 +208,8 @@ typedef struct gp_jobs_config {
 
 typedef struct gp_jobs gp_jobs;
 
-/* Return the defaults: 100,000 unfinished; 1,000 finished and 200 trials, 30 days, 1 minute; 65,536
- * replies; 1 process; 16 sweeps; 10 s to cancel; 2 s to stop. */
+/* Return the defaults: 100,000 unfinished; 1,000 finished and 200 trials, 1 minute; 65,536 replies;
+ * 1 process; 16 sweeps; 10 s to cancel; 2 s to stop. */
 gp_jobs_config gp_jobs_config_default(void);
 
 /* Create a state machine without jobs. All memory that config allows is reserved here, but touched
