@@ -379,8 +379,7 @@ static void handle_spawned(gp_jobs *jobs, const gp_jobs_event *event)
 {
     gp_jobs_job *job = jobs_find_id(jobs, event->job);
 
-    if (job == NULL || job->state != GP_JOBS_STARTING || job->spawned ||
-        event->attempt != job->attempts + 1 || jobs->failed) {
+    if (!gp_jobs_awaits(jobs, event->job, event->attempt)) {
         gp_jobs_action action = { .kind = GP_JOBS_DROP, .job = job, .id = event->job };
 
         jobs->act(jobs->context, &action);
@@ -404,7 +403,7 @@ static void handle_unborn(gp_jobs *jobs, const gp_jobs_event *event)
     gp_jobs_job *job = jobs_find_id(jobs, event->job);
     char reason[GP_JOBS_REASON_BYTES];
 
-    if (job == NULL || job->state != GP_JOBS_STARTING || job->spawned || event->attempt != job->attempts + 1)
+    if (!gp_jobs_awaits(jobs, event->job, event->attempt))
         return;
     if (event->status == GP_EINVAL || event->status == GP_ENOENT) {
         end_job(jobs, job, GP_JOBS_FAILED, event->text);

@@ -240,6 +240,10 @@ int64_t gp_jobs_due(const gp_jobs *jobs);
 /* Find a job by id. NULL: no such job. */
 const gp_jobs_job *gp_jobs_find(const gp_jobs *jobs, uint64_t id);
 
+/* Return whether a job awaits the process of that attempt: a START action has neither been followed
+ * by SPAWNED or UNBORN nor been canceled. */
+bool gp_jobs_awaits(const gp_jobs *jobs, uint64_t id, uint32_t attempt);
+
 /* Iterate over the jobs: return the job with the smallest id above `id`, or the largest id below it
  * (0: the largest of all). NULL: no such job. */
 const gp_jobs_job *gp_jobs_after(const gp_jobs *jobs, uint64_t id);

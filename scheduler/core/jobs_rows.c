@@ -90,6 +90,14 @@ const gp_jobs_job *gp_jobs_find(const gp_jobs *jobs, uint64_t id)
     return jobs_find_id(jobs, id);
 }
 
+bool gp_jobs_awaits(const gp_jobs *jobs, uint64_t id, uint32_t attempt)
+{
+    const gp_jobs_job *job = jobs_find_id(jobs, id);
+
+    return job != NULL && job->state == GP_JOBS_STARTING && !job->spawned && attempt == job->attempts + 1 &&
+           !jobs->failed;
+}
+
 const gp_jobs_job *gp_jobs_after(const gp_jobs *jobs, uint64_t id)
 {
     const gp_jobs_job *job = jobs_find_id(jobs, id);

@@ -151,6 +151,10 @@ static void handle_words(shell *s, gp_journal_report *report)
     gp_error err;
     gp_status status = GP_OK;
 
+    if (!gp_jobs_awaits(s->jobs->machine, report->job, report->attempt)) { /* canceled meanwhile */
+        gp_journal_text_deinit(&report->words);
+        return;
+    }
     if (report->kind == GP_JOURNAL_UNFETCHED) {
         err = report->error;
         status = err.code;

@@ -443,6 +443,21 @@ TEST(job_that_finishes_before_a_cancel_is_done)
     end();
 }
 
+TEST(process_of_a_job_canceled_before_its_spawn_is_not_awaited)
+{
+    begin(2);
+    submit_as(1, 0);
+    submit_as(2, 0);
+    persisted();
+    CHECK(gp_jobs_awaits(jobs, 1, 1) && gp_jobs_awaits(jobs, 2, 1));
+    CHECK(!gp_jobs_awaits(jobs, 1, 2) && !gp_jobs_awaits(jobs, 3, 1));
+    cancel(1);
+    CHECK(!gp_jobs_awaits(jobs, 1, 1));
+    spawned(2, 1);
+    CHECK(!gp_jobs_awaits(jobs, 2, 1));
+    end();
+}
+
 TEST(job_canceled_at_the_gate_never_runs)
 {
     begin(1);
