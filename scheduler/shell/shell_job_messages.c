@@ -25,7 +25,14 @@ static uint64_t since(int64_t now_ms, int64_t then_ms)
     return span < 0 ? 0 : span > (int64_t)GP_DURATION_MS_MAX ? GP_DURATION_MS_MAX : (uint64_t)span;
 }
 
-/* Fill in a row from the durable state. Changes that are not durable are not visible to clients. */
+/* Return the state that clients see. Changes that are not durable are not visible to them. */
+static uint32_t row_state(const gp_jobs_job *job)
+{
+    return job->durable == GP_JOBS_QUEUED && job->state == GP_JOBS_STARTING ? GP_JOB_ROW_STARTING
+                                                                            : (uint32_t)job->durable;
+}
+
+/* Fill in a row from the durable state. */
 static void fill_row(const gp_jobs_job *job, gp_job_row *row)
 {
     int64_t now = shell_jobs_clock_ms();
@@ -35,8 +42,7 @@ static void fill_row(const gp_jobs_job *job, gp_job_row *row)
     row->job = job->id;
     COPY_TEXT(row->name, job->name);
     COPY_TEXT(row->command, job->command);
-    row->state = job->durable == GP_JOBS_QUEUED && job->state == GP_JOBS_STARTING ? GP_JOB_ROW_STARTING
-                                                                                  : (uint32_t)job->durable;
+    row->state = row_state(job);
     row->priority = job->priority;
     row->kind = (uint32_t)job->kind;
     row->attempts = job->attempts;
@@ -303,16 +309,13 @@ static void handle_list(shell *s, const gp_incoming *in, const gp_core_id *sessi
     memset(reply, 0, offsetof(gp_jobs_reply, rows));
     reply->more = false;
     for (job = gp_jobs_before(machine, ask.before); job != NULL; job = gp_jobs_before(machine, job->id)) {
-        gp_job_row *row = &reply->rows[reply->rows_count];
-
-        if (job->durable == GP_JOBS_NONE)
+        if (job->durable == GP_JOBS_NONE || (ask.states != 0 && (ask.states >> row_state(job) & 1) == 0))
             continue;
         if (reply->rows_count == ask.count) {
             reply->more = true;
             break;
         }
-        fill_row(job, row);
-        reply->rows_count += ask.states == 0 || (ask.states >> row->state & 1) != 0;
+        fill_row(job, &reply->rows[reply->rows_count++]);
     }
     reply->queued = gp_jobs_count(machine, GP_JOBS_QUEUED);
     reply->running = gp_jobs_active(machine);
