@@ -106,16 +106,23 @@ static bool push(shell *s, const shell_job_watch *watch, const gp_jobs_job *job,
 
 void shell_jobs_notify_missed(shell *s)
 {
-    for (uint32_t i = 0; i < s->jobs->watch_count; i++) {
-        shell_job_watch *watch = &s->jobs->watches[i];
-        const gp_jobs_job *job = watch->missed != 0 ? gp_jobs_find(s->jobs->machine, watch->missed) : NULL;
+    shell_jobs *jobs = s->jobs;
+
+    for (uint32_t i = jobs->watch_count; i-- > 0;) {
+        shell_job_watch *watch = &jobs->watches[i];
+        const gp_jobs_job *job = watch->missed != 0 ? gp_jobs_find(jobs->machine, watch->missed) : NULL;
+        /* the job sends no further changes */
+        const bool last = watch->job != 0 && (job == NULL || gp_jobs_state_ended(job->durable));
 
         if (watch->missed == 0)
             continue;
         if (job == NULL) /* deleted meanwhile: any other job can carry the `missed` flag */
-            job = gp_jobs_before(s->jobs->machine, 0);
-        if (job == NULL || job->durable == GP_JOBS_NONE || push(s, watch, job, true))
-            watch->missed = 0;
+            job = gp_jobs_before(jobs->machine, 0);
+        if (job != NULL && job->durable != GP_JOBS_NONE && !push(s, watch, job, true))
+            continue;
+        watch->missed = 0;
+        if (last)
+            jobs->watches[i] = jobs->watches[--jobs->watch_count];
     }
 }
 
