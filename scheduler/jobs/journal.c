@@ -33,6 +33,11 @@ static const size_t waiting_bytes_max = 256u << 20;
 /* Kinds of operations; each has a prepared statement. */
 typedef enum operation_kind { INSERT, UPDATE, DELETE, FETCH, STATEMENTS } operation_kind;
 
+typedef struct report {
+    struct report *next;
+    gp_journal_report body;
+} report;
+
 typedef struct operation {
     struct operation *next;
     operation_kind kind;
@@ -41,13 +46,9 @@ typedef struct operation {
     gp_jobs_job job;
     gp_journal_text words; /* only for INSERT */
     char *folder;          /* only for DELETE */
+    report *reply;         /* only for FETCH; NULL: sent */
     size_t bytes;
 } operation;
-
-typedef struct report {
-    struct report *next;
-    gp_journal_report body;
-} report;
 
 struct gp_journal {
     char path[4096];
@@ -460,17 +461,14 @@ static char *copy_column(sqlite3_stmt *statement, int column, size_t *bytes)
 
 /* Read a job's command and push a report: the words, or why they are missing. Return an SQLite
  * error code. */
-static int fetch(gp_journal *journal, const operation *op)
+static int fetch(gp_journal *journal, operation *op)
 {
     sqlite3_stmt *statement = journal->statements[FETCH];
-    report *made = gp_calloc(1, sizeof(*made));
-    gp_journal_text *words;
+    report *made = op->reply;
+    gp_journal_text *words = &made->body.words;
     size_t bytes;
     int code;
 
-    if (made == NULL)
-        return SQLITE_NOMEM;
-    words = &made->body.words;
     sqlite3_bind_int64(statement, 1, (int64_t)op->job.id);
     code = sqlite3_step(statement);
     if (code == SQLITE_ROW) {
@@ -480,20 +478,19 @@ static int fetch(gp_journal *journal, const operation *op)
         words->umask = (uint32_t)sqlite3_column_int64(statement, 3);
     }
     sqlite3_reset(statement);
-    if (code != SQLITE_ROW && code != SQLITE_DONE) {
-        gp_free(made);
+    if (code != SQLITE_ROW && code != SQLITE_DONE && code != SQLITE_NOMEM && code != SQLITE_IOERR_NOMEM)
         return code;
-    }
     made->body.job = op->job.id;
     made->body.attempt = op->attempt;
     made->body.kind = GP_JOURNAL_FETCHED;
     if (words->words == NULL || words->environment == NULL || words->directory == NULL) {
         gp_journal_text_deinit(words);
         made->body.kind = GP_JOURNAL_UNFETCHED;
-        gp_fail(&made->body.error, code == SQLITE_ROW ? GP_ENOMEM : GP_ENOENT,
-                code == SQLITE_ROW ? "no memory for the command of the job"
-                                   : "the command of the job is not in the journal");
+        gp_fail(&made->body.error, code != SQLITE_DONE ? GP_ENOMEM : GP_ENOENT,
+                code != SQLITE_DONE ? "no memory for the command of the job"
+                                    : "the command of the job is not in the journal");
     }
+    op->reply = NULL;
     pthread_mutex_lock(&journal->lock);
     *journal->reports_last = made;
     journal->reports_last = &made->next;
@@ -519,22 +516,25 @@ static void free_operations(operation *op)
 
         gp_journal_text_deinit(&op->words);
         gp_free(op->folder);
+        gp_free(op->reply);
         gp_free(op);
         op = next;
     }
 }
 
 /* Apply a batch of operations in one commit, then remove the folders of deleted jobs. */
-static void write_batch(gp_journal *journal, const operation *batch)
+static void write_batch(gp_journal *journal, operation *batch)
 {
     uint64_t number = 0, rows = 0;
     int code = SQLITE_OK;
 
-    for (const operation *op = batch; op != NULL && code == SQLITE_OK; op = op->next) {
-        if (op->kind == FETCH) { /* the row belongs to an earlier commit, or to this one */
+    /* outside the transaction, which SQLite would roll back if it has no memory for the read */
+    for (operation *op = batch; op != NULL && code == SQLITE_OK; op = op->next)
+        if (op->kind == FETCH)
             code = fetch(journal, op);
+    for (const operation *op = batch; op != NULL && code == SQLITE_OK; op = op->next) {
+        if (op->kind == FETCH)
             continue;
-        }
         if (rows++ == 0)
             code = sqlite3_exec(journal->database, "BEGIN IMMEDIATE", NULL, NULL, NULL);
         if (code == SQLITE_OK)
@@ -714,8 +714,14 @@ gp_status gp_journal_fetch(gp_journal *journal, uint64_t job, uint32_t attempt, 
 {
     operation *op = new_operation(FETCH, 0, job);
 
-    if (op != NULL)
+    if (op != NULL) {
         op->attempt = attempt;
+        op->reply = gp_calloc(1, sizeof(*op->reply));
+    }
+    if (op != NULL && op->reply == NULL) {
+        free_operations(op);
+        op = NULL;
+    }
     return ask(journal, op, err);
 }
 

@@ -63,7 +63,8 @@ gp_status gp_journal_update(gp_journal *journal, uint64_t number, const gp_jobs_
 gp_status gp_journal_delete(gp_journal *journal, uint64_t number, uint64_t job, const char *folder,
                             gp_error *err);
 
-/* Queue a read of a job's command. The reply is a report with the words. */
+/* Queue a read of a job's command; the insert of the job is durable. The reply is a report with the
+ * words. */
 gp_status gp_journal_fetch(gp_journal *journal, uint64_t job, uint32_t attempt, gp_error *err);
 
 /* Return whether too many bytes are queued to accept another insert. */

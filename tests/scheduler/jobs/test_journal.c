@@ -283,6 +283,30 @@ TEST(job_commands_are_read_back_unchanged)
     CHECK_CONTAINS(report.error.message, "not in the journal");
 }
 
+TEST(lack_of_memory_for_a_command_does_not_end_the_journal)
+{
+    gp_jobs_job job = job_of(1);
+
+    stage_begin();
+    REQUIRE_OK(reopen(), err);
+    REQUIRE_OK(gp_journal_insert(journal, 1, &job, &words, &err), err);
+    CHECK(await_persisted(1));
+    for (uint64_t n = 1; n <= 6; n++) {
+        gp_journal_report report = { .kind = GP_JOURNAL_UNFETCHED, .error.code = GP_ENOMEM };
+
+        gp_alloc_fail_nth(n);
+        if (gp_journal_fetch(journal, 1, 1, &err) == GP_OK)
+            report = await_report();
+        gp_alloc_fail_nth(0);
+        CHECK_INT(n <= 5 ? GP_JOURNAL_UNFETCHED : GP_JOURNAL_FETCHED, report.kind);
+        if (report.kind == GP_JOURNAL_UNFETCHED)
+            CHECK_STATUS(GP_ENOMEM, report.error.code);
+        gp_journal_text_deinit(&report.words);
+    }
+    CHECK_STATUS(GP_OK, gp_journal_update(journal, 2, &job, &err));
+    CHECK(await_persisted(2));
+}
+
 TEST(ids_are_not_reused_after_all_rows_are_deleted)
 {
     gp_jobs_job job = job_of(41);
