@@ -273,7 +273,9 @@ static gp_status open_database(gp_journal *journal, gp_error *err)
     if (status == GP_OK) /* EXCLUSIVE first: then the write-ahead log needs no shared memory */
         status = run_sql(journal,
                          "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; "
-                         "PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF",
+                         "PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF; "
+                         /* after large commands, do not keep the log at its largest size */
+                         "PRAGMA journal_size_limit=4194304",
                          err);
     if (status == GP_OK)
         /* takes the lock until the connection closes */

@@ -347,6 +347,39 @@ TEST(pending_operations_share_a_commit)
     CHECK(stats.commits < 500);
 }
 
+TEST(log_shrinks_after_a_burst_of_large_commands)
+{
+    static char large[64 << 10];
+    const gp_journal_text burst = { .words = large,
+                                    .words_bytes = sizeof(large),
+                                    .environment = text_environment,
+                                    .environment_bytes = sizeof(text_environment),
+                                    .directory = text_directory };
+    char path[100];
+    struct stat facts = { 0 };
+    uint64_t number = 0;
+
+    stage_begin();
+    REQUIRE_OK(reopen(), err);
+    for (uint64_t id = 1; id <= 200; id++) { /* 13 MB */
+        gp_jobs_job job = job_of(id);
+
+        REQUIRE_OK(gp_journal_insert(journal, ++number, &job, &burst, &err), err);
+    }
+    while (await_report().number < number)
+        ;
+    for (uint32_t i = 1; i <= 2; i++) {
+        gp_jobs_job job = job_of(1);
+
+        job.attempts = i;
+        REQUIRE_OK(gp_journal_update(journal, ++number, &job, &err), err);
+        CHECK(await_persisted(number));
+    }
+    snprintf(path, sizeof(path), "%s/jobs.db-wal", directory);
+    CHECK(stat(path, &facts) == 0);
+    CHECK(facts.st_size > 0 && facts.st_size <= 4 << 20);
+}
+
 /* The child is forked before reopen() starts the writer thread. AddressSanitizer of gcc 12 does not
  * reset its allocator in a child: a lock that another thread held at fork() stays locked. */
 TEST(second_journal_on_the_same_file_is_refused)
