@@ -524,7 +524,9 @@ static void free_operations(operation *op)
     }
 }
 
-/* Apply a batch of operations in one commit, then remove the folders of deleted jobs. */
+/* Remove the folders of deleted jobs, then apply a batch of operations in one commit. In the other
+ * order, a crash would leave a folder without a row, which would remain. In this order it leaves a
+ * row, which is deleted again. */
 static void write_batch(gp_journal *journal, operation *batch)
 {
     uint64_t number = 0, rows = 0;
@@ -534,6 +536,10 @@ static void write_batch(gp_journal *journal, operation *batch)
     for (operation *op = batch; op != NULL && code == SQLITE_OK; op = op->next)
         if (op->kind == FETCH)
             code = fetch(journal, op);
+    for (const operation *op = batch; op != NULL && code == SQLITE_OK; op = op->next) {
+        if (op->folder != NULL)
+            gp_directory_remove(op->folder);
+    }
     for (const operation *op = batch; op != NULL && code == SQLITE_OK; op = op->next) {
         if (op->kind == FETCH)
             continue;
@@ -563,13 +569,8 @@ static void write_batch(gp_journal *journal, operation *batch)
         wake(journal);
         return;
     }
-    if (rows == 0)
-        return;
-    persisted(journal, number, rows);
-    for (const operation *op = batch; op != NULL; op = op->next) {
-        if (op->folder != NULL)
-            gp_directory_remove(op->folder);
-    }
+    if (rows > 0)
+        persisted(journal, number, rows);
 }
 
 static void *serve(void *context)

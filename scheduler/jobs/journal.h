@@ -59,7 +59,8 @@ gp_status gp_journal_insert(gp_journal *journal, uint64_t number, const gp_jobs_
                             const gp_journal_text *words, gp_error *err);
 gp_status gp_journal_update(gp_journal *journal, uint64_t number, const gp_jobs_job *job, gp_error *err);
 
-/* Queue a row deletion. After it is durable, also remove `folder`, unless NULL. */
+/* Queue the deletion of a row, and of `folder`, unless NULL. After a crash the row may be left
+ * without the folder, but not the folder without the row. */
 gp_status gp_journal_delete(gp_journal *journal, uint64_t number, uint64_t job, const char *folder,
                             gp_error *err);
 

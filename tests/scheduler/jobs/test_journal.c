@@ -325,6 +325,26 @@ TEST(ids_are_not_reused_after_all_rows_are_deleted)
     CHECK(stat(folder, &facts) != 0);
 }
 
+TEST(folder_is_removed_before_the_row)
+{
+    gp_jobs_job job = job_of(1);
+    char folder[100], path[120];
+    struct stat facts;
+
+    stage_begin();
+    REQUIRE_OK(reopen(), err);
+    snprintf(folder, sizeof(folder), "%s/1", directory);
+    mkdir(folder, 0700);
+    for (int i = 0; i < 500; i++) {
+        snprintf(path, sizeof(path), "%s/%d", folder, i);
+        close(open(path, O_WRONLY | O_CREAT, 0600));
+    }
+    REQUIRE_OK(gp_journal_insert(journal, 1, &job, &words, &err), err);
+    REQUIRE_OK(gp_journal_delete(journal, 2, 1, folder, &err), err);
+    CHECK(await_persisted(2));
+    CHECK(stat(folder, &facts) != 0);
+}
+
 TEST(pending_operations_share_a_commit)
 {
     stage_begin();
