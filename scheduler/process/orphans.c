@@ -16,41 +16,45 @@
 #include "proto/local/listen.h"
 #include "proto/message/messages.h"
 
-/* Connect to a control socket and get the listener's pid. -1 with errno set: no process of this
- * user listens. */
+/* Connect to a control socket and get the listener's pid. -1: see errno. ECONNREFUSED: no process
+ * listens. */
 static int greeting(const char *path, pid_t *pid)
 {
     struct sockaddr_un address;
     struct ucred who;
     socklen_t bytes = sizeof(who);
-    int fd, problem;
+    int fd, problem = EPERM; /* of another user */
 
     if (gp_unix_address(&address, path, NULL) != GP_OK)
         return -1;
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
-    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.uid == geteuid()) {
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0) {
+        problem = errno;
+    } else if (who.uid == geteuid()) {
         *pid = who.pid;
         return fd;
     }
-    problem = errno;
     close(fd);
     errno = problem;
     return -1;
 }
 
 /* Connect to a worker and open its pidfd. The connection is checked again afterwards: if it is
- * still open, the pid was not reused before the pidfd was opened. */
+ * still open, the pid was not reused before the pidfd was opened. False: see errno. ECONNREFUSED:
+ * the worker has exited. */
 static bool hold(gp_survivor *out, const char *path)
 {
     pid_t pid = 0;
+    int problem;
 
     out->control_socket = greeting(path, &pid);
     if (out->control_socket < 0)
         return false;
     out->child.pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    problem = errno;
     out->start_time = gp_supervise_start_time(pid);
     struct pollfd entry = { .fd = out->control_socket, .events = POLLRDHUP };
     bool hung_up = poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
@@ -62,7 +66,7 @@ static bool hold(gp_survivor *out, const char *path)
     if (out->child.pidfd >= 0)
         close(out->child.pidfd);
     close(out->control_socket);
-    errno = ECONNREFUSED;
+    errno = hung_up || problem == ESRCH ? ECONNREFUSED : problem;
     return false;
 }
 
@@ -116,8 +120,11 @@ static void look_at(gp_orphans *orphans, const gp_paths *paths, const char *name
         keep(orphans, &found);
         return;
     }
-    if (errno != ECONNREFUSED)
+    if (errno != ECONNREFUSED) { /* the worker may be alive */
+        gp_log_event(GP_LOG_WARN, "worker-unknown", GP_LOG_WITH({ "worker", .number = index }),
+                     "cannot connect to %s: %s", path, strerror(errno));
         return;
+    }
     gp_paths_worker_file(paths, index, incarnation, "", own);
     unlink(path);
     unlink(own);
