@@ -13,15 +13,20 @@ enum {
     LISTEN_RETRY_MS = 250,
 };
 
-/* Listen on `endpoint` with the pool key, and store the actual address in `bound`. */
-static gp_status listen_at(remote_listener *listener, const char *key_path, const char *endpoint,
+/* Open the list of allowed keys, unless it is open. Then listen on `endpoint` with the pool key,
+ * and store the actual address in `bound`. */
+static gp_status listen_at(remote_listener *listener, const gp_paths *paths, const char *endpoint,
                            gp_error *err)
 {
+    const char *key_path = paths->server_key;
     gp_key_pair own;
-    gp_link_keys keys = { .own = &own, .zap = listener->zap };
+    gp_link_keys keys = { .own = &own };
     gp_channel_options link = { .security = GP_SECURITY_CURVE, .curve = &keys, .heartbeat = true };
-    gp_status status;
+    gp_status status = listener->zap == NULL ? gp_zap_open(&listener->zap, paths->allowed, err) : GP_OK;
 
+    if (status != GP_OK)
+        return status;
+    keys.zap = listener->zap;
     if (stat(key_path, &listener->key_seen) != 0)
         memset(&listener->key_seen, 0, sizeof(listener->key_seen));
     status = gp_key_read(&own, key_path, err);
@@ -53,9 +58,7 @@ gp_status remote_listener_open(remote_listener *listener, const gp_shell_options
     if (options->listen == NULL)
         return GP_OK;
     gp_secret_guard(); /* a core dump would contain the pool key */
-    status = gp_zap_open(&listener->zap, options->paths->allowed, &why);
-    if (status == GP_OK)
-        status = listen_at(listener, options->paths->server_key, options->listen, &why);
+    status = listen_at(listener, options->paths, options->listen, &why);
     /* not GP_EBUSY, which would mean that another scheduler has the pool */
     if (status != GP_OK && !options->follows)
         return gp_fail(err, status == GP_EBUSY ? GP_EIO : status, "%s", why.message);
@@ -80,12 +83,12 @@ bool remote_listener_ready(remote_listener *listener, const gp_shell_options *op
     char endpoint[GP_TEXT_ENDPOINT];
     gp_error err;
 
-    if (listener->zap == NULL || listener->channel != NULL)
+    if (listener->bound[0] == '\0' || listener->channel != NULL)
         return listener->channel != NULL;
     if (gp_now_ms() < listener->retry_ms)
         return false;
     memcpy(endpoint, listener->bound, sizeof(endpoint)); /* listen_at() overwrites `bound` */
-    if (listen_at(listener, options->paths->server_key, endpoint, &err) == GP_OK)
+    if (listen_at(listener, options->paths, endpoint, &err) == GP_OK)
         listener->trouble[0] = '\0';
     else
         listen_failed(listener, &err);
@@ -133,7 +136,7 @@ int remote_listener_due_ms(remote_listener *listener)
 {
     int due_ms;
 
-    if (listener->zap == NULL)
+    if (listener->bound[0] == '\0')
         return -1;
     if (listener->channel == NULL)
         return LISTEN_RETRY_MS;
@@ -146,9 +149,13 @@ int remote_listener_due_ms(remote_listener *listener)
 remote_counts remote_listener_count(remote_listener *listener)
 {
     remote_counts counts = listener->before;
-    gp_zap_stats zap = gp_zap_get_stats(listener->zap);
 
-    counts.refused += listener->denied + zap.refused + zap.muted;
+    counts.refused += listener->denied;
+    if (listener->zap != NULL) {
+        gp_zap_stats zap = gp_zap_get_stats(listener->zap);
+
+        counts.refused += zap.refused + zap.muted;
+    }
     if (listener->channel != NULL) {
         gp_connection_guard_stats gate = gp_channel_get_guard_stats(listener->channel);
 

@@ -13,9 +13,9 @@ typedef struct remote_counts {
 } remote_counts;
 
 typedef struct remote_listener {
-    gp_zap *zap;                  /* list of allowed keys; NULL: no client on another host may connect */
+    gp_zap *zap;                  /* list of allowed keys; NULL: not open */
     gp_channel *channel;          /* NULL: not listening; retried at retry_ms */
-    char bound[GP_TEXT_ENDPOINT]; /* address in use, or the one to retry */
+    char bound[GP_TEXT_ENDPOINT]; /* address in use, or the one to retry; "": do not listen */
     int64_t retry_ms, checked_ms; /* checked_ms: time of the last check of the key files */
     struct stat key_seen;         /* state of the pool key file when it was read */
     /* refused requests: not allowed for the key's role, or for any remote client */
@@ -44,11 +44,10 @@ bool remote_listener_key_changed(const remote_listener *listener, const gp_shell
 /* Close all connections. Clients whose key is still allowed reconnect. */
 void remote_listener_restart(remote_listener *listener);
 
-/* Return the time until the listener needs attention, in ms; -1: not listening. */
+/* Return the time until the listener needs attention, in ms; -1: it does not listen. */
 int remote_listener_due_ms(remote_listener *listener);
 
-/* Return the current connections and the counts since the start. The list of allowed keys is
- * open. */
+/* Return the current connections and the counts since the start. */
 remote_counts remote_listener_count(remote_listener *listener);
 
 #endif

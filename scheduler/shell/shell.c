@@ -259,7 +259,7 @@ void shell_record(shell *s, const char *devices, const char *resources)
     if (s->owner.pid != 0)
         snprintf(record.owner, sizeof(record.owner), "%d:%" PRIu64, (int)s->owner.pid, s->owner.start_time);
     record.temporary = s->owner.temporary;
-    snprintf(record.listen, sizeof(record.listen), "%s", s->listener.zap != NULL ? s->listener.bound : "");
+    snprintf(record.listen, sizeof(record.listen), "%s", s->listener.bound);
     if (gp_pool_record_write(&record, s->options->paths, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "record-unwritten",
                "cannot record the settings of the pool for the next scheduler: %s", err.message);

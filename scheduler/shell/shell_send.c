@@ -364,7 +364,7 @@ void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
     }
     totals_get(&s->totals, status);
     fill_lease_rows(s, status);
-    if (s->listener.zap != NULL) {
+    if (s->listener.bound[0] != '\0') {
         remote_counts counts = remote_listener_count(&s->listener);
 
         COPY_TEXT(status->listen, s->listener.bound);
