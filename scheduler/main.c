@@ -163,6 +163,14 @@ static gp_status go_on(gp_shell_options *options, gp_pool_record *record, gp_orp
     return status;
 }
 
+static rlim_t files_limit(void)
+{
+    struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur;
+}
+
 /* Take the pool lock, find surviving workers and devices, and run the pool until it shuts down. */
 static gp_status serve(const arguments *given, gp_error *err)
 {
@@ -211,6 +219,7 @@ static gp_status serve(const arguments *given, gp_error *err)
         ownerless_end_others(&paths);
         if (options.process_env == NULL && gp_process_env_write(&own, err) == GP_OK)
             options.process_env = gp_buffer_text(&own);
+        options.files = files_limit();
         find_devices(devices, options.request.devices, program);
         gp_plan_find_cores(cores);
         status = gp_shell_run(&options, err);

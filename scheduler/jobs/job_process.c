@@ -221,8 +221,19 @@ static gp_status start(gp_job_process *out, const char *program, const char *fol
     return start_fail(problem, "start", program, err);
 }
 
+/* Set the soft limit on descriptors of a process at the gate. posix_spawn() cannot do that. */
+static void limit_files(pid_t pid, rlim_t files)
+{
+    struct rlimit limit;
+
+    if (prlimit(pid, RLIMIT_NOFILE, NULL, &limit) != 0 || limit.rlim_cur <= files)
+        return;
+    limit.rlim_cur = files;
+    prlimit(pid, RLIMIT_NOFILE, &limit, NULL);
+}
+
 gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job, uint32_t attempt,
-                       const gp_journal_text *words, gp_error *err)
+                       const gp_journal_text *words, rlim_t files, gp_error *err)
 {
     char program[4096], folder[GP_TEXT_FOLDER], ours[OURS_MAX][GP_TEXT_FOLDER + 40];
     char directory[GP_JOB_DIRECTORY_BYTES_MAX + 40];
@@ -261,6 +272,8 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job,
     snprintf(directory, sizeof(directory), "GRADPOOL_JOB_CWD=%s", words->directory);
     environment[variable_count] = directory;
     status = start(out, program, folder, arguments, environment, err);
+    if (status == GP_OK)
+        limit_files(out->pid, files);
     gp_free(arguments);
     gp_free(environment);
     return status;

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "common/base/error.h"
@@ -44,11 +45,12 @@ gp_status gp_job_folders_last(uint64_t *out, const gp_paths *paths, gp_error *er
  *   job      job id
  *   attempt  attempt number, from 1
  *   words    command, environment and directory
+ *   files    soft limit on descriptors: the scheduler has raised its own
  *   GP_EINVAL: the job is the cause; it can never start
  *   GP_EIO, GP_ENOMEM: cannot spawn any job now, for example while an upgrade replaces the
  *   command */
 gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job, uint32_t attempt,
-                       const gp_journal_text *words, gp_error *err);
+                       const gp_journal_text *words, rlim_t files, gp_error *err);
 
 /* Open the gate: the process starts to work. */
 void gp_job_go(gp_job_process *process);

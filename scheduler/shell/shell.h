@@ -3,6 +3,7 @@
 #define GP_SHELL_H
 
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include "common/base/error.h"
 #include "proto/device/device_list.h"
@@ -20,6 +21,7 @@ typedef struct gp_shell_options {
     const gp_device_list *devices;
     const gp_plan_cores *cores;
     gp_plan_request request;
+    rlim_t files;            /* soft limit on descriptors for jobs; the shell raises its own */
     int64_t idle_timeout_ms; /* 0: never */
     /* silence until a worker is reported as suspect, and until it is killed; 0: never */
     int64_t suspect_ms, silence_ms;

@@ -161,7 +161,8 @@ static void handle_words(shell *s, gp_journal_report *report)
     } else if (process == NULL) {
         status = gp_fail(&err, GP_EBUSY, "too many processes of earlier jobs have not exited yet");
     } else {
-        status = gp_job_spawn(process, s->options->paths, report->job, report->attempt, &report->words, &err);
+        status = gp_job_spawn(process, s->options->paths, report->job, report->attempt, &report->words,
+                              s->options->files, &err);
     }
     gp_journal_text_deinit(&report->words);
     if (status == GP_OK) {

@@ -1,6 +1,7 @@
 /* test_jobs.c: background jobs with real daemons: environment, results, watching. */
 #include <pty.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 
 #include "tests/service/jobs_stage.h"
 
@@ -38,6 +39,29 @@ TEST(job_has_the_directory_umask_and_variables_of_its_submitter)
     unsetenv("LC_TIME");
     unsetenv("A_SECRET");
     REQUIRE(chdir("/") == 0);
+}
+
+TEST(job_has_the_soft_limit_on_descriptors_of_its_pool)
+{
+    struct rlimit old, soft;
+    char path[40];
+
+    stage_begin(true);
+    getrlimit(RLIMIT_NOFILE, &old);
+    soft = old;
+    soft.rlim_cur = 1000;
+    setrlimit(RLIMIT_NOFILE, &soft); /* for the scheduler started below, which raises its own */
+    bool opened = open_pool();
+
+    setrlimit(RLIMIT_NOFILE, &old);
+    REQUIRE(opened);
+    uint64_t job = SUBMIT("train", "until", in_root("end"));
+
+    CHECK(await_state(job, GP_JOB_RUNNING));
+    snprintf(path, sizeof(path), "/proc/%u/limits", look(job).pid);
+    CHECK_CONTAINS(text_of(path), "Max open files            1000 ");
+    write_file("end", "");
+    CHECK_INT(GP_JOB_DONE, wait_end(job).state);
 }
 
 /* The library refuses such names, so the test sends a message to the scheduler directly. */
