@@ -259,6 +259,9 @@ uint32_t gp_jobs_active(const gp_jobs *jobs);
  * durable. */
 bool gp_jobs_busy(const gp_jobs *jobs);
 
+/* Return whether the journal has all rows, or has failed. */
+bool gp_jobs_durable(const gp_jobs *jobs);
+
 /* Return why the journal failed. NULL: the journal works. */
 const char *gp_jobs_failure(const gp_jobs *jobs);
 

@@ -156,7 +156,12 @@ bool gp_jobs_busy(const gp_jobs *jobs)
     bool waits =
         gp_jobs_count(jobs, GP_JOBS_QUEUED) > 0 && !jobs->holding && !jobs->stopping && !jobs->failed;
 
-    return gp_jobs_active(jobs) > 0 || waits || (!jobs->failed && jobs->number > jobs->persisted);
+    return gp_jobs_active(jobs) > 0 || waits || !gp_jobs_durable(jobs);
+}
+
+bool gp_jobs_durable(const gp_jobs *jobs)
+{
+    return jobs->failed || jobs->number <= jobs->persisted;
 }
 
 const char *gp_jobs_failure(const gp_jobs *jobs)

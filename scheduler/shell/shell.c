@@ -170,7 +170,7 @@ static void loop(shell *s)
     struct signalfd_siginfo info;
     gp_incoming in;
 
-    while (!s->followed && (!s->exit || gp_jobs_busy(s->jobs->machine))) {
+    while (!s->followed && (!s->exit || shell_jobs_finishing(s))) {
         check_owner(s);
         const gp_channel *remote = s->listener.channel;
         struct pollfd fds[FIRST_JOB + SHELL_JOBS_FDS_MAX] = {

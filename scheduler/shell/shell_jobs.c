@@ -25,6 +25,9 @@ int64_t shell_jobs_clock_ms(void)
  * processes or results of earlier jobs. The poll loop wakes at least this often. */
 enum { RETRY_MS = 1000 };
 
+/* Time for these searches in a shutdown. */
+enum { SEARCH_MS = 2 * RETRY_MS };
+
 static gp_job_process *find_process(shell_jobs *jobs, uint64_t job)
 {
     for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++) {
@@ -325,8 +328,8 @@ static void set_machine(shell_jobs *jobs, gp_jobs *machine)
     gp_jobs_free(jobs->machine);
     jobs->machine = machine;
     jobs->capacity = 0;
-    jobs->orphans_ms = 0;
-    jobs->held = jobs->stopped = false;
+    jobs->orphans_ms = jobs->stop_ms = 0;
+    jobs->held = false;
 }
 
 /* Open the journal and load it into a new state machine. */
@@ -462,8 +465,8 @@ static void synchronize(shell *s)
         event.count = lock;
         shell_jobs_step(s, &event);
     }
-    if (stop && !jobs->stopped) {
-        jobs->stopped = true;
+    if (stop && jobs->stop_ms == 0) {
+        jobs->stop_ms = gp_now_ms();
         event.kind = GP_JOBS_EVENT_STOP;
         shell_jobs_step(s, &event);
         shell_jobs_end_watches(
@@ -475,6 +478,22 @@ static void synchronize(shell *s)
         jobs->busy = news.holds;
         shell_step(s, &news);
     }
+}
+
+bool shell_jobs_finishing(const shell *s)
+{
+    shell_jobs *jobs = s->jobs;
+
+    if (!gp_jobs_busy(jobs->machine))
+        return false;
+    if (jobs->orphans_ms == 0 || jobs->stop_ms == 0 || gp_now_ms() - jobs->stop_ms < SEARCH_MS)
+        return true;
+    /* Do not wait for jobs whose process is unknown: the next scheduler searches for them again. */
+    for (const gp_jobs_job *job = gp_jobs_after(jobs->machine, 0); job != NULL;
+         job = gp_jobs_after(jobs->machine, job->id))
+        if (job->state == GP_JOBS_STARTING || (gp_jobs_orphaned(job) && find_process(jobs, job->id) != NULL))
+            return true;
+    return !gp_jobs_durable(jobs->machine);
 }
 
 void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)

@@ -46,7 +46,8 @@ typedef struct shell_jobs {
     shell_job_watch watches[SHELL_JOBS_WATCHES_MAX];
     uint32_t watch_count;
     uint8_t boot[16];
-    bool busy, held, stopped; /* values last reported to the core and the state machine */
+    bool busy, held; /* values last reported to the core and the state machine */
+    int64_t stop_ms; /* time when the state machine was notified of the shutdown; 0: not yet */
     uint32_t capacity;
     gp_jobs_reply list; /* large reply buffer, used for one reply at a time */
 } shell_jobs;

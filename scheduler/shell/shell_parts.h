@@ -248,6 +248,10 @@ uint32_t shell_jobs_poll(const shell *s, struct pollfd fds[SHELL_JOBS_FDS_MAX]);
 /* Process journal reports, exited job processes and due timers. */
 void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count);
 
+/* Return whether the shutdown has to wait for jobs: processes that have not exited, or rows that
+ * are not durable. */
+bool shell_jobs_finishing(const shell *s);
+
 /* Record how many workers each running job holds. */
 void shell_jobs_note_workers(shell *s);
 

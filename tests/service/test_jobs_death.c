@@ -109,6 +109,28 @@ TEST(result_that_cannot_be_read_at_first_is_recorded)
           0);
 }
 
+TEST(unreadable_result_does_not_prevent_a_shutdown)
+{
+    if (GP_SANITIZED)
+        SKIP("a sanitizer must be loaded before this library");
+    stage_begin(true);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "until", in_root("end"));
+
+    CHECK(await_state(job, GP_JOB_RUNNING));
+    pid_t pid = (pid_t)look(job).pid;
+
+    kill_scheduler();
+    write_file("end", "");
+    AWAIT(!process_alive(pid), 2);
+    REQUIRE(open_failing("open:1+:EIO:job.json"));
+    CHECK_INT(GP_JOB_RUNNING, look(job).state);
+    RUN_CODE(0, "a", "down");
+    REQUIRE(open_pool());
+    CHECK_INT(GP_JOB_DONE, wait_end(job).state);
+    CHECK_INT(1, look(job).attempts);
+}
+
 TEST(job_killed_with_its_scheduler_is_tried_three_times)
 {
     stage_begin(true);
