@@ -13,6 +13,9 @@ enum { ROUNDS = 32, SUBMITS_MAX = 900 };
 static struct {
     uint64_t acknowledged;     /* seqs 1 .. acknowledged were acknowledged */
     uint64_t ids[SUBMITS_MAX]; /* by seq */
+    /* last step of the present client, and why its last attempt to open the pool failed */
+    const char *step;
+    char open_error[GP_ERROR_MESSAGE_MAX];
 } * shared;
 
 static void note(history_entry entry)
@@ -29,8 +32,12 @@ static void submit_for_ever(void)
 
     gp_pool_close(pool); /* the parent's, if any: this process needs another handle */
     pool = NULL;
-    while (gp_pool_open(&pool, &(gp_pool_options){ .workers = 2, .devices = "cpu" }, &err) != GP_OK)
+    shared->step = "opens the pool";
+    while (gp_pool_open(&pool, &(gp_pool_options){ .workers = 2, .devices = "cpu" }, &err) != GP_OK) {
+        snprintf(shared->open_error, sizeof(shared->open_error), "%s", err.message);
         gp_sleep_ms(1);
+    }
+    shared->step = "submits";
     for (uint64_t seq = shared->acknowledged + 1; seq < SUBMITS_MAX; seq++) {
         uint64_t job;
 
@@ -146,13 +153,17 @@ TEST(acknowledged_jobs_survive_a_kill_of_all_processes_at_any_time)
     for (int round = 0; round < ROUNDS && gp_test_failures == 0; round++) {
         uint64_t before = shared->acknowledged;
 
+        shared->step = "starts";
+        shared->open_error[0] = '\0';
         fflush(stdout);
         pid_t client = fork();
 
         if (client == 0)
             submit_for_ever();
         AWAIT(__atomic_load_n(&shared->acknowledged, __ATOMIC_SEQ_CST) != before, 1);
-        CHECK(shared->acknowledged > before);
+        if (shared->acknowledged == before)
+            GP_TEST_FAIL("round %d: no job was accepted; the client %s (%s)", round, shared->step,
+                         shared->open_error[0] != '\0' ? shared->open_error : "no error");
         gp_sleep_ms(rand() % 40);
         if (round % 3 == 2)
             kill(client, SIGKILL); /* sometimes the client first */
