@@ -354,8 +354,10 @@ static gp_status newest_write(const char *folder, uint32_t self, uint32_t number
     snprintf(text, sizeof(text), "%" PRIu32 "\n", number);
     if (status == GP_OK)
         status = file_create(draft, text, strlen(text), true, err);
-    if (status == GP_OK && rename(draft, path) != 0)
+    if (status == GP_OK && rename(draft, path) != 0) {
         status = gp_fail_errno(err, GP_EIO, "cannot replace %s", path);
+        unlink(draft);
+    }
     if (status == GP_OK && !gp_directory_sync(folder))
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", folder);
     return status;
@@ -379,11 +381,10 @@ static gp_status newest_publish(uint32_t *largest, const char *folder, uint32_t 
     return status;
 }
 
-gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err)
+gp_status cluster_attempt_take(gp_fence *fence, uint32_t *taken, const char *folder, gp_error *err)
 {
     char path[PATH_MAX];
-    gp_fence fence = { 0 };
-    uint32_t number = 0, largest = 0;
+    uint32_t largest = 0;
     gp_status status = path_join(path, folder, "result.json", err);
 
     if (status == GP_OK && access(path, F_OK) == 0)
@@ -391,31 +392,29 @@ gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err)
     if (status == GP_OK && errno != ENOENT)
         return gp_fail_errno(err, GP_EIO, "cannot determine whether %.200s exists", path);
     if (status == GP_OK)
-        status = path_join(fence.file, folder, "newest", err);
+        status = path_join(fence->file, folder, "newest", err);
     if (status == GP_OK)
         status = largest_attempt(&largest, folder, err);
-    for (int i = 0; status == GP_OK && number == 0; i++) {
+    for (int i = 0; status == GP_OK && *taken == 0; i++) {
         if (largest >= CLUSTER_ATTEMPTS_MAX || i == TAKE_TRIES)
             return gp_fail(err, GP_ELIMIT,
                            "the job has %" PRIu32 " attempts, at most %d are supported; cancel it", largest,
                            CLUSTER_ATTEMPTS_MAX);
         status = attempt_path(path, folder, ++largest, NULL, err);
         if (status == GP_OK && mkdir(path, 0700) == 0)
-            number = largest;
+            *taken = largest;
         else if (status == GP_OK && errno != EEXIST)
             status = gp_fail_errno(err, GP_EIO, "cannot create %s", path);
     }
     if (status == GP_OK)
-        status = newest_publish(&largest, folder, number, err);
-    if (status == GP_OK && largest > number)
+        status = newest_publish(&largest, folder, *taken, err);
+    if (status == GP_OK && largest > *taken)
         status =
             gp_fail(err, GP_ESTALE, "attempt %" PRIu32 " of this job has started before attempt %" PRIu32,
-                    largest, number);
-    if (status != GP_OK)
-        return status;
-    fence.number = number;
-    *out = fence;
-    return GP_OK;
+                    largest, *taken);
+    if (status == GP_OK)
+        fence->number = *taken;
+    return status;
 }
 
 /* Return whether a training appends to a file with this name (client/cli/jobs/run_folder.h). */

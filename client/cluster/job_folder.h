@@ -97,11 +97,13 @@ int64_t cluster_time_read(const gp_json *value);
 bool cluster_folder_canceled(const char *folder);
 
 /* Take the next attempt number and make it the newest.
- *   out  fence of the attempt
+ *   fence  fence of the attempt; after an error, its number is unchanged
+ *   taken  number that the call took; 0 before the first call. A call that is repeated after an
+ *          error keeps this number
  * GP_ESTALE: a newer attempt began meanwhile, or the job has a result (a repeated launch that the
  * engine accepted late); this attempt must end. GP_ELIMIT: more than CLUSTER_ATTEMPTS_MAX
  * attempts. */
-gp_status cluster_attempt_take(gp_fence *out, const char *folder, gp_error *err);
+gp_status cluster_attempt_take(gp_fence *fence, uint32_t *taken, const char *folder, gp_error *err);
 
 /* Detach processes of earlier attempts from the files that they append to, such as metrics.jsonl:
  * replace each file by a copy, so that such a process continues to write, and to hold a lock, on a

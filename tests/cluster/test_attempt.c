@@ -165,6 +165,44 @@ TEST(result_is_stored_although_the_job_has_filled_the_disk)
     CHECK_CONTAINS(folder_read(scratch_dir, "result.json"), "\"exit_code\": 3");
 }
 
+/* Wait until the attempt reports that it repeats an operation, and remove the directory that makes
+ * it fail. */
+static void obstacle_remove(const char *name)
+{
+    char path[400];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    for (int64_t end_ms = gp_now_ms() + WAIT_MS; gp_now_ms() < end_ms; gp_sleep_ms(10))
+        if (strstr(folder_read(scratch_dir, "attempt.out"), path) != NULL)
+            break;
+    CHECK_CONTAINS(folder_read(scratch_dir, "attempt.out"), "; trying again for 120 s");
+    CHECK_INT(0, rmdir(path));
+}
+
+TEST(attempt_and_result_wait_until_the_folder_can_be_written)
+{
+    cluster_facts facts;
+    char path[400];
+
+    FOLDER(false, scratch_dir, "spmd", "--", "true");
+    snprintf(path, sizeof(path), "%s/newest", folder);
+    REQUIRE(mkdir(path, 0700) == 0);
+    pid_t child = attempt_start();
+
+    obstacle_remove("newest");
+    CHECK_INT(0, attempt_finish(child));
+    REQUIRE_OK(cluster_folder_facts(folder, &facts, &err), err);
+    CHECK_INT(1, facts.attempt);
+    check_result(0, "finished");
+
+    FOLDER(false, scratch_dir, "spmd", "--workers", "1", "--", "sh", "-c",
+           "cd $0/attempts/1 && rm result && mkdir result && exit 3", folder);
+    child = attempt_start();
+    obstacle_remove("attempts/1/result");
+    CHECK_INT(3, attempt_finish(child));
+    check_result(3, "exit code 3");
+}
+
 /* Count the local directories of attempts, and give them an age at which they can be removed. */
 static int local_directories(void)
 {

@@ -27,6 +27,8 @@ enum {
     DOWN_TRIES = 500,   /* of 10 ms, until all processes of the pool have exited */
     REQUEUE_TRIES = 60, /* of REQUEUE_WAIT_MS, until the engine accepts the request */
     REQUEUE_WAIT_MS = 2000,
+    FOLDER_TRIES = 240, /* of FOLDER_WAIT_MS, until the job folder can be read and written */
+    FOLDER_WAIT_MS = 500,
     KILLED_MS = 90000, /* the engine kills a requeued job within this time */
     REASON_BYTES = 300,
     DEVICES_BYTES = 5 * CLUSTER_ALLOCATION_GPUS_MAX,
@@ -39,12 +41,29 @@ typedef struct attempt {
     const char *message_path; /* termination message of the container; NULL: not in a container */
     cluster_command command;
     cluster_allocation allocation;
+    uint32_t taken; /* number that attempt_take() took; 0: none */
     attempt_files files;
     attempt_stops stops;
     attempt_local local;
     int code; /* exit code of the command */
     bool ran; /* the command has exited with `code` */
 } attempt;
+
+/* ---- job folder ---- */
+
+/* Return whether to repeat an operation on the job folder, and wait before that. A full disk and a
+ * network file system fail only for a time; without the operation, the job would be lost.
+ *   tries  failed tries before this one */
+static bool folder_retry(gp_status status, int tries, const gp_error *err)
+{
+    if ((status != GP_EIO && status != GP_ENOMEM) || tries + 1 == FOLDER_TRIES)
+        return false;
+    if (tries == 0)
+        fprintf(stderr, "gradpool: %s; trying again for %d s\n", err->message,
+                FOLDER_TRIES * FOLDER_WAIT_MS / 1000);
+    gp_sleep_ms(FOLDER_WAIT_MS);
+    return true;
+}
 
 /* ---- environment ---- */
 
@@ -248,6 +267,22 @@ static bool noticed_finish(const attempt *a, char reason[REASON_BYTES])
     return false;
 }
 
+/* Write the result. GP_ESTALE: a newer attempt has begun, or an older one has written a result. */
+static gp_status result_write(const attempt *a, int code, const char *reason, gp_error *err)
+{
+    const gp_fence *fence = &a->files.fence;
+    gp_status status;
+    int tries = 0;
+
+    do
+        status = cluster_attempt_result(a->folder, fence, code, reason, err);
+    while (folder_retry(status, tries++, err));
+    /* A try that failed can have written the file: the reply of the file server was lost. */
+    if (status == GP_ESTALE && tries > 1 && gp_fence_check(fence, NULL) == GP_OK)
+        return GP_OK;
+    return status;
+}
+
 /* Write how the attempt ended, and the result unless the job will run again. Return the exit code
  * of this process. */
 static int attempt_finish(attempt *a, const gp_error *failure)
@@ -276,7 +311,7 @@ static int attempt_finish(attempt *a, const gp_error *failure)
     cluster_attempt_end(a->folder, number, reason, &err);
     if (!finished)
         attempt_note(&a->files, "gradpool: attempt %" PRIu32 " ended: %s", number, reason);
-    if (result && cluster_attempt_result(a->folder, &a->files.fence, code, reason, &err) != GP_OK) {
+    if (result && result_write(a, code, reason, &err) != GP_OK) {
         fprintf(stderr, "gradpool: cannot write the result: %s\n", err.message);
         result = err.code != GP_ESTALE;
     }
@@ -289,34 +324,67 @@ static int attempt_finish(attempt *a, const gp_error *failure)
     return code;
 }
 
+/* Read the command, take the attempt number and open the files. */
+static gp_status attempt_take(attempt *a, gp_error *err)
+{
+    gp_fence fence = { .number = 0 };
+    gp_status status = GP_OK;
+
+    if (a->command.document == NULL)
+        status = cluster_command_read(&a->command, a->folder, err);
+    if (status == GP_OK)
+        status = cluster_attempt_take(&fence, &a->taken, a->folder, err);
+    if (status == GP_OK) {
+        attempt_files_close(&a->files);
+        status = attempt_files_open(&a->files, a->folder, &fence, err);
+    }
+    return status;
+}
+
+/* Prepare the files of the job folder, and change to the directory of the job. */
+static gp_status attempt_begin(attempt *a, gp_error *err)
+{
+    const uint32_t number = a->files.fence.number;
+    gp_status status = GP_OK;
+
+    if (number > 1)
+        status = cluster_attempt_detach(a->folder, number, err);
+    if (status == GP_OK)
+        status = cluster_attempt_begin(a->folder, number, a->allocation.host, a->allocation.id, err);
+    if (status == GP_OK && chdir(a->command.directory) != 0)
+        status =
+            gp_fail_errno(err, errno == ENOENT || errno == ENOTDIR || errno == EACCES ? GP_EINVAL : GP_EIO,
+                          "cannot change to the job's directory %s", a->command.directory);
+    return status;
+}
+
 /* Prepare the attempt: number, files, allocation, directories, environment. */
 static gp_status attempt_open(attempt *a, gp_error *err)
 {
-    gp_fence fence;
-    gp_status status = cluster_command_read(&a->command, a->folder, err);
+    gp_status status;
+    int tries = 0;
 
-    if (status == GP_OK)
-        status = cluster_attempt_take(&fence, a->folder, err);
-    if (status == GP_OK)
-        status = attempt_files_open(&a->files, a->folder, &fence, err);
+    do
+        status = attempt_take(a, err);
+    while (folder_retry(status, tries++, err));
     if (status != GP_OK)
         return status;
-    if (fence.number > 1)
-        status = cluster_attempt_detach(a->folder, fence.number, err);
-    if (status == GP_OK)
-        status = cluster_allocation_open(&a->allocation, a->command.engine, err);
-    attempt_note(&a->files, "== attempt %" PRIu32 " on %s%s%s, %s ==", fence.number, a->allocation.host,
-                 a->allocation.id[0] != '\0' ? ", job " : "", a->allocation.id, gp_version());
-    if (status == GP_OK)
-        status = cluster_attempt_begin(a->folder, fence.number, a->allocation.host, a->allocation.id, err);
+    status = cluster_allocation_open(&a->allocation, a->command.engine, err);
+    attempt_note(&a->files, "== attempt %" PRIu32 " on %s%s%s, %s ==", a->files.fence.number,
+                 a->allocation.host, a->allocation.id[0] != '\0' ? ", job " : "", a->allocation.id,
+                 gp_version());
+    if (status == GP_OK) {
+        tries = 0;
+        do
+            status = attempt_begin(a, err);
+        while (folder_retry(status, tries++, err));
+    }
     if (status == GP_OK)
         status = cluster_allocation_bind(&a->allocation, err);
     if (status == GP_OK)
         status = cluster_allocation_limit(&a->allocation, err);
     if (status == GP_OK)
         status = environment_set(a, err);
-    if (status == GP_OK && chdir(a->command.directory) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot change to the job's directory %s", a->command.directory);
     return status;
 }
 

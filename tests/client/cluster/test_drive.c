@@ -41,7 +41,8 @@ static void run_job(const char *folder, const char *id, int file)
 
     (void)file; /* its lock shows that this process runs */
     snprintf(finish, sizeof(finish), "%s/../finish", folder);
-    if (cluster_folder_canceled(folder) || cluster_attempt_take(&fence, folder, &err) != GP_OK ||
+    if (cluster_folder_canceled(folder) ||
+        cluster_attempt_take(&fence, &(uint32_t){ 0 }, folder, &err) != GP_OK ||
         cluster_attempt_begin(folder, fence.number, "host", id, &err) != GP_OK)
         return;
     while (!cluster_folder_canceled(folder) && access(finish, F_OK) != 0 && gp_now_ms() < end_ms)
@@ -342,7 +343,7 @@ TEST(result_with_values_out_of_range_leaves_the_record_readable)
     case_open(&c, 1010);
     REQUIRE(create(&c, true, &record, &err) == GP_OK);
     record.job.state = CLUSTER_RUNNING;
-    REQUIRE_OK(cluster_attempt_take(&fence, record.path, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&fence, &(uint32_t){ 0 }, record.path, &err), err);
     snprintf(path, sizeof(path), "%s/attempts/1/begin.json", record.path);
     REQUIRE_OK(gp_file_write(path, begun, strlen(begun), &err), err);
     snprintf(path, sizeof(path), "%s/result.json", record.path);

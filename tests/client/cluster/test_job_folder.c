@@ -164,16 +164,39 @@ TEST(newer_attempt_fences_the_older_one)
     gp_fence first, second;
     gp_error err;
 
-    REQUIRE_OK(cluster_attempt_take(&first, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&first, &(uint32_t){ 0 }, folder, &err), err);
     CHECK_INT(1, first.number);
     CHECK_STATUS(GP_OK, gp_fence_check(&first, &err));
-    REQUIRE_OK(cluster_attempt_take(&second, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&second, &(uint32_t){ 0 }, folder, &err), err);
     CHECK_INT(2, second.number);
     CHECK_STATUS(GP_ESTALE, gp_fence_check(&first, &err));
     CHECK_STATUS(GP_OK, gp_fence_check(&second, &err));
     CHECK_STATUS(GP_ESTALE, cluster_attempt_result(folder, &first, 0, "finished", &err));
     REQUIRE_OK(cluster_attempt_result(folder, &second, 0, "finished", &err), err);
     CHECK_STATUS(GP_ESTALE, cluster_attempt_result(folder, &second, 1, "again", &err));
+}
+
+/* The disk is full for a time, or the file server does not reply. */
+TEST(repeated_take_keeps_the_number)
+{
+    const char *folder = folder_new();
+    gp_fence fence = { .number = 0 };
+    uint32_t taken = 0;
+    char path[512];
+    gp_error err;
+
+    snprintf(path, sizeof(path), "%s/newest", folder);
+    REQUIRE(mkdir(path, 0700) == 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK_STATUS(GP_EIO, cluster_attempt_take(&fence, &taken, folder, &err));
+        CHECK_CONTAINS(err.message, "newest");
+        CHECK_INT(0, fence.number);
+        CHECK_INT(1, taken);
+    }
+    REQUIRE(rmdir(path) == 0);
+    REQUIRE_OK(cluster_attempt_take(&fence, &taken, folder, &err), err);
+    CHECK_INT(1, fence.number);
+    CHECK_STATUS(GP_OK, gp_fence_check(&fence, &err));
 }
 
 /* An attempt that stopped between mkdir() and the rename of `newest`, and resumes later. */
@@ -184,10 +207,10 @@ TEST(delayed_attempt_does_not_let_an_older_one_write)
     char path[512];
     gp_error err;
 
-    REQUIRE_OK(cluster_attempt_take(&first, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&first, &(uint32_t){ 0 }, folder, &err), err);
     snprintf(path, sizeof(path), "%s/attempts/2", folder);
     CHECK_INT(0, mkdir(path, 0700));
-    REQUIRE_OK(cluster_attempt_take(&third, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&third, &(uint32_t){ 0 }, folder, &err), err);
     CHECK_INT(3, third.number);
     snprintf(path, sizeof(path), "%s/newest", folder);
     for (const char *const *delayed = (const char *const[]){ "2\n", "1\n", NULL }; *delayed != NULL;
@@ -205,9 +228,9 @@ TEST(attempt_after_the_result_is_refused)
     gp_fence fence;
     gp_error err;
 
-    REQUIRE_OK(cluster_attempt_take(&fence, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&fence, &(uint32_t){ 0 }, folder, &err), err);
     REQUIRE_OK(cluster_attempt_result(folder, &fence, 0, "finished", &err), err);
-    CHECK_STATUS(GP_ESTALE, cluster_attempt_take(&fence, folder, &err));
+    CHECK_STATUS(GP_ESTALE, cluster_attempt_take(&fence, &(uint32_t){ 0 }, folder, &err));
     CHECK_CONTAINS(err.message, "the job has ended already; its result is in ");
     REQUIRE_OK(cluster_folder_facts(folder, &facts, &err), err);
     CHECK_INT(1, facts.attempt);
@@ -222,11 +245,11 @@ TEST(an_unreadable_result_is_not_a_missing_one)
     gp_fence fence;
     gp_error err;
 
-    REQUIRE_OK(cluster_attempt_take(&fence, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&fence, &(uint32_t){ 0 }, folder, &err), err);
     snprintf(path, sizeof(path), "%s/result.json", folder);
     REQUIRE(symlink("result.json", path) == 0); /* ELOOP; EIO and ESTALE have the same effect */
     CHECK_STATUS(GP_EIO, cluster_folder_facts(folder, &facts, &err));
-    CHECK_STATUS(GP_EIO, cluster_attempt_take(&fence, folder, &err));
+    CHECK_STATUS(GP_EIO, cluster_attempt_take(&fence, &(uint32_t){ 0 }, folder, &err));
     unlink(path);
     CHECK_STATUS(GP_OK, cluster_folder_facts(folder, &facts, &err));
     CHECK(!facts.has_result);
@@ -246,7 +269,7 @@ TEST(concurrent_attempts_take_different_numbers)
     for (int i = 0; i < PROCESSES; i++)
         if (fork() == 0) {
             gp_fence fence;
-            gp_status status = cluster_attempt_take(&fence, folder, NULL);
+            gp_status status = cluster_attempt_take(&fence, &(uint32_t){ 0 }, folder, NULL);
             uint32_t number = status == GP_OK ? fence.number : 0;
 
             _exit(write(numbers[1], &number, sizeof(number)) != sizeof(number));
@@ -299,7 +322,7 @@ TEST(damaged_newest_stops_all_writes)
     char path[512];
     gp_error err;
 
-    REQUIRE_OK(cluster_attempt_take(&fence, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&fence, &(uint32_t){ 0 }, folder, &err), err);
     snprintf(path, sizeof(path), "%s/newest", folder);
     for (const char *const *bad = (const char *const[]){ "", "x\n", "1", "0\n", "99999999999\n", NULL };
          *bad != NULL; bad++) {
@@ -319,12 +342,12 @@ TEST(facts_describe_the_attempts_and_the_result)
     CHECK(facts.attempt == 0 && !facts.canceled && !facts.has_result);
     REQUIRE_OK(cluster_folder_facts(folder, &facts, &err), err);
     CHECK(facts.attempt == 0 && !facts.begun);
-    REQUIRE_OK(cluster_attempt_take(&fence, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&fence, &(uint32_t){ 0 }, folder, &err), err);
     REQUIRE_OK(cluster_folder_facts(folder, &facts, &err), err);
     CHECK(facts.attempt == 1 && !facts.begun);
     REQUIRE_OK(cluster_attempt_begin(folder, 1, "n1", "4803", &err), err);
     REQUIRE_OK(cluster_attempt_end(folder, 1, "time limit", &err), err);
-    REQUIRE_OK(cluster_attempt_take(&fence, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&fence, &(uint32_t){ 0 }, folder, &err), err);
     REQUIRE_OK(cluster_folder_facts(folder, &facts, &err), err);
     CHECK_TEXT("", facts.engine_id);
     REQUIRE_OK(cluster_attempt_begin(folder, 2, "n2", "4804", &err), err);
@@ -343,7 +366,7 @@ TEST(facts_describe_the_attempts_and_the_result)
     CHECK(facts.begin_ms > 0 && facts.end_ms >= facts.begin_ms);
     /* engines other than Slurm pass the launch name to the job */
     folder = folder_new();
-    REQUIRE_OK(cluster_attempt_take(&fence, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&fence, &(uint32_t){ 0 }, folder, &err), err);
     REQUIRE_OK(cluster_attempt_begin(folder, 1, "n1", "gp-0123456789abcdef", &err), err);
     REQUIRE_OK(cluster_folder_facts(folder, &facts, &err), err);
     CHECK(facts.begun);
@@ -384,8 +407,8 @@ TEST(outdated_process_replaces_no_file)
     char path[512];
     gp_error err;
 
-    REQUIRE_OK(cluster_attempt_take(&first, folder, &err), err);
-    REQUIRE_OK(cluster_attempt_take(&second, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&first, &(uint32_t){ 0 }, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&second, &(uint32_t){ 0 }, folder, &err), err);
     snprintf(path, sizeof(path), "%s/model.onnx", folder);
     CHECK_INT(GP_ESTALE, in_attempt(&first, write_model, folder));
     CHECK(access(path, F_OK) != 0);
@@ -401,12 +424,12 @@ TEST(detached_files_keep_their_lines_and_lose_their_writers)
     gp_fence first, second;
     gp_error err;
 
-    REQUIRE_OK(cluster_attempt_take(&first, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&first, &(uint32_t){ 0 }, folder, &err), err);
     snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
     int writer = open(path, O_WRONLY | O_CREAT | O_APPEND, 0640);
 
     REQUIRE(writer >= 0 && write(writer, "1\n", 2) == 2);
-    REQUIRE_OK(cluster_attempt_take(&second, folder, &err), err);
+    REQUIRE_OK(cluster_attempt_take(&second, &(uint32_t){ 0 }, folder, &err), err);
     REQUIRE_OK(cluster_attempt_detach(folder, 2, &err), err);
     CHECK_INT(2, write(writer, "2\n", 2));
     close(writer);
