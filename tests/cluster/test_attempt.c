@@ -117,6 +117,23 @@ TEST(notice_stops_the_training_with_a_checkpoint)
     CHECK_CONTAINS(folder_read(folder, "attempts/1/end.json"), "signal");
 }
 
+/* The engine sends the notice when the process of the attempt has just started. */
+TEST(notice_before_the_handlers_exist_ends_the_attempt_in_order)
+{
+    sigset_t notices, before;
+
+    FOLDER(true, scratch_dir, "spmd", "--", "sleep", "1000");
+    sigemptyset(&notices);
+    sigaddset(&notices, SIGTERM);
+    sigprocmask(SIG_BLOCK, &notices, &before);
+    pid_t child = attempt_start(); /* the pending signal and the mask survive exec */
+
+    kill(child, SIGTERM);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    CHECK_INT(1, attempt_finish(child));
+    check_result(1, "signal, and the job cannot be requeued: this engine does not requeue jobs");
+}
+
 TEST(cancel_mark_stops_the_job)
 {
     FOLDER(true, scratch_dir, "spmd", "--workers", "2", "--", "sleep", "1000");

@@ -429,8 +429,9 @@ static void notice_forward(int number)
 
 /* Wait until the child that runs the attempt exits, and end what it left: if it is killed, Slurm
  * without cgroups does not find the daemons of its pool. If this process is killed, the child ends
- * them. Return the exit code of the child; 128 + N: killed by signal N. */
-static int attempt_guard(pid_t child)
+ * them. Return the exit code of the child; 128 + N: killed by signal N.
+ *   notices  blocked signals of the notices */
+static int attempt_guard(pid_t child, const sigset_t *notices)
 {
     struct sigaction action = { .sa_handler = notice_forward, .sa_flags = SA_RESTART };
     int ended = 0;
@@ -439,6 +440,7 @@ static int attempt_guard(pid_t child)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    sigprocmask(SIG_UNBLOCK, notices, NULL);
     while (waitpid(child, &ended, 0) < 0 && errno == EINTR)
         ;
     guarded = 0;
@@ -453,7 +455,7 @@ int job_attempt_main(int argc, char **argv)
                   .files = { .log = -1, .signals = -1 },
                   .local.lock = -1 };
     gp_error err;
-    sigset_t notices, before;
+    sigset_t notices;
     pid_t child;
     int code;
 
@@ -461,6 +463,13 @@ int job_attempt_main(int argc, char **argv)
         fprintf(stderr, "gradpool job-attempt: the folder of the job must be an absolute path\n");
         return CLI_USAGE;
     }
+    /* A notice stays pending until the guard has its handlers; it would leave the directories of the
+     * attempt behind. The child blocks the notices, too. */
+    sigemptyset(&notices);
+    sigaddset(&notices, SIGTERM);
+    sigaddset(&notices, SIGUSR1);
+    sigaddset(&notices, SIGINT);
+    sigprocmask(SIG_BLOCK, &notices, NULL);
     umask(077);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     /* one stream, so that the lines of the container's log keep their order */
@@ -473,17 +482,10 @@ int job_attempt_main(int argc, char **argv)
             attempt_message_refused(a.message_path, a.folder, &err, CLI_FAILED);
         return CLI_FAILED;
     }
-    /* The child blocks the notices, too; one that arrives before the handlers exist is not lost. */
-    sigemptyset(&notices);
-    sigaddset(&notices, SIGTERM);
-    sigaddset(&notices, SIGUSR1);
-    sigaddset(&notices, SIGINT);
-    sigprocmask(SIG_BLOCK, &notices, &before);
     child = fork();
     if (child == 0)
         _exit(attempt_main(&a));
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    code = child > 0 ? attempt_guard(child) : CLI_FAILED;
+    code = child > 0 ? attempt_guard(child, &notices) : CLI_FAILED;
     attempt_local_remove(&a.local);
     return code;
 }
