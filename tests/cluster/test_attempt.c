@@ -18,7 +18,7 @@ enum { WAIT_MS = 60000 };
 
 static gp_error err;
 static char folder[256];
-static const char *variables[2]; /* of the command of the next folder */
+static const char *variables[3]; /* of the command of the next folder */
 
 /* Create a job folder with a command for engine "command". */
 static bool folder_new(bool requeue, const char *directory, const char *const *words)
@@ -35,7 +35,8 @@ static bool folder_new(bool requeue, const char *directory, const char *const *w
     while (words[command.word_count] != NULL)
         command.word_count++;
     command.variables = variables;
-    command.variable_count = variables[0] != NULL;
+    while (variables[command.variable_count] != NULL)
+        command.variable_count++;
     gp_buffer_init(&text, CLUSTER_COMMAND_JSON_MAX);
     if (status == GP_OK)
         status = cluster_command_format(&command, &text, &err);
@@ -250,14 +251,20 @@ TEST(attempt_removes_local_directories_of_killed_attempts_only)
     CHECK_INT(0, local_directories());
 }
 
+#define LONG_NAME                                                                                            \
+    "A_NAME_OF_MORE_THAN_128_CHARACTERS_0123456789012345678901234567890123456789012345678901234567890123456" \
+    "7890123456789012345678901234567890123456789"
+
 /* A job of the engine ssh runs `submit`. A cancel of that job must not end the new one. */
-TEST(job_is_not_part_of_the_job_that_submitted_it)
+TEST(job_has_its_variables_but_not_those_of_the_job_that_submitted_it)
 {
     variables[0] = "GRADPOOL_SSH_JOB=gpu1/gp-0123456789abcdef";
-    FOLDER(true, scratch_dir, "spmd", "--workers", "1", "--", "sh", "-c", "echo part of $GRADPOOL_SSH_JOB.");
-    variables[0] = NULL;
+    variables[1] = LONG_NAME "=long";
+    FOLDER(true, scratch_dir, "spmd", "--workers", "1", "--", "sh", "-c",
+           "echo part of $GRADPOOL_SSH_JOB. $" LONG_NAME);
+    variables[0] = variables[1] = NULL;
     CHECK_INT(0, attempt_finish(attempt_start()));
-    CHECK_CONTAINS(folder_read(folder, "log"), "part of .");
+    CHECK_CONTAINS(folder_read(folder, "log"), "part of . long");
 }
 
 TEST(missing_directory_is_the_reason_of_the_result)

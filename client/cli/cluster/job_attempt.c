@@ -83,16 +83,18 @@ static gp_status environment_set(const attempt *a, gp_error *err)
     char fence[GP_FENCE_BYTES], memory[32];
 
     for (size_t i = 0; i < a->command.variable_count; i++) {
-        char name[128];
+        const char *variable = a->command.variables[i], *value = strchr(variable, '=');
+        char *name;
+        bool set;
 
-        if (variable_is_local(a->command.variables[i]))
+        if (variable_is_local(variable))
             continue;
-        const char *value = strchr(a->command.variables[i], '=');
-        int length = snprintf(name, sizeof(name), "%.*s", (int)(value - a->command.variables[i]),
-                              a->command.variables[i]);
-
-        if (length < 0 || (size_t)length >= sizeof(name) || setenv(name, value + 1, 1) != 0)
-            return gp_fail(err, GP_EINVAL, "cannot set the variable %.80s", a->command.variables[i]);
+        name = strndup(variable, (size_t)(value - variable));
+        set = name != NULL && setenv(name, value + 1, 1) == 0;
+        free(name);
+        if (!set)
+            return gp_fail(err, GP_ENOMEM, "no memory for the variable %.*s", (int)(value - variable),
+                           variable);
     }
     snprintf(fence, sizeof(fence), "%" PRIu32 ":%s", a->files.fence.number, a->files.fence.file);
     setenv(GP_FENCE_VARIABLE, fence, 1);
