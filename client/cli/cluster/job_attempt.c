@@ -189,15 +189,17 @@ static void descendants_kill(void)
     }
 }
 
-/* End the pool, and kill the processes that it left. */
+/* End the pool, and kill the processes that it left. A notice can arrive only now, although it has
+ * ended the workers of the command. */
 static void pool_end(attempt *a)
 {
     const char *words[] = { "gradpool", "down", "--quiet", NULL };
-    attempt_stops none = { .outdated = false };
+    attempt_stops stops = { .outdated = false };
     int code;
 
     if (!a->stops.outdated)
-        attempt_run(&a->files, words, &code, &none, NULL);
+        attempt_run(&a->files, words, &code, &stops, NULL);
+    a->stops.noticed |= stops.noticed;
     descendants_kill();
 }
 
