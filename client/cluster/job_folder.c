@@ -25,7 +25,6 @@ enum {
     RANDOM_BYTES = 8,
     TAKE_TRIES = 100,
     COPY_BYTES = 1 << 20,
-    APPENDED_MAX = 1000,
     EXIT_CODE_MAX = 255,
     RESULT_BYTES = 4096, /* reserved for result.json */
 };
@@ -418,8 +417,9 @@ gp_status cluster_attempt_take(gp_fence *fence, uint32_t *taken, const char *fol
 }
 
 /* Return whether a training appends to a file with this name (client/cli/jobs/run_folder.h). */
-static bool is_appended(const char *name)
+static int is_appended(const struct dirent *entry)
 {
+    const char *name = entry->d_name;
     size_t bytes = strlen(name);
 
     return (bytes > 6 && strcmp(name + bytes - 6, ".jsonl") == 0) || strcmp(name, "workers.open") == 0 ||
@@ -468,25 +468,19 @@ static gp_status file_detach(const char *folder, uint32_t attempt, const char *n
 
 gp_status cluster_attempt_detach(const char *folder, uint32_t attempt, gp_error *err)
 {
-    const struct dirent *entry;
-    DIR *directory = opendir(folder);
-    char(*names)[NAME_MAX + 1] = gp_calloc(APPENDED_MAX, sizeof(*names));
-    size_t count = 0;
+    struct dirent **files;
+    /* The renames change the directory, so list it first. */
+    const int count = scandir(folder, &files, is_appended, NULL);
     gp_status status = GP_OK;
 
-    if (names == NULL)
-        status = gp_fail(err, GP_ENOMEM, "no memory to list %s", folder);
-    else if (directory == NULL)
-        status = gp_fail_errno(err, GP_EIO, "cannot read %s", folder);
-    /* The renames change the directory, so list it first. */
-    while (status == GP_OK && count < APPENDED_MAX && (entry = readdir(directory)) != NULL)
-        if (is_appended(entry->d_name))
-            strcpy(names[count++], entry->d_name);
-    for (size_t i = 0; i < count && status == GP_OK; i++)
-        status = file_detach(folder, attempt, names[i], err);
-    if (directory != NULL)
-        closedir(directory);
-    gp_free(names);
+    if (count < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read %s", folder);
+    for (int i = 0; i < count; i++) {
+        if (status == GP_OK)
+            status = file_detach(folder, attempt, files[i]->d_name, err);
+        free(files[i]);
+    }
+    free(files);
     return status;
 }
 
