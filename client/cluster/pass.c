@@ -122,14 +122,14 @@ gp_status cluster_pass(cluster_job *job, const cluster_hooks *hooks, const clust
 
         if (action.kind != CLUSTER_DO_LAUNCH) /* do_launch() stores the job itself */
             status = hooks->store(hooks->context, job, err);
-        if (status != GP_OK)
+        if (status != GP_OK && action.kind == CLUSTER_DO_CANCEL_STRAY)
             return status;
         result->due_ms = action.due_ms;
         if (action.due_ms > now_ms(&p) || (action.kind == CLUSTER_DO_LIST && shared != NULL))
-            return GP_OK;
+            return status;
         switch (action.kind) {
         case CLUSTER_DO_NOTHING:
-            return GP_OK;
+            return status;
         case CLUSTER_DO_LAUNCH:
             status = do_launch(&p, err);
             if (status != GP_OK)

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,12 +116,15 @@ static gp_status engine_list(const gp_profile *profile, cluster_listing *listing
     return GP_OK;
 }
 
+static int cancels; /* requests to the engine */
+
 /* The processes look for the mark themselves. */
 static gp_status engine_cancel(const gp_profile *profile, const cluster_entry *entry, gp_error *err)
 {
     (void)profile;
     (void)entry;
     (void)err;
+    cancels++;
     return GP_OK;
 }
 
@@ -424,6 +428,31 @@ TEST(empty_record_falls_back_to_that_of_the_launch)
     CHECK_TEXT(record.job.id, again.job.id);
     snprintf(path, sizeof(path), "%s/finish", c.site.root);
     close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+}
+
+/* With this limit, a write fails as on a full disk, and an empty file can be created. */
+TEST(full_disk_does_not_prevent_a_cancel)
+{
+    struct rlimit before, none;
+    char name[CLUSTER_NAME_BYTES];
+    cluster_record record = { 0 };
+    cluster_pass_result pass;
+    site_case c;
+    gp_error err;
+
+    case_open(&c, 1006);
+    CHECK_INT(0, submit(&c));
+    only_job(&c, name);
+    signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    none = (struct rlimit){ .rlim_cur = 0, .rlim_max = before.rlim_max };
+    cancels = 0;
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &none) == 0);
+    CHECK_STATUS(GP_EIO, cluster_visit(&c.site, name, true, 1000, NULL, &record, &pass, &err));
+    setrlimit(RLIMIT_FSIZE, &before);
+    CHECK_CONTAINS(err.message, "record.json");
+    CHECK(cluster_folder_canceled(record.path));
+    CHECK_INT(1, cancels);
 }
 
 TEST(folder_without_a_record_is_removed_after_a_minute)

@@ -74,7 +74,7 @@ typedef struct sim_world {
 
     /* faults of this run, drawn at its start */
     /* percent */
-    unsigned lost_reply, late, dead, cancel_lost, glitch, killed, requeue, refuse, cancels, lingers;
+    unsigned lost_reply, late, dead, cancel_lost, glitch, killed, requeue, refuse, cancels, lingers, full;
     int64_t queue_ms, work_ms, down_from, down_to, amnesia_from, amnesia_to;
     bool glitched, amnesia; /* both were used */
 
@@ -385,6 +385,8 @@ static gp_status hook_store(void *context, const cluster_job *job, gp_error *err
 
     if (dies(w))
         return gp_fail(err, GP_EIO, "the command is dead");
+    if (chance(w, w->full))
+        return gp_fail(err, GP_EIO, "the disk is full");
     if (!w->ended && job->state == CLUSTER_ENDED)
         check_end(w, job);
     if (w->ended && job->state != CLUSTER_ENDED) {
@@ -795,6 +797,7 @@ static void draw_faults(sim_world *w)
     w->refuse = chance(w, 10) ? 30 : 0;
     w->cancels = chance(w, 40) ? 40 : 0;
     w->lingers = chance(w, 10) ? 60 : 0;
+    w->full = intensity(w);
     if (chance(w, 15)) { /* cancels while launches are on their way */
         w->lost_reply = 80;
         w->late = 100;

@@ -1,10 +1,10 @@
 /* sim.h: one simulated job on a simulated engine, with commands that are killed at random.
  *
  * A run is a pure function of its seed. First come faults: commands die between any two effects,
- * and the engine loses replies, accepts launches late, loses cancel requests, omits the job from a
- * listing, is down, requeues the job, kills it, forgets it or does not notice its end. Then the
- * world settles: the faults end, and `gradpool jobs` runs every few seconds. sim.c lists the
- * promises that are checked. */
+ * the disk is full, and the engine loses replies, accepts launches late, loses cancel requests,
+ * omits the job from a listing, is down, requeues the job, kills it, forgets it or does not notice
+ * its end. Then the world settles: the faults end, and `gradpool jobs` runs every few seconds.
+ * sim.c lists the promises that are checked. */
 #ifndef GP_CLUSTER_SIM_H
 #define GP_CLUSTER_SIM_H
 
