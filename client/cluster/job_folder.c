@@ -583,13 +583,14 @@ static gp_status record_load(gp_json **out, const char *folder, uint32_t attempt
                              gp_error *err)
 {
     char path[PATH_MAX];
+    gp_error why;
     gp_status status =
-        attempt > 0 ? attempt_path(path, folder, attempt, name, err) : path_join(path, folder, name, err);
+        attempt > 0 ? attempt_path(path, folder, attempt, name, &why) : path_join(path, folder, name, &why);
 
     *out = NULL;
     if (status == GP_OK)
-        status = gp_json_file_read(out, path, CLUSTER_RECORD_MAX, err);
-    return status == GP_EIO || status == GP_ENOMEM ? status : GP_OK;
+        status = gp_json_file_read(out, path, CLUSTER_RECORD_MAX, &why);
+    return status == GP_EIO || status == GP_ENOMEM ? gp_fail(err, status, "%s", why.message) : GP_OK;
 }
 
 /* Read a record that only describes an attempt. NULL: missing or unreadable. */
