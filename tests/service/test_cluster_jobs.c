@@ -459,6 +459,34 @@ TEST(job_that_cannot_be_read_does_not_end_the_wait_and_cancel_of_the_others)
     RUN_CODE(0, "cancel", "spool:102");
 }
 
+/* The lock and the log of the job cannot be opened for a time. */
+TEST(errors_that_pass_do_not_end_wait_and_logs)
+{
+    char command[900];
+    pid_t damage;
+
+    REQUIRE(spool_begin(&profile));
+    RUN_CODE(0, "submit", "--quiet", "--profile", "spool", "--", SLEEP);
+    REQUIRE(wait_for_lines("pids", 1));
+    snprintf(command, sizeof(command),
+             "cd %s/spool-101; gradpool=%s; $gradpool logs -f spool:101 > ../../logs.out 2>&1 & sleep 0.7; "
+             "mv lock lock.kept; mkdir lock; mv log log.kept; mkdir log; sleep 1.5; "
+             "rmdir lock log; mv log.kept log; mv lock.kept lock; $gradpool cancel --quiet spool:101; "
+             "wait $!; echo exit $? >> ../../logs.out",
+             in_root("jobs"), in_build("bin/gradpool"));
+    damage = fork();
+    if (damage == 0)
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    RUN_CODE(130, "wait", "spool:101");
+    CHECK_CONTAINS(out, "job spool:101: canceled");
+    CHECK_CONTAINS(err, "/lock: Is a directory; still waiting");
+    waitpid(damage, NULL, 0);
+    snprintf(command, sizeof(command),
+             "cd %s && grep -q 'still waiting' logs.out && grep -q 'exit 0' logs.out || ! cat logs.out",
+             in_root("."));
+    CHECK_INT(0, system(command));
+}
+
 TEST(unknown_jobs_are_named)
 {
     REQUIRE(spool_begin(&profile));

@@ -66,7 +66,7 @@ static gp_status wait_all(const cli_call *call, cluster_refs *jobs, bool any, in
         size_t over = 0, failed = 0;
         const cluster_ref *silent = NULL;
 
-        cluster_refs_visit(jobs, false);
+        cluster_refs_visit(jobs, false, deadline_ms);
         for (size_t i = 0; i < jobs->count; i++) {
             if (jobs->refs[i].failure.code != GP_OK)
                 failed++;
@@ -111,7 +111,7 @@ gp_status cluster_jobs_wait(cli_call *call, bool any, double timeout, gp_error *
 
 /* ---- cancel ---- */
 
-/* Fail for a job whose end the engine has not confirmed. */
+/* Fail for a job that is not canceled, or whose end the engine has not confirmed. */
 static gp_status fail_unconfirmed(const cluster_ref *ref, gp_error *err)
 {
     const gp_error *trouble = &ref->pass.trouble;
@@ -123,6 +123,12 @@ static gp_status fail_unconfirmed(const cluster_ref *ref, gp_error *err)
     snprintf(entry.id, sizeof(entry.id), "%s", job->id);
     if (job->seen.live)
         entry = job->seen.entry;
+    if (!job->canceled)
+        return gp_fail(err, cli_stop != 0 ? GP_ECANCELED : GP_ETIMEDOUT, "job %s:%s is not canceled: %s",
+                       ref->record.profile, entry.id[0] != '\0' ? entry.id : ref->name,
+                       ref->busy       ? "another gradpool command works on it"
+                       : cli_stop != 0 ? "interrupted"
+                                       : "the other jobs took too long");
     if (entry.id[0] != '\0')
         ref->place->site.engine->cancel_command(&ref->place->profile, &entry, command);
     return gp_fail(
@@ -205,7 +211,7 @@ gp_status cluster_jobs_cancel(cli_call *call, const char *profile, gp_error *err
         return status;
     skip_ended(call, &jobs);
     for (;;) {
-        cluster_refs_visit(&jobs, true);
+        cluster_refs_visit(&jobs, true, deadline_ms);
         if (count_ended(&jobs) == jobs.count || cli_stop != 0 || gp_now_ms() >= deadline_ms)
             break;
         cluster_refs_sleep(&jobs);
@@ -307,7 +313,7 @@ static gp_status log_follow(cli_call *call, cluster_ref *ref, bool follow, bool 
     gp_status status = GP_OK;
 
     do {
-        status = cluster_ref_visit(ref, false, 0, err);
+        status = cluster_ref_visit(ref, err);
         if (status != GP_OK)
             break;
         /* checked before the last text, so that no output is missed */
@@ -318,8 +324,11 @@ static gp_status log_follow(cli_call *call, cluster_ref *ref, bool follow, bool 
             status = log_print(ref, &offset, &written, err);
             exists |= status == GP_OK;
         }
-        if (status != GP_OK && status != GP_ENOENT)
-            break;
+        if (status != GP_OK && status != GP_ENOENT) {
+            if (over)
+                break;
+            ref->pass.trouble = *err;
+        }
         status = GP_OK;
         if (!exists && !cluster_is_over(&ref->record))
             log_wait_reason(call, ref, shown, sizeof(shown));

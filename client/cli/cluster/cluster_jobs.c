@@ -10,9 +10,17 @@
 #include "client/runs/run_reader.h"
 #include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/text/text.h"
 #include "proto/local/paths.h"
 
-enum { SLEEP_STEP_MS = 100, ELSEWHERE_MS = 3000, LIST_SOON_MS = 2000, REFS_POLL_MS = 1000, EXIT_FAILED = 1 };
+enum {
+    SLEEP_STEP_MS = 100,
+    ELSEWHERE_MS = 3000,
+    LIST_SOON_MS = 2000,
+    REFS_POLL_MS = 1000,
+    RETRY_MS = 2000, /* after a visit that failed */
+    EXIT_FAILED = 1,
+};
 
 static int64_t unix_ms(void)
 {
@@ -253,6 +261,24 @@ static gp_status visit(cluster_ref *ref, bool cancel, int wait_ms, const cluster
     return status;
 }
 
+/* Visit a job for a command that waits. An error that can pass, such as a lack of descriptors or
+ * memory, a full disk or a file server that does not reply, is a trouble of the pass, and the next
+ * visit tries again. */
+static gp_status visit_waiting(cluster_ref *ref, const cluster_shared_listing *shared, gp_error *err)
+{
+    gp_error failure;
+    gp_status status = visit(ref, false, 0, shared, &failure);
+
+    if (status == GP_EIO || status == GP_ENOMEM || status == GP_ELIMIT) {
+        ref->pass.trouble = failure;
+        ref->pass.due_ms = gp_now_ms() + RETRY_MS;
+        return GP_OK;
+    }
+    if (status != GP_OK)
+        *err = failure;
+    return status;
+}
+
 /* Return whether cluster_refs_visit() has to visit a job. */
 static bool needs_visit(const cluster_ref *ref)
 {
@@ -263,12 +289,17 @@ static bool needs_visit(const cluster_ref *ref)
 static void refs_visit_one(cluster_ref *ref, bool cancel, const cluster_shared_listing *shared)
 {
     gp_error failure = { .code = GP_OK };
+    gp_status status = cancel ? visit(ref, true, CLUSTER_LOCK_WAIT_MS, shared, &failure)
+                              : visit_waiting(ref, shared, &failure);
 
-    if (visit(ref, cancel, cancel ? CLUSTER_LOCK_WAIT_MS : 0, shared, &failure) != GP_OK)
-        ref->failure = failure;
+    if (status == GP_OK)
+        return;
+    if (cancel && ref->record.job.seen.cancel_ms != 0)
+        gp_error_suffix(&failure, "the cancel request was sent to the engine");
+    ref->failure = failure;
 }
 
-void cluster_refs_visit(cluster_refs *refs, bool cancel)
+void cluster_refs_visit(cluster_refs *refs, bool cancel, int64_t deadline_ms)
 {
     const char *profile = "";
     cluster_listing listing = { 0 };
@@ -289,6 +320,8 @@ void cluster_refs_visit(cluster_refs *refs, bool cancel)
 
         if (!needs_visit(ref))
             continue;
+        if (cli_stop != 0 || (i > 0 && gp_now_ms() >= deadline_ms))
+            break;
         if (due && strcmp(profile, ref->record.profile) != 0) {
             profile = ref->record.profile;
             trouble.code = GP_OK;
@@ -361,9 +394,9 @@ void cluster_ref_close(cluster_ref *ref)
     ref->place = NULL;
 }
 
-gp_status cluster_ref_visit(cluster_ref *ref, bool cancel, int wait_ms, gp_error *err)
+gp_status cluster_ref_visit(cluster_ref *ref, gp_error *err)
 {
-    return visit(ref, cancel, wait_ms, NULL, err);
+    return visit_waiting(ref, NULL, err);
 }
 
 void cluster_ref_sleep(const cluster_ref *ref, int64_t limit_ms)
