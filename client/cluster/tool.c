@@ -156,6 +156,7 @@ static gp_status start(running *out, const cluster_tool *tool, int input, gp_err
     int output[2] = { -1, -1 }, errors[2] = { -1, -1 }, problem = 0;
     char path[PATH_BYTES];
     char **environment = NULL;
+    bool started = false;
     gp_status status = cluster_tool_find(path, sizeof(path), tool->words[0], err);
 
     *out = (running){ .pid = -1, .pidfd = -1, .output = -1, .errors = -1 };
@@ -187,6 +188,7 @@ static gp_status start(running *out, const cluster_tool *tool, int input, gp_err
         if (problem != 0) {
             kill(-out->pid, SIGKILL);
             waitpid(out->pid, NULL, 0);
+            started = true;
         }
     }
     gp_free(environment);
@@ -198,6 +200,9 @@ static gp_status start(running *out, const cluster_tool *tool, int input, gp_err
         return GP_OK;
     fd_close(&out->output);
     fd_close(&out->errors);
+    if (started)
+        return gp_fail(err, GP_EPEER, "cannot wait for %s (%s); it was killed, its effect is unknown", path,
+                       strerror(problem));
     errno = problem;
     return gp_fail_errno(err, GP_EIO, "cannot start %s", path);
 }
@@ -235,7 +240,7 @@ static gp_status wait_exit(running *run, const cluster_tool *tool, bool *answere
     gp_status status = GP_OK;
     bool exited = false;
 
-    while (status == GP_OK) {
+    for (;;) {
         struct pollfd fds[] = { { .fd = run->output, .events = POLLIN },
                                 { .fd = run->errors, .events = POLLIN },
                                 { .fd = exited ? -1 : run->pidfd, .events = POLLIN } };
@@ -243,7 +248,8 @@ static gp_status wait_exit(running *run, const cluster_tool *tool, bool *answere
         int ready = poll(fds, 3, exited ? 0 : gp_timeout_slice(timeout));
 
         if (ready < 0 && errno != EINTR)
-            return gp_fail_errno(err, GP_EIO, "cannot wait for %s", tool->words[0]);
+            return gp_fail(err, GP_EPEER, "cannot wait for %s (%s); it was killed, its effect is unknown",
+                           tool->words[0], strerror(errno));
         if (ready > 0 && fds[0].revents != 0)
             status = take(&run->output, &out->output, false, err);
         if (answered != NULL && status == GP_OK && strchr(gp_buffer_text(&out->output), '\n') != NULL) {
@@ -252,11 +258,13 @@ static gp_status wait_exit(running *run, const cluster_tool *tool, bool *answere
         }
         if (status == GP_OK && ready > 0 && fds[1].revents != 0)
             status = take(&run->errors, &out->errors, true, err);
+        if (status != GP_OK)
+            break;
         if (ready > 0 && fds[2].revents != 0)
             exited = true;
-        else if (exited && ready == 0)
+        else if (exited && (ready == 0 || left_ms <= 0)) /* a process in the background can write on */
             return GP_OK;
-        else if (left_ms <= 0 && ready <= 0)
+        else if (left_ms <= 0)
             return gp_fail(err, GP_ETIMEDOUT,
                            "%s did not exit within %g s; it was killed, its effect is unknown",
                            tool->words[0], limit_ms / 1000.0);
@@ -264,7 +272,8 @@ static gp_status wait_exit(running *run, const cluster_tool *tool, bool *answere
     if (status == GP_ELIMIT)
         return gp_fail(err, GP_ELIMIT, "%s wrote more than %zu bytes; it was killed", tool->words[0],
                        out->output.bytes_max);
-    return status;
+    return gp_fail(err, GP_EPEER, "no memory for the output of %s; it was killed, its effect is unknown",
+                   tool->words[0]);
 }
 
 /* ---- prepared process ---- */

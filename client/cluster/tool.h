@@ -74,8 +74,9 @@ void cluster_tool_prepared_free(cluster_tool_prepared *prepared);
  * GP_OK: the command ran and exited; out->code has the exit code.
  * GP_ENOENT: no such program; nothing was started.
  * GP_EIO, GP_ENOMEM, GP_EINVAL: the command cannot be started.
- * GP_ETIMEDOUT: the time limit passed. GP_ELIMIT: more output than allowed. For both, the command
- * and its process group were killed, and its effect is unknown. */
+ * GP_ETIMEDOUT: the time limit passed. GP_ELIMIT: more output than allowed. GP_EPEER: this process
+ * cannot wait for the command or store its output. Then the command and its process group were
+ * killed, and its effect is unknown. */
 gp_status cluster_tool_run(cluster_tool_result *out, const cluster_tool *tool, gp_error *err);
 
 void cluster_tool_deinit(cluster_tool_result *result);

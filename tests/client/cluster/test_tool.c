@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/memory/alloc.h"
 #include "tests/proto/scratch.h"
 #include "tests/gp_test.h"
 
@@ -115,6 +116,37 @@ TEST(command_is_killed_with_its_children_at_the_time_limit)
     child = read_pid("child");
     REQUIRE(child > 0);
     CHECK(exits_soon(child));
+}
+
+TEST(time_limit_holds_for_a_command_that_never_stops_writing)
+{
+    cluster_tool tool = { .words = SHELL("exec yes >&2"), .timeout_ms = 300 };
+    gp_error err;
+
+    CHECK_STATUS(GP_ETIMEDOUT, cluster_tool_run(&result, &tool, &err));
+}
+
+/* Otherwise a launch would count as refused, and would be repeated. */
+TEST(command_that_ran_never_counts_as_not_started)
+{
+    char script[600];
+    cluster_tool tool = { .words = SHELL(script) };
+    gp_status status = GP_ENOMEM;
+    gp_error err;
+    int unknown = 0;
+
+    snprintf(script, sizeof(script), ": > %s; echo 4803", scratch_path("ran"));
+    for (unsigned n = 1; status != GP_OK; n++) {
+        unlink(scratch_path("ran"));
+        gp_alloc_fail_nth(n);
+        status = cluster_tool_run(&result, &tool, &err);
+        gp_alloc_fail_nth(0);
+        unknown += status == GP_EPEER;
+        if (status != GP_OK && status != GP_EPEER)
+            CHECK(access(scratch_path("ran"), F_OK) != 0);
+    }
+    CHECK(unknown > 0);
+    cluster_tool_deinit(&result);
 }
 
 TEST(output_beyond_the_limit_is_an_error)
