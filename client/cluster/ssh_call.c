@@ -62,8 +62,21 @@ gp_status ssh_words(const char *words[SSH_WORDS], gp_buffer *remote, const gp_pr
     return status;
 }
 
-/* Return whether a message of ssh means that no connection was established, so that the remote
- * command has certainly not run. */
+/* Return the last two lines of standard error. ssh writes there why it ends; the lines before can
+ * come from the remote host. */
+static const char *last_lines(const char *text)
+{
+    const char *last = text, *before = text;
+
+    for (const char *at = text; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n') {
+        before = last;
+        last = at;
+    }
+    return before;
+}
+
+/* Return whether the message with which ssh ended means that no connection was established, so that
+ * the remote command has certainly not run. */
 static bool is_unreached(const char *text)
 {
     static const char *const messages[] = {
@@ -82,7 +95,8 @@ static bool is_unreached(const char *text)
  * GP_EPEER: the request may have had an effect. Other codes: it certainly had none. */
 static gp_status call_explain(const ssh_call *call, const cluster_tool *tool, gp_error *err)
 {
-    const char *text = gp_buffer_text(&call->result.errors), *host = call->request.host;
+    const char *all = gp_buffer_text(&call->result.errors), *text = last_lines(all);
+    const char *host = call->request.host;
     const int code = call->result.code;
     const gp_profile *profile = call->profile;
     gp_error last;
@@ -94,9 +108,8 @@ static gp_status call_explain(const ssh_call *call, const cluster_tool *tool, gp
             "%s: there is no program '%s' in the PATH of ssh commands; install gradpool on %s, or set "
             "'gradpool' in profile '%s' to its absolute path there",
             host, profile->gradpool, host, profile->name);
-    if (code == NO_CONNECTION_CODE && (strstr(text, "Host key verification failed.") != NULL ||
-                                       strstr(text, "HOST IDENTIFICATION HAS CHANGED") != NULL)) {
-        if (strstr(text, "HAS CHANGED") != NULL)
+    if (code == NO_CONNECTION_CODE && strstr(text, "Host key verification failed.") != NULL) {
+        if (strstr(all, "HOST IDENTIFICATION HAS CHANGED") != NULL)
             return gp_fail(err, GP_EPERM,
                            "%s: the host key has changed; another machine may be answering. Ask its "
                            "administrator; only if the new key is right: ssh-keygen -R %s",

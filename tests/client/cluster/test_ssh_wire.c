@@ -1,4 +1,10 @@
 #include "client/cluster/ssh_wire.h"
+
+#include <sys/stat.h>
+
+#include "client/cluster/ssh_call.h"
+#include "common/base/system/file.h"
+#include "tests/proto/scratch.h"
 #include "tests/gp_test.h"
 
 static gp_error err;
@@ -87,6 +93,47 @@ TEST(malformed_requests_are_refused)
 static gp_status reply_parse(ssh_reply *reply, const char *text, bool *greeted)
 {
     return ssh_reply_parse(reply, text, strlen(text), greeted, &err);
+}
+
+/* Run a call with a program in place of ssh that writes to standard error and exits with code 255.
+ * Return its status. */
+static gp_status call_failing(const char *errors)
+{
+    static gp_profile profile = { .type = GP_PROFILE_SSH, .name = "lab", .gradpool = "gradpool" };
+    ssh_call call = { .profile = &profile, .request = sample() };
+    char text[900];
+    gp_status status;
+
+    snprintf(text, sizeof(text), "#!/bin/sh\ncat > /dev/null\nprintf '%s' >&2\nexit 255\n", errors);
+    if (gp_file_write(scratch_path("ssh"), text, strlen(text), &err) != GP_OK ||
+        chmod(scratch_path("ssh"), 0700) != 0)
+        abort();
+    snprintf(text, sizeof(text), "%s:/usr/bin:/bin", scratch_dir);
+    setenv("PATH", text, 1);
+    status = ssh_call_run(&call, 10000, &err);
+    ssh_call_deinit(&call);
+    return status;
+}
+
+TEST(only_the_last_lines_of_ssh_mean_that_the_host_was_not_reached)
+{
+    CHECK_STATUS(GP_EIO, call_failing("ssh: connect to host h port 22: Connection refused\\r\\n"));
+    CHECK_STATUS(GP_EIO, call_failing("kex_exchange_identification: Connection closed by remote host\\r\\n"
+                                      "Connection closed by 10.0.0.1 port 22\\r\\n"));
+    CHECK_STATUS(GP_EPERM, call_failing("u@h: Permission denied (publickey).\\r\\n"));
+    CHECK_STATUS(GP_EPERM, call_failing("WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\\r\\na\\nb\\n"
+                                        "Host key verification failed.\\r\\n"));
+    CHECK_CONTAINS(err.message, "the host key has changed");
+    /* the remote shell has run other programs before */
+    for (const char *const *words =
+             (const char *const[]){ "git@h: Permission denied (publickey).", "Host key verification failed.",
+                                    "ssh: connect to host h port 22: No route", NULL };
+         *words != NULL; words++) {
+        char text[300];
+
+        snprintf(text, sizeof(text), "%s\\nnews\\nclient_loop: send disconnect: Broken pipe\\r\\n", *words);
+        CHECK_STATUS(GP_EPEER, call_failing(text));
+    }
 }
 
 TEST(reply_is_complete_or_an_error)
