@@ -378,14 +378,37 @@ static const struct {
     { "OUT_OF_MEMORY", CLUSTER_ENTRY_ENDED }, { "REVOKED", CLUSTER_ENTRY_ENDED },
 };
 
-static gp_status state_of(cluster_entry_state *out, const char *word, gp_error *err)
+/* Return the state for a word. A job in a state of a newer Slurm counts as running: it may have
+ * processes. */
+static cluster_entry_state state_of(const char *word)
 {
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
-        if (strcmp(states[i].word, word) == 0) {
-            *out = states[i].state;
-            return GP_OK;
-        }
-    return gp_fail(err, GP_EPEER, "unknown state '%.40s' in the output of squeue", word);
+        if (strcmp(states[i].word, word) == 0)
+            return states[i].state;
+    return CLUSTER_ENTRY_RUNNING;
+}
+
+/* Return whether a line has all fields. */
+static bool has_fields(const char *line)
+{
+    int bars = 0;
+
+    for (; (line = strchr(line, '|')) != NULL; line++)
+        bars++;
+    return bars >= FIELDS - 1;
+}
+
+/* Return whether a launch name is in a line. */
+static bool has_name(const char *line)
+{
+    for (; (line = strstr(line, "gp-")) != NULL; line++) {
+        char name[CLUSTER_NAME_BYTES];
+
+        snprintf(name, sizeof(name), "%.19s", line);
+        if (cluster_name_valid(name))
+            return true;
+    }
+    return false;
 }
 
 /* Parse a line of squeue, ID|NAME|STATE|START|NODES|REASON, in place, and add gradpool's jobs. The
@@ -394,7 +417,6 @@ static gp_status state_of(cluster_entry_state *out, const char *word, gp_error *
 static gp_status take_line(cluster_listing *listing, char *line, gp_error *err)
 {
     char *field[FIELDS] = { line };
-    cluster_entry_state state;
     cluster_entry *entry;
     gp_status status;
 
@@ -412,11 +434,11 @@ static gp_status take_line(cluster_listing *listing, char *line, gp_error *err)
     if (!is_id(field[0]))
         return gp_fail(err, GP_EPEER, "malformed job id '%.40s' in the output of squeue",
                        gp_printable(field[0]));
-    status = state_of(&state, gp_printable(field[2]), err);
-    if (status == GP_OK)
-        status = cluster_listing_add(listing, &entry, err);
+    status = cluster_listing_add(listing, &entry, err);
     if (status != GP_OK)
         return status;
+    const cluster_entry_state state = state_of(gp_printable(field[2]));
+
     entry->state = state;
     snprintf(entry->name, sizeof(entry->name), "%s", field[1]);
     snprintf(entry->id, sizeof(entry->id), "%s", field[0]);
@@ -441,7 +463,9 @@ static gp_status take_line(cluster_listing *listing, char *line, gp_error *err)
 }
 
 /* --states=all also lists jobs that ended in the last minutes (MinJobAge). An incomplete last line
- * means that squeue was interrupted. */
+ * means that squeue was interrupted. Other jobs of the user can have a newline in their names, so a
+ * line without all fields and without a launch name is skipped, unless there are only such lines:
+ * then the output is another text, not a listing without jobs. */
 static gp_status slurm_list(const gp_profile *profile, cluster_listing *listing, gp_error *err)
 {
     char user[16];
@@ -451,6 +475,8 @@ static gp_status slurm_list(const gp_profile *profile, cluster_listing *listing,
     cluster_tool tool = { .words = words };
     cluster_tool_result result;
     size_t before = listing->count;
+    const char *odd = NULL;
+    bool listed = false;
     gp_status status;
 
     (void)profile;
@@ -468,8 +494,15 @@ static gp_status slurm_list(const gp_profile *profile, cluster_listing *listing,
             break;
         }
         *end = '\0';
+        if (!has_fields(line) && !has_name(line)) {
+            odd = line;
+            continue;
+        }
+        listed = true;
         status = take_line(listing, line, err);
     }
+    if (status == GP_OK && odd != NULL && !listed)
+        status = gp_fail(err, GP_EPEER, "malformed line '%.60s' in the output of squeue", odd);
     cluster_tool_deinit(&result);
     if (status != GP_OK)
         listing->count = before;

@@ -262,7 +262,7 @@ TEST(incomplete_listing_is_an_error)
         "echo '4803|gp-0123456789abcdef|RUNNING|1|n2|None'; exit 1",
         "printf '4803|gp-0123456789abcdef|RUNNING|1|n2|None'",
         "echo '4803|gp-0123456789abcdef|RUNNING|1|n2'",
-        "echo '4803|gp-0123456789abcdef|FLYING|1|n2|None'",
+        "echo 'cannot reach the controller'",
         "echo '-1|gp-0123456789abcdef|RUNNING|1|n2|None'",
         "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1",
     };
@@ -276,6 +276,21 @@ TEST(incomplete_listing_is_an_error)
         CHECK_INT(0, listing.count);
         cluster_listing_deinit(&listing);
     }
+}
+
+TEST(odd_lines_of_other_jobs_and_new_states_do_not_spoil_a_listing)
+{
+    cluster_listing listing = { 0 };
+    gp_error err;
+
+    fake("squeue", "echo '4802|a job|PENDING|N/A||None'\n"
+                   "echo '4803|two'; echo 'lines|RUNNING|1|n2|None'\n"
+                   "echo '4804|gp-0123456789abcdef|FLYING|1|n2|None'\n");
+    REQUIRE_OK(ENGINE->list(&plain, &listing, &err), err);
+    REQUIRE(listing.count == 1);
+    CHECK_INT(CLUSTER_ENTRY_RUNNING, listing.entries[0].state);
+    CHECK_TEXT("FLYING on n2", listing.entries[0].text);
+    cluster_listing_deinit(&listing);
 }
 
 /* ---- cancel ---- */
