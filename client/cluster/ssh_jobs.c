@@ -222,6 +222,15 @@ static gp_status entry_add(cluster_listing *out, size_t known, const char *name,
     return status;
 }
 
+/* Set *exists to whether a file exists, and *info if it does. */
+static gp_status file_find(bool *exists, struct stat *info, const char *file, gp_error *err)
+{
+    *exists = stat(file, info) == 0;
+    return *exists || errno == ENOENT || errno == ENOTDIR
+               ? GP_OK
+               : gp_fail_errno(err, GP_EIO, "cannot determine whether %.300s exists", file);
+}
+
 /* Add a job by its folder, if it belongs to this host and is alive or has run.
  *   known  number of entries that came from processes
  *   now_s  Unix time */
@@ -231,13 +240,15 @@ static gp_status folder_add(cluster_listing *out, size_t known, const ssh_record
     char path[JOB_PATH_BYTES], file[PATH_BYTES];
     struct stat info;
     ssh_record record;
-    bool result;
+    bool result, begun;
     gp_status status = ssh_job_folder(path, folder, name, err);
 
     if (status != GP_OK)
         return status;
     snprintf(file, sizeof(file), "%s/result.json", path);
-    result = stat(file, &info) == 0;
+    status = file_find(&result, &info, file, err);
+    if (status != GP_OK)
+        return status;
     if (result && info.st_mtime + SSH_RECENT_S < now_s)
         return GP_OK;
     status = ssh_record_read(&record, path, err);
@@ -253,9 +264,9 @@ static gp_status folder_add(cluster_listing *out, size_t known, const ssh_record
                        "machine in 'hosts' by a name of its own, or remove %.200s if that machine is gone",
                        here->machine, name, record.machine, path);
     snprintf(file, sizeof(file), "%s/attempts/1", path);
-    if (!result && stat(file, &info) != 0)
-        return GP_OK;
-    return entry_add(out, known, name, CLUSTER_ENTRY_ENDED, err);
+    status = file_find(&begun, &info, file, err);
+    return status == GP_OK && (result || begun) ? entry_add(out, known, name, CLUSTER_ENTRY_ENDED, err)
+                                                : status;
 }
 
 gp_status ssh_jobs_list(cluster_listing *out, const char *host, const char *folder, gp_error *err)
