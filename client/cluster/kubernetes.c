@@ -447,7 +447,25 @@ static gp_status kubernetes_mark(const gp_profile *profile, const char *name, gp
 static struct {
     char name[CLUSTER_NAME_BYTES];
     gp_buffer text;
+    uint64_t start; /* offset of `text` in the log; not 0 after a rotation */
 } cached;
+
+/* Replace the cache by a newer text of the same log. A text that does not continue the cached one
+ * is of another file: the kubelet has rotated the log, or a pod was removed. Its lines then follow
+ * those that were cached, except for the lines that both texts begin with. */
+static void log_keep(gp_buffer *text)
+{
+    const gp_buffer *old = &cached.text;
+    size_t common = 0, lines = 0;
+
+    while (common < old->bytes && common < text->bytes && old->data[common] == text->data[common])
+        if (old->data[common++] == '\n')
+            lines = common;
+    if (common < old->bytes)
+        cached.start += old->bytes - lines;
+    gp_buffer_deinit(&cached.text);
+    cached.text = *text;
+}
 
 /* Read the whole log of a job into the cache. GP_ENOENT: no container has started. */
 static gp_status log_read(const gp_profile *profile, const char *name, gp_error *err)
@@ -456,24 +474,31 @@ static gp_status log_read(const gp_profile *profile, const char *name, gp_error 
     cluster_facts facts;
     kubernetes_pods pods;
     gp_status status = job_read(&facts, &pods, &call, name, err);
+    gp_buffer text;
     size_t read = 0;
 
-    if (cached.text.bytes_max == 0)
-        gp_buffer_init(&cached.text, LOG_MAX);
-    gp_buffer_clear(&cached.text);
-    snprintf(cached.name, sizeof(cached.name), "%s", name);
+    gp_buffer_init(&text, LOG_MAX);
+    if (strcmp(cached.name, name) != 0) {
+        gp_buffer_deinit(&cached.text);
+        cached.start = 0;
+        snprintf(cached.name, sizeof(cached.name), "%s", name);
+    }
     for (size_t i = 0; status == GP_OK && i < pods.count; i++) {
-        const size_t room = LOG_MAX - cached.text.bytes;
+        const size_t room = LOG_MAX - text.bytes;
 
         if (room == 0)
             break;
-        status = pod_log(&cached.text, &call, pods.list[i].name, room, err);
+        status = pod_log(&text, &call, pods.list[i].name, room, err);
         read += status == GP_OK;
         if (status == GP_ENOENT)
             status = GP_OK;
     }
     if (status == GP_OK && read == 0)
-        return gp_fail(err, GP_ENOENT, "no container of job %s has started", name);
+        status = gp_fail(err, GP_ENOENT, "no container of job %s has started", name);
+    if (status == GP_OK)
+        log_keep(&text);
+    else
+        gp_buffer_deinit(&text);
     return status;
 }
 
@@ -497,9 +522,9 @@ static size_t log_ends(char *to, size_t bytes)
 static gp_status log_piece(const gp_profile *profile, const char *name, uint64_t offset, void *to,
                            size_t bytes, size_t *got, gp_error *err)
 {
-    size_t left;
+    size_t at, left;
 
-    if (strcmp(cached.name, name) != 0 || cached.text.bytes <= offset) {
+    if (strcmp(cached.name, name) != 0 || cached.start + cached.text.bytes <= offset) {
         gp_status status = log_read(profile, name, err);
 
         if (status != GP_OK)
@@ -509,10 +534,13 @@ static gp_status log_piece(const gp_profile *profile, const char *name, uint64_t
         *got = log_ends(to, bytes);
         return GP_OK;
     }
-    left = cached.text.bytes <= offset ? 0 : cached.text.bytes - offset;
+    at = offset <= cached.start                       ? 0
+         : offset - cached.start >= cached.text.bytes ? cached.text.bytes
+                                                      : (size_t)(offset - cached.start);
+    left = cached.text.bytes - at;
     *got = left < bytes ? left : bytes;
     if (*got > 0)
-        memcpy(to, cached.text.data + offset, *got);
+        memcpy(to, cached.text.data + at, *got);
     return GP_OK;
 }
 

@@ -1,8 +1,13 @@
 /* test_kubernetes_state.c: replies of kubectl, as recorded from its documentation, and malformed
  * ones; manifests and the checks before them. */
+#include <sys/stat.h>
+
+#include "client/cluster/kubernetes.h"
 #include "client/cluster/kubernetes_manifest.h"
 #include "client/cluster/kubernetes_state.h"
+#include "common/base/system/file.h"
 #include "common/base/text/json.h"
+#include "tests/proto/scratch.h"
 #include "tests/gp_test.h"
 
 #define NAME  "gp-0123456789abcdef"
@@ -334,6 +339,43 @@ static const gp_json *at(const gp_json *value, const char *keys)
         value = key[0] >= '0' && key[0] <= '9' ? gp_json_element(value, (size_t)(key[0] - '0'))
                                                : gp_json_member(value, key);
     return value;
+}
+
+/* Read the log at *offset as `logs -f` does, while a program in place of kubectl has this log. */
+static const char *log_read(const gp_profile *cloud, const char *log, uint64_t *offset)
+{
+    static char text[200];
+    size_t got = 0;
+
+    if (gp_file_write(scratch_path("log"), log, strlen(log), &err) != GP_OK ||
+        cluster_engine_kubernetes.read(cloud, NAME, "log", *offset, text, sizeof(text) - 1, &got, &err) !=
+            GP_OK)
+        GP_TEST_FAIL("%s", err.message);
+    text[got] = '\0';
+    *offset += got;
+    return text;
+}
+
+TEST(log_continues_after_its_rotation)
+{
+    static const char objects[] = LIST(POD(NAME "-a", "40:00", "Running", RUNNING));
+    static gp_profile cloud = { .type = GP_PROFILE_KUBERNETES, .name = "cloud" };
+    char script[400];
+    uint64_t offset = 0;
+
+    snprintf(cloud.kubectl, sizeof(cloud.kubectl), "%s/kubectl", scratch_dir);
+    snprintf(script, sizeof(script),
+             "#!/bin/sh\ncd %s\ncase \"$*\" in *' logs '*) cat log;; *) cat pods;; esac\n", scratch_dir);
+    REQUIRE_OK(gp_file_write(scratch_path("pods"), objects, strlen(objects), &err), err);
+    REQUIRE_OK(gp_file_write(cloud.kubectl, script, strlen(script), &err), err);
+    REQUIRE(chmod(cloud.kubectl, 0700) == 0);
+    CHECK_TEXT("step 1\nstep 2\n", log_read(&cloud, "step 1\nstep 2\n", &offset));
+    CHECK_TEXT("", log_read(&cloud, "step 1\nstep 2\n", &offset));
+    CHECK_TEXT("step 3\n", log_read(&cloud, "step 1\nstep 2\nstep 3\n", &offset));
+    CHECK_TEXT("step 5\n", log_read(&cloud, "step 5\n", &offset));
+    CHECK_TEXT("step 6\n", log_read(&cloud, "step 5\nstep 6\n", &offset));
+    CHECK_TEXT("", log_read(&cloud, "", &offset));
+    CHECK_TEXT("step 7\n", log_read(&cloud, "step 7\n", &offset));
 }
 
 TEST(job_has_the_resources_and_limits_of_the_profile)
