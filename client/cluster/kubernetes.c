@@ -452,7 +452,7 @@ static struct {
 
 /* Replace the cache by a newer text of the same log. A text that does not continue the cached one
  * is of another file: the kubelet has rotated the log, or a pod was removed. Its lines then follow
- * those that were cached, except for the lines that both texts begin with. */
+ * the cached text, except for the lines with which both texts begin. */
 static void log_keep(gp_buffer *text)
 {
     const gp_buffer *old = &cached.text;

@@ -41,9 +41,9 @@ typedef struct cluster_pass_result {
  *   shared  listing to use in place of calls of hooks->list(); then the facts are read once, and
  *           actions that need a new listing remain due. NULL: call hooks->list() when due
  * Failures of the engine are not errors of the pass: see result->trouble. An error of store() ends
- * the pass before a launch and before the cancel of a stray, which rely on the stored job. The other
- * actions follow: a full disk must not prevent a cancel. The pass then returns the error. A caller
- * that reads the job again for its next pass keeps job->seen. */
+ * the pass before a launch and before the cancel of a stray, which rely on the stored job. The
+ * other actions follow, since a full disk must not prevent a cancel; then the pass returns the
+ * error. A caller that reads the job again for its next pass keeps job->seen. */
 gp_status cluster_pass(cluster_job *job, const cluster_hooks *hooks, const cluster_shared_listing *shared,
                        cluster_pass_result *result, gp_error *err);
 

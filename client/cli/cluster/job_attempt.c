@@ -467,8 +467,8 @@ int job_attempt_main(int argc, char **argv)
         fprintf(stderr, "gradpool job-attempt: the folder of the job must be an absolute path\n");
         return CLI_USAGE;
     }
-    /* A notice stays pending until the guard has its handlers; it would leave the directories of the
-     * attempt behind. The child blocks the notices, too. */
+    /* A notice stays pending until the guard has its handlers. Before that, it would leave the
+     * directories of the attempt behind. The child blocks the notices, too. */
     sigemptyset(&notices);
     sigaddset(&notices, SIGTERM);
     sigaddset(&notices, SIGUSR1);
