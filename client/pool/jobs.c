@@ -20,9 +20,10 @@ extern char **environ;
 enum {
     /* submissions without a reply; the scheduler queues up to 1000 messages per client */
     WINDOW = 512,
-    ANSWER_MS = 30000,   /* allows for a slow disk */
-    WATCHES_MAX = 60,    /* watches per client */
-    LOOK_AGAIN_MS = 200, /* maximum delay until a stop request is noticed */
+    ANSWER_MS = 30000,     /* allows for a slow disk */
+    WATCHES_MAX = 60,      /* watches per client */
+    QUERY_AGAIN_MS = 1000, /* delay until a wait queries all jobs once more */
+    LOOK_AGAIN_MS = 200,   /* maximum delay until a stop request is noticed */
 };
 
 /* ---- job contents ---- */
@@ -441,8 +442,8 @@ typedef struct gp_waiting {
     size_t count;
     uint64_t first; /* correlation of the first watch; the others follow consecutively */
     size_t watches;
-    bool look_again; /* the scheduler dropped notifications: query all jobs */
-    uint64_t asked;  /* pool->reunions when the watches were sent */
+    int64_t query_ms; /* when to query all jobs; INT64_MAX: never */
+    uint64_t asked;   /* pool->reunions when the watches were sent */
 } gp_waiting;
 
 static bool wait_is_over(const gp_waiting *w, bool any)
@@ -463,9 +464,9 @@ static gp_status watch_all(gp_waiting *w, gp_error *err)
 
     w->asked = w->pool->reunions;
     w->watches = w->count <= WATCHES_MAX ? w->count : 1;
-    w->look_again = w->watches != w->count;
+    w->query_ms = w->watches != w->count ? 0 : INT64_MAX;
     for (size_t i = 0; i < w->watches && status == GP_OK; i++) {
-        gp_job_watch ask = { .job = w->look_again ? 0 : w->jobs[i] };
+        gp_job_watch ask = { .job = w->watches != w->count ? 0 : w->jobs[i] };
 
         status = pool_post(w->pool, &gp_msg_job_watch, &ask, &correlation, err);
         if (i == 0)
@@ -474,15 +475,16 @@ static gp_status watch_all(gp_waiting *w, gp_error *err)
     return status;
 }
 
-/* Query the state of every job that has not ended. */
-static gp_status look_again(gp_waiting *w, gp_error *err)
+/* Query the state of every job that has not ended. A notification that arrives before the reply to
+ * a query is lost, so another round of queries follows. */
+static gp_status query_all(gp_waiting *w, gp_error *err)
 {
     gp_status status = GP_OK;
 
-    w->look_again = false;
     for (size_t i = 0; i < w->count && status == GP_OK; i++)
         if (!gp_job_state_ended(w->infos[i].state))
             status = gp_job_get(&w->infos[i], w->pool, w->jobs[i], err);
+    w->query_ms = gp_now_ms() + QUERY_AGAIN_MS;
     return status;
 }
 
@@ -504,8 +506,8 @@ static gp_status handle_change(gp_waiting *w, int wait_ms, gp_error *err)
         for (size_t i = 0; status == GP_OK && i < w->count; i++)
             if (w->jobs[i] == changed.row.job)
                 pool_job_info(&w->infos[i], &changed.row);
-        if (status == GP_OK)
-            w->look_again |= changed.missed;
+        if (status == GP_OK && changed.missed) /* the scheduler dropped notifications */
+            w->query_ms = 0;
     }
     pool_message_close(&in);
     return status;
@@ -536,11 +538,12 @@ gp_status gp_job_wait(gp_job_info *infos, gp_pool *pool, const uint64_t *jobs, s
          * missed changes. */
         if (w.asked != pool->reunions) {
             status = watch_all(&w, err);
-            w.look_again = true;
+            w.query_ms = 0;
             continue;
         }
-        status = w.look_again ? look_again(&w, err)
-                              : handle_change(&w, left < LOOK_AGAIN_MS ? (int)left : LOOK_AGAIN_MS, err);
+        status = gp_now_ms() >= w.query_ms
+                     ? query_all(&w, err)
+                     : handle_change(&w, left < LOOK_AGAIN_MS ? (int)left : LOOK_AGAIN_MS, err);
     }
     return status;
 }

@@ -349,14 +349,14 @@ static const gp_jobs_job *known_job(shell *s, const gp_incoming *in, uint64_t id
 }
 
 /* Register a watch and reply with the current state. It replaces an earlier watch by the same
- * client on the same job. */
+ * client on the same job, or the oldest one of a client with too many. */
 static void handle_watch(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
     shell_jobs *jobs = s->jobs;
     gp_job_watch ask;
     shell_job_watch watch = { .session = *session, .correlation = in->envelope.correlation };
     const gp_jobs_job *job = NULL;
-    uint32_t own = 0;
+    uint32_t own = 0, oldest = 0;
     gp_job_changed changed = { .missed = false };
 
     if (!shell_decode(s, in, &ask))
@@ -364,16 +364,19 @@ static void handle_watch(shell *s, const gp_incoming *in, const gp_core_id *sess
     for (uint32_t i = jobs->watch_count; i-- > 0;) {
         if (memcmp(&jobs->watches[i].session, session, sizeof(*session)) != 0)
             continue;
-        if (jobs->watches[i].job == ask.job) /* the new watch replaces it */
+        if (jobs->watches[i].job == ask.job) { /* the new watch replaces it */
             jobs->watches[i] = jobs->watches[--jobs->watch_count];
-        else
-            own++;
+            continue;
+        }
+        if (own++ == 0 || jobs->watches[i].correlation < jobs->watches[oldest].correlation)
+            oldest = i;
     }
-    if (own == SHELL_JOBS_CLIENT_WATCHES_MAX || jobs->watch_count == SHELL_JOBS_WATCHES_MAX) {
-        shell_reply_error(
-            s, in, GP_ELIMIT,
-            "too many watched jobs: at most %d per client and %d in total; to watch all jobs, watch job 0",
-            SHELL_JOBS_CLIENT_WATCHES_MAX, SHELL_JOBS_WATCHES_MAX);
+    if (own == SHELL_JOBS_CLIENT_WATCHES_MAX) /* left by waits that ended before the job */
+        jobs->watches[oldest] = jobs->watches[--jobs->watch_count];
+    if (jobs->watch_count == SHELL_JOBS_WATCHES_MAX) {
+        shell_reply_error(s, in, GP_ELIMIT,
+                          "too many watched jobs: at most %d; to watch all jobs, watch job 0",
+                          SHELL_JOBS_WATCHES_MAX);
         return;
     }
     if (gp_jobs_failure(jobs->machine) != NULL) {

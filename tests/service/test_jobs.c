@@ -218,6 +218,36 @@ TEST(jobs_beyond_the_number_of_workers_wait)
         CHECK_INT(GP_JOB_DONE, infos[i].state);
 }
 
+/* A single watch serves all of them, and the queries of their states discard its notifications. */
+TEST(a_wait_for_many_jobs_misses_no_end)
+{
+    enum { MANY = 80 };
+    uint64_t jobs[MANY];
+    gp_job_info infos[MANY];
+
+    stage_begin(true);
+    REQUIRE(open_pool());
+    for (int i = 0; i < MANY; i++)
+        jobs[i] = SUBMIT("train", "exit", "0");
+    REQUIRE_OK(gp_job_wait(infos, pool, jobs, MANY, false, TIMEOUT_MS, NULL, &err), err);
+    for (int i = 0; i < MANY; i++)
+        CHECK_INT(GP_JOB_DONE, infos[i].state);
+}
+
+TEST(waits_that_time_out_leave_room_for_others)
+{
+    enum { MANY = 70 };
+    gp_job_info info;
+
+    stage_begin(true);
+    REQUIRE(open_pool());
+    for (int i = 0; i < MANY; i++) {
+        const uint64_t job = SUBMIT("train", "until", in_root("end"));
+
+        CHECK_STATUS(GP_ETIMEDOUT, gp_job_wait(&info, pool, &job, 1, false, 1, NULL, &err));
+    }
+}
+
 TEST(repeated_submit_returns_the_same_job)
 {
     const char *const words[] = { "train", "exit", "0", NULL };
