@@ -170,6 +170,7 @@ typedef struct gp_core_wish {
     uint32_t min, max;
     uint32_t floor; /* elastic: minimum members that the client continues with; 0: all members */
     bool team;      /* as in gp_core_lease */
+    bool of_job;    /* a process of a running job asks: served until the pool stops */
     gp_core_environment environment;
     gp_resource_table needs;           /* resources that each member must have */
     int32_t priority;                  /* higher is served first; equal priorities in arrival order */

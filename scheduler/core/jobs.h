@@ -256,7 +256,7 @@ uint32_t gp_jobs_count(const gp_jobs *jobs, gp_jobs_state state);
 uint32_t gp_jobs_active(const gp_jobs *jobs);
 
 /* Return whether work is pending: processes, queued jobs that can start, or rows that are not
- * durable. */
+ * durable. The processes of sweeps do not count between the events HOLD and STOP. */
 bool gp_jobs_busy(const gp_jobs *jobs);
 
 /* Return whether the journal has all rows, or has failed. */

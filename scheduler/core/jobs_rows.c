@@ -153,10 +153,14 @@ uint32_t gp_jobs_active(const gp_jobs *jobs)
 
 bool gp_jobs_busy(const gp_jobs *jobs)
 {
-    bool waits =
-        gp_jobs_count(jobs, GP_JOBS_QUEUED) > 0 && !jobs->holding && !jobs->stopping && !jobs->failed;
+    const bool starts = !jobs->holding && !jobs->stopping && !jobs->failed;
+    const bool waits = gp_jobs_count(jobs, GP_JOBS_QUEUED) > 0 && starts;
 
-    return gp_jobs_active(jobs) > 0 || waits || !gp_jobs_durable(jobs);
+    /* While no job starts, a sweep without running trials would wait for ever. */
+    const uint32_t active =
+        jobs->holding && !jobs->stopping ? jobs_lane_active(jobs, JOBS_LANE_WORK) : gp_jobs_active(jobs);
+
+    return active > 0 || waits || !gp_jobs_durable(jobs);
 }
 
 bool gp_jobs_durable(const gp_jobs *jobs)

@@ -315,7 +315,7 @@ void gp_core_queue_ask(gp_core *core, const gp_core_event *event)
     uint32_t position = core->ask_count;
     gp_error err = { .code = GP_OK };
 
-    if (core->stopping != GP_CORE_RUNNING)
+    if (core->stopping == GP_CORE_STOPPING || (core->stopping == GP_CORE_STOP_WHEN_IDLE && !ask.wish.of_job))
         gp_fail(&err, GP_ESTATE, "the pool is shutting down; start a new one with `gradpool up`");
     else if (!core->accepting)
         gp_fail(

@@ -214,6 +214,7 @@ static void handle_ask(shell *s, const gp_incoming *in, gp_core_event *event)
     wish.no_wait = !ask.wait;
     wish.floor = ask.workers_floor;
     wish.team = ask.team != 0;
+    wish.of_job = !in->peer.remote && shell_jobs_has_process(s, shell_find_client(s, &event->session)->pid);
     snprintf(wish.devices, sizeof(wish.devices), "%s", ask.devices);
     snprintf(wish.description, sizeof(wish.description), "%s", ask.purpose);
     if (getrandom(wish.token.bytes, sizeof(wish.token.bytes), 0) != (ssize_t)sizeof(wish.token.bytes)) {

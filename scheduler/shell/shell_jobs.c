@@ -250,6 +250,16 @@ void shell_jobs_note_workers(shell *s)
     }
 }
 
+bool shell_jobs_has_process(const shell *s, pid_t pid)
+{
+    const pid_t leader = getsid(pid);
+
+    for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++)
+        if (s->jobs->processes[i].job != 0 && s->jobs->processes[i].pid == leader)
+            return true;
+    return false;
+}
+
 /* Pass the end of an attempt to the state machine. */
 static void report_end(shell *s, uint64_t job, uint32_t attempt, const gp_job_end *end)
 {

@@ -255,6 +255,10 @@ bool shell_jobs_finishing(const shell *s);
 /* Record how many workers each running job holds. */
 void shell_jobs_note_workers(shell *s);
 
+/* Return whether a process of this host belongs to a running job: to the session that the process
+ * of the job leads. */
+bool shell_jobs_has_process(const shell *s, pid_t pid);
+
 /* Return the lease that a job's process holds. 0: none. */
 uint64_t shell_jobs_lease(const shell *s, uint64_t job);
 

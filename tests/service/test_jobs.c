@@ -490,6 +490,21 @@ TEST(top_draws_on_a_terminal_until_q_is_pressed)
 
 /* ---- the real command ---- */
 
+/* The shutdown precedes the request of the job for workers. */
+TEST(shutdown_when_idle_lets_a_starting_job_run)
+{
+    stage_begin(false);
+    REQUIRE(open_pool());
+    uint64_t job = SUBMIT("train", "--network", "lenet", "--data", "digits:200", "--epochs", "1");
+
+    REQUIRE(await_state(job, GP_JOB_RUNNING));
+    REQUIRE_OK(gp_pool_shutdown(pool, true, &err), err);
+    AWAIT(shell("test -z \"$(find run -name record)\"") == 0, 20);
+    REQUIRE(open_pool());
+    CHECK_INT(GP_JOB_DONE, look(job).state);
+    CHECK_INT(1, look(job).attempts);
+}
+
 TEST(a_training_in_a_job_keeps_its_model_in_the_jobs_folder)
 {
     stage_begin(false);

@@ -1017,6 +1017,22 @@ TEST(shutdown_when_idle_waits_for_leases_and_refuses_requests)
     CHECK_INT(1, count_of(GP_CORE_QUIT));
 }
 
+TEST(running_job_gets_its_workers_although_the_pool_shuts_down_when_idle)
+{
+    gp_core_event shutdown = { .kind = GP_CORE_EVENT_SHUTDOWN, .session = session(2), .when_idle = true };
+    gp_core_wish wish = { .min = 1, .max = 1, .of_job = true, .token = session(77) };
+
+    REQUIRE(pool_held(1));
+    connect(2);
+    say((gp_core_event){ .kind = GP_CORE_EVENT_JOBS, .holds = true });
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
+    say(shutdown);
+    ask_wish(2, &wish);
+    CHECK(find(GP_CORE_ERROR) == NULL);
+    CHECK(core->ask_count == 1 || gp_core_lease_count(core) == 1);
+    CHECK_INT(0, count_of(GP_CORE_QUIT));
+}
+
 TEST(unused_pool_shuts_down_with_a_log_message)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 1, true));

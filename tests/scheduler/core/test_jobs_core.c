@@ -614,6 +614,28 @@ TEST(journal_failure_drops_jobs_at_the_gate)
     end();
 }
 
+/* A sweep cannot start trials then; it continues in the next pool. */
+TEST(shutdown_when_idle_does_not_wait_for_sweeps)
+{
+    begin(2);
+    run_kind(1, GP_JOBS_SWEEP);
+    run_kind(2, GP_JOBS_TRIAL);
+    CHECK(gp_jobs_busy(jobs));
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_HOLD, .count = 1 });
+    CHECK(gp_jobs_busy(jobs)); /* the trial */
+    ended(2, 1, GP_JOBS_EXIT_CODE, 0);
+    persisted();
+    CHECK(!gp_jobs_busy(jobs));
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_STOP });
+    CHECK(seen(GP_JOBS_TERM) != NULL);
+    CHECK(gp_jobs_busy(jobs));
+    ended(1, 1, GP_JOBS_EXIT_SIGNAL, 15);
+    persisted();
+    CHECK(!gp_jobs_busy(jobs));
+    CHECK_INT(GP_JOBS_QUEUED, state_of(1));
+    end();
+}
+
 TEST(pool_shutdown_stops_and_requeues_running_jobs)
 {
     begin(2);
