@@ -477,15 +477,19 @@ static gp_status watch_all(gp_waiting *w, gp_error *err)
 
 /* Query the state of every job that has not ended. A notification that arrives before the reply to
  * a query is lost, so another round of queries follows. */
-static gp_status query_all(gp_waiting *w, gp_error *err)
+static gp_status query_all(gp_waiting *w, int64_t deadline_ms, const volatile sig_atomic_t *stop,
+                           gp_error *err)
 {
     gp_status status = GP_OK;
 
-    for (size_t i = 0; i < w->count && status == GP_OK; i++)
+    for (size_t i = 0; i < w->count && status == GP_OK; i++) {
+        if ((stop != NULL && *stop != 0) || gp_now_ms() >= deadline_ms)
+            break;
         if (!gp_job_state_ended(w->infos[i].state))
             status = gp_job_get(&w->infos[i], w->pool, w->jobs[i], err);
+    }
     w->query_ms = gp_now_ms() + QUERY_AGAIN_MS;
-    return status;
+    return status == GP_ETIMEDOUT ? GP_OK : status; /* a suspended scheduler does not end the wait */
 }
 
 /* Wait up to wait_ms for one notification and apply it. */
@@ -542,7 +546,7 @@ gp_status gp_job_wait(gp_job_info *infos, gp_pool *pool, const uint64_t *jobs, s
             continue;
         }
         status = gp_now_ms() >= w.query_ms
-                     ? query_all(&w, err)
+                     ? query_all(&w, deadline, stop, err)
                      : handle_change(&w, left < LOOK_AGAIN_MS ? (int)left : LOOK_AGAIN_MS, err);
     }
     return status;

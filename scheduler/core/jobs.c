@@ -610,9 +610,9 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
         job = jobs_find_id(jobs, event->job);
         /* The earlier scheduler may have failed before it sent SIGTERM. This one sends it again,
          * because the process may have been unknown until now. */
-        if (job != NULL && gp_jobs_orphaned(job) && job->state == GP_JOBS_STOPPING) {
+        if (job != NULL && gp_jobs_orphaned(job) && (job->state == GP_JOBS_STOPPING || jobs->stopping)) {
             job->term_sent = false;
-            request_end(jobs, job, jobs->config.cancel_ms);
+            request_end(jobs, job, jobs->stopping ? jobs->config.stop_ms : jobs->config.cancel_ms);
         }
         break;
     case GP_JOBS_EVENT_WORKERS:

@@ -96,8 +96,9 @@ gp_status gp_job_adopt(gp_job_process *out, const gp_jobs_job *job, gp_error *er
     gp_job_boot(boot);
     if (job->pid <= 1 || job->start_time == 0)
         return gone(err);
-    /* Without a boot id, the start time is sufficient to detect that the pid has been reused. */
-    if (memcmp(boot, job->boot, sizeof(boot)) != 0 && memcmp(boot, unavailable, sizeof(boot)) != 0)
+    /* If either boot id could not be read, the start time decides whether the pid was reused. */
+    if (memcmp(boot, job->boot, sizeof(boot)) != 0 && memcmp(boot, unavailable, sizeof(boot)) != 0 &&
+        memcmp(job->boot, unavailable, sizeof(boot)) != 0)
         return gone(err);
     fd = (int)syscall(SYS_pidfd_open, job->pid, 0);
     if (fd < 0 && (errno == ESRCH || errno == EINVAL)) /* EINVAL: now the id of a thread */
@@ -155,7 +156,7 @@ static char **split_texts(char *texts, size_t bytes, size_t before, size_t room,
 }
 
 /* Fail because a job cannot start. GP_EINVAL: the job is the cause: the arguments are too large for
- * this system, or another file is in place of the log or the folder. GP_EIO: other errors. */
+ * this system, or the folder or the log cannot be used. GP_EIO: other errors. */
 static gp_status start_fail(int error_number, const char *what, const char *path, gp_error *err)
 {
     const bool of_job =

@@ -310,9 +310,11 @@ static void find_orphans(shell *s)
             shell_jobs_step(s, &event);
             continue;
         }
-        if (status == GP_ENOENT)
+        const bool gone = status == GP_ENOENT;
+
+        if (gone)
             status = gp_job_read_end(s->options->paths, job->id, job->attempts, &end, &err);
-        if (status == GP_OK)
+        if (status == GP_OK || (gone && job->cancel)) /* without a result, the job is canceled */
             report_end(s, job->id, job->attempts, &end);
         else
             jobs->orphans_ms = gp_now_ms() + RETRY_MS;
@@ -461,18 +463,18 @@ static void synchronize(shell *s)
     shell_jobs *jobs = s->jobs;
     bool lock = s->core->stopping != GP_CORE_RUNNING || !s->core->accepting;
     bool stop = s->core->stopping == GP_CORE_STOPPING;
-    gp_jobs_event event = { .count = s->core->slot_count };
+    gp_jobs_event event = { .kind = GP_JOBS_EVENT_HOLD, .count = lock };
     gp_core_event news = { .kind = GP_CORE_EVENT_JOBS };
 
+    /* before the capacity of a new state machine, which starts jobs */
+    if (lock != jobs->held) {
+        jobs->held = lock;
+        shell_jobs_step(s, &event);
+    }
     if (s->core->slot_count != jobs->capacity) {
         jobs->capacity = s->core->slot_count;
         event.kind = GP_JOBS_EVENT_CAPACITY;
-        shell_jobs_step(s, &event);
-    }
-    if (lock != jobs->held) {
-        jobs->held = lock;
-        event.kind = GP_JOBS_EVENT_HOLD;
-        event.count = lock;
+        event.count = s->core->slot_count;
         shell_jobs_step(s, &event);
     }
     if (stop && jobs->stop_ms == 0) {

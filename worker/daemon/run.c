@@ -246,7 +246,7 @@ static void sink_validating(void *context, const gp_train_validating *validating
                              &(gp_mailbox_event){ GP_MAILBOX_EVENT_VALIDATING, .validating = *validating });
 }
 
-/* Send a note of rank 0. A client that does not read must not delay the training: notes that it
+/* Send a note to the client. A client that does not read must not delay the training: notes that it
  * misses are in the log only. */
 static void sink_note(void *context, const char *text, bool warning)
 {

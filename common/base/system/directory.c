@@ -64,5 +64,5 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
 
 void gp_directory_remove(const char *path)
 {
-    nftw(path, remove_entry, REMOVE_DESCRIPTORS, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    nftw(path, remove_entry, REMOVE_DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
 }

@@ -17,7 +17,7 @@ gp_status gp_directory_make(const char *path, mode_t mode, gp_error *err);
 gp_status gp_directory_make_above(const char *path, mode_t mode, gp_error *err);
 
 /* Remove a directory with its contents. Symbolic links are removed, not followed. The function
- * skips entries that it cannot remove, and file systems that are mounted below the directory. */
+ * skips entries that it cannot remove. */
 void gp_directory_remove(const char *path);
 
 #endif

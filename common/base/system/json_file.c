@@ -1,6 +1,8 @@
 /* Implement json_file.h. */
 #include "common/base/system/json_file.h"
 
+#include <errno.h>
+
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
 
@@ -9,8 +11,12 @@ gp_status gp_json_file_read(gp_json **out, const char *path, size_t bytes_max, g
     uint8_t *text = NULL;
     size_t bytes;
     gp_error why;
+    errno = 0;
     gp_status status = gp_file_read(&text, &bytes, path, bytes_max, &why);
 
+    /* GP_ELIMIT: the file is too large or not a regular file, or no descriptor is free. */
+    if (status == GP_ELIMIT)
+        status = errno == EMFILE || errno == ENFILE ? GP_EIO : GP_ECORRUPT;
     *out = NULL;
     if (status == GP_OK) {
         status = gp_json_parse(out, (const char *)text, bytes, &why);
@@ -18,6 +24,5 @@ gp_status gp_json_file_read(gp_json **out, const char *path, size_t bytes_max, g
         if (status != GP_OK)
             return gp_fail(err, status == GP_ENOMEM ? status : GP_ECORRUPT, "%s: %s", path, why.message);
     }
-    return status == GP_OK ? GP_OK
-                           : gp_fail(err, status == GP_ELIMIT ? GP_ECORRUPT : status, "%s", why.message);
+    return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
 }

@@ -111,7 +111,7 @@ void gp_image_list_path(const gp_image_list *list, uint32_t index, char *path, s
  * fail at the same time, so the image is not skipped. */
 static bool is_host_failure(int error)
 {
-    return error == EMFILE || error == ENFILE || error == EIO || error == ESTALE || error == ETIMEDOUT;
+    return error == EMFILE || error == ENFILE || error == ESTALE || error == ETIMEDOUT;
 }
 
 gp_status gp_image_reader_load(gp_image_reader *r, const gp_image_list *list, uint32_t index,

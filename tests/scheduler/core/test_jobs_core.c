@@ -554,6 +554,21 @@ TEST(canceled_job_that_is_found_late_gets_sigterm)
     end();
 }
 
+TEST(running_job_that_is_found_during_a_shutdown_gets_sigterm)
+{
+    begin_with(gp_jobs_config_default());
+    load(row_of(5, GP_JOBS_RUNNING, 1));
+    gp_jobs_begin(jobs, 6);
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_STOP }); /* no process is known yet */
+    now_ms += 1500;
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_ADOPTED, .job = 5 });
+    CHECK(seen(GP_JOBS_TERM) != NULL);
+    now_ms += 1500;
+    step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
+    CHECK(seen(GP_JOBS_KILL) == NULL);
+    end();
+}
+
 TEST(job_ids_are_never_reused)
 {
     begin_with(gp_jobs_config_default());
