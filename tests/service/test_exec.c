@@ -272,6 +272,9 @@ TEST(job_log_has_the_format_of_gnu_parallel_and_resumes_a_run)
     CHECK_CONTAINS(out, "\t0\t0\t1\t0\ttest 1 -gt 2\n");
     CHECK_CONTAINS(out, "\t0\t0\t0\t0\ttest 4 -gt 2\n");
     CHECK_INT(5, lines_of("log"));
+    RUN_CODE(0, "parfor", "1:2", "--joblog", "log", "--dry-run", "--", "echo");
+    CHECK_TEXT("echo 1\necho 2\n", out);
+    CHECK_INT(5, lines_of("log")); /* --dry-run does not overwrite it */
     RUN_CODE(0, "parfor", "1:6", "--joblog", "log", "--resume", "--", "echo");
     CHECK_TEXT("5\n6\n", out);
     RUN_CODE(0, "parfor", "1:7", "--joblog", "log", "--resume-failed", "--", "echo");

@@ -138,14 +138,17 @@ static void parfor_note(const cli_call *call, const cli_template *command)
     }
 }
 
-/* Parse the inputs and the command, and open the job log. The caller releases all members of
- * *command_set even after a failure. */
+/* Parse the inputs and the command, and open the job log; --dry-run only reads the log. The caller
+ * releases all members of *command_set even after a failure. */
 static gp_status parfor_prepare(const cli_call *call, command_set_options *command_set,
                                 cli_parfor_train **train, gp_error *err)
 {
     const parfor_options *options = call->options;
     const char *names[INPUTS_SOURCES_MAX];
     const char *const *words = call->rest;
+    const joblog_resume resume = options->resume_failed ? JOBLOG_RESUME_FAILED
+                                 : options->resume      ? JOBLOG_RESUME
+                                                        : JOBLOG_FRESH;
     int count = 0, word_count = call->rest_count;
     gp_status status =
         inputs_new(&command_set->inputs, call->words, call->word_count,
@@ -166,11 +169,8 @@ static gp_status parfor_prepare(const cli_call *call, command_set_options *comma
     if (status == GP_OK)
         status = command_set_slots(&command_set->slots, options->slots, err);
     if (status == GP_OK && options->joblog[0] != '\0')
-        status = joblog_open(&command_set->joblog, options->joblog,
-                             options->resume_failed ? JOBLOG_RESUME_FAILED
-                             : options->resume      ? JOBLOG_RESUME
-                                                    : JOBLOG_FRESH,
-                             err);
+        status = (options->dry_run ? joblog_read : joblog_open)(&command_set->joblog, options->joblog, resume,
+                                                                err);
     return status;
 }
 

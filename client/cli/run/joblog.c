@@ -12,7 +12,7 @@
 static const char heading[] = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
 
 struct cli_joblog {
-    FILE *file;
+    FILE *file; /* NULL: only read */
     char path[512];
     uint8_t *done; /* finished jobs, one bit each */
     size_t done_bytes;
@@ -74,7 +74,7 @@ static gp_status old_read(cli_joblog *joblog, bool failed_again, gp_error *err)
     return status;
 }
 
-gp_status joblog_open(cli_joblog **out, const char *path, joblog_resume resume, gp_error *err)
+gp_status joblog_read(cli_joblog **out, const char *path, joblog_resume resume, gp_error *err)
 {
     cli_joblog *joblog = gp_calloc(1, sizeof(*joblog));
     gp_status status = GP_OK;
@@ -86,12 +86,23 @@ gp_status joblog_open(cli_joblog **out, const char *path, joblog_resume resume, 
                          sizeof(joblog->path) - 1);
     if (status == GP_OK && resume != JOBLOG_FRESH)
         status = old_read(joblog, resume == JOBLOG_RESUME_FAILED, err);
-    if (status == GP_OK) {
-        joblog->file = fopen(path, resume == JOBLOG_FRESH ? "we" : "a+e");
-        if (joblog->file == NULL)
-            status = gp_fail_errno(err, GP_EIO, "cannot write --joblog %s", path);
-    }
-    if (status != GP_OK) {
+    if (status == GP_OK)
+        *out = joblog;
+    else
+        joblog_close(joblog, NULL);
+    return status;
+}
+
+gp_status joblog_open(cli_joblog **out, const char *path, joblog_resume resume, gp_error *err)
+{
+    cli_joblog *joblog;
+    gp_status status = joblog_read(&joblog, path, resume, err);
+
+    if (status != GP_OK)
+        return status;
+    joblog->file = fopen(path, resume == JOBLOG_FRESH ? "we" : "a+e");
+    if (joblog->file == NULL) {
+        status = gp_fail_errno(err, GP_EIO, "cannot write --joblog %s", path);
         joblog_close(joblog, NULL);
         return status;
     }

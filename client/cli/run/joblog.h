@@ -40,6 +40,10 @@ enum { JOBLOG_JOB_MAX = 1 << 28 }; /* highest job number that --resume supports 
  * GP_EINVAL: the file is not a job log. GP_ELIMIT: a job number exceeds JOBLOG_JOB_MAX. */
 gp_status joblog_open(cli_joblog **out, const char *path, joblog_resume resume, gp_error *err);
 
+/* Read the job log as joblog_open() does, but open it only for reading. Only joblog_done() and
+ * joblog_close() may follow. */
+gp_status joblog_read(cli_joblog **out, const char *path, joblog_resume resume, gp_error *err);
+
 /* Return whether an earlier run finished the job, so that this run skips it. joblog NULL: false. */
 bool joblog_done(const cli_joblog *joblog, uint64_t job);
 

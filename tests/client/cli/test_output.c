@@ -375,6 +375,30 @@ TEST(job_logs_of_gradpool_and_gnu_parallel_are_read)
     unlink(path);
 }
 
+TEST(job_log_that_is_only_read_is_neither_changed_nor_created)
+{
+    static const char line[] = HEADING "2\t:\t1\t2\t0\t0\t0\t0\tz\n3\t:\t17";
+    static const joblog_resume resumes[] = { JOBLOG_FRESH, JOBLOG_RESUME, JOBLOG_RESUME_FAILED };
+    cli_joblog *log;
+    gp_error err;
+
+    log_make(line);
+    for (size_t i = 0; i < sizeof(resumes) / sizeof(resumes[0]); i++) {
+        REQUIRE_OK(joblog_read(&log, path, resumes[i], &err), err);
+        CHECK(joblog_done(log, 2) == (resumes[i] != JOBLOG_FRESH));
+        CHECK_STATUS(GP_OK, joblog_close(log, &err));
+    }
+    FILE *file = fopen(path, "r");
+
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    CHECK_TEXT(line, text);
+    unlink(path);
+    REQUIRE_OK(joblog_read(&log, path, JOBLOG_RESUME, &err), err);
+    CHECK_STATUS(GP_OK, joblog_close(log, &err));
+    CHECK(access(path, F_OK) != 0);
+}
+
 TEST(file_of_another_format_is_refused_and_unchanged)
 {
     cli_joblog *log = NULL;
