@@ -328,8 +328,8 @@ gp_status result_get(result_store *store, const char *name, result_head *head, i
     return GP_OK;
 }
 
-gp_status result_read(result_store *store, const char *name, void **data, size_t *bytes, bool *pending,
-                      int64_t now_ms, gp_error *err)
+gp_status result_read(result_store *store, const char *name, gp_status *ended, void **data, size_t *bytes,
+                      bool *pending, int64_t now_ms, gp_error *err)
 {
     void *payload = NULL;
     bool replaced;
@@ -356,11 +356,7 @@ gp_status result_read(result_store *store, const char *name, void **data, size_t
     } while (replaced);
     if (status != GP_OK)
         return status;
-    if (e.head.status != GP_OK) {
-        status = gp_fail(err, (gp_status)e.head.status, "%s", (const char *)payload);
-        gp_free(payload);
-        return status;
-    }
+    *ended = (gp_status)e.head.status;
     *data = payload;
     *bytes = e.head.bytes;
     return GP_OK;

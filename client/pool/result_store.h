@@ -150,14 +150,16 @@ gp_status result_claim(result_head *head, void **data, result_store *store, cons
 /* Write the path of a stored task object. */
 void result_object_path(const result_store *store, const result_head *head, char *path, size_t bytes);
 
-/* Read a result, and count the read. If the call failed, return its status and error message.
- *   data     set to the result, NUL-terminated; free it with gp_free()
+/* Read the outcome of a call, and count the read.
+ *   ended    set to the status of the call, after GP_OK
+ *   data     set to the result, or to the error message of a failed call, NUL-terminated; free it
+ *            with gp_free()
  *   pending  set to whether the call has not ended
  * GP_EBUSY: the call has not ended; without `pending`: another process has held the lock for
  * lock_ms. GP_ENOENT: no such name. GP_ESTATE: it was read reads_max times. GP_ESTALE: it has
  * expired. GP_EPERM: the file belongs to another user. GP_ENOMEM, GP_ECORRUPT, GP_EIO. */
-gp_status result_read(result_store *store, const char *name, void **data, size_t *bytes, bool *pending,
-                      int64_t now_ms, gp_error *err);
+gp_status result_read(result_store *store, const char *name, gp_status *ended, void **data, size_t *bytes,
+                      bool *pending, int64_t now_ms, gp_error *err);
 
 /* Get the head of an entry. GP_ENOENT, GP_EPERM, GP_ECORRUPT, GP_EIO. */
 gp_status result_get(result_store *store, const char *name, result_head *head, int64_t now_ms, gp_error *err);

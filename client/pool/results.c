@@ -63,42 +63,46 @@ static void folder_wait(int inotify, int64_t ms)
             ;
 }
 
-gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void **data, size_t *bytes,
-                          gp_error *err)
+/* Wait for a result and read it. Return the error of the read, not that of the call. */
+static gp_status outcome_wait(gp_pool *pool, result_store *store, const char *name, int timeout_ms,
+                              const volatile sig_atomic_t *stop, gp_status *ended, void **data, size_t *bytes,
+                              gp_error *err)
 {
     int64_t deadline = timeout_ms < 0 ? INT64_MAX : gp_now_ms() + timeout_ms, looked_ms = 0;
-    result_store store;
     int inotify = -1;
     bool pending;
-    gp_error why;
-    gp_status status = results_open(&store, pool, err);
+    gp_status status;
 
-    if (status != GP_OK)
-        return status;
     for (;;) {
         int64_t now_ms = gp_now_ms();
         result_head head;
 
-        status = result_read(&store, name, data, bytes, &pending, result_now_ms(), &why);
+        status = result_read(store, name, ended, data, bytes, &pending, result_now_ms(), err);
         if (status == GP_OK || (!pending && status != GP_EBUSY))
             break;
+        if (stop != NULL && *stop != 0) {
+            status = gp_fail(err, GP_ECANCELED, "interrupted; the result '%s' can still be fetched", name);
+            break;
+        }
         if (pending && now_ms - looked_ms >= LOOK_MS) {
             looked_ms = now_ms;
-            if (result_get(&store, name, &head, result_now_ms(), NULL) == GP_OK && result_is_abandoned(&head))
-                status = results_keeper_ensure(pool, &store, &why);
+            if (result_get(store, name, &head, result_now_ms(), NULL) == GP_OK && result_is_abandoned(&head))
+                status = results_keeper_ensure(pool, store, err);
             if (status == GP_ENOPOOL || status == GP_EPERM || status == GP_EVERSION)
                 break; /* other errors are temporary: a new scheduler starts, the disk is slow */
         }
         if (now_ms >= deadline) {
-            status = GP_ETIMEDOUT; /* without `pending`: `why` names the lock that another process holds */
             if (pending)
-                gp_fail(&why, status, "the call of result '%s' did not end within %d ms", name, timeout_ms);
+                status = gp_fail(err, GP_ETIMEDOUT, "the call of result '%s' did not end within %g s", name,
+                                 timeout_ms * 1e-3);
+            else /* the message names the lock that another process holds */
+                err->code = status = GP_ETIMEDOUT;
             break;
         }
 
         /* Read once more now that the watch exists: no event reports a change before it. */
         if (inotify < 0) {
-            inotify = result_watch(&store);
+            inotify = result_watch(store);
             if (inotify >= 0)
                 continue;
         }
@@ -108,8 +112,39 @@ gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void 
     }
     if (inotify >= 0)
         close(inotify);
+    return status;
+}
+
+gp_status results_fetch(gp_pool *pool, const char *name, int timeout_ms, const volatile sig_atomic_t *stop,
+                        void **data, size_t *bytes, gp_error *err)
+{
+    void *payload = NULL;
+    size_t payload_bytes = 0;
+    result_store store;
+    gp_status ended;
+    gp_error why;
+    gp_status status = results_open(&store, pool, err);
+
+    if (status != GP_OK)
+        return status;
+    status = outcome_wait(pool, &store, name, timeout_ms, stop, &ended, &payload, &payload_bytes, &why);
     result_store_close(&store);
-    return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
+    if (status != GP_OK)
+        return gp_fail(err, status, "%s", why.message);
+    if (ended != GP_OK) {
+        gp_fail(err, ended, "%s", (const char *)payload);
+        gp_free(payload);
+        return ended;
+    }
+    *data = payload;
+    *bytes = payload_bytes;
+    return GP_OK;
+}
+
+gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void **data, size_t *bytes,
+                          gp_error *err)
+{
+    return results_fetch(pool, name, timeout_ms, NULL, data, bytes, err);
 }
 
 /* Caller of gp_result_list(). */

@@ -1,6 +1,9 @@
-/* results.h: the keeper job, which ends detached calls whose process has exited. */
+/* results.h: fetch results with an interrupt, and submit the keeper job, which ends detached calls
+ * whose process has exited. */
 #ifndef GP_RESULTS_H
 #define GP_RESULTS_H
+
+#include <signal.h>
 
 #include "client/pool/pool.h"
 #include "client/pool/result_store.h"
@@ -8,5 +11,10 @@
 /* Submit the keeper job, unless a keeper runs or was requested within the last seconds. Uses a
  * separate handle of the pool. Errors: as for gp_pool_open() and gp_job_submit(). */
 gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, gp_error *err);
+
+/* Fetch a result as gp_result_fetch() does.
+ *   stop  ends the wait with GP_ECANCELED when a signal handler makes it nonzero; NULL: none */
+gp_status results_fetch(gp_pool *pool, const char *name, int timeout_ms, const volatile sig_atomic_t *stop,
+                        void **data, size_t *bytes, gp_error *err);
 
 #endif

@@ -1,12 +1,12 @@
 /* `gradpool results`: the results of detached calls (gp_future_detach()). */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
-#include "client/pool/result_store.h"
+#include "client/pool/results.h"
 #include "client/team/result_keeper.h"
-#include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
 
@@ -31,9 +31,6 @@ static const gp_param results_params[] = {
     CLI_COMMON_PARAMS(results_options),
     { 0 },
 };
-
-/* Interval at which `get` notices Ctrl-C. */
-enum { GET_SLICE_MS = 200 };
 
 /* ---- list ---- */
 
@@ -147,25 +144,13 @@ static gp_status results_list(cli_call *call, gp_error *err)
 static gp_status results_get(cli_call *call, gp_error *err)
 {
     const results_options *options = call->options;
-    const char *name = call->words[1];
-    int64_t deadline = options->timeout > 0 ? gp_now_ms() + (int64_t)(options->timeout * 1e3) : INT64_MAX;
+    const int timeout_ms = options->timeout > 0 ? (int)ceil(options->timeout * 1e3) : -1;
     void *data = NULL;
     size_t bytes = 0;
-    gp_status status;
 
     cli_catch_interrupts();
-    do {
-        int64_t left = deadline - gp_now_ms();
+    gp_status status = results_fetch(call->pool, call->words[1], timeout_ms, &cli_stop, &data, &bytes, err);
 
-        status =
-            gp_result_fetch(call->pool, name, left < GET_SLICE_MS ? (int)(left > 0 ? left : 0) : GET_SLICE_MS,
-                            &data, &bytes, err);
-        if (cli_stop != 0 && status == GP_ETIMEDOUT)
-            return gp_fail(err, GP_ECANCELED, "interrupted; the result '%s' can still be fetched", name);
-    } while (status == GP_ETIMEDOUT && gp_now_ms() < deadline);
-    if (status == GP_ETIMEDOUT)
-        return gp_fail(err, status, "the call of result '%s' did not end within %g s", name,
-                       options->timeout);
     if (status != GP_OK)
         return status;
     if (options->out[0] != '\0')

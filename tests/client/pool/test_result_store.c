@@ -77,16 +77,33 @@ static gp_status read_text(const char *name, const char *expected, int64_t now_m
     void *data = NULL;
     size_t bytes = 0;
     bool pending;
-    gp_status status = result_read(&store, name, &data, &bytes, &pending, now_ms, &err);
+    gp_status ended = GP_OK,
+              status = result_read(&store, name, &ended, &data, &bytes, &pending, now_ms, &err);
 
     if (status == GP_OK && expected != NULL) {
         CHECK_TEXT(expected, data);
         CHECK_INT(strlen(expected) + 1, bytes);
+        CHECK_STATUS(GP_OK, ended);
     }
     CHECK(pending == (status == GP_EBUSY));
     if (status == GP_OK)
         gp_free(data);
     return status;
+}
+
+/* Read the outcome of a failed call. Return its status, or GP_OK if the read failed. */
+static gp_status read_failure(const char *name, const char *message)
+{
+    void *data = NULL;
+    size_t bytes;
+    bool pending;
+    gp_status ended = GP_OK;
+
+    CHECK_STATUS(GP_OK, result_read(&store, name, &ended, &data, &bytes, &pending, NOW, &err));
+    CHECK_CONTAINS(data != NULL ? (const char *)data : "", message);
+    CHECK(!pending);
+    gp_free(data);
+    return ended;
 }
 
 static uint32_t state_of(const char *name, int64_t now_ms)
@@ -178,10 +195,14 @@ TEST(error_of_a_call_is_returned_to_the_reader)
     REQUIRE(begin());
     CHECK_STATUS(GP_OK, add_text("a", RESULT_PENDING, 1, "argument"));
     CHECK_STATUS(GP_OK, result_end(&store, key("a"), GP_EINVAL, "no such fold", 13, NOW, &err));
-    CHECK_STATUS(GP_EINVAL, read_text("a", NULL, NOW));
-    CHECK_TEXT("no such fold", err.message);
+    CHECK_STATUS(GP_EINVAL, read_failure("a", "no such fold"));
     CHECK_STATUS(GP_ESTATE, read_text("a", NULL, NOW));
     CHECK_STATUS(GP_ESTALE, result_end(&store, key("a"), GP_OK, "late", 5, NOW, &err));
+
+    /* The status of a call is not taken for an error of the read. */
+    CHECK_STATUS(GP_OK, add_text("b", RESULT_PENDING, 1, "argument"));
+    CHECK_STATUS(GP_OK, result_end(&store, key("b"), GP_EBUSY, "no port is free", 16, NOW, &err));
+    CHECK_STATUS(GP_EBUSY, read_failure("b", "no port is free"));
 }
 
 TEST(limits_of_bytes_and_entries_are_kept)
@@ -199,7 +220,7 @@ TEST(limits_of_bytes_and_entries_are_kept)
     CHECK_STATUS(GP_ELIMIT, add_text("b", RESULT_READY, 1, text));
     CHECK_STATUS(GP_OK, add_text("b", RESULT_PENDING, 1, "x"));
     CHECK_STATUS(GP_OK, result_end(&store, key("b"), GP_OK, text, 40, NOW, &err)); /* becomes an error */
-    CHECK_STATUS(GP_ELIMIT, read_text("b", NULL, NOW));
+    CHECK_STATUS(GP_ELIMIT, read_failure("b", "the maximum"));
     CHECK_STATUS(GP_OK, read_text("a", text, NOW)); /* frees its bytes */
     CHECK_STATUS(GP_OK, add_text("c", RESULT_READY, 1, text));
     CHECK_STATUS(GP_OK, result_remove(&store, "c", &err));
@@ -336,10 +357,11 @@ TEST(read_ends_while_another_process_holds_the_lock)
     void *data = NULL;
     size_t bytes;
     bool pending = true;
+    gp_status ended;
 
     CHECK_STATUS(GP_OK, gp_file_lock(other));
     store.lock_ms = 10;
-    CHECK_STATUS(GP_EBUSY, result_read(&store, "a", &data, &bytes, &pending, NOW, &err));
+    CHECK_STATUS(GP_EBUSY, result_read(&store, "a", &ended, &data, &bytes, &pending, NOW, &err));
     CHECK(!pending);
     CHECK_CONTAINS(err.message, "cannot lock");
     close(other);

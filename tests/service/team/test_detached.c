@@ -1,5 +1,6 @@
 /* test_detached.c: results that another process fetches, after the program that made the call has
  * exited or was killed, and while schedulers and workers fail. */
+#include "client/pool/result_store.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/file.h"
 #include "tests/service/killer.h"
@@ -97,6 +98,22 @@ static void await_keeper(void)
         close(fd);
 }
 
+/* Add the result of a call that failed with GP_ETIMEDOUT. */
+static void leave_failed(const char *name)
+{
+    const char message[] = "no answer from the instrument";
+    result_head head = {
+        .state = RESULT_READY, .status = GP_ETIMEDOUT, .reads_max = 9, .ttl_ms = 60000, .function = "measure"
+    };
+    result_store store;
+
+    snprintf(head.key.name, sizeof(head.key.name), "%s", name);
+    if (result_store_open(&store, pool->paths.state_dir, &err) != GP_OK ||
+        result_add(&store, &head, message, sizeof(message), NULL, result_now_ms(), &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", name, err.message);
+    result_store_close(&store);
+}
+
 static void leave_two(void)
 {
     const double x = 7;
@@ -104,6 +121,7 @@ static void leave_two(void)
 
     CHECK_STATUS(GP_OK, gp_future_wait(future, LONG_MS, &err));
     gp_future_free(detach_gated("gated", 0, 1));
+    leave_failed("late");
 }
 
 TEST(result_outlives_a_program_that_exits)
@@ -161,6 +179,12 @@ TEST(command_lists_fetches_and_removes_results)
     CHECK_INT(0, results("list"));
     CHECK_CONTAINS(output(), "nine   ready    square");
     CHECK_CONTAINS(output(), "gated  pending  hold_alone");
+
+    /* The time-out of a call is not taken for that of the command. */
+    CHECK_INT(1, results("get late --timeout 5"));
+    CHECK_CONTAINS(output(), "no answer from the instrument");
+    CHECK_INT(0, results("list"));
+    CHECK_CONTAINS(output(), "1/9");
     CHECK_INT(0, results("get nine --out number"));
     FILE *file = fopen(in_root("number"), "re");
 
