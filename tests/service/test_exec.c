@@ -392,6 +392,27 @@ TEST(endless_input_is_read_in_bounded_memory)
     waitpid(yes, NULL, 0);
 }
 
+TEST(input_that_is_not_read_after_a_stop_uses_no_processor_time)
+{
+    int pipes[2];
+
+    exec_begin();
+    REQUIRE(pipe2(pipes, O_CLOEXEC) == 0);
+    pid_t child =
+        start(pipes[0], -1,
+              (const char *const[]){ "parfor", "--arg-file", "-", "--slots-per-worker", "2", "--halt", "soon",
+                                     "--joblog", "log", "--", "[ {} != bad ] && sleep 0.7 #", NULL });
+
+    close(pipes[0]);
+    CHECK_INT(9, write(pipes[1], "slow\nbad\n", 9));
+    CHECK(wait_for_lines("log", 2)); /* the heading and the failed job */
+    CHECK_INT(5, write(pipes[1], "more\n", 5));
+    FINISH_CODE(1, child);
+    close(pipes[1]);
+    CHECK_INT(3, lines_of("log"));
+    CHECK(usage.ru_utime.tv_sec == 0 && usage.ru_utime.tv_usec + usage.ru_stime.tv_usec < 250000);
+}
+
 /* ---- failures of workers and clients ---- */
 
 TEST(killed_worker_loses_no_job_and_duplicates_no_result)

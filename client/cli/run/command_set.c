@@ -245,6 +245,13 @@ static gp_status queue_fill(command_set *c, command_queue *queue, gp_error *err)
     return status;
 }
 
+/* Find a slot for the job of the next input. Return false if that job must not start yet. */
+static bool input_place(const command_set *c, exec_place *place)
+{
+    return c->stop == STOP_NOT && c->source != INPUTS_END && output_room(c->output) &&
+           gp_exec_find(c->exec, place);
+}
+
 /* Start jobs on all free slots. Suspects come first, because each one needs an idle worker. */
 static gp_status command_set_fill(command_set *c, gp_error *err)
 {
@@ -255,8 +262,7 @@ static gp_status command_set_fill(command_set *c, gp_error *err)
 
     if (status == GP_OK)
         status = queue_fill(c, &c->retries, err);
-    while (status == GP_OK && c->stop == STOP_NOT && c->source != INPUTS_END && output_room(c->output) &&
-           gp_exec_find(c->exec, &place)) {
+    while (status == GP_OK && input_place(c, &place)) {
         status = inputs_next(c->options->inputs, &c->source, &values, err);
         if (status != GP_OK || c->source != INPUTS_VALUES)
             break;
@@ -412,10 +418,12 @@ static int deadlines_check(command_set *c)
     return (int)(until - now);
 }
 
-/* Wait for runners, job output and input lines, and read the available output. */
+/* Wait for runners, job output and input lines, and read the available output. The input is polled
+ * only if command_set_fill() would read it: poll() returns at once while lines are unread. */
 static gp_status command_set_wait(command_set *c, gp_error *err)
 {
     nfds_t pipes = output_fds(c->output, NULL, 0), count = pipes;
+    exec_place place;
     gp_status status;
 
     if (pipes + 1 > c->fds_max) {
@@ -427,7 +435,7 @@ static gp_status command_set_wait(command_set *c, gp_error *err)
         c->fds_max = pipes + 64;
     }
     output_fds(c->output, c->fds, pipes);
-    if (c->source == INPUTS_WAIT && inputs_fd(c->options->inputs) >= 0)
+    if (c->source == INPUTS_WAIT && inputs_fd(c->options->inputs) >= 0 && input_place(c, &place))
         c->fds[count++] = (struct pollfd){ .fd = inputs_fd(c->options->inputs), .events = POLLIN };
     status = gp_exec_wait(c->exec, c->fds, count, deadlines_check(c), err);
     if (status == GP_OK)
