@@ -15,6 +15,9 @@
 
 enum { STREAMS = 2, COPY_BYTES = 128 << 10, REPORT_BYTES_MAX = 64 << 20, SAY_BYTES = 600 };
 
+/* Poll interval for interrupts while standard output is full. */
+enum { LOOK_MS = 200 };
+
 /* Standard output or standard error of a job. */
 typedef struct stream {
     int fd; /* temporary file, or reading end of the pipe; -1: none */
@@ -187,10 +190,11 @@ static gp_status write_all(const cli_output *output, int which, const void *data
     while (bytes > 0) {
         ssize_t wrote = write(fd, at, bytes);
 
-        if (wrote < 0 && errno == EAGAIN)
-            poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, -1);
-        else if (wrote < 0 && (errno != EINTR || (output->options.stop != NULL && *output->options.stop > 1)))
+        if (wrote < 0 && ((errno != EAGAIN && errno != EINTR) ||
+                          (output->options.stop != NULL && *output->options.stop > 1)))
             return gp_fail_errno(err, GP_EIO, "cannot write to standard %s", which == 0 ? "output" : "error");
+        if (wrote < 0 && errno == EAGAIN)
+            poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, LOOK_MS);
         if (wrote > 0) {
             at += wrote;
             bytes -= (size_t)wrote;

@@ -294,6 +294,27 @@ TEST(closed_sink_is_an_error)
     close(pipes[1]);
 }
 
+TEST(second_interrupt_gives_up_a_full_nonblocking_pipe)
+{
+    static const volatile sig_atomic_t stop = 2;
+    int pipes[2];
+    cli_output *output;
+    output_job *job;
+    gp_error err;
+
+    REQUIRE(pipe2(pipes, O_CLOEXEC | O_NONBLOCK) == 0);
+    while (write(pipes[1], text, 4096) > 0)
+        ;
+    REQUIRE_OK(
+        output_new(&output, &(output_options){ .out = pipes[1], .err = pipes[1], .stop = &stop }, &err), err);
+    REQUIRE_OK(output_begin(&job, output, "", &err), err);
+    say(job, "x", "");
+    CHECK_STATUS(GP_EIO, output_end(job, &err));
+    output_free(output);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 TEST(missing_temporary_folder_is_named_in_the_error)
 {
     sink s = sink_open((output_options){ .kind = OUTPUT_WHOLE });
