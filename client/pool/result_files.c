@@ -58,7 +58,8 @@ bool result_owner_is_self(const result_owner *owner)
 {
     const result_owner self = result_self();
 
-    return owner->pid == self.pid && owner->start_time == self.start_time;
+    /* Without a free descriptor the start time is unknown; the pid must then suffice. */
+    return owner->pid == self.pid && (self.start_time == 0 || owner->start_time == self.start_time);
 }
 
 bool result_is_abandoned(const result_head *head)

@@ -66,19 +66,20 @@ gp_status result_add(result_store *store, const result_head *given, const void *
     return status;
 }
 
-/* Open an entry that this process owns, with the lock held. GP_ESTALE: it does not. */
+/* Open an entry that this process owns. GP_ESTALE: it was removed, or has another owner. Other
+ * errors: as for result_get(). */
 static gp_status own_open(result_entry *e, const result_store *store, const result_key *key, gp_error *err)
 {
-    gp_status status = result_entry_open(e, store, key->name, NULL);
+    gp_status status = result_entry_open(e, store, key->name, err);
 
     if (status == GP_OK && (e->head.state != RESULT_PENDING || e->head.key.serial != key->serial ||
                             !result_owner_is_self(&e->head.owner))) {
         close(e->fd);
         status = GP_ESTALE;
     }
-    return status == GP_OK
-               ? GP_OK
-               : gp_fail(err, GP_ESTALE, "the result '%s' was removed, or another process has it", key->name);
+    if (status == GP_ENOENT || status == GP_ESTALE)
+        return gp_fail(err, GP_ESTALE, "the result '%s' was removed, or another process has it", key->name);
+    return status;
 }
 
 gp_status result_end(result_store *store, const result_key *key, gp_status ended, const void *data,
@@ -116,6 +117,8 @@ gp_status result_end(result_store *store, const result_key *key, gp_status ended
         unlinkat(store->entries, draft, 0);
         return status;
     }
+    bool exceeds = false;
+
     status = own_open(&e, store, key, err);
     if (status == GP_OK) {
         close(e.fd);
@@ -123,13 +126,14 @@ gp_status result_end(result_store *store, const result_key *key, gp_status ended
             status = result_make_room(store, &sums, 0, bytes, now_ms, &limit);
         if (status != GP_OK)
             gp_fail(err, status, "%s", limit.message);
+        exceeds = status == GP_ELIMIT;
     }
     if (status == GP_OK)
         status = result_draft_commit(store, &sums, draft, &head, &e.head, err);
     else
         unlinkat(store->entries, draft, 0);
     result_unlock(store, &sums);
-    if (status == GP_ELIMIT)
+    if (exceeds)
         return result_end(store, key, GP_ELIMIT, limit.message, strlen(limit.message) + 1, now_ms, err);
     return status;
 }

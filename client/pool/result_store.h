@@ -128,13 +128,14 @@ gp_status result_add(result_store *store, const result_head *head, const void *d
 
 /* Store the outcome of a call whose entry this process owns: the result, or, if `status` is not
  * GP_OK, the error message. A result above the limits becomes the error GP_ELIMIT. GP_ESTALE: the
- * entry was removed, or has another owner. GP_EIO. */
+ * entry was removed, or has another owner. GP_EBUSY: another process has held the lock for lock_ms.
+ * GP_ELIMIT: this process has no descriptors left. GP_EPERM, GP_ECORRUPT, GP_EIO. */
 gp_status result_end(result_store *store, const result_key *key, gp_status status, const void *data,
                      size_t bytes, int64_t now_ms, gp_error *err);
 
 /* Give up an entry of this process, so that another one can claim it.
  *   starts  how often the call was started here
- * GP_ESTALE: as for result_end(). */
+ * Errors: as for result_end(). */
 gp_status result_release(result_store *store, const result_key *key, uint32_t starts, gp_error *err);
 
 /* Return whether no process runs the call of the entry, although it has not ended. */

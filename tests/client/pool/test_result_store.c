@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -286,6 +287,27 @@ TEST(result_of_a_removed_entry_does_not_end_its_successor)
     CHECK_STATUS(GP_ESTALE, result_end(&store, &stale, GP_OK, "x", 2, NOW, &err));
     CHECK_STATUS(GP_ESTALE, result_release(&store, &stale, 0, &err));
     CHECK_STATUS(GP_EBUSY, read_text("a", NULL, NOW));
+}
+
+TEST(lack_of_descriptors_does_not_look_like_another_owner)
+{
+    struct rlimit full, none;
+    int next;
+
+    REQUIRE(begin());
+    CHECK_STATUS(GP_OK, add_text("a", RESULT_PENDING, 0, "argument"));
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &full) == 0);
+    next = dup(0);
+    close(next);
+    none = (struct rlimit){ .rlim_cur = (rlim_t)next, .rlim_max = full.rlim_max };
+    CHECK_INT(0, setrlimit(RLIMIT_NOFILE, &none));
+    CHECK_STATUS(GP_ELIMIT, result_end(&store, key("a"), GP_OK, "value", 6, NOW, &err));
+    CHECK_CONTAINS(err.message, "cannot open the result 'a'");
+    none.rlim_cur++; /* enough for one file at a time */
+    CHECK_INT(0, setrlimit(RLIMIT_NOFILE, &none));
+    CHECK_STATUS(GP_OK, result_end(&store, key("a"), GP_OK, "value", 6, NOW, &err));
+    CHECK_INT(0, setrlimit(RLIMIT_NOFILE, &full));
+    CHECK_STATUS(GP_OK, read_text("a", "value", NOW));
 }
 
 TEST(call_without_a_process_expires_after_seven_days)
