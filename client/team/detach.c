@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -11,6 +12,7 @@
 #include "client/pool/results.h"
 #include "client/team/shared.h"
 #include "client/team/team.h"
+#include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/process.h"
@@ -35,37 +37,47 @@ static gp_status results_of(gp_team *team, result_store **out, gp_error *err)
     return status;
 }
 
-/* Store the outcome of a call. A call whose outcome cannot be written has the error as its
- * result. */
-static void outcome_store(result_store *store, const result_key *key, gp_status status, const void *data,
+/* Store the outcome of a call. A call whose outcome cannot be written has the error as its result.
+ * Return false if a later try may succeed: another process holds the lock, or this process has no
+ * descriptors left. */
+static bool outcome_store(result_store *store, const result_key *key, gp_status status, const void *data,
                           size_t bytes)
 {
     gp_error why;
+    gp_status stored = result_end(store, key, status, data, bytes, result_now_ms(), &why);
 
-    if (result_end(store, key, status, data, bytes, result_now_ms(), &why) == GP_EIO)
-        result_end(store, key, GP_EIO, why.message, strlen(why.message) + 1, result_now_ms(), NULL);
+    if (stored == GP_EIO)
+        stored = result_end(store, key, GP_EIO, why.message, strlen(why.message) + 1, result_now_ms(), NULL);
+    return stored != GP_EBUSY && stored != GP_ELIMIT;
 }
 
-/* ---- large results ---- */
+/* ---- outcomes that a thread stores ---- */
 
 enum {
-    LARGE_BYTES = 1 << 20, /* a thread writes results from this size on */
+    LARGE_BYTES = 1 << 20, /* the thread writes results from this size on */
 
     /* of results that wait for the thread; others are written at once, which holds up the team */
     STORING_BYTES_MAX = 1 << 30,
+
+    /* How long the thread tries to store an outcome, and the interval. A suspended process may hold
+     * the lock. An outcome that is not stored makes the call run again after this process exits. */
+    TRIES_MS = 30000,
+    TRY_MS = 100,
 };
 
-/* Result that the thread writes. Its future ends afterwards. */
-typedef struct large_result {
-    struct large_result *next;
+/* Outcome that the thread stores. Its future ends afterwards. */
+typedef struct late_outcome {
+    struct late_outcome *next;
     gp_future *future;
     result_key key;
-    team_bytes payload;
+    gp_status status;
+    team_bytes payload; /* the result, or the error message of a failed call */
     int64_t begun_ns, ended_ns;
-    bool unwritten; /* the thread could not open the results */
-} large_result;
+    bool unopened; /* the thread could not open the results */
+} late_outcome;
 
-/* Thread of a team that writes large results, so that the team continues meanwhile. */
+/* Thread of a team that stores large results, and outcomes that could not be stored at once, so
+ * that the team continues meanwhile. */
 struct detach_writer {
     pthread_t thread;
     const char *state_dir;
@@ -73,10 +85,30 @@ struct detach_writer {
 
     pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t came;
-    large_result *first, **end; /* to be written, oldest first */
-    large_result *written;      /* their futures have not ended yet */
-    bool ending;
+    late_outcome *first, **end; /* to be stored, oldest first */
+    late_outcome *written;      /* their futures have not ended yet */
+    _Atomic bool ending;        /* written with the lock held */
 };
+
+/* Store an outcome; try again for a limited time, and no longer when the team ends. */
+static void late_store(const detach_writer *w, late_outcome *late)
+{
+    const int64_t end_ms = gp_now_ms() + TRIES_MS;
+    result_store store;
+
+    for (;;) {
+        bool stored = false;
+
+        late->unopened = result_store_open(&store, w->state_dir, NULL) != GP_OK;
+        if (!late->unopened) {
+            stored = outcome_store(&store, &late->key, late->status, late->payload.data, late->payload.bytes);
+            result_store_close(&store);
+        }
+        if (stored || atomic_load(&w->ending) || gp_now_ms() >= end_ms)
+            return;
+        gp_sleep_ms(TRY_MS);
+    }
+}
 
 static void *writer_run(void *context)
 {
@@ -84,25 +116,19 @@ static void *writer_run(void *context)
 
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        while (w->first == NULL && !w->ending)
+        while (w->first == NULL && !atomic_load(&w->ending))
             pthread_cond_wait(&w->came, &w->lock);
-        large_result *result = w->first;
+        late_outcome *late = w->first;
 
-        if (result == NULL)
+        if (late == NULL)
             break;
-        w->first = result->next;
+        w->first = late->next;
         w->end = w->first == NULL ? &w->first : w->end;
         pthread_mutex_unlock(&w->lock);
-        result_store store;
-
-        result->unwritten = result_store_open(&store, w->state_dir, NULL) != GP_OK;
-        if (!result->unwritten) {
-            outcome_store(&store, &result->key, GP_OK, result->payload.data, result->payload.bytes);
-            result_store_close(&store);
-        }
+        late_store(w, late);
         pthread_mutex_lock(&w->lock);
-        result->next = w->written;
-        w->written = result;
+        late->next = w->written;
+        w->written = late;
         eventfd_write(w->wakeup_fd, 1);
         eventfd_write(w->kick, 1);
     }
@@ -136,26 +162,36 @@ static detach_writer *writer_of(gp_team *team)
     return w;
 }
 
-/* Let the thread write a result. Return false if it cannot. */
-static bool large_begin(gp_team *team, gp_future *future, const team_outcome *outcome)
+/* Let the thread store an outcome of at least `least` bytes. Return false if it does not. */
+static bool late_begin(gp_team *team, gp_future *future, const team_outcome *outcome, size_t least)
 {
-    const bool fits = outcome->bytes <= STORING_BYTES_MAX - team->futures.storing_bytes;
-    detach_writer *w = outcome->bytes >= LARGE_BYTES && fits ? writer_of(team) : NULL;
-    large_result *result = w == NULL ? NULL : gp_calloc(1, sizeof(*result));
+    const bool fine = outcome->status == GP_OK;
+    const size_t bytes = fine ? outcome->bytes : strlen(outcome->sentence) + 1;
+    const bool fits = bytes <= STORING_BYTES_MAX - team->futures.storing_bytes;
+    detach_writer *w = bytes >= least && fits ? writer_of(team) : NULL;
+    late_outcome *late = w == NULL ? NULL : gp_calloc(1, sizeof(*late));
+    bool taken = late != NULL;
 
-    if (result == NULL || team_bytes_take(&result->payload, outcome, NULL) != GP_OK) {
-        gp_free(result);
+    if (taken && fine) {
+        taken = team_bytes_take(&late->payload, outcome, NULL) == GP_OK;
+    } else if (taken) {
+        late->payload = (team_bytes){ .data = gp_strdup(outcome->sentence), .bytes = bytes };
+        taken = late->payload.data != NULL;
+    }
+    if (!taken) {
+        gp_free(late);
         return false;
     }
-    result->future = future;
-    result->key = *future->result;
-    result->begun_ns = outcome->begun_ns;
-    result->ended_ns = outcome->ended_ns;
+    late->future = future;
+    late->key = *future->result;
+    late->status = outcome->status;
+    late->begun_ns = outcome->begun_ns;
+    late->ended_ns = outcome->ended_ns;
     team->futures.storing++;
-    team->futures.storing_bytes += result->payload.bytes;
+    team->futures.storing_bytes += late->payload.bytes;
     pthread_mutex_lock(&w->lock);
-    *w->end = result;
-    w->end = &result->next;
+    *w->end = late;
+    w->end = &late->next;
     pthread_cond_signal(&w->came);
     pthread_mutex_unlock(&w->lock);
     return true;
@@ -168,29 +204,32 @@ void detach_finish(gp_team *team)
     if (team->futures.storing == 0)
         return;
     pthread_mutex_lock(&w->lock);
-    large_result *result = w->written, *next;
+    late_outcome *late = w->written, *next;
 
     w->written = NULL;
     pthread_mutex_unlock(&w->lock);
-    for (; result != NULL; result = next) {
-        const team_outcome outcome = { .sentence = "",
-                                       .data = result->payload.data,
-                                       .bytes = result->payload.bytes,
-                                       .begun_ns = result->begun_ns,
-                                       .ended_ns = result->ended_ns,
-                                       .blob = &result->payload };
+    for (; late != NULL; late = next) {
+        const bool fine = late->status == GP_OK;
+        const team_outcome outcome = { .status = late->status,
+                                       .sentence = fine ? "" : late->payload.data,
+                                       .data = late->payload.data,
+                                       .bytes = late->payload.bytes,
+                                       .begun_ns = late->begun_ns,
+                                       .ended_ns = late->ended_ns,
+                                       .blob = fine ? &late->payload : NULL };
 
         result_store *store;
 
-        /* The team has the results open, even if this process has no descriptors left. */
-        if (result->unwritten && results_of(team, &store, NULL) == GP_OK)
-            outcome_store(store, &result->key, GP_OK, result->payload.data, result->payload.bytes);
-        next = result->next;
+        /* The thread lacked descriptors to open the results. The team has them open, so it needs
+         * only one. */
+        if (late->unopened && results_of(team, &store, NULL) == GP_OK)
+            outcome_store(store, &late->key, late->status, late->payload.data, late->payload.bytes);
+        next = late->next;
         team->futures.storing--;
-        team->futures.storing_bytes -= result->payload.bytes;
-        future_finish(team, &result->future->unit, &outcome);
-        team_bytes_deinit(&result->payload);
-        gp_free(result);
+        team->futures.storing_bytes -= late->payload.bytes;
+        future_finish(team, &late->future->unit, &outcome);
+        team_bytes_deinit(&late->payload);
+        gp_free(late);
     }
 }
 
@@ -201,7 +240,7 @@ void detach_finish_all(gp_team *team)
     if (w == NULL)
         return;
     pthread_mutex_lock(&w->lock);
-    w->ending = true;
+    atomic_store(&w->ending, true);
     pthread_cond_signal(&w->came);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
@@ -225,16 +264,16 @@ bool detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome)
      * end the call itself, so their outcome is stored. */
     const bool release =
         team->failure.code != GP_OK && outcome->answer == NULL && !unit->canceled && !unit->over_limit;
-    const bool later = fine && large_begin(team, future, outcome);
+    bool later = fine && late_begin(team, future, outcome, LARGE_BYTES);
 
-    future->result = NULL;
     if (!later && results_of(team, &store, NULL) == GP_OK) {
         if (release)
             result_release(store, key, outcome->attempts, NULL);
-        else
-            outcome_store(store, key, outcome->status, fine ? outcome->data : outcome->sentence,
-                          fine ? outcome->bytes : strlen(outcome->sentence) + 1);
+        else if (!outcome_store(store, key, outcome->status, fine ? outcome->data : outcome->sentence,
+                                fine ? outcome->bytes : strlen(outcome->sentence) + 1))
+            later = team->failure.code == GP_OK && late_begin(team, future, outcome, 0);
     }
+    future->result = NULL;
     gp_free(key);
     return !later;
 }

@@ -10,13 +10,14 @@
 #include "client/team/futures.h"
 
 /* Store the end of a detached future, or release the entry if the team has ended. Return false if a
- * thread stores it, because the result is large: detach_finish() then ends the future. */
+ * thread stores it, because the result is large or cannot be stored now: detach_finish() then ends
+ * the future. */
 bool detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome);
 
-/* End the futures whose large results have been stored. */
+/* End the futures whose outcomes the thread has stored. */
 void detach_finish(gp_team *team);
 
-/* Wait until all large results have been stored, and end their futures. */
+/* Wait until the thread has stored its outcomes, or has tried once more, and end their futures. */
 void detach_finish_all(gp_team *team);
 
 /* Let a future that has not ended store its result in an entry that this process has claimed.

@@ -41,8 +41,8 @@ typedef struct team_futures {
     /* futures that have not ended and will be returned by gp_team_as_completed() */
     uint64_t coming;
     struct result_store *results; /* opened by the first detached future; NULL: none */
-    detach_writer *writer;        /* stores large results; NULL: not started, see detach.c */
-    uint32_t storing;             /* futures whose large results are being stored */
+    detach_writer *writer;        /* stores outcomes in a thread; NULL: not started, see detach.c */
+    uint32_t storing;             /* futures whose outcomes the writer stores */
     size_t storing_bytes;         /* size of these results */
 } team_futures;
 

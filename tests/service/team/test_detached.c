@@ -1,5 +1,7 @@
 /* test_detached.c: results that another process fetches, after the program that made the call has
  * exited or was killed, and while schedulers and workers fail. */
+#include <sys/resource.h>
+
 #include "client/pool/result_store.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/file.h"
@@ -357,6 +359,34 @@ TEST(team_continues_while_a_large_result_is_written)
     CHECK_INT(4 << 20, bytes);
     gp_buffer_free(data);
     await_keeper();
+}
+
+TEST(result_is_stored_after_a_lack_of_descriptors)
+{
+    struct rlimit full, none;
+    char opened[200];
+    void *data = NULL;
+    size_t bytes;
+
+    pools_begin(NULL);
+    REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = 1, .devices = "cpu" }, &err), err);
+    REQUIRE_OK(gp_team_open(&team, pool, NULL, &err), err);
+    gp_future *future = detach_gated("gated", 0, 0);
+
+    REQUIRE(future != NULL && getrlimit(RLIMIT_NOFILE, &full) == 0);
+    write_file("gate.new", "");
+    snprintf(opened, sizeof(opened), "%s", in_root("gate.new"));
+    none = (struct rlimit){ .rlim_cur = 3, .rlim_max = full.rlim_max };
+    CHECK_INT(0, setrlimit(RLIMIT_NOFILE, &none));
+    CHECK_INT(0, rename(opened, in_root("gate")));
+    gp_status status = gp_future_wait(future, 300, &err);
+
+    CHECK_INT(0, setrlimit(RLIMIT_NOFILE, &full));
+    CHECK_STATUS(GP_ETIMEDOUT, status);
+    CHECK_STATUS(GP_OK, gp_future_wait(future, LONG_MS, &err));
+    gp_future_free(future);
+    CHECK_STATUS(GP_OK, gp_result_fetch(pool, "gated", 0, &data, &bytes, &err));
+    gp_buffer_free(data);
 }
 
 /* ---- calls with needs ---- */
