@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/pool/pool.h"
@@ -14,6 +13,7 @@
 #include "common/base/system/fault.h"
 #include "common/base/printable.h"
 #include "common/base/memory/secret.h"
+#include "common/base/system/process.h"
 
 extern char **environ;
 
@@ -235,12 +235,10 @@ static gp_status submit_all(submits *s, gp_pool *pool, gp_parcel *parcel, const 
 gp_status gp_job_submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_request *requests, size_t count,
                              gp_error *err)
 {
-    mode_t mask = umask(077);
-    gp_parcel parcel = { .umask = (uint32_t)mask & 0777 };
+    gp_parcel parcel = { .umask = (uint32_t)gp_umask() & 0777 };
     submits numbers = { .order = NULL };
     gp_status status = GP_OK;
 
-    umask(mask); /* umask() can only be read by setting it */
     for (size_t i = 0; i < count; i++)
         jobs[i] = 0;
     gp_buffer_init(&parcel.words, GP_JOB_WORDS_BYTES_MAX);

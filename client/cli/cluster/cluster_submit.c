@@ -1,7 +1,6 @@
 /* `gradpool submit --profile`. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/printable.h"
 #include "common/base/system/directory.h"
+#include "common/base/system/process.h"
 #include "common/base/text/text.h"
 #include "proto/local/paths.h"
 
@@ -57,8 +57,7 @@ static gp_status format_command(gp_buffer *out, const cluster_place *place, cons
     if (status != GP_OK)
         return status;
     command.directory = directory;
-    command.umask = umask(0);
-    umask(command.umask);
+    command.umask = gp_umask();
     while (options->variables[command.variable_count] != NULL)
         command.variable_count++;
     return cluster_command_format(&command, out, err);

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cli/run/command_set_parts.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/system/process.h"
 
 const char *const *command_set_environment(command_set *c, exec_place place, uint64_t job)
 {
@@ -60,11 +60,9 @@ const char *const *command_set_environment(command_set *c, exec_place place, uin
 static gp_status inheritance_take(command_set *c, gp_error *err)
 {
     size_t count = 0;
-    mode_t mask = umask(0);
     struct rlimit files;
 
-    umask(mask);
-    c->spec.mask = mask & 0777;
+    c->spec.mask = gp_umask() & 0777;
     /* this process holds many jobs' output files; commands get the original limit */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         c->spec.files_max = files.rlim_cur;

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/system/fence.h"
@@ -24,6 +26,27 @@ gp_status gp_program_path(char *path, size_t bytes, gp_error *err)
     if (kept > 0 && strcmp(path + kept, deleted) == 0 && access(path, F_OK) != 0)
         path[kept] = '\0';
     return GP_OK;
+}
+
+mode_t gp_umask(void)
+{
+    FILE *file = fopen("/proc/self/status", "re");
+    char line[200];
+    unsigned found;
+    bool known = false;
+
+    while (!known && file != NULL && fgets(line, sizeof(line), file) != NULL)
+        known = sscanf(line, "Umask: %o", &found) == 1;
+    if (file != NULL)
+        fclose(file);
+    if (known)
+        return (mode_t)found;
+
+    /* Without /proc, the umask can only be read by setting it. */
+    const mode_t mask = umask(077);
+
+    umask(mask);
+    return mask;
 }
 
 int gp_thread_start(pthread_t *out, const char *name, size_t stack_bytes, void *(*run)(void *), void *context)

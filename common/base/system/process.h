@@ -16,6 +16,10 @@
  * file. GP_EIO: /proc/self/exe is not readable, or the path is too long. */
 gp_status gp_program_path(char *path, size_t bytes, gp_error *err);
 
+/* Return the umask of this process. Other threads may create files meanwhile: the umask stays as it
+ * is, unless /proc is missing. */
+mode_t gp_umask(void);
+
 /* Start a thread with all signals blocked: the caller's threads handle signals.
  *   out          thread
  *   name         thread name for debuggers and ps, at most 15 bytes

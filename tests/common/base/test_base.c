@@ -16,6 +16,7 @@
 #include "common/base/text/json.h"
 #include "common/base/text/params.h"
 #include "common/base/system/memory_kills.h"
+#include "common/base/system/process.h"
 #include "common/base/system/timeout.h"
 #include "common/base/printable.h"
 #include "common/base/rng.h"
@@ -536,6 +537,25 @@ TEST(an_exited_process_has_no_address_space)
     CHECK(stat.state == 'Z' && stat.parent == getpid());
     CHECK(waitpid(child, NULL, 0) == child && !gp_proc_stat_read(&stat, child));
     CHECK(gp_proc_stat_read(&stat, getpid()) && stat.address_bytes > 0);
+}
+
+static void *umask_readings(void *context)
+{
+    (void)context;
+    for (int i = 0; i < 2000; i++)
+        CHECK_INT(027, gp_umask());
+    return NULL;
+}
+
+TEST(umask_is_read_by_two_threads_and_unchanged)
+{
+    const mode_t before = umask(027);
+    pthread_t other;
+
+    REQUIRE(gp_thread_start(&other, "other", 0, umask_readings, NULL) == 0);
+    umask_readings(NULL);
+    pthread_join(other, NULL);
+    CHECK_INT(027, umask(before));
 }
 
 TEST(files_that_are_not_regular_are_rejected_without_blocking)
