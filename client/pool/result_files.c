@@ -258,19 +258,24 @@ gp_status result_draft_commit(const result_store *store, result_totals *sums, co
     return GP_OK;
 }
 
-/* Replace an entry by one without a payload, which only explains where the result is. */
+/* Replace an entry by one without a payload, which only explains where the result is. If it cannot
+ * be written, as on a full disk, remove the old entry. */
 gp_status result_bury(const result_store *store, result_totals *sums, const result_head *old,
                       result_state state, int64_t now_ms, gp_error *err)
 {
     result_head head = *old;
     char draft[RESULT_DRAFT_BYTES];
-    gp_status status;
 
     head.state = state;
     head.bytes = 0;
     head.expires_ms = now_ms + TOMBSTONE_MS;
-    status = result_draft_write(store, &head, NULL, 0, draft, err);
-    return status == GP_OK ? result_draft_commit(store, sums, draft, &head, old, err) : status;
+    if (result_draft_write(store, &head, NULL, 0, draft, NULL) == GP_OK)
+        return result_draft_commit(store, sums, draft, &head, old, err);
+    if (unlinkat(store->entries, old->key.name, 0) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot remove the result '%s'", old->key.name);
+    sums->count -= sums->count > 0;
+    sums->bytes -= old->bytes <= sums->bytes ? old->bytes : 0;
+    return GP_OK;
 }
 
 /* Change the head of an open entry. */

@@ -52,7 +52,8 @@ gp_status result_draft_write(const result_store *store, const result_head *head,
 gp_status result_draft_commit(const result_store *store, result_totals *sums, const char *draft,
                               const result_head *head, const result_head *old, gp_error *err);
 
-/* Replace an entry by one without a payload, in state READ or EXPIRED. */
+/* Replace an entry by one without a payload, in state READ or EXPIRED, or remove it if the disk is
+ * full. */
 gp_status result_bury(const result_store *store, result_totals *sums, const result_head *old,
                       result_state state, int64_t now_ms, gp_error *err);
 

@@ -13,7 +13,8 @@
  *
  * A process owns a PENDING entry: it runs the call and stores its outcome. If the process has
  * exited, or has released the entry, another process may claim it. Entries in state READ or EXPIRED
- * have no payload; they exist for the error message, and disappear a day later.
+ * have no payload; they exist for the error message, and disappear a day later, or at once if the
+ * disk is full.
  *
  * An entry is replaced by rename, so a killed process leaves the old or the new one. Nothing is
  * synced: entries survive the end of any process, but not a power failure within the last seconds.

@@ -175,6 +175,24 @@ TEST(result_is_read_as_often_as_allowed)
     CHECK_STATUS(GP_ENOENT, read_text("c", NULL, NOW));
 }
 
+TEST(last_read_on_a_full_disk_returns_the_result_and_removes_the_entry)
+{
+    struct rlimit usual, none;
+
+    REQUIRE(begin());
+    CHECK_STATUS(GP_OK, add_text("a", RESULT_READY, 1, "value"));
+    signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &usual) == 0);
+    none = (struct rlimit){ .rlim_cur = 0, .rlim_max = usual.rlim_max };
+    CHECK_INT(0, setrlimit(RLIMIT_FSIZE, &none));
+    gp_status status = read_text("a", "value", NOW);
+
+    CHECK_INT(0, setrlimit(RLIMIT_FSIZE, &usual));
+    CHECK_STATUS(GP_OK, status);
+    CHECK_STATUS(GP_ENOENT, read_text("a", NULL, NOW));
+    CHECK_INT(0, files_in("entries"));
+}
+
 TEST(result_expires_after_its_time_and_is_forgotten_a_day_later)
 {
     REQUIRE(begin());
