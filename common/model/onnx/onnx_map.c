@@ -147,7 +147,9 @@ void gp_onnx_node_alias(gp_onnx_mapping *m, const gp_onnx_value *of)
 
     *m->output = *of;
     m->output->name = kept.name;
-    m->output->uses = kept.uses;
+    /* A single reader of the new name is not the only reader of the numbers. */
+    if (kept.uses > of->uses)
+        m->output->uses = kept.uses;
 }
 
 /* ---- axis order ----

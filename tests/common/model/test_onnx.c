@@ -305,6 +305,32 @@ TEST(arithmetic_before_the_first_layer_becomes_scale_and_offset)
     gp_buffer_deinit(&file);
 }
 
+/* The Identity node has one reader, but Relu reads the input too and needs the original numbers. */
+TEST(arithmetic_on_an_alias_of_the_input_leaves_other_readers_of_the_input_alone)
+{
+    gp_buffer graph = graph_of();
+    gp_error err;
+    loaded l = { 0 };
+
+    put_tensor(&graph, "half", "", 0.5, 0);
+    put_tensor(&graph, "k", "32 3", 0, 1);
+    put_node(&graph, "Identity", "i", "x", "x1", "");
+    put_node(&graph, "Mul", "m", "x1 half", "x2", "");
+    put_node(&graph, "Relu", "r", "x", "r", "");
+    put_node(&graph, "Add", "a", "x2 r", "a", "");
+    put_node(&graph, "Flatten", "f", "a", "f", "axis=1");
+    put_node(&graph, "Gemm", "g", "f k", "y", "");
+    gp_buffer file = model_of(&graph, 13);
+
+    REQUIRE_OK(load(&l, &file, &err), err);
+    CHECK_NEAR(1, l.spec->scale[0], 0);
+    CHECK_TEXT("scale", l.spec->layers[0].kind->name);
+    CHECK_TEXT("relu", l.spec->layers[1].kind->name);
+    CHECK_INT(GP_INPUT_LAYER, l.spec->layers[1].inputs[0]);
+    loaded_free(&l);
+    gp_buffer_deinit(&file);
+}
+
 /* Check that a node before the head of the foreign model, or in place of the head, is refused. */
 static void check_refused(gp_status wanted, const char *part, const char *type, const char *inputs,
                           const char *attributes)
