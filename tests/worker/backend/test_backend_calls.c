@@ -203,6 +203,27 @@ TEST(samples_labelled_minus_one_reach_no_gradient_and_no_sum)
     net_free(&n);
 }
 
+TEST(label_out_of_range_is_refused_with_its_value)
+{
+    static const int32_t labels[] = { 10, -2, INT32_MAX };
+    const way w = { .threads = 1, .dtype = GP_U8, .kernels = "lanes" };
+    net n = { 0 };
+    result r;
+    gp_error err = { 0 };
+    char message[80];
+
+    REQUIRE_OK(lenet(&n, &err), err);
+    REQUIRE_OK(result_new(&r, &n), err);
+    for (int i = 0; i < 3; i++) {
+        n.labels[1] = labels[i];
+        REQUIRE(net_run(&n, &w, GP_PHASE_TRAIN, 2, &r, &err) == GP_EINVAL);
+        snprintf(message, sizeof(message), "sample 1 has label %d; the network has 10 classes", labels[i]);
+        CHECK_CONTAINS(err.message, message);
+    }
+    result_free(&r);
+    net_free(&n);
+}
+
 /* ---- one plan, many runs ---- */
 
 typedef struct rig {

@@ -6,6 +6,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
+#include "worker/backend/cpu/base/labels.h"
 #include "worker/backend/cpu/base/threads.h"
 
 /* ---- selection ---- */
@@ -366,13 +367,28 @@ static void share_finish(void *context, uint32_t thread, uint32_t threads)
         segment->isa->finish(&segment->finishes[i], &share);
 }
 
+/* Check the labels of a classification, which the threads use as indices. */
+static gp_status classes_check(const lanes_segment *segment, const gp_batch *batch, gp_error *err)
+{
+    for (uint32_t i = 0; i < segment->step_count; i++) {
+        const lanes_view *x = &segment->steps[i].x;
+
+        if (segment->steps[i].kind == LANES_SOFTMAX_XENT)
+            return labels_check(batch->targets, batch->count, (size_t)(x->channels * x->height * x->width),
+                                err);
+    }
+    return GP_OK;
+}
+
 static gp_status lanes_run(gp_segment *base, const gp_batch *batch, gp_plan_times *times, gp_error *err)
 {
     lanes_call call = { .segment = (lanes_segment *)base, .batch = batch };
     lanes_segment *segment = call.segment;
     int64_t began = gp_now_ns(), packed, ended;
+    gp_status status = classes_check(segment, batch, err);
 
-    (void)err;
+    if (status != GP_OK)
+        return status;
     assert(batch->count <= segment->micro_batch);
     if (batch->first && segment->pack_count != 0)
         gp_threads_run(segment->threads, share_pack, &call);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "worker/backend/cpu/base/bf16.h"
+#include "worker/backend/cpu/base/labels.h"
 #include "worker/backend/cpu/loops/loops_inside.h"
 
 enum { SHARE_ALIGNMENT = 16 };
@@ -251,11 +252,10 @@ gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *step, const gp_onedn
     const gp_batch *batch = run->batch;
     const int32_t *labels = batch->targets;
     double part[GP_SUMS] = { 0.0 };
+    gp_status status = labels_check(labels, batch->count, step->count, err);
 
-    for (uint32_t n = 0; labels != NULL && n < batch->count; n++)
-        if (labels[n] < -1 || (labels[n] >= 0 && (size_t)labels[n] >= step->count))
-            return gp_fail(err, GP_EINVAL, "sample %u has label %d; the network has %zu classes", n,
-                           labels[n], step->count);
+    if (status != GP_OK)
+        return status;
     shares_run(step, run, segment->micro_batch, step->count * segment->micro_batch, softmax_share);
     if (labels == NULL)
         return GP_OK;
