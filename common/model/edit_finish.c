@@ -1,9 +1,11 @@
 /* Build an edit's result: a new graph, weights, and the change list. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
 #include "common/model/edit_state.h"
+#include "common/model/graph/normalization.h"
 
 const char *gp_edit_action_name(gp_edit_action action)
 {
@@ -49,6 +51,23 @@ static gp_status finish_freeze(gp_edit *edit, gp_error *err)
     return learns ? GP_OK
                   : gp_fail(err, GP_EINVAL, "no layer after %s has learnable weights",
                             edit->spec->layers[edit->frozen - 1].name);
+}
+
+/* ---- input ---- */
+
+/* Check that the normalization matches the channels: each of the two can be set alone. */
+static gp_status finish_input(const gp_edit *edit, gp_error *err)
+{
+    const gp_netspec *spec = edit->spec;
+    char text[GP_NORMALIZATION_TEXT], size[64];
+
+    if (spec->normalize_count == 1 || (int64_t)spec->normalize_count == spec->input.dim[0])
+        return GP_OK;
+    return gp_fail(err, GP_EINVAL,
+                   "input.normalization is '%.60s' with %" PRIu32 " values, but input.size is %s; also set "
+                   "input.normalization to one value such as 0..1, or to one per channel",
+                   gp_normalization_format(spec, text), spec->normalize_count,
+                   gp_shape_format(&spec->input, size, sizeof(size)));
 }
 
 /* ---- weights ---- */
@@ -216,6 +235,8 @@ gp_status gp_edit_finish(gp_edit *edit, gp_init_rule rule, uint64_t seed, gp_edi
     gp_edited edited = { 0 };
     gp_status status = gp_edit_end(edit, err);
 
+    if (status == GP_OK)
+        status = finish_input(edit, err);
     if (status == GP_OK)
         status = finish_freeze(edit, err);
     if (status == GP_OK)

@@ -512,6 +512,10 @@ TEST(model_edit_refuses_invalid_changes_with_a_message)
         { 1,
           "no layer can follow the loss",
           { "model", "edit", "pre.onnx", "--add", "fc:3", "-o", "x.onnx" } },
+        { 1, /* the size is set first */
+          "has 2 channels, but network lenet takes 3",
+          { "model", "edit", "pre.onnx", "--set", "input.normalization=0.5:0.4,1", "--set",
+            "input.size=3x28x28", "-o", "x.onnx" } },
         { 2, "--add needs a value", { "model", "edit", "pre.onnx", "-o", "x.onnx", "--add" } },
     };
 

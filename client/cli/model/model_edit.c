@@ -54,6 +54,22 @@ static gp_status each(model_edit *knife, const char *name,
     return status;
 }
 
+/* The number of channels limits the other settings of the input, so the size is set first. */
+static bool is_size(const char *text)
+{
+    return strncmp(text, "input.size=", strlen("input.size=")) == 0;
+}
+
+static gp_status size_set(gp_edit *edit, const char *text, gp_error *err)
+{
+    return is_size(text) ? gp_edit_set(edit, text, err) : GP_OK;
+}
+
+static gp_status setting_set(gp_edit *edit, const char *text, gp_error *err)
+{
+    return is_size(text) ? GP_OK : gp_edit_set(edit, text, err);
+}
+
 /* Check the options that need neither the network nor the data. */
 static int edit_check(const model_edit *knife)
 {
@@ -274,7 +290,9 @@ gp_status net_edit(cli_call *call, gp_error *err)
         if (status == GP_OK)
             status = edit_head(&knife, err);
         if (status == GP_OK)
-            status = each(&knife, "set", gp_edit_set, err);
+            status = each(&knife, "set", size_set, err);
+        if (status == GP_OK)
+            status = each(&knife, "set", setting_set, err);
         if (status == GP_OK && options->freeze_up_to[0] != '\0')
             status = gp_edit_freeze(knife.edit, options->freeze_up_to, err);
         if (status == GP_OK)

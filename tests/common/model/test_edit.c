@@ -389,6 +389,18 @@ TEST(settings_of_layers_and_of_the_input_are_changed)
     check_kept(&b, "f.");
 }
 
+TEST(normalization_can_be_set_after_the_number_of_channels)
+{
+    gp_error err;
+
+    REQUIRE_OK(bench_init(&b, chain, &err), err);
+    REQUIRE_OK(gp_edit_set(b.edit, "input.scale=1,2", &err), err);
+    REQUIRE_OK(gp_edit_set(b.edit, "input.size=1x9x9", &err), err);
+    REQUIRE_OK(gp_edit_set(b.edit, "input.normalization=0..1", &err), err);
+    REQUIRE_OK(bench_finish(&b, &err), err);
+    CHECK_INT(1, b.edited.spec->normalize_count);
+}
+
 /* ---- refused edits ---- */
 
 typedef enum operation { REMOVE, FROM, ADD, HEAD, SET, FREEZE } operation;
@@ -471,6 +483,7 @@ TEST(inconsistent_results_are_refused_at_the_end)
         { { REMOVE, ADD }, { "2", "fc:3,inputs=c" }, "no layer reads" },
         { { FREEZE, SET }, { "g", "c.kernel=3" }, "no layer after g" },
         { { SET, SET }, { "c.kernel=9", "c.channels=3" }, "c (conv2d)" },
+        { { SET, SET }, { "input.scale=1,2", "input.size=3x9x9" }, "2 values, but input.size is 3x9x9" },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
