@@ -55,10 +55,11 @@ static void redimension(gp_onnx_mapping *m, gp_onnx_tensor *out, const gp_onnx_t
 /* Return an axis as an index. After a failure: 0. */
 static uint32_t axis_of(gp_onnx_mapping *m, int64_t axis, uint32_t rank)
 {
-    axis += axis < 0 ? (int64_t)rank : 0;
-    if (axis < 0 || axis >= (int64_t)rank)
+    const int64_t index = axis < 0 ? axis + (int64_t)rank : axis;
+
+    if (index < 0 || index >= (int64_t)rank)
         gp_onnx_fail(m, GP_EINVAL, "it has no axis %" PRId64, axis);
-    return m->status == GP_OK ? (uint32_t)axis : 0;
+    return m->status == GP_OK ? (uint32_t)index : 0;
 }
 
 void *gp_onnx_tensor_new(gp_onnx_mapping *m, gp_onnx_tensor *out, int32_t type, uint32_t rank,
@@ -252,7 +253,7 @@ void gp_onnx_fold_flatten(gp_onnx_mapping *m, gp_onnx_tensor *out)
     const int64_t number = gp_onnx_node_int(m, "axis", 1), axis = number < 0 ? number + x->rank : number;
 
     if (axis < 0 || axis > (int64_t)x->rank)
-        gp_onnx_fail(m, GP_EINVAL, "it has no axis %" PRId64, axis);
+        gp_onnx_fail(m, GP_EINVAL, "it has no axis %" PRId64, number);
     for (uint32_t i = 0; i < x->rank; i++)
         dims[i >= axis] *= x->dims[i];
     redimension(m, out, x, 2, dims);
@@ -482,7 +483,7 @@ static void put_int(gp_onnx_mapping *m, int32_t type, void *data, int64_t index,
     if (type == INT64_TYPE)
         memcpy((char *)data + index * (int64_t)sizeof(number), &number, sizeof(number));
     else if (number < INT32_MIN || number > INT32_MAX)
-        gp_onnx_fail(m, GP_EUNSUPPORTED, "%" PRId64 " does not divide %s", number, gp_onnx_type_name(type));
+        gp_onnx_fail(m, GP_EUNSUPPORTED, "%" PRId64 " does not fit in %s", number, gp_onnx_type_name(type));
     else if (type == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL)
         ((uint8_t *)data)[index] = number != 0;
     else

@@ -254,6 +254,10 @@ TEST(invalid_constants_are_refused)
 {
     check_fold_refused("its index 9223372036854775807 is not between", "Gather", "list far", "axis=0");
     check_fold_refused("it has no axis 1", "Gather", "list list", "axis=1");
+    check_fold_refused("it has no axis -2", "Gather", "list list", "axis=-2");
+    check_fold_refused("it has no axis -3", "Flatten", "list", "axis=-3");
+    check_fold_refused_as(GP_EUNSUPPORTED, "9223372036854775807 does not fit in int32", "Cast", "far",
+                          "to=6");
     check_fold_refused("its index 1 is not between", "Gather", "none list", "axis=0");
     check_fold_refused("int64 overflow", "Add", "far far", "");
     check_fold_refused("division by zero", "Div", "list zero", "");
