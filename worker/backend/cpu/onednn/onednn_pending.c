@@ -12,6 +12,8 @@
 
 #include <math.h>
 
+#include "worker/backend/cpu/base/bf16.h"
+
 #define NORM_LOOP(t, name) ((t)->segment->narrow ? name##_narrow : gp_wide_usable() ? name##_wide : name)
 
 enum { CHUNKS_MAX = 64, CHUNK_ROWS_MIN = 64 };
@@ -147,6 +149,12 @@ void gp_onednn_translate_cut(gp_onednn_translator *t, const gp_op *op, double lo
     pending_set(t, op->out[0], &p);
 }
 
+/* Return the value that a saturated output has in memory: narrow segments round it. */
+static float bound_stored(const gp_onednn_translator *t, double bound)
+{
+    return t->segment->narrow ? bf16_float(bf16_of((float)bound)) : (float)bound;
+}
+
 void gp_onednn_translate_mask(gp_onednn_translator *t, const gp_op *op, uint32_t y, uint32_t dy, double low,
                               double high)
 {
@@ -154,8 +162,8 @@ void gp_onednn_translate_mask(gp_onednn_translator *t, const gp_op *op, uint32_t
 
     p = pending_take(t, dy, is_norm(&p.term[0]) ? 0 : PENDING_TERMS);
     p.mask = y;
-    p.low = (float)low;
-    p.high = (float)high;
+    p.low = bound_stored(t, low);
+    p.high = bound_stored(t, high);
     pending_set(t, op->out[0], &p);
 }
 
