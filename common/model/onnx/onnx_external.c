@@ -25,13 +25,21 @@ typedef struct place {
     bool has_length;
 } place;
 
+/* A file that a tensor has named, by any path. */
+typedef struct source_file {
+    dev_t device;
+    ino_t inode;
+    /* bytes that may still be read, so that tensors cannot all refer to the same gigabyte */
+    uint64_t left;
+} source_file;
+
 /* The file opened last. Models have one external file, or one per tensor. */
 typedef struct source {
     const char *folder, *path;
     int fd;
-    /* left: bytes that may still be read from the file, so that tensors cannot all refer to the
-     * same gigabyte */
-    uint64_t bytes, left;
+    uint64_t bytes;
+    source_file *files;
+    size_t file_count, file; /* file: index of the open file */
 } source;
 
 static gp_status number_of(const char *text, uint64_t *out, gp_error *err)
@@ -135,6 +143,23 @@ static void source_close(source *from)
     from->path = NULL;
 }
 
+/* Set from->file to the entry of a file, which is added if the file is new. */
+static gp_status source_find(source *from, const struct stat *info, gp_error *err)
+{
+    source_file *files = from->files;
+
+    for (from->file = 0; from->file < from->file_count; from->file++)
+        if (files[from->file].inode == info->st_ino && files[from->file].device == info->st_dev)
+            return GP_OK;
+    files = gp_array_grow(files, from->file_count, sizeof(*files));
+    if (files == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a list of %zu files", from->file_count + 1);
+    from->files = files;
+    files[from->file_count++] =
+        (source_file){ .device = info->st_dev, .inode = info->st_ino, .left = (uint64_t)info->st_size };
+    return GP_OK;
+}
+
 static gp_status source_open(source *from, const char *path, gp_error *err)
 {
     char shown[GP_ONNX_SHOWN_BYTES];
@@ -153,9 +178,14 @@ static gp_status source_open(source *from, const char *path, gp_error *err)
         return gp_fail(err, GP_EUNSUPPORTED, "'%s' is not a regular file",
                        gp_onnx_show(shown, path, strlen(path)));
     }
+    status = source_find(from, &info, err);
+    if (status != GP_OK) {
+        close(fd);
+        return status;
+    }
     from->path = path;
     from->fd = fd;
-    from->bytes = from->left = (uint64_t)info.st_size;
+    from->bytes = (uint64_t)info.st_size;
     return GP_OK;
 }
 
@@ -183,10 +213,10 @@ static gp_status tensor_load(source *from, Onnx__TensorProto *tensor, size_t *to
         return gp_fail(err, GP_ECORRUPT,
                        "its data of %zu bytes from %" PRIu64 " exceeds its file of %" PRIu64 " bytes", bytes,
                        at.offset, from->bytes);
-    if (bytes > from->left || bytes > BYTES_MAX - *total)
+    if (bytes > from->files[from->file].left || bytes > BYTES_MAX - *total)
         return gp_fail(err, GP_ELIMIT, "the tensors in its file overlap, or have more than %zu GiB in total",
                        BYTES_MAX >> 30);
-    from->left -= bytes;
+    from->files[from->file].left -= bytes;
     uint8_t *data = gp_malloc(bytes);
 
     if (data == NULL)
@@ -245,5 +275,6 @@ gp_status gp_onnx_external_load(Onnx__GraphProto *graph, const char *folder, siz
             if (graph->node[n]->attribute[k]->t != NULL)
                 status = tensor_visit(&from, graph->node[n]->attribute[k]->t, bytes, err);
     source_close(&from);
+    gp_free(from.files);
     return status;
 }

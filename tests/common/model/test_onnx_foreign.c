@@ -822,7 +822,7 @@ TEST(offset_and_length_must_lie_within_the_file)
     folder_remove(&f);
 }
 
-TEST(tensors_in_a_file_may_not_overlap)
+static void check_overlap_refused(const char *first, const char *second)
 {
     gp_buffer graph = graph_of(), file;
     loaded l = { 0 };
@@ -834,7 +834,7 @@ TEST(tensors_in_a_file_may_not_overlap)
         gp_buffer tensor = message(), pair = message();
 
         put_text(&pair, 1, "location");
-        put_text(&pair, 2, "weights");
+        put_text(&pair, 2, i == 0 ? first : second);
         put_int(&tensor, 1, 100);
         put_int(&tensor, 2, 1);
         put_int(&tensor, 14, 1);
@@ -848,6 +848,12 @@ TEST(tensors_in_a_file_may_not_overlap)
     CHECK_CONTAINS(err.message, "overlap");
     gp_buffer_deinit(&file);
     folder_remove(&f);
+}
+
+TEST(tensors_in_a_file_may_not_overlap)
+{
+    check_overlap_refused("weights", "weights");
+    check_overlap_refused("weights", "./weights"); /* the same file by another path */
 }
 
 static gp_status read_external(loaded *l, const folder *f, const gp_buffer *file)
