@@ -62,17 +62,26 @@ gp_status ssh_words(const char *words[SSH_WORDS], gp_buffer *remote, const gp_pr
     return status;
 }
 
-/* Return the last two lines of standard error. ssh writes there why it ends; the lines before can
- * come from the remote host. */
-static const char *last_lines(const char *text)
+/* Return the message with which ssh ended: the last line of standard error, preceded by the line
+ * before it if the last line does not state the cause. The lines before can come from the remote
+ * host. */
+static const char *last_message(const char *text)
 {
+    static const char *const closings[] = { "Connection closed by", "Connection reset by",
+                                            "Disconnected from" };
     const char *last = text, *before = text;
+    bool closing;
 
     for (const char *at = text; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n') {
         before = last;
         last = at;
     }
-    return before;
+    closing = strstr(last, "terminating,") != NULL ||
+              (strncmp(last, "Connection to ", strlen("Connection to ")) == 0 &&
+               strstr(last, " timed out") != NULL);
+    for (size_t i = 0; i < sizeof(closings) / sizeof(closings[0]); i++)
+        closing |= strncmp(last, closings[i], strlen(closings[i])) == 0;
+    return closing ? before : last;
 }
 
 /* Return whether the message with which ssh ended means that no connection was established, so that
@@ -95,7 +104,7 @@ static bool is_unreached(const char *text)
  * GP_EPEER: the request may have had an effect. Other codes: it certainly had none. */
 static gp_status call_explain(const ssh_call *call, const cluster_tool *tool, gp_error *err)
 {
-    const char *all = gp_buffer_text(&call->result.errors), *text = last_lines(all);
+    const char *all = gp_buffer_text(&call->result.errors), *text = last_message(all);
     const char *host = call->request.host;
     const int code = call->result.code;
     const gp_profile *profile = call->profile;
