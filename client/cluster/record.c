@@ -405,8 +405,12 @@ static gp_status load_file(cluster_record *record, const char *name, gp_error *e
     size_t bytes;
     gp_status status = join(path, record->path, name, err);
 
-    if (status == GP_OK)
-        status = gp_file_read(&text, &bytes, path, CLUSTER_RECORD_MAX, err);
+    if (status != GP_OK)
+        return status;
+    errno = 0;
+    status = gp_file_read(&text, &bytes, path, CLUSTER_RECORD_MAX, err);
+    if (status == GP_ELIMIT && errno != EMFILE && errno != ENFILE) /* too large, or no regular file */
+        status = err->code = GP_ECORRUPT;
     if (status == GP_OK && bytes == 0)
         status = gp_fail(err, GP_ENOENT, "%s is empty", path);
     if (status == GP_OK)

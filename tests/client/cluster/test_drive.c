@@ -330,6 +330,10 @@ TEST(malformed_records_are_refused)
                               : GP_ECORRUPT,
                      cluster_record_open(&again, c.site.root, record.job.name, 0, &err));
     }
+    REQUIRE(truncate(path, CLUSTER_RECORD_MAX + 1) == 0);
+    CHECK_STATUS(GP_ECORRUPT, cluster_record_open(&again, c.site.root, record.job.name, 0, &err));
+    REQUIRE(unlink(path) == 0 && mkdir(path, 0700) == 0);
+    CHECK_STATUS(GP_ECORRUPT, cluster_record_open(&again, c.site.root, record.job.name, 0, &err));
 }
 
 /* Another version of gradpool, or a user, has written the result. */
