@@ -398,6 +398,14 @@ static bool has_fields(const char *line)
     return bars >= FIELDS - 1;
 }
 
+/* Return whether a line begins with the id of a job, or of a part of one: 7, 7_[1-5], 7+1. */
+static bool has_id(const char *line)
+{
+    const char *end = line + strspn(line, "0123456789");
+
+    return end > line && (*end == '|' || *end == '_' || *end == '+') && strchr(end, '|') != NULL;
+}
+
 /* Return whether a launch name is in a line. */
 static bool has_name(const char *line)
 {
@@ -464,8 +472,8 @@ static gp_status take_line(cluster_listing *listing, char *line, gp_error *err)
 
 /* --states=all also lists jobs that ended in the last minutes (MinJobAge). An incomplete last line
  * means that squeue was interrupted. Other jobs of the user can have a newline in their names, so a
- * line without all fields and without a launch name is skipped, unless there are only such lines:
- * then the output is another text, not a listing without jobs. */
+ * line without all fields and without a launch name is skipped. If there are only such lines, and
+ * none begins with an id, the output is another text, not a listing without jobs. */
 static gp_status slurm_list(const gp_profile *profile, cluster_listing *listing, gp_error *err)
 {
     char user[16];
@@ -495,6 +503,7 @@ static gp_status slurm_list(const gp_profile *profile, cluster_listing *listing,
         }
         *end = '\0';
         if (!has_fields(line) && !has_name(line)) {
+            listed |= has_id(line);
             odd = line;
             continue;
         }

@@ -291,6 +291,10 @@ TEST(odd_lines_of_other_jobs_and_new_states_do_not_spoil_a_listing)
     CHECK_INT(CLUSTER_ENTRY_RUNNING, listing.entries[0].state);
     CHECK_TEXT("FLYING on n2", listing.entries[0].text);
     cluster_listing_deinit(&listing);
+    fake("squeue", "echo '4803|two'; echo 'more'; echo 'lines'");
+    REQUIRE_OK(ENGINE->list(&plain, &listing, &err), err);
+    CHECK_INT(0, listing.count);
+    cluster_listing_deinit(&listing);
 }
 
 /* ---- cancel ---- */
