@@ -13,8 +13,9 @@
  * No daemon watches a job. The machine runs inside `submit`, `jobs`, `wait`, `logs` and `cancel`,
  * one command at a time (record.h), and each of them may be killed at any instruction. The rules:
  *
- * - The state is on disk before each outside effect. A command that finds LAUNCHING therefore knows
- *   that an earlier command may have launched the job. A cancel alone does not wait for the disk.
+ * - The state is on disk before each outside effect but a cancel. A command that finds LAUNCHING
+ *   therefore knows that an earlier command may have launched the job. Only a cancel is sent even
+ *   if the state cannot be stored.
  * - A launch of unknown outcome is repeated only after two complete listings, at least
  *   CLUSTER_CONFIRM_MS apart, have answered without the job, and within CLUSTER_REPEAT_MS of the
  *   second one. The repeated launch has the same name.
