@@ -183,9 +183,8 @@ TEST(result_is_stored_although_the_job_has_filled_the_disk)
     CHECK_CONTAINS(folder_read(scratch_dir, "result.json"), "\"exit_code\": 3");
 }
 
-/* Wait until the attempt reports that it repeats an operation, and remove the directory that makes
- * it fail. */
-static void obstacle_remove(const char *name)
+/* Wait until the attempt reports that it repeats an operation on a file. */
+static void obstacle_await(const char *name)
 {
     char path[400];
 
@@ -194,7 +193,37 @@ static void obstacle_remove(const char *name)
         if (strstr(folder_read(scratch_dir, "attempt.out"), path) != NULL)
             break;
     CHECK_CONTAINS(folder_read(scratch_dir, "attempt.out"), "; trying again for 120 s");
+}
+
+/* Wait as obstacle_await(), and remove the directory that makes the operation fail. */
+static void obstacle_remove(const char *name)
+{
+    char path[400];
+
+    obstacle_await(name);
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
     CHECK_INT(0, rmdir(path));
+}
+
+TEST(notice_and_cancel_end_the_tries_of_an_attempt)
+{
+    for (int canceled = 0; canceled < 2; canceled++) {
+        char path[400];
+
+        FOLDER(false, scratch_dir, "spmd", "--", "true");
+        snprintf(path, sizeof(path), "%s/newest", folder);
+        REQUIRE(mkdir(path, 0700) == 0);
+        pid_t child = attempt_start();
+        const int64_t begin_ms = gp_now_ms();
+
+        obstacle_await("newest");
+        if (canceled == 1)
+            REQUIRE_OK(cluster_folder_cancel(folder, &err), err);
+        else
+            kill(child, SIGTERM);
+        CHECK_INT(1, attempt_finish(child));
+        CHECK(gp_now_ms() - begin_ms < WAIT_MS);
+    }
 }
 
 TEST(attempt_and_result_wait_until_the_folder_can_be_written)

@@ -27,7 +27,7 @@ enum {
     DOWN_TRIES = 500,   /* of 10 ms, until all processes of the pool have exited */
     REQUEUE_TRIES = 60, /* of REQUEUE_WAIT_MS, until the engine accepts the request */
     REQUEUE_WAIT_MS = 2000,
-    FOLDER_TRIES = 240, /* of FOLDER_WAIT_MS, until the job folder can be read and written */
+    FOLDER_MS = 120000, /* until the job folder can be read and written */
     FOLDER_WAIT_MS = 500,
     KILLED_MS = 90000, /* the engine kills a requeued job within this time */
     REASON_BYTES = 300,
@@ -51,16 +51,32 @@ typedef struct attempt {
 
 /* ---- job folder ---- */
 
-/* Return whether to repeat an operation on the job folder, and wait before that. A full disk and a
- * network file system fail only for a time; without the operation, the job would be lost.
- *   tries  failed tries before this one */
-static bool folder_retry(gp_status status, int tries, const gp_error *err)
+/* Return whether a notice is pending. This process blocks the notices from its start. */
+static bool notice_pending(void)
 {
-    if ((status != GP_EIO && status != GP_ENOMEM) || tries + 1 == FOLDER_TRIES)
+    sigset_t pending;
+
+    return sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGUSR1) == 1 ||
+            sigismember(&pending, SIGINT) == 1);
+}
+
+/* Return whether to repeat an operation on the job folder, and wait before that. A full disk and a
+ * network file system fail only for a time; without the operation, the job would be lost. A notice
+ * or a cancel ends the tries.
+ *   end_ms  when the tries end; 0: this is the first error, which sets it */
+static bool folder_retry(const attempt *a, gp_status status, int64_t *end_ms, const gp_error *err)
+{
+    const int64_t now_ms = gp_now_ms();
+
+    if ((status != GP_EIO && status != GP_ENOMEM) || notice_pending() || cluster_folder_canceled(a->folder))
         return false;
-    if (tries == 0)
-        fprintf(stderr, "gradpool: %s; trying again for %d s\n", err->message,
-                FOLDER_TRIES * FOLDER_WAIT_MS / 1000);
+    if (*end_ms == 0) {
+        *end_ms = now_ms + FOLDER_MS;
+        fprintf(stderr, "gradpool: %s; trying again for %d s\n", err->message, FOLDER_MS / 1000);
+    }
+    if (now_ms >= *end_ms)
+        return false;
     gp_sleep_ms(FOLDER_WAIT_MS);
     return true;
 }
@@ -189,8 +205,8 @@ static void descendants_kill(void)
     }
 }
 
-/* End the pool, and kill the processes that it left. A notice can arrive only now, although it has
- * ended the workers of the command. */
+/* End the pool, and kill the processes that it left. The engine may end the workers before this
+ * process receives the notice; so check for a notice here, too. */
 static void pool_end(attempt *a)
 {
     const char *words[] = { "gradpool", "down", "--quiet", NULL };
@@ -275,14 +291,14 @@ static bool noticed_finish(const attempt *a, char reason[REASON_BYTES])
 static gp_status result_write(const attempt *a, int code, const char *reason, gp_error *err)
 {
     const gp_fence *fence = &a->files.fence;
+    int64_t end_ms = 0;
     gp_status status;
-    int tries = 0;
 
     do
         status = cluster_attempt_result(a->folder, fence, code, reason, err);
-    while (folder_retry(status, tries++, err));
+    while (folder_retry(a, status, &end_ms, err));
     /* A try that failed can have written the file: the reply of the file server was lost. */
-    if (status == GP_ESTALE && tries > 1 && gp_fence_check(fence, NULL) == GP_OK)
+    if (status == GP_ESTALE && end_ms != 0 && gp_fence_check(fence, NULL) == GP_OK)
         return GP_OK;
     return status;
 }
@@ -345,7 +361,7 @@ static gp_status attempt_take(attempt *a, gp_error *err)
     return status;
 }
 
-/* Prepare the files of the job folder, and change to the directory of the job. */
+/* Prepare the files of the job folder. */
 static gp_status attempt_begin(attempt *a, gp_error *err)
 {
     const uint32_t number = a->files.fence.number;
@@ -355,34 +371,41 @@ static gp_status attempt_begin(attempt *a, gp_error *err)
         status = cluster_attempt_detach(a->folder, number, err);
     if (status == GP_OK)
         status = cluster_attempt_begin(a->folder, number, a->allocation.host, a->allocation.id, err);
-    if (status == GP_OK && chdir(a->command.directory) != 0)
-        status =
-            gp_fail_errno(err, errno == ENOENT || errno == ENOTDIR || errno == EACCES ? GP_EINVAL : GP_EIO,
-                          "cannot change to the job's directory %s", a->command.directory);
     return status;
+}
+
+/* Change to the directory of the job. */
+static gp_status directory_enter(const attempt *a, gp_error *err)
+{
+    if (chdir(a->command.directory) == 0)
+        return GP_OK;
+    return gp_fail_errno(err, errno == ENOENT || errno == ENOTDIR || errno == EACCES ? GP_EINVAL : GP_EIO,
+                         "cannot change to the job's directory %s", a->command.directory);
 }
 
 /* Prepare the attempt: number, files, allocation, directories, environment. */
 static gp_status attempt_open(attempt *a, gp_error *err)
 {
+    int64_t end_ms = 0;
     gp_status status;
-    int tries = 0;
 
     do
         status = attempt_take(a, err);
-    while (folder_retry(status, tries++, err));
+    while (folder_retry(a, status, &end_ms, err));
     if (status != GP_OK)
         return status;
     status = cluster_allocation_open(&a->allocation, a->command.engine, err);
     attempt_note(&a->files, "== attempt %" PRIu32 " on %s%s%s, %s ==", a->files.fence.number,
                  a->allocation.host, a->allocation.id[0] != '\0' ? ", job " : "", a->allocation.id,
                  gp_version());
-    if (status == GP_OK) {
-        tries = 0;
+    if (status == GP_OK)
         do
             status = attempt_begin(a, err);
-        while (folder_retry(status, tries++, err));
-    }
+        while (folder_retry(a, status, &end_ms, err));
+    if (status == GP_OK)
+        do
+            status = directory_enter(a, err);
+        while (folder_retry(a, status, &end_ms, err));
     if (status == GP_OK)
         status = cluster_allocation_bind(&a->allocation, err);
     if (status == GP_OK)
