@@ -126,9 +126,7 @@ static gp_status fail_unconfirmed(const cluster_ref *ref, gp_error *err)
     if (!job->canceled)
         return gp_fail(err, cli_stop != 0 ? GP_ECANCELED : GP_ETIMEDOUT, "job %s:%s is not canceled: %s",
                        ref->record.profile, entry.id[0] != '\0' ? entry.id : ref->name,
-                       ref->busy       ? "another gradpool command works on it"
-                       : cli_stop != 0 ? "interrupted"
-                                       : "the other jobs took too long");
+                       ref->busy ? "another gradpool command works on it" : "interrupted");
     if (entry.id[0] != '\0')
         ref->place->site.engine->cancel_command(&ref->place->profile, &entry, command);
     return gp_fail(
@@ -210,8 +208,9 @@ gp_status cluster_jobs_cancel(cli_call *call, const char *profile, gp_error *err
     if (status != GP_OK)
         return status;
     skip_ended(call, &jobs);
-    for (;;) {
-        cluster_refs_visit(&jobs, true, deadline_ms);
+    /* the first round requests the cancel of each job, however long that takes */
+    for (int64_t round_end_ms = INT64_MAX;; round_end_ms = deadline_ms) {
+        cluster_refs_visit(&jobs, true, round_end_ms);
         if (count_ended(&jobs) == jobs.count || cli_stop != 0 || gp_now_ms() >= deadline_ms)
             break;
         cluster_refs_sleep(&jobs);
