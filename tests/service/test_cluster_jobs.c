@@ -460,7 +460,7 @@ TEST(job_that_cannot_be_read_does_not_end_the_wait_and_cancel_of_the_others)
 }
 
 /* The lock and the log of the job cannot be opened for a time. */
-TEST(errors_that_pass_do_not_end_wait_and_logs)
+TEST(temporary_errors_do_not_end_wait_and_follow)
 {
     char command[900];
     pid_t damage;
@@ -470,7 +470,8 @@ TEST(errors_that_pass_do_not_end_wait_and_logs)
     REQUIRE(wait_for_lines("pids", 1));
     snprintf(command, sizeof(command),
              "cd %s/spool-101; gradpool=%s; $gradpool logs -f spool:101 > ../../logs.out 2>&1 & sleep 0.7; "
-             "mv lock lock.kept; mkdir lock; mv log log.kept; mkdir log; sleep 1.5; "
+             "mv lock lock.kept; mkdir lock; mv log log.kept; mkdir log; "
+             "$gradpool logs spool:101 > ../../once.out 2>&1; echo exit $? >> ../../once.out; sleep 1.5; "
              "rmdir lock log; mv log.kept log; mv lock.kept lock; $gradpool cancel --quiet spool:101; "
              "wait $!; echo exit $? >> ../../logs.out",
              in_root("jobs"), in_build("bin/gradpool"));
@@ -484,6 +485,11 @@ TEST(errors_that_pass_do_not_end_wait_and_logs)
     snprintf(command, sizeof(command),
              "cd %s && grep -q 'still waiting' logs.out && grep -q 'exit 0' logs.out || ! cat logs.out",
              in_root("."));
+    CHECK_INT(0, system(command));
+    snprintf(
+        command, sizeof(command),
+        "cd %s && grep -q '/lock: Is a directory$' once.out && grep -q 'exit 1' once.out || ! cat once.out",
+        in_root("."));
     CHECK_INT(0, system(command));
 }
 

@@ -8,8 +8,9 @@
 
 enum { EXIT_TIMED_OUT = 124, FOLLOW_MS = 300, PIECE_BYTES = 1 << 16, END_BYTES = 1 << 14 };
 
-/* Report an engine that does not answer, once per silence. */
-static void note_trouble(const cli_call *call, const cluster_ref *ref, bool *noted)
+/* Report an engine that does not answer, once per silence.
+ *   waits  the command waits for the job */
+static void note_trouble(const cli_call *call, const cluster_ref *ref, bool waits, bool *noted)
 {
     const cli_common *options = call->options;
     const gp_error *trouble = &ref->pass.trouble;
@@ -19,8 +20,8 @@ static void note_trouble(const cli_call *call, const cluster_ref *ref, bool *not
         return;
     }
     if (!*noted && !options->quiet)
-        fprintf(stderr, "profile '%s': %s; still waiting (Ctrl-C ends only this command)\n",
-                ref->record.profile, trouble->message);
+        fprintf(stderr, "profile '%s': %s%s\n", ref->record.profile, trouble->message,
+                waits ? "; still waiting (Ctrl-C ends only this command)" : "");
     *noted = true;
 }
 
@@ -75,7 +76,7 @@ static gp_status wait_all(const cli_call *call, cluster_refs *jobs, bool any, in
             if (jobs->refs[i].pass.trouble.code != GP_OK)
                 silent = &jobs->refs[i];
         }
-        note_trouble(call, silent != NULL ? silent : jobs->refs, &noted);
+        note_trouble(call, silent != NULL ? silent : jobs->refs, true, &noted);
         if (over + failed == jobs->count || (any && over > 0))
             return GP_OK;
         if (cli_stop != 0)
@@ -312,7 +313,7 @@ static gp_status log_follow(cli_call *call, cluster_ref *ref, bool follow, bool 
     gp_status status = GP_OK;
 
     do {
-        status = cluster_ref_visit(ref, err);
+        status = cluster_ref_visit(ref, follow, err);
         if (status != GP_OK)
             break;
         /* checked before the last text, so that no output is missed */
@@ -331,7 +332,7 @@ static gp_status log_follow(cli_call *call, cluster_ref *ref, bool follow, bool 
         status = GP_OK;
         if (!exists && !cluster_is_over(&ref->record))
             log_wait_reason(call, ref, shown, sizeof(shown));
-        note_trouble(call, ref, &noted);
+        note_trouble(call, ref, follow, &noted);
         if (!over && written && cli_stop == 0)
             cluster_ref_sleep(ref, FOLLOW_MS);
     } while (!over && written && cli_stop == 0);

@@ -141,7 +141,7 @@ static gp_status collect_visit(void *context, const char *name, gp_error *err)
     gp_status status = cluster_record_read(&record, c->place->site.root, name, &why);
 
     /* a job that cannot be read now must not be left out: `wait` would not wait for it */
-    if (status == GP_EIO || status == GP_ENOMEM)
+    if (status == GP_EIO || status == GP_ENOMEM || status == GP_ELIMIT)
         return gp_fail(err, status, "%s", why.message);
     if (status != GP_OK || strcmp(record.profile, c->place->profile.name) != 0)
         return GP_OK;
@@ -261,9 +261,8 @@ static gp_status visit(cluster_ref *ref, bool cancel, int wait_ms, const cluster
     return status;
 }
 
-/* Visit a job for a command that waits. An error that can pass, such as a lack of descriptors or
- * memory, a full disk or a file server that does not reply, is a trouble of the pass, and the next
- * visit tries again. */
+/* Visit a job for a command that waits. Store a temporary error, such as a lack of descriptors or
+ * memory, a full disk or a file server that does not reply, in `pass.trouble`. */
 static gp_status visit_waiting(cluster_ref *ref, const cluster_shared_listing *shared, gp_error *err)
 {
     gp_error failure;
@@ -394,9 +393,9 @@ void cluster_ref_close(cluster_ref *ref)
     ref->place = NULL;
 }
 
-gp_status cluster_ref_visit(cluster_ref *ref, gp_error *err)
+gp_status cluster_ref_visit(cluster_ref *ref, bool waits, gp_error *err)
 {
-    return visit_waiting(ref, NULL, err);
+    return waits ? visit_waiting(ref, NULL, err) : visit(ref, false, 0, NULL, err);
 }
 
 void cluster_ref_sleep(const cluster_ref *ref, int64_t limit_ms)

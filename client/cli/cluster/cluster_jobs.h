@@ -64,20 +64,20 @@ void cluster_refs_close(cluster_refs *refs);
 
 /* Visit all jobs that have not ended. Several jobs of a profile share one listing, which is made at
  * most every CLUSTER_LIST_MS, or every 2 s while a job awaits the engine's confirmation. If a visit
- * fails, set the `failure` of the job, do not visit it again, and continue with the others. Without
- * `cancel`, errors that can pass are a trouble of its pass, as for cluster_ref_visit(). Ctrl-C ends
- * the round.
+ * fails, set the `failure` of the job, do not visit it again, and continue with the others. If
+ * `cancel` is false, a temporary error is stored in `pass.trouble` of the job, and the next round
+ * retries. Ctrl-C ends the round.
  *   cancel       cancel the jobs first
- *   deadline_ms  the round ends at this time, at the earliest after one visit */
+ *   deadline_ms  the round ends at this time, but the first job is always visited */
 void cluster_refs_visit(cluster_refs *refs, bool cancel, int64_t deadline_ms);
 
 /* Sleep until the next visit, or until Ctrl-C. */
 void cluster_refs_sleep(const cluster_refs *refs);
 
-/* Visit the job for a command that waits. If another command works on it, only read the record and
- * set ref->busy. An error that can pass (GP_EIO, GP_ENOMEM, GP_ELIMIT) sets ref->pass.trouble
- * instead. */
-gp_status cluster_ref_visit(cluster_ref *ref, gp_error *err);
+/* Visit the job. If another command works on it, only read the record and set ref->busy.
+ *   waits  the command waits for the job: store a temporary error (GP_EIO, GP_ENOMEM, GP_ELIMIT) in
+ *          ref->pass.trouble instead of returning it */
+gp_status cluster_ref_visit(cluster_ref *ref, bool waits, gp_error *err);
 
 /* Sleep until the job needs the next visit, at most `limit_ms`, or until Ctrl-C. If the job folder
  * is on another host, sleep for 3 s. */
