@@ -32,7 +32,7 @@ static void engine_folder(const gp_profile *profile, char path[700])
     snprintf(path, 700, "%s/../engine", profile->folder);
 }
 
-static bool mark_ignored; /* by the processes of the next jobs */
+static bool mark_ignored; /* the processes of the next jobs only wait for the file */
 
 /* The process of a job: wait for the mark or for the file `finish`, then write the result. */
 static void run_job(const char *folder, const char *id, int file)
@@ -44,12 +44,13 @@ static void run_job(const char *folder, const char *id, int file)
 
     (void)file; /* its lock shows that this process runs */
     snprintf(finish, sizeof(finish), "%s/../finish", folder);
-    if (cluster_folder_canceled(folder) ||
+    while (mark_ignored && access(finish, F_OK) != 0 && gp_now_ms() < end_ms)
+        gp_sleep_ms(10);
+    if (mark_ignored || cluster_folder_canceled(folder) ||
         cluster_attempt_take(&fence, &(uint32_t){ 0 }, folder, &err) != GP_OK ||
         cluster_attempt_begin(folder, fence.number, "host", id, &err) != GP_OK)
         return;
-    while ((mark_ignored || !cluster_folder_canceled(folder)) && access(finish, F_OK) != 0 &&
-           gp_now_ms() < end_ms)
+    while (!cluster_folder_canceled(folder) && access(finish, F_OK) != 0 && gp_now_ms() < end_ms)
         gp_sleep_ms(10);
     if (!cluster_folder_canceled(folder))
         cluster_attempt_result(folder, &fence, 3, "finished", &err);

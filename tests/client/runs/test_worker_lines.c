@@ -466,7 +466,7 @@ TEST(outdated_attempt_does_not_trim)
     folder_make();
     snprintf(newest, sizeof(newest), "%s/newest", folder);
     snprintf(fence, sizeof(fence), "1:%s", newest);
-    REQUIRE_OK(gp_file_write(path, "{\"step\": 1}\n{\"step\": 2}\n", 26, &err), err);
+    REQUIRE_OK(gp_file_write(path, "{\"step\": 1}\n{\"step\": 2}\n", 24, &err), err);
     REQUIRE_OK(gp_file_write(newest, "2\n", 2, &err), err);
     setenv(GP_FENCE_VARIABLE, fence, 1);
     CHECK_STATUS(GP_ESTALE, run_trim(folder, "workers.jsonl", 1, 1, NULL, &err));

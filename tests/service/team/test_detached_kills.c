@@ -163,7 +163,7 @@ static void detach_with_fault(const fault_case *c)
     alone = open_team();
     if (alone == NULL)
         return;
-    gp_future *future = call_alone(alone, 1, c->in_keeper ? 50 : 5);
+    gp_future *future = call_alone(alone, 1, c->in_keeper ? 500 : 5);
 
     if (detach(future, 1) && !c->in_keeper)
         gp_future_wait(future, -1, &err);
