@@ -115,11 +115,9 @@ static gp_status open_resumed(gp_json **out, uint64_t *step, gp_train_options *o
         return status;
     const char *run = gp_checkpoint_record_run(*out);
 
-    if (options->run_id[0] != '\0' && strcmp(run, options->run_id) != 0) {
-        status = gp_fail(err, GP_EINVAL, "%s belongs to run %s, not to %s; drop --run-id", options->resume,
-                         name_of(run), options->run_id);
-        return status;
-    }
+    if (options->run_id[0] != '\0' && strcmp(run, options->run_id) != 0)
+        return gp_fail(err, GP_EINVAL, "%s belongs to run %s, not to %s; drop --run-id", options->resume,
+                       name_of(run), options->run_id);
     snprintf(options->run_id, sizeof(options->run_id), "%s", run);
     return GP_OK;
 }

@@ -156,7 +156,7 @@ static char **split_texts(char *texts, size_t bytes, size_t before, size_t room,
 }
 
 /* Fail because a job cannot start. GP_EINVAL: the job is the cause: the arguments are too large for
- * this system, or the folder or the log cannot be used. GP_EIO: other errors. */
+ * this system, or another file is in place of the log or the folder. GP_EIO: other errors. */
 static gp_status start_fail(int error_number, const char *what, const char *path, gp_error *err)
 {
     const bool of_job =

@@ -22,6 +22,13 @@ enum {
     EXIT_FAILED = 1,
 };
 
+/* Return whether an error of a record can be temporary: a lack of descriptors or memory, a full
+ * disk, or a file server that does not reply. */
+static bool is_temporary(gp_status status)
+{
+    return status == GP_EIO || status == GP_ENOMEM || status == GP_ELIMIT;
+}
+
 static int64_t unix_ms(void)
 {
     struct timespec now;
@@ -141,7 +148,7 @@ static gp_status collect_visit(void *context, const char *name, gp_error *err)
     gp_status status = cluster_record_read(&record, c->place->site.root, name, &why);
 
     /* a job that cannot be read now must not be left out: `wait` would not wait for it */
-    if (status == GP_EIO || status == GP_ENOMEM || status == GP_ELIMIT)
+    if (is_temporary(status))
         return gp_fail(err, status, "%s", why.message);
     if (status != GP_OK || strcmp(record.profile, c->place->profile.name) != 0)
         return GP_OK;
@@ -261,14 +268,13 @@ static gp_status visit(cluster_ref *ref, bool cancel, int wait_ms, const cluster
     return status;
 }
 
-/* Visit a job for a command that waits. Store a temporary error, such as a lack of descriptors or
- * memory, a full disk or a file server that does not reply, in `pass.trouble`. */
+/* Visit a job for a command that waits. Store a temporary error in `pass.trouble`. */
 static gp_status visit_waiting(cluster_ref *ref, const cluster_shared_listing *shared, gp_error *err)
 {
     gp_error failure;
     gp_status status = visit(ref, false, 0, shared, &failure);
 
-    if (status == GP_EIO || status == GP_ENOMEM || status == GP_ELIMIT) {
+    if (is_temporary(status)) {
         ref->pass.trouble = failure;
         ref->pass.due_ms = gp_now_ms() + RETRY_MS;
         return GP_OK;

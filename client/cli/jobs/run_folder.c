@@ -1,4 +1,5 @@
-/* Create run folders and write their files. run_folder.h lists the files. */
+/* Create run folders and write their files. run_folder.h lists the files. The file stays whole: all
+ * functions share the state of one folder. */
 #include "client/cli/jobs/run_folder.h"
 
 #include <dirent.h>
