@@ -1,3 +1,5 @@
+/* Implement record.h. The file stays whole: its parts share the lock and the files of one record
+ * folder. */
 #include "client/cluster/record.h"
 
 #include <dirent.h>
@@ -407,9 +409,8 @@ static gp_status load_file(cluster_record *record, const char *name, gp_error *e
 
     if (status != GP_OK)
         return status;
-    errno = 0;
     status = gp_file_read(&text, &bytes, path, CLUSTER_RECORD_MAX, err);
-    if (status == GP_ELIMIT && errno != EMFILE && errno != ENFILE) /* too large, or no regular file */
+    if (status == GP_ELIMIT) /* too large, or not a regular file */
         status = err->code = GP_ECORRUPT;
     if (status == GP_OK && bytes == 0)
         status = gp_fail(err, GP_ENOENT, "%s is empty", path);

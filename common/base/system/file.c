@@ -157,8 +157,13 @@ gp_status gp_file_open(int *out, size_t *bytes, const char *path, size_t bytes_m
     struct stat info;
     gp_status status = GP_OK;
 
+    /* Not gp_fail_errno(): GP_ELIMIT is reserved for the file itself. */
     if (fd < 0)
-        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
+        return gp_fail(err,
+                       errno == ENOENT   ? GP_ENOENT
+                       : errno == ENOMEM ? GP_ENOMEM
+                                         : GP_EIO,
+                       "cannot open %s: %s", path, strerror(errno));
     if (fstat(fd, &info) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
     else if (!S_ISREG(info.st_mode))

@@ -15,11 +15,12 @@
 /* Open a regular file for reading and return its size. Never blocks, not even on a FIFO.
  *   out        descriptor; the caller closes it
  *   bytes_max  largest accepted size
- * GP_ENOENT: no such file. GP_EIO. GP_ELIMIT: not a regular file, or larger than bytes_max. */
+ * GP_ENOENT: no such file. GP_EIO, also without a free descriptor. GP_ENOMEM. GP_ELIMIT: not a
+ * regular file, or larger than bytes_max. */
 gp_status gp_file_open(int *out, size_t *bytes, const char *path, size_t bytes_max, gp_error *err);
 
 /* Read a whole regular file. *data has a NUL after the contents; free it with gp_free(). Errors as
- * for gp_file_open(), and GP_ENOMEM. */
+ * for gp_file_open(). */
 gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t bytes_max, gp_error *err);
 
 /* Write a whole file atomically, as a draft with a single write. */

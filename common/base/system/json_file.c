@@ -1,8 +1,6 @@
 /* Implement json_file.h. */
 #include "common/base/system/json_file.h"
 
-#include <errno.h>
-
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
 
@@ -11,12 +9,10 @@ gp_status gp_json_file_read(gp_json **out, const char *path, size_t bytes_max, g
     uint8_t *text = NULL;
     size_t bytes;
     gp_error why;
-    errno = 0;
     gp_status status = gp_file_read(&text, &bytes, path, bytes_max, &why);
 
-    /* GP_ELIMIT: the file is too large or not a regular file, or no descriptor is free. */
-    if (status == GP_ELIMIT)
-        status = errno == EMFILE || errno == ENFILE ? GP_EIO : GP_ECORRUPT;
+    if (status == GP_ELIMIT) /* too large, or not a regular file */
+        status = GP_ECORRUPT;
     *out = NULL;
     if (status == GP_OK) {
         status = gp_json_parse(out, (const char *)text, bytes, &why);
