@@ -37,18 +37,26 @@ static gp_status results_of(gp_team *team, result_store **out, gp_error *err)
     return status;
 }
 
-/* Store the outcome of a call. A call whose outcome cannot be written has the error as its result.
- * Return false if a later try may succeed: another process holds the lock, or this process has no
- * descriptors left. */
-static bool outcome_store(result_store *store, const result_key *key, gp_status status, const void *data,
-                          size_t bytes)
+/* Return whether another try to change an entry is useless: it is changed, or cannot be. */
+static bool is_final(gp_status status)
+{
+    return status == GP_OK || status == GP_ESTALE || status == GP_EPERM || status == GP_ECORRUPT;
+}
+
+bool detach_store(result_store *store, const result_key *key, gp_status status, const void *data,
+                  size_t bytes)
 {
     gp_error why;
     gp_status stored = result_end(store, key, status, data, bytes, result_now_ms(), &why);
 
     if (stored == GP_EIO)
         stored = result_end(store, key, GP_EIO, why.message, strlen(why.message) + 1, result_now_ms(), NULL);
-    return stored != GP_EBUSY && stored != GP_ELIMIT;
+    return is_final(stored);
+}
+
+bool detach_release(result_store *store, const result_key *key, uint32_t starts)
+{
+    return is_final(result_release(store, key, starts, NULL));
 }
 
 /* ---- outcomes that a thread stores ---- */
@@ -60,7 +68,8 @@ enum {
     STORING_BYTES_MAX = 1 << 30,
 
     /* How long the thread tries to store an outcome, and the interval. A suspended process may hold
-     * the lock. An outcome that is not stored makes the call run again after this process exits. */
+     * the lock. An outcome that is not stored makes the call run again after this process exits.
+     * The keeper does not exit before the call has ended, so it sets team_futures.store_always. */
     TRIES_MS = 30000,
     TRY_MS = 100,
 };
@@ -73,6 +82,8 @@ typedef struct late_outcome {
     gp_status status;
     team_bytes payload; /* the result, or the error message of a failed call */
     int64_t begun_ns, ended_ns;
+    bool release; /* release the entry instead; the call was started `starts` times */
+    uint32_t starts;
     bool unopened; /* the thread could not open the results */
 } late_outcome;
 
@@ -81,6 +92,7 @@ typedef struct late_outcome {
 struct detach_writer {
     pthread_t thread;
     const char *state_dir;
+    bool always;         /* try until the team ends */
     int wakeup_fd, kick; /* eventfds of the team */
 
     pthread_mutex_t lock; /* guards the members below */
@@ -89,6 +101,14 @@ struct detach_writer {
     late_outcome *written;      /* their futures have not ended yet */
     _Atomic bool ending;        /* written with the lock held */
 };
+
+/* Store an outcome, or release the entry. Return false if a later try may succeed. */
+static bool late_try(result_store *store, const late_outcome *late)
+{
+    return late->release
+               ? detach_release(store, &late->key, late->starts)
+               : detach_store(store, &late->key, late->status, late->payload.data, late->payload.bytes);
+}
 
 /* Store an outcome; try again for a limited time, and no longer when the team ends. */
 static void late_store(const detach_writer *w, late_outcome *late)
@@ -101,10 +121,10 @@ static void late_store(const detach_writer *w, late_outcome *late)
 
         late->unopened = result_store_open(&store, w->state_dir, NULL) != GP_OK;
         if (!late->unopened) {
-            stored = outcome_store(&store, &late->key, late->status, late->payload.data, late->payload.bytes);
+            stored = late_try(&store, late);
             result_store_close(&store);
         }
-        if (stored || atomic_load(&w->ending) || gp_now_ms() >= end_ms)
+        if (stored || atomic_load(&w->ending) || (!w->always && gp_now_ms() >= end_ms))
             return;
         gp_sleep_ms(TRY_MS);
     }
@@ -149,6 +169,7 @@ static detach_writer *writer_of(gp_team *team)
     w->state_dir = team->pool->paths.state_dir;
     w->wakeup_fd = team->wakeup_fd;
     w->kick = team->background.kick;
+    w->always = team->futures.store_always;
     w->end = &w->first;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->came, NULL);
@@ -162,8 +183,10 @@ static detach_writer *writer_of(gp_team *team)
     return w;
 }
 
-/* Let the thread store an outcome of at least `least` bytes. Return false if it does not. */
-static bool late_begin(gp_team *team, gp_future *future, const team_outcome *outcome, size_t least)
+/* Let the thread store an outcome of at least `least` bytes, or release the entry. Return false if
+ * it does not. */
+static bool late_begin(gp_team *team, gp_future *future, const team_outcome *outcome, bool release,
+                       size_t least)
 {
     const bool fine = outcome->status == GP_OK;
     const size_t bytes = fine ? outcome->bytes : strlen(outcome->sentence) + 1;
@@ -187,6 +210,8 @@ static bool late_begin(gp_team *team, gp_future *future, const team_outcome *out
     late->status = outcome->status;
     late->begun_ns = outcome->begun_ns;
     late->ended_ns = outcome->ended_ns;
+    late->release = release;
+    late->starts = outcome->attempts;
     team->futures.storing++;
     team->futures.storing_bytes += late->payload.bytes;
     pthread_mutex_lock(&w->lock);
@@ -223,7 +248,7 @@ void detach_finish(gp_team *team)
         /* The thread lacked descriptors to open the results. The team has them open, so it needs
          * only one. */
         if (late->unopened && results_of(team, &store, NULL) == GP_OK)
-            outcome_store(store, &late->key, late->status, late->payload.data, late->payload.bytes);
+            late_try(store, late);
         next = late->next;
         team->futures.storing--;
         team->futures.storing_bytes -= late->payload.bytes;
@@ -264,14 +289,16 @@ bool detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome)
      * end the call itself, so their outcome is stored. */
     const bool release =
         team->failure.code != GP_OK && outcome->answer == NULL && !unit->canceled && !unit->over_limit;
-    bool later = fine && late_begin(team, future, outcome, LARGE_BYTES);
+    bool later = fine && late_begin(team, future, outcome, false, LARGE_BYTES);
 
-    if (!later && results_of(team, &store, NULL) == GP_OK) {
-        if (release)
-            result_release(store, key, outcome->attempts, NULL);
-        else if (!outcome_store(store, key, outcome->status, fine ? outcome->data : outcome->sentence,
-                                fine ? outcome->bytes : strlen(outcome->sentence) + 1))
-            later = team->failure.code == GP_OK && late_begin(team, future, outcome, 0);
+    if (!later) {
+        const bool stored =
+            results_of(team, &store, NULL) == GP_OK &&
+            (release ? detach_release(store, key, outcome->attempts)
+                     : detach_store(store, key, outcome->status, fine ? outcome->data : outcome->sentence,
+                                    fine ? outcome->bytes : strlen(outcome->sentence) + 1));
+
+        later = !stored && late_begin(team, future, outcome, release, 0);
     }
     future->result = NULL;
     gp_free(key);

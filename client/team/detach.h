@@ -9,9 +9,22 @@
 
 #include "client/team/futures.h"
 
+struct result_key;
+struct result_store;
+
+/* Store the outcome of a call in an entry that this process owns. A call whose outcome cannot be
+ * written has the error GP_EIO as its result. Return false if a later try may succeed: another
+ * process holds the lock, this process has no descriptors left, or the disk is full. */
+bool detach_store(struct result_store *store, const struct result_key *key, gp_status status,
+                  const void *data, size_t bytes);
+
+/* Release an entry that this process owns, after `starts` starts of the call. Return false as
+ * above. */
+bool detach_release(struct result_store *store, const struct result_key *key, uint32_t starts);
+
 /* Store the end of a detached future, or release the entry if the team has ended. Return false if a
- * thread stores it, because the result is large or cannot be stored now: detach_finish() then ends
- * the future. */
+ * thread does so, because the result is large or the entry cannot be changed now: detach_finish()
+ * then ends the future. */
 bool detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome);
 
 /* End the futures whose outcomes the thread has stored. */

@@ -44,6 +44,7 @@ typedef struct team_futures {
     detach_writer *writer;        /* stores outcomes in a thread; NULL: not started, see detach.c */
     uint32_t storing;             /* futures whose outcomes the writer stores */
     size_t storing_bytes;         /* size of these results */
+    bool store_always;            /* the writer tries to store an outcome until the team ends */
 } team_futures;
 
 /* Store the result of a future's unit and run the callback. */

@@ -24,7 +24,7 @@ enum {
     SCAN_MS = 1000,     /* longest interval between scans */
     SETTLE_MS = 5,      /* shortest one, and SCAN_SHARE times the duration of a scan */
     SCAN_SHARE = 10,    /* a scan of many entries takes at most a tenth of the time */
-    RETRY_MS = 200,     /* after the team failed */
+    RETRY_MS = 200,     /* after a team failed, or the end of a call could not be stored */
     RETRIES_MS = 30000, /* time without a team after which the keeper fails */
 
     /* Longest wait until no lease is returning its workers. The scheduler kills a worker that does
@@ -57,6 +57,15 @@ typedef struct keeper_opener {
     atomic_bool ended;          /* `opened` and `why` are set */
 } keeper_opener;
 
+/* Entry of this process whose call does not run and whose end could not be stored. It must be
+ * released: other processes wait for its owner, and the keeper does not exit before the call has
+ * ended. */
+typedef struct keeper_release {
+    result_key key;
+    uint32_t starts; /* of the call by this process */
+    bool wanted;     /* false: there is no such entry */
+} keeper_release;
+
 typedef struct keeper {
     gp_pool *pool;
     result_store store;
@@ -67,6 +76,7 @@ typedef struct keeper {
     int wakeup;           /* eventfd of the opener */
     result_head unserved; /* first abandoned call for which no worker was free in this pass */
     bool any_unserved;
+    keeper_release unreleased;
     uint64_t started;
     int64_t waits_ms; /* start of the wait for calls of earlier owners; 0: no wait */
 
@@ -147,7 +157,11 @@ static gp_status team_begin(keeper_team *out, gp_pool *pool, bool no_wait, const
         .elastic = true,
     };
 
-    return gp_team_open(&out->team, pool, &options, err);
+    gp_status status = gp_team_open(&out->team, pool, &options, err);
+
+    if (status == GP_OK)
+        out->team->futures.store_always = true;
+    return status;
 }
 
 static void *opener_run(void *context)
@@ -264,11 +278,31 @@ static void teams_close(keeper *k, bool all)
     }
 }
 
-/* Store an error as the end of a claimed call. */
-static void refuse(keeper *k, const result_head *head, const gp_error *why)
+/* Release the entry that could not be ended. If that fails, the next pass tries again. */
+static void release(keeper_release *r, result_store *store)
 {
-    result_end(&k->store, &head->key, why->code, why->message, strlen(why->message) + 1, result_now_ms(),
-               NULL);
+    if (r->wanted)
+        r->wanted = !detach_release(store, &r->key, r->starts);
+}
+
+/* Let the next pass release a claimed entry. No other one is claimed before. */
+static void release_later(keeper_release *r, const result_key *key, uint32_t starts)
+{
+    *r = (keeper_release){ .key = *key, .starts = starts, .wanted = true };
+}
+
+/* Store the end of a claimed call that was started `starts` times by this process. */
+static void claim_end(keeper *k, const result_key *key, uint32_t starts, gp_status status, const void *data,
+                      size_t bytes)
+{
+    if (!detach_store(&k->store, key, status, data, bytes))
+        release_later(&k->unreleased, key, starts);
+}
+
+/* Store an error as the end of a claimed call. */
+static void refuse(keeper *k, const result_head *head, uint32_t starts, const gp_error *why)
+{
+    claim_end(k, &head->key, starts, why->code, why->message, strlen(why->message) + 1);
 }
 
 /* Submit a claimed call. An error of the call is stored as its result. Other errors: the team has
@@ -283,6 +317,7 @@ static gp_status call_start(keeper *k, gp_team *team, const result_head *head, c
                                     .attempts = head->attempts - head->starts,
                                     .retries = head->retries,
                                     .timeout_ms = head->timeout_ms };
+    gp_future_info info = { .attempts = 0 };
     gp_future *future = NULL;
     gp_error why;
 
@@ -299,6 +334,7 @@ static gp_status call_start(keeper *k, gp_team *team, const result_head *head, c
         else
             status = detach_adopt(future, &head->key, &why);
         team_unlock(team);
+        gp_future_get_info(future, &info);
     }
     if (status == GP_OK && future->detached) {
         const void *data = NULL;
@@ -306,7 +342,7 @@ static gp_status call_start(keeper *k, gp_team *team, const result_head *head, c
 
         status = gp_future_result(future, &data, &bytes, &why);
         if (status == GP_OK)
-            result_end(&k->store, &head->key, GP_OK, data, bytes, result_now_ms(), NULL);
+            claim_end(k, &head->key, info.attempts, GP_OK, data, bytes);
     }
     gp_future_free(future);
     if (status == GP_OK) {
@@ -314,10 +350,11 @@ static gp_status call_start(keeper *k, gp_team *team, const result_head *head, c
         return GP_OK;
     }
     if (team->failure.code == GP_OK && *k->stop == 0) {
-        refuse(k, head, &why);
+        refuse(k, head, info.attempts, &why);
         return GP_OK;
     }
-    result_release(&k->store, &head->key, 0, NULL);
+    release_later(&k->unreleased, &head->key, info.attempts);
+    release(&k->unreleased, &k->store);
     return gp_fail(err, status, "%s", why.message);
 }
 
@@ -385,7 +422,7 @@ static gp_status take_over(keeper *k, const char *name, const gp_status_reply *r
             " of at most %" PRIu32 " times",
             head.starts, head.attempts);
     if (never || head.starts >= head.attempts)
-        refuse(k, &head, &why);
+        refuse(k, &head, 0, &why);
     else
         status = call_start(k, team, &head, argument, err);
     gp_free(argument);
@@ -409,8 +446,9 @@ static gp_status take_over_all(keeper *k, bool *waits, gp_error *err)
     returning = returning && now_ms - k->waits_ms < RETURN_MS;
     *waits = returning;
     k->any_unserved = false;
-    for (uint32_t i = 0; i < k->abandoned_count && status == GP_OK && *k->stop == 0 && !returning &&
-                         k->own_count < CLAIMS_MAX && (k->own_count == 0 || k->own_bytes < CLAIM_BYTES_MAX);
+    for (uint32_t i = 0;
+         i < k->abandoned_count && status == GP_OK && *k->stop == 0 && !returning && !k->unreleased.wanted &&
+         k->own_count < CLAIMS_MAX && (k->own_count == 0 || k->own_bytes < CLAIM_BYTES_MAX);
          i++)
         status = take_over(k, k->abandoned[i], reply, waits, err);
 
@@ -454,6 +492,8 @@ static gp_status keep(keeper *k, gp_error *err)
     while (*k->stop == 0) {
         int64_t begin_ms = gp_now_ms();
         bool waits = false;
+
+        release(&k->unreleased, &k->store);
         gp_status status = scan(k, err);
         int64_t pause_ms = (gp_now_ms() - begin_ms) * SCAN_SHARE;
 
@@ -485,6 +525,8 @@ static gp_status keep(keeper *k, gp_error *err)
             return GP_OK;
 
         pause_ms = pause_ms > SCAN_MS ? SCAN_MS : pause_ms;
+        if (k->unreleased.wanted && pause_ms < RETRY_MS)
+            pause_ms = RETRY_MS;
         gp_sleep_ms(pause_ms > SETTLE_MS ? (int)pause_ms : SETTLE_MS);
         keeper_wait(k, SCAN_MS);
     }

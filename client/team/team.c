@@ -490,6 +490,7 @@ void gp_team_close(gp_team *team)
         detach_finish_all(team);
         team_break(team, &closed);
         team_end_over(team);
+        detach_finish_all(team); /* entries that could not be released at once */
 
         /* Close the links of idle workers in an orderly way. The end of the lease stops a worker
          * that still runs a call. */

@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 
 #include "client/pool/result_store.h"
+#include "client/team/result_keeper.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/file.h"
+#include "tests/fault/failing.h"
 #include "tests/service/killer.h"
 #include "tests/service/teams.h"
 
@@ -387,6 +389,65 @@ TEST(result_is_stored_after_a_lack_of_descriptors)
     gp_future_free(future);
     CHECK_STATUS(GP_OK, gp_result_fetch(pool, "gated", 0, &data, &bytes, &err));
     gp_buffer_free(data);
+}
+
+TEST(entry_is_released_although_the_first_try_fails)
+{
+    uint32_t number;
+
+    REQUIRE(team_begin(1, NULL));
+    gp_future_free(detach_gated("gated", 0, 0));
+    failing_set("open:1:EMFILE:gated");
+    gp_team_close(team);
+    team = NULL;
+    CHECK_INT(1, failing_struck());
+    failing_set(NULL);
+    write_file("gate", "");
+    CHECK_STATUS(GP_OK, fetch_number("gated", &number));
+    CHECK_INT(7, number);
+    await_keeper();
+}
+
+/* Add the entry of a call that no process runs, and whose task object is missing. */
+static void leave_broken(const char *name)
+{
+    result_head head = {
+        .state = RESULT_RELEASED, .ttl_ms = 60000, .attempts = 1, .object = "ab12", .function = "square"
+    };
+    result_store store;
+
+    snprintf(head.key.name, sizeof(head.key.name), "%s", name);
+    if (result_store_open(&store, pool->paths.state_dir, &err) != GP_OK ||
+        result_add(&store, &head, NULL, 0, NULL, result_now_ms(), &err) != GP_OK)
+        GP_TEST_FAIL("%s: %s", name, err.message);
+    result_store_close(&store);
+}
+
+static volatile sig_atomic_t keeper_stop;
+
+static void stop_keeper(int number)
+{
+    (void)number;
+    keeper_stop = 1;
+}
+
+TEST(keeper_ends_a_call_although_its_error_cannot_be_stored_at_first)
+{
+    uint32_t number;
+    uint64_t count;
+
+    REQUIRE(team_pool_begin(1));
+    leave_broken("broken");
+    failing_set("open:1:EMFILE:.t-"); /* the draft of the error */
+    keeper_stop = 0;
+    signal(SIGALRM, stop_keeper);
+    alarm(20);
+    CHECK_STATUS(GP_OK, result_keeper_run(pool, &keeper_stop, &count, &err));
+    alarm(0);
+    CHECK_INT(1, failing_struck());
+    failing_set(NULL);
+    CHECK_STATUS(GP_ENOENT, fetch_number("broken", &number));
+    CHECK_CONTAINS(err.message, "ab12.so");
 }
 
 /* ---- calls with needs ---- */
