@@ -151,8 +151,9 @@ static uint32_t ended_count(const gp_jobs *jobs, gp_jobs_kind kind)
 {
     uint32_t count = 0;
 
-    for (gp_jobs_state state = GP_JOBS_DONE; state < GP_JOBS_STATES; state++)
-        count += jobs->counts[kind][state];
+    for (jobs_lane lane = JOBS_LANE_WORK; lane < JOBS_LANES; lane++)
+        for (gp_jobs_state state = GP_JOBS_DONE; state < GP_JOBS_STATES; state++)
+            count += jobs->counts[lane][kind][state];
     return count;
 }
 
@@ -276,9 +277,14 @@ static void handle_submit(gp_jobs *jobs, const gp_jobs_event *event)
     if (refuse_request(jobs, event))
         return;
     job = jobs_find_submit(jobs, submit->submitter, submit->seq);
+
+    /* A queued keeper will see all calls, so one is enough. Clients request a keeper every few
+     * seconds until one runs. */
+    if (job == NULL && jobs_lane_of(submit->kind, submit->command) == JOBS_LANE_KEEPER)
+        job = jobs_heap_peek(jobs, JOBS_LANE_KEEPER);
     reply.known = job != NULL;
     if (job == NULL && unfinished(jobs) < jobs->config.unfinished_max)
-        job = jobs_take(jobs, jobs->next_id, submit->submitter, submit->seq, submit->kind);
+        job = jobs_take(jobs, jobs->next_id, submit->submitter, submit->seq, submit->kind, submit->command);
     if (job == NULL) {
         snprintf(
             text, sizeof(text),
@@ -294,7 +300,6 @@ static void handle_submit(gp_jobs *jobs, const gp_jobs_event *event)
         job->priority = submit->priority;
         job->submitted_ms = jobs->clock_ms;
         COPY_TEXT(job->name, submit->name);
-        COPY_TEXT(job->command, submit->command);
         jobs_set_state(jobs, job, GP_JOBS_QUEUED);
         write_row(jobs, job, GP_JOBS_INSERT);
     }
@@ -544,10 +549,8 @@ int64_t gp_jobs_due(const gp_jobs *jobs)
 /* Return whether another job of the lane may start. */
 static bool may_start(const gp_jobs *jobs, jobs_lane lane)
 {
-    uint32_t limit = jobs->now_ms < jobs->start_ms ? 0
-                     : lane == JOBS_LANE_WORK      ? jobs->config.capacity
-                     : jobs->config.capacity > 0   ? jobs->config.sweeps_max
-                                                   : 0;
+    const uint32_t limits[JOBS_LANES] = { jobs->config.capacity, jobs->config.sweeps_max, 1 };
+    uint32_t limit = jobs->config.capacity == 0 || jobs->now_ms < jobs->start_ms ? 0 : limits[lane];
 
     return !jobs->failed && !jobs->holding && !jobs->stopping && jobs_lane_active(jobs, lane) < limit;
 }

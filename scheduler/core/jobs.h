@@ -19,6 +19,9 @@
  * - A sweep submits trials and waits for them, so it must not take the place of one: sweeps do not
  * count against the capacity, but have a limit of their own. A sweep has no state besides its
  * files, so one that a signal killed is queued again.
+ * - The keeper, which runs the detached calls of exited programs, has the kind of a sweep and the
+ * command "results keep". One keeper runs beside the sweeps, because calls and their readers wait
+ * for it. The submit of a keeper while another one is queued returns the queued one.
  * - If the journal fails, the state machine acknowledges nothing more. Pending and new requests
  * get the error message, no further job starts, and running jobs continue.
  *
@@ -53,7 +56,7 @@ typedef enum gp_jobs_state {
 /* Job kinds. The journal and the protocol store these numbers. */
 typedef enum gp_jobs_kind {
     GP_JOBS_ORDINARY = 0,
-    GP_JOBS_SWEEP = 1, /* controls trials and leases no workers */
+    GP_JOBS_SWEEP = 1, /* controls trials and leases no workers; also the keeper */
     GP_JOBS_TRIAL = 2, /* submitted by a sweep, which keeps the record of it */
     GP_JOBS_KINDS = 3,
 } gp_jobs_kind;
@@ -114,7 +117,7 @@ typedef enum gp_jobs_event_kind {
     GP_JOBS_EVENT_TICK,
     GP_JOBS_EVENT_SUBMIT,         /* client, correlation, submit */
     GP_JOBS_EVENT_CANCEL,         /* client, correlation, job (0: all jobs), grace_ms */
-    GP_JOBS_EVENT_CAPACITY,       /* count: maximum concurrent processes, except sweeps */
+    GP_JOBS_EVENT_CAPACITY,       /* count: maximum concurrent processes, except sweeps and keeper */
     GP_JOBS_EVENT_HOLD,           /* count: 1: start no jobs, let running ones finish; 0: resume */
     GP_JOBS_EVENT_STOP,           /* the pool shuts down: stop and requeue running jobs */
     GP_JOBS_EVENT_PERSISTED,      /* persisted */
@@ -200,8 +203,8 @@ typedef struct gp_jobs_config {
     int64_t repeat_ms;
     /* replies that wait for the journal; further requests are refused with GP_EBUSY */
     uint32_t replies_max;
-    uint32_t capacity;   /* maximum concurrent processes, except sweeps; 0: start no job */
-    uint32_t sweeps_max; /* maximum concurrent sweeps */
+    uint32_t capacity;   /* maximum concurrent processes, except sweeps and keeper; 0: start no job */
+    uint32_t sweeps_max; /* maximum concurrent sweeps, except the keeper */
     int64_t cancel_ms;   /* SIGTERM -> SIGKILL for a canceled job */
     int64_t stop_ms;     /* SIGTERM -> SIGKILL when the pool shuts down */
 } gp_jobs_config;

@@ -6,6 +6,8 @@
 #ifndef GP_JOBS_PARTS_H
 #define GP_JOBS_PARTS_H
 
+#include <string.h>
+
 #include "scheduler/core/jobs.h"
 
 enum { JOBS_NIL = 0 }; /* entry 0 is unused */
@@ -29,6 +31,7 @@ typedef struct jobs_wait { /* heap element for a queued job */
 typedef enum jobs_lane {
     JOBS_LANE_WORK, /* ordinary jobs and trials: one process per worker */
     JOBS_LANE_SWEEPS,
+    JOBS_LANE_KEEPER, /* `gradpool results keep`, which runs the calls of exited programs */
     JOBS_LANES,
 } jobs_lane;
 
@@ -54,7 +57,7 @@ struct gp_jobs {
     uint64_t next_id, number, persisted;
     bool holding, stopping, failed;
     gp_error failure;
-    uint32_t counts[GP_JOBS_KINDS][GP_JOBS_STATES];
+    uint32_t counts[JOBS_LANES][GP_JOBS_KINDS][GP_JOBS_STATES];
     /* Entries [1, used) have been used at least once; unused ones are in the free list. */
     gp_jobs_job *entries;
     uint32_t used, size, free;
@@ -81,9 +84,11 @@ static inline uint32_t jobs_entry(const gp_jobs *jobs, const gp_jobs_job *job)
     return (uint32_t)(job - jobs->entries);
 }
 
-static inline jobs_lane jobs_lane_of(gp_jobs_kind kind)
+static inline jobs_lane jobs_lane_of(gp_jobs_kind kind, const char *command)
 {
-    return kind == GP_JOBS_SWEEP ? JOBS_LANE_SWEEPS : JOBS_LANE_WORK;
+    if (kind != GP_JOBS_SWEEP)
+        return JOBS_LANE_WORK;
+    return strcmp(command, "results keep") == 0 ? JOBS_LANE_KEEPER : JOBS_LANE_SWEEPS;
 }
 
 /* ---- jobs_table.c ---- */
@@ -91,10 +96,10 @@ static inline jobs_lane jobs_lane_of(gp_jobs_kind kind)
 /* Allocate both indices. Call this after the entries exist. False: out of memory. */
 bool jobs_tables_init(gp_jobs *jobs);
 
-/* Create an entry with id, submitter, seq and kind, append it to the list by id and zero all other
- * fields. NULL: the table is full. */
+/* Create an entry with id, submitter, seq, kind and command, append it to the list by id and zero
+ * all other fields. NULL: the table is full. */
 gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], uint64_t seq,
-                       gp_jobs_kind kind);
+                       gp_jobs_kind kind, const char *command);
 
 /* Free an entry and remove it from all lists, indices and the heap. */
 void jobs_give(gp_jobs *jobs, gp_jobs_job *job);
@@ -120,7 +125,10 @@ void jobs_heap_push(gp_jobs *jobs, gp_jobs_job *job);
 /* Remove a job from its heap, if it is queued there. */
 void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job);
 
-/* Pop the next queued job of a lane. NULL: none. */
+/* Return the next queued job of a lane. NULL: none. */
+gp_jobs_job *jobs_heap_peek(const gp_jobs *jobs, jobs_lane lane);
+
+/* The same, and remove it from the heap. */
 gp_jobs_job *jobs_heap_pop(gp_jobs *jobs, jobs_lane lane);
 
 /* ---- jobs_rows.c ---- */

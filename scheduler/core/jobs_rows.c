@@ -32,7 +32,7 @@ gp_status gp_jobs_load(gp_jobs *jobs, const gp_jobs_job *row, gp_error *err)
         return gp_fail(err, GP_ECORRUPT,
                        "job %" PRIu64 " has the invalid state %d or kind %d, or is present twice", row->id,
                        (int)row->state, (int)row->kind);
-    job = jobs_take(jobs, row->id, row->submitter, row->seq, row->kind);
+    job = jobs_take(jobs, row->id, row->submitter, row->seq, row->kind, row->command);
     if (job == NULL)
         return gp_fail(err, GP_ELIMIT, "more than %u jobs", jobs->size - 1);
     jobs_set_state(jobs, job, row->state);
@@ -126,8 +126,9 @@ uint32_t gp_jobs_count(const gp_jobs *jobs, gp_jobs_state state)
 {
     uint32_t count = 0;
 
-    for (gp_jobs_kind kind = GP_JOBS_ORDINARY; kind < GP_JOBS_KINDS; kind++)
-        count += jobs->counts[kind][state];
+    for (jobs_lane lane = JOBS_LANE_WORK; lane < JOBS_LANES; lane++)
+        for (gp_jobs_kind kind = GP_JOBS_ORDINARY; kind < GP_JOBS_KINDS; kind++)
+            count += jobs->counts[lane][kind][state];
     return count;
 }
 
@@ -135,10 +136,11 @@ uint32_t jobs_lane_active(const gp_jobs *jobs, jobs_lane lane)
 {
     uint32_t count = 0;
 
-    for (gp_jobs_kind kind = GP_JOBS_ORDINARY; kind < GP_JOBS_KINDS; kind++)
-        if (jobs_lane_of(kind) == lane)
-            count += jobs->counts[kind][GP_JOBS_STARTING] + jobs->counts[kind][GP_JOBS_RUNNING] +
-                     jobs->counts[kind][GP_JOBS_STOPPING];
+    for (gp_jobs_kind kind = GP_JOBS_ORDINARY; kind < GP_JOBS_KINDS; kind++) {
+        const uint32_t *counts = jobs->counts[lane][kind];
+
+        count += counts[GP_JOBS_STARTING] + counts[GP_JOBS_RUNNING] + counts[GP_JOBS_STOPPING];
+    }
     return count;
 }
 

@@ -1,6 +1,7 @@
 /* Job table with two indices, linked lists through the entries and a heap per lane, all allocated
  * once. With 100,000 jobs, a submit, start or end costs as much as with ten. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "scheduler/core/jobs_parts.h"
@@ -107,8 +108,14 @@ static gp_jobs_list ended_list(const gp_jobs_job *job)
     return job->kind == GP_JOBS_TRIAL ? GP_JOBS_ENDED_TRIALS : GP_JOBS_ENDED;
 }
 
+/* Return the numbers of jobs, per state, with the lane and kind of this one. */
+static uint32_t *counts_of(gp_jobs *jobs, const gp_jobs_job *job)
+{
+    return jobs->counts[jobs_lane_of(job->kind, job->command)][job->kind];
+}
+
 gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], uint64_t seq,
-                       gp_jobs_kind kind)
+                       gp_jobs_kind kind, const char *command)
 {
     uint32_t entry = jobs->free;
     gp_jobs_job *job;
@@ -126,7 +133,8 @@ gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], 
     job->seq = seq;
     job->kind = kind;
     memcpy(job->submitter, submitter, sizeof(job->submitter));
-    jobs->counts[kind][GP_JOBS_NONE]++;
+    snprintf(job->command, sizeof(job->command), "%.*s", (int)sizeof(job->command) - 1, command);
+    counts_of(jobs, job)[GP_JOBS_NONE]++;
     gp_index_add(&jobs->ids, entry);
     gp_index_add(&jobs->submits, entry);
     list_append(jobs, GP_JOBS_BY_ID, entry);
@@ -143,7 +151,7 @@ void jobs_give(gp_jobs *jobs, gp_jobs_job *job)
     list_remove(jobs, GP_JOBS_BY_ID, entry);
     gp_index_remove(&jobs->ids, entry);
     gp_index_remove(&jobs->submits, entry);
-    jobs->counts[job->kind][job->state]--;
+    counts_of(jobs, job)[job->state]--;
     job->id = 0;
     job->links[GP_JOBS_BY_ID].next = jobs->free;
     jobs->free = entry;
@@ -151,8 +159,8 @@ void jobs_give(gp_jobs *jobs, gp_jobs_job *job)
 
 void jobs_set_state(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_state state)
 {
-    jobs->counts[job->kind][job->state]--;
-    jobs->counts[job->kind][state]++;
+    counts_of(jobs, job)[job->state]--;
+    counts_of(jobs, job)[state]++;
     job->state = state;
 }
 
@@ -183,7 +191,7 @@ static bool heap_before(const jobs_wait *a, const jobs_wait *b)
 
 static jobs_heap *heap_of(gp_jobs *jobs, const gp_jobs_job *job)
 {
-    return &jobs->heaps[jobs_lane_of(job->kind)];
+    return &jobs->heaps[jobs_lane_of(job->kind, job->command)];
 }
 
 /* Store a heap element and record the position in the job. */
@@ -239,13 +247,17 @@ void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job)
     heap_put(jobs, heap, at, moved);
 }
 
+gp_jobs_job *jobs_heap_peek(const gp_jobs *jobs, jobs_lane lane)
+{
+    return jobs->heaps[lane].count == 0 ? NULL : jobs_at(jobs, jobs->heaps[lane].items[0].entry);
+}
+
 gp_jobs_job *jobs_heap_pop(gp_jobs *jobs, jobs_lane lane)
 {
-    gp_jobs_job *job;
+    gp_jobs_job *job = jobs_heap_peek(jobs, lane);
 
-    if (jobs->heaps[lane].count == 0)
+    if (job == NULL)
         return NULL;
-    job = jobs_at(jobs, jobs->heaps[lane].items[0].entry);
     jobs_heap_remove(jobs, job);
     assert(job->state == GP_JOBS_QUEUED);
     return job;

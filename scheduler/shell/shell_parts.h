@@ -232,8 +232,8 @@ void shell_send_welcome(shell *s, const gp_incoming *in);
 /* ---- shell_jobs.c, shell_job_messages.c ---- */
 
 enum {
-    /* more than the capacity: discarded processes take some time to exit */
-    SHELL_JOBS_PROCESSES_MAX = 2 * (GP_CORE_SLOTS_MAX + GP_JOBS_SWEEPS_MAX),
+    /* more than the capacity, sweeps and keeper: discarded processes take some time to exit */
+    SHELL_JOBS_PROCESSES_MAX = 2 * (GP_CORE_SLOTS_MAX + GP_JOBS_SWEEPS_MAX + 1),
     SHELL_JOBS_FDS_MAX = 1 + SHELL_JOBS_PROCESSES_MAX, /* journal and processes */
 };
 

@@ -63,17 +63,19 @@ static uint32_t step(gp_jobs_event event)
     return action_count;
 }
 
-static uint32_t submit_kind(uint64_t seq, gp_jobs_kind kind, int32_t priority)
+static uint32_t submit_command(uint64_t seq, gp_jobs_kind kind, int32_t priority, const char *command)
 {
-    gp_jobs_submit submit = { .submitter = { 7 },
-                              .seq = seq,
-                              .kind = kind,
-                              .priority = priority,
-                              .name = "n",
-                              .command = "train --network lenet" };
+    gp_jobs_submit submit = {
+        .submitter = { 7 }, .seq = seq, .kind = kind, .priority = priority, .name = "n", .command = command
+    };
 
     return step((gp_jobs_event){
         .kind = GP_JOBS_EVENT_SUBMIT, .client = { { 3 } }, .correlation = 100 + seq, .submit = &submit });
+}
+
+static uint32_t submit_kind(uint64_t seq, gp_jobs_kind kind, int32_t priority)
+{
+    return submit_command(seq, kind, priority, "train --network lenet");
 }
 
 static uint32_t submit_as(uint64_t seq, int32_t priority)
@@ -324,6 +326,59 @@ TEST(sweeps_do_not_take_the_places_of_other_jobs)
     ended(1, 1, GP_JOBS_EXIT_CODE, 0);
     REQUIRE(seen(GP_JOBS_START) != NULL);
     CHECK_INT(GP_JOBS_SWEEPS_MAX + 1, seen(GP_JOBS_START)->id);
+    end();
+}
+
+/* Submit the job that runs detached calls. */
+static void submit_keeper(uint64_t seq)
+{
+    submit_command(seq, GP_JOBS_SWEEP, 0, "results keep");
+    persisted();
+}
+
+TEST(one_keeper_runs_beside_the_sweeps)
+{
+    const uint64_t first = GP_JOBS_SWEEPS_MAX + 1;
+
+    begin(1);
+    for (uint64_t seq = 1; seq < first; seq++)
+        run_kind(seq, GP_JOBS_SWEEP);
+    submit_keeper(first);
+    REQUIRE(seen(GP_JOBS_START) != NULL);
+    CHECK_INT(first, seen(GP_JOBS_START)->id);
+    spawned(first, 1);
+    persisted();
+    submit_keeper(first + 1);
+    CHECK_INT(GP_JOBS_QUEUED, state_of(first + 1));
+    submit_kind(first + 2, GP_JOBS_SWEEP, 0);
+    persisted();
+    ended(1, 1, GP_JOBS_EXIT_CODE, 0);
+    REQUIRE(seen(GP_JOBS_START) != NULL);
+    CHECK_INT(first + 2, seen(GP_JOBS_START)->id); /* the keeper is not before it in the queue */
+    ended(first, 1, GP_JOBS_EXIT_CODE, 0);
+    REQUIRE(seen(GP_JOBS_START) != NULL);
+    CHECK_INT(first + 1, seen(GP_JOBS_START)->id);
+    end();
+}
+
+TEST(requests_for_a_keeper_share_the_queued_one)
+{
+    begin(0);
+    submit_keeper(1);
+    for (uint64_t seq = 2; seq <= 5; seq++) {
+        submit_command(seq, GP_JOBS_SWEEP, 0, "results keep");
+        REQUIRE(seen(GP_JOBS_ACCEPTED) != NULL);
+        CHECK_INT(1, seen(GP_JOBS_ACCEPTED)->id);
+        CHECK_INT(100 + seq, seen(GP_JOBS_ACCEPTED)->correlation);
+    }
+    CHECK_INT(1, gp_jobs_count(jobs, GP_JOBS_QUEUED));
+    cancel(1);
+    persisted();
+    submit_keeper(6);
+    CHECK_INT(GP_JOBS_QUEUED, state_of(2));
+    submit_kind(7, GP_JOBS_SWEEP, 0); /* other sweeps are jobs of their own */
+    persisted();
+    CHECK_INT(2, gp_jobs_count(jobs, GP_JOBS_QUEUED));
     end();
 }
 
