@@ -409,24 +409,40 @@ int result_watch(const result_store *store)
 
 /* ---- the keeper ---- */
 
-bool result_keeper_wanted(result_store *store, int64_t now_ms)
+/* Try to lock the file of the keeper, with the store's lock held. *fd: -1 if another process is the
+ * keeper. */
+static gp_status keeper_lock(int *fd, const result_store *store, gp_error *err)
 {
-    bool wanted = false;
-    result_totals sums;
-    int fd;
+    int file = openat(store->directory, "keeper", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
-    if (result_lock(store, &sums, NULL) != GP_OK)
-        return false;
-    fd = openat(store->directory, "keeper", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd >= 0 && gp_file_lock(fd) == GP_OK &&
-        (now_ms - sums.keeper_asked_ms >= KEEPER_ASKED_MS || now_ms < sums.keeper_asked_ms)) {
-        wanted = true;
+    if (file < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot open %s/keeper", store->folder);
+    gp_status status = gp_file_lock(file);
+
+    if (status != GP_OK && status != GP_EBUSY)
+        gp_fail_errno(err, status, "cannot lock %s/keeper", store->folder);
+    *fd = status == GP_OK ? file : -1;
+    if (status != GP_OK)
+        close(file);
+    return status == GP_EBUSY ? GP_OK : status;
+}
+
+gp_status result_keeper_wanted(bool *wanted, result_store *store, int64_t now_ms, gp_error *err)
+{
+    result_totals sums;
+    int fd = -1;
+    gp_status status = result_lock(store, &sums, err);
+
+    if (status != GP_OK)
+        return status;
+    status = keeper_lock(&fd, store, err);
+    *wanted = fd >= 0 && (now_ms - sums.keeper_asked_ms >= KEEPER_ASKED_MS || now_ms < sums.keeper_asked_ms);
+    if (*wanted)
         sums.keeper_asked_ms = now_ms;
-    }
     if (fd >= 0)
         close(fd);
     result_unlock(store, &sums);
-    return wanted;
+    return status;
 }
 
 void result_keeper_missed(result_store *store)
@@ -442,23 +458,16 @@ void result_keeper_missed(result_store *store)
 gp_status result_keeper_begin(int *fd, result_store *store, gp_error *err)
 {
     result_totals sums;
-    int file = openat(store->directory, "keeper", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    gp_status status = file < 0 ? gp_fail_errno(err, GP_EIO, "cannot open %s/keeper", store->folder)
-                                : result_lock(store, &sums, err);
+    gp_status status = result_lock(store, &sums, err);
 
-    if (status == GP_OK) {
-        /* Lock the keeper file under the store's lock: result_keeper_wanted() holds the file's lock
-         * briefly, and would make this call fail. */
-        status = gp_file_lock(file);
-        if (status != GP_OK)
-            gp_fail(err, status, "another process keeps the results of this pool");
-        sums.keeper_asked_ms = 0;
-        result_unlock(store, &sums);
-    }
-    if (status == GP_OK)
-        *fd = file;
-    else if (file >= 0)
-        close(file);
+    if (status != GP_OK)
+        return status;
+
+    /* Lock the keeper file under the store's lock: result_keeper_wanted() holds the file's lock
+     * briefly, and would look like another keeper. */
+    status = keeper_lock(fd, store, err);
+    sums.keeper_asked_ms = 0;
+    result_unlock(store, &sums);
     return status;
 }
 

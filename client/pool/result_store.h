@@ -177,14 +177,15 @@ gp_status result_remove(result_store *store, const char *name, gp_error *err);
 /* Remove expired entries, and the drafts of killed writers. Changes do this once a minute. */
 gp_status result_prune(result_store *store, int64_t now_ms, gp_error *err);
 
-/* Return whether this process should start a keeper: none runs, and none was requested within the
- * last 5 seconds. */
-bool result_keeper_wanted(result_store *store, int64_t now_ms);
+/* Determine whether this process should start a keeper: none runs, and none was requested within
+ * the last 5 seconds. GP_EBUSY: another process has held the lock of the store for lock_ms.
+ * GP_ELIMIT, GP_EIO. */
+gp_status result_keeper_wanted(bool *wanted, result_store *store, int64_t now_ms, gp_error *err);
 
 /* Report that the keeper could not be requested, so that the next caller tries again. */
 void result_keeper_missed(result_store *store);
 
-/* Become the keeper. GP_EBUSY: another process is the keeper. */
+/* Become the keeper. Sets *fd to -1 if another process is the keeper. Errors as above. */
 gp_status result_keeper_begin(int *fd, result_store *store, gp_error *err);
 
 /* Stop being the keeper and remove the task objects. Return false, without effect, if a call has

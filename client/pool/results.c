@@ -21,11 +21,13 @@ gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, gp_err
     /* Attach only, unless the scheduler failed: no new pool starts after an orderly shutdown. */
     const gp_pool_options same = { .pool = pool->paths.pool, .attach_only = !pool_missed(pool) };
     gp_pool *own = NULL;
+    bool wanted;
     uint64_t job;
+    gp_status status = result_keeper_wanted(&wanted, store, result_now_ms(), err);
 
-    if (!result_keeper_wanted(store, result_now_ms()))
-        return GP_OK;
-    gp_status status = gp_pool_open(&own, &same, err);
+    if (status != GP_OK || !wanted)
+        return status;
+    status = gp_pool_open(&own, &same, err);
 
     /* Jobs of this kind run beside the jobs that need workers, so the keeper takes no slot from
      * them while it waits for calls. */

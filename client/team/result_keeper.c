@@ -556,11 +556,9 @@ gp_status result_keeper_run(gp_pool *pool, const volatile sig_atomic_t *stop, ui
         status = gp_fail(err, GP_ENOMEM, "no memory for the names of %d results", CLAIMS_MAX);
     if (status == GP_OK)
         status = result_keeper_begin(&k.lock, &k.store, err);
-    if (status == GP_OK) {
+    if (status == GP_OK && k.lock >= 0) { /* otherwise another keeper runs */
         k.inotify = result_watch(&k.store);
         status = keep(&k, err);
-    } else if (status == GP_EBUSY) {
-        status = GP_OK; /* another keeper runs */
     }
     opener_end(&k);
     teams_close(&k, true);

@@ -469,17 +469,27 @@ TEST(drafts_of_a_killed_writer_do_not_block_a_process_with_its_pid)
     CHECK_STATUS(GP_OK, read_text("a", "x", NOW));
 }
 
+/* Return whether a keeper should be started. */
+static bool keeper_wanted(int64_t now_ms)
+{
+    bool wanted = false;
+
+    CHECK_STATUS(GP_OK, result_keeper_wanted(&wanted, &store, now_ms, &err));
+    return wanted;
+}
+
 TEST(keeper_ends_when_no_call_is_left)
 {
     int fd = -1, second = -1;
 
     REQUIRE(begin());
-    CHECK(result_keeper_wanted(&store, NOW));
-    CHECK(!result_keeper_wanted(&store, NOW + 1000)); /* it starts soon */
-    CHECK(result_keeper_wanted(&store, NOW + 6000));
+    CHECK(keeper_wanted(NOW));
+    CHECK(!keeper_wanted(NOW + 1000)); /* it starts soon */
+    CHECK(keeper_wanted(NOW + 6000));
     CHECK_STATUS(GP_OK, result_keeper_begin(&fd, &store, &err));
-    CHECK(!result_keeper_wanted(&store, NOW + 20000));
-    CHECK_STATUS(GP_EBUSY, result_keeper_begin(&second, &store, &err));
+    CHECK(!keeper_wanted(NOW + 20000));
+    CHECK_STATUS(GP_OK, result_keeper_begin(&second, &store, &err));
+    CHECK_INT(-1, second);
     CHECK_STATUS(GP_OK, add_text("a", RESULT_PENDING, 0, "argument"));
     CHECK_INT(1, files_in("objects"));
     CHECK(!result_keeper_end(&fd, &store, NOW));
@@ -487,6 +497,32 @@ TEST(keeper_ends_when_no_call_is_left)
     CHECK(result_keeper_end(&fd, &store, NOW));
     CHECK_INT(-1, fd);
     CHECK_INT(0, files_in("objects"));
-    CHECK(result_keeper_wanted(&store, NOW + 1)); /* the last request was served */
+    CHECK(keeper_wanted(NOW + 1)); /* the last request was served */
     CHECK_STATUS(GP_OK, read_text("a", "value", NOW));
+}
+
+TEST(lock_of_the_results_is_not_taken_for_a_keeper)
+{
+    char path[80];
+    bool wanted = false;
+    int fd = -1;
+
+    REQUIRE(begin());
+    snprintf(path, sizeof(path), "%s/results/lock", root);
+    int other = open(path, O_RDWR | O_CLOEXEC);
+
+    CHECK_STATUS(GP_OK, gp_file_lock(other));
+    store.lock_ms = 10;
+    CHECK_STATUS(GP_EBUSY, result_keeper_wanted(&wanted, &store, NOW, &err));
+    CHECK_CONTAINS(err.message, "cannot lock");
+    CHECK_STATUS(GP_EBUSY, result_keeper_begin(&fd, &store, &err));
+    close(other);
+    CHECK(keeper_wanted(NOW));
+    snprintf(path, sizeof(path), "%s/results/keeper", root);
+    CHECK_INT(0, unlink(path));
+    CHECK_INT(0, mkdir(path, 0700)); /* the file cannot be opened */
+    CHECK_STATUS(GP_EIO, result_keeper_wanted(&wanted, &store, NOW + 6000, &err));
+    CHECK(!wanted);
+    CHECK_STATUS(GP_EIO, result_keeper_begin(&fd, &store, &err));
+    CHECK_CONTAINS(err.message, "cannot open");
 }
