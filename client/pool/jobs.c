@@ -20,7 +20,6 @@ extern char **environ;
 enum {
     /* submissions without a reply; the scheduler queues up to 1000 messages per client */
     WINDOW = 512,
-    ANSWER_MS = 30000,     /* allows for a slow disk */
     WATCHES_MAX = 60,      /* watches per client */
     QUERY_AGAIN_MS = 1000, /* delay until a wait queries all jobs once more */
     LOOK_AGAIN_MS = 200,   /* maximum delay until a stop request is noticed */
@@ -166,9 +165,10 @@ static gp_status send_submit(gp_pool *pool, gp_parcel *parcel, const gp_job_requ
 static gp_status submits_late_fail(const gp_pool *pool, const submits *s, gp_error *err)
 {
     return gp_fail(err, GP_ETIMEDOUT,
-                   "the scheduler of pool %s did not acknowledge %zu of the jobs within %d s; it may still "
+                   "the scheduler of pool %s did not acknowledge %zu of the jobs within %g s; it may still "
                    "run them: see `gradpool jobs`; its log is %s",
-                   pool->paths.pool, s->count - s->answered, ANSWER_MS / 1000, pool->paths.scheduler_log);
+                   pool->paths.pool, s->count - s->answered, (double)s->timeout_ms * 1e-3,
+                   pool->paths.scheduler_log);
 }
 
 /* Wait for one message and record the reply that it contains. The submissions since the last
@@ -232,8 +232,10 @@ static gp_status submit_all(submits *s, gp_pool *pool, gp_parcel *parcel, const 
     return status;
 }
 
-gp_status gp_job_submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_request *requests, size_t count,
-                             gp_error *err)
+/* Submit jobs.
+ *   timeout_ms  longest wait for the next reply */
+static gp_status submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_request *requests, size_t count,
+                             int64_t timeout_ms, gp_error *err)
 {
     gp_parcel parcel = { .umask = (uint32_t)gp_umask() & 0777 };
     submits numbers = { .order = NULL };
@@ -247,7 +249,7 @@ gp_status gp_job_submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_request
     if (getrandom(parcel.key, sizeof(parcel.key), 0) != (ssize_t)sizeof(parcel.key))
         status = gp_fail_errno(err, GP_EIO, "no random bytes for a key");
     if (status == GP_OK)
-        status = submits_init(&numbers, jobs, count, WINDOW, ANSWER_MS, gp_now_ms(), err);
+        status = submits_init(&numbers, jobs, count, WINDOW, timeout_ms, gp_now_ms(), err);
     if (status == GP_OK)
         status = submit_all(&numbers, pool, &parcel, requests, err);
     submits_deinit(&numbers);
@@ -257,14 +259,26 @@ gp_status gp_job_submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_request
     return status;
 }
 
-gp_status gp_job_submit(uint64_t *job, gp_pool *pool, const gp_job_request *request, gp_error *err)
+gp_status gp_job_submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_request *requests, size_t count,
+                             gp_error *err)
+{
+    return submit_many(jobs, pool, requests, count, POOL_JOB_ANSWER_MS, err);
+}
+
+gp_status pool_job_submit(uint64_t *job, gp_pool *pool, const gp_job_request *request, int64_t timeout_ms,
+                          gp_error *err)
 {
     uint64_t id;
-    gp_status status = gp_job_submit_many(&id, pool, request, 1, err);
+    gp_status status = submit_many(&id, pool, request, 1, timeout_ms, err);
 
     if (status == GP_OK)
         *job = id;
     return status;
+}
+
+gp_status gp_job_submit(uint64_t *job, gp_pool *pool, const gp_job_request *request, gp_error *err)
+{
+    return pool_job_submit(job, pool, request, POOL_JOB_ANSWER_MS, err);
 }
 
 /* ---- querying ---- */
@@ -425,7 +439,7 @@ gp_status gp_job_cancel_grace(uint32_t *count, gp_pool *pool, uint64_t job, int6
     if (grace_ms < 0 || grace_ms > GP_CANCEL_GRACE_MS_MAX)
         return gp_fail(err, GP_EINVAL, "the grace period is %" PRId64 " ms; it must be 0 to %d", grace_ms,
                        GP_CANCEL_GRACE_MS_MAX);
-    status = pool_ask(pool, &gp_msg_job_stop, &ask, &gp_msg_job_stopping, &reply, ANSWER_MS, err);
+    status = pool_ask(pool, &gp_msg_job_stop, &ask, &gp_msg_job_stopping, &reply, POOL_JOB_ANSWER_MS, err);
     if (status == GP_OK && count != NULL)
         *count = reply.count;
     return status;

@@ -12,14 +12,21 @@
 enum {
     LOOK_MS = 1000,   /* interval at which a waiting process checks that another one runs the call */
     NO_WATCH_MS = 20, /* the same without inotify, which has a limit per user */
+
+    /* Longest request for a keeper. A waiting process notices its stop flag afterwards. The pool
+     * takes a repeated request for the same one while the keeper is queued. */
+    REQUEST_MS = 5000,
 };
 
-gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, gp_error *err)
+gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, int timeout_ms, gp_error *err)
 {
     static const char *const words[] = { "results", "keep", NULL };
 
     /* Attach only, unless the scheduler failed: no new pool starts after an orderly shutdown. */
-    const gp_pool_options same = { .pool = pool->paths.pool, .attach_only = !pool_missed(pool) };
+    const gp_pool_options same = { .pool = pool->paths.pool,
+                                   .timeout_ms = timeout_ms,
+                                   .attach_only = !pool_missed(pool) };
+    const int64_t end_ms = gp_now_ms() + timeout_ms;
     gp_pool *own = NULL;
     bool wanted;
     uint64_t job;
@@ -32,10 +39,10 @@ gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, gp_err
     /* Jobs of this kind run beside the jobs that need workers, so the keeper takes no slot from
      * them while it waits for calls. */
     if (status == GP_OK)
-        status = gp_job_submit(
+        status = pool_job_submit(
             &job, own,
             &(gp_job_request){ .words = words, .name = "results", .directory = "/", .kind = GP_JOB_SWEEP },
-            err);
+            timeout_ms > 0 ? end_ms - gp_now_ms() : POOL_JOB_ANSWER_MS, err);
     gp_pool_close(own);
     if (status != GP_OK)
         result_keeper_missed(store);
@@ -86,10 +93,11 @@ static gp_status outcome_wait(gp_pool *pool, result_store *store, const char *na
             status = gp_fail(err, GP_ECANCELED, "interrupted; the result '%s' can still be fetched", name);
             break;
         }
-        if (pending && now_ms - looked_ms >= LOOK_MS) {
+        if (pending && now_ms < deadline && now_ms - looked_ms >= LOOK_MS) {
             looked_ms = now_ms;
             if (result_get(store, name, &head, result_now_ms(), NULL) == GP_OK && result_is_abandoned(&head))
-                status = results_keeper_ensure(pool, store, err);
+                status = results_keeper_ensure(
+                    pool, store, deadline - now_ms < REQUEST_MS ? (int)(deadline - now_ms) : REQUEST_MS, err);
             if (status == GP_ENOPOOL || status == GP_EPERM || status == GP_EVERSION)
                 break; /* other errors are temporary: a new scheduler starts, the disk is slow */
         }
@@ -129,6 +137,7 @@ gp_status results_fetch(gp_pool *pool, const char *name, int timeout_ms, const v
 
     if (status != GP_OK)
         return status;
+    store.lock_ms = LOOK_MS; /* outcome_wait() tries again until the deadline */
     status = outcome_wait(pool, &store, name, timeout_ms, stop, &ended, &payload, &payload_bytes, &why);
     result_store_close(&store);
     if (status != GP_OK)

@@ -9,9 +9,10 @@
 #include "client/pool/result_store.h"
 
 /* Submit the keeper job, unless a keeper runs or was requested within the last seconds. Uses a
- * separate handle of the pool. Errors: as for result_keeper_wanted(), gp_pool_open() and
- * gp_job_submit(). */
-gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, gp_error *err);
+ * separate handle of the pool.
+ *   timeout_ms  0: as gp_pool_open() and gp_job_submit()
+ * Errors: as for result_keeper_wanted(), gp_pool_open() and gp_job_submit(). */
+gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, int timeout_ms, gp_error *err);
 
 /* Fetch a result as gp_result_fetch() does.
  *   stop  ends the wait with GP_ECANCELED when a signal handler makes it nonzero; NULL: none */

@@ -449,7 +449,7 @@ static gp_status keeper_ensure(gp_future *future, const char *name, gp_error *er
 
     if (status != GP_OK)
         return status;
-    status = results_keeper_ensure(team->pool, &store, err);
+    status = results_keeper_ensure(team->pool, &store, 0, err);
     if (status != GP_OK) {
         result_remove(&store, name, NULL);
         team_enter(team);

@@ -450,6 +450,26 @@ TEST(keeper_ends_a_call_although_its_error_cannot_be_stored_at_first)
     CHECK_CONTAINS(err.message, "ab12.so");
 }
 
+TEST(fetch_with_a_timeout_does_not_wait_longer_for_the_scheduler)
+{
+    void *data = NULL;
+    size_t bytes;
+
+    REQUIRE(team_pool_begin(1));
+    leave_broken("broken");
+    pid_t scheduler = holder();
+
+    kill(scheduler, SIGSTOP);
+    const int64_t begun_ms = gp_now_ms();
+
+    CHECK_STATUS(GP_ETIMEDOUT, gp_result_fetch(pool, "broken", 0, &data, &bytes, &err));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_result_fetch(pool, "broken", 100, &data, &bytes, &err));
+    CHECK_CONTAINS(err.message, "did not end within 0.1 s");
+    CHECK(gp_now_ms() - begun_ms < 5000); /* without a limit: 15 s */
+    kill(scheduler, SIGCONT);
+    CHECK_STATUS(GP_OK, gp_result_remove(pool, "broken", &err));
+}
+
 /* ---- calls with needs ---- */
 
 /* Start a pool whose last worker has a license. */
