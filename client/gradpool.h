@@ -1060,13 +1060,25 @@ typedef struct gp_detach_options {
 GP_API gp_status gp_future_detach(gp_future *future, const gp_detach_options *options, char *name,
                                   gp_error *err);
 
-/* Wait for a detached call and read the result. If the call failed, return its error. If several
- * processes read a result whose reads are limited, exactly that number of them receive it.
+/* Wait for a detached call and read its outcome. Returns only errors of the wait and the read; an
+ * error of the call is an outcome, too. If several processes read a result whose reads are limited,
+ * exactly that number of them receive it.
  *   timeout_ms  -1: no limit
- *   data        set to the result, never NULL; free it with gp_buffer_free()
+ *   ended       set to the status of the call
+ *   data        set to the result, or to the error message of a failed call with its NUL; never
+ *               NULL; free it with gp_buffer_free()
  * GP_ETIMEDOUT: the call has not ended in time. GP_ENOENT: there is no such result. GP_ESTATE: it
  * was read as often as allowed. GP_ESTALE: it has expired. GP_EPERM: it belongs to another user.
  * GP_EUNSUPPORTED: the pool is on another host. */
+GP_API gp_status gp_result_wait(gp_pool *pool, const char *name, int timeout_ms, gp_status *ended,
+                                void **data, size_t *bytes, gp_error *err);
+
+/* Wait for a detached call and read the result. If the call failed, return its error; it counts as
+ * a read. To tell it from the error of the wait, use gp_result_wait(): GP_ETIMEDOUT can mean that
+ * the call has not ended, or that it ended because of a time limit.
+ *   timeout_ms  -1: no limit
+ *   data        set to the result, never NULL; free it with gp_buffer_free()
+ * Other errors: as for gp_result_wait(). */
 GP_API gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void **data, size_t *bytes,
                                  gp_error *err);
 

@@ -125,23 +125,37 @@ static gp_status outcome_wait(gp_pool *pool, result_store *store, const char *na
     return status;
 }
 
-gp_status results_fetch(gp_pool *pool, const char *name, int timeout_ms, const volatile sig_atomic_t *stop,
-                        void **data, size_t *bytes, gp_error *err)
+gp_status results_wait(gp_pool *pool, const char *name, int timeout_ms, const volatile sig_atomic_t *stop,
+                       gp_status *ended, void **data, size_t *bytes, gp_error *err)
 {
-    void *payload = NULL;
-    size_t payload_bytes = 0;
     result_store store;
-    gp_status ended;
     gp_error why;
     gp_status status = results_open(&store, pool, err);
 
     if (status != GP_OK)
         return status;
     store.lock_ms = LOOK_MS; /* outcome_wait() tries again until the deadline */
-    status = outcome_wait(pool, &store, name, timeout_ms, stop, &ended, &payload, &payload_bytes, &why);
+    status = outcome_wait(pool, &store, name, timeout_ms, stop, ended, data, bytes, &why);
     result_store_close(&store);
+    return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
+}
+
+gp_status gp_result_wait(gp_pool *pool, const char *name, int timeout_ms, gp_status *ended, void **data,
+                         size_t *bytes, gp_error *err)
+{
+    return results_wait(pool, name, timeout_ms, NULL, ended, data, bytes, err);
+}
+
+gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void **data, size_t *bytes,
+                          gp_error *err)
+{
+    void *payload = NULL;
+    size_t payload_bytes = 0;
+    gp_status ended;
+    gp_status status = gp_result_wait(pool, name, timeout_ms, &ended, &payload, &payload_bytes, err);
+
     if (status != GP_OK)
-        return gp_fail(err, status, "%s", why.message);
+        return status;
     if (ended != GP_OK) {
         gp_fail(err, ended, "%s", (const char *)payload);
         gp_free(payload);
@@ -150,12 +164,6 @@ gp_status results_fetch(gp_pool *pool, const char *name, int timeout_ms, const v
     *data = payload;
     *bytes = payload_bytes;
     return GP_OK;
-}
-
-gp_status gp_result_fetch(gp_pool *pool, const char *name, int timeout_ms, void **data, size_t *bytes,
-                          gp_error *err)
-{
-    return results_fetch(pool, name, timeout_ms, NULL, data, bytes, err);
 }
 
 /* Caller of gp_result_list(). */

@@ -1,5 +1,5 @@
-/* results.h: fetch results with an interrupt, and submit the keeper job, which ends detached calls
- * whose process has exited. */
+/* results.h: wait for results with an interrupt, and submit the keeper job, which ends detached
+ * calls whose process has exited. */
 #ifndef GP_RESULTS_H
 #define GP_RESULTS_H
 
@@ -14,9 +14,9 @@
  * Errors: as for result_keeper_wanted(), gp_pool_open() and gp_job_submit(). */
 gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, int timeout_ms, gp_error *err);
 
-/* Fetch a result as gp_result_fetch() does.
+/* Wait for a result as gp_result_wait() does.
  *   stop  ends the wait with GP_ECANCELED when a signal handler makes it nonzero; NULL: none */
-gp_status results_fetch(gp_pool *pool, const char *name, int timeout_ms, const volatile sig_atomic_t *stop,
-                        void **data, size_t *bytes, gp_error *err);
+gp_status results_wait(gp_pool *pool, const char *name, int timeout_ms, const volatile sig_atomic_t *stop,
+                       gp_status *ended, void **data, size_t *bytes, gp_error *err);
 
 #endif

@@ -147,13 +147,17 @@ static gp_status results_get(cli_call *call, gp_error *err)
     const int timeout_ms = options->timeout > 0 ? (int)ceil(options->timeout * 1e3) : -1;
     void *data = NULL;
     size_t bytes = 0;
+    gp_status ended;
 
     cli_catch_interrupts();
-    gp_status status = results_fetch(call->pool, call->words[1], timeout_ms, &cli_stop, &data, &bytes, err);
+    gp_status status =
+        results_wait(call->pool, call->words[1], timeout_ms, &cli_stop, &ended, &data, &bytes, err);
 
     if (status != GP_OK)
         return status;
-    if (options->out[0] != '\0')
+    if (ended != GP_OK)
+        status = gp_fail(err, ended, "the call of result '%s' failed: %s", call->words[1], (char *)data);
+    else if (options->out[0] != '\0')
         status = gp_file_write(options->out, data, bytes, err);
     else if (fwrite(data, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot write the result to standard output");

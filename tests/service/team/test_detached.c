@@ -128,6 +128,24 @@ static void leave_two(void)
     leave_failed("late");
 }
 
+TEST(time_limit_of_a_call_is_not_taken_for_that_of_the_wait)
+{
+    void *data = NULL;
+    size_t bytes = 0;
+    gp_status ended = GP_OK;
+
+    REQUIRE(team_pool_begin(1));
+    leave_failed("late");
+    REQUIRE_OK(gp_result_wait(pool, "late", 0, &ended, &data, &bytes, &err), err);
+    CHECK_STATUS(GP_ETIMEDOUT, ended);
+    CHECK_TEXT("no answer from the instrument", data);
+    CHECK_INT(strlen(data) + 1, bytes);
+    gp_buffer_free(data);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_result_fetch(pool, "late", 0, &data, &bytes, &err));
+    CHECK_TEXT("no answer from the instrument", err.message);
+    CHECK_STATUS(GP_ENOENT, gp_result_wait(pool, "other", 0, &ended, &data, &bytes, &err));
+}
+
 TEST(result_outlives_a_program_that_exits)
 {
     void *data = NULL;
@@ -186,7 +204,7 @@ TEST(command_lists_fetches_and_removes_results)
 
     /* The time-out of a call is not taken for that of the command. */
     CHECK_INT(1, results("get late --timeout 5"));
-    CHECK_CONTAINS(output(), "no answer from the instrument");
+    CHECK_CONTAINS(output(), "the call of result 'late' failed: no answer from the instrument");
     CHECK_INT(0, results("list"));
     CHECK_CONTAINS(output(), "1/9");
     CHECK_INT(0, results("get nine --out number"));
