@@ -73,9 +73,10 @@ typedef struct keeper {
     int lock, inotify;
     keeper_team teams[TEAMS_MAX];
     keeper_opener opener;
-    int wakeup;           /* eventfd of the opener */
-    result_head unserved; /* first abandoned call for which no worker was free in this pass */
-    bool any_unserved;
+    int wakeup; /* eventfd of the opener */
+
+    /* first abandoned call for which no worker was free in this pass; state 0: none */
+    result_head unserved;
     keeper_release unreleased;
     uint64_t started;
     int64_t waits_ms; /* start of the wait for calls of earlier owners; 0: no wait */
@@ -87,6 +88,7 @@ typedef struct keeper {
     uint32_t owner_count;
     char (*abandoned)[GP_RESULT_NAME_BYTES]; /* [CLAIMS_MAX] */
     uint32_t abandoned_count;
+    uint64_t unvisited;            /* abandoned entries that the pass has not visited */
     uint64_t own_count, own_bytes; /* pending entries of this process */
     uint64_t pending;              /* all pending entries */
 } keeper;
@@ -110,6 +112,7 @@ static bool scan_visit(void *context, const result_head *head)
         return true;
     k->pending++;
     if (result_is_abandoned(head)) {
+        k->unvisited++;
         if (k->abandoned_count < CLAIMS_MAX)
             snprintf(k->abandoned[k->abandoned_count++], sizeof(k->abandoned[0]), "%s", head->key.name);
     } else if (head->owner.pid == k->self.pid) {
@@ -133,7 +136,7 @@ static gp_status scan(keeper *k, gp_error *err)
 {
     owners_close(k);
     k->abandoned_count = 0;
-    k->own_count = k->own_bytes = k->pending = 0;
+    k->own_count = k->own_bytes = k->pending = k->unvisited = 0;
     gp_status status = result_each(&k->store, scan_visit, k, result_now_ms(), err);
 
     for (uint32_t i = 0; i < k->owner_count; i++)
@@ -255,9 +258,8 @@ static gp_status team_of(keeper *k, const result_head *head, gp_team **out, gp_e
     if (status != GP_EBUSY)
         return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
     unused->refused = true;
-    if (!k->any_unserved)
+    if (k->unserved.state == 0)
         k->unserved = *head;
-    k->any_unserved = true;
     return GP_OK;
 }
 
@@ -445,16 +447,18 @@ static gp_status take_over_all(keeper *k, bool *waits, gp_error *err)
     k->waits_ms = k->waits_ms == 0 ? now_ms : k->waits_ms;
     returning = returning && now_ms - k->waits_ms < RETURN_MS;
     *waits = returning;
-    k->any_unserved = false;
+    k->unserved.state = 0;
     for (uint32_t i = 0;
          i < k->abandoned_count && status == GP_OK && *k->stop == 0 && !returning && !k->unreleased.wanted &&
          k->own_count < CLAIMS_MAX && (k->own_count == 0 || k->own_bytes < CLAIM_BYTES_MAX);
-         i++)
+         i++) {
+        k->unvisited--;
         status = take_over(k, k->abandoned[i], reply, waits, err);
+    }
 
     /* Wait for workers in the background: the calls of open teams must not wait meanwhile, and the
      * workers in use may be theirs. */
-    if (status == GP_OK && k->any_unserved && !k->opener.runs)
+    if (status == GP_OK && k->unserved.state != 0 && !k->opener.runs)
         status = opener_start(k, &k->unserved, err);
     if (!*waits)
         k->waits_ms = 0;
@@ -516,7 +520,7 @@ static gp_status keep(keeper *k, gp_error *err)
             continue;
         }
         teams_close(k, false);
-        if (!k->opener.wanted)
+        if (!k->opener.wanted && k->unvisited == 0) /* none of them is for its team */
             opener_end(k);
         k->opener.wanted = false;
         if (k->pending > 0)
