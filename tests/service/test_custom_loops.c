@@ -1,6 +1,7 @@
 /* test_custom_loops.c: custom training loops in tasks (train_task.h) on real workers. */
 #include <math.h>
 
+#include "common/data/source/digits.h"
 #include "common/model/network.h"
 #include "tests/service/objects/custom.h"
 #include "tests/service/teams.h"
@@ -246,6 +247,19 @@ TEST(model_survives_an_onnx_round_trip_through_a_task)
     CHECK_INT(10, network.class_count);
     gp_network_deinit(&network);
     gp_spmd_result_free(block);
+}
+
+TEST(class_names_of_a_network_and_the_data_must_match)
+{
+    custom_request named = lenet;
+
+    REQUIRE(begin_team(1));
+    REQUIRE_OK(gp_digits_write(in_root("digits"), GP_DIGITS_PNG, 40, 10, GP_DIGITS_SEED, NULL, &err), err);
+    CHECK(rename(in_root("digits/train/0"), in_root("digits/train/zero")) == 0);
+    CHECK(rename(in_root("digits/test/0"), in_root("digits/test/zero")) == 0);
+    snprintf(named.source, sizeof(named.source), "%s", in_root("digits"));
+    named.batch = 20;
+    pass(1, "class_names", &named);
 }
 
 TEST(invalid_uses_are_refused_with_one_error)

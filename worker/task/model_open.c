@@ -4,12 +4,18 @@
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/data/store/class_match.h"
 #include "common/model/graph/normalization.h"
 #include "common/model/graph/custom.h"
 #include "worker/backend/missing_plans.h"
 #include "worker/task/model_state.h"
 
-enum { MICRO_BATCH_MAX = 1 << 20, TARGET_BYTES_MAX = 1 << 28, OPTION_TEXT_MAX = 256 };
+enum {
+    MICRO_BATCH_MAX = 1 << 20,
+    TARGET_BYTES_MAX = 1 << 28,
+    OPTION_TEXT_MAX = 256,
+    LIST_BYTES = 80, /* class names in an error message */
+};
 
 /* ---- options ---- */
 
@@ -112,12 +118,9 @@ static gp_status graph_with_loss(gp_graph **out, const gp_netspec *given, bool p
     return status;
 }
 
-static gp_status classes_name(gp_network *network, const gp_data *data, gp_error *err)
+/* Take the class names of the data if the network has none. */
+static gp_status classes_take(gp_network *network, const gp_store_info *info, gp_error *err)
 {
-    const gp_store_info *info = data == NULL ? NULL : gp_store_get_info(data->store);
-
-    if (info == NULL || network->class_names != NULL || info->class_count == 0)
-        return GP_OK;
     network->class_names = gp_calloc(info->class_count, sizeof(*network->class_names));
     for (uint32_t i = 0; network->class_names != NULL && i < info->class_count; i++) {
         network->class_names[i] = gp_strdup(info->class_names[i]);
@@ -128,6 +131,54 @@ static gp_status classes_name(gp_network *network, const gp_data *data, gp_error
     return network->class_names == NULL
                ? gp_fail(err, GP_ENOMEM, "no memory for the names of %" PRIu32 " classes", info->class_count)
                : GP_OK;
+}
+
+/* Check that label k of the data belongs to output k of the network, because gp_data keeps the
+ * numbers of the data. Lists that differ match only if one of them has the numbers 0, 1, 2 ... as
+ * names. Other counts are possible only with a custom loss, whose labels need not be outputs. */
+static gp_status classes_check(const gp_network *network, const gp_store_info *info, gp_error *err)
+{
+    const char *const *names = (const char *const *)network->class_names;
+    const uint32_t count = info->class_count;
+    char data_list[LIST_BYTES], network_list[LIST_BYTES];
+    uint32_t first = 0; /* difference */
+
+    if (network->class_count != count)
+        return GP_OK;
+    while (first < count && strcmp(info->class_names[first], names[first]) == 0)
+        first++;
+    if (first == count)
+        return GP_OK;
+    int32_t *numbers = gp_calloc(count, sizeof(*numbers));
+
+    if (numbers == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " classes", count);
+    const bool by_number = gp_class_match(numbers, NULL, info, NULL, names, count, NULL) == GP_OK &&
+                           numbers[first] == (int32_t)first;
+
+    gp_free(numbers);
+    return by_number
+               ? GP_OK
+               : gp_fail(
+                     err, GP_EINVAL,
+                     "class %" PRIu32 " of %.80s is \"%.30s\", but class %" PRIu32
+                     " of network %.30s is \"%.30s\" (data: %s; network: %s); use data with the same "
+                     "classes in the same order, or rename those of the network (gradpool model edit "
+                     "--class-names)",
+                     first + 1, info->source, info->class_names[first], first + 1, network->spec->name,
+                     names[first],
+                     gp_class_names_format(data_list, sizeof(data_list), info->class_names, count, NULL, 0),
+                     gp_class_names_format(network_list, sizeof(network_list), names, count, NULL, 0));
+}
+
+static gp_status classes_match(gp_network *network, const gp_data *data, gp_error *err)
+{
+    const gp_store_info *info = data == NULL ? NULL : gp_store_get_info(data->store);
+
+    if (info == NULL || info->class_count == 0)
+        return GP_OK;
+    return network->class_names == NULL ? classes_take(network, info, err)
+                                        : classes_check(network, info, err);
 }
 
 /* ---- memory ---- */
@@ -241,7 +292,7 @@ static gp_status model_build(gp_model *model, gp_task *task, const gp_model_opti
                 gp_graph_check_targets(model->graph, data->targets, data->target_count, data->source, err);
     }
     if (status == GP_OK)
-        status = classes_name(&model->network, options->data, err);
+        status = classes_match(&model->network, options->data, err);
     if (status == GP_OK)
         status = sizes_choose(model, options, err);
     if (status == GP_OK)

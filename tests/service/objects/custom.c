@@ -510,6 +510,38 @@ GP_TASK gp_status export_model(gp_task *task, gp_error *err)
     return gp_model_scores(model, &batch, scores[0], NULL, err);
 }
 
+/* Open a model file with the class names of the data, then with two of them exchanged. The folders
+ * of the data are 1 to 9 and zero. */
+GP_TASK gp_status class_names(gp_task *task, gp_error *err)
+{
+    gp_data *data;
+    gp_model *model, *again;
+    gp_error why = { .code = GP_OK };
+    const void *onnx;
+    size_t bytes;
+
+    TRY(open_both(task, &data, &model, err));
+    TRY(gp_model_onnx(model, &onnx, &bytes, err));
+    gp_model_options options = { .content = onnx, .content_bytes = bytes, .data = data };
+
+    TRY(gp_model_open(&again, task, &options, err));
+    char *swapped = malloc(bytes), *names;
+
+    EXPECT(swapped != NULL);
+    memcpy(swapped, onnx, bytes);
+    names = memmem(swapped, bytes, "\"1\", \"2\"", 8);
+    EXPECT(names != NULL);
+    memcpy(names, "\"2\", \"1\"", 8);
+    options.content = swapped;
+    gp_status status = gp_model_open(&again, task, &options, &why);
+
+    free(swapped);
+    EXPECT(status == GP_EINVAL);
+    EXPECT(strstr(why.message, "is \"1\", but class 1 of network lenet is \"2\"") != NULL);
+    EXPECT(strstr(why.message, "(data: 1, 2, 3, 4 and 6 others; network: 2, 1, 3, 4 and 6 others)") != NULL);
+    return GP_OK;
+}
+
 /* ---- misuse ---- */
 
 GP_TASK gp_status misuse(gp_task *task, gp_error *err)
