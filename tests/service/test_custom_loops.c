@@ -223,6 +223,15 @@ TEST(custom_loss_gives_the_gradients_of_the_network_loss)
     pass(1, "losses", &large);
 }
 
+TEST(custom_loss_of_samples_without_targets_gets_none)
+{
+    custom_request cut = lenet;
+
+    REQUIRE(begin_team(1));
+    cut.micro_batch = 32;
+    pass(1, "targetless", &cut);
+}
+
 TEST(custom_layer_kind_learns_and_a_wrong_gradient_is_detected)
 {
     REQUIRE(begin_team(1));

@@ -21,9 +21,10 @@ gp_status gp_custom_loss_result(gp_custom_loss *loss, gp_error *err)
 gp_status gp_custom_loss_call(void *context, const gp_plan_loss_call *part, gp_error *err)
 {
     gp_custom_loss *loss = context;
+    const unsigned char *targets = loss->targets;
     gp_error why = { .code = GP_OK };
     gp_loss_call call = { .scores = part->scores,
-                          .targets = (const unsigned char *)loss->targets + part->first * loss->target_bytes,
+                          .targets = targets == NULL ? NULL : targets + part->first * loss->target_bytes,
                           .count = part->count,
                           .size = loss->outputs,
                           .gradient = part->gradient,

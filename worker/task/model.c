@@ -84,9 +84,11 @@ static gp_status check_canceled(const gp_model *model, gp_error *err)
 /* Return the batch for samples [first, first + count) of the supplied ones. */
 static gp_batch batch_of(const gp_model *model, const gp_samples *samples, uint32_t first, uint32_t count)
 {
+    const unsigned char *targets = samples->targets;
+
     return (gp_batch){
         .samples = (const unsigned char *)samples->samples + (size_t)first * model->sample_bytes,
-        .targets = (const unsigned char *)samples->targets + (size_t)first * model->target_bytes,
+        .targets = targets == NULL ? NULL : targets + (size_t)first * model->target_bytes,
         .count = count,
         .first = model->fresh && first == 0,
         .last = first + count == samples->count,
@@ -301,8 +303,6 @@ gp_status gp_model_scores(gp_model *model, const gp_samples *samples, float *sco
             batch_of(model, samples, first, left < model->micro_batch ? left : model->micro_batch);
 
         batch.first = first == 0;
-        if (samples->targets == NULL)
-            batch.targets = NULL;
         status = model->backend_ops->run(model->inference, &batch, NULL, NULL, err);
         if (status == GP_OK)
             status = model->backend_ops->sync(model->backend, err);

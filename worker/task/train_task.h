@@ -111,7 +111,7 @@ gp_status gp_data_read(gp_data *data, uint32_t epoch, uint32_t first, uint32_t c
 /* Arguments of a custom loss function, which is called between forward and backward pass. */
 typedef struct gp_loss_call {
     const float *scores; /* [count][size] outputs of the last layer before the loss */
-    const void *targets; /* targets of these samples, as supplied */
+    const void *targets; /* targets of these samples, as supplied; NULL: none */
     uint32_t count;
     size_t size;
 

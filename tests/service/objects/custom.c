@@ -259,6 +259,37 @@ static gp_status parallel_losses(gp_task *task, gp_data *data, const gp_samples 
     return GP_OK;
 }
 
+static gp_status targetless_loss(gp_loss_call *call, gp_error *err)
+{
+    EXPECT(call->targets == NULL);
+    return GP_OK;
+}
+
+/* Compute a loss of samples without targets, in several calls and in parts. */
+GP_TASK gp_status targetless(gp_task *task, gp_error *err)
+{
+    gp_data *data;
+    gp_model *model;
+    gp_samples batch;
+    gp_model_options options = { .network = asked(task)->network,
+                                 .micro_batch = asked(task)->micro_batch,
+                                 .loss = targetless_loss };
+
+    TRY(gp_data_open(&data, task,
+                     &(gp_data_options){ .source = asked(task)->source, .batch = asked(task)->batch }, err));
+    TRY(gp_data_next(data, &batch, err));
+    EXPECT(batch.count > asked(task)->micro_batch);
+    batch.targets = NULL;
+    options.data = data;
+    for (int parallel = 0; parallel < 2; parallel++) {
+        options.loss_parallel = parallel;
+        TRY(gp_model_open(&model, task, &options, err));
+        TRY(gp_model_forward_backward(model, &batch, err));
+        gp_model_close(model);
+    }
+    return GP_OK;
+}
+
 /* Check that gradients are equal with the network's loss, with a loss function, and in two
  * halves. */
 GP_TASK gp_status losses(gp_task *task, gp_error *err)
