@@ -14,25 +14,27 @@ enum { LINE = 64 };
 
 gp_status gp_model_take_memory(gp_model *model, gp_task *task, bool keep, gp_error *err)
 {
-    size_t blob_bytes = model->graph->blob_count * sizeof(float);
+    const size_t sums_bytes = MODEL_SUMS * sizeof(double);
+    const size_t blob_bytes = model->graph->blob_count * sizeof(float);
+    const size_t sums_room = (sums_bytes + LINE - 1) / LINE * LINE;
+    const size_t blob_room = (blob_bytes + LINE - 1) / LINE * LINE;
     gp_task_group *group = keep ? NULL : task->group;
-    void *memory[3] = { NULL };
+    void *memory;
     gp_status status;
 
     if (group != NULL) {
-        status = gp_comm_arena_alloc(group->comm, MODEL_SUMS * sizeof(double), &memory[0], err);
-        for (int i = 1; i < 3 && status == GP_OK; i++)
-            status = gp_comm_arena_alloc(group->comm, blob_bytes, &memory[i], err);
+        /* one allocation, because the arena cannot free a part of what it gave */
+        status = gp_comm_arena_alloc(group->comm, sums_room + 2 * blob_room, &memory, err);
         if (status != GP_OK)
             return status;
-        model->sums = memory[0];
-        model->gradients = memory[1];
-        model->parameters = memory[2];
+        model->sums = memory;
+        model->gradients = (float *)(void *)((unsigned char *)memory + sums_room);
+        model->parameters = (float *)(void *)((unsigned char *)memory + sums_room + blob_room);
         model->group = group;
         group->models++;
         return GP_OK;
     }
-    model->sums = gp_aligned_calloc(LINE, MODEL_SUMS * sizeof(double));
+    model->sums = gp_aligned_calloc(LINE, sums_bytes);
     model->gradients = gp_aligned_calloc(LINE, blob_bytes);
     model->parameters = gp_aligned_calloc(LINE, blob_bytes);
     if (model->sums == NULL || model->gradients == NULL || model->parameters == NULL)
