@@ -714,7 +714,7 @@ TEST(contact_sheet_shows_samples_before_and_after_preprocessing)
 
 /* ---- downloaded models ---- */
 
-/* Serve the same small body to every request, in a child process. */
+/* Serve a small body to every request, in a child process: "abd" below /others/, else `body`. */
 static pid_t serve(int *port, const char *body)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -734,11 +734,15 @@ static pid_t serve(int *port, const char *body)
     }
     for (;;) {
         int fd = accept(listener, NULL, NULL);
-        char request[4096];
+        char request[4096] = "";
+        const char *sent = body;
 
-        if (recv(fd, request, sizeof(request), 0) > 0)
-            dprintf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s", strlen(body),
-                    body);
+        if (recv(fd, request, sizeof(request) - 1, 0) > 0) {
+            if (strncmp(request, "GET /others/", 12) == 0)
+                sent = "abd";
+            dprintf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s", strlen(sent),
+                    sent);
+        }
         close(fd);
     }
 }
@@ -747,7 +751,7 @@ TEST(model_is_fetched_from_a_url_and_its_checksum_printed_or_verified)
 {
     static const char sum[] =
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; /* SHA-256 of "abc" */
-    char url[80], wrong[80];
+    char url[80], other[80], wrong[80], path[400];
     int port;
     pid_t server = serve(&port, "abc");
 
@@ -759,7 +763,14 @@ TEST(model_is_fetched_from_a_url_and_its_checksum_printed_or_verified)
     RUN_OK("model", "get", url);
     CHECK_CONTAINS(err, sum);
     CHECK_CONTAINS(err, "to verify it, give --sha256 SUM");
-    CHECK_CONTAINS(out, "/cache/gradpool/models/net.onnx");
+    CHECK_CONTAINS(out, "/cache/gradpool/models/");
+    CHECK_CONTAINS(out, "/net.onnx");
+    snprintf(path, sizeof(path), "%.399s", out);
+    RUN_OK("model", "get", url); /* the file is there */
+    CHECK_TEXT(path, out);
+    snprintf(other, sizeof(other), "http://127.0.0.1:%d/others/net.onnx", port);
+    RUN_OK("model", "get", other); /* another file with the same name */
+    CHECK(strcmp(path, out) != 0 && strstr(err, sum) == NULL);
     RUN_OK("model", "get", url, "--sha256", sum, "--json");
     CHECK_CONTAINS(out, "\"checked\": true");
     snprintf(wrong, sizeof(wrong), "%.*s0", 63, sum);

@@ -1,26 +1,30 @@
 /* `gradpool model get`: download a pretrained network to the cache, by known name or by URL. */
 #include <ctype.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 
 #include "client/cli/model/model_verbs.h"
 #include "client/cli/show.h"
+#include "common/base/memory/hash.h"
 #include "common/base/system/cached.h"
 #include "common/base/text/json.h"
 #include "common/base/text/spell.h"
 #include "common/data/store/store.h"
 
-enum { URL_BYTES = 2048, NAME_BYTES = 200 };
+enum { URL_BYTES = 2048, NAME_BYTES = 200, FOLDER_BYTES = 17 };
 
 /* Download source: a set with one file. */
 typedef struct net_source {
     gp_get_set set;
     gp_get_file file;
     char url[URL_BYTES], name[NAME_BYTES];
+    char folder[FOLDER_BYTES]; /* below the cache folder of models; "": that folder */
 } net_source;
 
-/* Build a source from a URL; the last path component becomes the file name. GP_EINVAL: the URL has
- * a query or an unsafe file name. */
+/* Build a source from a URL; the last path component becomes the file name. Many URLs end in the
+ * same file name, so each has a folder of its own. GP_EINVAL: the URL has a query or an unsafe file
+ * name. */
 static gp_status source_url(net_source *source, const char *url, gp_error *err)
 {
     const char *query = url + strcspn(url, "?#"), *name = query;
@@ -42,6 +46,8 @@ static gp_status source_url(net_source *source, const char *url, gp_error *err)
                            *c);
     snprintf(source->url, sizeof(source->url), "%.*s", (int)(name - url - 1), url);
     snprintf(source->name, sizeof(source->name), "%.*s", (int)bytes, name);
+    snprintf(source->folder, sizeof(source->folder), "%016" PRIx64,
+             gp_hash_add(GP_HASH_BEGIN, url, strlen(url)));
     source->file = (gp_get_file){ .name = source->name };
     source->set = (gp_get_set){ .name = source->name, .url = source->url };
     return GP_OK;
@@ -125,7 +131,8 @@ gp_status net_get(cli_call *call, gp_error *err)
     if (status == GP_OK)
         status = source_expect(&source, options->sha256, given, err);
     if (status == GP_OK)
-        status = gp_cache_path(directory, sizeof(directory), "models", NULL, err);
+        status = gp_cache_path(directory, sizeof(directory), "models",
+                               source.folder[0] != '\0' ? source.folder : NULL, err);
     if (status != GP_OK)
         return status;
     source.set.files = &source.file;
