@@ -139,6 +139,7 @@ gp_status net_get(cli_call *call, gp_error *err)
     source.set.file_count = 1;
     get = cli_progress_download(call, &progress, options->url);
     get.directory = directory;
+    get.keep_part = true;
     status = gp_get_fetch(&source.set, &get, err);
     cli_progress_end(&progress);
     snprintf(path, sizeof(path), "%s/%s", directory, source.file.name);

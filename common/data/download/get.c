@@ -1,7 +1,7 @@
 /* Download one file at a time to FILE.part, verify size and checksum, then rename it.
  *
  * Only the checksum decides. A wrong length announced by the server is ignored if the bytes are
- * right. A part left by a killed process is resumed, and then verified like any other download. */
+ * right. A part left by an earlier call is resumed, and then verified like any other download. */
 #include "common/data/download/get.h"
 
 #include <errno.h>
@@ -262,8 +262,14 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
                    hint(job, true, text));
 }
 
-/* Download a file unless it already exists. Retry with exponential backoff, and remove FILE.part on
- * failure. */
+/* Return whether a failed download leaves FILE.part, which the next call resumes: part_open() needs
+ * a checksum for that, and the bytes must not be wrong. */
+static bool part_is_kept(const fetch *job, gp_status status)
+{
+    return job->options.keep_part && job->file->sum != NULL && job->bytes > 0 && status != GP_ECORRUPT;
+}
+
+/* Download a file unless it already exists. Retry with exponential backoff. */
 static gp_status file_fetch(fetch *job, gp_error *err)
 {
     uint64_t pause = job->options.wait_ms;
@@ -298,7 +304,7 @@ static gp_status file_fetch(fetch *job, gp_error *err)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", job->part);
     if (status == GP_OK && rename(job->part, job->path) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", job->part, job->path);
-    if (status != GP_OK)
+    if (status != GP_OK && !part_is_kept(job, status))
         unlink(job->part);
     close(job->fd);
     return status;

@@ -3,6 +3,7 @@
 #ifndef GP_GET_H
 #define GP_GET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,6 +38,7 @@ typedef struct gp_get_options {
     uint32_t wait_ms;      /* delay before the first retry, then doubled each time; 0: 1000 */
     uint32_t connect_s;    /* connect timeout; 0: 10 */
     uint32_t stall_s;      /* timeout without data; 0: 30 */
+    bool keep_part;        /* keep FILE.part of a broken download for the next call, see gp_get() */
     gp_get_progress *progress;
     void *context;
 } gp_get_options;
@@ -55,8 +57,9 @@ gp_status gp_get_sum(char sum[GP_GET_SUM_BYTES], const char *path, gp_error *err
 /* Download the data set `name`. options may be NULL.
  *
  * A file that already has the right checksum is kept. An interrupted transfer is resumed if the
- * server supports it. Partial data is in FILE.part, which is removed if the call fails. Only http
- * and https are used, with at most 5 redirects.
+ * server supports it. Partial data is in FILE.part. If the call fails, FILE.part is removed; with
+ * keep_part it remains if a checksum is known, and the next call resumes it. Only http and https
+ * are used, with at most 5 redirects.
  *
  *   GP_EINVAL: unknown data set
  *   GP_EIO: the download failed; the message has the URL and the cause

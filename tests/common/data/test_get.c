@@ -400,6 +400,45 @@ TEST(existing_files_are_kept_and_partial_ones_resumed)
     CHECK_INT(0, result.requests);
 }
 
+static int cancel_halfway(void *context, const char *file, uint64_t bytes, uint64_t bytes_total)
+{
+    CHECK_TEXT("data.bin", file);
+    CHECK_INT(BODY, bytes_total);
+    ++*(int *)context;
+    return bytes >= BODY / 2;
+}
+
+TEST(a_canceled_download_is_resumed_by_the_next_call)
+{
+    get_trial result;
+    int calls = 0;
+
+    site_make();
+    trial_run(&result, (const server_act[]){ STALL }, 1,
+              (gp_get_options){ .progress = cancel_halfway, .context = &calls, .keep_part = true });
+    CHECK_STATUS(GP_ECANCELED, result.status);
+    CHECK(result.leftover);
+    trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ .keep_part = true });
+    CHECK_STATUS(GP_OK, result.status);
+    CHECK(result.whole && !result.leftover);
+    CHECK_INT(BODY / 2, result.ranges_from);
+}
+
+TEST(wrong_bytes_are_not_kept_for_the_next_call)
+{
+    get_trial result;
+
+    site_make();
+    trial_run(&result, (const server_act[]){ WRONG }, 1, (gp_get_options){ .keep_part = true });
+    CHECK_STATUS(GP_ECORRUPT, result.status);
+    CHECK(!result.leftover);
+    published.sum = NULL; /* without it, the next call could not verify the file */
+    trial_run(&result, (const server_act[]){ CUT }, 1, (gp_get_options){ .keep_part = true });
+    CHECK_STATUS(GP_EIO, result.status);
+    CHECK(!result.leftover);
+    published.sum = body_md5;
+}
+
 TEST(concurrent_downloads_of_one_file_are_refused)
 {
     get_trial result;
@@ -431,14 +470,6 @@ TEST(a_download_works_without_file_locks)
     CHECK_STATUS(GP_EIO, result.status);
     CHECK_CONTAINS(result.err.message, "cannot lock");
     failing_set(NULL);
-}
-
-static int cancel_halfway(void *context, const char *file, uint64_t bytes, uint64_t bytes_total)
-{
-    CHECK_TEXT("data.bin", file);
-    CHECK_INT(BODY, bytes_total);
-    ++*(int *)context;
-    return bytes >= BODY / 2;
 }
 
 TEST(progress_is_reported_and_can_cancel)
