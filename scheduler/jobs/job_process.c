@@ -165,8 +165,18 @@ static gp_status start_fail(int error_number, const char *what, const char *path
     return gp_fail(err, of_job ? GP_EINVAL : GP_EIO, "cannot %s %s: %s", what, path, strerror(error_number));
 }
 
-/* Create the job folder. From the second attempt on, write a separator into the log. Errors as in
- * start_fail(). */
+/* Fail because the log of a job cannot be opened. The folder of the job exists, so a lack of access
+ * or of a part of the path is the job's own, too. Errors as in start_fail(). */
+static gp_status log_fail(int error_number, const char *log, gp_error *err)
+{
+    const bool of_folder = error_number == EACCES || error_number == EPERM || error_number == ENOENT;
+
+    return of_folder ? gp_fail(err, GP_EINVAL, "cannot write to %s: %s", log, strerror(error_number))
+                     : start_fail(error_number, "write to", log, err);
+}
+
+/* Create the job folder and the log. From the second attempt on, write a separator into the log.
+ * Errors as in start_fail(). */
 static gp_status make_folder(const gp_paths *paths, uint64_t job, uint32_t attempt, char *folder,
                              size_t bytes, gp_error *err)
 {
@@ -176,14 +186,13 @@ static gp_status make_folder(const gp_paths *paths, uint64_t job, uint32_t attem
     gp_job_folder(paths, job, folder, bytes);
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
         return start_fail(errno, "create the job's directory", folder, err);
-    if (attempt == 1)
-        return GP_OK;
     snprintf(log, sizeof(log), "%s/log", folder);
     fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd >= 0) {
+    if (fd < 0)
+        return log_fail(errno, log, err);
+    if (attempt > 1)
         dprintf(fd, "\n== attempt %u ==\n", attempt);
-        close(fd);
-    }
+    close(fd);
     return GP_OK;
 }
 
@@ -324,7 +333,7 @@ static gp_status read_record(gp_json **out, const gp_paths *paths, uint64_t job,
     gp_job_folder(paths, job, folder, sizeof(folder));
     snprintf(path, sizeof(path), "%s/job.json", folder);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES))
         return GP_OK;
     if (fd < 0 || fstat(fd, &info) != 0) {
         problem = errno;

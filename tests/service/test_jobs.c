@@ -167,6 +167,22 @@ TEST(jobs_wait_while_the_command_is_being_replaced)
     CHECK_INT(1, info.attempts);
 }
 
+TEST(job_whose_folder_is_unusable_fails_and_others_start)
+{
+    stage_begin(true);
+    REQUIRE(open_pool());
+    CHECK(shell("ln -s /no/such/folder $(echo state/*/default/jobs)/1") == 0);
+    uint64_t bad = SUBMIT("train", "exit", "0"), good = SUBMIT("train", "exit", "0");
+    gp_job_info info = wait_end(good);
+
+    CHECK_INT(1, bad);
+    CHECK_INT(GP_JOB_DONE, info.state);
+    info = wait_end(bad);
+    CHECK_INT(GP_JOB_FAILED, info.state);
+    CHECK_CONTAINS(info.reason, "cannot write to ");
+    CHECK_CONTAINS(info.reason, "jobs/1/log: No such file or directory");
+}
+
 TEST(the_command_waits_with_the_exit_code_of_the_job)
 {
     stage_begin(true);

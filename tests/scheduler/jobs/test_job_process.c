@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/fsuid.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -178,5 +179,26 @@ TEST(record_that_cannot_be_opened_is_no_missing_record)
     CHECK_INT(GP_JOBS_EXIT_UNKNOWN, end.exit);
     write_record("{");
     REQUIRE_OK(gp_job_read_end(&paths, 7, 2, &end, &err), err);
+    CHECK_INT(GP_JOBS_EXIT_UNKNOWN, end.exit);
+}
+
+TEST(record_in_a_folder_without_access_is_a_missing_record)
+{
+    const uid_t user = geteuid();
+    char path[GP_TEXT_FOLDER];
+    gp_job_end end;
+
+    stage_begin();
+    write_record("{\"attempt\": 2, \"exit\": {\"code\": 0}}");
+    gp_job_folder(&paths, 7, path, sizeof(path));
+    CHECK_INT(0, chmod(path, 0));
+    if (user == 0) /* root has access to all files */
+        setfsuid(65534);
+    gp_status status = gp_job_read_end(&paths, 7, 2, &end, &err);
+
+    if (user == 0)
+        setfsuid(0);
+    CHECK_INT(0, chmod(path, 0700));
+    CHECK_STATUS(GP_OK, status);
     CHECK_INT(GP_JOBS_EXIT_UNKNOWN, end.exit);
 }
