@@ -266,7 +266,7 @@ bool gp_jobs_busy(const gp_jobs *jobs);
 bool gp_jobs_durable(const gp_jobs *jobs);
 
 /* Return why the journal failed. NULL: the journal works. */
-const char *gp_jobs_failure(const gp_jobs *jobs);
+const gp_error *gp_jobs_failure(const gp_jobs *jobs);
 
 bool gp_jobs_state_ended(gp_jobs_state state);
 

@@ -170,7 +170,7 @@ bool gp_jobs_durable(const gp_jobs *jobs)
     return jobs->failed || jobs->number <= jobs->persisted;
 }
 
-const char *gp_jobs_failure(const gp_jobs *jobs)
+const gp_error *gp_jobs_failure(const gp_jobs *jobs)
 {
-    return jobs->failed ? jobs->failure.message : NULL;
+    return jobs->failed ? &jobs->failure : NULL;
 }

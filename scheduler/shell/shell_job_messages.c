@@ -300,6 +300,14 @@ static void handle_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
     gp_buffer_deinit(&environment);
 }
 
+/* Reply with the reason why the journal failed. */
+static void refuse_failed(shell *s, const gp_incoming *in)
+{
+    const gp_error *failure = gp_jobs_failure(s->jobs->machine);
+
+    shell_reply_error(s, in, failure->code, "%s", failure->message);
+}
+
 static void handle_list(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
     const gp_jobs *machine = s->jobs->machine;
@@ -310,7 +318,7 @@ static void handle_list(shell *s, const gp_incoming *in, const gp_core_id *sessi
     if (!shell_decode(s, in, &ask))
         return;
     if (s->jobs->journal == NULL) { /* an empty list would be misleading */
-        shell_reply_error(s, in, GP_EIO, "%s", gp_jobs_failure(s->jobs->machine));
+        refuse_failed(s, in);
         return;
     }
     memset(reply, 0, offsetof(gp_jobs_reply, rows));
@@ -341,7 +349,7 @@ static const gp_jobs_job *known_job(shell *s, const gp_incoming *in, uint64_t id
     if (job != NULL && job->durable != GP_JOBS_NONE)
         return job;
     if (s->jobs->journal == NULL)
-        shell_reply_error(s, in, GP_EIO, "%s", gp_jobs_failure(s->jobs->machine));
+        refuse_failed(s, in);
     else
         shell_reply_error(s, in, GP_ENOENT,
                           "job %" PRIu64 " does not exist; list jobs with `gradpool jobs --all`", id);
@@ -380,7 +388,7 @@ static void handle_watch(shell *s, const gp_incoming *in, const gp_core_id *sess
         return;
     }
     if (gp_jobs_failure(jobs->machine) != NULL) {
-        shell_reply_error(s, in, GP_EIO, "%s", gp_jobs_failure(jobs->machine));
+        refuse_failed(s, in);
         return;
     }
     if (ask.job != 0 && (job = known_job(s, in, ask.job)) == NULL)

@@ -236,9 +236,9 @@ TEST(damaged_journal_disables_jobs_with_a_reason)
                                &(gp_job_request){ .words = (const char *const[]){ "train", NULL } }, &err));
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
     CHECK_CONTAINS(err.message, "move the file away");
-    CHECK(gp_job_get(&info, pool, 1, &err) != GP_OK);
+    CHECK_STATUS(GP_ECORRUPT, gp_job_get(&info, pool, 1, &err));
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
-    CHECK(gp_job_wait(&info, pool, &(uint64_t){ 1 }, 1, false, TIMEOUT_MS, NULL, &err) != GP_OK);
+    CHECK_STATUS(GP_ECORRUPT, gp_job_wait(&info, pool, &(uint64_t){ 1 }, 1, false, TIMEOUT_MS, NULL, &err));
     CHECK_CONTAINS(err.message, "jobs.db is damaged");
     RUN_CODE(1, "a", "jobs");
     CHECK_CONTAINS(text_of(in_root("a.err")), "jobs.db is damaged");
