@@ -296,6 +296,19 @@ TEST(report_has_no_secrets_and_a_bounded_size)
     CHECK_CONTAINS(stage_out, "\"pid\": 7");
 }
 
+TEST(report_has_no_secrets_that_json_escapes)
+{
+    REQUIRE(stage_up(NULL));
+    setenv("MY_PASSWORD", "canary\"with\\escapes", 1);
+    write_file("w/job.json", "{\"pid\": 7, \"arguments\": [\"canary\\\"with\\\\escapes\"]}\n");
+    write_file("w/log", "the password is canary\"with\\escapes.\n");
+    REQUIRE(STAGE_RUN("report", ".", "--json") == 0);
+    CHECK_CONTAINS(stage_out, "\"pid\": 7");
+    CHECK_CONTAINS(stage_out, "the password is ****");
+    CHECK(strstr(stage_out, "canary") == NULL && strstr(stage_out, "escapes") == NULL);
+    unsetenv("MY_PASSWORD");
+}
+
 TEST(missing_run_has_no_report)
 {
     stage_begin();

@@ -40,6 +40,33 @@ extern char **environ;
 
 /* ---- secrets ---- */
 
+/* Replace each occurrence of a secret with asterisks. */
+static void mask(char *text, const char *secret)
+{
+    const size_t bytes = strlen(secret);
+
+    for (char *at = text; (at = strstr(at, secret)) != NULL; at += bytes)
+        memset(at, '*', bytes);
+}
+
+/* Mask a secret in the form that it has in a string of a JSON file. */
+static void mask_quoted(char *text, const char *secret)
+{
+    gp_json_writer writer;
+    gp_buffer quoted;
+
+    gp_buffer_init(&quoted, RUN_DOCUMENT_BYTES_MAX);
+    gp_json_writer_init(&writer, &quoted, false);
+    gp_json_put_text(&writer, NULL, secret);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK) {
+        char *inside = (char *)quoted.data + 1;
+
+        *strrchr(inside, '"') = '\0';
+        mask(text, inside);
+    }
+    gp_buffer_deinit(&quoted);
+}
+
 /* Sanitize a text in place: mask the values of secret environment variables, and replace control
  * and non-ASCII characters. */
 static void clean(char *text)
@@ -55,8 +82,8 @@ static void clean(char *text)
         /* the path of a file is no secret: it only names the file */
         if (!secret || bytes < SECRET_BYTES_MIN || (value[1] == '/' && access(value + 1, F_OK) == 0))
             continue;
-        for (char *at = text; (at = strstr(at, value + 1)) != NULL; at += bytes)
-            memset(at, '*', bytes);
+        mask_quoted(text, value + 1); /* first: a part of an escape sequence must not remain */
+        mask(text, value + 1);
     }
     for (char *c = text; *c != '\0'; c++)
         if (((unsigned char)*c < ' ' && *c != '\n' && *c != '\t') || (unsigned char)*c >= 127)
