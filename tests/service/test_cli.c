@@ -454,6 +454,24 @@ TEST(line_after_a_full_disk_begins_with_a_newline)
     CHECK(next[0] == '\n' && next[1] == '{');
 }
 
+TEST(later_attempt_adds_a_run_that_the_index_lacks)
+{
+    static const char *const epochs[] = { "1", "2", "3" };
+
+    cli_begin();
+    RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
+    CHECK(shell("cd state/*/default && mkdir runs.jsonl") == 0);
+    for (int i = 0; i < 3; i++) {
+        RUN_OK("train", "--network", "lenet", "--data", "digits:500", "--epochs", epochs[i], "--folder",
+               "run", "--checkpoint-path", "ck", "--resume", "auto", "--quiet");
+        CHECK_INT(i == 0, count_in(err, "the run is missing in `gradpool runs`"));
+        if (i == 0)
+            CHECK(shell("rmdir state/*/default/runs.jsonl") == 0);
+    }
+    RUN_OK("runs");
+    CHECK_INT(1, count_in(out, "lenet"));
+}
+
 TEST(runs_are_listed_sorted_and_compared)
 {
     cli_begin();

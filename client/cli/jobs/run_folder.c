@@ -261,14 +261,31 @@ static gp_status open_files(run_folder *folder, bool job, gp_error *err)
     return status == GP_OK ? worker_lines_open(&folder->workers, folder->path, err) : status;
 }
 
-/* Add the folder to the index, unless an earlier attempt did so and then created result/. An error
- * is only reported: the index is a convenience. */
+/* A search for a folder in the index. */
+typedef struct index_search {
+    const char *folder;
+    bool found;
+} index_search;
+
+static bool index_compare(void *context, const run_entry *entry)
+{
+    index_search *search = context;
+
+    search->found = strcmp(entry->folder, search->folder) == 0;
+    return !search->found;
+}
+
+/* Add the folder to the index, unless an earlier attempt did. Each attempt creates result/, so the
+ * first one need not search the index. An error is only reported: the index is a convenience. */
 static void add_to_index(const run_folder *folder)
 {
     char *absolute = realpath(folder->path, NULL);
+    index_search search = { .folder = absolute };
     gp_error err;
 
-    if (folder->request.state_dir != NULL && absolute != NULL && !has_file(folder->path, "result") &&
+    if (folder->request.state_dir != NULL && absolute != NULL && has_file(folder->path, "result"))
+        run_index_each(folder->request.state_dir, index_compare, &search, NULL);
+    if (folder->request.state_dir != NULL && absolute != NULL && !search.found &&
         run_index_append(folder->request.state_dir, absolute, folder->began, &err) != GP_OK)
         fprintf(stderr, "the run is missing in `gradpool runs`: %s\n", err.message);
     free(absolute);
