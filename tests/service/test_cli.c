@@ -474,6 +474,8 @@ TEST(later_attempt_adds_a_run_that_the_index_lacks)
 
 TEST(runs_are_listed_sorted_and_compared)
 {
+    char note[300] = "";
+
     cli_begin();
     RUN_OK("runs");
     CHECK_TEXT("no runs\n", out);
@@ -508,6 +510,15 @@ TEST(runs_are_listed_sorted_and_compared)
     CHECK(there_is("w/curves.png"));
     RUN_OK("runs", "--csv", "--where", "note!=");
     CHECK_CONTAINS(out, "\"the \"\"better\"\" one\"");
+    memset(note, 'x', sizeof(note) - 2); /* notes that differ in the last character */
+    for (int run = 1; run <= 2; run++) {
+        note[sizeof(note) - 2] = run == 1 ? 'a' : 'b';
+        RUN_OK("runs", "note", run == 1 ? "1" : "2", note);
+    }
+    RUN_OK("runs", "--sort", "note", "--json");
+    json = pools_json(out);
+    CHECK_INT(1, gp_json_integer(gp_json_member(gp_json_element(json, 0), "run"), 0));
+    gp_json_free(json);
     CHECK_INT(1, RUN("runs", "--where", "lern-rate=1"));
     CHECK_CONTAINS(err, "--where: runs have no 'lern-rate'");
     CHECK_INT(1, RUN("runs", "--where", "accuracy>=0,9"));

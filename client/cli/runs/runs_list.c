@@ -139,7 +139,7 @@ static struct {
 /* Compare two runs; a run without the value comes last. */
 static int by_value(const void *a, const void *b)
 {
-    char texts[2][200];
+    char texts[2][RUNS_VALUE_BYTES];
     double numbers[2];
     int result;
 
