@@ -108,9 +108,10 @@ gp_status trial_pack(const char *folder, gp_error *err)
     char path[PATH_MAX];
     gp_buffer text;
     bool packed;
-    gp_status status = GP_OK;
+    gp_status status = run_document_read(&end, folder, "end.json", err);
 
-    run_document_read(&end, folder, "end.json", NULL); /* a trial without a result is not packed */
+    if (status == GP_ENOENT) /* a trial without a result is not packed */
+        status = GP_OK;
     packed = gp_json_member(end, "records") != NULL;
     gp_buffer_init(&text, TRIAL_PACK_BYTES_MAX);
     if (gp_json_is_object(end) && !packed && encode(&text, folder, end)) {

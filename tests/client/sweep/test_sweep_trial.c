@@ -322,6 +322,10 @@ TEST(an_unreadable_result_is_an_error)
     REQUIRE(symlink("end.json", path) == 0); /* ELOOP; EMFILE and EIO have the same effect */
     CHECK_STATUS(GP_EIO, trial_result_read(&event, text, &reader, &folder, &plan, NULL, &err));
     CHECK_CONTAINS(err.message, "end.json");
+    *strrchr(path, '/') = '\0';
+    err.message[0] = '\0';
+    CHECK_STATUS(GP_EIO, trial_pack(path, &err));
+    CHECK_CONTAINS(err.message, "end.json");
     sweep_plan_deinit(&plan);
 }
 
