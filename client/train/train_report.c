@@ -248,6 +248,7 @@ void gp_report_done(gp_train_report *report, const gp_train_done *done)
     report->last_step = done->step;
     report->last_epoch = done->epoch;
     report->last_loss = done->loss;
+    report->last_seconds = done->seconds;
     report->summary->stopped = done->stop_reason == GP_STOP_STOPPED;
     report->summary->early_stopped = done->stop_reason == GP_STOP_EARLY;
 }
@@ -261,4 +262,6 @@ void gp_report_end(gp_train_report *report)
     summary->steps = report->last_step;
     summary->epochs = report->last_epoch;
     summary->loss = report->last_loss;
+    if (report->last_seconds > 0)
+        summary->seconds = report->seconds_before + report->last_seconds;
 }

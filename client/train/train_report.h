@@ -48,9 +48,9 @@ typedef struct gp_train_report {
     gp_pending_list early;                    /* delayed events of rank 0, in order of arrival */
     char skipped[GP_REPORT_SKIPPED_MAX][128]; /* names of unreadable images, each once */
     uint32_t skipped_count;
-    uint64_t last_step; /* the last step, its epoch and its loss, from the train_done of rank 0 */
+    uint64_t last_step; /* the last step with its epoch, loss and time, from the train_done of rank 0 */
     uint32_t last_epoch;
-    double last_loss;
+    double last_loss, last_seconds; /* seconds 0: unknown */
 } gp_train_report;
 
 /* Start the report of a training. The pointers must stay valid until gp_report_deinit(). */

@@ -55,7 +55,7 @@ void gp_train_progress_count(gp_train_progress *progress, const gp_train_call *c
     record->accuracy = result->accuracy;
     record->rmse = result->rmse;
     record->learn_rate = learn_rate;
-    record->seconds = gp_train_progress_seconds(progress);
+    record->seconds = progress->seconds = gp_train_progress_seconds(progress);
     atomic_store_explicit(&control->step, progress->step, memory_order_relaxed);
     atomic_store_explicit(&control->epoch, record->epoch, memory_order_relaxed);
 }

@@ -22,6 +22,7 @@ typedef struct gp_train_progress {
     int64_t begin_ns;   /* first step's start in this group; 0: not started */
     int64_t elapsed_ns; /* time spent in earlier groups, from the first step */
     double loss;        /* loss of the last committed step that had one */
+    double seconds;     /* time of the last committed step since the first step; 0: none since a resume */
     gp_loss_scale loss_scale;
 } gp_train_progress;
 

@@ -413,6 +413,7 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
     snprintf(done->message, sizeof(done->message), "%s", err.message);
     done->step = trainer->progress.step;
     done->loss = trainer->progress.loss;
+    done->seconds = trainer->progress.seconds;
     gp_train_data_add_skipped(&trainer->data, done);
     return status;
 }

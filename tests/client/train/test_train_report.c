@@ -105,10 +105,13 @@ TEST(steps_follow_the_delayed_steps_before_them)
 /* A client that does not read for minutes loses steps, but its summary is right. */
 TEST(the_summary_has_the_last_step_although_it_was_not_reported)
 {
-    const gp_train_done done = { .stop_reason = GP_STOP_COMPLETED, .step = 9, .epoch = 3, .loss = 0.25 };
+    const gp_train_done done = {
+        .stop_reason = GP_STOP_COMPLETED, .step = 9, .epoch = 3, .loss = 0.25, .seconds = 12.5
+    };
     story s;
 
     begin(&s);
+    s.report.seconds_before = 2;
     takes(&s, 0, 1, 2, false);
     takes(&s, 0, 3, 4, true);
     gp_report_done(&s.report, &done);
@@ -118,5 +121,6 @@ TEST(the_summary_has_the_last_step_although_it_was_not_reported)
     CHECK_INT(9, s.summary.steps);
     CHECK_INT(3, s.summary.epochs);
     CHECK_NEAR(0.25, s.summary.loss, 0);
+    CHECK_NEAR(14.5, s.summary.seconds, 0);
     gp_report_deinit(&s.report);
 }
