@@ -110,17 +110,20 @@ static gp_status run_take_result(gp_run *run, const gp_incoming *in, gp_error *e
 }
 
 /* Handle the failure of a rank. A lost peer, or an exchange that a peer canceled, is only the
- * effect of another failure: wait until the scheduler or the failed rank reports the cause. */
+ * effect of another failure: wait until the scheduler or the failed rank reports the cause. If the
+ * checkpoint of a restart is damaged, another restart with an older one may help. */
 static void run_take_failure(gp_run *run, const gp_error *failure)
 {
     bool effect = failure->code == GP_EPEER || (failure->code == GP_ECANCELED && run->stop_sent < 2);
+    bool damaged =
+        failure->code == GP_ECORRUPT && run->resumed_step != 0 && run->membership.phase == MEMBERSHIP_BEGIN;
 
     if (gp_run_is_between_groups(run)) /* an effect of the worker failure that is being handled */
         return;
     if (effect)
         run_suspect(run, failure);
     else
-        gp_run_fail(run, GP_RUN_FAILED, failure);
+        gp_run_fail(run, damaged ? GP_RUN_LOST : GP_RUN_FAILED, failure);
 }
 
 /* Handle the end of a rank: paused, finished or failed. */
@@ -469,7 +472,7 @@ gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_r
         return gp_fail(err, GP_ESTATE, "this training was already run; create a new one");
     run->pool = pool;
     status = run_once(run, &request, &why);
-    while (status != GP_OK && gp_run_may_restart(run)) {
+    while (status != GP_OK && gp_run_may_restart(run, &why)) {
         request.no_wait = false; /* no_wait applies only to the first lease */
         status = gp_run_restart(run, &why, &why);
         if (status == GP_OK)

@@ -242,6 +242,7 @@ gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err)
                      : gp_fail_errno(err, GP_EIO, "cannot generate a random run id");
     if (status == GP_OK && options->run_id[0] == '\0' && !resumes)
         snprintf(options->run_id, sizeof(options->run_id), "%016" PRIx64, id);
+    strcpy(run->requested_resume, options->resume);
     return status;
 }
 

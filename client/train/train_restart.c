@@ -3,6 +3,7 @@
  *   the only worker failed, all workers failed, or the lease is gone
  *   -> release the lease -> request another
  *   -> train_begin with the newest checkpoint of this run, or the initial state
+ *   -> the checkpoint is damaged: again with the previous one
  *   -> repeated steps -> new steps
  *
  * Steps and validations that were reported are not reported again. A training restarts at most
@@ -29,26 +30,75 @@ gp_run_state gp_run_state_after(const gp_run *run, gp_status status)
     return lost ? GP_RUN_LOST : GP_RUN_FAILED;
 }
 
-bool gp_run_may_restart(gp_run *run)
+/* Return whether the last restart failed because its checkpoint is damaged. */
+static bool checkpoint_is_damaged(const gp_run *run, const gp_error *why)
+{
+    return run->resumed_step != 0 && why->code == GP_ECORRUPT;
+}
+
+bool gp_run_may_restart(gp_run *run, const gp_error *why)
 {
     const gp_training_summary *summary = &run->training->summary;
     bool stop = run->request->stop != NULL && *run->request->stop != 0;
 
     if (summary->steps > run->restart_step)
         run->restarts = 0;
-    if (run->state != GP_RUN_LOST || stop || run->restarts >= run->options.max_restarts)
+    if (run->state != GP_RUN_LOST || stop)
+        return false;
+    if (checkpoint_is_damaged(run, why)) /* each time an older checkpoint: this ends */
+        return true;
+    if (run->restarts >= run->options.max_restarts)
         return false;
     run->restarts++;
     run->restart_step = summary->steps;
     return true;
 }
 
+/* Return the step of the checkpoint to restart from. 0: none; use the request's `resume`.
+ *   damaged  checkpoint of the failed group; 0: a worker failed
+ *
+ * A failed worker may have written a checkpoint after the last step that it reported. An older
+ * checkpoint is preferred, so that every step is reported; a later one is still better than a
+ * restart from the beginning. */
+static uint64_t choose_step(const gp_run *run, uint64_t damaged)
+{
+    uint64_t step;
+
+    if (run->message.options.bytes == 0) /* no group has started */
+        return 0;
+    if (damaged != 0)
+        return gp_run_newest_checkpoint(run, damaged - 1);
+    step = gp_run_newest_checkpoint(run, run->training->summary.steps);
+    return step != 0 ? step : gp_run_newest_checkpoint(run, UINT64_MAX);
+}
+
+/* Report the restart: as a warning if a checkpoint is damaged, otherwise as a note. */
+static void report_restart(const gp_run *run, bool damaged, const gp_error *why)
+{
+    const gp_train_events *events = &run->request->events;
+    char from[64] = "", text[sizeof(why->message) + 128];
+
+    if (run->resumed_step != 0)
+        snprintf(from, sizeof(from), " from the checkpoint of step %" PRIu64, run->resumed_step);
+    snprintf(text, sizeof(text), "the training restarts%s: %s", from, why->message);
+    if (damaged && events->warning != NULL)
+        events->warning(events->context, text);
+    else
+        pool_note(run->pool, "%s", text);
+}
+
 gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err)
 {
+    const bool damaged = checkpoint_is_damaged(run, why);
+    char *resume = run->options.resume;
+
     if (run->paused_ms == 0)
         run->paused_ms = gp_now_ms();
-    snprintf(run->cause, sizeof(run->cause), "restarted: %.*s", (int)sizeof(run->cause) - 16, why->message);
-    run->training->summary.restarts++;
+    if (!damaged) { /* otherwise the same restart is tried again */
+        snprintf(run->cause, sizeof(run->cause), "restarted: %.*s", (int)sizeof(run->cause) - 16,
+                 why->message);
+        run->training->summary.restarts++;
+    }
     run->report.spare.count = run->report.early.count = 0;
     run->report.seconds_before = run->training->summary.seconds;
     gp_joiners_forget(&run->joiners, run->pool);
@@ -56,26 +106,15 @@ gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err)
     run->state = GP_RUN_PREPARED;
     run->pause = GP_RUN_RESTARTED;
     run->message.fields.restart = 0;
-
-    /* Point options.resume at the newest checkpoint from this run. Without a checkpoint, keep the
-     * request's value. A failed worker may have written a checkpoint after the last step that it
-     * reported. An older checkpoint is preferred, so that every step is reported; a later one is
-     * still better than a restart from the beginning. */
-    char path[sizeof(run->options.resume) + 32];
-    uint64_t step = gp_run_newest_checkpoint(run, run->training->summary.steps);
-
-    if (step == 0)
-        step = gp_run_newest_checkpoint(run, UINT64_MAX);
-    if (step == 0 || run->message.options.bytes == 0) {
-        pool_note(run->pool, "the training restarts: %s", why->message);
+    run->resumed_step = choose_step(run, damaged ? run->resumed_step : 0);
+    report_restart(run, damaged, why);
+    if (run->message.options.bytes == 0)
         return GP_OK;
-    }
-    pool_note(run->pool, "the training restarts from the checkpoint of step %" PRIu64 ": %s", step,
-              why->message);
-    if ((size_t)snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", run->options.checkpoint_path, step) >=
-        sizeof(run->options.resume))
-        return gp_fail(err, GP_ELIMIT, "the path %s is longer than %zu bytes", path,
-                       sizeof(run->options.resume) - 1);
-    strcpy(run->options.resume, path);
+    if (run->resumed_step == 0)
+        strcpy(resume, run->requested_resume);
+    else if ((size_t)snprintf(resume, sizeof(run->options.resume), "%s/%" PRIu64 ".json",
+                              run->options.checkpoint_path, run->resumed_step) >= sizeof(run->options.resume))
+        return gp_fail(err, GP_ELIMIT, "the path %s/%" PRIu64 ".json is longer than %zu bytes",
+                       run->options.checkpoint_path, run->resumed_step, sizeof(run->options.resume) - 1);
     return gp_begin_message_set_options(&run->message, &run->options, err);
 }

@@ -83,6 +83,8 @@ typedef struct gp_run {
     uint64_t reunions;     /* pool->reunions at the last check */
     int64_t restarts;      /* restarts without a new step between them */
     uint64_t restart_step; /* last reported step at the last restart */
+    uint64_t resumed_step; /* checkpoint that the last restart chose; 0: none */
+    char requested_resume[sizeof(((gp_train_options *)0)->resume)]; /* `resume` before any restart */
 } gp_run;
 
 /* ---- train.c ---- */
@@ -129,10 +131,12 @@ void gp_run_report_regroup(gp_run *run, uint32_t before, uint64_t step);
  * GP_RUN_FAILED. */
 gp_run_state gp_run_state_after(const gp_run *run, gp_status status);
 
-/* Return whether the run is GP_RUN_LOST and may restart once more. Counts the restart. */
-bool gp_run_may_restart(gp_run *run);
+/* Return whether the run is GP_RUN_LOST and may restart once more after the error `why`. Counts
+ * the restart, except for one with an older checkpoint because the chosen one is damaged. */
+bool gp_run_may_restart(gp_run *run, const gp_error *why);
 
-/* Prepare the run for another lease, from the newest checkpoint, if there is one. */
+/* Prepare the run for another lease, from the newest checkpoint, or from the one before a damaged
+ * one. Without a checkpoint, the run starts as requested. */
 gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err);
 
 /* ---- train_checkpoints.c ---- */

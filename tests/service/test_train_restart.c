@@ -42,6 +42,23 @@ static void plant_foreign(const char *into)
     CHECK_INT(0, shell("cp %s/foreign/13.* %s/", own_folder, into));
 }
 
+/* Overwrite the beginning of the tensors that `which` selects from a list, oldest first. */
+static void damage(const char *in, const char *which)
+{
+    char command[300];
+
+    snprintf(command, sizeof(command),
+             "for file in $(ls %s/*.safetensors | sort -V | %s); do "
+             "printf damaged | dd of=$file bs=1 seek=8 conv=notrunc status=none; done",
+             in, which);
+    CHECK_INT(0, system(command));
+}
+
+static void damage_all(const char *in)
+{
+    damage(in, "cat");
+}
+
 TEST(a_restarted_training_continues_from_the_newest_checkpoint_of_its_own_run)
 {
     char path[100], foreign[100];
@@ -84,6 +101,46 @@ TEST(a_restarted_training_continues_from_the_newest_checkpoint_of_its_own_run)
         GP_TEST_FAIL("it continued after step %d", (int)got.anew_at);
     CHECK(!got.earlier);
     CHECK_NEAR(got.seconds, got.summary.seconds, 0);
+    outcome_free(&got);
+    snprintf(path, sizeof(path), "checkpoint-path=%s/damaged", own_folder);
+    got = (outcome){ .kill_saved = path + strlen("checkpoint-path="), .saved = damage_all };
+    run_on(&got, 1, "forward:15:hang@1.1", options);
+    check_same("damaged", &undisturbed, &got);
+    outcome_free(&got);
+    outcome_free(&undisturbed);
+    leftovers_clear(own_folder);
+}
+
+#define OFTEN "mini-batch-size=64", "seed=3", "checkpoint-frequency=4", "checkpoint-frequency-unit=iteration"
+
+/* The worker falls back to the previous checkpoint and fails before its first step. For the
+ * restart, the damaged checkpoint is still the newest one. */
+TEST(a_restart_falls_back_from_a_damaged_checkpoint_to_the_previous_one)
+{
+    char path[100], resume[100];
+    const char *const one_epoch[] = { "max-epochs=1", OFTEN, path, NULL };
+    const char *const two_epochs[] = { "max-epochs=2", OFTEN, path, NULL };
+    const char *const resumed[] = { "max-epochs=2", OFTEN, path, resume, "max-restarts=1", NULL };
+    outcome undisturbed, got;
+
+    strcpy(own_folder, "/tmp/gpt-ck-XXXXXX");
+    REQUIRE(leftovers_make(own_folder) != NULL);
+    snprintf(path, sizeof(path), "checkpoint-path=%s/undisturbed", own_folder);
+    run(&undisturbed, 1, NULL, two_epochs);
+    REQUIRE_OK(undisturbed.status, undisturbed.err);
+    snprintf(path, sizeof(path), "checkpoint-path=%s/damaged", own_folder);
+    snprintf(resume, sizeof(resume), "resume=%s/damaged", own_folder);
+    run(&got, 1, NULL, one_epoch);
+    REQUIRE_OK(got.status, got.err);
+    const uint64_t end = got.summary.steps;
+
+    outcome_free(&got);
+    damage(path + strlen("checkpoint-path="), "tail -n 1");
+    run(&got, 1, "ready:1:kill@1.1", resumed);
+    REQUIRE_OK(got.status, got.err);
+    CHECK(trained_equal(&undisturbed.model, &got.model));
+    CHECK(got.anew_at > 0 && got.anew_at < end);
+    CHECK_INT(1, got.summary.restarts);
     outcome_free(&got);
     outcome_free(&undisturbed);
     leftovers_clear(own_folder);
