@@ -46,43 +46,51 @@ static gp_status list(gp_checkpoint_list **out, const char *directory, gp_error 
     return GP_OK;
 }
 
-/* Find the newest readable record of the only run in a directory.
+/* Find the newest checkpoint of the only run in a directory. Skip those whose record is damaged or
+ * whose tensor file is missing or has a wrong size, as the workers do.
  *   wanted  ignore all other runs; "": any run, but GP_EINVAL if there are several
- * GP_ENOENT: no checkpoint. GP_ECORRUPT: no readable checkpoint. */
+ * GP_ENOENT: no checkpoint. GP_ECORRUPT: no intact checkpoint. */
 static gp_status find_newest(gp_json **out, uint64_t *step, const char *directory, const char *wanted,
                              gp_error *err)
 {
     gp_checkpoint_list *steps;
     gp_json *newest = NULL;
+    char first[GP_NAME_MAX] = "";
+    uint64_t first_step = 0;
     gp_status status = list(&steps, directory, err);
     gp_error why = { 0 };
+    bool found = false;
 
     if (status != GP_OK)
         return status;
     for (uint32_t i = 0; i < steps->count && status == GP_OK; i++) {
-        gp_json *record;
+        gp_json *record = NULL;
         gp_error damage;
         gp_status got = gp_checkpoint_read_record(&record, directory, steps->step[i], &damage);
+        const char *run = got == GP_OK ? gp_checkpoint_record_run(record) : "";
 
+        if (got == GP_OK && wanted[0] != '\0' && strcmp(run, wanted) != 0) {
+            gp_json_free(record);
+            continue;
+        }
+        if (got == GP_OK && !found) {
+            snprintf(first, sizeof(first), "%s", run);
+            first_step = steps->step[i];
+            found = true;
+        } else if (got == GP_OK && strcmp(run, first) != 0) {
+            status = gp_fail(err, GP_EINVAL,
+                             "%s has checkpoints of two runs: %s (step %" PRIu64 ") and %s (step %" PRIu64
+                             "); choose one with --resume %s/STEP.json and another --checkpoint-path",
+                             directory, name_of(first), first_step, name_of(run), steps->step[i], directory);
+        }
+        if (got == GP_OK)
+            got = gp_checkpoint_check_tensors(record, directory, steps->step[i], &damage);
         if (got != GP_OK && why.code == GP_OK)
             why = damage;
-        if (got != GP_OK)
-            continue;
-        const char *run = gp_checkpoint_record_run(record);
-
-        if (wanted[0] != '\0' && strcmp(run, wanted) != 0) {
-            gp_json_free(record);
-        } else if (newest == NULL) {
+        if (got == GP_OK && newest == NULL) {
             newest = record;
             *step = steps->step[i];
         } else {
-            const char *first = gp_checkpoint_record_run(newest);
-
-            if (strcmp(run, first) != 0)
-                status = gp_fail(err, GP_EINVAL,
-                                 "%s has checkpoints of two runs: %s (step %" PRIu64 ") and %s (step %" PRIu64
-                                 "); choose one with --resume %s/STEP.json and another --checkpoint-path",
-                                 directory, name_of(first), *step, name_of(run), steps->step[i], directory);
             gp_json_free(record);
         }
     }
@@ -185,7 +193,8 @@ static gp_status check_directory(const gp_train_options *options, bool resumes, 
                              "checkpoint-path %s has checkpoints of another run (step %" PRIu64
                              ", run %s); use an empty directory",
                              directory, steps->step[i], name_of(run));
-        else if (readable && steps->step[i] > step)
+        else if (readable && steps->step[i] > step &&
+                 gp_checkpoint_check_tensors(record, directory, steps->step[i], NULL) == GP_OK)
             status = gp_fail(err, GP_EBUSY,
                              "checkpoint-path %s has a later checkpoint of this run (step %" PRIu64
                              ", resuming from step %" PRIu64
@@ -260,7 +269,8 @@ uint64_t gp_run_newest_checkpoint(const gp_run *run, uint64_t last)
         if (steps->step[i] > last ||
             gp_checkpoint_read_record(&record, directory, steps->step[i], NULL) != GP_OK)
             continue;
-        if (strcmp(gp_checkpoint_record_run(record), run->options.run_id) == 0)
+        if (strcmp(gp_checkpoint_record_run(record), run->options.run_id) == 0 &&
+            gp_checkpoint_check_tensors(record, directory, steps->step[i], NULL) == GP_OK)
             newest = steps->step[i];
         gp_json_free(record);
     }

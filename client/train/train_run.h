@@ -147,8 +147,8 @@ gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err);
  * GP_ENOENT, GP_ECORRUPT: no usable checkpoint. */
 gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err);
 
-/* Return the step of this run's newest checkpoint in checkpoint-path, up to step `last`; 0:
- * none. */
+/* Return the step of this run's newest checkpoint in checkpoint-path, up to step `last`, whose
+ * record is intact and whose tensor file has the right size; 0: none. */
 uint64_t gp_run_newest_checkpoint(const gp_run *run, uint64_t last);
 
 /* ---- train_prepare.c ---- */

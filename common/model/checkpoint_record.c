@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/memory/crc32c.h"
 
@@ -115,6 +116,22 @@ gp_status gp_checkpoint_read_record(gp_json **out, const char *directory, uint64
     if (status != GP_OK)
         gp_error_prefix(err, "%s", path);
     return status;
+}
+
+gp_status gp_checkpoint_check_tensors(const gp_json *record, const char *directory, uint64_t step,
+                                      gp_error *err)
+{
+    const int64_t wanted = gp_json_integer(gp_json_member(record, "bytes"), 0);
+    char path[1200];
+    struct stat info;
+
+    snprintf(path, sizeof(path), "%s/%" PRIu64 ".safetensors", directory, step);
+    if (stat(path, &info) != 0)
+        return errno == ENOENT ? gp_fail_errno(err, GP_ECORRUPT, "cannot open %s", path) : GP_OK;
+    if ((int64_t)info.st_size != wanted)
+        return gp_fail(err, GP_ECORRUPT, "%s is damaged: it has %" PRId64 " bytes, must have %" PRId64, path,
+                       (int64_t)info.st_size, wanted);
+    return GP_OK;
 }
 
 const char *gp_checkpoint_record_run(const gp_json *record)

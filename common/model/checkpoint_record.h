@@ -40,6 +40,11 @@ bool gp_checkpoint_split_path(const char *path, char directory[1024], uint64_t *
  * record is damaged. */
 gp_status gp_checkpoint_read_record(gp_json **out, const char *directory, uint64_t step, gp_error *err);
 
+/* Check that the tensor file of a record exists and has the size that the record states. The
+ * contents are not read. GP_ECORRUPT: it is missing or has another size. */
+gp_status gp_checkpoint_check_tensors(const gp_json *record, const char *directory, uint64_t step,
+                                      gp_error *err);
+
 /* Return a record's run id, borrowed from the record. "": none. */
 const char *gp_checkpoint_record_run(const gp_json *record);
 

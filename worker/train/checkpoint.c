@@ -334,7 +334,8 @@ static void prune(const char *directory, const char *run, uint64_t step)
         if (steps->step[i] > step ||
             gp_checkpoint_read_record(&record, directory, steps->step[i], NULL) != GP_OK)
             continue;
-        bool own = strcmp(gp_checkpoint_record_run(record), run) == 0;
+        bool own = strcmp(gp_checkpoint_record_run(record), run) == 0 &&
+                   gp_checkpoint_check_tensors(record, directory, steps->step[i], NULL) == GP_OK;
         bool best = own && !best_seen && gp_json_bool(gp_json_member(record, "is_best"), false);
 
         gp_json_free(record);

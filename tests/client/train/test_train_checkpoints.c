@@ -210,6 +210,28 @@ TEST(restart_uses_checkpoints_of_the_same_run_only)
     end();
 }
 
+/* The workers skip a checkpoint without its tensors. */
+TEST(checkpoint_without_its_tensors_is_not_chosen)
+{
+    char path[100];
+
+    begin();
+    REQUIRE_OK(PREPARE(), err);
+    write_step(4, "mine");
+    write_step(8, "mine");
+    snprintf(path, sizeof(path), "%s/8.safetensors", directory);
+    REQUIRE(truncate(path, 1000) == 0);
+    REQUIRE_OK(PREPARE("resume=auto", ), err);
+    CHECK_TEXT("mine", RUN_ID);
+    CHECK_INT(4, gp_run_newest_checkpoint(training->run, UINT64_MAX));
+    REQUIRE_OK(PREPARE(resume_option(4), ), err); /* the later one is of no use */
+    snprintf(path, sizeof(path), "%s/4.safetensors", directory);
+    REQUIRE(unlink(path) == 0);
+    CHECK_STATUS(GP_ECORRUPT, PREPARE("resume=auto", ));
+    CHECK_CONTAINS(err.message, "8.safetensors is damaged: it has 1000 bytes, must have");
+    end();
+}
+
 TEST(damaged_records_do_not_restart_the_training)
 {
     char path[100];

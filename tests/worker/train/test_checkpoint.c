@@ -210,6 +210,27 @@ TEST(the_last_two_and_the_best_are_kept)
     CHECK(there(&s, 50));
 }
 
+TEST(checkpoints_without_their_tensors_do_not_count_for_the_last_two)
+{
+    char path[128], damaged[240];
+    gp_error err;
+
+    REQUIRE(stage_open(&s, net));
+    stage_write(&s, 10, false);
+    stage_write(&s, 20, false);
+    snprintf(path, sizeof(path), "%s/20.safetensors", s.directory);
+    REQUIRE(truncate(path, 100) == 0);
+    stage_write(&s, 30, false);
+    CHECK(there(&s, 10) && there(&s, 30));
+    snprintf(path, sizeof(path), "%s/30.safetensors", s.directory);
+    REQUIRE(unlink(path) == 0);
+    REQUIRE_OK(stage_read(&s, damaged, &err), err);
+    CHECK_INT(10, s.state.progress.step);
+    stage_write(&s, 40, false);
+    stage_write(&s, 50, false);
+    CHECK(!there(&s, 10) && there(&s, 40) && there(&s, 50));
+}
+
 TEST(run_prunes_only_its_own_checkpoints_except_the_latest)
 {
     REQUIRE(stage_open(&s, net));
