@@ -226,11 +226,42 @@ static bool walk_checkpoint(const strike *s)
     return struck;
 }
 
+/* Replace a checkpoint. After a failure either the old one or the previous one is read. */
+static bool walk_replacement(const strike *s)
+{
+    char damaged[240] = "";
+    gp_error err = { 0 };
+
+    failing_set(NULL);
+    for (uint64_t step = 5; step <= 9; step += 4) {
+        training_set(step);
+        REQUIRE_WALK(gp_checkpoint_write(folder, &training.frame, &training.state, &err), err);
+    }
+    training.state.parameters[1] = 77;
+    failing_set(s->text);
+    gp_status status = gp_checkpoint_write(folder, &training.frame, &training.state, &err);
+    bool struck = failing_struck() > 0;
+
+    failing_set(NULL);
+    CHECK_INT(0, names_with(".tmp"));
+    REQUIRE_WALK(gp_checkpoint_read(&training.state, &training.frame, folder, damaged, &err), err);
+    CHECK_TEXT("", damaged);
+    const int step = (int)training.state.progress.step, value = (int)training.state.parameters[1];
+    const bool replaced = step == 9 && value == 77;
+    const bool kept = (step == 9 && value == 10) || (step == 5 && value == 6);
+
+    if (!replaced && (status == GP_OK || !kept))
+        GP_TEST_FAIL("%s: status %s, and step %d is read with value %d", s->text, gp_status_name(status),
+                     step, value);
+    return struck;
+}
+
 TEST(failed_checkpoint_leaves_the_previous_one_intact)
 {
     folder_make();
     REQUIRE(training_make());
     CHECK(walk_calls(walk_checkpoint) >= 24);
+    CHECK(walk_calls(walk_replacement) >= 24);
     training_free();
     leftovers_clear(folder);
 }

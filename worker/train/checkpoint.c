@@ -187,47 +187,83 @@ static gp_status sums_init(block_sums *sums, uint64_t bytes, gp_error *err)
 
 /* ---- writing ---- */
 
-/* Write a file under a temporary name, sync it, and rename it. */
-static gp_status file_commit(const char *directory, const char *name, const piece *pieces, uint32_t count,
-                             block_sums *sums, gp_error *err)
+/* A file with a temporary name. */
+typedef struct draft {
+    char path[1200];    /* final path */
+    char scratch[1200]; /* temporary path; "": not created */
+} draft;
+
+/* Write a draft and sync it. The caller removes it after a failure. */
+static gp_status draft_write(draft *out, const char *directory, const char *name, const piece *pieces,
+                             uint32_t count, block_sums *sums, gp_error *err)
 {
-    char path[1200], scratch[1200];
     uint64_t bytes = pieces_bytes(pieces, count);
+    char scratch[1200];
     gp_status status = GP_OK;
     int fd, full;
 
-    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    snprintf(out->path, sizeof(out->path), "%s/%s", directory, name);
     snprintf(scratch, sizeof(scratch), "%s/.tmp-%d-%s", directory, (int)getpid(), name);
     fd = open(scratch, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot create %s", scratch);
+    strcpy(out->scratch, scratch);
     full = posix_fallocate(fd, 0, (off_t)bytes);
     if (full != 0) {
         errno = full;
-        status = gp_fail_errno(err, GP_EIO, "no space for %s (%" PRIu64 " bytes)", path, bytes);
+        status = gp_fail_errno(err, GP_EIO, "no space for %s (%" PRIu64 " bytes)", out->path, bytes);
     }
     for (uint32_t i = 0; i < count && status == GP_OK; i++) {
         if (!gp_write_all(fd, pieces[i].data, pieces[i].bytes))
-            status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+            status = gp_fail_errno(err, GP_EIO, "cannot write %s", out->path);
         if (sums != NULL)
             sums_add(sums, pieces[i].data, pieces[i].bytes);
         gp_fault_point("checkpoint");
     }
     if (status == GP_OK && fsync(fd) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot sync %s", path);
+        status = gp_fail_errno(err, GP_EIO, "cannot sync %s", out->path);
     if (close(fd) != 0 && status == GP_OK)
-        status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", out->path);
     gp_fault_point("checkpoint-written");
-    if (status == GP_OK)
-        status = gp_fence_check_process(err);
-    if (status == GP_OK && rename(scratch, path) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", scratch, path);
-    gp_fault_point("checkpoint-renamed");
-    if (status != GP_OK)
-        unlink(scratch);
-    if (status == GP_OK && !gp_directory_sync(directory))
-        status = gp_fail_errno(err, GP_EIO, "cannot sync %s", directory);
     return status;
+}
+
+/* Rename a draft to its final path, and sync the directory. */
+static gp_status draft_commit(draft *file, const char *directory, gp_error *err)
+{
+    gp_status status = gp_fence_check_process(err);
+
+    if (status != GP_OK)
+        return status;
+    if (rename(file->scratch, file->path) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", file->scratch, file->path);
+    file->scratch[0] = '\0';
+    gp_fault_point("checkpoint-renamed");
+    return gp_directory_sync(directory) ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot sync %s", directory);
+}
+
+static void draft_discard(const draft *file)
+{
+    if (file->scratch[0] != '\0')
+        unlink(file->scratch);
+}
+
+/* Commit a checkpoint. First remove the record of an earlier checkpoint of the same step: it must
+ * never describe the new tensors. */
+static gp_status checkpoint_commit(draft *tensors, draft *record, const char *directory, gp_error *err)
+{
+    gp_status status = gp_fence_check_process(err);
+
+    if (status != GP_OK)
+        return status;
+    bool replaces = unlink(record->path) == 0;
+
+    if (!replaces && errno != ENOENT)
+        return gp_fail_errno(err, GP_EIO, "cannot remove %s", record->path);
+    if (replaces && !gp_directory_sync(directory))
+        return gp_fail_errno(err, GP_EIO, "cannot sync %s", directory);
+    status = draft_commit(tensors, directory, err);
+    return status == GP_OK ? draft_commit(record, directory, err) : status;
 }
 
 static void put_hex(gp_json_writer *writer, const char *key, uint64_t value, int digits)
@@ -370,9 +406,10 @@ gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *
     piece pieces[PIECES];
     gp_buffer header, record;
     block_sums sums = { 0 };
+    draft tensors_file = { .scratch = "" }, record_file = { .scratch = "" };
     char name[40], other[GP_NAME_MAX];
     const char *run = frame->options->run_id;
-    gp_status status = gp_fence_check_process(err); /* file_commit() checks again, before each rename */
+    gp_status status = gp_fence_check_process(err); /* draft_commit() checks again, before each rename */
 
     if (status == GP_OK)
         status = gp_directory_make(directory, 0777, err);
@@ -393,12 +430,17 @@ gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *
         status = sums_init(&sums, bytes, err);
     snprintf(name, sizeof(name), "%" PRIu64 ".safetensors", checkpoint->progress.step);
     if (status == GP_OK)
-        status = file_commit(directory, name, pieces, count, &sums, err);
+        status = draft_write(&tensors_file, directory, name, pieces, count, &sums, err);
     if (status == GP_OK)
         status = record_make(&record, frame, checkpoint, &sums, bytes, err);
     snprintf(name, sizeof(name), "%" PRIu64 ".json", checkpoint->progress.step);
     if (status == GP_OK)
-        status = file_commit(directory, name, &(piece){ record.data, record.bytes }, 1, NULL, err);
+        status =
+            draft_write(&record_file, directory, name, &(piece){ record.data, record.bytes }, 1, NULL, err);
+    if (status == GP_OK)
+        status = checkpoint_commit(&tensors_file, &record_file, directory, err);
+    draft_discard(&tensors_file);
+    draft_discard(&record_file);
     if (status == GP_OK)
         prune(directory, run, checkpoint->progress.step);
     gp_free(sums.sum);

@@ -8,8 +8,10 @@
  *                                 file
  *
  * The writer first allocates the tensor file at full size, so that a full disk is detected before
- * any byte is written. It then writes, syncs and renames the file, and does the same with the .json
- * record. The second rename is the commit. After that it prunes the run's own checkpoints: the
+ * any byte is written. It writes and syncs both files under temporary names, and renames first the
+ * tensor file and then the .json record. The second rename is the commit. Before the renames the
+ * writer removes the record of an earlier checkpoint of the same step: after a crash, that step has
+ * a complete checkpoint or none. After the commit the writer prunes the run's own checkpoints: the
  * newest two stay, and the newest whose weights had the lowest validation loss. A run never removes
  * or replaces another run's checkpoints (common/model/checkpoint_record.h). A reader takes the
  * newest intact checkpoint; it reports a damaged one and falls back to the previous one. */

@@ -12,6 +12,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/crc32c.h"
+#include "common/base/system/fault.h"
 #include "common/base/system/fence.h"
 #include "common/base/system/file.h"
 #include "tests/gp_test.h"
@@ -351,6 +352,37 @@ TEST(empty_directory_is_not_found_and_a_file_can_be_named)
     snprintf(path, sizeof(path), "%s/10.json", s.directory);
     REQUIRE_OK(gp_checkpoint_read(&s.state, &s.frame, path, damaged, &err), err);
     CHECK_INT(10, s.state.progress.step);
+}
+
+/* The process is killed between the renames of the two files. */
+TEST(interrupted_replacement_of_a_checkpoint_leaves_none_of_that_step)
+{
+    char damaged[240];
+    gp_error err;
+
+    REQUIRE(stage_open(&s, net));
+    stage_write(&s, 10, false);
+    stage_write(&s, 20, false);
+    stage_fill(&s, 20);
+    s.state.parameters[0] += 1;
+    pid_t child = fork();
+    int ended = -1;
+
+    if (child == 0) {
+        gp_fault_setup("checkpoint-renamed:1:kill", GP_FAULT_worker, 1, 1, &err);
+        _exit((int)gp_checkpoint_write(s.directory, &s.frame, &s.state, &err));
+    }
+    waitpid(child, &ended, 0);
+    CHECK(WIFSIGNALED(ended));
+    CHECK(!there(&s, 20));
+    REQUIRE_OK(stage_read(&s, damaged, &err), err);
+    CHECK_TEXT("", damaged);
+    CHECK_INT(10, s.state.progress.step);
+
+    /* without a fault the next attempt succeeds */
+    stage_write(&s, 20, false);
+    REQUIRE_OK(stage_read(&s, damaged, &err), err);
+    CHECK_INT(20, s.state.progress.step);
 }
 
 /* A file size limit simulates a full disk: both are detected before any byte is written. */
