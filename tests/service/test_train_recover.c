@@ -1,4 +1,5 @@
 /* test_train_recover.c: a training continues after worker failures with the same result. */
+#include "common/model/checkpoint_record.h"
 #include "tests/service/again.h"
 
 TEST(model_is_bitwise_identical_after_a_failure_in_any_phase)
@@ -111,6 +112,46 @@ TEST(resumed_training_survives_a_failure_after_its_checkpoint_was_removed)
     CHECK_INT(1, got.summary.restarts);
     outcome_free(&got);
     leftovers_clear(folder);
+}
+
+/* ---- checkpoints ---- */
+
+static char checkpoints[64], path_option[100];
+
+static void checkpoints_begin(void)
+{
+    strcpy(checkpoints, "/tmp/gpt-ck-XXXXXX");
+    REQUIRE(leftovers_make(checkpoints) != NULL);
+    snprintf(path_option, sizeof(path_option), "checkpoint-path=%s", checkpoints);
+}
+
+/* List the checkpoints, newest first, and read the record of the newest one. */
+static gp_json *checkpoints_read(gp_checkpoint_list *steps)
+{
+    gp_json *record = NULL;
+    gp_error err = { 0 };
+
+    if (gp_checkpoint_list_steps(steps, checkpoints, &err) != GP_OK || steps->count == 0 ||
+        gp_checkpoint_read_record(&record, checkpoints, steps->step[0], &err) != GP_OK)
+        GP_TEST_FAIL("no checkpoint: %s", err.message);
+    return record;
+}
+
+TEST(next_rank_0_writes_the_checkpoint_during_which_rank_0_failed)
+{
+    const char *const options[] = { "max-epochs=2", "mini-batch-size=32", path_option, NULL };
+    static gp_checkpoint_list steps;
+    outcome got;
+
+    checkpoints_begin();
+    run(&got, 2, "checkpoint:1:kill@1.1", options);
+    REQUIRE_OK(got.status, got.err);
+    gp_json_free(checkpoints_read(&steps));
+    REQUIRE(steps.count == 2);
+    CHECK_INT(got.summary.steps, steps.step[0]);
+    CHECK(2 * steps.step[1] >= got.summary.steps && steps.step[1] < got.summary.steps);
+    outcome_free(&got);
+    leftovers_clear(checkpoints);
 }
 
 TEST(float32_training_with_failures_is_as_accurate_as_an_undisturbed_one)

@@ -238,17 +238,14 @@ static bool is_finite(const gp_trainer *trainer)
     return !isnan(sum);
 }
 
-/* Write the checkpoint that is due. While the disk is busy with an earlier one, it stays due.
- *   last  last call of the step; NULL: no step was taken */
-static void trainer_save(gp_trainer *trainer, const gp_train_call *last, bool ends, const gp_train_sink *sink)
+/* Write the checkpoint that is due. While the disk is busy with an earlier one, it stays due. */
+static void trainer_save(gp_trainer *trainer, bool ends, const gp_train_sink *sink)
 {
     gp_train_progress *progress = &trainer->progress;
     gp_checkpoint now;
     gp_error err;
 
     report_saver(trainer, sink);
-    if (last != NULL && gp_schedule_saves(&trainer->schedule, last, progress->step))
-        progress->checkpoint_due = true;
     /* With steps in flight, the device state may be newer than the step counter. */
     if ((!progress->checkpoint_due && !ends) || trainer->pipeline.count > 0)
         return;
@@ -298,9 +295,13 @@ static gp_status trainer_after_step(gp_trainer *trainer, const gp_train_call *la
         done->stop_reason = GP_STOP_EARLY;
         *ends = true;
     }
+    /* On other ranks than rank 0 a checkpoint stays due: if rank 0 fails while it writes one, the
+     * next rank 0 writes another one after its first step. */
+    if (last != NULL && gp_schedule_saves(&trainer->schedule, last, progress->step))
+        progress->checkpoint_due = true;
     /* Without a step and not in a new group, a complete run was resumed: the checkpoint exists. */
     if (trainer->saver != NULL && (last != NULL || (*ends && trainer->restarted)))
-        trainer_save(trainer, last, *ends, sink);
+        trainer_save(trainer, *ends, sink);
     return GP_OK;
 }
 
