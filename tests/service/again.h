@@ -25,6 +25,8 @@ typedef struct outcome {
     gp_pool *pool;
     uint64_t kill_all_at; /* step; 0: never */
     bool kill_always;     /* and after each restart */
+    uint64_t stop_at;     /* step after which a stop is requested; 0: never */
+    volatile sig_atomic_t stop;
 
     /* kill all workers at step 14, once this folder contains a checkpoint */
     const char *kill_saved;
@@ -76,6 +78,8 @@ static void watch_step(void *context, const gp_train_step *step)
     o->next = step->step + 1;
     o->earlier = o->earlier || step->seconds < o->seconds;
     o->seconds = step->seconds;
+    if (step->step == o->stop_at)
+        o->stop = 1;
     if (step->step == o->kill_all_at)
         kill_all(o);
     if (step->step == 14 && o->kill_saved != NULL && o->anew_at == 0)
@@ -129,6 +133,7 @@ static void run_on(outcome *o, uint32_t workers, const char *fault, const char *
     gp_train_request request = { .network = o->network == NULL ? "lenet" : network,
                                  .data = "digits:1500",
                                  .options = options,
+                                 .stop = &o->stop,
                                  .events = { .begin = watch_begin,
                                              .step = watch_step,
                                              .check = watch_check,

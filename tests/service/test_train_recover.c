@@ -154,6 +154,74 @@ TEST(next_rank_0_writes_the_checkpoint_during_which_rank_0_failed)
     leftovers_clear(checkpoints);
 }
 
+/* Rank 0 fails after the validation that follows the stop. */
+TEST(validation_after_a_stop_does_not_count_although_a_rank_fails_after_it)
+{
+    const char *const options[] = { "max-epochs=50",
+                                    "mini-batch-size=96",
+                                    "validation-frequency=1000",
+                                    "checkpoint-frequency=1000",
+                                    path_option,
+                                    NULL };
+    static gp_checkpoint_list steps;
+    outcome got = { .stop_at = 3 };
+
+    checkpoints_begin();
+    run_on(&got, 2, "done:1:kill@1.1", options);
+    REQUIRE_OK(got.status, got.err);
+    CHECK(got.summary.stopped);
+    CHECK_INT(1, got.checks);
+    gp_json *record = checkpoints_read(&steps);
+
+    CHECK_INT(1, steps.count);
+    CHECK_INT(got.summary.steps, steps.step[0]);
+    CHECK(!gp_json_is_number(gp_json_member(record, "best_loss")));
+    CHECK_INT(0, gp_json_integer(gp_json_member(record, "no_better"), -1));
+    gp_json_free(record);
+    outcome_free(&got);
+    leftovers_clear(checkpoints);
+}
+
+/* The last checkpoint has the weights of the last step, and not those with the lowest validation
+ * loss and new statistics, which the model has. */
+TEST(failure_after_population_statistics_leaves_the_last_checkpoint_unchanged)
+{
+    static const char norm[] =
+        "{\"name\": \"norm\", \"input\": [1, 28, 28], \"scale\": [0.0039], \"offset\": [0], \"layers\": ["
+        "{\"name\": \"fc1\", \"kind\": \"fc\", \"outputs\": 16},"
+        "{\"name\": \"norm1\", \"kind\": \"batchnorm\"},"
+        "{\"name\": \"fc2\", \"kind\": \"fc\", \"outputs\": 10},"
+        "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}";
+    const char *const options[] = { "max-epochs=2",
+                                    "mini-batch-size=96",
+                                    "initial-learn-rate=0.1",
+                                    "validation-frequency=7",
+                                    "output-network=best-validation",
+                                    "batch-norm-statistics=population",
+                                    path_option,
+                                    NULL };
+    static const char *const faults[] = { NULL, "done:1:kill@1.1", "done:1:kill@2.1" };
+    static gp_checkpoint_list steps;
+    char sums[3][16];
+
+    for (int i = 0; i < 3; i++) {
+        outcome got = { .network = norm };
+
+        checkpoints_begin();
+        run_on(&got, 2, faults[i], options);
+        REQUIRE_OK(got.status, got.err);
+        gp_json *record = checkpoints_read(&steps);
+
+        CHECK_INT(32, steps.step[0]);
+        snprintf(sums[i], sizeof(sums[i]), "%s",
+                 gp_json_text(gp_json_element(gp_json_member(record, "crc32c"), 0), "?"));
+        CHECK_TEXT(sums[0], sums[i]);
+        gp_json_free(record);
+        outcome_free(&got);
+        leftovers_clear(checkpoints);
+    }
+}
+
 TEST(float32_training_with_failures_is_as_accurate_as_an_undisturbed_one)
 {
     static const char *const options[] = { "max-epochs=2", "mini-batch-size=64", "initial-learn-rate=0.05",

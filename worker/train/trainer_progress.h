@@ -14,6 +14,10 @@ typedef struct gp_train_progress {
     gp_train_ending ending; /* requested by any rank, as of the last committed step */
     bool checkpoint_due;    /* write a checkpoint before the next step, or once the disk is idle */
     bool validation_due;    /* validate before the next step */
+
+    /* 1 + gp_stop_reason: no step follows, the last checkpoint was written, and the final weights
+     * may have replaced those of the last step; 0: steps follow */
+    uint32_t ended;
     gp_train_validation last_validation; /* step 0: no validation yet */
     uint64_t excluded;               /* targets without a class or value in that validation, on all ranks */
     double best_loss;                /* lowest validation loss; INFINITY: no validation yet */

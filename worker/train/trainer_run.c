@@ -300,9 +300,42 @@ static gp_status trainer_after_step(gp_trainer *trainer, const gp_train_call *la
     if (last != NULL && gp_schedule_saves(&trainer->schedule, last, progress->step))
         progress->checkpoint_due = true;
     /* Without a step and not in a new group, a complete run was resumed: the checkpoint exists. */
-    if (trainer->saver != NULL && (last != NULL || (*ends && trainer->restarted)))
+    if (trainer->saver != NULL && (last != NULL || (*ends && trainer->restarted && progress->ended == 0)))
         trainer_save(trainer, *ends, sink);
     return GP_OK;
+}
+
+/* After the last step and its checkpoint, compute the metrics and statistics of the final weights:
+ *
+ *   - the validation of a stopped training. It follows the checkpoint, because a training that
+ *     resumes must count the same validations as an uninterrupted one.
+ *   - the batch normalization statistics over all data, and another validation
+ *
+ * A cluster job stops before its allocation ends, and has no time for this. */
+static gp_status trainer_finish(gp_trainer *trainer, const gp_train_sink *sink, const gp_train_done *done,
+                                gp_error *err)
+{
+    gp_train_progress *progress = &trainer->progress;
+    const bool stopped = done->stop_reason == GP_STOP_STOPPED;
+    const bool population = trainer->options.batch_norm_statistics == GP_STATISTICS_POPULATION;
+    const bool validates =
+        stopped && trainer->schedule.validates && progress->last_validation.step != progress->step;
+
+    if ((stopped && gp_fence_given()) || (!population && !validates))
+        return GP_OK;
+    /* Rank 0 has written the checkpoint. From here on the state is no longer that of the last step:
+     * if a rank fails, the next group must not save it, or take steps from it. */
+    gp_status status = gp_comm_barrier(trainer->comm, err);
+
+    if (status == GP_OK)
+        progress->ended = 1 + done->stop_reason;
+    if (status == GP_OK && validates)
+        status = gp_trainer_validate(trainer, done->epoch, sink, err);
+    if (status == GP_OK && population)
+        status = gp_trainer_population(trainer, err);
+    if (status == GP_OK && population && trainer->validation_plan != NULL)
+        status = gp_trainer_validate(trainer, done->epoch, sink, err);
+    return status;
 }
 
 static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done,
@@ -315,13 +348,15 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
     gp_status status = GP_OK;
 
     /* all steps were taken in an earlier group */
-    bool ends = progress->epoch >= trainer->options.max_epochs;
+    bool ends = progress->epoch >= trainer->options.max_epochs || progress->ended != 0;
     bool pauses = false;
 
     if (!pipeline->data_resident)
         status = gp_train_data_prefetch(&trainer->data, schedule, &requests, err);
     gp_train_progress_start(progress);
     done->epoch = gp_train_progress_epoch(progress);
+    if (progress->ended != 0)
+        done->stop_reason = progress->ended - 1;
     if (status == GP_OK)
         status = trainer_after_step(trainer, NULL, &ends, sink, done, err);
     while (status == GP_OK && !ends && !pauses) {
@@ -346,12 +381,6 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
         done->epoch = last.epoch + 1;
         sink->record(sink->context, &record);
         status = trainer_after_step(trainer, &last, &ends, sink, done, err);
-        /* Validate the weights of a stopped training, after the checkpoint: a training that resumes
-         * must count the same validations as an uninterrupted one. A cluster job stops before its
-         * allocation ends, and has no time for it. */
-        if (status == GP_OK && stops && !gp_fence_given() && schedule->validates &&
-            progress->last_validation.step != progress->step)
-            status = gp_trainer_validate(trainer, done->epoch, sink, err);
     }
 
     /* trainer_after_step() has done all work that was due */
@@ -359,15 +388,7 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
         done->stop_reason = GP_STOP_PAUSED;
         return GP_OK;
     }
-    if (status != GP_OK || trainer->options.batch_norm_statistics != GP_STATISTICS_POPULATION ||
-        (done->stop_reason == GP_STOP_STOPPED && gp_fence_given()))
-        return status;
-    /* Replace the statistics in the final parameters by those over all data, and validate once
-     * more. */
-    status = gp_trainer_population(trainer, err);
-    return status == GP_OK && trainer->validation_plan != NULL
-               ? gp_trainer_validate(trainer, done->epoch, sink, err)
-               : status;
+    return status == GP_OK ? trainer_finish(trainer, sink, done, err) : status;
 }
 
 gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done)
