@@ -37,13 +37,22 @@ gp_status gp_checkpoint_list_steps(gp_checkpoint_list *out, const char *director
     if (folder == NULL)
         return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot list the checkpoints in %s",
                              directory);
-    for (struct dirent *entry = readdir(folder); entry != NULL && out->count < GP_CHECKPOINT_LIST_MAX;
-         entry = readdir(folder))
+    gp_status status = GP_OK;
+
+    while (out->count < GP_CHECKPOINT_LIST_MAX) {
+        errno = 0; /* NULL with an errno is an error, and not the end */
+        struct dirent *entry = readdir(folder);
+
+        if (entry == NULL && errno != 0)
+            status = gp_fail_errno(err, GP_EIO, "cannot list the checkpoints in %s", directory);
+        if (entry == NULL)
+            break;
         if (parse_name(entry->d_name, &out->step[out->count]))
             out->count++;
+    }
     closedir(folder);
     qsort(out->step, out->count, sizeof(out->step[0]), compare_newest_first);
-    return GP_OK;
+    return status;
 }
 
 bool gp_checkpoint_split_path(const char *path, char directory[1024], uint64_t *step)

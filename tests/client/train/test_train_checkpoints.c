@@ -1,5 +1,8 @@
 /* test_train_checkpoints.c: choose the checkpoint to resume, and refuse directories. Uses no
  * pool. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +17,19 @@
 static char directory[64];
 static gp_training *training;
 static gp_error err;
+
+static bool readdir_fails;
+
+/* Replace the function of the C library. */
+struct dirent *readdir(DIR *folder)
+{
+    __typeof__(&readdir) next = (__typeof__(&readdir))(uintptr_t)dlsym(RTLD_NEXT, "readdir64");
+
+    if (!readdir_fails)
+        return next(folder);
+    errno = EIO;
+    return NULL;
+}
 
 static void begin(void)
 {
@@ -108,6 +124,12 @@ TEST(unreadable_directory_does_not_start_a_new_run)
     REQUIRE(symlink("loop", loop) == 0); /* ELOOP, also for root */
     snprintf(option, sizeof(option), "checkpoint-path=%s", loop);
     CHECK_STATUS(GP_EIO, prepare_network("lenet", (const char *const[]){ option, "resume=auto", NULL }));
+    CHECK_CONTAINS(err.message, "cannot list the checkpoints in ");
+    readdir_fails = true;
+    gp_status status = PREPARE("resume=auto", );
+
+    readdir_fails = false;
+    CHECK_STATUS(GP_EIO, status);
     CHECK_CONTAINS(err.message, "cannot list the checkpoints in ");
     end();
 }
