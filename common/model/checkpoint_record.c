@@ -158,12 +158,14 @@ static gp_status check_options(const gp_json *record, const gp_train_options *op
                                gp_error *err)
 {
     gp_train_options then, now = *options;
-    gp_status status;
+    gp_error why;
 
     gp_params_default(gp_train_options_table, &then);
-    status = gp_params_from_json(gp_train_options_table, &then, gp_json_member(record, "options"), err);
-    if (status != GP_OK)
-        return gp_fail(err, GP_ECORRUPT, "%s is damaged: its options", path);
+
+    /* the checksum is correct: this is no damage */
+    if (gp_params_from_json(gp_train_options_table, &then, gp_json_member(record, "options"), &why) != GP_OK)
+        return gp_fail(err, GP_EVERSION, "%s was written by another version of gradpool: %s", path,
+                       why.message);
     if (now.mini_batch_size == 0)
         now.mini_batch_size = then.mini_batch_size;
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {

@@ -52,9 +52,9 @@ const char *gp_checkpoint_record_run(const gp_json *record);
  *   graph    the training's network
  *   options  the training's options; mini-batch size 0 is not compared
  *   path     record file, for messages
- * GP_EVERSION: unknown format. GP_EINVAL: different network, or a different value for an option
- * that the state depends on (solver, mini-batch-size, shuffle, seed); the message contains both
- * values. */
+ * GP_EVERSION: unknown format, option, or value of an option. GP_EINVAL: different network, or a
+ * different value for an option that the state depends on (solver, mini-batch-size, shuffle, seed);
+ * the message contains both values. */
 gp_status gp_checkpoint_check_record(const gp_json *record, const gp_graph *graph,
                                      const gp_train_options *options, const char *path, gp_error *err);
 

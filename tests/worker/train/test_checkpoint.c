@@ -15,6 +15,7 @@
 #include "common/base/system/fault.h"
 #include "common/base/system/fence.h"
 #include "common/base/system/file.h"
+#include "common/model/checkpoint_record.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 #include "tests/common/model/nets.h"
@@ -352,6 +353,45 @@ TEST(empty_directory_is_not_found_and_a_file_can_be_named)
     snprintf(path, sizeof(path), "%s/10.json", s.directory);
     REQUIRE_OK(gp_checkpoint_read(&s.state, &s.frame, path, damaged, &err), err);
     CHECK_INT(10, s.state.progress.step);
+}
+
+/* Replace text in a record by text of the same length, and correct the checksum. */
+static void record_edit(const char *name, const char *from, const char *to)
+{
+    char path[160], digits[GP_CHECKSUM_DIGITS + 1];
+    gp_buffer record;
+    uint8_t *data;
+    size_t bytes;
+    gp_error err;
+
+    snprintf(path, sizeof(path), "%s/%s", s.directory, name);
+    REQUIRE_OK(gp_file_read(&data, &bytes, path, GP_CHECKPOINT_RECORD_BYTES_MAX, &err), err);
+    gp_buffer_init(&record, GP_CHECKPOINT_RECORD_BYTES_MAX);
+    REQUIRE_OK(gp_buffer_append(&record, data, bytes, &err), err);
+    gp_free(data);
+    char *at = strstr(gp_buffer_text(&record), from);
+
+    REQUIRE(at != NULL && strlen(from) == strlen(to));
+    memcpy(at, to, strlen(to));
+    gp_checkpoint_set_checksum(&record, gp_checkpoint_checksum(&record, digits));
+    REQUIRE_OK(gp_file_write(path, record.data, record.bytes, &err), err);
+    gp_buffer_deinit(&record);
+}
+
+/* The checkpoint is intact: an older one must not be used in its place. */
+TEST(checkpoint_with_an_unknown_option_is_refused_with_the_option)
+{
+    char damaged[240];
+    gp_error err;
+
+    REQUIRE(stage_open(&s, net));
+    stage_write(&s, 10, false);
+    stage_write(&s, 20, false);
+    record_edit("20.json", "\"momentum\"", "\"moment-q\"");
+    CHECK_STATUS(GP_EVERSION, stage_read(&s, damaged, &err));
+    CHECK_CONTAINS(err.message,
+                   "20.json was written by another version of gradpool: unknown option 'moment-q'");
+    CHECK_TEXT("", damaged);
 }
 
 /* The process is killed between the renames of the two files. */
