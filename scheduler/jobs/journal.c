@@ -54,16 +54,15 @@ struct gp_journal {
     char path[4096];
     sqlite3 *database;
     sqlite3_stmt *statements[STATEMENTS];
-    pthread_t thread, remover;
-    bool started, remover_started;
+    pthread_t thread;
+    bool started;
     int event; /* eventfd: reports are pending */
     pthread_mutex_t lock;
-    pthread_cond_t asked, remover_asked;
+    pthread_cond_t asked;
     /* The lock protects all fields from here on. */
     operation *first, **last;
-    operation *deletions, **deletions_last; /* their folders are still there */
     size_t waiting_bytes;
-    bool closing, remover_closing;
+    bool closing;
     report *reports, **reports_last;
     gp_journal_report persisted; /* merged: only the largest number matters */
     bool failed;
@@ -241,9 +240,8 @@ static gp_status check_format(gp_journal *journal, gp_error *err)
 static gp_status prepare_statements(gp_journal *journal, gp_error *err)
 {
     static const char *const texts[STATEMENTS] = {
-        /* REPLACE: an earlier job with this submitter and seq may await its deletion */
         [INSERT] =
-            "INSERT OR REPLACE INTO jobs (" ROW_COLUMNS ", words, environment, directory, umask) VALUES "
+            "INSERT INTO jobs (" ROW_COLUMNS ", words, environment, directory, umask) VALUES "
             "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, "
             "?21, ?22, ?23, ?24)",
         [UPDATE] = "UPDATE jobs SET priority=?6, state=?7, attempts=?8, cancel=?9, pid=?10, start_time=?11, "
@@ -299,9 +297,7 @@ gp_status gp_journal_open(gp_journal **out, const char *directory, gp_error *err
         return gp_fail(err, GP_ENOMEM, "no memory for the job journal");
     pthread_mutex_init(&journal->lock, NULL);
     pthread_cond_init(&journal->asked, NULL);
-    pthread_cond_init(&journal->remover_asked, NULL);
     journal->last = &journal->first;
-    journal->deletions_last = &journal->deletions;
     journal->reports_last = &journal->reports;
     journal->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (journal->event < 0)
@@ -508,9 +504,7 @@ static int fetch(gp_journal *journal, operation *op)
 static void persisted(gp_journal *journal, uint64_t number, uint64_t rows)
 {
     pthread_mutex_lock(&journal->lock);
-    journal->persisted.kind = GP_JOURNAL_PERSISTED;
-    if (number > journal->persisted.number) /* deletions may be late */
-        journal->persisted.number = number;
+    journal->persisted = (gp_journal_report){ .kind = GP_JOURNAL_PERSISTED, .number = number };
     journal->stats.commits++;
     journal->stats.rows += rows;
     pthread_mutex_unlock(&journal->lock);
@@ -530,7 +524,9 @@ static void free_operations(operation *op)
     }
 }
 
-/* Apply a batch of operations in one commit. */
+/* Remove the folders of deleted jobs, then apply a batch of operations in one commit. In the other
+ * order, a crash would leave a folder without a row, which would remain. In this order it leaves a
+ * row, which is deleted again. */
 static void write_batch(gp_journal *journal, operation *batch)
 {
     uint64_t number = 0, rows = 0;
@@ -540,6 +536,10 @@ static void write_batch(gp_journal *journal, operation *batch)
     for (operation *op = batch; op != NULL && code == SQLITE_OK; op = op->next)
         if (op->kind == FETCH)
             code = fetch(journal, op);
+    for (const operation *op = batch; op != NULL && code == SQLITE_OK; op = op->next) {
+        if (op->folder != NULL)
+            gp_directory_remove(op->folder);
+    }
     for (const operation *op = batch; op != NULL && code == SQLITE_OK; op = op->next) {
         if (op->kind == FETCH)
             continue;
@@ -606,75 +606,26 @@ static void *serve(void *context)
     return NULL;
 }
 
-/* Append an operation to the queue of the writer thread. The caller has the lock. */
-static void queue_locked(gp_journal *journal, operation *op)
-{
-    op->next = NULL;
-    *journal->last = op;
-    journal->last = &op->next;
-    journal->waiting_bytes += op->bytes;
-    pthread_cond_signal(&journal->asked);
-}
-
-/* Remove the folders of deleted jobs, and queue the deletion of each row after that of the folder.
- * In the other order, a crash would leave a folder without a row, which would remain. In this order
- * it leaves a row, which is deleted again. The removal of a large folder takes seconds, so it has a
- * thread of its own: rows of other jobs do not wait for it. */
-static void *remove_folders(void *context)
-{
-    gp_journal *journal = context;
-
-    pthread_mutex_lock(&journal->lock);
-    for (;;) {
-        while (journal->deletions == NULL && !journal->remover_closing)
-            pthread_cond_wait(&journal->remover_asked, &journal->lock);
-        operation *op = journal->deletions;
-
-        if (op == NULL)
-            break;
-        journal->deletions = op->next;
-        if (op->next == NULL)
-            journal->deletions_last = &journal->deletions;
-        if (!journal->failed) {
-            pthread_mutex_unlock(&journal->lock);
-            gp_directory_remove(op->folder);
-            pthread_mutex_lock(&journal->lock);
-        }
-        queue_locked(journal, op);
-    }
-    pthread_mutex_unlock(&journal->lock);
-    return NULL;
-}
-
 gp_status gp_journal_start(gp_journal *journal, gp_error *err)
 {
     errno = gp_thread_start(&journal->thread, "gp-journal", 0, serve, journal);
-    journal->started = errno == 0;
-    if (journal->started) {
-        errno = gp_thread_start(&journal->remover, "gp-folders", 0, remove_folders, journal);
-        journal->remover_started = errno == 0;
-    }
-    return errno == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot start a thread for the job journal");
-}
-
-/* Let a thread finish its queue, and join it. */
-static void end_thread(gp_journal *journal, pthread_t thread, bool *closing, pthread_cond_t *asked)
-{
-    pthread_mutex_lock(&journal->lock);
-    *closing = true;
-    pthread_cond_signal(asked);
-    pthread_mutex_unlock(&journal->lock);
-    pthread_join(thread, NULL);
+    if (errno != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot start the thread for the job journal");
+    journal->started = true;
+    return GP_OK;
 }
 
 void gp_journal_close(gp_journal *journal)
 {
     if (journal == NULL)
         return;
-    if (journal->remover_started) /* first, because it queues operations for the other */
-        end_thread(journal, journal->remover, &journal->remover_closing, &journal->remover_asked);
-    if (journal->started)
-        end_thread(journal, journal->thread, &journal->closing, &journal->asked);
+    if (journal->started) {
+        pthread_mutex_lock(&journal->lock);
+        journal->closing = true;
+        pthread_cond_signal(&journal->asked);
+        pthread_mutex_unlock(&journal->lock);
+        pthread_join(journal->thread, NULL);
+    }
     for (int i = 0; i < STATEMENTS; i++)
         sqlite3_finalize(journal->statements[i]);
     sqlite3_close(journal->database);
@@ -686,31 +637,26 @@ void gp_journal_close(gp_journal *journal)
         journal->reports = next;
     }
     free_operations(journal->first);
-    free_operations(journal->deletions);
     if (journal->event >= 0)
         close(journal->event);
     pthread_mutex_destroy(&journal->lock);
     pthread_cond_destroy(&journal->asked);
-    pthread_cond_destroy(&journal->remover_asked);
     gp_free(journal);
 }
 
 /* ---- queueing operations ---- */
 
-/* Queue an operation and wake its thread. op NULL: out of memory. */
+/* Queue an operation and wake the writer thread. op NULL: out of memory. */
 static gp_status ask(gp_journal *journal, operation *op, gp_error *err)
 {
     if (op == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the job journal");
     op->bytes = sizeof(*op) + op->words.words_bytes + op->words.environment_bytes;
     pthread_mutex_lock(&journal->lock);
-    if (op->folder != NULL) {
-        *journal->deletions_last = op;
-        journal->deletions_last = &op->next;
-        pthread_cond_signal(&journal->remover_asked);
-    } else {
-        queue_locked(journal, op);
-    }
+    *journal->last = op;
+    journal->last = &op->next;
+    journal->waiting_bytes += op->bytes;
+    pthread_cond_signal(&journal->asked);
     pthread_mutex_unlock(&journal->lock);
     return GP_OK;
 }

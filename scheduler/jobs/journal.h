@@ -46,7 +46,7 @@ gp_status gp_journal_load(gp_journal *journal,
                           gp_status (*each)(void *context, const gp_jobs_job *row, gp_error *err),
                           void *context, uint64_t *next_id, gp_error *err);
 
-/* Start the threads that write rows and remove folders. */
+/* Start the writer thread. */
 gp_status gp_journal_start(gp_journal *journal, gp_error *err);
 
 /* Finish the queued operations and close the database. NULL is allowed. */
@@ -60,8 +60,7 @@ gp_status gp_journal_insert(gp_journal *journal, uint64_t number, const gp_jobs_
 gp_status gp_journal_update(gp_journal *journal, uint64_t number, const gp_jobs_job *job, gp_error *err);
 
 /* Queue the deletion of a row, and of `folder`, unless NULL. After a crash the row may be left
- * without the folder, but not the folder without the row. Operations queued later do not wait for
- * the removal of the folder. */
+ * without the folder, but not the folder without the row. */
 gp_status gp_journal_delete(gp_journal *journal, uint64_t number, uint64_t job, const char *folder,
                             gp_error *err);
 
@@ -74,8 +73,7 @@ bool gp_journal_full(gp_journal *journal);
 
 typedef enum gp_journal_report_kind {
     GP_JOURNAL_NOTHING,
-    /* number: this operation and all earlier ones are durable, except deletions of folders */
-    GP_JOURNAL_PERSISTED,
+    GP_JOURNAL_PERSISTED, /* number: this operation and all earlier ones are durable */
     GP_JOURNAL_FETCHED,   /* job, attempt, words (owned by the receiver) */
     GP_JOURNAL_UNFETCHED, /* job, attempt, error */
     GP_JOURNAL_FAILED,    /* error; the last report */

@@ -1,11 +1,8 @@
 /* Test the journal on a real disk, and on a disk that fails at the n-th write or fsync. */
 #include "scheduler/jobs/journal.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
@@ -131,22 +128,6 @@ static void disk_install(void)
     vfs.szOsFile = (int)sizeof(faulty_file) + disk.real->szOsFile;
     vfs.xOpen = faulty_open;
     sqlite3_vfs_register(&vfs, 1);
-}
-
-/* ---- slow removal of folders ---- */
-
-static const char *slow_folder; /* nftw() of it waits for slow_release */
-static sem_t slow_release;
-
-/* Replaces the C library's function, with which gp_directory_remove() walks a folder. */
-int nftw(const char *path, __nftw_func_t visit, int descriptors, int flags)
-{
-    int (*real)(const char *, __nftw_func_t, int, int);
-
-    *(void **)&real = dlsym(RTLD_NEXT, "nftw");
-    if (slow_folder != NULL && strcmp(path, slow_folder) == 0)
-        sem_wait(&slow_release);
-    return real(path, visit, descriptors, flags);
 }
 
 /* ---- fixture ---- */
@@ -362,32 +343,6 @@ TEST(folder_is_removed_before_the_row)
     REQUIRE_OK(gp_journal_delete(journal, 2, 1, folder, &err), err);
     CHECK(await_persisted(2));
     CHECK(stat(folder, &facts) != 0);
-}
-
-TEST(rows_do_not_wait_for_the_removal_of_a_folder)
-{
-    gp_jobs_job job = job_of(1);
-    char folder[100];
-    struct stat facts;
-
-    stage_begin();
-    sem_init(&slow_release, 0, 0);
-    REQUIRE_OK(reopen(), err);
-    snprintf(folder, sizeof(folder), "%s/1", directory);
-    mkdir(folder, 0700);
-    slow_folder = folder;
-    REQUIRE_OK(gp_journal_insert(journal, 1, &job, &words, &err), err);
-    REQUIRE_OK(gp_journal_delete(journal, 2, 1, folder, &err), err);
-    job.id = 2; /* repeats the submit of job 1, whose row is still there */
-    REQUIRE_OK(gp_journal_insert(journal, 3, &job, &words, &err), err);
-    CHECK(await_persisted(3));
-    CHECK(stat(folder, &facts) == 0);
-    sem_post(&slow_release);
-    REQUIRE_OK(reopen(), err);
-    CHECK(stat(folder, &facts) != 0);
-    slow_folder = NULL;
-    CHECK_INT(1, row_count);
-    CHECK_INT(2, rows[0].id);
 }
 
 TEST(pending_operations_share_a_commit)
