@@ -369,7 +369,7 @@ gp_status pool_jobs_glance(gp_pool *pool, uint32_t states, uint32_t count, gp_jo
 
     if (status == GP_OK)
         return GP_OK;
-    if (status == GP_EPEER || status == GP_ETIMEDOUT || status == GP_ENOMEM)
+    if (status == GP_EPEER || status == GP_ETIMEDOUT)
         return gp_fail(err, status, "%s", why.message);
     *out = gp_calloc(1, sizeof(**out));
     if (*out == NULL)

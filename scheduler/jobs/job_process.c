@@ -333,7 +333,10 @@ static gp_status read_record(gp_json **out, const gp_paths *paths, uint64_t job,
     gp_job_folder(paths, job, folder, sizeof(folder));
     snprintf(path, sizeof(path), "%s/job.json", folder);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES))
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+        return GP_OK;
+    /* the job's own files deny access; a folder above them may do so for a short time */
+    if (fd < 0 && errno == EACCES && lstat(folder, &info) == 0)
         return GP_OK;
     if (fd < 0 || fstat(fd, &info) != 0) {
         problem = errno;

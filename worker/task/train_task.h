@@ -166,7 +166,7 @@ typedef struct gp_model_options {
 /* Build a network and allocate all memory for the steps. In a block, every rank opens the same
  * models in the same order. Initial weights depend only on the seed, so all ranks start with the
  * same weights. Errors as for `gradpool train`; GP_EINVAL: an option is unknown or has no effect
- * here, or the data have other class names than the network, or another order. */
+ * here, or the data have as many classes as the network, but other names or another order. */
 gp_status gp_model_open(gp_model **out, gp_task *task, const gp_model_options *options, gp_error *err);
 void gp_model_close(gp_model *model); /* accepts NULL */
 

@@ -262,11 +262,13 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
                    hint(job, true, text));
 }
 
-/* Return whether a failed download leaves FILE.part, which the next call resumes: part_open() needs
- * a checksum for that, and the bytes must not be wrong. */
+/* Return whether a failed download leaves FILE.part for the next call. part_open() resumes a part
+ * only if the file has a checksum. A complete part is wrong or cannot be read. A part that could
+ * not be written is removed to free the disk. */
 static bool part_is_kept(const fetch *job, gp_status status)
 {
-    return job->options.keep_part && job->file->sum != NULL && job->bytes > 0 && status != GP_ECORRUPT;
+    return job->options.keep_part && job->file->sum != NULL && status != GP_ECORRUPT && job->bytes > 0 &&
+           job->bytes < bytes_most(job) && job->write_errno == 0;
 }
 
 /* Download a file unless it already exists. Retry with exponential backoff. */

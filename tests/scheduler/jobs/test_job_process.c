@@ -182,23 +182,34 @@ TEST(record_that_cannot_be_opened_is_no_missing_record)
     CHECK_INT(GP_JOBS_EXIT_UNKNOWN, end.exit);
 }
 
-TEST(record_in_a_folder_without_access_is_a_missing_record)
+/* Read the end of the job while a folder denies access. */
+static gp_status read_without_access(const char *folder, gp_job_end *end)
 {
     const uid_t user = geteuid();
-    char path[GP_TEXT_FOLDER];
+
+    CHECK_INT(0, chmod(folder, 0));
+    if (user == 0) /* root has access to all files */
+        setfsuid(65534);
+    gp_status status = gp_job_read_end(&paths, 7, 2, end, &err);
+
+    if (user == 0)
+        setfsuid(0);
+    CHECK_INT(0, chmod(folder, 0711));
+    return status;
+}
+
+TEST(record_in_a_folder_without_access_is_a_missing_record)
+{
+    char jobs[GP_TEXT_FOLDER], path[GP_TEXT_FOLDER];
     gp_job_end end;
 
     stage_begin();
     write_record("{\"attempt\": 2, \"exit\": {\"code\": 0}}");
+    snprintf(jobs, sizeof(jobs), "%s/jobs", paths.state_dir);
     gp_job_folder(&paths, 7, path, sizeof(path));
-    CHECK_INT(0, chmod(path, 0));
-    if (user == 0) /* root has access to all files */
-        setfsuid(65534);
-    gp_status status = gp_job_read_end(&paths, 7, 2, &end, &err);
-
-    if (user == 0)
-        setfsuid(0);
-    CHECK_INT(0, chmod(path, 0700));
-    CHECK_STATUS(GP_OK, status);
+    CHECK_INT(0, chmod(paths.state_dir, 0711));
+    CHECK_INT(0, chmod(jobs, 0711));
+    CHECK_STATUS(GP_OK, read_without_access(path, &end));
     CHECK_INT(GP_JOBS_EXIT_UNKNOWN, end.exit);
+    CHECK_STATUS(GP_EBUSY, read_without_access(jobs, &end)); /* the job may have ended well */
 }
