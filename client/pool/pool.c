@@ -644,9 +644,15 @@ gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_
     return status;
 }
 
+static bool is_stopped(const volatile sig_atomic_t *stop)
+{
+    return stop != NULL && *stop != 0;
+}
+
 /* Connect and attach to every worker in the current grant. GP_ESTALE: the lease changed
- * meanwhile. */
-static gp_status pool_attach_all(gp_pool *pool, gp_timeout timeout, gp_error *err)
+ * meanwhile. GP_ECANCELED: stopped, without a message. */
+static gp_status pool_attach_all(gp_pool *pool, const volatile sig_atomic_t *stop, gp_timeout timeout,
+                                 gp_error *err)
 {
     uint64_t waits[GP_MEMBERS_MAX];
     uint32_t missing = pool->grant.slots_count;
@@ -657,7 +663,7 @@ static gp_status pool_attach_all(gp_pool *pool, gp_timeout timeout, gp_error *er
         if (status != GP_OK)
             return status;
     }
-    while (missing > 0) {
+    while (missing > 0 && !is_stopped(stop)) {
         pool_message in;
         int64_t left = gp_timeout_left(timeout);
         gp_status status = pool_next(pool, &in, gp_timeout_slice(timeout), err);
@@ -679,10 +685,10 @@ static gp_status pool_attach_all(gp_pool *pool, gp_timeout timeout, gp_error *er
         if (status != GP_OK)
             return status;
     }
-    return GP_OK;
+    return missing == 0 ? GP_OK : GP_ECANCELED;
 }
 
-gp_status pool_attach(gp_pool *pool, gp_error *err)
+gp_status pool_attach(gp_pool *pool, const volatile sig_atomic_t *stop, gp_error *err)
 {
     gp_timeout timeout = gp_timeout_in(POOL_ATTACH_MS);
 
@@ -693,14 +699,14 @@ gp_status pool_attach(gp_pool *pool, gp_error *err)
         pool_close_workers(pool);
         pool->regranted = false;
         pool_forget_lost(pool);
-        gp_status status = pool_attach_all(pool, timeout, &why);
+        gp_status status = pool_attach_all(pool, stop, timeout, &why);
 
         if (status == GP_OK)
             return GP_OK;
 
         /* A worker failed between grant and attach. The scheduler replaces it and sends a new
          * grant. */
-        while (status != GP_OK && !pool->regranted && !pool->revoked && gp_timeout_left(timeout) > 0) {
+        while (!is_stopped(stop) && !pool->regranted && !pool->revoked && gp_timeout_left(timeout) > 0) {
             pool_message in;
             gp_status next = pool_next(pool, &in, 100, err);
 
@@ -710,6 +716,9 @@ gp_status pool_attach(gp_pool *pool, gp_error *err)
         }
         if (pool->revoked)
             return gp_fail(err, GP_ECANCELED, "the lease ended: %s", pool->ended.reason);
+        if (is_stopped(stop))
+            return gp_fail(err, GP_ECANCELED, "canceled before all leased workers of pool %s replied",
+                           pool->paths.pool);
         if (!pool->regranted)
             return gp_fail(err, status, "%s", why.message);
     }
@@ -757,11 +766,54 @@ static void claim_fill(gp_pool *pool, const gp_lease_ask *ask)
     snprintf(pool->claim.needs, sizeof(pool->claim.needs), "%s", ask->needs);
 }
 
+/* Take the lease of a grant. The caller releases it, also after a failure: the scheduler has
+ * assigned the workers. */
+static gp_status lease_take(gp_pool *pool, const gp_incoming *in, const gp_lease_ask *ask, gp_error *err)
+{
+    gp_status status = gp_incoming_decode(in, &pool->grant, err);
+
+    pool->lease = in->envelope.lease;
+    pool->generation = in->envelope.generation;
+    pool->revoked = false;
+    pool->elastic.kept = 0;
+    pool->elastic.change.workers = 0;
+    if (status == GP_OK)
+        claim_fill(pool, ask);
+    return status;
+}
+
+/* Withdraw a request without a grant. A grant that the scheduler sent before it received
+ * lease_leave stands, and arrives before the reply: release that lease. After a scheduler failure
+ * there is no request to withdraw. */
+static void lease_leave(gp_pool *pool, const gp_lease_ask *ask, uint64_t asked)
+{
+    const uint64_t reunions = pool->reunions;
+    gp_timeout timeout = gp_timeout_in(POOL_ANSWER_MS);
+    uint64_t left;
+    bool waiting = pool_post(pool, &gp_msg_lease_leave, &(gp_lease_leave){ 0 }, &left, NULL) == GP_OK;
+
+    while (waiting && pool->reunions == reunions) {
+        pool_message in;
+        const bool late = gp_timeout_left(timeout) == 0;
+
+        if (pool_next(pool, &in, gp_timeout_slice(timeout), NULL) != GP_OK)
+            break;
+        if (in.from == POOL_SCHEDULER && in.in.envelope.correlation == asked &&
+            in.in.type == &gp_msg_lease_grant)
+            lease_take(pool, &in.in, ask, NULL);
+        waiting = in.from == POOL_NOBODY ? !late : in.in.envelope.correlation != left;
+        pool_message_close(&in);
+    }
+    if (pool->lease != 0)
+        pool_release(pool);
+}
+
 gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char *purpose,
                      const volatile sig_atomic_t *stop, gp_error *err)
 {
     gp_lease_ask ask;
     uint64_t correlation, asked;
+    bool answered = false; /* granted or refused */
     gp_status status = pool_needs_host(pool, purpose, err);
 
     if (status == GP_OK)
@@ -771,8 +823,10 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
     if (status == GP_OK)
         status = pool_post(pool, &gp_msg_lease_ask, &ask, &correlation, err);
     gp_fault_point("lease-asked");
+    if (status != GP_OK)
+        return status;
     asked = pool->reunions;
-    while (status == GP_OK) {
+    while (status == GP_OK && !answered) {
         pool_message in;
         gp_lease_wait wait;
 
@@ -783,40 +837,33 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
             continue;
         }
 
-        if (stop != NULL && *stop != 0) {
-            pool_post(pool, &gp_msg_lease_leave, &(gp_lease_leave){ 0 }, NULL, NULL);
-            return gp_fail(err, GP_ECANCELED, "left the queue of pool %s", pool->paths.pool);
+        if (is_stopped(stop)) {
+            status = gp_fail(err, GP_ECANCELED, "left the queue of pool %s", pool->paths.pool);
+            break;
         }
         status = pool_next(pool, &in, 200, err);
         if (status != GP_OK || in.from == POOL_NOBODY)
             continue;
         if (in.from == POOL_SCHEDULER && in.in.envelope.correlation == correlation) {
-            if (in.in.type == &gp_msg_error_reply) {
+            answered = in.in.type == &gp_msg_error_reply || in.in.type == &gp_msg_lease_grant;
+            if (in.in.type == &gp_msg_error_reply)
                 status = pool_error_from(&in.in, err);
-            } else if (in.in.type == &gp_msg_lease_wait) {
-                if (gp_incoming_decode(&in.in, &wait, err) == GP_OK)
-                    pool_note(pool, "waiting for workers: %s", wait.reason);
-            } else if (in.in.type == &gp_msg_lease_grant) {
-                status = gp_incoming_decode(&in.in, &pool->grant, err);
-                if (status == GP_OK) {
-                    pool->lease = in.in.envelope.lease;
-                    pool->generation = in.in.envelope.generation;
-                    pool->revoked = false;
-                    claim_fill(pool, &ask);
-                    pool->elastic.kept = 0;
-                    pool->elastic.change.workers = 0;
-                    pool_message_close(&in);
-                    gp_fault_point("lease-held");
-                    status = pool_attach(pool, err);
-                    gp_fault_point("lease-attached");
-                    if (status != GP_OK)
-                        pool_release(pool);
-                    return status;
-                }
-            }
+            else if (in.in.type == &gp_msg_lease_grant)
+                status = lease_take(pool, &in.in, &ask, err);
+            else if (in.in.type == &gp_msg_lease_wait && gp_incoming_decode(&in.in, &wait, NULL) == GP_OK)
+                pool_note(pool, "waiting for workers: %s", wait.reason);
         }
         pool_message_close(&in);
     }
+    if (status == GP_OK) {
+        gp_fault_point("lease-held");
+        status = pool_attach(pool, stop, err);
+        gp_fault_point("lease-attached");
+    }
+    if (status != GP_OK && pool->lease != 0)
+        pool_release(pool);
+    else if (status != GP_OK && !answered && status != GP_EPEER) /* GP_EPEER: no scheduler has the request */
+        lease_leave(pool, &ask, correlation);
     return status;
 }
 

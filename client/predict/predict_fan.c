@@ -451,7 +451,7 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
             pool_note(fan->pool, "%s; its samples are sent to other workers", fan->pool->lost.cause);
         fan->stale = false;
         if (blamed == GP_OK)
-            blamed = pool_attach(fan->pool, err);
+            blamed = pool_attach(fan->pool, request->stop, err);
         return blamed == GP_OK ? fan_begin(fan, err) : blamed;
     }
     if (fan->pool->lost.index != 0)

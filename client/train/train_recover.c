@@ -257,7 +257,7 @@ gp_status gp_run_regroup(gp_run *run, gp_error *err)
     gp_training_summary *summary = &run->training->summary;
 
     gp_joiners_forget(&run->joiners, run->pool);
-    gp_status status = pool_attach(run->pool, err);
+    gp_status status = pool_attach(run->pool, NULL, err);
 
     if (status != GP_OK)
         return status;

@@ -528,7 +528,7 @@ TEST(lease_with_a_failed_member_is_granted_again)
     CHECK(hear(&pool->regranted));
     CHECK_INT(1, pool->lost.index);
     CHECK_CONTAINS(pool->lost.cause, "exit status unknown");
-    REQUIRE_OK(pool_attach(pool, &err), err);
+    REQUIRE_OK(pool_attach(pool, NULL, &err), err);
     CHECK_INT(workers[1], pool->grant.slots[1].pid);
     CHECK(pool->generation > 1);
 }

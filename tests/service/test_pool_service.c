@@ -151,6 +151,85 @@ TEST(waiting_client_learns_who_holds_the_workers)
     gp_pool_close(waiter);
 }
 
+/* Wait until a process has stopped at a fault point. Return its pid; 0: none has. */
+static pid_t await_fault(void)
+{
+    char reported[200] = "";
+
+    AWAIT(slurp(in_root("reported"), reported, sizeof(reported)) > 0 && strchr(reported, '\n') != NULL, 1);
+    pid_t pid = (pid_t)atoi(reported);
+
+    return pid > 0 && await_stopped(pid) ? pid : 0;
+}
+
+/* Create directories for a pool whose processes have a fault and report it to a file. */
+static void pools_begin_reporting(const char *fault)
+{
+    pools_begin(fault);
+    setenv("GRADPOOL_FAULT_REPORT", in_root("reported"), 1);
+}
+
+static gp_pool *crossing_holder;
+static volatile sig_atomic_t crossing_stop;
+
+/* While the client waits in the queue, release the workers, and stop the wait once the scheduler
+ * has sent the grant. */
+static void stop_after_the_grant(void *context, const char *sentence)
+{
+    (void)context;
+    if (strstr(sentence, "waiting") == NULL || crossing_stop != 0)
+        return;
+    pool_release(crossing_holder);
+    pid_t scheduler = await_fault();
+
+    CHECK(scheduler > 0);
+    kill(scheduler, SIGCONT);
+    crossing_stop = 1;
+}
+
+TEST(lease_granted_while_its_client_leaves_the_queue_is_released)
+{
+    gp_pool *waiter = NULL;
+    gp_error err;
+
+    pools_begin_reporting("answered:2:stop@1.1"); /* the second grant */
+    crossing_stop = 0;
+    REQUIRE_OK(gp_pool_open(&crossing_holder, &(gp_pool_options){ .workers = 2 }, &err), err);
+    REQUIRE_OK(gp_pool_open(&waiter, &(gp_pool_options){ .note = stop_after_the_grant }, &err), err);
+    REQUIRE_OK(pool_lease(crossing_holder, &(gp_lease_request){ 0 }, "holder", NULL, &err), err);
+    CHECK_STATUS(GP_ECANCELED, pool_lease(waiter, &(gp_lease_request){ 0 }, "x", &crossing_stop, &err));
+    CHECK_CONTAINS(err.message, "left the queue");
+    REQUIRE(pools_leases(crossing_holder) == 0);
+    REQUIRE_OK(pool_lease(waiter, &(gp_lease_request){ 0 }, "x", NULL, &err), err);
+    gp_pool_close(waiter);
+    gp_pool_close(crossing_holder);
+}
+
+static void stop_when_suspect(void *context, const char *sentence)
+{
+    notes *n = context;
+
+    n->stop = n->stop || strstr(sentence, "no heartbeat") != NULL;
+}
+
+TEST(cancel_ends_the_wait_for_leased_workers)
+{
+    static notes n;
+    gp_pool *pool = NULL;
+    gp_error err;
+
+    pools_begin_reporting("attached:1:stop@2.1");
+    REQUIRE_OK(gp_pool_open(&pool,
+                            &(gp_pool_options){
+                                .workers = 2, .suspect_ms = 300, .note = stop_when_suspect, .context = &n },
+                            &err),
+               err);
+    CHECK_STATUS(GP_ECANCELED, pool_lease(pool, &(gp_lease_request){ 0 }, "x", &n.stop, &err));
+    CHECK_CONTAINS(err.message, "canceled before all leased workers");
+    CHECK_INT(0, pools_leases(pool));
+    gp_pool_close(pool);
+}
+
 /* Wait until the pool has that number of workers, none of which is starting. */
 static void await_workers(gp_pool *pool, uint32_t workers)
 {

@@ -438,7 +438,7 @@ TEST(member_that_failed_before_attach_is_replaced)
     uint32_t generation = pool->generation;
 
     kill((pid_t)pool->grant.slots[0].pid, SIGKILL);
-    REQUIRE_OK(pool_attach(pool, &err), err);
+    REQUIRE_OK(pool_attach(pool, NULL, &err), err);
     CHECK_INT(generation + 1, pool->generation);
     pool_release(pool);
     check_trains();

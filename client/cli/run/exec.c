@@ -469,7 +469,7 @@ static gp_status pool_poll(gp_exec *exec, gp_error *err)
         return status;
     /* Attach to the new generation of the lease. Runners that are up keep their commands; all
      * others are requested again at once. */
-    status = pool_attach(exec->pool, err);
+    status = pool_attach(exec->pool, NULL, err);
     if (status == GP_OK && exec->pool->grant.slots_count != exec->workers)
         status = gp_fail(err, GP_EPROTO, "the lease has %" PRIu32 " workers, expected %" PRIu32,
                          exec->pool->grant.slots_count, exec->workers);
