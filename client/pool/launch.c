@@ -381,6 +381,8 @@ gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *s
                     gp_error *err)
 {
     int timeout_ms = (int)gp_timeout_left(*timeout), lock = -1;
+    bool was_ready = false, extended = false;
+    const char *earlier = ""; /* failures before the last one, for messages */
     gp_error why = { 0 };
     gp_status status;
 
@@ -392,16 +394,18 @@ gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *s
         pid_t pid;
 
         if (lock >= 0 && gp_timeout_left(*timeout) == 0) {
-            status = gp_fail(err, GP_ETIMEDOUT, "pool %s did not start within %d ms (%s); its log is %s",
-                             paths->pool, timeout_ms, why.message, paths->scheduler_log);
+            status = gp_fail(err, GP_ETIMEDOUT, "%spool %s did not start within %d ms (%s); its log is %s",
+                             earlier, paths->pool, timeout_ms, why.message, paths->scheduler_log);
             break;
         }
         status = launch_find(control_socket, reply, paths, session, *timeout, &why);
         if (status != GP_ENOPOOL) {
             if (status != GP_OK)
-                gp_fail(err, status, "%s", why.message);
+                gp_fail(err, status, "%s%s", earlier, why.message);
             break;
         }
+        if (was_ready)
+            earlier = "a scheduler exited before it replied; then ";
 
         /* look again under the lock before starting a scheduler */
         if (lock < 0) {
@@ -426,17 +430,21 @@ gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *s
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
 
-        /* the scheduler listens: extend the deadline to leave time for the connection */
+        /* The scheduler listens: extend the deadline to leave time for the connection. Only once,
+         * because each further scheduler may exit as well. */
         if (status == GP_OK) {
-            if (gp_timeout_left(*timeout) < READY_MS)
+            was_ready = true;
+            if (!extended && gp_timeout_left(*timeout) < READY_MS) {
+                extended = true;
                 *timeout = gp_timeout_in(READY_MS);
+            }
             continue;
         }
 
         /* Another scheduler holds the lock: it is shutting down, or was started without the start
          * lock. Retry soon. */
         if (status != GP_EBUSY) {
-            gp_fail(err, status, "%s", why.message);
+            gp_fail(err, status, "%s%s", earlier, why.message);
             break;
         }
         poll(NULL, 0, RETRY_MS);

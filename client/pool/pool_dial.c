@@ -128,7 +128,9 @@ gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started
         return pool_remote_dial(pool, timeout_ms, err);
     pool->dialling = true;
     for (;;) {
-        status = dial_once(pool, options, started, &timeout, err);
+        gp_timeout attempt = timeout; /* gp_launch() may extend it */
+
+        status = dial_once(pool, options, started, &attempt, err);
         if (status != GP_EPEER || gp_timeout_left(timeout) == 0)
             break;
         hang_up(pool); /* the scheduler failed during the handshake */
@@ -208,11 +210,12 @@ gp_status pool_reconnect(gp_pool *pool, gp_error *err)
     pool->control_socket = -1;
     while (status != GP_OK && gp_timeout_left(timeout) > 0) {
         bool started;
+        gp_timeout attempt = timeout; /* gp_launch() may extend it */
 
         /* the new scheduler takes the settings from the pool record (scheduler/shell/) */
-        status = dial_once(pool, NULL, &started, &timeout, &why);
+        status = dial_once(pool, NULL, &started, &attempt, &why);
         if (status == GP_OK && pool->lease != 0 && !pool->revoked)
-            status = claim_lease(pool, timeout, &why);
+            status = claim_lease(pool, attempt, &why);
         if (status == GP_OK)
             break;
         hang_up(pool);

@@ -304,6 +304,19 @@ TEST(a_killed_client_frees_its_lease)
     close(ready[1]);
 }
 
+TEST(schedulers_that_exit_before_they_reply_are_an_error_in_time)
+{
+    gp_pool *pool = NULL;
+    gp_error err;
+
+    pools_begin_reporting("knocked:1:kill");
+    CHECK_STATUS(GP_ETIMEDOUT,
+                 gp_pool_open(&pool, &(gp_pool_options){ .workers = 1, .timeout_ms = 500 }, &err));
+    if (count_in_file(in_root("reported"), "knocked") > 1) /* the host may be too slow for that */
+        CHECK_CONTAINS(err.message, "exited before it replied");
+    unsetenv("GRADPOOL_FAULT");
+}
+
 enum { STARTERS = 64, ROUNDS = 20, ROUNDS_MAX = 10000 };
 
 static int by_size(const void *a, const void *b)
