@@ -337,6 +337,14 @@ static bool worker_alive(const gp_paths *paths)
     return alive;
 }
 
+/* Release the start lock. close() alone keeps it locked if another thread has forked meanwhile: the
+ * child has a copy of the descriptor. */
+static void launch_unlock(int lock)
+{
+    flock(lock, LOCK_UN);
+    close(lock);
+}
+
 /* Return whether a process holds the start lock. */
 static bool is_starting(const gp_paths *paths)
 {
@@ -349,7 +357,7 @@ static bool is_starting(const gp_paths *paths)
         return false;
     bool held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 
-    close(fd);
+    launch_unlock(fd);
     return held;
 }
 
@@ -450,6 +458,6 @@ gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *s
         poll(NULL, 0, RETRY_MS);
     }
     if (lock >= 0)
-        close(lock);
+        launch_unlock(lock);
     return status;
 }

@@ -1,4 +1,7 @@
 /* test_pool_service.c: start and shutdown of pools: real daemons, sockets and signals. */
+#include <pthread.h>
+#include <sys/file.h>
+
 #include "tests/service/pools.h"
 
 TEARDOWN()
@@ -315,6 +318,45 @@ TEST(schedulers_that_exit_before_they_reply_are_an_error_in_time)
     if (count_in_file(in_root("reported"), "knocked") > 1) /* the host may be too slow for that */
         CHECK_CONTAINS(err.message, "exited before it replied");
     unsetenv("GRADPOOL_FAULT");
+}
+
+static void *open_in_thread(void *pool)
+{
+    gp_error err;
+
+    if (gp_pool_open(pool, &(gp_pool_options){ .workers = 1 }, &err) != GP_OK)
+        GP_TEST_FAIL("no pool: %s", err.message);
+    return NULL;
+}
+
+/* The pool can be started again although a child that was forked during its start is alive. */
+TEST(start_lock_is_free_in_spite_of_a_forked_child)
+{
+    gp_pool *pool = NULL;
+    pthread_t thread;
+
+    pools_begin_reporting("locked:1:stop@1.1");
+    if (pthread_create(&thread, NULL, open_in_thread, &pool) != 0)
+        abort();
+    pid_t scheduler = await_fault();
+
+    fflush(stdout);
+    pid_t child = fork();
+
+    if (child == 0)
+        for (;;)
+            pause();
+    kill(scheduler, SIGCONT);
+    pthread_join(thread, NULL);
+    if (pool != NULL) {
+        int lock = open(path_in(pool->paths.pool_dir, "start"), O_RDWR | O_CLOEXEC);
+
+        CHECK_INT(0, flock(lock, LOCK_EX | LOCK_NB));
+        close(lock);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    gp_pool_close(pool);
 }
 
 enum { STARTERS = 64, ROUNDS = 20, ROUNDS_MAX = 10000 };
