@@ -159,51 +159,50 @@ static char **split_texts(char *texts, size_t bytes, size_t before, size_t room,
  * this system, or another file is in place of the log or the folder. GP_EIO: other errors. */
 static gp_status start_fail(int error_number, const char *what, const char *path, gp_error *err)
 {
-    const bool of_job =
-        error_number == E2BIG || error_number == ELOOP || error_number == ENOTDIR || error_number == EISDIR;
+    const bool of_job = error_number == E2BIG || error_number == ELOOP || error_number == ENOTDIR ||
+                        error_number == EISDIR || error_number == ENXIO;
 
-    return gp_fail(err, of_job ? GP_EINVAL : GP_EIO, "cannot %s %s: %s", what, path, strerror(error_number));
+    return gp_fail(err, of_job ? GP_EINVAL : GP_EIO, "cannot %s %s: %s", what, path,
+                   error_number == ENXIO ? "not a regular file" : strerror(error_number));
 }
 
 /* Fail because the log of a job cannot be opened. The folder of the job exists, so a lack of access
  * or of a part of the path is the job's own, too. Errors as in start_fail(). */
 static gp_status log_fail(int error_number, const char *log, gp_error *err)
 {
+    static const char what[] = "open the job's log";
     const bool of_folder = error_number == EACCES || error_number == EPERM || error_number == ENOENT;
 
-    return of_folder ? gp_fail(err, GP_EINVAL, "cannot write to %s: %s", log, strerror(error_number))
-                     : start_fail(error_number, "write to", log, err);
+    return of_folder ? gp_fail(err, GP_EINVAL, "cannot %s %s: %s", what, log, strerror(error_number))
+                     : start_fail(error_number, what, log, err);
 }
 
-/* Create the job folder and the log. From the second attempt on, write a separator into the log.
- * Errors as in start_fail(). */
+/* Create the job folder, and open the log for the process. From the second attempt on, write a
+ * separator into the log. Errors as in start_fail(). */
 static gp_status make_folder(const gp_paths *paths, uint64_t job, uint32_t attempt, char *folder,
-                             size_t bytes, gp_error *err)
+                             size_t bytes, int *log, gp_error *err)
 {
-    char log[GP_TEXT_FOLDER + 8];
-    int fd;
+    char path[GP_TEXT_FOLDER + 8];
+    int problem;
 
     gp_job_folder(paths, job, folder, bytes);
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
         return start_fail(errno, "create the job's directory", folder, err);
-    snprintf(log, sizeof(log), "%s/log", folder);
-    fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return log_fail(errno, log, err);
+    snprintf(path, sizeof(path), "%s/log", folder);
+    problem = gp_supervise_open_log(log, path);
+    if (problem != 0)
+        return log_fail(problem, path, err);
     if (attempt > 1)
-        dprintf(fd, "\n== attempt %u ==\n", attempt);
-    close(fd);
+        dprintf(*log, "\n== attempt %u ==\n", attempt);
     return GP_OK;
 }
 
 /* Spawn the child and open a pidfd. Errors as in start_fail(). */
-static gp_status start(gp_job_process *out, const char *program, const char *folder, char **arguments,
+static gp_status start(gp_job_process *out, const char *program, int log, char **arguments,
                        char **environment, gp_error *err)
 {
     int ends[2] = { -1, -1 }, problem = pipe2(ends, O_CLOEXEC) == 0 ? 0 : errno;
-    char log[GP_TEXT_FOLDER + 8];
 
-    snprintf(log, sizeof(log), "%s/log", folder);
     if (problem == 0)
         /* dup2() onto the same number would keep close-on-exec set */
         problem = gp_spawn_raise(&ends[0], GATE);
@@ -249,12 +248,13 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job,
     char directory[GP_JOB_DIRECTORY_BYTES_MAX + 40];
     char **arguments, **environment;
     size_t argument_count, variable_count, used = 0;
+    int log;
     gp_error missing;
     gp_status status;
 
     if (gp_supervise_client(program, sizeof(program), &missing) != GP_OK)
         return gp_fail(err, GP_EIO, "%s", missing.message);
-    status = make_folder(paths, job, attempt, folder, sizeof(folder), err);
+    status = make_folder(paths, job, attempt, folder, sizeof(folder), &log, err);
     if (status != GP_OK)
         return status;
     *out = (gp_job_process){ .job = job, .attempt = attempt, .pidfd = -1, .gate = -1 };
@@ -262,6 +262,7 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job,
     environment =
         split_texts(words->environment, words->environment_bytes, 0, OURS_MAX + 1, true, &variable_count);
     if (arguments == NULL || environment == NULL) {
+        close(log);
         gp_free(arguments);
         gp_free(environment);
         return gp_fail(err, GP_ENOMEM, "no memory for the job's arguments");
@@ -281,7 +282,8 @@ gp_status gp_job_spawn(gp_job_process *out, const gp_paths *paths, uint64_t job,
         environment[variable_count++] = ours[i];
     snprintf(directory, sizeof(directory), "GRADPOOL_JOB_CWD=%s", words->directory);
     environment[variable_count] = directory;
-    status = start(out, program, folder, arguments, environment, err);
+    status = start(out, program, log, arguments, environment, err);
+    close(log);
     if (status == GP_OK)
         limit_files(out->pid, files);
     gp_free(arguments);

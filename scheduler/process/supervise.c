@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -88,7 +89,22 @@ static char **make_environment(const gp_core_slot_config *config, char *visible,
     return list;
 }
 
-int gp_supervise_spawn_with(pid_t *pid, const char *program, const char *log, int gate, char **arguments,
+int gp_supervise_open_log(int *out, const char *path)
+{
+    struct stat info;
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    int problem = fd < 0 || fstat(fd, &info) != 0 ? errno : S_ISREG(info.st_mode) ? 0 : ENXIO;
+
+    if (problem == 0 && fcntl(fd, F_SETFL, O_APPEND) != 0) /* without O_NONBLOCK */
+        problem = errno;
+    if (problem != 0 && fd >= 0)
+        close(fd);
+    else if (problem == 0)
+        *out = fd;
+    return problem;
+}
+
+int gp_supervise_spawn_with(pid_t *pid, const char *program, int log, int gate, char **arguments,
                             char **environment)
 {
     posix_spawn_file_actions_t actions;
@@ -96,9 +112,8 @@ int gp_supervise_spawn_with(pid_t *pid, const char *program, const char *log, in
 
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
-                                     0600);
-    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
     if (gate >= 0)
         posix_spawn_file_actions_adddup2(&actions, gate, next++);
     if (gp_secrets_fd() >= 0)
@@ -134,7 +149,12 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
                             config->kind == GP_CORE_GPU ? text(config->uuid) : text("cpu") };
     size_t count = 11;
     char **environment;
-    int problem;
+    int log, problem = gp_supervise_open_log(&log, config->log);
+
+    if (problem != 0) {
+        errno = problem;
+        return gp_fail_errno(err, GP_EIO, "cannot open the log of worker %u, %s", index + 1, config->log);
+    }
 
     snprintf(number, sizeof(number), "%u", index + 1);
     snprintf(which, sizeof(which), "%u", incarnation);
@@ -158,11 +178,13 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
     gp_secrets_assignment(secrets, SECRETS_FD);
     environment = make_environment(config, visible, order, secrets);
     if (environment == NULL) {
+        close(log);
         errno = ENOMEM;
         return gp_fail(err, GP_ENOMEM, "no memory for the environment of worker %u", index + 1);
     }
     *out = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = incarnation };
-    problem = gp_supervise_spawn_with(&out->pid, program, config->log, -1, arguments, environment);
+    problem = gp_supervise_spawn_with(&out->pid, program, log, -1, arguments, environment);
+    close(log);
     gp_free(environment);
     if (problem == 0) {
         out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0); /* pidfds are close-on-exec */

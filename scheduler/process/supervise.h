@@ -39,11 +39,16 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
                              const gp_core_slot_config *config, uint32_t index, uint32_t incarnation,
                              uint64_t failures, bool cold, gp_error *err);
 
-/* Spawn a process in a new session, with standard input from /dev/null and both outputs appended
- * to a log. It inherits the working directory, and no descriptors but the gate and the pool
- * secrets, at the numbers from 3 on. Return 0 or an error number.
+/* Open a log to append to, and create it if it is missing. Never blocks, although a job can replace
+ * its log with a FIFO. Return 0 or an error number. ENXIO: not a regular file. */
+int gp_supervise_open_log(int *out, const char *path);
+
+/* Spawn a process in a new session, with standard input from /dev/null. It inherits the working
+ * directory, and no descriptors but both outputs, the gate and the pool secrets, the latter two at
+ * the numbers from 3 on. Return 0 or an error number.
+ *   log   descriptor of both outputs
  *   gate  descriptor to pass on; -1: none */
-int gp_supervise_spawn_with(pid_t *pid, const char *program, const char *log, int gate, char **arguments,
+int gp_supervise_spawn_with(pid_t *pid, const char *program, int log, int gate, char **arguments,
                             char **environment);
 
 /* Return field 22 of /proc/PID/stat: the start time in clock ticks since boot. With the pid, it

@@ -157,6 +157,32 @@ TEST(largest_id_of_a_job_folder_is_found)
     descriptors_restore();
 }
 
+/* ---- starting ---- */
+
+TEST(file_in_place_of_the_log_fails_the_job_without_blocking)
+{
+    static const gp_journal_text words;
+    char folder[GP_TEXT_FOLDER], log[GP_TEXT_FOLDER + 8];
+    gp_job_process started;
+
+    stage_begin();
+    setenv("GRADPOOL_CLIENT", "/bin/true", 1);
+    gp_job_folder(&paths, 7, folder, sizeof(folder));
+    snprintf(log, sizeof(log), "%s/log", folder);
+    REQUIRE(mkdir(folder, 0700) == 0 && mkfifo(log, 0600) == 0);
+    for (uint32_t attempt = 1; attempt <= 2; attempt++) {
+        CHECK_STATUS(GP_EINVAL, gp_job_spawn(&started, &paths, 7, attempt, &words, 1024, &err));
+        CHECK_CONTAINS(err.message, "/log: not a regular file");
+    }
+    int reader = open(log, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+    CHECK_STATUS(GP_EINVAL, gp_job_spawn(&started, &paths, 7, 2, &words, 1024, &err));
+    CHECK_CONTAINS(err.message, "/log: not a regular file");
+    close(reader);
+    REQUIRE(unlink(log) == 0 && symlink("/dev/null", log) == 0);
+    CHECK_STATUS(GP_EINVAL, gp_job_spawn(&started, &paths, 7, 2, &words, 1024, &err));
+}
+
 /* ---- results ---- */
 
 TEST(record_that_cannot_be_opened_is_no_missing_record)
