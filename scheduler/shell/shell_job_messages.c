@@ -79,7 +79,8 @@ static gp_status deliver(shell *s, const gp_core_id *session, uint64_t correlati
 }
 
 /* Send a reply. If it cannot be sent, disconnect the client, which then reconnects and asks again;
- * otherwise the client would wait for a reply that never comes. */
+ * otherwise the client would wait for a reply that never comes. A client on another host whose link
+ * broke (GP_EPEER) reconnects by itself. */
 static void send_to(shell *s, const gp_core_id *session, uint64_t correlation, const gp_message_type *type,
                     const void *message)
 {
@@ -91,7 +92,7 @@ static void send_to(shell *s, const gp_core_id *session, uint64_t correlation, c
         return;
     gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
                  "cannot send to a client: %s", err.message);
-    if (status != GP_EPEER)
+    if (status != GP_EPEER || !client->peer.remote)
         shell_drop_client(s, client);
 }
 

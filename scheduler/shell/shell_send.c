@@ -268,7 +268,8 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
                  "cannot send to a client: %s", err.message);
     /* The client must not miss a grant: it would hold the lease forever without knowing. Disconnect
      * the client instead. */
-    if (status != GP_EPEER && action->kind != GP_CORE_LEASE_WAIT && action->kind != GP_CORE_WORKER_SUSPECT)
+    if ((status != GP_EPEER || !client->peer.remote) && action->kind != GP_CORE_LEASE_WAIT &&
+        action->kind != GP_CORE_WORKER_SUSPECT)
         shell_drop_client(s, client);
 }
 

@@ -248,10 +248,11 @@ static bool lease(client *c)
 
 /* ---- tests ---- */
 
-static client c; /* client of the running test */
+static client c, other; /* clients of the running test */
 
 TEARDOWN()
 {
+    client_close(&other);
     client_close(&c);
     stage_close();
 }
@@ -502,4 +503,58 @@ TEST(messages_without_a_control_socket_connection_are_refused)
         CHECK_INT(GP_EPERM, reply.code);
         CHECK_CONTAINS(reply.message, "no hello from this session");
     }
+}
+
+/* Close the link after sending all messages. The control socket stays connected. */
+static void close_link(client *who)
+{
+    gp_channel_close(who->channel, 1000);
+    who->channel = NULL;
+}
+
+TEST(client_without_a_link_loses_the_lease_that_it_cannot_learn_of)
+{
+    gp_ok_reply ok;
+
+    REQUIRE(pool_up("1"));
+    REQUIRE(client_open(&c) && lease(&c) && client_open(&other));
+    CHECK(tell(&other, &gp_msg_lease_ask, &(gp_lease_ask){ .purpose = "other", .wait = true }));
+    CHECK(await(&other, &gp_msg_lease_wait, &(gp_lease_wait){ .position = 0 }));
+    close_link(&other);
+    CHECK(get_status(&c));
+    CHECK(tell(&c, &gp_msg_lease_release, &(gp_lease_release){ 0 }) && await(&c, &gp_msg_ok_reply, &ok));
+    c.lease = 0;
+    CHECK(await_idle(&c, 1) && lease(&c));
+    CHECK(gp_control_socket_gone(other.control_socket));
+}
+
+/* Submit a job and close the link before the reply. */
+static bool submit_without_a_link(client *who, uint64_t seq)
+{
+    const gp_payload payloads[] = { { .data = "version", .bytes = 8 },
+                                    { .data = "A=b", .bytes = 4 },
+                                    { .data = "/tmp", .bytes = 5 } };
+    gp_job_put put = { .submitter = { 42 }, .seq = seq, .umask = 077 };
+    gp_envelope envelope = envelope_of(who);
+    gp_error err;
+
+    if (gp_channel_send(who->channel, NULL, &envelope, &gp_msg_job_put, &put, payloads, 3, &err) != GP_OK)
+        return false;
+    close_link(who);
+    return true;
+}
+
+TEST(client_without_a_link_is_disconnected_instead_of_losing_a_reply)
+{
+    enum { TRIES = 20 }; /* the reply can be on its way before the link is closed */
+    struct pollfd ended = { .events = POLLIN };
+
+    REQUIRE(pool_up("1"));
+    for (uint64_t i = 1; i <= TRIES && ended.revents == 0; i++) {
+        client_close(&other);
+        REQUIRE(client_open(&other) && submit_without_a_link(&other, i));
+        ended.fd = other.control_socket;
+        poll(&ended, 1, 1000);
+    }
+    CHECK(gp_control_socket_gone(other.control_socket));
 }
