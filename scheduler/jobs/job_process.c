@@ -304,8 +304,10 @@ void gp_job_go(gp_job_process *process)
 
 void gp_job_signal(const gp_job_process *process, int number, bool group)
 {
-    if (group)
-        kill(-process->pid, number); /* the process leads a group with its pid until it is reaped */
+    /* The process leads a group with its pid until it is reaped. The parent of an adopted process
+     * reaps it at any time, and then another group may have this number. */
+    if (group && syscall(SYS_pidfd_send_signal, process->pidfd, 0, NULL, 0) == 0)
+        kill(-process->pid, number);
     syscall(SYS_pidfd_send_signal, process->pidfd, number, NULL, 0);
 }
 

@@ -183,6 +183,31 @@ TEST(file_in_place_of_the_log_fails_the_job_without_blocking)
     CHECK_STATUS(GP_EINVAL, gp_job_spawn(&started, &paths, 7, 2, &words, 1024, &err));
 }
 
+/* ---- signals ---- */
+
+/* The parent of an adopted process reaps it at any time. A later group may have the same number. */
+TEST(reaped_process_of_an_earlier_scheduler_is_not_signaled)
+{
+    gp_job_process found;
+    int state = 0;
+
+    stage_begin();
+    pid_t child = pause_in_child();
+    gp_jobs_job job = row_of(child);
+
+    REQUIRE_OK(gp_job_adopt(&found, &job, &err), err);
+    setpgid(child, child);
+    pid_t other = pause_in_child();
+
+    CHECK_INT(0, setpgid(other, child));
+    end_child(child);
+    gp_job_signal(&found, SIGKILL, true);
+    kill(other, SIGTERM);
+    waitpid(other, &state, 0);
+    CHECK_INT(SIGTERM, WTERMSIG(state)); /* no SIGKILL came first */
+    gp_job_process_deinit(&found);
+}
+
 /* ---- results ---- */
 
 TEST(record_that_cannot_be_opened_is_no_missing_record)
