@@ -179,7 +179,7 @@ TEST(job_whose_folder_is_unusable_fails_and_others_start)
     CHECK_INT(GP_JOB_DONE, info.state);
     info = wait_end(bad);
     CHECK_INT(GP_JOB_FAILED, info.state);
-    CHECK_CONTAINS(info.reason, "cannot write to ");
+    CHECK_CONTAINS(info.reason, "cannot open the job's log ");
     CHECK_CONTAINS(info.reason, "jobs/1/log: No such file or directory");
 }
 
