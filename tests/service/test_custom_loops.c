@@ -152,6 +152,17 @@ TEST(custom_loop_is_bitwise_identical_to_gradpool_train)
         gp_free(theirs[n]);
 }
 
+TEST(tasks_run_with_all_cores_and_with_denormals_after_trainings)
+{
+    size_t count;
+
+    REQUIRE(team_pool_begin(1));
+    gp_free(trained(1, &count));
+    if (team_open(NULL))
+        for (int round = 0; round < 2; round++)
+            pass(1, "thread_state", &lenet);
+}
+
 TEST(gradient_is_equal_on_any_number_of_workers)
 {
     float *alone, *together;

@@ -43,6 +43,7 @@
 #include "common/base/system/fault.h"
 #include "common/base/system/seal.h"
 #include "common/data/store/store.h"
+#include "worker/backend/cpu/base/threads.h"
 #include "worker/process/exit_reason.h"
 #include "worker/task/object.h"
 #include "worker/predict/predictor.h"
@@ -673,8 +674,10 @@ static void *run_main(void *argument)
         default:
             handlers[command.kind](run, &command);
         }
-        if (command.kind != GP_COMMAND_PREDICT_ASK) /* allocates nothing */
+        if (command.kind != GP_COMMAND_PREDICT_ASK) { /* allocates nothing; more asks follow */
             run_count_memory(run);
+            gp_threads_restore();
+        }
         gp_command_close(&command);
     }
 }

@@ -7,6 +7,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
 #include "common/model/onnx/onnx.h"
+#include "worker/backend/cpu/base/threads.h"
 #include "worker/task/model_state.h"
 
 /* ---- parameters ---- */
@@ -138,6 +139,7 @@ static gp_status samples_run(gp_model *model, const gp_samples *samples, bool fo
     } while (status == GP_OK && model->loss.status == GP_OK && first < samples->count);
     if (status == GP_OK)
         status = model->backend_ops->sync(model->backend, err);
+    gp_threads_restore();
     return status == GP_OK ? gp_custom_loss_result(&model->loss, err) : status;
 }
 
@@ -213,6 +215,7 @@ gp_status gp_model_backward(gp_model *model, double loss, double weight, gp_erro
 
     if (status == GP_OK)
         status = model->backend_ops->sync(model->backend, err);
+    gp_threads_restore();
     if (status != GP_OK)
         return status;
     model->fresh = false;
@@ -253,9 +256,12 @@ void gp_model_set_step(gp_model *model, uint64_t step)
 
 void gp_model_next_step(gp_model *model)
 {
-    if (!model->fresh && model->sums[MODEL_SAMPLES] > 0)
+    if (!model->fresh && model->sums[MODEL_SAMPLES] > 0) {
+        gp_threads_resume();
         gp_statistics_commit(model->graph, model->parameters, model->gradients, model->sums[MODEL_SAMPLES],
                              false);
+        gp_threads_restore();
+    }
     model->step++;
     model->fresh = true;
     model->loss.forward.count = 0;
@@ -275,10 +281,12 @@ gp_status gp_model_optimizer_step(gp_model *model, double learn_rate, gp_error *
                        "in step %" PRIu64 " the loss is %g, the weight %g and the learning rate %g; the "
                        "parameters are those of step %" PRIu64,
                        model->step + 1, loss, weight, learn_rate, model->step);
+    gp_threads_resume();
     /* Statistics first, because the optimizer may clip the gradients. */
     gp_statistics_commit(model->graph, model->parameters, model->gradients, model->sums[MODEL_SAMPLES],
                          false);
     gp_optim_step(model->optim, model->parameters, model->gradients, weight, learn_rate);
+    gp_threads_restore();
     model->step++;
     model->fresh = true;
     return GP_OK;
@@ -309,6 +317,7 @@ gp_status gp_model_scores(gp_model *model, const gp_samples *samples, float *sco
         if (status == GP_OK && scores != NULL)
             memcpy(scores + first * outputs, model->scores, batch.count * outputs * sizeof(float));
     }
+    gp_threads_restore();
     if (status == GP_OK && sums != NULL)
         *sums = sums_of(model->inference_sums, samples->count);
     return status;

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "common/base/memory/alloc.h"
+#include "worker/backend/cpu/base/threads.h"
 #include "worker/task/model_state.h"
 
 enum { LINE = 64 };
@@ -175,9 +176,11 @@ gp_status gp_model_all_reduce(gp_model *model, gp_task *task, gp_error *err)
         status = collected_check(model, err);
     if (status != GP_OK)
         return status;
+    gp_threads_resume();
     status = reduce_gradients(model, comm, err);
     if (status == GP_OK)
         status = reduce(model, comm, model->sums, MODEL_SUMS, GP_F64, err);
+    gp_threads_restore();
     return outcome(task, status);
 }
 
@@ -195,11 +198,13 @@ gp_status gp_model_reduce_scatter(gp_model *model, gp_task *task, gp_error *err)
             model->graph->spec->name);
     if (status != GP_OK)
         return status;
+    gp_threads_resume();
     status = model->group != NULL ? gp_comm_reduce_scatter(comm, model->gradients, model->graph->blob_count,
                                                            GP_F32, GP_COMM_SUM, err)
                                   : reduce_gradients(model, comm, err);
     if (status == GP_OK)
         status = reduce(model, comm, model->sums, MODEL_SUMS, GP_F64, err);
+    gp_threads_restore();
     return outcome(task, status);
 }
 

@@ -10,7 +10,10 @@
  * States of a step:
  *
  *   FRESH --compute, forward+backward--> COLLECTED --more samples--> COLLECTED
- *     ^-----------commit, next_step-------'   exchange: totals replace the sums of this rank */
+ *     ^-----------commit, next_step-------'   exchange: totals replace the sums of this rank
+ *
+ * Every function that computes prepares the compute thread (worker/backend/cpu/base/threads.h) and
+ * restores it before it returns to the task, whose threads inherit its CPU affinity. */
 #ifndef GP_MODEL_STATE_H
 #define GP_MODEL_STATE_H
 

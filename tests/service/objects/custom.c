@@ -5,8 +5,10 @@
 #include <gradpool/train_task.h>
 
 #include <dirent.h>
+#include <float.h>
 #include <malloc.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -749,6 +751,44 @@ GP_TASK gp_status endless(gp_task *task, gp_error *err)
         TRY(gp_model_forward_backward(model, &batch, err));
         TRY(gp_model_optimizer_step(model, 0.0, err));
     }
+}
+
+/* ---- the compute thread ---- */
+
+/* Check that threads of the task may use all cores of the worker, and that denormals are not
+ * flushed to zero. */
+static gp_status thread_check(gp_task *task, gp_error *err)
+{
+    volatile float denormal = FLT_MIN;
+    gp_task_device device;
+    cpu_set_t allowed;
+
+    gp_task_get_device(task, &device);
+    EXPECT(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
+    EXPECT((uint32_t)CPU_COUNT(&allowed) == device.cores);
+    denormal /= 2;
+    EXPECT(denormal > 0);
+    return GP_OK;
+}
+
+/* Compute with a model and check the thread before and after each call. */
+GP_TASK gp_status thread_state(gp_task *task, gp_error *err)
+{
+    gp_data *data;
+    gp_model *model;
+    gp_samples batch;
+
+    TRY(thread_check(task, err));
+    TRY(open_both(task, &data, &model, err));
+    TRY(gp_data_next(data, &batch, err));
+    TRY(gp_model_forward_backward(model, &batch, err));
+    TRY(thread_check(task, err));
+    TRY(gp_model_all_reduce(model, task, err));
+    TRY(thread_check(task, err));
+    TRY(gp_model_optimizer_step(model, 0.1, err));
+    TRY(thread_check(task, err));
+    TRY(gp_model_scores(model, &batch, NULL, NULL, err));
+    return thread_check(task, err);
 }
 
 /* ---- resident models ---- */

@@ -8,7 +8,6 @@
  * warning. */
 #include <assert.h>
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,9 +38,7 @@ struct gp_backend {
     bool onednn_sought;
     /* restrictions by gp_backend_options.kernels */
     bool only_lanes, only_onednn;
-    bool split;       /* one segment per op, to test buffers between segments */
-    bool prepared;    /* the driver's team is pinned and flushes denormals */
-    pthread_t driver; /* thread that runs plans; valid if `prepared` */
+    bool split; /* one segment per op, to test buffers between segments */
 };
 
 /* One segment of a plan. */
@@ -73,6 +70,7 @@ static void cpu_close(gp_backend *backend)
 {
     if (backend == NULL)
         return;
+    gp_threads_restore();
     gp_free(backend->cores);
     gp_free(backend);
 }
@@ -477,11 +475,7 @@ static gp_status cpu_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready
     assert(batch->count <= plan->options.micro_batch);
     assert(batch->targets != NULL || batch->count == 0 || plan->options.phase == GP_PHASE_INFER ||
            plan->graph->target_bytes == 0);
-    if (!backend->prepared || !pthread_equal(backend->driver, pthread_self())) {
-        gp_threads_prepare(backend->threads, backend->cores);
-        backend->driver = pthread_self();
-        backend->prepared = true;
-    }
+    gp_threads_prepare(backend->threads, backend->cores);
     if (batch->first && !batch->backward_only &&
         (batch->targets != NULL || plan->options.phase == GP_PHASE_TRAIN))
         memset(plan->memory.sums, 0, GP_SUMS * sizeof(double));

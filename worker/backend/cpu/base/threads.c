@@ -1,12 +1,15 @@
 #include "worker/backend/cpu/base/threads.h"
 
 #include <sched.h>
+#include <stdbool.h>
 #if defined(_OPENMP)
 #include <omp.h>
 #endif
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
+
+enum { AFFINITY_SETS = 4 }; /* 4096 cores: the kernel rejects a mask smaller than its own */
 
 void gp_threads_run(uint32_t threads, gp_share_fn share, void *context)
 {
@@ -30,6 +33,16 @@ void gp_threads_run(uint32_t threads, gp_share_fn share, void *context)
 #endif
 }
 
+/* Team of the calling thread, and the state of this thread before it was prepared. */
+static _Thread_local struct {
+    uint32_t threads; /* arguments of the last gp_threads_prepare(); threads 0: no call yet */
+    const int *cores;
+    bool prepared;
+    bool pinned; /* `affinity` is valid */
+    cpu_set_t affinity[AFFINITY_SETS];
+    unsigned float_mode;
+} team;
+
 static void prepare_share(void *context, uint32_t thread, uint32_t threads)
 {
     const int *cores = context;
@@ -48,16 +61,40 @@ static void prepare_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-/* team size set by gp_threads_prepare() */
-static _Thread_local uint32_t prepared = 1;
-
 void gp_threads_prepare(uint32_t threads, const int *cores)
 {
-    prepared = threads;
-    gp_threads_run(threads, prepare_share, (void *)cores);
+    if (team.prepared && team.threads == threads && team.cores == cores)
+        return;
+    gp_threads_restore();
+#if defined(__SSE2__)
+    team.float_mode = _mm_getcsr();
+#endif
+    team.pinned = cores != NULL && sched_getaffinity(0, sizeof(team.affinity), team.affinity) == 0;
+    team.threads = threads;
+    team.cores = cores;
+    team.prepared = true;
+    gp_threads_run(threads, prepare_share, (void *)(uintptr_t)cores);
+}
+
+void gp_threads_restore(void)
+{
+    if (!team.prepared)
+        return;
+#if defined(__SSE2__)
+    _mm_setcsr(team.float_mode);
+#endif
+    if (team.pinned)
+        sched_setaffinity(0, sizeof(team.affinity), team.affinity);
+    team.prepared = false;
+}
+
+void gp_threads_resume(void)
+{
+    if (team.threads != 0)
+        gp_threads_prepare(team.threads, team.cores);
 }
 
 uint32_t gp_threads_prepared(void)
 {
-    return prepared;
+    return team.threads == 0 ? 1 : team.threads;
 }

@@ -14,11 +14,22 @@ typedef void (*gp_share_fn)(void *context, uint32_t thread, uint32_t threads);
  * calling thread and `threads` stay the same, slice t always runs on the same thread. */
 void gp_threads_run(uint32_t threads, gp_share_fn share, void *context);
 
-/* Configure the calling thread's OpenMP team: pin thread t to cores[t] (NULL: no pinning) and flush
- * denormals to zero. Call once from the thread that runs plans. */
+/* Prepare the calling thread and its OpenMP team to run plans: pin thread t to cores[t] (NULL: no
+ * pinning) and flush denormals to zero. The calling thread stays prepared until
+ * gp_threads_restore(); the other threads of the team always do. No effect if the thread is
+ * prepared already.
+ *   cores  valid until gp_threads_restore(), or the last gp_threads_resume() */
 void gp_threads_prepare(uint32_t threads, const int *cores);
 
-/* Return the team size that the calling thread configured. 1: none configured. */
+/* Restore the CPU affinity and the floating-point mode that the calling thread had before it was
+ * prepared, for code that starts threads and for user code. No effect if it is not prepared. */
+void gp_threads_restore(void);
+
+/* Prepare the calling thread as in its last gp_threads_prepare(). No effect before the first
+ * call. */
+void gp_threads_resume(void);
+
+/* Return the team size of the calling thread's last gp_threads_prepare(). 1: no call yet. */
 uint32_t gp_threads_prepared(void);
 
 #endif
