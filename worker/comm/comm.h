@@ -213,7 +213,9 @@ typedef struct gp_comm_message {
 
 /* Send a message and return when `data` may be reused. For a large message, that is after the
  * receiver has taken most of it. While waiting, the call stores incoming messages, so two ranks may
- * both send first and receive afterwards. A message to the own rank is stored until received.
+ * both send first and receive afterwards, up to GP_COMM_QUEUE_BYTES_MAX bytes each. Beyond that, or
+ * if memory is exhausted, ranks that wait to send to each other end the group with GP_ESTATE. A
+ * message to the own rank is stored until received.
  *   tag    less than GP_COMM_ANY
  *   bytes  0 .. GP_COMM_MESSAGE_BYTES_MAX; more: GP_ELIMIT */
 gp_status gp_comm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *data, size_t bytes,

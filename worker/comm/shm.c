@@ -34,6 +34,7 @@ gp_status gp_comm_new(gp_comm **out, gp_error *err)
         return gp_fail(err, GP_ENOMEM, "no memory for a communicator");
     pthread_mutex_init(&comm->lock, NULL);
     comm->arena_fd = -1;
+    comm->queue_bytes_max = GP_COMM_QUEUE_BYTES_MAX;
     gp_shm_messages_clear(comm);
     *out = comm;
     return GP_OK;

@@ -48,6 +48,9 @@ typedef struct shm_line {
     _Atomic uint64_t calls[CALLS];
     /* number of the last section that this rank left; 0: none */
     _Atomic uint64_t over;
+    /* last wait for room in a pipe: wakeup count before the wait << 32 | receiving rank + 1. The
+     * wait lasts until the count changes. */
+    _Atomic uint64_t blocked;
 } shm_line;
 
 /* Ring buffer for bytes from one rank to another. Both counters wrap modulo 2^32. */
@@ -143,8 +146,8 @@ struct gp_comm {
     uint64_t section;          /* current section number; 0: none */
     shm_inbound inbound[GP_COMM_WORLD_MAX];
     shm_message *first, **last; /* complete messages, queued in arrival order */
-    /* total size in the queue and in all partly received messages */
-    size_t queue_bytes;
+    /* total size in the queue and in all partly received messages; limit, which tests lower */
+    size_t queue_bytes, queue_bytes_max;
 };
 
 #define SHM_ALL (GP_COMM_ANY - 1) /* wait that needs every rank */
@@ -165,7 +168,15 @@ void gp_shm_post(shm_word *word); /* increment the word and wake all sleepers */
 gp_status gp_shm_sync(gp_comm *comm, uint64_t fingerprint, gp_error *err);
 
 /* Reason why a group ended. */
-typedef enum shm_end { SHM_ABORTED = 1, SHM_DIED, SHM_LEFT, SHM_MIXED_UP, SHM_MALFORMED, SHM_OVER } shm_end;
+typedef enum shm_end {
+    SHM_ABORTED = 1,
+    SHM_DIED,
+    SHM_LEFT,
+    SHM_MIXED_UP,
+    SHM_MALFORMED,
+    SHM_OVER,
+    SHM_FULL,
+} shm_end;
 
 /* End the group for all ranks and wake them. No effect if the group has already ended. */
 void gp_shm_end(shm_control *control, shm_end end, uint32_t rank);

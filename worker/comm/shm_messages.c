@@ -1,9 +1,10 @@
 /* Tagged messages: one pipe per ordered rank pair, and a receive queue.
  *
  * A message consists of a header and a payload, written in pieces as the pipe has room. A rank that
- * waits here, to send or to receive, also reads incoming messages into the queue, so a sender cycle
- * cannot deadlock. Each rank waits on a single wakeup counter. A peer increments the counter when
- * it writes to a pipe to this rank, and when it makes room in a pipe from this rank. */
+ * waits here, to send or to receive, also reads incoming messages into the queue. Therefore, a
+ * sender cycle deadlocks only if all its queues are full, and in_send_cycle() detects that. Each
+ * rank waits on a single wakeup counter. A peer increments the counter when it writes to a pipe to
+ * this rank, and when it makes room in a pipe from this rank. */
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
@@ -118,8 +119,7 @@ static void queue_remove(gp_comm *comm, shm_message **link)
 /* Return true if the queue accepts another message. An empty queue accepts any size. */
 static bool queue_has_room(const gp_comm *comm, size_t bytes)
 {
-    return comm->queue_bytes == 0 ||
-           comm->queue_bytes + sizeof(shm_message) + bytes <= GP_COMM_QUEUE_BYTES_MAX;
+    return comm->queue_bytes == 0 || comm->queue_bytes + sizeof(shm_message) + bytes <= comm->queue_bytes_max;
 }
 
 void gp_shm_messages_clear(gp_comm *comm)
@@ -197,6 +197,32 @@ static shm_intake take_in(gp_comm *comm, uint32_t interest)
 
 /* ---- sending and receiving ---- */
 
+/* Return true if this rank, which is about to wait for room in a pipe, is in a cycle of ranks that
+ * each wait for room in the pipe to the next one.
+ *
+ * This is a deadlock: a waiting rank has read all messages that its queue accepts, so the pipes
+ * stay full. A wait lasts until the wakeup count changes. The counts are read after the waits, so
+ * all these waits exist at the same time. The last rank of a cycle detects it, because these loads
+ * and stores are totally ordered. */
+static bool in_send_cycle(const gp_comm *comm)
+{
+    uint32_t ranks[GP_COMM_WORLD_MAX], counts[GP_COMM_WORLD_MAX], count = 0, rank = comm->rank;
+
+    do {
+        uint64_t blocked = atomic_load(&comm->control->lines[rank].blocked);
+
+        if (count == comm->world || (uint32_t)blocked - 1 >= comm->world)
+            return false;
+        ranks[count] = rank;
+        counts[count++] = (uint32_t)(blocked >> 32);
+        rank = (uint32_t)blocked - 1;
+    } while (rank != comm->rank);
+    for (uint32_t i = 0; i < count; i++)
+        if (atomic_load(&wakeup_fd_of(comm, ranks[i])->value) != counts[i])
+            return false;
+    return true;
+}
+
 /* Write all bytes to a pipe. A started message must be completed, so only the group's end
  * interrupts this function. */
 static gp_status put_all(gp_comm *comm, uint32_t to, const void *data, size_t bytes, gp_error *err)
@@ -212,6 +238,12 @@ static gp_status put_all(gp_comm *comm, uint32_t to, const void *data, size_t by
         bytes -= put;
         if (put > 0 || take_in(comm, GP_COMM_ANY).moved)
             continue;
+        atomic_store(&comm->control->lines[comm->rank].blocked, (uint64_t)wakeup_fd << 32 | (to + 1));
+        if (in_send_cycle(comm)) {
+            /* an exited member is the reason to report */
+            gp_shm_check(comm, wakeup_fd_of(comm, comm->rank), wakeup_fd + 1, to, true);
+            gp_shm_end(comm->control, SHM_FULL, to);
+        }
         status = gp_shm_wait(comm, wakeup_fd_of(comm, comm->rank), wakeup_fd + 1, to, err);
         if (status != GP_OK)
             return status;

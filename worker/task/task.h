@@ -139,7 +139,9 @@ double gp_task_normal(gp_task *task);  /* normal with mean 0 and standard deviat
 enum { GP_TASK_ANY = 0 }; /* any index, for receive and probe */
 #define GP_TASK_ANY_TAG UINT32_MAX
 
-/* Send a message. `data` may be reused after the return. tag: below GP_TASK_ANY_TAG. */
+/* Send a message of at most 256 MiB. `data` may be reused after the return. tag: below
+ * GP_TASK_ANY_TAG. Ranks may send to each other first and receive afterwards while each has at most
+ * 1 GiB of unreceived messages. Beyond that, all fail with GP_ESTATE. */
 gp_status gp_task_send(gp_task *task, uint32_t to, uint32_t tag, const void *data, size_t bytes,
                        gp_error *err);
 

@@ -1,7 +1,10 @@
 /* test_comm_messages.c: tagged messages between real processes. */
 #include "tests/worker/comm/ranks.h"
+#include "worker/comm/shm.h"
 
-enum { LARGE_BYTES = 3000001 }; /* larger than forty pipe buffers */
+/* LARGE_BYTES is larger than forty pipe buffers. A queue of QUEUE_BYTES takes QUEUE_PARTS messages
+ * of PART_BYTES. */
+enum { LARGE_BYTES = 3000001, QUEUE_BYTES = 1 << 20, PART_BYTES = 256 << 10, QUEUE_PARTS = 3 };
 
 static void fill_bytes(uint8_t *data, size_t bytes, uint32_t seed)
 {
@@ -118,6 +121,72 @@ static void around(rank_place *place)
 TEST(ring_of_large_messages_does_not_deadlock)
 {
     run_ranks(3, around);
+}
+
+/* All ranks send more than the queues take before any rank receives. */
+static void too_much(rank_place *place)
+{
+    gp_comm *comm = join_all(place, 0);
+    uint8_t *data = gp_calloc(1, PART_BYTES);
+    gp_status status = GP_OK;
+    gp_error err;
+
+    REQUIRE(comm != NULL && data != NULL);
+    comm->queue_bytes_max = QUEUE_BYTES;
+    for (uint32_t k = 0; k < 2 * QUEUE_PARTS && status == GP_OK; k++)
+        status = gp_comm_send(comm, (place->slot + 1) % place->slots, k, data, PART_BYTES, &err);
+    CHECK_STATUS(GP_ESTATE, status);
+    CHECK_CONTAINS(err.message, "deadlock");
+    CHECK_CONTAINS(err.message, "1048576 bytes");
+    gp_free(data);
+    gp_comm_free(comm);
+}
+
+TEST(ranks_that_send_more_than_the_queues_take_get_an_error)
+{
+    run_ranks(2, too_much);
+    run_ranks(3, too_much);
+}
+
+static void send_parts(gp_comm *comm, uint32_t to, uint32_t count, const uint8_t *data)
+{
+    gp_error err;
+
+    for (uint32_t k = 0; k < count; k++)
+        REQUIRE_OK(gp_comm_send(comm, to, k, data, PART_BYTES, &err), err);
+}
+
+static void receive_parts(gp_comm *comm, uint32_t from, uint32_t count, uint8_t *data)
+{
+    gp_comm_message message;
+    gp_error err;
+
+    for (uint32_t k = 0; k < count; k++)
+        REQUIRE_OK(gp_comm_receive(comm, from, k, data, PART_BYTES, &message, &err), err);
+}
+
+/* Rank 0 sends more than the queue of the next rank takes, while all ranks fill the queue of the
+ * next one and receive afterwards. */
+static void uneven(rank_place *place)
+{
+    gp_comm *comm = join_all(place, 0);
+    uint32_t next = (place->slot + 1) % place->slots, from = (place->slot + place->slots - 1) % place->slots;
+    uint8_t *data = gp_calloc(1, PART_BYTES);
+
+    REQUIRE(comm != NULL && data != NULL);
+    comm->queue_bytes_max = QUEUE_BYTES;
+    for (uint32_t round = 0; round < 50; round++) {
+        send_parts(comm, next, place->slot == 0 ? 4 * QUEUE_PARTS : QUEUE_PARTS, data);
+        receive_parts(comm, from, place->slot == 1 ? 4 * QUEUE_PARTS : QUEUE_PARTS, data);
+    }
+    gp_free(data);
+    gp_comm_free(comm);
+}
+
+TEST(one_full_queue_is_back_pressure_and_no_error)
+{
+    run_ranks(2, uneven);
+    run_ranks(3, uneven);
 }
 
 /* All ranks send many small messages to one, which reads the slowest sender first. */
