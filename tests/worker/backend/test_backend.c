@@ -254,6 +254,59 @@ TEST(ties_in_maximum_pools_go_to_the_first_pixel)
                 33, "ties");
 }
 
+/* Check that a NaN in any pixel of a pool's window reaches the scores, loss and gradients. */
+static void check_nan(const net *n, const char *kernels, const char *what)
+{
+    const size_t width = (size_t)n->spec->input.dim[2], classes = n->graph->score_count;
+    const way w = { .kernels = kernels, .threads = 1, .dtype = GP_F32 };
+
+    for (size_t pixel = 0; pixel < 4; pixel++) {
+        float *at = n->floats + pixel / 2 * width + pixel % 2, number = *at;
+        gp_error err;
+        result r;
+
+        *at = NAN;
+        REQUIRE_OK(result_new(&r, n), err);
+        REQUIRE_OK(net_run(n, &w, GP_PHASE_INFER, 2, &r, &err), err);
+        if (!isnan(r.scores[0]) || isnan(r.scores[classes]))
+            GP_TEST_FAIL("%s with %s: NaN in pixel %zu gives the score %g", what, kernels, pixel,
+                         r.scores[0]);
+        REQUIRE_OK(net_run(n, &w, GP_PHASE_TRAIN, 2, &r, &err), err);
+        /* gradient of the first weight of the convolution */
+        if (!isnan(r.sums[GP_SUM_LOSS]) || !isnan(r.gradients[n->graph->parameters[0].offset]))
+            GP_TEST_FAIL("%s with %s: NaN in pixel %zu gives the loss %g and the gradient %g", what, kernels,
+                         pixel, r.sums[GP_SUM_LOSS], r.gradients[n->graph->parameters[0].offset]);
+        result_free(&r);
+        *at = number;
+    }
+}
+
+TEST(nan_in_any_pixel_of_a_maximum_pool_reaches_the_loss)
+{
+    static const net_layer fused[] = {
+        { "conv2d", "channels=8;kernel=1" }, { "relu", NULL }, { "maxpool", "kernel=2" }, HEAD
+    };
+    static const net_layer separate[] = {
+        { "conv2d", "channels=8;kernel=1" }, { "maxpool", "kernel=2" }, { "relu", NULL }, HEAD
+    };
+    static const char *const styles[] = { "", ",unfused", ",split" };
+    net n[2] = { { 0 } };
+    gp_error err;
+
+    REQUIRE_OK(chain_net(&n[0], gp_shape3(1, 8, 8), 200, fused, &err), err);
+    REQUIRE_OK(chain_net(&n[1], gp_shape3(1, 8, 8), 200, separate, &err), err);
+    for (size_t i = 0; i < 3; i++)
+        for (size_t k = 0; k < 3 && can_run(instruction_sets[i]); k++) {
+            char kernels[32];
+
+            snprintf(kernels, sizeof(kernels), "%s%s", instruction_sets[i], styles[k]);
+            check_nan(&n[0], kernels, "pool after relu");
+            check_nan(&n[1], kernels, "relu after pool");
+        }
+    net_free(&n[0]);
+    net_free(&n[1]);
+}
+
 TEST(dropout_draws_the_same_masks_as_the_oracle)
 {
     check_chain(gp_shape3(2, 9, 9), 200,

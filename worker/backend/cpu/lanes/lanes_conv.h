@@ -119,7 +119,8 @@ INLINE mask_bits *mask_at(const lanes_step *step, const lanes_block *block, int 
     return (mask_bits *)at(&step->mask, block) + 4 * ((ptrdiff_t)channel * pixels + pixel);
 }
 
-/* Pool four pixels and return the result. mask[i]: lanes in which pixel i receives a gradient. */
+/* Pool four pixels and return the result. mask[i]: lanes in which pixel i receives a gradient. If
+ * the maximum is NaN, no pixel does: the loss is also NaN, which ends the training. */
 INLINE V pool_window(const V *v, gp_pool_kind kind, mask_bits *mask)
 {
     V top;
@@ -138,6 +139,7 @@ INLINE V pool_window(const V *v, gp_pool_kind kind, mask_bits *mask)
         return sum * splat(0.25f);
     }
     top = maximum(maximum(v[0], v[1]), maximum(v[2], v[3]));
+    top += keep(unordered(v[0], v[1]) | unordered(v[2], v[3]), splat(__builtin_nanf("")));
     taken = ~positive(top);
     UNROLL
     for (int i = 0; i < 4; i++) {

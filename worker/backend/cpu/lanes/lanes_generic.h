@@ -169,7 +169,8 @@ static void pool_pixel(const lanes_step *step, const lanes_block *block, int c, 
             if (ix < 0 || ix >= step->x.width)
                 continue;
             V v = load(row_at(&step->x, block, c, iy) + ix * LANES);
-            I more = (none ? splat_int(-1) : splat_int(0)) | ~(v <= top);
+            /* NaN counts as larger than all numbers; the first NaN remains */
+            I more = (none ? splat_int(-1) : splat_int(0)) | (~(v <= top) & (top == top));
 
             sum += v;
             top = choose(more, v, top);
@@ -264,7 +265,7 @@ static void step_pool_backward(const lanes_step *step, const lanes_block *block)
             }                                                                                                \
     }
 ELEMENTWISE(step_relu, keep(positive(a), a))
-ELEMENTWISE(step_relu_backward, keep(a > zero(), b))
+ELEMENTWISE(step_relu_backward, keep(positive(a), b))
 ELEMENTWISE(step_add, a + b)
 #undef ELEMENTWISE
 

@@ -123,9 +123,32 @@ INLINE I positive(V v)
     return ~(v <= zero());
 }
 
+/* Return the maximum, or b if either value is NaN. */
 INLINE V maximum(V a, V b)
 {
-    return choose(~(a <= b), a, b);
+#if defined(__AVX512F__)
+    return (V)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (V)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__SSE2__)
+    return (V)_mm_max_ps((__m128)a, (__m128)b);
+#else
+    return choose(a > b, a, b);
+#endif
+}
+
+/* Compare: true where a or b is NaN. */
+INLINE I unordered(V a, V b)
+{
+#if defined(__AVX512F__)
+    return (I)_mm512_movm_epi32(_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q));
+#elif defined(__AVX2__)
+    return (I)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q);
+#elif defined(__SSE2__)
+    return (I)_mm_cmpunord_ps((__m128)a, (__m128)b);
+#else
+    return (a != a) | (b != b);
+#endif
 }
 
 /* Convert a comparison to one bit per lane. */
