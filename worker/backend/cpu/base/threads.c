@@ -61,11 +61,9 @@ static void prepare_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-void gp_threads_prepare(uint32_t threads, const int *cores)
+/* Save the state of the calling thread for gp_threads_restore(). */
+static void team_save(uint32_t threads, const int *cores)
 {
-    if (team.prepared && team.threads == threads && team.cores == cores)
-        return;
-    gp_threads_restore();
 #if defined(__SSE2__)
     team.float_mode = _mm_getcsr();
 #endif
@@ -73,6 +71,14 @@ void gp_threads_prepare(uint32_t threads, const int *cores)
     team.threads = threads;
     team.cores = cores;
     team.prepared = true;
+}
+
+void gp_threads_prepare(uint32_t threads, const int *cores)
+{
+    if (team.prepared && team.threads == threads && team.cores == cores)
+        return;
+    gp_threads_restore();
+    team_save(threads, cores);
     gp_threads_run(threads, prepare_share, (void *)(uintptr_t)cores);
 }
 
@@ -90,8 +96,10 @@ void gp_threads_restore(void)
 
 void gp_threads_resume(void)
 {
-    if (team.threads != 0)
-        gp_threads_prepare(team.threads, team.cores);
+    if (team.threads == 0 || team.prepared)
+        return;
+    team_save(team.threads, team.cores);
+    prepare_share((void *)(uintptr_t)team.cores, 0, team.threads);
 }
 
 uint32_t gp_threads_prepared(void)

@@ -25,8 +25,8 @@ void gp_threads_prepare(uint32_t threads, const int *cores);
  * prepared, for code that starts threads and for user code. No effect if it is not prepared. */
 void gp_threads_restore(void);
 
-/* Prepare the calling thread as in its last gp_threads_prepare(). No effect before the first
- * call. */
+/* Prepare the calling thread, whose team is still prepared, as in its last gp_threads_prepare(). No
+ * effect before the first call. */
 void gp_threads_resume(void);
 
 /* Return the team size of the calling thread's last gp_threads_prepare(). 1: no call yet. */
