@@ -440,18 +440,24 @@ gp_status detach_adopt(gp_future *future, const result_key *key, gp_error *err)
 }
 
 /* Make sure that a keeper will run. Uses a separate store, because a background thread may be using
- * the store of the team. On an error, remove the entry: the future is no longer detached. */
+ * the store of the team. On an error, remove the entry: the future is no longer detached. If the
+ * entry cannot be removed, the future stays detached, because it must end the entry. The next
+ * gp_result_fetch() then requests the keeper. */
 static gp_status keeper_ensure(gp_future *future, const char *name, gp_error *err)
 {
     gp_team *team = future->team;
+    gp_error why;
     result_store store;
-    gp_status status = result_store_open(&store, team->pool->paths.state_dir, err);
 
-    if (status != GP_OK)
-        return status;
-    status = results_keeper_ensure(team->pool, &store, 0, err);
+    if (result_store_open(&store, team->pool->paths.state_dir, NULL) != GP_OK)
+        return GP_OK;
+    gp_status status = results_keeper_ensure(team->pool, &store, 0, &why);
+    gp_status removed = status == GP_OK ? GP_OK : result_remove(&store, name, NULL);
+
+    result_store_close(&store);
+    if (removed != GP_OK && removed != GP_ENOENT)
+        return GP_OK;
     if (status != GP_OK) {
-        result_remove(&store, name, NULL);
         team_enter(team);
         if (!future->ended) {
             gp_free(future->result);
@@ -459,8 +465,8 @@ static gp_status keeper_ensure(gp_future *future, const char *name, gp_error *er
         }
         future->detached = false;
         team_leave(team);
+        gp_fail(err, status, "%s", why.message);
     }
-    result_store_close(&store);
     return status;
 }
 

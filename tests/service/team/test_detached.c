@@ -426,6 +426,32 @@ TEST(entry_is_released_although_the_first_try_fails)
     await_keeper();
 }
 
+TEST(future_stays_detached_if_its_entry_cannot_be_removed)
+{
+    const double x = 7;
+    void *data = NULL;
+    size_t bytes = 0;
+    uint32_t number;
+
+    REQUIRE(team_begin(1, NULL));
+    failing_set("flock:2+:EIO:results/lock"); /* the first lock is that of the new entry */
+    gp_future_free(detach_gated("gated", 0, 0));
+    CHECK_INT(2, failing_struck());
+    failing_set("open:1:EMFILE:lock"); /* the team has the results open */
+    gp_future_free(detach("square", &x, sizeof(x), 0, "square", 0));
+    CHECK_INT(1, failing_struck());
+    failing_set(NULL);
+    gp_team_close(team);
+    team = NULL;
+    write_file("gate", "");
+    CHECK_STATUS(GP_OK, fetch_number("gated", &number));
+    CHECK_INT(7, number);
+    CHECK_STATUS(GP_OK, gp_result_fetch(pool, "square", LONG_MS, &data, &bytes, &err));
+    CHECK(bytes == sizeof(double) && *(double *)data == 49);
+    gp_buffer_free(data);
+    await_keeper();
+}
+
 /* Add the entry of a call that no process runs, and whose task object is missing. */
 static void leave_broken(const char *name)
 {
