@@ -320,7 +320,8 @@ static int64_t start_by_ns(gp_team *team, int64_t queue_timeout_ms)
                : team_now(team) + queue_timeout_ms * 1000000;
 }
 
-static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_request *request, gp_error *err)
+static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_request *request,
+                        const struct result_key *key, gp_error *err)
 {
     bool failed = false;
     uint32_t needs = 0;
@@ -339,10 +340,13 @@ static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_reques
     if (future == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a future");
     status = future_fill(team, future, request, needs, &failed, err);
+    if (status == GP_OK && key != NULL)
+        status = detach_adopt(future, key, err);
     if (status == GP_OK)
         status =
             dispatch_submit(team->dispatch, &future->unit, start_by_ns(team, request->queue_timeout_ms), err);
     if (status != GP_OK) {
+        gp_free(future->result);
         future_recycle(&team->futures, future);
         return status;
     }
@@ -360,16 +364,22 @@ static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_reques
     return GP_OK;
 }
 
-gp_status gp_parfeval(gp_future **out, gp_team *team, const gp_parfeval_request *request, gp_error *err)
+gp_status future_submit(gp_future **out, gp_team *team, const gp_parfeval_request *request,
+                        const struct result_key *key, gp_error *err)
 {
     gp_status status;
 
     team_enter(team);
-    status = submit(out, team, request, err);
+    status = submit(out, team, request, key, err);
     if (status == GP_OK && !team_in_callback(team) && (team->info.submitted & 15) == 0)
         team_pump(team); /* a caller that only submits must process answers as well */
     team_leave(team);
     return status;
+}
+
+gp_status gp_parfeval(gp_future **out, gp_team *team, const gp_parfeval_request *request, gp_error *err)
+{
+    return future_submit(out, team, request, NULL, err);
 }
 
 /* ---- state, waiting ---- */

@@ -47,6 +47,11 @@ typedef struct team_futures {
     bool store_always;            /* the writer tries to store an outcome until the team ends */
 } team_futures;
 
+/* Submit a call as gp_parfeval() does.
+ *   key  entry that this process has claimed and that gets the outcome; NULL: none */
+gp_status future_submit(gp_future **out, gp_team *team, const gp_parfeval_request *request,
+                        const struct result_key *key, gp_error *err);
+
 /* Store the result of a future's unit and run the callback. */
 void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome);
 

@@ -57,13 +57,12 @@ typedef struct keeper_opener {
     atomic_bool ended;          /* `opened` and `why` are set */
 } keeper_opener;
 
-/* Entry of this process whose call does not run and whose end could not be stored. It must be
+/* Entry of this process whose call was not started, and whose error could not be stored. It must be
  * released: other processes wait for its owner, and the keeper does not exit before the call has
  * ended. */
 typedef struct keeper_release {
     result_key key;
-    uint32_t starts; /* of the call by this process */
-    bool wanted;     /* false: there is no such entry */
+    bool wanted; /* false: there is no such entry */
 } keeper_release;
 
 typedef struct keeper {
@@ -284,27 +283,20 @@ static void teams_close(keeper *k, bool all)
 static void release(keeper_release *r, result_store *store)
 {
     if (r->wanted)
-        r->wanted = !detach_release(store, &r->key, r->starts);
+        r->wanted = !detach_release(store, &r->key, 0);
 }
 
 /* Let the next pass release a claimed entry. No other one is claimed before. */
-static void release_later(keeper_release *r, const result_key *key, uint32_t starts)
+static void release_later(keeper_release *r, const result_key *key)
 {
-    *r = (keeper_release){ .key = *key, .starts = starts, .wanted = true };
+    *r = (keeper_release){ .key = *key, .wanted = true };
 }
 
-/* Store the end of a claimed call that was started `starts` times by this process. */
-static void claim_end(keeper *k, const result_key *key, uint32_t starts, gp_status status, const void *data,
-                      size_t bytes)
+/* Store an error as the end of a claimed call that was not started. */
+static void refuse(keeper *k, const result_head *head, const gp_error *why)
 {
-    if (!detach_store(&k->store, key, status, data, bytes))
-        release_later(&k->unreleased, key, starts);
-}
-
-/* Store an error as the end of a claimed call. */
-static void refuse(keeper *k, const result_head *head, uint32_t starts, const gp_error *why)
-{
-    claim_end(k, &head->key, starts, why->code, why->message, strlen(why->message) + 1);
+    if (!detach_store(&k->store, &head->key, why->code, why->message, strlen(why->message) + 1))
+        release_later(&k->unreleased, &head->key);
 }
 
 /* Submit a claimed call. An error of the call is stored as its result. Other errors: the team has
@@ -319,8 +311,6 @@ static gp_status call_start(keeper *k, gp_team *team, const result_head *head, c
                                     .attempts = head->attempts - head->starts,
                                     .retries = head->retries,
                                     .timeout_ms = head->timeout_ms };
-    gp_future_info info = { .attempts = 0 };
-    gp_future *future = NULL;
     gp_error why;
 
     result_object_path(&k->store, head, path, sizeof(path) - sizeof(head->function));
@@ -328,34 +318,16 @@ static gp_status call_start(keeper *k, gp_team *team, const result_head *head, c
     gp_status status = gp_function_find(&request.function, team, path, &why);
 
     if (status == GP_OK)
-        status = gp_parfeval(&future, team, &request, &why);
-    if (status == GP_OK) {
-        team_lock(team); /* the call may have ended already */
-        if (future->ended)
-            future->detached = true;
-        else
-            status = detach_adopt(future, &head->key, &why);
-        team_unlock(team);
-        gp_future_get_info(future, &info);
-    }
-    if (status == GP_OK && future->detached) {
-        const void *data = NULL;
-        size_t bytes = 0;
-
-        status = gp_future_result(future, &data, &bytes, &why);
-        if (status == GP_OK)
-            claim_end(k, &head->key, info.attempts, GP_OK, data, bytes);
-    }
-    gp_future_free(future);
+        status = future_submit(NULL, team, &request, &head->key, &why);
     if (status == GP_OK) {
         k->started++;
         return GP_OK;
     }
     if (team->failure.code == GP_OK && *k->stop == 0) {
-        refuse(k, head, info.attempts, &why);
+        refuse(k, head, &why);
         return GP_OK;
     }
-    release_later(&k->unreleased, &head->key, info.attempts);
+    release_later(&k->unreleased, &head->key);
     release(&k->unreleased, &k->store);
     return gp_fail(err, status, "%s", why.message);
 }
@@ -424,7 +396,7 @@ static gp_status take_over(keeper *k, const char *name, const gp_status_reply *r
             " of at most %" PRIu32 " times",
             head.starts, head.attempts);
     if (never || head.starts >= head.attempts)
-        refuse(k, &head, 0, &why);
+        refuse(k, &head, &why);
     else
         status = call_start(k, team, &head, argument, err);
     gp_free(argument);
@@ -566,6 +538,7 @@ gp_status result_keeper_run(gp_pool *pool, const volatile sig_atomic_t *stop, ui
     }
     opener_end(&k);
     teams_close(&k, true);
+    release(&k.unreleased, &k.store);
     owners_close(&k);
     close(k.wakeup);
     if (k.inotify >= 0)
