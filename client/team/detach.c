@@ -68,8 +68,8 @@ enum {
     STORING_BYTES_MAX = 1 << 30,
 
     /* How long the thread tries to store an outcome, and the interval. A suspended process may hold
-     * the lock. An outcome that is not stored makes the call run again after this process exits.
-     * The keeper does not exit before the call has ended, so it sets team_futures.store_always. */
+     * the lock. An outcome that is not stored makes the call run again. The keeper would run it
+     * itself, so it sets team_futures.store_always. */
     TRIES_MS = 30000,
     TRY_MS = 100,
 };
@@ -110,21 +110,25 @@ static bool late_try(result_store *store, const late_outcome *late)
                : detach_store(store, &late->key, late->status, late->payload.data, late->payload.bytes);
 }
 
-/* Store an outcome; try again for a limited time, and no longer when the team ends. */
+/* Store an outcome; try again for a limited time, and no longer when the team ends. Then release
+ * the entry, which needs no disk space: the call runs again. */
 static void late_store(const detach_writer *w, late_outcome *late)
 {
     const int64_t end_ms = gp_now_ms() + TRIES_MS;
     result_store store;
 
     for (;;) {
+        const bool last = atomic_load(&w->ending) || (!w->always && gp_now_ms() >= end_ms);
         bool stored = false;
 
         late->unopened = result_store_open(&store, w->state_dir, NULL) != GP_OK;
         if (!late->unopened) {
             stored = late_try(&store, late);
+            if (!stored && last)
+                detach_release(&store, &late->key, late->starts);
             result_store_close(&store);
         }
-        if (stored || atomic_load(&w->ending) || (!w->always && gp_now_ms() >= end_ms))
+        if (stored || last)
             return;
         gp_sleep_ms(TRY_MS);
     }
@@ -247,8 +251,8 @@ void detach_finish(gp_team *team)
 
         /* The thread lacked descriptors to open the results. The team has them open, so it needs
          * only one. */
-        if (late->unopened && results_of(team, &store, NULL) == GP_OK)
-            late_try(store, late);
+        if (late->unopened && results_of(team, &store, NULL) == GP_OK && !late_try(store, late))
+            detach_release(store, &late->key, late->starts);
         next = late->next;
         team->futures.storing--;
         team->futures.storing_bytes -= late->payload.bytes;
@@ -299,6 +303,8 @@ bool detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome)
                                     fine ? outcome->bytes : strlen(outcome->sentence) + 1));
 
         later = !stored && late_begin(team, future, outcome, release, 0);
+        if (!stored && !later && results_of(team, &store, NULL) == GP_OK) /* the call runs again */
+            detach_release(store, key, outcome->attempts);
     }
     future->result = NULL;
     gp_free(key);

@@ -30,7 +30,8 @@ bool detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome)
 /* End the futures whose outcomes the thread has stored. */
 void detach_finish(gp_team *team);
 
-/* Wait until the thread has stored its outcomes, or has tried once more, and end their futures. */
+/* Wait until the thread has stored its outcomes, or has tried once more and then released the
+ * entries, and end their futures. */
 void detach_finish_all(gp_team *team);
 
 /* Let a future that has not ended store its result in an entry that this process has claimed.

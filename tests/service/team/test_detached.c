@@ -452,6 +452,26 @@ TEST(future_stays_detached_if_its_entry_cannot_be_removed)
     await_keeper();
 }
 
+TEST(call_runs_again_if_its_result_cannot_be_stored)
+{
+    uint32_t number;
+
+    REQUIRE(team_begin(1, NULL));
+    gp_future *future = detach_gated("gated", 0, 0);
+
+    REQUIRE(future != NULL);
+    failing_set("open:1+:EMFILE:.t-"); /* the drafts of the result */
+    write_file("gate", "");
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(future, 300, &err));
+    CHECK(failing_struck() > 0);
+    gp_team_close(team);
+    team = NULL;
+    failing_set(NULL);
+    CHECK_STATUS(GP_OK, fetch_number("gated", &number)); /* although this process is alive */
+    CHECK_INT(7, number);
+    await_keeper();
+}
+
 /* Add the entry of a call that no process runs, and whose task object is missing. */
 static void leave_broken(const char *name)
 {
@@ -475,23 +495,47 @@ static void stop_keeper(int number)
     keeper_stop = 1;
 }
 
-TEST(keeper_ends_a_call_although_its_error_cannot_be_stored_at_first)
+/* Run a keeper in this process until all calls have ended. */
+static void keeper_run(void)
 {
-    uint32_t number;
     uint64_t count;
 
-    REQUIRE(team_pool_begin(1));
-    leave_broken("broken");
-    failing_set("open:1:EMFILE:.t-"); /* the draft of the error */
     keeper_stop = 0;
     signal(SIGALRM, stop_keeper);
     alarm(20);
     CHECK_STATUS(GP_OK, result_keeper_run(pool, &keeper_stop, &count, &err));
     alarm(0);
+}
+
+TEST(keeper_ends_a_call_although_its_error_cannot_be_stored_at_first)
+{
+    uint32_t number;
+
+    REQUIRE(team_pool_begin(1));
+    leave_broken("broken");
+    failing_set("open:1:EMFILE:.t-"); /* the draft of the error */
+    keeper_run();
     CHECK_INT(1, failing_struck());
     failing_set(NULL);
     CHECK_STATUS(GP_ENOENT, fetch_number("broken", &number));
     CHECK_CONTAINS(err.message, "ab12.so");
+}
+
+TEST(keeper_releases_a_call_that_none_of_its_teams_runs)
+{
+    result_head head;
+    result_store store;
+    void *argument = NULL;
+    uint32_t number;
+
+    REQUIRE(team_pool_begin(1));
+    leave_broken("broken");
+    REQUIRE_OK(result_store_open(&store, pool->paths.state_dir, &err), err);
+    CHECK_STATUS(GP_OK, result_claim(&head, &argument, &store, "broken", 0, &err));
+    gp_buffer_free(argument);
+    result_store_close(&store);
+    keeper_run();
+    CHECK_STATUS(GP_EPEER, fetch_number("broken", &number)); /* the lost run was the only attempt */
 }
 
 TEST(fetch_with_a_timeout_does_not_wait_longer_for_the_scheduler)
