@@ -500,7 +500,10 @@ static gp_status keep(keeper *k, gp_error *err)
             continue;
         }
         teams_close(k, false);
-        if (!k->opener.wanted && k->unvisited == 0) /* none of them is for its team */
+
+        /* End the opener if no call needs its team, or if the team is open and the pass has not
+         * come to such a call: other clients may need the workers. */
+        if (!k->opener.wanted && (k->unvisited == 0 || atomic_load(&k->opener.ended)))
             opener_end(k);
         k->opener.wanted = false;
         if (k->pending > 0)
