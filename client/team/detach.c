@@ -67,9 +67,9 @@ enum {
     /* of results that wait for the thread; others are written at once, which holds up the team */
     STORING_BYTES_MAX = 1 << 30,
 
-    /* How long the thread tries to store an outcome, and the interval. A suspended process may hold
-     * the lock. An outcome that is not stored makes the call run again. The keeper would run it
-     * itself, so it sets team_futures.store_always. */
+    /* How long the thread tries to store outcomes after a failure, and the interval. A suspended
+     * process may hold the lock. An outcome that is not stored makes the call run again. The keeper
+     * would run it itself, so it sets team_futures.store_always. */
     TRIES_MS = 30000,
     TRY_MS = 100,
 };
@@ -111,23 +111,31 @@ static bool late_try(result_store *store, const late_outcome *late)
 }
 
 /* Store an outcome; try again for a limited time, and no longer when the team ends. Then release
- * the entry, which needs no disk space: the call runs again. */
-static void late_store(const detach_writer *w, late_outcome *late)
+ * the entry, which needs no disk space: the call runs again.
+ *   stalled_ms  time of the first failure since the last success, for all outcomes; 0: none. The
+ *               last tries do not wait for the lock again, so that the team closes in time */
+static void late_store(const detach_writer *w, late_outcome *late, int64_t *stalled_ms)
 {
-    const int64_t end_ms = gp_now_ms() + TRIES_MS;
     result_store store;
 
     for (;;) {
-        const bool last = atomic_load(&w->ending) || (!w->always && gp_now_ms() >= end_ms);
+        const int64_t now_ms = gp_now_ms();
+        const bool stalled = *stalled_ms != 0;
+        const bool last =
+            atomic_load(&w->ending) || (!w->always && stalled && now_ms - *stalled_ms >= TRIES_MS);
         bool stored = false;
 
         late->unopened = result_store_open(&store, w->state_dir, NULL) != GP_OK;
         if (!late->unopened) {
+            if (last && stalled)
+                store.lock_ms = TRY_MS;
             stored = late_try(&store, late);
+            store.lock_ms = TRY_MS;
             if (!stored && last)
                 detach_release(&store, &late->key, late->starts);
             result_store_close(&store);
         }
+        *stalled_ms = stored ? 0 : stalled ? *stalled_ms : now_ms;
         if (stored || last)
             return;
         gp_sleep_ms(TRY_MS);
@@ -137,11 +145,14 @@ static void late_store(const detach_writer *w, late_outcome *late)
 static void *writer_run(void *context)
 {
     detach_writer *w = context;
+    int64_t stalled_ms = 0;
 
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        while (w->first == NULL && !atomic_load(&w->ending))
+        while (w->first == NULL && !atomic_load(&w->ending)) {
+            stalled_ms = 0;
             pthread_cond_wait(&w->came, &w->lock);
+        }
         late_outcome *late = w->first;
 
         if (late == NULL)
@@ -149,7 +160,7 @@ static void *writer_run(void *context)
         w->first = late->next;
         w->end = w->first == NULL ? &w->first : w->end;
         pthread_mutex_unlock(&w->lock);
-        late_store(w, late);
+        late_store(w, late, &stalled_ms);
         pthread_mutex_lock(&w->lock);
         late->next = w->written;
         w->written = late;
@@ -260,6 +271,8 @@ void detach_finish(gp_team *team)
         team_bytes_deinit(&late->payload);
         gp_free(late);
     }
+    if (team->futures.storing == 0)
+        team->futures.stalled = false;
 }
 
 void detach_finish_all(gp_team *team)
@@ -293,7 +306,8 @@ bool detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome)
      * end the call itself, so their outcome is stored. */
     const bool release =
         team->failure.code != GP_OK && outcome->answer == NULL && !unit->canceled && !unit->over_limit;
-    bool later = fine && late_begin(team, future, outcome, false, LARGE_BYTES);
+    const bool stalled = team->futures.stalled;
+    bool later = (fine || stalled) && late_begin(team, future, outcome, release, stalled ? 0 : LARGE_BYTES);
 
     if (!later) {
         const bool stored =
@@ -302,6 +316,7 @@ bool detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome)
                      : detach_store(store, key, outcome->status, fine ? outcome->data : outcome->sentence,
                                     fine ? outcome->bytes : strlen(outcome->sentence) + 1));
 
+        team->futures.stalled = !stored;
         later = !stored && late_begin(team, future, outcome, release, 0);
         if (!stored && !later && results_of(team, &store, NULL) == GP_OK) /* the call runs again */
             detach_release(store, key, outcome->attempts);

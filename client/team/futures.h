@@ -45,6 +45,10 @@ typedef struct team_futures {
     uint32_t storing;             /* futures whose outcomes the writer stores */
     size_t storing_bytes;         /* size of these results */
     bool store_always;            /* the writer tries to store an outcome until the team ends */
+
+    /* an outcome could not be stored at once; the writer gets the next ones without such a try,
+     * which may wait 10 s for the lock */
+    bool stalled;
 } team_futures;
 
 /* Submit a call as gp_parfeval() does.
