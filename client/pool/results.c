@@ -11,11 +11,13 @@
 
 enum {
     LOOK_MS = 1000,   /* interval at which a waiting process checks that another one runs the call */
-    NO_WATCH_MS = 20, /* the same without inotify, which has a limit per user */
+    NO_WATCH_MS = 20, /* interval of the reads without inotify, which has a limit per user */
 
-    /* Longest request for a keeper. A waiting process notices its stop flag afterwards. The pool
-     * takes a repeated request for the same one while the keeper is queued. */
+    /* Longest and shortest request for a keeper. A waiting process notices its stop flag
+     * afterwards. The shortest one is for processes that read with a timeout of 0. While a keeper
+     * is queued, the pool replies to further requests with that one. */
     REQUEST_MS = 5000,
+    REQUEST_MIN_MS = 100,
 };
 
 gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, int timeout_ms, gp_error *err)
@@ -93,11 +95,13 @@ static gp_status outcome_wait(gp_pool *pool, result_store *store, const char *na
             status = gp_fail(err, GP_ECANCELED, "interrupted; the result '%s' can still be fetched", name);
             break;
         }
-        if (pending && now_ms < deadline && now_ms - looked_ms >= LOOK_MS) {
+        if (pending && now_ms - looked_ms >= LOOK_MS) {
+            int64_t ms = deadline - now_ms < REQUEST_MS ? deadline - now_ms : REQUEST_MS;
+
             looked_ms = now_ms;
             if (result_get(store, name, &head, result_now_ms(), NULL) == GP_OK && result_is_abandoned(&head))
-                status = results_keeper_ensure(
-                    pool, store, deadline - now_ms < REQUEST_MS ? (int)(deadline - now_ms) : REQUEST_MS, err);
+                status =
+                    results_keeper_ensure(pool, store, ms > REQUEST_MIN_MS ? (int)ms : REQUEST_MIN_MS, err);
             if (status == GP_ENOPOOL || status == GP_EPERM || status == GP_EVERSION)
                 break; /* other errors are temporary: a new scheduler starts, the disk is slow */
         }

@@ -555,7 +555,19 @@ TEST(fetch_with_a_timeout_does_not_wait_longer_for_the_scheduler)
     CHECK_CONTAINS(err.message, "did not end within 0.1 s");
     CHECK(gp_now_ms() - begun_ms < 5000); /* without a limit: 15 s */
     kill(scheduler, SIGCONT);
-    CHECK_STATUS(GP_OK, gp_result_remove(pool, "broken", &err));
+}
+
+TEST(fetch_with_a_timeout_of_0_starts_the_keeper)
+{
+    gp_status status = GP_ETIMEDOUT;
+    void *data = NULL;
+    size_t bytes;
+
+    REQUIRE(team_pool_begin(1));
+    leave_broken("broken");
+    AWAIT((status = gp_result_fetch(pool, "broken", 0, &data, &bytes, &err)) != GP_ETIMEDOUT, 10);
+    CHECK_STATUS(GP_ENOENT, status); /* the keeper has refused the call */
+    await_keeper();
 }
 
 /* ---- calls with needs ---- */
