@@ -267,6 +267,19 @@ static uint32_t unfinished(const gp_jobs *jobs)
     return count;
 }
 
+/* Return a queued keeper; the journal may still be writing it. NULL: none. */
+static gp_jobs_job *queued_keeper(const gp_jobs *jobs)
+{
+    for (uint32_t at = jobs->lists[GP_JOBS_WRITTEN].first; at != JOBS_NIL;
+         at = jobs_at(jobs, at)->links[GP_JOBS_WRITTEN].next) {
+        gp_jobs_job *job = jobs_at(jobs, at);
+
+        if (job->state == GP_JOBS_QUEUED && jobs_lane_of(job->kind, job->command) == JOBS_LANE_KEEPER)
+            return job;
+    }
+    return jobs_heap_peek(jobs, JOBS_LANE_KEEPER);
+}
+
 static void handle_submit(gp_jobs *jobs, const gp_jobs_event *event)
 {
     const gp_jobs_submit *submit = event->submit;
@@ -281,7 +294,7 @@ static void handle_submit(gp_jobs *jobs, const gp_jobs_event *event)
     /* A queued keeper will see all calls, so one is enough. Clients request a keeper every few
      * seconds until one runs. */
     if (job == NULL && jobs_lane_of(submit->kind, submit->command) == JOBS_LANE_KEEPER)
-        job = jobs_heap_peek(jobs, JOBS_LANE_KEEPER);
+        job = queued_keeper(jobs);
     reply.known = job != NULL;
     if (job == NULL && unfinished(jobs) < jobs->config.unfinished_max)
         job = jobs_take(jobs, jobs->next_id, submit->submitter, submit->seq, submit->kind, submit->command);

@@ -128,7 +128,7 @@ void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job);
 /* Return the next queued job of a lane. NULL: none. */
 gp_jobs_job *jobs_heap_peek(const gp_jobs *jobs, jobs_lane lane);
 
-/* The same, and remove it from the heap. */
+/* Remove the next queued job of a lane from the heap, and return it. NULL: none. */
 gp_jobs_job *jobs_heap_pop(gp_jobs *jobs, jobs_lane lane);
 
 /* ---- jobs_rows.c ---- */

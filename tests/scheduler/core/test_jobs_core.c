@@ -382,6 +382,19 @@ TEST(requests_for_a_keeper_share_the_queued_one)
     end();
 }
 
+TEST(requests_for_a_keeper_share_one_that_is_not_durable)
+{
+    begin(0);
+    submit_command(1, GP_JOBS_SWEEP, 0, "results keep");
+    submit_command(2, GP_JOBS_SWEEP, 0, "results keep");
+    CHECK(seen(GP_JOBS_ACCEPTED) == NULL); /* the reply waits for the journal */
+    CHECK_INT(1, gp_jobs_count(jobs, GP_JOBS_QUEUED));
+    persisted();
+    REQUIRE(seen(GP_JOBS_ACCEPTED) != NULL);
+    CHECK_INT(1, seen(GP_JOBS_ACCEPTED)->id);
+    end();
+}
+
 TEST(killed_sweep_is_queued_again_at_most_three_times)
 {
     begin(1);
