@@ -1053,10 +1053,13 @@ typedef struct gp_detach_options {
  * call. To cancel the call stores the error GP_ECANCELED. Not in a callback of the team.
  *   options  NULL: defaults
  *   name     [GP_RESULT_NAME_BYTES] set to the name; may be NULL
- * GP_EINVAL: invalid name, or ttl_ms above 7 days. GP_EBUSY: the pool has a result of that name.
- * GP_ELIMIT: the argument has more than 1 GiB, all results of the pool more than 16 GiB, or the
- * pool has 10,000 results. GP_ESTATE: the call waits for other futures, or was detached before.
- * Larger results than 1 GiB become the error GP_ELIMIT. */
+ * GP_EINVAL: invalid name, or ttl_ms above 7 days. GP_EBUSY: the pool has a result of that name, or
+ * another process has locked the results for 10 s. GP_ELIMIT: the argument has more than 1 GiB, all
+ * results of the pool more than 16 GiB, the pool has 10,000 results, or this process has no
+ * descriptors left. GP_ESTATE: the call waits for other futures, or was detached before.
+ * GP_EUNSUPPORTED: the pool is on another host. GP_ENOPOOL: the pool is shut down. GP_EVERSION: the
+ * pool has another version. GP_ETIMEDOUT: no reply from the scheduler. GP_ENOMEM, GP_EIO. After an
+ * error the future is not detached. Larger results than 1 GiB become the error GP_ELIMIT. */
 GP_API gp_status gp_future_detach(gp_future *future, const gp_detach_options *options, char *name,
                                   gp_error *err);
 
@@ -1069,13 +1072,16 @@ GP_API gp_status gp_future_detach(gp_future *future, const gp_detach_options *op
  *               NULL; free it with gp_buffer_free()
  * GP_ETIMEDOUT: the call has not ended in time. GP_ENOENT: there is no such result. GP_ESTATE: it
  * was read as often as allowed. GP_ESTALE: it has expired. GP_EPERM: it belongs to another user.
- * GP_EUNSUPPORTED: the pool is on another host. */
+ * GP_EUNSUPPORTED: the pool is on another host. GP_ENOPOOL: no process runs the call, and the pool
+ * is shut down. GP_EVERSION: no process runs the call, and the pool has another version.
+ * GP_ECORRUPT: the result is incomplete. GP_ENOMEM, GP_EIO. */
 GP_API gp_status gp_result_wait(gp_pool *pool, const char *name, int timeout_ms, gp_status *ended,
                                 void **data, size_t *bytes, gp_error *err);
 
-/* Wait for a detached call and read the result. If the call failed, return its error; it counts as
- * a read. To tell it from the error of the wait, use gp_result_wait(): GP_ETIMEDOUT can mean that
- * the call has not ended, or that it ended because of a time limit.
+/* Wait for a detached call and read the result. If the call failed, return the error of the call;
+ * this counts as a read. Only gp_result_wait() distinguishes an error of the call from one of the
+ * wait. For example, GP_ETIMEDOUT can mean that the call has not ended, or that the call ended
+ * because it had not started within queue_timeout_ms.
  *   timeout_ms  -1: no limit
  *   data        set to the result, never NULL; free it with gp_buffer_free()
  * Other errors: as for gp_result_wait(). */

@@ -185,7 +185,8 @@ gp_status result_keeper_wanted(bool *wanted, result_store *store, int64_t now_ms
 /* Report that the keeper could not be requested, so that the next caller tries again. */
 void result_keeper_missed(result_store *store);
 
-/* Become the keeper. Sets *fd to -1 if another process is the keeper. Errors as above. */
+/* Become the keeper. Sets *fd to -1 if another process is the keeper. Errors: as for
+ * result_keeper_wanted(). */
 gp_status result_keeper_begin(int *fd, result_store *store, gp_error *err);
 
 /* Stop being the keeper and remove the task objects. Return false, without effect, if a call has

@@ -18,8 +18,8 @@ struct result_store;
 bool detach_store(struct result_store *store, const struct result_key *key, gp_status status,
                   const void *data, size_t bytes);
 
-/* Release an entry that this process owns, after `starts` starts of the call. Return false as
- * above. */
+/* Release an entry that this process owns, after `starts` starts of the call. Return false if a
+ * later try may succeed. */
 bool detach_release(struct result_store *store, const struct result_key *key, uint32_t starts);
 
 /* Store the end of a detached future, or release the entry if the team has ended. Return false if a

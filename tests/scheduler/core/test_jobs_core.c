@@ -382,7 +382,7 @@ TEST(requests_for_a_keeper_share_the_queued_one)
     end();
 }
 
-TEST(requests_for_a_keeper_share_one_that_is_not_durable)
+TEST(requests_for_a_keeper_share_the_queued_one_before_it_is_durable)
 {
     begin(0);
     submit_command(1, GP_JOBS_SWEEP, 0, "results keep");
