@@ -63,6 +63,9 @@ typedef struct keeper_opener {
 typedef struct keeper_release {
     result_key key;
     bool wanted; /* false: there is no such entry */
+
+    /* No team is open, so the scan releases all entries of this process: nothing else ends them. */
+    bool all;
 } keeper_release;
 
 typedef struct keeper {
@@ -79,9 +82,6 @@ typedef struct keeper {
     keeper_release unreleased;
     uint64_t started;
     int64_t waits_ms; /* start of the wait for calls of earlier owners; 0: no wait */
-
-    /* No team is open, so the scan releases the entries of this process: nothing else ends them. */
-    bool releases;
 
     /* Result of a scan. */
     result_owner self;
@@ -120,8 +120,8 @@ static bool scan_visit(void *context, const result_head *head)
     } else if (head->owner.pid == k->self.pid) {
         k->own_count++;
         k->own_bytes += head->bytes;
-        if (k->releases) /* not the others if that fails: each try may wait for the lock */
-            k->releases = detach_release(&k->store, &head->key, 1);
+        if (k->unreleased.all) /* not the others if that fails: each try may wait for the lock */
+            k->unreleased.all = detach_release(&k->store, &head->key, 1);
     } else {
         owner_note(k, &head->owner);
     }
@@ -141,9 +141,9 @@ static gp_status scan(keeper *k, gp_error *err)
     owners_close(k);
     k->abandoned_count = 0;
     k->own_count = k->own_bytes = k->pending = k->unvisited = 0;
-    k->releases = !k->unreleased.wanted;
+    k->unreleased.all = !k->unreleased.wanted;
     for (int i = 0; i < TEAMS_MAX; i++)
-        k->releases &= k->teams[i].team == NULL;
+        k->unreleased.all &= k->teams[i].team == NULL;
     gp_status status = result_each(&k->store, scan_visit, k, result_now_ms(), err);
 
     for (uint32_t i = 0; i < k->owner_count; i++)
