@@ -479,8 +479,10 @@ gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_r
             status = run_once(run, &request, &why);
     }
     const char *checkpoint = run->options.checkpoint_path;
+    uint64_t newest;
 
-    if (status == GP_EPEER && gp_run_newest_checkpoint(run, UINT64_MAX) != 0)
+    if (status == GP_EPEER && gp_run_newest_checkpoint(&newest, run, UINT64_MAX, NULL) == GP_OK &&
+        newest != 0)
         gp_fail(err, status, "%s; continue from the last checkpoint with --resume %s", why.message,
                 checkpoint);
     else if (status != GP_OK && err != NULL)

@@ -214,7 +214,7 @@ gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err)
     bool automatic = strcmp(options->resume, "auto") == 0;
     gp_checkpoint_list *steps;
     gp_json *record = NULL;
-    uint64_t step = 0, id;
+    uint64_t step = 0, newest = 0, id;
     gp_status status = GP_OK;
 
     if (options->run_id[0] != '\0' && !gp_run_id_is_valid(options->run_id))
@@ -229,10 +229,13 @@ gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err)
             return status;
         strcpy(options->resume, steps->count == 0 ? "" : directory);
         gp_free(steps);
-    } else if (options->resume[0] == '\0' && options->run_id[0] != '\0' &&
-               gp_run_newest_checkpoint(run, UINT64_MAX) != 0) {
-        strcpy(options->resume, directory);
-        automatic = true;
+    } else if (options->resume[0] == '\0' && options->run_id[0] != '\0') {
+        status = gp_run_newest_checkpoint(&newest, run, UINT64_MAX, err);
+        if (status != GP_OK)
+            return status;
+        automatic = newest != 0;
+        if (automatic)
+            strcpy(options->resume, directory);
     }
     bool resumes = options->resume[0] != '\0';
 
@@ -255,15 +258,19 @@ gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err)
     return status;
 }
 
-uint64_t gp_run_newest_checkpoint(const gp_run *run, uint64_t last)
+gp_status gp_run_newest_checkpoint(uint64_t *step, const gp_run *run, uint64_t last, gp_error *err)
 {
     const char *directory = run->options.checkpoint_path;
     gp_checkpoint_list *steps;
-    uint64_t newest = 0;
+    gp_status status;
 
-    if (directory[0] == '\0' || list(&steps, directory, NULL) != GP_OK)
-        return 0;
-    for (uint32_t i = 0; i < steps->count && newest == 0; i++) {
+    *step = 0;
+    if (directory[0] == '\0')
+        return GP_OK;
+    status = list(&steps, directory, err);
+    if (status != GP_OK)
+        return status;
+    for (uint32_t i = 0; i < steps->count && *step == 0; i++) {
         gp_json *record;
 
         if (steps->step[i] > last ||
@@ -271,9 +278,9 @@ uint64_t gp_run_newest_checkpoint(const gp_run *run, uint64_t last)
             continue;
         if (strcmp(gp_checkpoint_record_run(record), run->options.run_id) == 0 &&
             gp_checkpoint_check_tensors(record, directory, steps->step[i], NULL) == GP_OK)
-            newest = steps->step[i];
+            *step = steps->step[i];
         gp_json_free(record);
     }
     gp_free(steps);
-    return newest;
+    return GP_OK;
 }

@@ -54,22 +54,25 @@ bool gp_run_may_restart(gp_run *run, const gp_error *why)
     return true;
 }
 
-/* Return the step of the checkpoint to restart from. 0: none; use the request's `resume`.
+/* Choose the checkpoint to restart from.
+ *   step     its step; 0: none, use the request's `resume`
  *   damaged  checkpoint of the failed group; 0: a worker failed
  *
  * A failed worker may have written a checkpoint after the last step that it reported. An older
  * checkpoint is preferred, so that every step is reported; a later one is still better than a
  * restart from the beginning. */
-static uint64_t choose_step(const gp_run *run, uint64_t damaged)
+static gp_status choose_step(uint64_t *step, const gp_run *run, uint64_t damaged, gp_error *err)
 {
-    uint64_t step;
+    const uint64_t steps = run->training->summary.steps;
+    gp_status status;
 
+    *step = 0;
     if (run->message.options.bytes == 0) /* no group has started */
-        return 0;
+        return GP_OK;
     if (damaged != 0)
-        return gp_run_newest_checkpoint(run, damaged - 1);
-    step = gp_run_newest_checkpoint(run, run->training->summary.steps);
-    return step != 0 ? step : gp_run_newest_checkpoint(run, UINT64_MAX);
+        return gp_run_newest_checkpoint(step, run, damaged - 1, err);
+    status = gp_run_newest_checkpoint(step, run, steps, err);
+    return status != GP_OK || *step != 0 ? status : gp_run_newest_checkpoint(step, run, UINT64_MAX, err);
 }
 
 /* Report the restart: as a warning if a checkpoint is damaged, otherwise as a note. */
@@ -91,6 +94,7 @@ gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err)
 {
     const bool damaged = checkpoint_is_damaged(run, why);
     char *resume = run->options.resume;
+    gp_error failure = *why, unlisted = { 0 }; /* `why` and `err` may be the same */
 
     if (run->paused_ms == 0)
         run->paused_ms = gp_now_ms();
@@ -106,7 +110,9 @@ gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err)
     run->state = GP_RUN_PREPARED;
     run->pause = GP_RUN_RESTARTED;
     run->message.fields.restart = 0;
-    run->resumed_step = choose_step(run, damaged ? run->resumed_step : 0);
+    if (choose_step(&run->resumed_step, run, damaged ? run->resumed_step : 0, &unlisted) != GP_OK)
+        return gp_fail(err, unlisted.code, "the training cannot restart: %s; it had failed: %s",
+                       unlisted.message, failure.message);
     report_restart(run, damaged, why);
     if (run->message.options.bytes == 0)
         return GP_OK;

@@ -136,7 +136,8 @@ gp_run_state gp_run_state_after(const gp_run *run, gp_status status);
 bool gp_run_may_restart(gp_run *run, const gp_error *why);
 
 /* Prepare the run for another lease, from the newest checkpoint, or from the one before a damaged
- * one. Without a checkpoint, the run starts as requested. */
+ * one. Without a checkpoint, the run starts as requested. GP_EIO, GP_ENOMEM: the checkpoints cannot
+ * be listed. */
 gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err);
 
 /* ---- train_checkpoints.c ---- */
@@ -147,9 +148,10 @@ gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err);
  * GP_ENOENT, GP_ECORRUPT: no usable checkpoint. */
 gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err);
 
-/* Return the step of this run's newest checkpoint in checkpoint-path, up to step `last`, whose
- * record is intact and whose tensor file has the right size; 0: none. */
-uint64_t gp_run_newest_checkpoint(const gp_run *run, uint64_t last);
+/* Find this run's newest checkpoint in checkpoint-path, up to step `last`, whose record is intact
+ * and whose tensor file has the right size.
+ *   step  0: none */
+gp_status gp_run_newest_checkpoint(uint64_t *step, const gp_run *run, uint64_t last, gp_error *err);
 
 /* ---- train_prepare.c ---- */
 

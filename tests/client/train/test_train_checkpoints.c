@@ -87,6 +87,14 @@ static void write_step(uint64_t step, const char *run)
     gp_free(state.parameters);
 }
 
+static uint64_t newest_up_to(uint64_t last)
+{
+    uint64_t step;
+
+    CHECK_STATUS(GP_OK, gp_run_newest_checkpoint(&step, training->run, last, &err));
+    return step;
+}
+
 static void end(void)
 {
     gp_training_free(training);
@@ -215,7 +223,7 @@ TEST(checkpoints_without_a_run_id_are_one_run_and_stay_one)
     REQUIRE_OK(PREPARE("resume=auto", ), err);
     CHECK_TEXT("", RUN_ID);
     CHECK_TEXT(directory, training->run->options.resume);
-    CHECK_INT(4, gp_run_newest_checkpoint(training->run, UINT64_MAX));
+    CHECK_INT(4, newest_up_to(UINT64_MAX));
     end();
 }
 
@@ -226,9 +234,29 @@ TEST(restart_uses_checkpoints_of_the_same_run_only)
     write_step(4, "mine");
     write_step(6, "mine");
     write_step(8, "other"); /* another training uses the same directory */
-    CHECK_INT(6, gp_run_newest_checkpoint(training->run, UINT64_MAX));
-    CHECK_INT(4, gp_run_newest_checkpoint(training->run, 5));
-    CHECK_INT(0, gp_run_newest_checkpoint(training->run, 3));
+    CHECK_INT(6, newest_up_to(UINT64_MAX));
+    CHECK_INT(4, newest_up_to(5));
+    CHECK_INT(0, newest_up_to(3));
+    end();
+}
+
+/* Without the list, the training would restart from the beginning. */
+TEST(restart_fails_if_the_checkpoints_cannot_be_listed)
+{
+    gp_error why;
+
+    begin();
+    REQUIRE_OK(PREPARE("run-id=mine", ), err);
+    write_step(4, "mine");
+    REQUIRE_OK(gp_begin_message_set_options(&training->run->message, &training->run->options, &err), err);
+    gp_fail(&why, GP_EPEER, "worker 1 failed");
+    readdir_fails = true;
+    gp_status status = gp_run_restart(training->run, &why, &why);
+
+    readdir_fails = false;
+    CHECK_STATUS(GP_EIO, status);
+    CHECK_CONTAINS(why.message, "cannot list the checkpoints in ");
+    CHECK_CONTAINS(why.message, "it had failed: worker 1 failed");
     end();
 }
 
@@ -245,7 +273,7 @@ TEST(checkpoint_without_its_tensors_is_not_chosen)
     REQUIRE(truncate(path, 1000) == 0);
     REQUIRE_OK(PREPARE("resume=auto", ), err);
     CHECK_TEXT("mine", RUN_ID);
-    CHECK_INT(4, gp_run_newest_checkpoint(training->run, UINT64_MAX));
+    CHECK_INT(4, newest_up_to(UINT64_MAX));
     REQUIRE_OK(PREPARE(resume_option(4), ), err); /* the later one is of no use */
     snprintf(path, sizeof(path), "%s/4.safetensors", directory);
     REQUIRE(unlink(path) == 0);
