@@ -3,7 +3,7 @@
  *   the only worker failed, all workers failed, or the lease is gone
  *   -> release the lease -> request another
  *   -> train_begin with the newest checkpoint of this run, or the initial state
- *   -> the checkpoint is damaged: again with the previous one
+ *   -> the checkpoint is damaged: restart from the previous one
  *   -> repeated steps -> new steps
  *
  * Steps and validations that were reported are not reported again. A training restarts at most
@@ -45,7 +45,7 @@ bool gp_run_may_restart(gp_run *run, const gp_error *why)
         run->restarts = 0;
     if (run->state != GP_RUN_LOST || stop)
         return false;
-    if (checkpoint_is_damaged(run, why)) /* each time an older checkpoint: this ends */
+    if (checkpoint_is_damaged(run, why)) /* terminates: each attempt takes another checkpoint */
         return true;
     if (run->restarts >= run->options.max_restarts)
         return false;
@@ -60,7 +60,7 @@ bool gp_run_may_restart(gp_run *run, const gp_error *why)
  *
  * A failed worker may have written a checkpoint after the last step that it reported. An older
  * checkpoint is preferred, so that every step is reported; a later one is still better than a
- * restart from the beginning. */
+ * restart from the beginning. After a later one is damaged, the older ones are not tried again. */
 static gp_status choose_step(uint64_t *step, const gp_run *run, uint64_t damaged, gp_error *err)
 {
     const uint64_t steps = run->training->summary.steps;
@@ -69,10 +69,15 @@ static gp_status choose_step(uint64_t *step, const gp_run *run, uint64_t damaged
     *step = 0;
     if (run->message.options.bytes == 0) /* no group has started */
         return GP_OK;
-    if (damaged != 0)
-        return gp_run_newest_checkpoint(step, run, damaged - 1, err);
-    status = gp_run_newest_checkpoint(step, run, steps, err);
-    return status != GP_OK || *step != 0 ? status : gp_run_newest_checkpoint(step, run, UINT64_MAX, err);
+    if (damaged <= steps) {
+        status = gp_run_newest_checkpoint(step, run, damaged != 0 ? damaged - 1 : steps, err);
+        if (status != GP_OK || *step != 0)
+            return status;
+    }
+    status = gp_run_newest_checkpoint(step, run, damaged > steps ? damaged - 1 : UINT64_MAX, err);
+    if (*step <= steps) /* an older one was already tried */
+        *step = 0;
+    return status;
 }
 
 /* Report the restart: as a warning if a checkpoint is damaged, otherwise as a note. */

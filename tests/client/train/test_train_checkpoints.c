@@ -260,6 +260,45 @@ TEST(restart_fails_if_the_checkpoints_cannot_be_listed)
     end();
 }
 
+/* Restart after the checkpoint of the last restart was found to be damaged. */
+static uint64_t restart_from_damaged(void)
+{
+    gp_error why;
+
+    gp_fail(&why, GP_ECORRUPT, "damaged");
+    CHECK_STATUS(GP_OK, gp_run_restart(training->run, &why, &err));
+    return training->run->resumed_step;
+}
+
+static void ignore_warning(void *context, const char *text)
+{
+    (void)context;
+    (void)text;
+}
+
+/* The checkpoints up to the last reported step are preferred, then the later ones follow. */
+TEST(restart_tries_each_checkpoint_once_if_all_are_damaged)
+{
+    const gp_train_request request = { .events.warning = ignore_warning };
+
+    begin();
+    REQUIRE_OK(PREPARE("run-id=mine", ), err);
+    write_step(8, "mine");
+    write_step(12, "mine");
+    REQUIRE_OK(gp_begin_message_set_options(&training->run->message, &training->run->options, &err), err);
+    training->run->request = &request;
+    training->summary.steps = 10;
+    training->run->resumed_step = 8;
+    CHECK_INT(12, restart_from_damaged());
+    CHECK_INT(0, restart_from_damaged());
+    CHECK_TEXT("", training->run->options.resume);
+    training->summary.steps = 13;
+    training->run->resumed_step = 12;
+    CHECK_INT(8, restart_from_damaged());
+    CHECK_INT(0, restart_from_damaged());
+    end();
+}
+
 /* The workers skip a checkpoint without its tensors. */
 TEST(checkpoint_without_its_tensors_is_not_chosen)
 {
