@@ -51,6 +51,8 @@ gp_status gp_checkpoint_list_steps(gp_checkpoint_list *out, const char *director
             out->count++;
     }
     closedir(folder);
+    if (status != GP_OK)
+        out->count = 0;
     qsort(out->step, out->count, sizeof(out->step[0]), compare_newest_first);
     return status;
 }

@@ -29,7 +29,7 @@ typedef struct gp_checkpoint_list {
 } gp_checkpoint_list;
 
 /* List all steps that have a record file in the directory. The files are not read. GP_ENOENT: the
- * directory does not exist. GP_EIO, GP_ELIMIT: it cannot be read. */
+ * directory does not exist. GP_EIO, GP_ELIMIT: it cannot be read. On failure the list is empty. */
 gp_status gp_checkpoint_list_steps(gp_checkpoint_list *out, const char *directory, gp_error *err);
 
 /* Split DIRECTORY/<step>.json. false: the path has another form, and `directory` is the whole

@@ -2,6 +2,8 @@
  * keeps the older ones. */
 #include "worker/train/checkpoint.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -130,6 +132,20 @@ static void flip(const stage *s, const char *name, long offset)
 }
 
 static stage s; /* stage of the running test */
+
+static int readdir_left = -1; /* entries before readdir() fails; -1: it does not fail */
+
+/* Replace the function of the C library. */
+struct dirent *readdir(DIR *folder)
+{
+    __typeof__(&readdir) next = (__typeof__(&readdir))(uintptr_t)dlsym(RTLD_NEXT, "readdir64");
+
+    if (readdir_left < 0 || readdir_left-- > 0)
+        return next(folder);
+    readdir_left = 0;
+    errno = EIO;
+    return NULL;
+}
 
 TEARDOWN()
 {
@@ -353,6 +369,25 @@ TEST(empty_directory_is_not_found_and_a_file_can_be_named)
     snprintf(path, sizeof(path), "%s/10.json", s.directory);
     REQUIRE_OK(gp_checkpoint_read(&s.state, &s.frame, path, damaged, &err), err);
     CHECK_INT(10, s.state.progress.step);
+}
+
+/* The entries before the error may lack the newest checkpoint. */
+TEST(read_error_of_the_directory_is_not_hidden_by_the_checkpoints_before_it)
+{
+    char damaged[240];
+    gp_error err;
+
+    REQUIRE(stage_open(&s, net));
+    stage_write(&s, 10, false);
+    stage_write(&s, 20, false);
+    for (int entries = 0; entries < 6; entries++) { /* 4 files, "." and ".." */
+        readdir_left = entries;
+        gp_status status = stage_read(&s, damaged, &err);
+
+        readdir_left = -1;
+        CHECK_STATUS(GP_EIO, status);
+        CHECK_CONTAINS(err.message, "cannot list the checkpoints in ");
+    }
 }
 
 /* Replace text in a record by text of the same length, and correct the checksum. */
