@@ -166,8 +166,10 @@ static gp_status check_options(const gp_json *record, const gp_train_options *op
 
     /* the checksum is correct: this is no damage */
     if (gp_params_from_json(gp_train_options_table, &then, gp_json_member(record, "options"), &why) != GP_OK)
-        return gp_fail(err, GP_EVERSION, "%s was written by another version of gradpool: %s", path,
-                       why.message);
+        return gp_fail(err, GP_EVERSION,
+                       "%s was written by another version of gradpool: %s; resume with that version, "
+                       "or name an older STEP.json",
+                       path, why.message);
     if (now.mini_batch_size == 0)
         now.mini_batch_size = then.mini_batch_size;
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {

@@ -426,6 +426,7 @@ TEST(checkpoint_with_an_unknown_option_is_refused_with_the_option)
     CHECK_STATUS(GP_EVERSION, stage_read(&s, damaged, &err));
     CHECK_CONTAINS(err.message,
                    "20.json was written by another version of gradpool: unknown option 'moment-q'");
+    CHECK_CONTAINS(err.message, "; resume with that version, or name an older STEP.json");
     CHECK_TEXT("", damaged);
 }
 
