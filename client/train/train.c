@@ -192,6 +192,7 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
         /* When all ranks are ready, report the group and the delayed events. */
         if (!membership_is_stepping(&run->membership) && run->membership.phase != MEMBERSHIP_PAUSE)
             break;
+        run->resumed_step = 0; /* its checkpoint was read: a later GP_ECORRUPT has another cause */
         if (run->pause == GP_RUN_RESTARTED)
             gp_run_report_regroup(run, run->membership.before, message.ready.step);
         gp_report_begin(&run->report);

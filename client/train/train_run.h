@@ -83,7 +83,7 @@ typedef struct gp_run {
     uint64_t reunions;     /* pool->reunions at the last check */
     int64_t restarts;      /* restarts without a new step between them */
     uint64_t restart_step; /* last reported step at the last restart */
-    uint64_t resumed_step; /* checkpoint that the last restart chose; 0: none */
+    uint64_t resumed_step; /* checkpoint that a restart chose; 0: none, or all ranks have read it */
     char requested_resume[sizeof(((gp_train_options *)0)->resume)]; /* `resume` before any restart */
 } gp_run;
 
