@@ -8,7 +8,7 @@
  * rank with that state broadcasts it: to new ranks, and to ranks that had not committed that
  * step. So a step is repeated only if no rank has committed it, and a validation only if no rank
  * has finished it. After the end of the steps a state may already have the final weights
- * (progress.ended): the next group computes them again, and writes no checkpoint.
+ * (progress.ended): the next group completes them, and writes no checkpoint.
  *
  * A worker that will join prepares while the others take steps: it opens the data and compiles
  * the plans once (gp_trainer_prepare). All ranks of the next group then have the same work left. */
@@ -132,9 +132,11 @@ gp_status gp_trainer_agree(gp_trainer *trainer, const gp_trainer_setup *setup, g
     const gp_train_progress *progress = &trainer->progress;
     const bool validated = progress->last_validation.step == progress->step;
 
-    /* of the work that follows a step: the validation, the end, and a validation after the end */
-    const int stage = 4 * !progress->validation_due + 2 * (progress->ended != 0) + validated;
-    const int64_t order = 8 * (int64_t)progress->step + stage;
+    /* Order of states at the same step: validation done, ended, population statistics computed,
+     * validated after the end. */
+    const int stage = 8 * !progress->validation_due + 4 * (progress->ended != 0) +
+                      2 * progress->population_done + validated;
+    const int64_t order = 16 * (int64_t)progress->step + stage;
     gp_comm *comm = trainer->comm;
     int64_t furthest[2] = { order * RANKS + (RANKS - 1 - gp_comm_rank(comm)), -order };
     gp_status status = gp_comm_all_reduce_private(comm, furthest, 2, GP_I64, GP_COMM_MAX, err);

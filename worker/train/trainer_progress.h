@@ -18,6 +18,7 @@ typedef struct gp_train_progress {
     /* 1 + gp_stop_reason: no step follows, the last checkpoint was written, and the final weights
      * may have replaced those of the last step; 0: steps follow */
     uint32_t ended;
+    bool population_done; /* the final weights have the statistics of the whole training data */
     gp_train_validation last_validation; /* step 0: no validation yet */
     uint64_t excluded;               /* targets without a class or value in that validation, on all ranks */
     double best_loss;                /* lowest validation loss; INFINITY: no validation yet */

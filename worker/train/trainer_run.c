@@ -331,8 +331,10 @@ static gp_status trainer_finish(gp_trainer *trainer, const gp_train_sink *sink, 
         progress->ended = 1 + done->stop_reason;
     if (status == GP_OK && validates)
         status = gp_trainer_validate(trainer, done->epoch, sink, err);
-    if (status == GP_OK && population)
+    if (status == GP_OK && population && !progress->population_done) {
         status = gp_trainer_population(trainer, err);
+        progress->population_done = status == GP_OK;
+    }
     if (status == GP_OK && population && trainer->validation_plan != NULL)
         status = gp_trainer_validate(trainer, done->epoch, sink, err);
     return status;
