@@ -228,6 +228,31 @@ TEST(failure_after_population_statistics_leaves_the_last_checkpoint_unchanged)
     outcome_free(&undisturbed);
 }
 
+/* Rank 0 fails in or after the validation with which the resumed training ends. */
+TEST(complete_run_that_resumes_leaves_its_last_checkpoint_unchanged)
+{
+    const char *const complete[] = { "max-epochs=1", "mini-batch-size=96", path_option, NULL };
+    const char *const resumed[] = { "max-epochs=1", "mini-batch-size=96", path_option, "resume=auto", NULL };
+    static const char *const faults[] = { NULL, "validation:1:kill@1.1", "done:1:kill@1.1" };
+    static gp_checkpoint_list steps;
+
+    checkpoints_begin();
+    for (int i = 0; i < 3; i++) {
+        outcome got;
+
+        run(&got, 2, faults[i], i == 0 ? complete : resumed);
+        REQUIRE_OK(got.status, got.err);
+        gp_json *record = checkpoints_read(&steps);
+
+        CHECK_INT(16, steps.step[0]);
+        CHECK_INT(0, gp_json_integer(gp_json_member(record, "no_better"), -1));
+        CHECK_INT(i != 0, got.summary.restarts);
+        gp_json_free(record);
+        outcome_free(&got);
+    }
+    leftovers_clear(checkpoints);
+}
+
 TEST(float32_training_with_failures_is_as_accurate_as_an_undisturbed_one)
 {
     static const char *const options[] = { "max-epochs=2", "mini-batch-size=64", "initial-learn-rate=0.05",

@@ -107,10 +107,14 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
                        "the checkpoint of step %" PRIu64 " is at sample %" PRIu32 " of %" PRIu32,
                        progress->step, progress->first, trainer->data.shape.count);
     /* A run that was complete or had ended early takes no step. Validate once more, so that the
-     * result has metrics. */
-    progress->validation_due = trainer->data.validation.store != NULL &&
-                               (progress->epoch >= trainer->options.max_epochs ||
-                                gp_train_progress_stops_early(progress, &trainer->options));
+     * result has metrics. No rank may save that validation: the checkpoint exists. */
+    const bool validates = trainer->data.validation.store != NULL;
+    const bool complete = progress->epoch >= trainer->options.max_epochs;
+
+    if (complete || (validates && gp_train_progress_stops_early(progress, &trainer->options))) {
+        progress->ended = 1 + (complete ? GP_STOP_COMPLETED : GP_STOP_EARLY);
+        progress->validation_due = validates;
+    }
     return GP_OK;
 }
 

@@ -295,12 +295,12 @@ static gp_status trainer_after_step(gp_trainer *trainer, const gp_train_call *la
         done->stop_reason = GP_STOP_EARLY;
         *ends = true;
     }
-    /* On other ranks than rank 0 a checkpoint stays due: if rank 0 fails while it writes one, the
+    /* On ranks other than 0 a checkpoint stays due: if rank 0 fails while it writes one, the
      * next rank 0 writes another one after its first step. */
     if (last != NULL && gp_schedule_saves(&trainer->schedule, last, progress->step))
         progress->checkpoint_due = true;
-    /* Without a step and not in a new group, a complete run was resumed: the checkpoint exists. */
-    if (trainer->saver != NULL && (last != NULL || (*ends && trainer->restarted && progress->ended == 0)))
+    /* Without a step, an earlier group may have failed before it saved its last step. */
+    if (trainer->saver != NULL && (last != NULL || (*ends && progress->ended == 0)))
         trainer_save(trainer, *ends, sink);
     return GP_OK;
 }
