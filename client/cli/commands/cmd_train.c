@@ -196,11 +196,14 @@ static void train_continue_job(cli_call *call)
     gp_train_options given;
     char path[600];
 
-    if (!job_mark(call, &given, path) || call->train_count == CLI_WORDS_MAX)
+    if (!job_mark(call, &given, path) || call->train_count == CLI_WORDS_MAX || access(path, F_OK) != 0)
         return;
-    steps = access(path, F_OK) != 0 ? NULL : gp_malloc(sizeof(*steps));
-    if (steps != NULL && gp_checkpoint_list_steps(steps, given.checkpoint_path, NULL) == GP_OK &&
-        steps->count > 0)
+    steps = gp_malloc(sizeof(*steps));
+    gp_status status =
+        steps == NULL ? GP_ENOMEM : gp_checkpoint_list_steps(steps, given.checkpoint_path, NULL);
+
+    /* After another error there may be checkpoints: train_prepare() reports it. */
+    if (status != GP_ENOENT && (status != GP_OK || steps->count > 0))
         /* the last value of an option takes effect */
         call->train[call->train_count++] = gp_strdup("resume=auto");
     gp_free(steps);
