@@ -12,8 +12,11 @@ typedef struct gp_train_progress {
     uint64_t step;          /* committed steps */
     uint32_t epoch, first;  /* next step's start: epoch from 0, position in the epoch */
     gp_train_ending ending; /* requested by any rank, as of the last committed step */
-    bool checkpoint_due;    /* write a checkpoint before the next step, or once the disk is idle */
-    bool validation_due;    /* validate before the next step */
+
+    /* Write a checkpoint before the next step, or once the disk is idle. On ranks other than 0 it
+     * stays set: rank 0 does not report that it wrote the checkpoint. */
+    bool checkpoint_due;
+    bool validation_due; /* validate before the next step */
 
     /* 1 + gp_stop_reason: no step follows, the last checkpoint was written, and the final weights
      * may have replaced those of the last step; 0: steps follow */
