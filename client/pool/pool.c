@@ -788,7 +788,7 @@ static gp_status lease_take(gp_pool *pool, const gp_incoming *in, const gp_lease
 static void lease_leave(gp_pool *pool, const gp_lease_ask *ask, uint64_t asked)
 {
     const uint64_t reunions = pool->reunions;
-    gp_timeout timeout = gp_timeout_in(POOL_ANSWER_MS);
+    gp_timeout timeout = gp_timeout_in(POOL_LEAVE_MS);
     uint64_t left;
     bool waiting = pool_post(pool, &gp_msg_lease_leave, &(gp_lease_leave){ 0 }, &left, NULL) == GP_OK;
 

@@ -152,8 +152,8 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
     int log, problem = gp_supervise_open_log(&log, config->log);
 
     if (problem != 0) {
-        errno = problem;
-        return gp_fail_errno(err, GP_EIO, "cannot open the log of worker %u, %s", index + 1, config->log);
+        return gp_fail(err, GP_EIO, "cannot open the log of worker %u, %s: %s", index + 1, config->log,
+                       problem == ENXIO ? "not a regular file" : strerror(problem));
     }
 
     snprintf(number, sizeof(number), "%u", index + 1);

@@ -84,10 +84,11 @@ gp_status gp_shm_verdict(const gp_comm *comm, gp_error *err)
                        "same collectives, and each receive needs a send",
                        member->index, (int)member->pid, comm->peers[waiter].member.index);
     case SHM_FULL:
-        return gp_fail(err, GP_ESTATE,
-                       "deadlock: worker %u (rank %u, pid %d) and its peers wait to send to each other, but "
-                       "have no room for unreceived messages; receive before more than %zu bytes are sent",
-                       member->index, rank, (int)member->pid, comm->queue_bytes_max);
+        return gp_fail(
+            err, GP_ESTATE,
+            "deadlock: worker %u (rank %u, pid %d) and its peers wait to send to each other, but "
+            "have no room or memory for unreceived messages; receive before more than %zu bytes are sent",
+            member->index, rank, (int)member->pid, comm->queue_bytes_max);
     default:
         return gp_fail(err, GP_ECANCELED, "worker %u (rank %u, pid %d) aborted generation %u of the group",
                        member->index, rank, (int)member->pid, comm->generation);

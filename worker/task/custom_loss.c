@@ -1,5 +1,7 @@
 #include "worker/task/custom_loss.h"
 
+#include "worker/backend/cpu/base/threads.h"
+
 void gp_custom_loss_init(gp_custom_loss *loss, gp_loss_fn function, void *context, bool parallel)
 {
     *loss = (gp_custom_loss){ .function = function, .context = context, .parallel = parallel };
@@ -37,6 +39,8 @@ gp_status gp_custom_loss_call(void *context, const gp_plan_loss_call *part, gp_e
         return GP_OK;
     }
     gp_status status = loss->function(&call, &why);
+
+    gp_threads_resume(); /* a call on another model restores the thread, and this run continues */
 
     if (status != GP_OK && why.message[0] == '\0')
         gp_fail(&why, status, "the loss function returned %s", gp_status_text(status));
