@@ -1059,7 +1059,7 @@ typedef struct gp_detach_options {
  * descriptors left. GP_ESTATE: the call waits for other futures, or was detached before.
  * GP_EUNSUPPORTED: the pool is on another host. GP_ENOPOOL: the pool is shut down. GP_EVERSION: the
  * pool has another version. GP_ETIMEDOUT: no reply from the scheduler. GP_ENOMEM, GP_EIO. After an
- * error the future is not detached. Larger results than 1 GiB become the error GP_ELIMIT. */
+ * error the future is not detached. A result of more than 1 GiB is replaced by GP_ELIMIT. */
 GP_API gp_status gp_future_detach(gp_future *future, const gp_detach_options *options, char *name,
                                   gp_error *err);
 
@@ -1068,8 +1068,8 @@ GP_API gp_status gp_future_detach(gp_future *future, const gp_detach_options *op
  * exactly that number of them receive it.
  *   timeout_ms  -1: no limit
  *   ended       set to the status of the call
- *   data        set to the result, or to the error message of a failed call with its NUL; never
- *               NULL; free it with gp_buffer_free()
+ *   data        set to the result, or to the error message if the call failed (*bytes counts its
+ *               final NUL); never NULL; free it with gp_buffer_free()
  * GP_ETIMEDOUT: the call has not ended in time. GP_ENOENT: there is no such result. GP_ESTATE: it
  * was read as often as allowed. GP_ESTALE: it has expired. GP_EPERM: it belongs to another user.
  * GP_EUNSUPPORTED: the pool is on another host. GP_ENOPOOL: no process runs the call, and the pool

@@ -390,7 +390,7 @@ gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *s
 {
     int timeout_ms = (int)gp_timeout_left(*timeout), lock = -1;
     bool was_ready = false, extended = false;
-    const char *earlier = ""; /* failures before the last one, for messages */
+    const char *earlier = ""; /* start of an error message: the earlier failure; "": none */
     gp_error why = { 0 };
     gp_status status;
 
@@ -438,8 +438,8 @@ gp_status gp_launch(int *control_socket, gp_control_socket_reply *reply, bool *s
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
 
-        /* The scheduler listens: extend the deadline to leave time for the connection. Only once,
-         * because each further scheduler may exit as well. */
+        /* The scheduler listens: extend the deadline, to leave time for the connection. Extend it
+         * only once: if every scheduler exited at this point, the loop would not end. */
         if (status == GP_OK) {
             was_ready = true;
             if (!extended && gp_timeout_left(*timeout) < READY_MS) {

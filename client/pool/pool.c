@@ -650,7 +650,7 @@ static bool is_stopped(const volatile sig_atomic_t *stop)
 }
 
 /* Connect and attach to every worker in the current grant. GP_ESTALE: the lease changed
- * meanwhile. GP_ECANCELED: stopped, without a message. */
+ * meanwhile. GP_ECANCELED: *stop is not 0; err is not set. */
 static gp_status pool_attach_all(gp_pool *pool, const volatile sig_atomic_t *stop, gp_timeout timeout,
                                  gp_error *err)
 {
@@ -766,8 +766,8 @@ static void claim_fill(gp_pool *pool, const gp_lease_ask *ask)
     snprintf(pool->claim.needs, sizeof(pool->claim.needs), "%s", ask->needs);
 }
 
-/* Take the lease of a grant. The caller releases it, also after a failure: the scheduler has
- * assigned the workers. */
+/* Store the lease of a grant in the handle. The caller must release the lease even if the grant
+ * cannot be decoded, because the scheduler has assigned the workers. */
 static gp_status lease_take(gp_pool *pool, const gp_incoming *in, const gp_lease_ask *ask, gp_error *err)
 {
     gp_status status = gp_incoming_decode(in, &pool->grant, err);
@@ -782,9 +782,9 @@ static gp_status lease_take(gp_pool *pool, const gp_incoming *in, const gp_lease
     return status;
 }
 
-/* Withdraw a request without a grant. A grant that the scheduler sent before it received
- * lease_leave stands, and arrives before the reply: release that lease. After a scheduler failure
- * there is no request to withdraw. */
+/* Withdraw the lease request `asked`, which has no reply yet. If the scheduler granted the lease
+ * before it received lease_leave, the grant arrives before the reply: release that lease. A new
+ * scheduler does not know the request, so the wait ends with a reconnection. */
 static void lease_leave(gp_pool *pool, const gp_lease_ask *ask, uint64_t asked)
 {
     const uint64_t reunions = pool->reunions;

@@ -13,9 +13,9 @@ enum {
     LOOK_MS = 1000,   /* interval at which a waiting process checks that another one runs the call */
     NO_WATCH_MS = 20, /* interval of the reads without inotify, which has a limit per user */
 
-    /* Longest and shortest request for a keeper. A waiting process notices its stop flag
-     * afterwards. The shortest one is for processes that read with a timeout of 0. While a keeper
-     * is queued, the pool replies to further requests with that one. */
+    /* Longest and shortest time limit of a request for a keeper. The stop flag is checked between
+     * requests. A fetch with a timeout of 0 makes one of the shortest. A repeated request starts no
+     * second keeper: while one is queued, the pool replies with its job number. */
     REQUEST_MS = 5000,
     REQUEST_MIN_MS = 100,
 };

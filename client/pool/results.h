@@ -10,7 +10,7 @@
 
 /* Submit the keeper job, unless a keeper runs or was requested within the last seconds. Uses a
  * separate handle of the pool.
- *   timeout_ms  0: as gp_pool_open() and gp_job_submit()
+ *   timeout_ms  time limit for the reply; 0: the limits of gp_pool_open() and gp_job_submit()
  * Errors: as for result_keeper_wanted(), gp_pool_open() and gp_job_submit(). */
 gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, int timeout_ms, gp_error *err);
 

@@ -37,7 +37,7 @@ static gp_status results_of(gp_team *team, result_store **out, gp_error *err)
     return status;
 }
 
-/* Return whether another try to change an entry is useless: it is changed, or cannot be. */
+/* Return whether a change of an entry need not be repeated: it succeeded, or would fail again. */
 static bool is_final(gp_status status)
 {
     return status == GP_OK || status == GP_ESTALE || status == GP_EPERM || status == GP_ECORRUPT;
@@ -67,9 +67,9 @@ enum {
     /* of results that wait for the thread; others are written at once, which holds up the team */
     STORING_BYTES_MAX = 1 << 30,
 
-    /* How long the thread tries to store outcomes after a failure, and the interval. A suspended
-     * process may hold the lock. An outcome that is not stored makes the call run again. The keeper
-     * would run it itself, so it sets team_futures.store_always. */
+    /* Time limit for storing outcomes after a failure, and the retry interval. Another process may
+     * be suspended with the lock held. After the limit the entry is released, and the call runs
+     * again. A keeper would run the same call, so it has no limit (team_futures.store_always). */
     TRIES_MS = 30000,
     TRY_MS = 100,
 };
@@ -110,10 +110,12 @@ static bool late_try(result_store *store, const late_outcome *late)
                : detach_store(store, &late->key, late->status, late->payload.data, late->payload.bytes);
 }
 
-/* Store an outcome; try again for a limited time, and no longer when the team ends. Then release
- * the entry, which needs no disk space: the call runs again.
- *   stalled_ms  time of the first failure since the last success, for all outcomes; 0: none. The
- *               last tries do not wait for the lock again, so that the team closes in time */
+/* Store an outcome. Try again until TRIES_MS after the first failure (team_futures.store_always:
+ * without limit), or until one try after the team has begun to close. Then release the entry, which
+ * needs no disk space: the call runs again.
+ *   stalled_ms  time of the thread's first failure since its last success; 0: none. After a
+ *               failure, the last try waits for the lock at most TRY_MS, so that the team closes
+ *               in time */
 static void late_store(const detach_writer *w, late_outcome *late, int64_t *stalled_ms)
 {
     result_store store;
@@ -198,8 +200,10 @@ static detach_writer *writer_of(gp_team *team)
     return w;
 }
 
-/* Let the thread store an outcome of at least `least` bytes, or release the entry. Return false if
- * it does not. */
+/* Queue an outcome of at least `least` bytes for the thread.
+ *   release  the thread releases the entry instead of storing the outcome
+ * Return false if the outcome is smaller, more than STORING_BYTES_MAX would be queued, or memory
+ * or the thread is missing. */
 static bool late_begin(gp_team *team, gp_future *future, const team_outcome *outcome, bool release,
                        size_t least)
 {
@@ -460,10 +464,10 @@ gp_status detach_adopt(gp_future *future, const result_key *key, gp_error *err)
     return GP_OK;
 }
 
-/* Make sure that a keeper will run. Uses a separate store, because a background thread may be using
- * the store of the team. On an error, remove the entry: the future is no longer detached. If the
- * entry cannot be removed, the future stays detached, because it must end the entry. The next
- * gp_result_fetch() then requests the keeper. */
+/* Request a keeper. Uses a separate store, because a background thread may be using the store of
+ * the team. After an error, remove the entry, so that the future is no longer detached. If the
+ * results cannot be opened or the entry cannot be removed, return GP_OK: the future stays detached
+ * and ends the entry. If this process exits first, the next gp_result_fetch() requests a keeper. */
 static gp_status keeper_ensure(gp_future *future, const char *name, gp_error *err)
 {
     gp_team *team = future->team;

@@ -46,13 +46,13 @@ typedef struct team_futures {
     size_t storing_bytes;         /* size of these results */
     bool store_always;            /* the writer tries to store an outcome until the team ends */
 
-    /* an outcome could not be stored at once; the writer gets the next ones without such a try,
-     * which may wait 10 s for the lock */
+    /* An outcome could not be stored. Until the writer has stored its queue, all outcomes go to the
+     * writer at once: a try in the team may wait 10 s for the lock. */
     bool stalled;
 } team_futures;
 
 /* Submit a call as gp_parfeval() does.
- *   key  entry that this process has claimed and that gets the outcome; NULL: none */
+ *   key  claimed entry in which the outcome is stored; NULL: none */
 gp_status future_submit(gp_future **out, gp_team *team, const gp_parfeval_request *request,
                         const struct result_key *key, gp_error *err);
 

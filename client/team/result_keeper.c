@@ -57,14 +57,13 @@ typedef struct keeper_opener {
     atomic_bool ended;          /* `opened` and `why` are set */
 } keeper_opener;
 
-/* Entry of this process whose call was not started, and whose error could not be stored. It must be
- * released: other processes wait for its owner, and the keeper does not exit before the call has
- * ended. */
+/* Claimed entry of a call that could be neither started nor ended. The keeper must release the
+ * entry: while its owner is alive, readers wait, and so does the keeper itself. */
 typedef struct keeper_release {
     result_key key;
-    bool wanted; /* false: there is no such entry */
+    bool wanted; /* `key` is such an entry */
 
-    /* No team is open, so the scan releases all entries of this process: nothing else ends them. */
+    /* No team is open that ends the pending entries of this process: the scan releases them. */
     bool all;
 } keeper_release;
 
@@ -120,7 +119,7 @@ static bool scan_visit(void *context, const result_head *head)
     } else if (head->owner.pid == k->self.pid) {
         k->own_count++;
         k->own_bytes += head->bytes;
-        if (k->unreleased.all) /* not the others if that fails: each try may wait for the lock */
+        if (k->unreleased.all) /* stop after a failure: each try may wait for the lock */
             k->unreleased.all = detach_release(&k->store, &head->key, 1);
     } else {
         owner_note(k, &head->owner);
@@ -287,14 +286,15 @@ static void teams_close(keeper *k, bool all)
     }
 }
 
-/* Release the entry that could not be ended. If that fails, the next pass tries again. */
+/* Release the entry in `r`, if there is one. After a failure, the next pass tries again. */
 static void release(keeper_release *r, result_store *store)
 {
     if (r->wanted)
         r->wanted = !detach_release(store, &r->key, 0);
 }
 
-/* Let the next pass release a claimed entry. No other one is claimed before. */
+/* Mark a claimed entry for release in the next pass. The keeper claims no other entry before it is
+ * released. */
 static void release_later(keeper_release *r, const result_key *key)
 {
     *r = (keeper_release){ .key = *key, .wanted = true };
@@ -501,8 +501,8 @@ static gp_status keep(keeper *k, gp_error *err)
         }
         teams_close(k, false);
 
-        /* End the opener if no call needs its team, or if the team is open and the pass has not
-         * come to such a call: other clients may need the workers. */
+        /* End the opener if this pass found no call for its team: other clients may need the
+         * workers. But keep an opener that is still waiting if the pass did not reach all calls. */
         if (!k->opener.wanted && (k->unvisited == 0 || atomic_load(&k->opener.ended)))
             opener_end(k);
         k->opener.wanted = false;

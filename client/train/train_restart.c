@@ -45,7 +45,7 @@ bool gp_run_may_restart(gp_run *run, const gp_error *why)
         run->restarts = 0;
     if (run->state != GP_RUN_LOST || stop)
         return false;
-    if (checkpoint_is_damaged(run, why)) /* terminates: each attempt takes another checkpoint */
+    if (checkpoint_is_damaged(run, why)) /* no limit needed: no checkpoint is tried twice */
         return true;
     if (run->restarts >= run->options.max_restarts)
         return false;
@@ -55,12 +55,12 @@ bool gp_run_may_restart(gp_run *run, const gp_error *why)
 }
 
 /* Choose the checkpoint to restart from.
- *   step     its step; 0: none, use the request's `resume`
- *   damaged  checkpoint of the failed group; 0: a worker failed
+ *   step     set to the step of the checkpoint; 0: none, restart with the requested `resume`
+ *   damaged  step of the damaged checkpoint of the last restart; 0: a worker failed
  *
- * A failed worker may have written a checkpoint after the last step that it reported. An older
- * checkpoint is preferred, so that every step is reported; a later one is still better than a
- * restart from the beginning. After a later one is damaged, the older ones are not tried again. */
+ * Checkpoints up to the last reported step come first, newest first, so that every step is
+ * reported. A failed worker may also have written checkpoints of later steps. They come next,
+ * newest first, because they are better than a restart from the beginning. */
 static gp_status choose_step(uint64_t *step, const gp_run *run, uint64_t damaged, gp_error *err)
 {
     const uint64_t steps = run->training->summary.steps;
@@ -103,7 +103,7 @@ gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err)
 
     if (run->paused_ms == 0)
         run->paused_ms = gp_now_ms();
-    if (!damaged) { /* otherwise the same restart is tried again */
+    if (!damaged) { /* a damaged checkpoint continues the restart that was already counted */
         snprintf(run->cause, sizeof(run->cause), "restarted: %.*s", (int)sizeof(run->cause) - 16,
                  why->message);
         run->training->summary.restarts++;

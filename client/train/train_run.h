@@ -131,13 +131,14 @@ void gp_run_report_regroup(gp_run *run, uint32_t before, uint64_t step);
  * GP_RUN_FAILED. */
 gp_run_state gp_run_state_after(const gp_run *run, gp_status status);
 
-/* Return whether the run is GP_RUN_LOST and may restart once more after the error `why`. Counts
- * the restart, except for one with an older checkpoint because the chosen one is damaged. */
+/* Return whether the run is GP_RUN_LOST and may restart after the error `why`. Count the restart,
+ * unless `why` reports that the checkpoint of the last restart is damaged. */
 bool gp_run_may_restart(gp_run *run, const gp_error *why);
 
-/* Prepare the run for another lease, from the newest checkpoint, or from the one before a damaged
- * one. Without a checkpoint, the run starts as requested. GP_EIO, GP_ENOMEM: the checkpoints cannot
- * be listed. */
+/* Prepare the run for another lease. It resumes from the newest checkpoint or, if `why` reports
+ * that the checkpoint of the last restart is damaged, from the next one to try. Without a
+ * checkpoint, the run starts as requested. GP_EIO, GP_ENOMEM: cannot list the checkpoints.
+ * GP_ELIMIT: the same without a free descriptor, or the path of the checkpoint is too long. */
 gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err);
 
 /* ---- train_checkpoints.c ---- */

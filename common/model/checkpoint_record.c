@@ -40,7 +40,7 @@ gp_status gp_checkpoint_list_steps(gp_checkpoint_list *out, const char *director
     gp_status status = GP_OK;
 
     while (out->count < GP_CHECKPOINT_LIST_MAX) {
-        errno = 0; /* NULL with an errno is an error, and not the end */
+        errno = 0; /* readdir() returns NULL at the end and on an error; only an error sets errno */
         struct dirent *entry = readdir(folder);
 
         if (entry == NULL && errno != 0)
@@ -164,7 +164,7 @@ static gp_status check_options(const gp_json *record, const gp_train_options *op
 
     gp_params_default(gp_train_options_table, &then);
 
-    /* the checksum is correct: this is no damage */
+    /* The checksum is correct, so an unknown option is not damage: another version wrote it. */
     if (gp_params_from_json(gp_train_options_table, &then, gp_json_member(record, "options"), &why) != GP_OK)
         return gp_fail(err, GP_EVERSION,
                        "%s was written by another version of gradpool: %s; resume with that version, "

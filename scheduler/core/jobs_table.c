@@ -108,7 +108,7 @@ static gp_jobs_list ended_list(const gp_jobs_job *job)
     return job->kind == GP_JOBS_TRIAL ? GP_JOBS_ENDED_TRIALS : GP_JOBS_ENDED;
 }
 
-/* Return the numbers of jobs, per state, with the lane and kind of this one. */
+/* Return the job counts by state for the lane and kind of a job. */
 static uint32_t *counts_of(gp_jobs *jobs, const gp_jobs_job *job)
 {
     return jobs->counts[jobs_lane_of(job->kind, job->command)][job->kind];

@@ -166,8 +166,8 @@ static gp_status start_fail(int error_number, const char *what, const char *path
                    error_number == ENXIO ? "not a regular file" : strerror(error_number));
 }
 
-/* Fail because the log of a job cannot be opened. The folder of the job exists, so a lack of access
- * or of a part of the path is the job's own, too. Errors as in start_fail(). */
+/* Fail because the log of a job cannot be opened. mkdir() has created or found the folder, so the
+ * job itself is the cause of EACCES, EPERM and ENOENT. Errors as in start_fail(). */
 static gp_status log_fail(int error_number, const char *log, gp_error *err)
 {
     static const char what[] = "open the job's log";
@@ -305,7 +305,8 @@ void gp_job_go(gp_job_process *process)
 void gp_job_signal(const gp_job_process *process, int number, bool group)
 {
     /* The process leads a group with its pid until it is reaped. The parent of an adopted process
-     * reaps it at any time, and then another group may have this number. */
+     * may have reaped it already, and the pid may then belong to another group. So check the pidfd
+     * first; only a short race remains. */
     if (group && syscall(SYS_pidfd_send_signal, process->pidfd, 0, NULL, 0) == 0)
         kill(-process->pid, number);
     syscall(SYS_pidfd_send_signal, process->pidfd, number, NULL, 0);
@@ -339,7 +340,8 @@ static gp_status read_record(gp_json **out, const gp_paths *paths, uint64_t job,
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
         return GP_OK;
-    /* the job's own files deny access; a folder above them may do so for a short time */
+    /* EACCES is final if the folder is accessible: the job denied access to its own files.
+     * Otherwise a folder above denies access, perhaps for a short time only: GP_EBUSY. */
     if (fd < 0 && errno == EACCES && lstat(folder, &info) == 0)
         return GP_OK;
     if (fd < 0 || fstat(fd, &info) != 0) {

@@ -43,10 +43,10 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
  * its log with a FIFO. Return 0 or an error number. ENXIO: not a regular file. */
 int gp_supervise_open_log(int *out, const char *path);
 
-/* Spawn a process in a new session, with standard input from /dev/null. It inherits the working
- * directory, and no descriptors but both outputs, the gate and the pool secrets, the latter two at
- * the numbers from 3 on. Return 0 or an error number.
- *   log   descriptor of both outputs
+/* Spawn a process in a new session, with standard input from /dev/null. The process inherits the
+ * working directory and these descriptors: `log` as both outputs, then the gate and the pool
+ * secrets, numbered from 3 on. Return 0 or an error number.
+ *   log   descriptor for standard output and standard error
  *   gate  descriptor to pass on; -1: none */
 int gp_supervise_spawn_with(pid_t *pid, const char *program, int log, int gate, char **arguments,
                             char **environment);

@@ -137,7 +137,7 @@ static gp_json *checkpoints_read(gp_checkpoint_list *steps)
     return record;
 }
 
-TEST(next_rank_0_writes_the_checkpoint_during_which_rank_0_failed)
+TEST(next_rank_0_writes_the_checkpoint_that_rank_0_did_not_finish)
 {
     const char *const options[] = { "max-epochs=2", "mini-batch-size=32", path_option, NULL };
     static gp_checkpoint_list steps;

@@ -48,8 +48,8 @@ typedef struct shm_line {
     _Atomic uint64_t calls[CALLS];
     /* number of the last section that this rank left; 0: none */
     _Atomic uint64_t over;
-    /* last wait for room in a pipe: wakeup count before the wait << 32 | receiving rank + 1. The
-     * wait lasts until the count changes. */
+    /* last wait of this rank for room in a pipe; 0: none. High 32 bits: wakeup count before the
+     * wait, which ends when the count changes. Low 32 bits: receiving rank + 1. */
     _Atomic uint64_t blocked;
 } shm_line;
 
@@ -146,8 +146,8 @@ struct gp_comm {
     uint64_t section;          /* current section number; 0: none */
     shm_inbound inbound[GP_COMM_WORLD_MAX];
     shm_message *first, **last; /* complete messages, queued in arrival order */
-    /* total size in the queue and in all partly received messages; limit, which tests lower */
-    size_t queue_bytes, queue_bytes_max;
+    size_t queue_bytes;         /* total size in the queue and in all partly received messages */
+    size_t queue_bytes_max;     /* limit of queue_bytes; tests lower it */
 };
 
 #define SHM_ALL (GP_COMM_ANY - 1) /* wait that needs every rank */

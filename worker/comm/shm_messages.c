@@ -1,10 +1,10 @@
 /* Tagged messages: one pipe per ordered rank pair, and a receive queue.
  *
  * A message consists of a header and a payload, written in pieces as the pipe has room. A rank that
- * waits here, to send or to receive, also reads incoming messages into the queue. Therefore, a
- * sender cycle deadlocks only if all its queues are full, and in_send_cycle() detects that. Each
- * rank waits on a single wakeup counter. A peer increments the counter when it writes to a pipe to
- * this rank, and when it makes room in a pipe from this rank. */
+ * waits here, to send or to receive, also reads incoming messages into the queue. So a cycle of
+ * senders deadlocks only if the queues or the memory of all its ranks are full; in_send_cycle()
+ * detects that. Each rank waits on a single wakeup counter. A peer increments the counter when it
+ * writes to a pipe to this rank, and when it makes room in a pipe from this rank. */
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
@@ -240,7 +240,7 @@ static gp_status put_all(gp_comm *comm, uint32_t to, const void *data, size_t by
             continue;
         atomic_store(&comm->control->lines[comm->rank].blocked, (uint64_t)wakeup_fd << 32 | (to + 1));
         if (in_send_cycle(comm)) {
-            /* an exited member is the reason to report */
+            /* if a member has exited, report that instead of a deadlock */
             gp_shm_check(comm, wakeup_fd_of(comm, comm->rank), wakeup_fd + 1, to, true);
             gp_shm_end(comm->control, SHM_FULL, to);
         }

@@ -40,8 +40,8 @@ gp_status gp_custom_loss_call(void *context, const gp_plan_loss_call *part, gp_e
     }
     gp_status status = loss->function(&call, &why);
 
-    gp_threads_resume(); /* a call on another model restores the thread, and this run continues */
-
+    /* The loss function may have used another model, which restored this thread. */
+    gp_threads_resume();
     if (status != GP_OK && why.message[0] == '\0')
         gp_fail(&why, status, "the loss function returned %s", gp_status_text(status));
     if (status != GP_OK) {

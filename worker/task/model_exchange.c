@@ -24,7 +24,7 @@ gp_status gp_model_take_memory(gp_model *model, gp_task *task, bool keep, gp_err
     gp_status status;
 
     if (group != NULL) {
-        /* one allocation, because the arena cannot free a part of what it gave */
+        /* one allocation: a failure leaves nothing allocated, as the arena cannot free a part */
         status = gp_comm_arena_alloc(group->comm, sums_room + 2 * blob_room, &memory, err);
         if (status != GP_OK)
             return status;

@@ -133,15 +133,15 @@ static gp_status classes_take(gp_network *network, const gp_store_info *info, gp
                : GP_OK;
 }
 
-/* Check that label k of the data belongs to output k of the network, because gp_data keeps the
- * numbers of the data. Lists that differ match only if one of them has the numbers 0, 1, 2 ... as
- * names. Other counts are possible only with a custom loss, whose labels need not be outputs. */
+/* Check that label k of the data belongs to output k of the network, because gp_data does not
+ * renumber labels. Different names match only if one side has the numbers 0, 1, 2 ... as names. The
+ * counts differ only with a custom loss, whose labels need not be outputs. */
 static gp_status classes_check(const gp_network *network, const gp_store_info *info, gp_error *err)
 {
     const char *const *names = (const char *const *)network->class_names;
     const uint32_t count = info->class_count;
     char data_list[LIST_BYTES], network_list[LIST_BYTES];
-    uint32_t first = 0; /* difference */
+    uint32_t first = 0; /* first class whose names differ */
 
     if (network->class_count != count)
         return GP_OK;

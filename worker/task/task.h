@@ -141,7 +141,7 @@ enum { GP_TASK_ANY = 0 }; /* any index, for receive and probe */
 
 /* Send a message of at most 256 MiB. `data` may be reused after the return. tag: below
  * GP_TASK_ANY_TAG. Ranks may send to each other first and receive afterwards while each has at most
- * 1 GiB of unreceived messages. Beyond that, all fail with GP_ESTATE. */
+ * 1 GiB of unreceived messages. Beyond that, the sends of these ranks fail with GP_ESTATE. */
 gp_status gp_task_send(gp_task *task, uint32_t to, uint32_t tag, const void *data, size_t bytes,
                        gp_error *err);
 

@@ -7,8 +7,8 @@
  * the next group all ranks agree on the most advanced state. If some ranks have less, the lowest
  * rank with that state broadcasts it: to new ranks, and to ranks that had not committed that
  * step. So a step is repeated only if no rank has committed it, and a validation only if no rank
- * has finished it. After the end of the steps a state may already have the final weights
- * (progress.ended): the next group completes them, and writes no checkpoint.
+ * has finished it. After the last step a state may contain final weights (progress.ended). Then
+ * the next group finishes validation and statistics, and writes no checkpoint.
  *
  * A worker that will join prepares while the others take steps: it opens the data and compiles
  * the plans once (gp_trainer_prepare). All ranks of the next group then have the same work left. */
@@ -132,8 +132,8 @@ gp_status gp_trainer_agree(gp_trainer *trainer, const gp_trainer_setup *setup, g
     const gp_train_progress *progress = &trainer->progress;
     const bool validated = progress->last_validation.step == progress->step;
 
-    /* Order of states at the same step: validation done, ended, population statistics computed,
-     * validated after the end. */
+    /* Order the states of one step by progress, most significant first: validation done, steps
+     * ended, population statistics computed, last validation made at this step. */
     const int stage = 8 * !progress->validation_due + 4 * (progress->ended != 0) +
                       2 * progress->population_done + validated;
     const int64_t order = 16 * (int64_t)progress->step + stage;

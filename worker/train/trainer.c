@@ -107,7 +107,8 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
                        "the checkpoint of step %" PRIu64 " is at sample %" PRIu32 " of %" PRIu32,
                        progress->step, progress->first, trainer->data.shape.count);
     /* A run that was complete or had ended early takes no step. Validate once more, so that the
-     * result has metrics. No rank may save that validation: the checkpoint exists. */
+     * result has metrics. `ended` keeps later groups from saving that validation: the checkpoint
+     * exists. */
     const bool validates = trainer->data.validation.store != NULL;
     const bool complete = progress->epoch >= trainer->options.max_epochs;
 

@@ -13,13 +13,13 @@ typedef struct gp_train_progress {
     uint32_t epoch, first;  /* next step's start: epoch from 0, position in the epoch */
     gp_train_ending ending; /* requested by any rank, as of the last committed step */
 
-    /* Write a checkpoint before the next step, or once the disk is idle. On ranks other than 0 it
-     * stays set: rank 0 does not report that it wrote the checkpoint. */
+    /* Rank 0 writes a checkpoint before the next step, or once the disk is idle, and clears the
+     * flag. On other ranks the flag stays set, because rank 0 does not report the write. */
     bool checkpoint_due;
     bool validation_due; /* validate before the next step */
 
-    /* 1 + gp_stop_reason: no step follows, the last checkpoint was written, and the final weights
-     * may have replaced those of the last step; 0: steps follow */
+    /* 1 + gp_stop_reason; 0: more steps follow. If not 0, the last checkpoint exists, and the
+     * weights may be the final ones instead of those of the last step. */
     uint32_t ended;
     bool population_done; /* the final weights have the statistics of the whole training data */
     gp_train_validation last_validation; /* step 0: no validation yet */
@@ -30,7 +30,7 @@ typedef struct gp_train_progress {
     int64_t begin_ns;   /* first step's start in this group; 0: not started */
     int64_t elapsed_ns; /* time spent in earlier groups, from the first step */
     double loss;        /* loss of the last committed step that had one */
-    double seconds;     /* time of the last committed step since the first step; 0: none since a resume */
+    double seconds;     /* first step's start to last committed step; 0: no step since a resume */
     gp_loss_scale loss_scale;
 } gp_train_progress;
 

@@ -299,7 +299,7 @@ static gp_status trainer_after_step(gp_trainer *trainer, const gp_train_call *la
      * next rank 0 writes another one after its first step. */
     if (last != NULL && gp_schedule_saves(&trainer->schedule, last, progress->step))
         progress->checkpoint_due = true;
-    /* Without a step, an earlier group may have failed before it saved its last step. */
+    /* `last` NULL: an earlier group took the last step, and may not have saved it. */
     if (trainer->saver != NULL && (last != NULL || (*ends && progress->ended == 0)))
         trainer_save(trainer, *ends, sink);
     return GP_OK;
@@ -311,7 +311,7 @@ static gp_status trainer_after_step(gp_trainer *trainer, const gp_train_call *la
  *     resumes must count the same validations as an uninterrupted one.
  *   - the batch normalization statistics over all data, and another validation
  *
- * A cluster job stops before its allocation ends, and has no time for this. */
+ * If a cluster job is stopped before its allocation ends, skip all this: there is no time left. */
 static gp_status trainer_finish(gp_trainer *trainer, const gp_train_sink *sink, const gp_train_done *done,
                                 gp_error *err)
 {
@@ -323,8 +323,8 @@ static gp_status trainer_finish(gp_trainer *trainer, const gp_train_sink *sink, 
 
     if ((stopped && gp_fence_given()) || (!population && !validates))
         return GP_OK;
-    /* Rank 0 has written the checkpoint. From here on the state is no longer that of the last step:
-     * if a rank fails, the next group must not save it, or take steps from it. */
+    /* Rank 0 has written the checkpoint. From now on the state differs from that checkpoint: if a
+     * rank fails, the next group must neither save the state nor take steps from it. */
     gp_status status = gp_comm_barrier(trainer->comm, err);
 
     if (status == GP_OK)

@@ -202,7 +202,8 @@ static void train_continue_job(cli_call *call)
     gp_status status =
         steps == NULL ? GP_ENOMEM : gp_checkpoint_list_steps(steps, given.checkpoint_path, NULL);
 
-    /* After another error there may be checkpoints: train_prepare() reports it. */
+    /* If the list cannot be read, checkpoints may exist. Request a resume, so that train_prepare()
+     * reports the error and no new run starts. */
     if (status != GP_ENOENT && (status != GP_OK || steps->count > 0))
         /* the last value of an option takes effect */
         call->train[call->train_count++] = gp_strdup("resume=auto");

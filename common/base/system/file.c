@@ -157,7 +157,8 @@ gp_status gp_file_open(int *out, size_t *bytes, const char *path, size_t bytes_m
     struct stat info;
     gp_status status = GP_OK;
 
-    /* Not gp_fail_errno(): GP_ELIMIT is reserved for the file itself. */
+    /* gp_fail_errno() would return GP_ELIMIT if no descriptor is free. Here GP_ELIMIT only means
+     * that the file is too large or not a regular file. */
     if (fd < 0)
         return gp_fail(err,
                        errno == ENOENT   ? GP_ENOENT

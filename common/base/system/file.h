@@ -15,8 +15,8 @@
 /* Open a regular file for reading and return its size. Never blocks, not even on a FIFO.
  *   out        descriptor; the caller closes it
  *   bytes_max  largest accepted size
- * GP_ENOENT: no such file. GP_EIO, also without a free descriptor. GP_ENOMEM. GP_ELIMIT: not a
- * regular file, or larger than bytes_max. */
+ * GP_ENOENT: no such file. GP_EIO: other errors, or no descriptor is free. GP_ENOMEM. GP_ELIMIT:
+ * not a regular file, or larger than bytes_max. */
 gp_status gp_file_open(int *out, size_t *bytes, const char *path, size_t bytes_max, gp_error *err);
 
 /* Read a whole regular file. *data has a NUL after the contents; free it with gp_free(). Errors as

@@ -262,9 +262,9 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
                    hint(job, true, text));
 }
 
-/* Return whether a failed download leaves FILE.part for the next call. part_open() resumes a part
- * only if the file has a checksum. A complete part is wrong or cannot be read. A part that could
- * not be written is removed to free the disk. */
+/* Return whether FILE.part of a failed download stays for the next call. Only a file with a
+ * checksum can be resumed. A complete part is removed, because it is wrong or cannot be read. After
+ * a write error the part is removed to free disk space. */
 static bool part_is_kept(const fetch *job, gp_status status)
 {
     return job->options.keep_part && job->file->sum != NULL && status != GP_ECORRUPT && job->bytes > 0 &&

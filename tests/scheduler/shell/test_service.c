@@ -512,7 +512,7 @@ static void close_link(client *who)
     who->channel = NULL;
 }
 
-TEST(client_without_a_link_loses_the_lease_that_it_cannot_learn_of)
+TEST(client_without_a_link_loses_a_newly_granted_lease)
 {
     gp_ok_reply ok;
 
@@ -546,7 +546,7 @@ static bool submit_without_a_link(client *who, uint64_t seq)
 
 TEST(client_without_a_link_is_disconnected_instead_of_losing_a_reply)
 {
-    enum { TRIES = 20 }; /* the reply can be on its way before the link is closed */
+    enum { TRIES = 20 }; /* the reply may be in flight before the link is closed */
     struct pollfd ended = { .events = POLLIN };
 
     REQUIRE(pool_up("1"));

@@ -128,7 +128,7 @@ static void leave_two(void)
     leave_failed("late");
 }
 
-TEST(time_limit_of_a_call_is_not_taken_for_that_of_the_wait)
+TEST(result_wait_separates_a_timeout_of_the_call_from_its_own)
 {
     void *data = NULL;
     size_t bytes = 0;

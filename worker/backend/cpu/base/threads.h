@@ -15,18 +15,19 @@ typedef void (*gp_share_fn)(void *context, uint32_t thread, uint32_t threads);
 void gp_threads_run(uint32_t threads, gp_share_fn share, void *context);
 
 /* Prepare the calling thread and its OpenMP team to run plans: pin thread t to cores[t] (NULL: no
- * pinning) and flush denormals to zero. The calling thread stays prepared until
- * gp_threads_restore(); the other threads of the team always do. No effect if the thread is
- * prepared already.
- *   cores  valid until gp_threads_restore(), or the last gp_threads_resume() */
+ * pinning) and flush denormals to zero. gp_threads_restore() ends this for the calling thread only;
+ * the other threads of the team stay prepared. No effect if the thread is already prepared with the
+ * same arguments.
+ *   cores  must stay valid until gp_threads_restore(), and for later gp_threads_resume() */
 void gp_threads_prepare(uint32_t threads, const int *cores);
 
 /* Restore the CPU affinity and the floating-point mode that the calling thread had before it was
- * prepared, for code that starts threads and for user code. No effect if it is not prepared. */
+ * prepared. Call it before the thread starts other threads or returns to user code. No effect if
+ * the thread is not prepared. */
 void gp_threads_restore(void);
 
-/* Prepare the calling thread, whose team is still prepared, as in its last gp_threads_prepare(). No
- * effect before the first call. */
+/* Prepare the calling thread, but not its team, with the arguments of its last
+ * gp_threads_prepare(). No effect if the thread is prepared, or was never prepared. */
 void gp_threads_resume(void);
 
 /* Return the team size of the calling thread's last gp_threads_prepare(). 1: no call yet. */

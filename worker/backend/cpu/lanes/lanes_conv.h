@@ -120,7 +120,7 @@ INLINE mask_bits *mask_at(const lanes_step *step, const lanes_block *block, int 
 }
 
 /* Pool four pixels and return the result. mask[i]: lanes in which pixel i receives a gradient. If
- * the maximum is NaN, no pixel does: the loss is also NaN, which ends the training. */
+ * the maximum is NaN, no pixel receives one: the loss is NaN as well, which ends the training. */
 INLINE V pool_window(const V *v, gp_pool_kind kind, mask_bits *mask)
 {
     V top;
