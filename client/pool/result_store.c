@@ -138,7 +138,8 @@ gp_status result_end(result_store *store, const result_key *key, gp_status ended
     return status;
 }
 
-gp_status result_release(result_store *store, const result_key *key, uint32_t starts, gp_error *err)
+gp_status result_release(result_store *store, const result_key *key, uint32_t starts, bool ended,
+                         gp_error *err)
 {
     result_totals sums;
     result_entry e;
@@ -151,6 +152,8 @@ gp_status result_release(result_store *store, const result_key *key, uint32_t st
         e.head.state = RESULT_RELEASED;
         e.head.starts += starts;
         e.head.owner.start_time = 0;
+        if (ended)
+            e.head.lease = 0;
         status = result_head_write(&e, err);
         close(e.fd);
     }

@@ -135,9 +135,11 @@ gp_status result_end(result_store *store, const result_key *key, gp_status statu
                      size_t bytes, int64_t now_ms, gp_error *err);
 
 /* Give up an entry of this process, so that another one can claim it.
- *   starts  how often the call was started here
+ *   starts  number of times that this process started the call
+ *   ended   the call has ended: no worker runs it any more, so the entry keeps no lease
  * Errors: as for result_end(). */
-gp_status result_release(result_store *store, const result_key *key, uint32_t starts, gp_error *err);
+gp_status result_release(result_store *store, const result_key *key, uint32_t starts, bool ended,
+                         gp_error *err);
 
 /* Return whether no process runs the call of the entry, although it has not ended. */
 bool result_is_abandoned(const result_head *head);

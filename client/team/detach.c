@@ -54,9 +54,9 @@ bool detach_store(result_store *store, const result_key *key, gp_status status, 
     return is_final(stored);
 }
 
-bool detach_release(result_store *store, const result_key *key, uint32_t starts)
+bool detach_release(result_store *store, const result_key *key, uint32_t starts, bool ended)
 {
-    return is_final(result_release(store, key, starts, NULL));
+    return is_final(result_release(store, key, starts, ended, NULL));
 }
 
 /* ---- outcomes that a thread stores ---- */
@@ -106,39 +106,41 @@ struct detach_writer {
 static bool late_try(result_store *store, const late_outcome *late)
 {
     return late->release
-               ? detach_release(store, &late->key, late->starts)
+               ? detach_release(store, &late->key, late->starts, false)
                : detach_store(store, &late->key, late->status, late->payload.data, late->payload.bytes);
 }
 
-/* Store an outcome. Try again until TRIES_MS after the first failure (team_futures.store_always:
- * without limit), or until one try after the team has begun to close. Then release the entry, which
- * needs no disk space: the call runs again.
+/* Release the entry of a call whose outcome cannot be stored: the call runs again. That needs no
+ * disk space. Return false if a later try may succeed. */
+static bool late_drop(result_store *store, const late_outcome *late)
+{
+    return !late->release && detach_release(store, &late->key, late->starts, true);
+}
+
+/* Store an outcome. TRIES_MS after the first failure (team_futures.store_always: never), and once
+ * the team has begun to close, drop the outcome instead. Only a team that closes ends the tries.
  *   stalled_ms  time of the thread's first failure since its last success; 0: none. After a
- *               failure, the last try waits for the lock at most TRY_MS, so that the team closes
- *               in time */
+ *               failure, a team that closes does not wait for the lock, so that it closes in time */
 static void late_store(const detach_writer *w, late_outcome *late, int64_t *stalled_ms)
 {
     result_store store;
 
     for (;;) {
         const int64_t now_ms = gp_now_ms();
-        const bool stalled = *stalled_ms != 0;
-        const bool last =
-            atomic_load(&w->ending) || (!w->always && stalled && now_ms - *stalled_ms >= TRIES_MS);
-        bool stored = false;
+        const bool stalled = *stalled_ms != 0, ending = atomic_load(&w->ending);
+        const bool expired = !w->always && stalled && now_ms - *stalled_ms >= TRIES_MS;
+        bool stored = false, dropped = false;
 
         late->unopened = result_store_open(&store, w->state_dir, NULL) != GP_OK;
         if (!late->unopened) {
-            if (last && stalled)
-                store.lock_ms = TRY_MS;
+            if (stalled && (ending || expired))
+                store.lock_ms = ending ? 0 : TRY_MS;
             stored = late_try(&store, late);
-            store.lock_ms = TRY_MS;
-            if (!stored && last)
-                detach_release(&store, &late->key, late->starts);
+            dropped = !stored && (ending || expired) && late_drop(&store, late);
             result_store_close(&store);
         }
         *stalled_ms = stored ? 0 : stalled ? *stalled_ms : now_ms;
-        if (stored || last)
+        if (stored || dropped || ending)
             return;
         gp_sleep_ms(TRY_MS);
     }
@@ -267,7 +269,7 @@ void detach_finish(gp_team *team)
         /* The thread lacked descriptors to open the results. The team has them open, so it needs
          * only one. */
         if (late->unopened && results_of(team, &store, NULL) == GP_OK && !late_try(store, late))
-            detach_release(store, &late->key, late->starts);
+            late_drop(store, late);
         next = late->next;
         team->futures.storing--;
         team->futures.storing_bytes -= late->payload.bytes;
@@ -316,14 +318,14 @@ bool detach_ended(gp_team *team, gp_future *future, const team_outcome *outcome)
     if (!later) {
         const bool stored =
             results_of(team, &store, NULL) == GP_OK &&
-            (release ? detach_release(store, key, outcome->attempts)
+            (release ? detach_release(store, key, outcome->attempts, false)
                      : detach_store(store, key, outcome->status, fine ? outcome->data : outcome->sentence,
                                     fine ? outcome->bytes : strlen(outcome->sentence) + 1));
 
         team->futures.stalled = !stored;
         later = !stored && late_begin(team, future, outcome, release, 0);
         if (!stored && !later && results_of(team, &store, NULL) == GP_OK) /* the call runs again */
-            detach_release(store, key, outcome->attempts);
+            detach_release(store, key, outcome->attempts, !release);
     }
     future->result = NULL;
     gp_free(key);

@@ -18,9 +18,11 @@ struct result_store;
 bool detach_store(struct result_store *store, const struct result_key *key, gp_status status,
                   const void *data, size_t bytes);
 
-/* Release an entry that this process owns, after `starts` starts of the call. Return false if a
- * later try may succeed. */
-bool detach_release(struct result_store *store, const struct result_key *key, uint32_t starts);
+/* Release an entry that this process owns.
+ *   starts  number of times that this process started the call
+ *   ended   the call has ended: no worker runs it any more
+ * Return false if a later try may succeed. */
+bool detach_release(struct result_store *store, const struct result_key *key, uint32_t starts, bool ended);
 
 /* Store the end of a detached future, or release the entry if the team has ended. Return false if a
  * thread does so, because the result is large or the entry cannot be changed now: detach_finish()

@@ -120,7 +120,7 @@ static bool scan_visit(void *context, const result_head *head)
         k->own_count++;
         k->own_bytes += head->bytes;
         if (k->unreleased.all) /* stop after a failure: each try may wait for the lock */
-            k->unreleased.all = detach_release(&k->store, &head->key, 1);
+            k->unreleased.all = detach_release(&k->store, &head->key, 1, false);
     } else {
         owner_note(k, &head->owner);
     }
@@ -290,7 +290,7 @@ static void teams_close(keeper *k, bool all)
 static void release(keeper_release *r, result_store *store)
 {
     if (r->wanted)
-        r->wanted = !detach_release(store, &r->key, 0);
+        r->wanted = !detach_release(store, &r->key, 0, false);
 }
 
 /* Mark a claimed entry for release in the next pass. The keeper claims no other entry before it is
@@ -398,11 +398,10 @@ static gp_status take_over(keeper *k, const char *name, const gp_status_reply *r
     gp_fault_point("result-claimed");
     status = GP_OK;
     if (!never && head.starts >= head.attempts)
-        gp_fail(
-            &why, GP_EPEER,
-            "the process that made the call exited before the call ended, and it may have started %" PRIu32
-            " of at most %" PRIu32 " times",
-            head.starts, head.attempts);
+        gp_fail(&why, GP_EPEER,
+                "the process that made the call exited or could not store the result, and may have started "
+                "the call %" PRIu32 " of at most %" PRIu32 " times",
+                head.starts, head.attempts);
     if (never || head.starts >= head.attempts)
         refuse(k, &head, &why);
     else

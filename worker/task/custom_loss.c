@@ -38,10 +38,11 @@ gp_status gp_custom_loss_call(void *context, const gp_plan_loss_call *part, gp_e
         loss->gradient = part->gradient;
         return GP_OK;
     }
+    const bool prepared = gp_threads_is_prepared();
     gp_status status = loss->function(&call, &why);
 
-    /* The loss function may have used another model, which restored this thread. */
-    gp_threads_resume();
+    if (prepared) /* the loss function may have used another model, which restored this thread */
+        gp_threads_resume();
     if (status != GP_OK && why.message[0] == '\0')
         gp_fail(&why, status, "the loss function returned %s", gp_status_text(status));
     if (status != GP_OK) {

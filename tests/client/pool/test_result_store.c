@@ -262,7 +262,7 @@ static int claim_fails(void)
 
     return result_claim(&head, &data, &store, "a", 5, NULL) == GP_EBUSY &&
                    result_end(&store, key("a"), GP_OK, "x", 2, NOW, NULL) == GP_ESTALE &&
-                   result_release(&store, key("a"), 0, NULL) == GP_ESTALE
+                   result_release(&store, key("a"), 0, false, NULL) == GP_ESTALE
                ? 0
                : 1;
 }
@@ -283,7 +283,7 @@ TEST(only_the_owner_of_an_entry_ends_its_call)
     REQUIRE(begin());
     CHECK_STATUS(GP_OK, add_text("a", RESULT_PENDING, 0, "argument"));
     CHECK_INT(0, in_child(claim_fails));
-    CHECK_STATUS(GP_OK, result_release(&store, key("a"), 1, &err));
+    CHECK_STATUS(GP_OK, result_release(&store, key("a"), 1, false, &err));
     CHECK_STATUS(GP_ESTALE, result_end(&store, key("a"), GP_OK, "x", 2, NOW, &err));
     CHECK_INT(0, in_child(claim_and_exit));
     CHECK_INT(RESULT_PENDING, state_of("a", NOW));
@@ -303,7 +303,7 @@ TEST(result_of_a_removed_entry_does_not_end_its_successor)
     REQUIRE(begin());
     CHECK_STATUS(GP_OK, add_text("a", RESULT_PENDING, 0, "argument"));
     CHECK_STATUS(GP_ESTALE, result_end(&store, &stale, GP_OK, "x", 2, NOW, &err));
-    CHECK_STATUS(GP_ESTALE, result_release(&store, &stale, 0, &err));
+    CHECK_STATUS(GP_ESTALE, result_release(&store, &stale, 0, false, &err));
     CHECK_STATUS(GP_EBUSY, read_text("a", NULL, NOW));
 }
 
@@ -332,7 +332,7 @@ TEST(call_without_a_process_expires_after_seven_days)
 {
     REQUIRE(begin());
     CHECK_STATUS(GP_OK, add_text("a", RESULT_PENDING, 0, "argument"));
-    CHECK_STATUS(GP_OK, result_release(&store, key("a"), 0, &err));
+    CHECK_STATUS(GP_OK, result_release(&store, key("a"), 0, false, &err));
     CHECK_STATUS(GP_EBUSY, read_text("a", NULL, NOW + 7 * (int64_t)DAY - 1));
     CHECK_STATUS(GP_ESTALE, read_text("a", NULL, NOW + 7 * (int64_t)DAY));
     CHECK_CONTAINS(err.message, "no process ran its call for 7 days");

@@ -1,7 +1,6 @@
 #include "worker/backend/cpu/base/threads.h"
 
 #include <sched.h>
-#include <stdbool.h>
 #if defined(_OPENMP)
 #include <omp.h>
 #endif
@@ -92,6 +91,11 @@ void gp_threads_restore(void)
     if (team.pinned)
         sched_setaffinity(0, sizeof(team.affinity), team.affinity);
     team.prepared = false;
+}
+
+bool gp_threads_is_prepared(void)
+{
+    return team.prepared;
 }
 
 void gp_threads_resume(void)

@@ -5,6 +5,7 @@
 #ifndef GP_CPU_THREADS_H
 #define GP_CPU_THREADS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Compute slice `thread` out of `threads` slices. */
@@ -25,6 +26,9 @@ void gp_threads_prepare(uint32_t threads, const int *cores);
  * prepared. Call it before the thread starts other threads or returns to user code. No effect if
  * the thread is not prepared. */
 void gp_threads_restore(void);
+
+/* Return whether the calling thread is prepared. */
+bool gp_threads_is_prepared(void);
 
 /* Prepare the calling thread, but not its team, with the arguments of its last
  * gp_threads_prepare(). No effect if the thread is prepared, or was never prepared. */
