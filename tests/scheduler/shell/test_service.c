@@ -512,20 +512,29 @@ static void close_link(client *who)
     who->channel = NULL;
 }
 
+enum { LINK_TRIES = 20 }; /* the message may be in flight before the link is closed */
+
 TEST(client_without_a_link_loses_a_newly_granted_lease)
 {
+    struct pollfd ended = { .events = POLLIN };
     gp_ok_reply ok;
 
     REQUIRE(pool_up("1"));
-    REQUIRE(client_open(&c) && lease(&c) && client_open(&other));
-    CHECK(tell(&other, &gp_msg_lease_ask, &(gp_lease_ask){ .purpose = "other", .wait = true }));
-    CHECK(await(&other, &gp_msg_lease_wait, &(gp_lease_wait){ .position = 0 }));
-    close_link(&other);
-    CHECK(get_status(&c));
-    CHECK(tell(&c, &gp_msg_lease_release, &(gp_lease_release){ 0 }) && await(&c, &gp_msg_ok_reply, &ok));
-    c.lease = 0;
-    CHECK(await_idle(&c, 1) && lease(&c));
+    REQUIRE(client_open(&c));
+    for (int i = 0; i < LINK_TRIES && ended.revents == 0; i++) {
+        client_close(&other);
+        REQUIRE(await_idle(&c, 1) && lease(&c) && client_open(&other));
+        CHECK(tell(&other, &gp_msg_lease_ask, &(gp_lease_ask){ .purpose = "other", .wait = true }));
+        CHECK(await(&other, &gp_msg_lease_wait, &(gp_lease_wait){ .position = 0 }));
+        close_link(&other);
+        CHECK(get_status(&c));
+        CHECK(tell(&c, &gp_msg_lease_release, &(gp_lease_release){ 0 }) && await(&c, &gp_msg_ok_reply, &ok));
+        c.lease = 0;
+        ended.fd = other.control_socket;
+        poll(&ended, 1, 1000);
+    }
     CHECK(gp_control_socket_gone(other.control_socket));
+    CHECK(await_idle(&c, 1) && lease(&c));
 }
 
 /* Submit a job and close the link before the reply. */
@@ -546,11 +555,10 @@ static bool submit_without_a_link(client *who, uint64_t seq)
 
 TEST(client_without_a_link_is_disconnected_instead_of_losing_a_reply)
 {
-    enum { TRIES = 20 }; /* the reply may be in flight before the link is closed */
     struct pollfd ended = { .events = POLLIN };
 
     REQUIRE(pool_up("1"));
-    for (uint64_t i = 1; i <= TRIES && ended.revents == 0; i++) {
+    for (uint64_t i = 1; i <= LINK_TRIES && ended.revents == 0; i++) {
         client_close(&other);
         REQUIRE(client_open(&other) && submit_without_a_link(&other, i));
         ended.fd = other.control_socket;
