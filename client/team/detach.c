@@ -117,10 +117,12 @@ static bool late_drop(result_store *store, const late_outcome *late)
     return !late->release && detach_release(store, &late->key, late->starts, true);
 }
 
-/* Store an outcome. TRIES_MS after the first failure (team_futures.store_always: never), and once
- * the team has begun to close, drop the outcome instead. Only a team that closes ends the tries.
+/* Store an outcome. Drop the outcome instead TRIES_MS after the first failure
+ * (team_futures.store_always: never), and once the team has begun to close. Repeat failed tries
+ * until the team closes.
  *   stalled_ms  time of the thread's first failure since its last success; 0: none. After a
- *               failure, a team that closes does not wait for the lock, so that it closes in time */
+ *               failure, a team that closes does not wait for the lock, so that it closes in
+ *               time */
 static void late_store(const detach_writer *w, late_outcome *late, int64_t *stalled_ms)
 {
     result_store store;
