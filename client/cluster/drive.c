@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/cluster/job_folder.h"
@@ -62,11 +61,8 @@ static int64_t drive_now(void *context)
 
 static int64_t drive_unix(void *context)
 {
-    struct timespec now;
     (void)context;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return gp_unix_ms();
 }
 
 static gp_status drive_store(void *context, const cluster_job *job, gp_error *err)

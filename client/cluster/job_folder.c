@@ -12,9 +12,9 @@
 #include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/printable.h"
 #include "common/base/system/file.h"
@@ -34,14 +34,6 @@ static gp_status path_join(char path[PATH_MAX], const char *folder, const char *
     return (size_t)snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX
                ? GP_OK
                : gp_fail(err, GP_ELIMIT, "the path %.80s... is too long", folder);
-}
-
-static int64_t clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 /* ---- launch name ---- */
@@ -491,7 +483,7 @@ static void record_begin(gp_json_writer *writer, gp_buffer *buffer, uint32_t att
     gp_json_writer_init(writer, buffer, false);
     gp_json_begin_object(writer, NULL);
     gp_json_put_integer(writer, "attempt", attempt);
-    gp_json_put_integer(writer, key, clock_ms());
+    gp_json_put_integer(writer, key, gp_unix_ms());
 }
 
 /* Reserve the space of the result, so that a job that fails because the disk is full has one. File

@@ -104,8 +104,7 @@ typedef struct result_object {
     size_t bytes;
 } result_object;
 
-/* Return the current time and the current process as the functions below expect them. */
-int64_t result_now_ms(void);
+/* Return the current process as the functions below expect it. Their now_ms is gp_unix_ms(). */
 result_owner result_self(void);
 
 /* Open the results of a pool; create the folder if it is missing. GP_EPERM: other users have access
@@ -179,9 +178,9 @@ gp_status result_remove(result_store *store, const char *name, gp_error *err);
 /* Remove expired entries, and the drafts of killed writers. Changes do this once a minute. */
 gp_status result_prune(result_store *store, int64_t now_ms, gp_error *err);
 
-/* Determine whether this process should start a keeper: none runs, and none was requested within
- * the last 5 seconds. GP_EBUSY: another process has held the lock of the store for lock_ms.
- * GP_ELIMIT, GP_EIO. */
+/* Determine whether this process should start a keeper: no keeper runs, and no process requested a
+ * keeper within the last 5 seconds. GP_EBUSY: another process has held the lock of the store for
+ * lock_ms. GP_ELIMIT, GP_EIO. */
 gp_status result_keeper_wanted(bool *wanted, result_store *store, int64_t now_ms, gp_error *err);
 
 /* Report that the keeper could not be requested, so that the next caller tries again. */

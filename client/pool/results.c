@@ -32,7 +32,7 @@ gp_status results_keeper_ensure(const gp_pool *pool, result_store *store, int ti
     gp_pool *own = NULL;
     bool wanted;
     uint64_t job;
-    gp_status status = result_keeper_wanted(&wanted, store, result_now_ms(), err);
+    gp_status status = result_keeper_wanted(&wanted, store, gp_unix_ms(), err);
 
     if (status != GP_OK || !wanted)
         return status;
@@ -88,7 +88,7 @@ static gp_status outcome_wait(gp_pool *pool, result_store *store, const char *na
         int64_t now_ms = gp_now_ms();
         result_head head;
 
-        status = result_read(store, name, ended, data, bytes, &pending, result_now_ms(), err);
+        status = result_read(store, name, ended, data, bytes, &pending, gp_unix_ms(), err);
         if (status == GP_OK || (!pending && status != GP_EBUSY))
             break;
         if (stop != NULL && *stop != 0) {
@@ -99,7 +99,7 @@ static gp_status outcome_wait(gp_pool *pool, result_store *store, const char *na
             int64_t ms = deadline - now_ms < REQUEST_MS ? deadline - now_ms : REQUEST_MS;
 
             looked_ms = now_ms;
-            if (result_get(store, name, &head, result_now_ms(), NULL) == GP_OK && result_is_abandoned(&head))
+            if (result_get(store, name, &head, gp_unix_ms(), NULL) == GP_OK && result_is_abandoned(&head))
                 status =
                     results_keeper_ensure(pool, store, ms > REQUEST_MIN_MS ? (int)ms : REQUEST_MIN_MS, err);
             if (status == GP_ENOPOOL || status == GP_EPERM || status == GP_EVERSION)
@@ -207,7 +207,7 @@ gp_status gp_result_list(gp_pool *pool, bool (*on_result)(void *context, const g
 
     if (status != GP_OK)
         return status;
-    status = result_each(&store, list_visit, &l, result_now_ms(), err);
+    status = result_each(&store, list_visit, &l, gp_unix_ms(), err);
     result_store_close(&store);
     return status;
 }

@@ -47,10 +47,10 @@ bool detach_store(result_store *store, const result_key *key, gp_status status, 
                   size_t bytes)
 {
     gp_error why;
-    gp_status stored = result_end(store, key, status, data, bytes, result_now_ms(), &why);
+    gp_status stored = result_end(store, key, status, data, bytes, gp_unix_ms(), &why);
 
     if (stored == GP_EIO)
-        stored = result_end(store, key, GP_EIO, why.message, strlen(why.message) + 1, result_now_ms(), NULL);
+        stored = result_end(store, key, GP_EIO, why.message, strlen(why.message) + 1, gp_unix_ms(), NULL);
     return is_final(stored);
 }
 
@@ -376,7 +376,7 @@ static gp_status add_ended(result_store *store, result_head *head, const gp_futu
     head->state = RESULT_READY;
     head->status = future->status;
     return result_add(store, head, text != NULL ? text : call->payload,
-                      text != NULL ? strlen(text) + 1 : call->bytes, NULL, result_now_ms(), err);
+                      text != NULL ? strlen(text) + 1 : call->bytes, NULL, gp_unix_ms(), err);
 }
 
 /* Add an entry for a call that has not ended. */
@@ -414,7 +414,7 @@ static gp_status add_pending(result_store *store, result_head *head, const gp_fu
             data = mapped;
         }
     }
-    status = result_add(store, head, data, bytes, &object, result_now_ms(), err);
+    status = result_add(store, head, data, bytes, &object, gp_unix_ms(), err);
     if (mapped != NULL)
         munmap(mapped, bytes);
     return status;

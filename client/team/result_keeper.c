@@ -143,7 +143,7 @@ static gp_status scan(keeper *k, gp_error *err)
     k->unreleased.all = !k->unreleased.wanted;
     for (int i = 0; i < TEAMS_MAX; i++)
         k->unreleased.all &= k->teams[i].team == NULL;
-    gp_status status = result_each(&k->store, scan_visit, k, result_now_ms(), err);
+    gp_status status = result_each(&k->store, scan_visit, k, gp_unix_ms(), err);
 
     for (uint32_t i = 0; i < k->owner_count; i++)
         k->owners_fd[i] = (int)syscall(SYS_pidfd_open, (pid_t)k->owners[i].pid, 0);
@@ -377,7 +377,7 @@ static gp_status take_over(keeper *k, const char *name, const gp_status_reply *r
     gp_error why;
     gp_status status;
 
-    if (result_get(&k->store, name, &head, result_now_ms(), NULL) != GP_OK || !result_is_abandoned(&head))
+    if (result_get(&k->store, name, &head, gp_unix_ms(), NULL) != GP_OK || !result_is_abandoned(&head))
         return GP_OK;
     if (lease_exists(reply, &head)) {
         *later = true;
@@ -507,7 +507,7 @@ static gp_status keep(keeper *k, gp_error *err)
         k->opener.wanted = false;
         if (k->pending > 0)
             pending_ms = begin_ms;
-        if (begin_ms - pending_ms >= LINGER_MS && result_keeper_end(&k->lock, &k->store, result_now_ms()))
+        if (begin_ms - pending_ms >= LINGER_MS && result_keeper_end(&k->lock, &k->store, gp_unix_ms()))
             return GP_OK;
 
         pause_ms = pause_ms > SCAN_MS ? SCAN_MS : pause_ms;

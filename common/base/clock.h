@@ -1,5 +1,5 @@
-/* Read the monotonic clock, and wait. All deadlines in gradpool are based on CLOCK_MONOTONIC, so
- * changing the system time does not affect them. */
+/* Read the clocks, and wait. All deadlines in gradpool are based on CLOCK_MONOTONIC, so a change of
+ * the system time does not affect them. */
 #ifndef GP_CLOCK_H
 #define GP_CLOCK_H
 
@@ -25,6 +25,15 @@ static inline int64_t gp_now_ms(void)
 static inline double gp_now_seconds(void)
 {
     return (double)gp_now_ns() * 1e-9;
+}
+
+/* Return the system time in milliseconds since 1970. For timestamps only: the time may jump. */
+static inline int64_t gp_unix_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 /* Sleep for ms milliseconds; less if a signal handler interrupts the sleep. */

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
 #include "common/base/printable.h"
@@ -35,7 +36,7 @@ static uint32_t row_state(const gp_jobs_job *job)
 /* Fill in a row from the durable state. */
 static void fill_row(const gp_jobs_job *job, gp_job_row *row)
 {
-    int64_t now = shell_jobs_clock_ms();
+    int64_t now = gp_unix_ms();
     bool ended = gp_jobs_state_ended(job->durable);
 
     memset(row, 0, sizeof(*row));

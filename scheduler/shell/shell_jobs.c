@@ -6,20 +6,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
-
-int64_t shell_jobs_clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* Interval between attempts to open a journal that another process has locked, and to find the
  * processes or results of earlier jobs. The poll loop wakes at least this often. */
@@ -56,7 +47,7 @@ void shell_jobs_step(shell *s, gp_jobs_event *event)
 {
     shell_jobs *jobs = s->jobs;
 
-    event->clock_ms = shell_jobs_clock_ms();
+    event->clock_ms = gp_unix_ms();
     gp_jobs_step(jobs->machine, event, gp_now_ms());
     for (uint32_t i = 0; i < jobs->pending_count; i++) { /* may grow during the loop */
         shell_job_event next = jobs->pending[i];

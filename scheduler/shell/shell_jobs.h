@@ -54,9 +54,6 @@ typedef struct shell_jobs {
 
 /* ---- shell_jobs.c ---- */
 
-/* Return the wall clock time in ms since 1970. */
-int64_t shell_jobs_clock_ms(void);
-
 /* Pass an event to the state machine, and then all events that it caused. */
 void shell_jobs_step(shell *s, gp_jobs_event *event);
 

@@ -67,14 +67,12 @@ static gp_status format_command(gp_buffer *out, const cluster_place *place, cons
 static gp_status describe(cluster_record *record, const cluster_place *place, const cluster_submit *options,
                           gp_error *err)
 {
-    struct timespec now;
     size_t bytes = 0;
     gp_status status = GP_OK;
 
-    clock_gettime(CLOCK_REALTIME, &now);
     *record = (cluster_record){ .requeue = options->requeue,
                                 .array_index = options->array_index,
-                                .submitted_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 };
+                                .submitted_ms = gp_unix_ms() };
     record->lock = -1;
     snprintf(record->profile, sizeof(record->profile), "%s", place->profile.name);
     snprintf(record->label, sizeof(record->label), "%s", options->label);

@@ -7,16 +7,9 @@
 #include "client/cli/show.h"
 #include "client/cluster/job_folder.h"
 #include "client/runs/run_reader.h"
+#include "common/base/clock.h"
 
 enum { EXIT_FAILED = 1 };
-
-static int64_t unix_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 bool cluster_is_over(const cluster_record *record)
 {
@@ -108,10 +101,10 @@ static void describe(cluster_view *out, const cluster_record *record, int64_t fi
         snprintf(out->reason, sizeof(out->reason), "%s", job->reason);
     } else if (job->state == CLUSTER_LAUNCHING) {
         snprintf(out->reason, sizeof(out->reason), "the engine has not confirmed the launch");
-    } else if (cluster_start_is_late(job, unix_ms())) {
+    } else if (cluster_start_is_late(job, gp_unix_ms())) {
         snprintf(out->reason, sizeof(out->reason),
                  "the engine started it %" PRId64 " s ago, but it wrote no record; does %s exist there?",
-                 (unix_ms() - job->starting_unix_ms) / 1000, "the folder of the profile");
+                 (gp_unix_ms() - job->starting_unix_ms) / 1000, "the folder of the profile");
     } else if (queued && job->seen.live && entry->expected_start_s > 0) {
         time_t start = (time_t)entry->expected_start_s;
         struct tm local;
@@ -137,7 +130,7 @@ void cluster_view_of(cluster_view *out, const cluster_site *site, const cluster_
                      const char *unknown, const cluster_steps *steps)
 {
     const cluster_job *job = &record->job;
-    const int64_t now_ms = unix_ms(), end_ms = job->end_ms > 0 ? job->end_ms : now_ms;
+    const int64_t now_ms = gp_unix_ms(), end_ms = job->end_ms > 0 ? job->end_ms : now_ms;
     cluster_steps found = { -1, -1 };
 
     *out = (cluster_view){ .state = cluster_state_of(job), .step = -1, .exit_code = -1 };

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/cli/cluster/job_check.h"
@@ -42,14 +41,6 @@ typedef struct follow {
     bool noticed;                                              /* the notice has been sent */
     char waits[CLUSTER_TEXT_BYTES + CLUSTER_REASON_BYTES + 2]; /* as printed last */
 } follow;
-
-static int64_t unix_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* Return whether the job folder is on another host, so that each poll of the job opens a
  * connection. */
@@ -112,7 +103,7 @@ static bool job_launch(follow *f)
     gp_status status = job_create(f, &err);
 
     f->submitted_ms = f->stage_ms = f->answered_ms = gp_now_ms();
-    f->launched_unix_ms = unix_ms();
+    f->launched_unix_ms = gp_unix_ms();
     if (status == GP_OK) {
         if (!is_elsewhere(f))
             snprintf(v->folder, sizeof(v->folder), "%s", v->record.path);
@@ -227,7 +218,8 @@ static void stage_allocation(follow *f)
 {
     const cluster_job *job = &f->v->record.job;
     const cluster_facts *facts = &job->seen.facts;
-    const int64_t ahead_ms = facts->begin_ms - unix_ms(), behind_ms = f->launched_unix_ms - facts->begin_ms;
+    const int64_t ahead_ms = facts->begin_ms - gp_unix_ms(),
+                  behind_ms = f->launched_unix_ms - facts->begin_ms;
     char text[400];
 
     if (!facts->begun)

@@ -7,6 +7,7 @@
 #include "client/cli/show.h"
 #include "client/pool/results.h"
 #include "client/team/result_keeper.h"
+#include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
 
@@ -74,7 +75,7 @@ static const char *state_word(const gp_result_info *info)
 static void list_table(const listing *l)
 {
     show_table *table = show_table_new(7, "name\tstate\tfunction\tsize\tdetached\texpires\treads");
-    const int64_t now_ms = result_now_ms();
+    const int64_t now_ms = gp_unix_ms();
 
     for (uint32_t i = 0; i < l->count; i++) {
         const gp_result_info *info = &l->items[i];

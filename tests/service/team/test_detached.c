@@ -4,6 +4,7 @@
 
 #include "client/pool/result_store.h"
 #include "client/team/result_keeper.h"
+#include "common/base/clock.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/file.h"
 #include "tests/fault/failing.h"
@@ -113,7 +114,7 @@ static void leave_failed(const char *name)
 
     snprintf(head.key.name, sizeof(head.key.name), "%s", name);
     if (result_store_open(&store, pool->paths.state_dir, &err) != GP_OK ||
-        result_add(&store, &head, message, sizeof(message), NULL, result_now_ms(), &err) != GP_OK)
+        result_add(&store, &head, message, sizeof(message), NULL, gp_unix_ms(), &err) != GP_OK)
         GP_TEST_FAIL("%s: %s", name, err.message);
     result_store_close(&store);
 }
@@ -482,7 +483,7 @@ static void leave_broken(const char *name)
 
     snprintf(head.key.name, sizeof(head.key.name), "%s", name);
     if (result_store_open(&store, pool->paths.state_dir, &err) != GP_OK ||
-        result_add(&store, &head, NULL, 0, NULL, result_now_ms(), &err) != GP_OK)
+        result_add(&store, &head, NULL, 0, NULL, gp_unix_ms(), &err) != GP_OK)
         GP_TEST_FAIL("%s: %s", name, err.message);
     result_store_close(&store);
 }
